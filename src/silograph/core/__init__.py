@@ -1,0 +1,1 @@
+"""Types, named random streams, checks and errors: what everything else stands on."""

@@ -1,0 +1,48 @@
+"""Errors that say where, what was expected, what came, and what to do.
+
+Only an error's class and `code` may ever leave a silo; the text may quote data and stays where it was raised.
+"""
+
+from __future__ import annotations
+
+
+class SilographError(Exception):
+    """Base of everything silograph raises on purpose. `exit_code` is what the command line returns."""
+
+    code = "failure"
+    exit_code = 1
+
+    def __init__(self, where: str, expected: str, came: str, todo: str = "") -> None:
+        self.where, self.expected, self.came, self.todo = where, expected, came, todo
+        super().__init__(f"{where}: expected {expected}, but {came}." + (f" {todo}" if todo else ""))
+
+
+class InputError(SilographError, ValueError):
+    """A file, table, option or plan that cannot be used as given."""
+
+    code = "bad-input"
+    exit_code = 2
+
+
+class DamageError(InputError):
+    """A ledger or run folder on disk is not what silograph wrote."""
+
+    code = "damaged"
+
+
+class BudgetError(InputError):
+    """The next release would exceed the privacy budget; it was not made."""
+
+    code = "budget"
+
+
+class LeakError(SilographError):
+    """A method tried to send something that did not pass the gate. This is a programming error in the method."""
+
+    code = "leak"
+
+
+class SolverError(SilographError, ArithmeticError):
+    """A numerical method did not reach its goal."""
+
+    code = "solver"

@@ -1,0 +1,26 @@
+"""Randomness is named, not passed: the same name gives the same numbers in any order, engine or resumed run."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+
+import numpy as np
+
+
+def stream(root: int, silo: str, round: int, site: str) -> np.random.Generator:
+    """The random stream of one place in a run.
+
+    Names are length-prefixed before hashing, so no two different places share a stream.
+    """
+    name = b"".join(
+        len(part).to_bytes(4, "big") + part
+        for part in (str(root).encode(), silo.encode(), str(round).encode(), site.encode())
+    )
+    key = np.frombuffer(hashlib.blake2b(name, digest_size=16, person=b"silograph stream").digest(), dtype=np.uint64)
+    return np.random.Generator(np.random.Philox(key=key))
+
+
+def secret_root() -> int:
+    """A root nobody else knows, from the operating system's entropy."""
+    return secrets.randbits(128)
