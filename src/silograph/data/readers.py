@@ -1,0 +1,243 @@
+"""Tables from files: CSV, TSV, Parquet, NPY, NPZ and MAT, read exactly or refused with a reason."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import warnings
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from silograph.core.errors import InputError
+from silograph.data.matlab import read_mat
+from silograph.data.tables import Grid, NodesIn, Table, array_grid, checked_table, frame_grid, listed, shortened, shown
+
+__all__ = ["SUFFIXES", "Table", "read_table"]
+
+_MISSING = {"", "na", "n/a", "#n/a", "null", "none", "<na>"}
+_V73 = "Matlab's v7.3 (HDF5) files are not read: save it again with save(..., '-v7')."
+
+
+def read_table(path: str | Path, nodes_in: NodesIn = "columns") -> Table:
+    """One site's table. Rows are signals and columns are nodes, or the other way round with nodes_in="rows"."""
+    path = Path(path)
+    where = shown(path)
+    suffix, data = _contents(path)
+    try:
+        # The parsers' warnings are either refused below as errors or of no use to the reader.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            grid = _PARSERS[suffix](data, where, nodes_in)
+    except InputError:
+        raise
+    except MemoryError:
+        raise InputError(where, "a table that fits in memory", "it does not") from None
+    except Exception as problem:  # a damaged file may raise anything from inside a parser
+        reason = (str(problem).strip() or type(problem).__name__).splitlines()[0]
+        raise InputError(where, f"a table in the {suffix} format", f"it cannot be read ({reason[:120]})") from None
+    return checked_table(grid, path.name[: -len(suffix)], path, where, nodes_in)
+
+
+def _contents(path: Path) -> tuple[str, bytes]:
+    where = shown(path)
+    try:
+        if path.is_dir():
+            raise InputError(where, "a file", "it is a directory", "Name the files in it.")
+        if not path.exists():
+            raise InputError(where, "a file", "there is none of that name")
+        suffix = next((suffix for suffix in SUFFIXES if path.name.lower().endswith(suffix)), None)
+        if suffix is None:
+            came = f"its name ends in {path.suffix!r}" if path.suffix else "its name has no suffix"
+            raise InputError(where, f"a name that ends in {', '.join(SUFFIXES)}", came, "Save it as CSV or Parquet.")
+        if not path.is_file():
+            raise InputError(where, "an ordinary file", "it is a device or a pipe", "Save it as a file first.")
+        data = path.read_bytes()
+    except PermissionError:
+        raise InputError(where, "a file that may be read", "permission was denied") from None
+    except MemoryError:
+        raise InputError(where, "a table that fits in memory", "it does not") from None
+    except OSError as problem:
+        raise InputError(where, "a file that can be read", f"reading failed ({problem.strerror})") from None
+    if not data:
+        raise InputError(where, "a table", "the file is empty")
+    return suffix, data
+
+
+def _delimited(data: bytes, where: str, nodes_in: NodesIn, delimiter: str) -> Grid:
+    import pandas as pd
+
+    _check_text(data, where)
+    text = _text(data)
+    first = next((row for row in csv.reader(text, delimiter=delimiter) if row), [])
+    if not first:
+        raise InputError(where, "a table", "the file is empty")
+    _check_delimiter(first, where, delimiter)
+    headed = _is_header(first, where, nodes_in)
+    if not headed:
+        text.seek(0)
+    # From 3.1 on pandas reads every digit and deprecates the option that asked for it.
+    exact: dict[str, Any] = {} if _version(pd.__version__) >= (3, 1) else {"float_precision": "round_trip"}
+    try:
+        frame = pd.read_csv(text, sep=delimiter, header=None, low_memory=False, **exact)
+    except pd.errors.EmptyDataError:
+        frame = pd.DataFrame(columns=range(len(first)))
+    except pd.errors.ParserError:
+        _check_widths(data, where, delimiter)
+        raise
+    if frame.shape[1] != len(first):
+        _check_widths(data, where, delimiter)
+        raise ValueError("its rows have different lengths")
+    if headed and not first[0].strip() and _counts(frame.iloc[:, 0].to_numpy()):
+        frame, first = frame.iloc[:, 1:], first[1:]  # the index that pandas writes unless told not to
+    return frame_grid(frame, first if headed else None, nodes_in)
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(".")[:2])
+
+
+def _check_text(data: bytes, where: str) -> None:
+    try:
+        data.decode()
+    except UnicodeDecodeError as problem:
+        came = f"byte {problem.start + 1} is in another encoding"
+        raise InputError(where, "UTF-8 text", came, "Save it again as UTF-8.") from None
+    if b"\0" in data:  # the parser would silently end the cell there
+        raise InputError(where, "a table in plain text", "it holds binary data", "Save it again as UTF-8 text.")
+
+
+def _text(data: bytes) -> io.TextIOWrapper:
+    return io.TextIOWrapper(io.BytesIO(data), encoding="utf-8-sig", newline="")
+
+
+def _is_header(first: list[str], where: str, nodes_in: NodesIn) -> bool:
+    """Whether the first row is no row of data: numbers and gaps, after a name if nodes are in rows."""
+    if not first[0].strip():
+        return True
+    values = first[1:] if nodes_in == "rows" and not _is_value(first[0]) else first
+    if not all(map(_is_value, values)):
+        return True
+    if len(values) > 2 and values == [str(k) for k in range(len(values))]:
+        raise InputError(
+            f"{where}, line 1",
+            "names or data",
+            f"0, 1, 2, ... came, which may be either ({shortened(','.join(first))})",
+            "Give the columns names.",
+        )
+    return False
+
+
+def _is_value(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return cell.strip().lower() in _MISSING
+    return True
+
+
+def _counts(column: NDArray[Any]) -> bool:
+    return column.dtype.kind in "iu" and bool((column == np.arange(len(column))).all())
+
+
+def _check_delimiter(first: list[str], where: str, delimiter: str) -> None:
+    found = next((other for other in ";\t,|" if len(first) == 1 and first[0].count(other) > 1), None)
+    if found:
+        words = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}
+        rename = {",": ", or name it .csv", "\t": ", or name it .tsv"}.get(found, "")
+        raise InputError(
+            where,
+            f"columns separated by {words[delimiter]}",
+            f"they are separated by {words[found]}",
+            f"Save it with {words[delimiter]}{rename}.",
+        )
+
+
+def _check_widths(data: bytes, where: str, delimiter: str) -> None:
+    """Name the first line that is longer or shorter than the first one, for a file that could not be read."""
+    rows = csv.reader(_text(data), delimiter=delimiter)
+    width = 0
+    for row in rows:
+        width = width or len(row)
+        if row and len(row) != width:
+            came = f"there {'is 1' if len(row) == 1 else f'are {len(row)}'}"
+            raise InputError(f"{where}, line {rows.line_num}", f"{width} cells as in the first row", came)
+
+
+def _gzipped(data: bytes, where: str, nodes_in: NodesIn, delimiter: str) -> Grid:
+    return _delimited(gzip.decompress(data), where, nodes_in, delimiter)
+
+
+def _parquet(data: bytes, where: str, nodes_in: NodesIn) -> Grid:
+    import pandas as pd
+
+    frame = pd.read_parquet(io.BytesIO(data))
+    if nodes_in == "rows" and not pd.api.types.is_numeric_dtype(frame.index):
+        frame = frame.reset_index()
+    return frame_grid(frame, [str(name) for name in frame.columns], nodes_in)
+
+
+def _npy(data: bytes, where: str, nodes_in: NodesIn) -> Grid:
+    return array_grid(np.lib.format.read_array(io.BytesIO(data), allow_pickle=False), None, where, nodes_in)
+
+
+def _npz(data: bytes, where: str, nodes_in: NodesIn) -> Grid:
+    with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+        wanted = [key for key in ("signals", "nodes") if key in archive] if "signals" in archive else archive.files
+        return _named_arrays({key: archive[key] for key in wanted}, where, nodes_in)
+
+
+def _mat(data: bytes, where: str, nodes_in: NodesIn) -> Grid:
+    if b"\x89HDF" in (data[:4], data[512:516]):
+        raise InputError(where, "a Matlab file of version 5 to 7", "it is a v7.3 file", _V73)
+    variables = read_mat(data)
+    for key in ("signals", "nodes"):
+        if variables.get(key, 0) is None:
+            came = "it is a string array, a sparse matrix, a struct or an object"
+            todo = "Use full(...) for signals and cellstr(...) for nodes."
+            raise InputError(f"{where}, {key!r}", "a full matrix or a cell of characters", came, todo)
+    return _named_arrays(variables, where, nodes_in)
+
+
+def _named_arrays(arrays: Mapping[str, Any], where: str, nodes_in: NodesIn) -> Grid:
+    """The array called "signals", or the only matrix of numbers; and "nodes", if it is there."""
+    matrices = [key for key, array in arrays.items() if key != "nodes" and _is_matrix(array)]
+    # Matlab knows no scalars or vectors: settings saved beside the signals come as matrices, too.
+    candidates = [key for key in matrices if min(arrays[key].shape) > 1] or matrices
+    key = "signals" if "signals" in arrays else candidates[0] if len(candidates) == 1 else None
+    if key is None:
+        came = f"it holds several: {listed(candidates)}" if candidates else f"it holds {listed(list(arrays)) or 'none'}"
+        raise InputError(
+            where, "one 2-D array of numbers", came, "Save the one with the signals under the key 'signals'."
+        )
+    nodes = _strings(arrays["nodes"], where) if "nodes" in arrays else None
+    return array_grid(np.asarray(arrays[key]), nodes, where, nodes_in)
+
+
+def _is_matrix(array: object) -> bool:
+    return isinstance(array, np.ndarray) and array.ndim == 2 and array.dtype.kind in "biufc"
+
+
+def _strings(names: NDArray[Any], where: str) -> list[str]:
+    """Names from an array of strings, or from a Matlab cell, whose strings are arrays themselves."""
+    if names.dtype.kind not in "UTO":
+        raise InputError(f"{where}, 'nodes'", "an array of strings", f"an array of {names.dtype} came")
+    return ["".join(np.ravel(cell)) for cell in np.ravel(names)]
+
+
+_PARSERS: dict[str, Callable[[bytes, str, NodesIn], Grid]] = {
+    ".csv": partial(_delimited, delimiter=","),
+    ".tsv": partial(_delimited, delimiter="\t"),
+    ".csv.gz": partial(_gzipped, delimiter=","),
+    ".tsv.gz": partial(_gzipped, delimiter="\t"),
+    ".parquet": _parquet,
+    ".npy": _npy,
+    ".npz": _npz,
+    ".mat": _mat,
+}
+SUFFIXES = tuple(_PARSERS)

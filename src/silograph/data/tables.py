@@ -1,0 +1,236 @@
+"""A table of signals, and the one check that every table passes, whether it came from a file or from Python."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from silograph.core.errors import InputError
+from silograph.core.types import Array
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NodesIn = Literal["columns", "rows"]
+Place = Callable[[int, int], str]
+
+#: Squares of anything larger may overflow once they are summed.
+LARGEST = 1e150
+#: Every integer up to here is a float64, not every one beyond.
+LARGEST_INTEGER = 2**53
+#: Halves of characters, which no file can hold.
+_UNWRITABLE = re.compile(r"[\ud800-\udfff]")
+
+_NOT_NUMBERS = {
+    "b": "true/false values",
+    "c": "complex numbers",
+    "M": "dates or times",
+    "m": "time spans",
+    "U": "text",
+    "T": "text",
+    "S": "text",
+}
+_NUMBERS_ONLY = "Every column must hold one node's real numbers; remove or convert the others."
+
+
+@dataclass(frozen=True)
+class Table:
+    """One site's signals: row n is a signal, column a is the node `nodes[a]`. `signals` is C-contiguous float64."""
+
+    name: str
+    nodes: tuple[str, ...]
+    signals: Array
+    path: Path
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table as it was given, before any check: columns of one type each, and the names that came with them."""
+
+    columns: Sequence[NDArray[Any]]
+    column_names: Sequence[str] | None = None
+    row_names: Sequence[str] | None = None
+
+
+def array_grid(array: NDArray[Any], nodes: Sequence[str] | None, where: str, nodes_in: NodesIn) -> Grid:
+    """A 2-D array as a grid."""
+    if array.ndim != 2:
+        raise InputError(where, "a 2-D array of signals", f"a {array.ndim}-D array came")
+    return Grid(list(array.T), nodes) if nodes_in == "columns" else Grid(list(array.T), None, nodes)
+
+
+def frame_grid(frame: pd.DataFrame, column_names: Sequence[str] | None, nodes_in: NodesIn) -> Grid:
+    """A DataFrame as a grid; if nodes are in rows, a first column that is not numeric names them."""
+    columns = [_plain(frame.iloc[:, k]) for k in range(frame.shape[1])]
+    if nodes_in == "rows" and columns and columns[0].dtype == object:
+        row_names = ["" if cell != cell else str(cell) for cell in columns[0]]
+        return Grid(columns[1:], column_names[1:] if column_names else None, row_names)
+    return Grid(columns, column_names)
+
+
+def checked_table(grid: Grid, name: str, path: Path, where: str, nodes_in: NodesIn = "columns") -> Table:
+    """The grid as a table, or an InputError that says where it cannot be one."""
+    if nodes_in not in ("columns", "rows"):
+        raise InputError(where, "nodes_in to be 'columns' or 'rows'", f"{nodes_in!r} came")
+    by_column = nodes_in == "columns"
+    shape = (len(grid.columns[0]) if grid.columns else 0, len(grid.columns))
+    count, signal_count = shape[::-1] if by_column else shape
+    _check_size(where, count, signal_count, nodes_in)
+    given = grid.column_names if by_column else grid.row_names
+    nodes = _checked_names(where, [f"node_{k}" for k in range(count)] if given is None else given, count)
+
+    def place(column: int, row: int) -> str:
+        column_names = nodes if by_column else grid.column_names
+        column_name = shortened(column_names[column]) if column_names else column + 1
+        return f"{where}, column {column_name}, data row {row + 1 if by_column else shortened(nodes[row])}"
+
+    values = np.empty(shape)
+    for k, column in enumerate(grid.columns):
+        values[:, k] = _as_floats(column, k, place)
+    _check_values(values, place)
+    signals = np.ascontiguousarray(values if by_column else values.T)
+    still = signals.max(axis=0) == signals.min(axis=0)
+    if still.any():
+        raise InputError(
+            f"{where}, {'column' if by_column else 'row'} {shortened(nodes[int(still.argmax())])}",
+            "a node whose values vary",
+            f"every value is {signals[0, still.argmax()]:g}",
+            "A node that never varies has no relation to learn: remove it at every site.",
+        )
+    return Table(name, nodes, signals, path)
+
+
+def shortened(value: object, length: int = 40) -> str:
+    """A value as it may appear in a message."""
+    text = repr(value[: length + 1] if isinstance(value, str | bytes) else value)
+    return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def shown(path: Path) -> str:
+    """A path as it may appear in a message: a file's name can be bytes that are no text."""
+    return str(path).encode(errors="replace").decode()
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names as they may appear in a message: the first five."""
+    return ", ".join(map(shortened, names[:5])) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def _plain(column: pd.Series[Any]) -> NDArray[Any]:
+    if isinstance(column.dtype, np.dtype) and column.dtype != object:
+        return column.to_numpy()
+    # pandas marks missing cells in several ways; below this line there is one.
+    return column.to_numpy(dtype=object, na_value=np.nan)
+
+
+def _check_size(where: str, nodes: int, signals: int, nodes_in: NodesIn) -> None:
+    other = "rows" if nodes_in == "columns" else "columns"
+    if signals < 2:
+        unit = "row" if nodes_in == "columns" else "column"
+        came = f"there is only one {unit}" if signals else f"there is no {unit} of data"
+        raise InputError(
+            where, f"at least 2 {unit}s of data", came, f"One {unit} is one signal; a graph is learned from several."
+        )
+    if nodes < 3:
+        raise InputError(
+            where,
+            "at least 3 nodes",
+            f"there {'is 1' if nodes == 1 else f'are {nodes}'}",
+            f"A graph needs at least 3 nodes. Are the nodes in {other}? Then say nodes_in={other!r}.",
+        )
+
+
+def _checked_names(where: str, given: Sequence[str], count: int) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in given)
+    if len(names) != count:
+        raise InputError(where, f"one name for each of the {count} nodes", f"there are {len(names)} names")
+    if "" in names:
+        raise InputError(
+            where,
+            "a name for every node",
+            f"the name of node {names.index('') + 1} is empty",
+            "Name it; if it is an index, a date or a row number, remove it.",
+        )
+    broken = next((name for name in names if _UNWRITABLE.search(name)), None)
+    if broken is not None:
+        raise InputError(where, "node names that can be written", f"{shortened(broken)} came", "Rename it.")
+    if len(set(names)) < count:
+        name, times = Counter(names).most_common(1)[0]
+        raise InputError(
+            where, "node names that differ", f"{shortened(name)} comes {times} times", "Rename or remove the others."
+        )
+    return names
+
+
+def _as_floats(column: NDArray[Any], k: int, place: Place) -> Array:
+    kind = column.dtype.kind
+    if kind == "O":
+        return _objects_as_floats(column.tolist(), k, place)
+    if kind in "iu":
+        large = (column > LARGEST_INTEGER) | (column < -LARGEST_INTEGER)
+        if large.any():
+            row = int(large.argmax())
+            raise _too_large_integer(place(k, row))
+    elif kind != "f":
+        what = _NOT_NUMBERS.get(kind, f"values of type {column.dtype}")
+        raise InputError(place(k, 0), "a real number", f"the column holds {what}", _NUMBERS_ONLY)
+    with np.errstate(over="ignore"):  # what overflows becomes infinite and is refused as such
+        return column.astype(np.float64)
+
+
+def _objects_as_floats(cells: list[Any], k: int, place: Place) -> Array:
+    odd = [row for row, cell in enumerate(cells) if not (cell is None or _is_real(cell))]
+    if odd:
+        # One word turns a whole CSV column into text: the culprit is the first cell that does not read as a number.
+        row = next((row for row in odd if not _reads_as_number(cells[row])), odd[0])
+        cell = cells[row]
+        if isinstance(cell, str) and re.fullmatch(r"\s*[+-]?[0-9]{16,}\s*", cell):
+            raise _too_large_integer(place(k, row))
+        what = "text" if isinstance(cell, str) else f"a value of type {type(cell).__name__}"
+        raise InputError(place(k, row), "a number", f"{what} came: {shortened(cell)}", _NUMBERS_ONLY)
+    for row, cell in enumerate(cells):
+        if isinstance(cell, int) and abs(cell) > LARGEST_INTEGER:
+            raise _too_large_integer(place(k, row))
+    return np.array([np.nan if cell is None else float(cell) for cell in cells])
+
+
+def _is_real(cell: object) -> bool:
+    return isinstance(cell, int | float | Decimal | np.integer | np.floating) and not isinstance(cell, bool)
+
+
+def _reads_as_number(cell: object) -> bool:
+    try:
+        float(cell)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _too_large_integer(where: str) -> InputError:
+    return InputError(
+        where,
+        "integers of at most 2**53",
+        "a larger one came, which a float64 cannot hold exactly",
+        "Is this column an identifier or a time stamp? Then remove it; otherwise rescale it.",
+    )
+
+
+def _check_values(values: Array, place: Place) -> None:
+    def refuse(bad: NDArray[np.bool_], expected: str, came: str, todo: str) -> None:
+        if bad.any():
+            column = int(bad.any(axis=0).argmax())
+            at = place(column, int(bad[:, column].argmax()))
+            number = int(bad.sum())
+            raise InputError(at, expected, f"it is {came}" + (f", one of {number}" if number > 1 else ""), todo)
+
+    refuse(np.isnan(values), "a number", "missing", "Fill the gaps, or leave out those rows or nodes.")
+    refuse(np.isinf(values), "a finite number", "infinite", "Replace it, or leave out those rows or nodes.")
+    refuse(np.abs(values) > LARGEST, f"numbers of at most {LARGEST:g}", "larger", "Its square overflows: rescale it.")

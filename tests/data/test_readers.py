@@ -1,0 +1,394 @@
+"""Every format gives back exactly what was written, and every bad table is refused with its place."""
+
+import gzip
+import io
+import os
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.io
+
+from silograph.core.errors import InputError
+from silograph.data.readers import read_table
+
+NODES = ("north", "east", "south")
+# Values whose last digit a hasty parser loses, at all magnitudes a square survives.
+SIGNALS = np.array(
+    [
+        [0.1 + 0.2, -1e-300, 123456789.123456789],
+        [1 / 3, 5e-324, 2.0**53],
+        [np.nextafter(1, 2), 1e150, -0.0],
+        [1.7976931348623157e100, 2.2250738585072014e-308, 9007199254740993.0],
+    ]
+)
+
+
+def csv_text(rows=SIGNALS, names=NODES, delimiter=","):
+    lines = [delimiter.join(names)] if names else []
+    return "\n".join(lines + [delimiter.join(map(repr, map(float, row))) for row in rows]) + "\n"
+
+
+def write(path, content):
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def save_frame(path):
+    frame = pd.DataFrame(SIGNALS, columns=NODES)
+    frame.to_parquet(path, index=False)
+
+
+WRITERS = {
+    "site.csv": lambda path: write(path, csv_text()),
+    "site.CSV": lambda path: write(path, csv_text()),
+    "site.tsv": lambda path: write(path, csv_text(delimiter="\t")),
+    "site.csv.gz": lambda path: write(path, gzip.compress(csv_text().encode())),
+    "site.tsv.gz": lambda path: write(path, gzip.compress(csv_text(delimiter="\t").encode())),
+    "site.parquet": save_frame,
+    "site.npz": lambda path: np.savez(path, signals=SIGNALS, nodes=np.array(NODES), other=np.ones((4, 4))),
+    "site.mat": lambda path: scipy.io.savemat(path, {"signals": SIGNALS, "nodes": np.array(NODES, dtype=object)}),
+}
+
+
+def refused(path, nodes_in="columns"):
+    with pytest.raises(InputError) as caught:
+        read_table(path, nodes_in)
+    assert str(path) in caught.value.where
+    return str(caught.value)
+
+
+def refused_csv(tmp_path, content, nodes_in="columns"):
+    return refused(write(tmp_path / "site.csv", content), nodes_in)
+
+
+@pytest.mark.parametrize("file", WRITERS)
+def test_every_format_is_read_exactly(tmp_path, file):
+    path = tmp_path / file
+    WRITERS[file](path)
+    table = read_table(str(path))
+    assert (table.name, table.nodes, table.path) == ("site", NODES, path)
+    assert table.signals.dtype == np.float64
+    assert table.signals.flags.c_contiguous
+    assert table.signals.tobytes() == SIGNALS.tobytes()
+
+
+@pytest.mark.parametrize("file", ["x.npy", "x.csv", "x.npz", "x.mat"])
+def test_nodes_without_names_are_numbered(tmp_path, file):
+    path = tmp_path / file
+    if file == "x.npy":
+        np.save(path, SIGNALS)
+    elif file == "x.npz":
+        np.savez(path, SIGNALS)
+    elif file == "x.mat":
+        # Matlab has no scalars: the rate is a matrix, too, but cannot be the table.
+        scipy.io.savemat(path, {"readings": SIGNALS, "rate": 50.0})
+    else:
+        write(path, csv_text(names=None))
+    table = read_table(path)
+    assert table.nodes == ("node_0", "node_1", "node_2")
+    assert table.signals.tobytes() == SIGNALS.tobytes()
+
+
+def test_nodes_in_rows(tmp_path):
+    turned = pd.DataFrame(SIGNALS.T, index=pd.Index(NODES), columns=[f"t{k}" for k in range(4)])
+    turned.to_csv(tmp_path / "unnamed.csv")
+    turned.to_csv(tmp_path / "named.csv", index_label="sensor")
+    turned.to_csv(tmp_path / "headless.csv", header=False)
+    turned.to_parquet(tmp_path / "index.parquet")
+    turned.reset_index(names="sensor").to_parquet(tmp_path / "column.parquet", index=False)
+    np.savez(tmp_path / "array.npz", signals=SIGNALS.T, nodes=np.array(NODES))
+    for path in sorted(tmp_path.iterdir()):
+        table = read_table(path, "rows")
+        assert table.nodes == NODES, path
+        assert table.signals.flags.c_contiguous
+        np.testing.assert_array_equal(table.signals, SIGNALS, err_msg=path.name)
+
+
+def test_nodes_in_rows_without_names(tmp_path):
+    np.save(tmp_path / "a.npy", SIGNALS.T)
+    write(tmp_path / "b.csv", csv_text(SIGNALS.T, None))
+    write(tmp_path / "c.csv", csv_text(SIGNALS.T, ["t0", "t1", "t2", "t3"]))
+    pd.DataFrame(SIGNALS.T, columns=list("abcd")).to_csv(tmp_path / "d.csv")
+    for path in sorted(tmp_path.iterdir()):
+        table = read_table(path, "rows")
+        assert table.nodes == ("node_0", "node_1", "node_2")
+        np.testing.assert_array_equal(table.signals, SIGNALS)
+
+
+def test_index_written_by_pandas_is_dropped(tmp_path):
+    frame = pd.DataFrame(SIGNALS, columns=NODES)
+    frame.to_csv(tmp_path / "default.csv")
+    frame.set_index(pd.Index(range(10, 14))).to_parquet(tmp_path / "index.parquet")
+    pd.DataFrame(SIGNALS).to_csv(tmp_path / "numbered.csv")
+    for path in sorted(tmp_path.iterdir()):
+        table = read_table(path)
+        assert table.nodes == (("0", "1", "2") if path.stem == "numbered" else NODES)
+        np.testing.assert_array_equal(table.signals, SIGNALS)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\xef\xbb\xbfnorth,east,south\n1,2,3\n4,5,7\n",
+        b"north,east,south\r\n1,2,3\r\n4,5,7\r\n",
+        b"north,east,south\r1,2,3\r4,5,7\r",
+        b"\n\nnorth,east,south\n\n1,2,3\n\n4,5,7",
+        b'"north", east ,south\n1,"2",3\n 4, 5, 7\n',
+    ],
+)
+def test_csv_dialects(tmp_path, content):
+    table = read_table(write(tmp_path / "a.csv", content))
+    assert table.nodes == NODES
+    assert table.signals.tolist() == [[1, 2, 3], [4, 5, 7]]
+
+
+def test_byte_order_mark_without_header(tmp_path):
+    assert read_table(write(tmp_path / "a.csv", b"\xef\xbb\xbf1,2,3\n4,5,7\n")).signals.tolist() == [
+        [1, 2, 3],
+        [4, 5, 7],
+    ]
+
+
+def test_file_name_that_is_no_text(tmp_path):
+    path = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.csv")
+    with pytest.raises(InputError) as caught:
+        read_table(path)
+    assert "caf?.csv" in str(caught.value)
+
+
+def test_names_beyond_ascii(tmp_path):
+    assert read_table(write(tmp_path / "münster.csv", "ä,ö,ü\n1,2,3\n4,5,7\n")).nodes == ("ä", "ö", "ü")
+
+
+def test_whole_numbers_and_decimals_of_other_types(tmp_path):
+    frame = pd.DataFrame({"a": np.array([1, 2], "uint8"), "b": np.array([0.1, 0.5], "float32"), "c": [2**53, -(2**53)]})
+    frame.to_parquet(tmp_path / "a.parquet")
+    expected = [[1, float(np.float32(0.1)), 2.0**53], [2, 0.5, -(2.0**53)]]
+    assert read_table(tmp_path / "a.parquet").signals.tolist() == expected
+
+
+def test_matlab_names_as_characters(tmp_path):
+    scipy.io.savemat(tmp_path / "a.mat", {"signals": SIGNALS, "nodes": np.array(NODES)})
+    assert read_table(tmp_path / "a.mat").nodes == NODES
+
+
+@pytest.mark.parametrize(
+    "content, words",
+    [
+        ("", ["the file is empty"]),
+        ("\n\n", ["the file is empty"]),
+        ("a,b,c\n", ["no row of data"]),
+        ("a,b,c\n1,2,3\n", ["at least 2 rows", "only one row"]),
+        ("a,b\n1,2\n3,4\n", ["at least 3 nodes", "are 2", "nodes_in='rows'"]),
+        ("a\n1\n2\n", ["at least 3 nodes", "is 1"]),
+        ("a,b,c\n1,2,3\n4,5,6,7\n", ["line 3", "3 cells", "are 4"]),
+        ("a,b,c\n1,2,3,4\n5,6,7,8\n", ["line 2", "3 cells", "are 4"]),
+        ("a,b,c,d\n1,2,3\n5,6,7\n", ["line 2", "4 cells", "are 3"]),
+        ("a,b,c\n1,2,3\n4,5\n", ["column 'c', data row 2", "missing"]),
+        ("a,b,c\n1,2,3\n4,oops,6\n7,bad,9\n", ["column 'b', data row 2", "text", "'oops'"]),
+        ("a,b,c\n1,2,3\n4," + "long" * 99 + ",6\n", ["column 'b', data row 2", "'longlong", "…"]),
+        ("a,b,c\n2020-01-01,2,3\n2020-01-02,3,6\n", ["column 'a', data row 1", "'2020-01-01'", "remove"]),
+        ("a,b,c\nTrue,2,3\nFalse,3,6\n", ["column 'a'", "true/false"]),
+        ("a,b,c\n1+2j,2,3\n2,3,6\n", ["column 'a', data row 1", "text", "'1+2j'"]),
+        ("a,b,c\n1,,3\n4,5,6\n7,NA,9\n", ["column 'b', data row 1", "missing, one of 2"]),
+        ("1,,3\n4,5,6\n", ["column 'node_1', data row 1", "missing"]),
+        ("a,b,c\n1,2,inf\n4,5,6\n", ["column 'c', data row 1", "infinite"]),
+        ("a,b,c\n1,2,1e999\n4,5,6\n", ["column 'c', data row 1", "infinite"]),
+        ("a,b,c\n1,2,3\n4,-1e151,6\n", ["column 'b', data row 2", "1e+150", "overflows"]),
+        ("a,b,c\n1,2,3\n4,9007199254740993,6\n", ["column 'b', data row 2", "2**53"]),
+        ("a,b,c\n1,2,3\n4,99999999999999999999999,6\n", ["column 'b', data row 2", "2**53"]),
+        ("a,b,c\n1,2,3\n4,18446744073709551615,6\n", ["column 'b', data row 2", "2**53"]),
+        ("a,b,a\n1,2,3\n4,5,6\n", ["differ", "'a' comes 2 times"]),
+        ("a,b, a\n1,2,3\n4,5,6\n", ["differ", "'a' comes 2 times"]),
+        ("a,,c\n1,2,3\n4,5,6\n", ["name of node 2 is empty"]),
+        (",b,c,d\n5,1,2,3\n9,4,5,6\n", ["name of node 1 is empty", "index"]),
+        ("a,b,c\n1,2,3\n4,2,6\n", ["column 'b'", "vary", "every value is 2", "no relation"]),
+        ("a;b;c\n1,5;2;3\n4;5;6\n", ["commas", "semicolons"]),
+        ("a\tb\tc\n1\t2\t3\n4\t5\t6\n", ["tabs", ".tsv"]),
+        ("0,1,2\n4,5,6\n7,8,8\n", ["line 1", "may be either", "Give the columns names"]),
+        ('a,b,c\n1,"2,3\n4,5,6\n', ["line 3", "3 cells", "are 2"]),
+        ('a,b,c\n1,2,"3\n4,5,6\n', ["cannot be read", "EOF inside string"]),
+        (b"a,b,c\n1,2,3\n\xe9,5,6\n", ["UTF-8", "byte 13 is in another encoding"]),
+        ("a,b,c\n1,2,3\n4,5,6\n".encode("utf-16"), ["UTF-8"]),
+        (b"a,b,c\n1,2\x00,3\n4,5,6\n", ["binary"]),
+        (bytes(range(256)) * 9, ["UTF-8"]),
+    ],
+)
+def test_bad_csv_is_refused_with_its_place(tmp_path, content, words):
+    message = refused_csv(tmp_path, content)
+    for word in words:
+        assert word in message, message
+
+
+@pytest.mark.parametrize(
+    "content, words",
+    [
+        ("a,1,2\nb,3,oops\nc,5,6\n", ["column 2, data row 'b'", "'oops'"]),
+        ("a,1,2\nb,,4\nc,5,6\n", ["column 1, data row 'b'", "missing"]),
+        ("a,1,\nb,3,4\nc,5,6\n", ["column 2, data row 'a'", "missing"]),
+        ("s,t1,t2\na,1,2\nb,3,x\nc,5,6\n", ["column 't2', data row 'b'", "'x'"]),
+        ("a,1,2\nb,4,4\nc,5,6\n", ["row 'b'", "every value is 4"]),
+        ("a,1,2\nb,3,4\n", ["at least 3 nodes", "nodes_in='columns'"]),
+        ("a,1\nb,3\nc,4\n", ["at least 2 columns", "only one column"]),
+        ("a,1,2\n,3,4\nc,5,6\n", ["name of node 2 is empty"]),
+        ("a,1,2\na,3,4\nc,5,6\n", ["'a' comes 2 times"]),
+        ("sensor,0,1,2\na,1,2,3\nb,3,4,5\nc,4,5,6\n", ["may be either"]),
+    ],
+)
+def test_bad_csv_with_nodes_in_rows(tmp_path, content, words):
+    message = refused_csv(tmp_path, content, "rows")
+    for word in words:
+        assert word in message, message
+
+
+def test_what_is_no_file(tmp_path):
+    assert "is a directory" in refused(tmp_path)
+    assert "none of that name" in refused(tmp_path / "missing.csv")
+    assert "none of that name" in refused(write(tmp_path / "a.csv", "x") / "b.csv")
+    assert "reading failed" in refused(tmp_path / ("x" * 300 + ".csv"))
+    with pytest.raises(InputError, match="none of that name"):
+        read_table("a\0b.csv")
+    assert "'.xlsx'" in refused(write(tmp_path / "a.xlsx", "x"))
+    assert "no suffix" in refused(write(tmp_path / "plain", "x"))
+    os.mkfifo(tmp_path / "pipe.csv")
+    assert "pipe" in refused(tmp_path / "pipe.csv")
+    with pytest.raises(InputError, match="nodes_in"):
+        read_table(write(tmp_path / "b.csv", csv_text()), "sideways")
+
+
+@pytest.mark.parametrize(
+    "problem, words", [(PermissionError(13, "no"), "permission"), (MemoryError(), "memory"), (OSError(5, "I/O"), "I/O")]
+)
+def test_trouble_while_reading(tmp_path, monkeypatch, problem, words):
+    def fail(path):
+        raise problem
+
+    path = write(tmp_path / "a.csv", csv_text())
+    monkeypatch.setattr(type(path), "read_bytes", fail)
+    assert words in refused(path)
+
+
+@pytest.mark.parametrize("file", ["a.csv", "a.tsv", "a.csv.gz", "a.parquet", "a.npy", "a.npz", "a.mat"])
+def test_wrong_contents(tmp_path, file):
+    assert "empty" in refused(write(tmp_path / file, b""))
+    for junk in (
+        b"PK\x03\x04junk",
+        b"\x93NUMPY\x01\x00",
+        b"PAR1PAR1",
+        b"\x1f\x8b junk",
+        b"MATLAB 5.0 MAT-file",
+        b"x" * 600,
+    ):
+        refused(write(tmp_path / file, junk))
+
+
+def test_wrong_suffix_of_arrays(tmp_path):
+    np.savez(tmp_path / "a.npz", signals=SIGNALS)
+    refused((tmp_path / "a.npz").rename(tmp_path / "a.npy"))
+    np.save(tmp_path / "b.npy", SIGNALS)
+    refused((tmp_path / "b.npy").rename(tmp_path / "b.npz"))
+
+
+@pytest.mark.parametrize(
+    "array, words",
+    [
+        (np.ones(5), "a 1-D array"),
+        (np.ones((3, 4, 5)), "a 3-D array"),
+        (SIGNALS > 0, "true/false"),
+        (SIGNALS.astype(complex), "complex"),
+        (np.ones((4, 3), "datetime64[s]"), "dates or times"),
+        (np.ones((4, 3), "timedelta64[s]"), "time spans"),
+        (np.ones((4, 3), [("x", float)]), "type"),
+        (np.array([["a", "b", "c"]] * 4), "text"),
+        (np.array([[1, 2, 2**60], [2, 3, 4]]), "2**53"),
+        (np.array([[1, 2, -(2**63)], [2, 3, 4]]), "2**53"),
+        (np.array([[1, 2, 3], [2, 3, 4]], dtype=object), "Object arrays cannot be loaded"),
+        (np.array([[1, 2, 10], [2, 3, 4]], dtype=np.longdouble) ** 4000, "infinite"),
+        (np.empty((0, 3)), "no row"),
+        (np.empty((5, 0)), "no row"),
+    ],
+)
+def test_bad_arrays(tmp_path, array, words):
+    np.save(tmp_path / "a.npy", array)
+    assert words in refused(tmp_path / "a.npy")
+
+
+def test_which_array_of_several(tmp_path):
+    np.savez(tmp_path / "a.npz", left=SIGNALS, right=SIGNALS, name=np.array(["x"]))
+    message = refused(tmp_path / "a.npz")
+    assert "'left', 'right'" in message
+    assert "key 'signals'" in message
+    np.savez(tmp_path / "b.npz", x=np.ones(3), y=np.ones(2))
+    assert "'x', 'y'" in refused(tmp_path / "b.npz")
+    np.savez(tmp_path / "c.npz", **{f"x{k}": SIGNALS for k in range(8)})
+    assert "and 3 more" in refused(tmp_path / "c.npz")
+    scipy.io.savemat(tmp_path / "d.mat", {"left": SIGNALS, "right": SIGNALS})
+    assert "'left', 'right'" in refused(tmp_path / "d.mat")
+    np.savez(tmp_path / "e.npz", signals=np.ones(3), other=SIGNALS)
+    assert "2-D" in refused(tmp_path / "e.npz")
+
+
+def test_bad_names_beside_an_array(tmp_path):
+    np.savez(tmp_path / "short.npz", signals=SIGNALS, nodes=np.array(["a", "b"]))
+    assert "there are 2 names" in refused(tmp_path / "short.npz")
+    np.savez(tmp_path / "halves.npz", signals=SIGNALS, nodes=np.array(["a", "b", "\ud800"]))
+    assert "can be written" in refused(tmp_path / "halves.npz")
+    np.savez(tmp_path / "numbers.npz", signals=SIGNALS, nodes=np.arange(3))
+    assert "array of strings" in refused(tmp_path / "numbers.npz")
+    np.savez(tmp_path / "objects.npz", signals=SIGNALS, nodes=np.array(NODES, dtype=object))
+    assert "Object arrays" in refused(tmp_path / "objects.npz")
+
+
+def test_matlab_73_is_refused_by_name(tmp_path):
+    header = b"MATLAB 7.3 MAT-file".ljust(124) + b"\x00\x02IM"
+    content = header.ljust(512, b"\0") + b"\x89HDF\r\n\x1a\n" + b"\0" * 100
+    assert "-v7" in refused(write(tmp_path / "a.mat", content))
+    assert "-v7" in refused(write(tmp_path / "b.mat", content[512:]))
+
+
+@pytest.mark.parametrize(
+    "column, words",
+    [
+        (pd.Series([True, False]), "true/false"),
+        (pd.Series([True, None], dtype="boolean"), "bool"),
+        (pd.to_datetime(pd.Series(["2020-01-01", "2020-01-02"])), "dates or times"),
+        (pd.Series([1.0, None], dtype="Float64"), "data row 2: expected a number, but it is missing"),
+        (pd.Series(["x", "y"]), "text came: 'x'"),
+        (pd.Series(["x", "y"], dtype="category"), "text came: 'x'"),
+        (pd.Series([[1], [2]]), "type"),
+        (pd.Series([b"x", b"y"]), "type bytes"),
+    ],
+)
+def test_bad_parquet_columns(tmp_path, column, words):
+    pd.DataFrame({"a": [1, 2], "bad": column, "c": [4, 5]}).to_parquet(tmp_path / "a.parquet")
+    message = refused(tmp_path / "a.parquet")
+    assert "column 'bad'" in message
+    assert words in message
+
+
+def test_no_warning_escapes(tmp_path):
+    big = np.array([[1, 2, 10], [2, 3, 4]], dtype=np.longdouble) ** 4000
+    np.save(tmp_path / "a.npy", big)
+    write(tmp_path / "b.csv", "a,b,c\n1,1e999,3\n4,5,6\n")
+    write(tmp_path / "c.csv", csv_text())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        refused(tmp_path / "a.npy")
+        refused(tmp_path / "b.csv")
+        read_table(tmp_path / "c.csv")
+
+
+def test_import_is_light():
+    code = "import sys, silograph.data.silos; print([m for m in ('pandas', 'pyarrow', 'scipy') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_large_csv_equals_the_writer(tmp_path):
+    signals = np.random.default_rng(5).standard_normal((3000, 40)) * 10.0 ** np.arange(-20, 20)
+    buffer = io.StringIO()
+    pd.DataFrame(signals, columns=[f"n{k}" for k in range(40)]).to_csv(buffer, index=False)
+    assert read_table(write(tmp_path / "a.csv", buffer.getvalue())).signals.tobytes() == signals.tobytes()
