@@ -1,0 +1,139 @@
+"""Silos: the signals of several sites over one set of nodes, in one order."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from silograph.core.errors import InputError
+from silograph.core.types import Array
+from silograph.data.readers import read_table
+from silograph.data.tables import Grid, NodesIn, Table, array_grid, checked_table, frame_grid, listed, shortened, shown
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_NOT_IN_FILE_NAMES = re.compile(r"[\x00-\x1f\x7f/\\\ud800-\udfff]")
+
+
+@dataclass(frozen=True)
+class Silos:
+    """Site `names[i]` holds `signals[i]`: one signal per row, one of the common `nodes` per column."""
+
+    names: tuple[str, ...]
+    nodes: tuple[str, ...]
+    signals: tuple[Array, ...]
+
+
+def align(tables: Sequence[Table]) -> Silos:
+    """The tables over the first one's nodes and in its order; nodes are matched by name."""
+    if not tables:
+        raise InputError("sites", "at least one table", "none came")
+    _check_site_names(tables)
+    return Silos(
+        tuple(table.name for table in tables),
+        tables[0].nodes,
+        tuple(_reordered(table, tables[0]) for table in tables),
+    )
+
+
+def standardise(silos: Silos) -> Silos:
+    """Each node of each silo at mean 0 and standard deviation 1."""
+    return replace(silos, signals=tuple(map(_standardised, silos.signals)))
+
+
+def read_silos(paths: Iterable[str | Path], nodes_in: NodesIn = "columns") -> Silos:
+    """One file per site, aligned."""
+    return align([read_table(path, nodes_in) for path in paths])
+
+
+def from_arrays(
+    arrays: Sequence[ArrayLike | pd.DataFrame], names: Sequence[str] | None = None, nodes: Sequence[str] | None = None
+) -> Silos:
+    """One array or DataFrame per site, with one signal per row, aligned.
+
+    A DataFrame's columns name its nodes; `nodes` names those of arrays. Sites are site_0, site_1, ... unless named.
+    """
+    arrays = list(arrays)
+    names = [f"site_{k}" for k in range(len(arrays))] if names is None else [str(name) for name in names]
+    nodes = None if nodes is None else [str(node) for node in nodes]
+    if len(names) != len(arrays):
+        raise InputError("names", f"one for each of the {len(arrays)} arrays", f"there are {len(names)}")
+    return align([_array_table(array, name, nodes) for array, name in zip(arrays, names, strict=True)])
+
+
+def _array_table(array: Any, name: str, nodes: Sequence[str] | None) -> Table:
+    where = f"site {shortened(name)}"
+    return checked_table(_given_grid(array, where, nodes), name, Path(name), where)
+
+
+def _given_grid(array: Any, where: str, nodes: Sequence[str] | None) -> Grid:
+    if hasattr(array, "columns") and hasattr(array, "iloc"):  # a DataFrame, told without importing pandas
+        return frame_grid(array, [str(name) for name in array.columns], "columns")
+    if np.ma.is_masked(array):
+        raise InputError(
+            where, "an array without gaps", "some entries are masked", "Fill them or leave out those rows."
+        )
+    try:
+        return array_grid(np.asarray(array), nodes, where, "columns")
+    except ValueError as problem:
+        if isinstance(problem, InputError):
+            raise
+        raise InputError(where, "a 2-D array of signals", f"no array can be made of it ({problem})") from None
+
+
+def _check_site_names(tables: Sequence[Table]) -> None:
+    """Results are written under the sites' names, so each must be a file name, also where case is ignored."""
+    seen: dict[str, Table] = {}
+    for table in tables:
+        name = table.name
+        if not name or name.startswith(".") or _NOT_IN_FILE_NAMES.search(name):
+            raise InputError(
+                shown(table.path) if name else "site names",
+                "a site name that can name a file",
+                f"{shortened(name)} came",
+                "Rename it: no slash, no dot at the start, no control characters.",
+            )
+        other = seen.setdefault(name.casefold(), table)
+        if other is not table:
+            raise InputError(
+                f"{shown(table.path)} and {shown(other.path)}",
+                "sites with different names",
+                f"{shortened(other.name)} and {shortened(name)} are the same",
+                "Rename one: a site is called by its file's name, and case is ignored.",
+            )
+
+
+def _reordered(table: Table, first: Table) -> Array:
+    here, there = set(table.nodes), set(first.nodes)
+    missing = [name for name in first.nodes if name not in here]
+    extra = [name for name in table.nodes if name not in there]
+    if missing or extra:
+        came = " and ".join(
+            [f"it lacks {listed(missing)}"] * bool(missing) + [f"it also has {listed(extra)}"] * bool(extra)
+        )
+        raise InputError(
+            f"site {shortened(table.name)}",
+            f"the nodes of site {shortened(first.name)}",
+            came,
+            "Every site must have the same nodes, by the same names; the order does not matter.",
+        )
+    if table.nodes == first.nodes:
+        return table.signals
+    position = {name: k for k, name in enumerate(table.nodes)}
+    return np.ascontiguousarray(table.signals[:, [position[name] for name in first.nodes]])
+
+
+def _standardised(signals: Array) -> Array:
+    centred = signals - signals.mean(axis=0)
+    # To size 1 first, so that the squares of very small values do not vanish.
+    centred /= np.abs(centred).max(axis=0)
+    centred -= centred.mean(axis=0)
+    scaled: Array = centred / centred.std(axis=0)
+    return scaled
