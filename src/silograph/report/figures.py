@@ -1,0 +1,253 @@
+"""Pictures of a run as SVG text: pure functions, no files, no fonts, no scripts.
+
+Colours are presentation attributes, so a picture is complete on its own; inside the report the style sheet overrides
+them by class and follows the reader's light or dark setting.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+
+import numpy as np
+
+from silograph.report.read import Edge
+from silograph.report.words import number, superscript, visible
+
+Point = tuple[float, float]
+
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+
+
+@dataclass(frozen=True)
+class Palette:
+    """The colours of a picture; the report's style sheet is filled from the same values."""
+
+    paper: str
+    ink: str
+    quiet: str
+    line: str
+    shared: str  # edges of the consensus
+    own: str  # edges of one site only
+    node: str
+
+
+LIGHT = Palette("#ffffff", "#1b2430", "#55606e", "#d9dee5", "#2166a5", "#c2590c", "#243447")
+DARK = Palette("#14181f", "#e8ebf0", "#a7b1be", "#333c48", "#6db1ee", "#f2a65a", "#dbe2ea")
+
+
+def layout(nodes: Sequence[str], edges: Iterable[Edge]) -> dict[str, Point]:
+    """A place in the unit square for every node: strong edges short, nodes without edges in rows at the bottom."""
+    import networkx as nx
+
+    strength: dict[tuple[str, str], float] = {}
+    for source, target, weight in edges:
+        pair = (source, target) if source <= target else (target, source)
+        strength[pair] = strength.get(pair, 0.0) + weight
+    heaviest = max(strength.values(), default=1.0)
+    # Sorted, and nodes in their given order: the layout must not depend on the order of rows or on hashing.
+    graph = nx.Graph()
+    linked = {name for pair in strength for name in pair}
+    graph.add_nodes_from(name for name in nodes if name in linked)
+    for (source, target), weight in sorted(strength.items()):
+        share = weight / heaviest
+        graph.add_edge(source, target, share=share, length=1 / math.sqrt(max(share, 0.1)))
+    if len(graph) <= 60:
+        places = nx.kamada_kawai_layout(graph, dist=_distances(graph)) if len(graph) > 1 else {}
+    else:
+        places = nx.spring_layout(graph, weight="share", seed=1, k=1.6 / math.sqrt(len(graph)), iterations=80)
+    lonely = [name for name in nodes if name not in linked]
+    columns = max(12, math.ceil(math.sqrt(4 * len(lonely))))
+    rows = math.ceil(len(lonely) / columns)
+    floor = 1.0 if not lonely else 0.0 if not linked else 0.88
+    result = dict(zip(places, _fill(np.array(list(places.values())), floor), strict=True))
+    for index, name in enumerate(lonely):
+        row, column = divmod(index, columns)
+        low = floor + 0.05 if linked else 0.0
+        result[name] = ((column + 0.5) / columns, low + (1 - low) * (row + 0.5) / rows)
+    return result
+
+
+def _distances(graph: object) -> dict[str, dict[str, float]]:
+    """Path lengths; parts that no path joins stay one step outside each other instead of flying off the page."""
+    import networkx as nx
+
+    found = dict(nx.all_pairs_dijkstra_path_length(graph, weight="length"))
+    apart = 1 + max((d for row in found.values() for d in row.values()), default=0.0)
+    return {a: {b: found[a].get(b, apart) for b in found} for a in found}
+
+
+def _fill(places: np.ndarray[tuple[int, ...], np.dtype[np.float64]], height: float) -> list[Point]:
+    """Turn the widest direction to the horizontal and stretch to fill a box of width 1."""
+    if len(places) == 0:
+        return []
+    centred = places - places.mean(axis=0)
+    turned = centred @ np.linalg.svd(centred, full_matrices=False)[2].T
+    low, extent = turned.min(axis=0), np.ptp(turned, axis=0)
+    unit = np.where(extent > 1e-9, (turned - low) / np.where(extent > 1e-9, extent, 1.0), 0.5)
+    return [(float(x), float(y) * height) for x, y in unit]
+
+
+def graph_svg(
+    nodes: Sequence[str],
+    edges: Sequence[Edge],
+    highlight: Collection[tuple[str, str]] | None = None,
+    *,
+    places: Mapping[str, Point] | None = None,
+    label: str = "Graph",
+    size: tuple[int, int] = (760, 540),
+    limit: int = 1000,
+    heaviest: float | None = None,
+    names: bool | None = None,
+    palette: Palette = LIGHT,
+    inline: bool = False,
+) -> str:
+    """Draw a graph: line width by weight, `highlight`ed pairs in the second colour, the strongest `limit` edges.
+
+    `places` and `heaviest` let several pictures share positions and line widths; `names` writes node names (by
+    default up to 40 nodes). `inline` leaves out what only a file of its own needs.
+    """
+    drawn = strongest(edges, limit)
+    places = places if places is not None else layout(nodes, drawn)
+    top = heaviest or max((weight for *_, weight in drawn), default=1.0)
+    names = len(nodes) <= 40 if names is None else names
+    second = {frozenset(pair) for pair in highlight or ()}
+    width, height = size
+    margin = width * (0.07 if names else 0.03)
+    spot = {
+        name: (margin + x * (width - 2 * margin), margin / 2 + 6 + y * (height - margin - 22))
+        for name, (x, y) in places.items()
+    }
+
+    def lines(kind: str, colour: str, chosen: Iterable[Edge]) -> str:
+        # Weakest first, so that strong edges lie on top.
+        body = "".join(
+            f'<path d="M{_at(spot[a])}L{_at(spot[b])}" stroke-width="{0.5 + 4.5 * weight / top:.2f}">'
+            f"<title>{_text(a)} – {_text(b)}: {number(weight)}</title></path>"
+            for a, b, weight in reversed(list(chosen))
+        )
+        return f'<g class="edge {kind}" fill="none" stroke="{colour}" stroke-opacity=".72">{body}</g>'
+
+    radius = max(1.6, min(6.5, 0.035 * width / math.sqrt(max(len(nodes), 1)) + 1))
+    shown = [name for name in nodes if name in spot]
+    dots = "".join(
+        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}"><title>{_text(name)}</title></circle>'
+        for name in shown
+        for x, y in [spot[name]]
+    )
+    words = "".join(
+        f'<text x="{x:.1f}" y="{y + radius + 12:.1f}">{_text(name, 16)}</text>'
+        for name in (shown if names else ())
+        for x, y in [spot[name]]
+    )
+    body = (
+        lines("own", palette.own, (edge for edge in drawn if frozenset(edge[:2]) in second))
+        + lines("shared", palette.shared, (edge for edge in drawn if frozenset(edge[:2]) not in second))
+        + f'<g class="node" fill="{palette.node}" stroke="{palette.paper}" stroke-width="1.2">{dots}</g>'
+        + f'<g class="name" fill="{palette.ink}" stroke="{palette.paper}" stroke-width="3.5" stroke-linejoin="round" '
+        f'paint-order="stroke" font-size="12" text-anchor="middle">{words}</g>'
+    )
+    return _svg(body, size, label, "graph", palette, inline)
+
+
+def strongest(edges: Sequence[Edge], limit: int) -> list[Edge]:
+    """The heaviest edges, heaviest first; equal weights in the order of their names."""
+    return sorted(edges, key=lambda edge: (-edge[2], edge[0], edge[1]))[:limit]
+
+
+def convergence_svg(
+    series: Sequence[tuple[str, Sequence[tuple[int, float]]]], label: str, *, palette: Palette = LIGHT
+) -> str:
+    """Up to two quantities over the rounds on a logarithmic axis. Without anything above zero there is no picture."""
+    kept = [(name, [(t, v) for t, v in points if 0 < v < math.inf]) for name, points in series]
+    rounds = [t for _, points in kept for t, _ in points]
+    if not rounds:
+        return ""
+    powers = [math.log10(v) for _, points in kept for _, v in points]
+    bottom, top = math.floor(min(powers)), math.ceil(max(powers))
+    bottom, top = (bottom - 1, top + 1) if bottom == top else (bottom, top)
+    first, last = min(rounds), max(rounds)
+    width, height, left, right, above, below = 460, 270, 46, 12, 38, 42
+
+    def across(t: float) -> float:
+        return left + (width - left - right) * ((t - first) / (last - first) if last > first else 0.5)
+
+    def down(power: float) -> float:
+        return above + (height - above - below) * (top - power) / (top - bottom)
+
+    grid, marks, curves, legend = [], [], [], []
+    for power in range(bottom, top + 1, max(1, math.ceil((top - bottom) / 6))):
+        y = down(power)
+        grid.append(f'<path d="M{left} {y:.1f}H{width - right}"/>')
+        marks.append(f'<text x="{left - 8}" y="{y + 4:.1f}" text-anchor="end">10{superscript(power)}</text>')
+    marks += [
+        f'<text x="{across(t):.1f}" y="{height - below + 20}" text-anchor="middle">{number(t)}</text>'
+        for t in _ticks(first, last)
+    ]
+    marks.append(f'<text x="{(left + width - right) / 2}" y="{height - 6}" text-anchor="middle">round</text>')
+    column = left
+    looks = (("shared", palette.shared, ""), ("own", palette.own, "6 4"))
+    for (name, points), (kind, colour, dash) in zip(kept, looks, strict=False):
+        if not points:
+            continue
+        look = f'class="curve {kind}" stroke="{colour}" stroke-width="2" stroke-dasharray="{dash or "none"}"'
+        route = " ".join(f"{across(t):.1f},{down(math.log10(v)):.1f}" for t, v in points)
+        curves.append(f'<polyline {look} fill="none" stroke-linejoin="round" points="{route}"/>')
+        x, y = across(points[-1][0]), down(math.log10(points[-1][1]))
+        curves.append(f'<circle class="end {kind}" fill="{colour}" cx="{x:.1f}" cy="{y:.1f}" r="3.5"/>')
+        legend.append(f'<path {look} d="M{column} 16h26"/><text x="{column + 34}" y="20">{_text(name)}</text>')
+        column += 60 + 7 * len(name)
+    body = (
+        f'<g class="grid" stroke="{palette.line}">{"".join(grid)}</g>{"".join(curves)}'
+        f'<g class="quiet" fill="{palette.quiet}" font-size="12.5">{"".join(marks)}{"".join(legend)}</g>'
+    )
+    return _svg(body, (width, height), label, "chart", palette, inline=True)
+
+
+def bars_svg(values: Sequence[tuple[str, float | None]], label: str, *, palette: Palette = LIGHT) -> str:
+    """One bar per name with its number; a value that is unknown or not finite is written, not drawn."""
+    step, width, right = 44, 460, 80
+    drawable = {name: value for name, value in values if value is not None and 0 < value < math.inf}
+    top = max(drawable.values(), default=1.0)
+    rows = []
+    for index, (name, value) in enumerate(values):
+        y = index * step + 14
+        long = max(1.0, (width - right) * drawable.get(name, 0.0) / top)
+        rows.append(
+            f'<text y="{y}">{_text(name, 56)}</text><text x="{long + 8:.1f}" y="{y + 19}">{number(value)}</text>'
+            f'<rect class="bar" fill="{palette.shared}" y="{y + 7}" width="{long:.1f}" height="16"/>'
+        )
+    body = f'<g class="ink" fill="{palette.ink}" font-size="13">{"".join(rows)}</g>'
+    return _svg(body, (width, step * len(values) or 1), label, "chart", palette, inline=True)
+
+
+def _svg(body: str, size: tuple[int, int], label: str, kind: str, palette: Palette, inline: bool) -> str:
+    width, height = size
+    head = f'class="{kind}" role="img" aria-label="{_text(label, 400)}" viewBox="0 0 {width} {height}"'
+    if inline:
+        return f'<svg {head} font-family="inherit">{body}</svg>'
+    sheet = f'<rect width="{width}" height="{height}" fill="{palette.paper}"/>'
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" {head} width="{width}" height="{height}" font-family="{FONT}">'
+        f"{sheet}{body}</svg>"
+    )
+
+
+def _at(point: Point) -> str:
+    return f"{point[0]:.1f} {point[1]:.1f}"
+
+
+def _text(name: str, most: int = 60) -> str:
+    """Escaped, shortened, and free of the control characters that XML forbids."""
+    clean = visible(name)
+    return escape(clean if len(clean) <= most else clean[: most - 1] + "…")
+
+
+def _ticks(first: int, last: int, wanted: int = 6) -> list[int]:
+    """Round numbers between two rounds, a handful of them."""
+    rough = max(1.0, (last - first) / wanted)
+    power = 10 ** math.floor(math.log10(rough))
+    step = next(int(power * m) for m in (1, 2, 5, 10) if power * m >= rough)
+    return list(range(math.ceil(first / step) * step, last + 1, step))
