@@ -1,0 +1,490 @@
+"""The report is a pure function of a run folder: deterministic, harmless, honest, and never silent about damage."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+from collections import Counter
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from silograph.core.errors import DamageError
+from silograph.report import figures, words
+from silograph.report.build import build
+from silograph.report.read import Edge, site_file
+
+NASTY = "</title><script>alert(1)</script><img src=x onerror=alert(2)>\"'&"
+VOID = {"meta", "br", "img", "link", "hr", "input"}
+
+
+def some_edges(nodes: list[str], amount: int, seed: int) -> list[Edge]:
+    draw, count = random.Random(seed), len(nodes)
+    pairs = sorted({tuple(sorted(draw.sample(range(count), 2))) for _ in range(20 * amount)})
+    return [(nodes[a], nodes[b], draw.uniform(0.05, 1.5)) for a, b in draw.sample(pairs, amount)]
+
+
+def guarantee(site: str, observer: str, epsilon: float | str, **more: Any) -> dict[str, Any]:
+    finite = epsilon != "infinity"
+    return {
+        "site": site,
+        "observer": observer,
+        "epsilon": epsilon,
+        "delta": 1e-5 if finite else None,
+        "accountant": "analytic Gaussian" if finite else "none",
+        "claim": None,
+    } | more
+
+
+def write_edges(path: Path, edges: list[Edge]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([("source", "target", "weight"), *edges])
+
+
+def make_run(
+    folder: Path,
+    *,
+    nodes: int | list[str] = 12,
+    sites: int | list[str] = 3,
+    edges: int = 20,
+    consensus: int | None = None,
+    rounds: int = 30,
+    mode: str = "exact",
+    **changes: Any,
+) -> Path:
+    """A run folder as silograph writes it, filled with made-up numbers; `changes` replace keys of result.json."""
+    node_names = [f"node {i}" for i in range(nodes)] if isinstance(nodes, int) else nodes
+    site_names = [f"site {i}" for i in range(sites)] if isinstance(sites, int) else sites
+    shared = some_edges(node_names, edges if consensus is None else consensus, seed=0)
+    observers = ["own server", "other sites", "public"]
+    private = mode == "dp"
+    result = {
+        "format": 1,
+        "method": "consensus_graph",
+        "solver": "exact",
+        "parameters": {"alpha": 1.0, "beta": 0.03, "nu": 5.0, "lambda": 0.1, "zeta": 0.0001},
+        "degree": 6,
+        "threshold": 0.0,
+        "nodes": node_names,
+        "sites": [
+            {
+                "name": name,
+                "signals": 200 + 100 * i,
+                "edges": edges,
+                "mean_weight": 0.41,
+                "weight": 0.5 + 0.1 * i,
+                "smoothness": 3.25,
+            }
+            for i, name in enumerate(site_names)
+        ],
+        "consensus": {"edges": len(shared), "mean_weight": 0.47},
+        "objective": 12.5,
+        "certified_gap": 3.2e-7,
+        "rounds": rounds,
+        "trace": [{"round": t, "objective": 12.5 + 0.6**t, "gap": 0.7**t} for t in range(1, rounds + 1)],
+        "privacy": {
+            "mode": mode,
+            "unit": "one signal of one site",
+            "relation": "replace-one",
+            "guarantees": [
+                guarantee(name, observer, 1.0 if private else "infinity")
+                for name in site_names
+                for observer in observers
+            ],
+            "notes": [],
+        },
+        "seed": 7,
+        "versions": {"silograph": "0.1.0", "numpy": "2.4.6"},
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "result.json").write_text(json.dumps(result | changes), encoding="utf-8")
+    write_edges(folder / "consensus.csv", shared)
+    for i, name in enumerate(site_names):
+        own = some_edges(node_names, edges, seed=i + 1)
+        write_edges(folder / "sites" / site_file(name), own)
+    row = {
+        "observer": "own server",
+        "unit": "one signal of one site",
+        "relation": "replace-one",
+        "dim": 66,
+        "mechanism": "gaussian" if private else "reveal",
+        "l2": 0.007 if private else None,
+        "noise": 0.02 if private else 0,
+        "randomness": "secret entropy" if private else "none",
+        "why": "clipped second moment" if private else "no budget was given",
+    }
+    times = range(1, 2) if private else range(1, rounds + 1)
+    ledger = [row | {"silo": name, "round": t, "site": "second moment"} for t in times for name in site_names]
+    (folder / "ledger.jsonl").write_text("".join(json.dumps(line) + "\n" for line in ledger), encoding="utf-8")
+    (folder / "plan.toml").write_text('[method]\nname = "consensus_graph"  # <as given> & kept\n', encoding="utf-8")
+    return folder
+
+
+def change(folder: Path, **changes: Any) -> None:
+    path = folder / "result.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes), encoding="utf-8")
+
+
+class Page(HTMLParser):
+    """Checks that tags close in order, and collects what the tests ask about."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: Counter[str] = Counter()
+        self.attributes: list[tuple[str, str, str | None]] = []
+        self.words: list[str] = []
+        self.feed(html)
+        self.close()
+        assert self.open == [], "tags left open"
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags[tag] += 1
+        self.attributes += [(tag, key, value) for key, value in attrs]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags[tag] += 1
+        self.attributes += [(tag, key, value) for key, value in attrs]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self.open:
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+
+def test_same_folder_same_bytes_whatever_the_hash_seed(tmp_path: Path) -> None:
+    folder = make_run(tmp_path, sites=["a", "b"], mode="dp")
+    code = "import sys; from silograph.report.build import build; sys.stdout.buffer.write(build(sys.argv[1]).encode())"
+    pages = {
+        subprocess.run(
+            [sys.executable, "-c", code, str(folder)],
+            env=os.environ | {"PYTHONHASHSEED": seed},
+            check=True,
+            capture_output=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert pages == {build(folder).encode()}
+
+
+def test_importing_the_report_loads_no_heavy_library() -> None:
+    code = "import sys, silograph.report.build; assert not {'jinja2', 'networkx', 'scipy'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_page_is_well_formed_and_in_order(tmp_path: Path) -> None:
+    html = build(make_run(tmp_path))
+    page = Page(html)
+    assert html.startswith("<!doctype html>")
+    assert re.findall(r"<h2[^>]*>([^<]*)", html) == [
+        "What was learned",
+        "How",
+        "Who weighed how much",
+        "What it cost in privacy",
+        "How to redo it",
+    ]
+    assert page.tags["h1"] == 1
+    assert page.tags["table"] == page.tags["caption"]
+    assert page.tags["th"] == sum(key == "scope" for tag, key, _ in page.attributes if tag == "th")
+    assert page.tags["svg"] == sum(key == "aria-label" for tag, key, _ in page.attributes if tag == "svg") == 6
+    assert '[method]\nname = "consensus_graph"  # <as given> & kept' in "".join(page.words)
+
+
+def test_page_asks_the_network_for_nothing(tmp_path: Path) -> None:
+    html = build(make_run(tmp_path))
+    page = Page(html)
+    policy = next(value for tag, key, value in page.attributes if tag == "meta" and key == "content" and "src" in value)
+    assert "default-src 'none'" in policy
+    assert not page.tags.keys() & {"script", "link", "img", "iframe", "object", "embed", "form", "base"}
+    assert all(value.startswith("#") for _, key, value in page.attributes if key in ("href", "xlink:href", "action"))
+    assert not any(key in ("src", "srcset", "background", "poster") for _, key, _ in page.attributes)
+    assert not re.search(r"https?://|url\(|@import", html)
+
+
+def test_names_cannot_inject(tmp_path: Path) -> None:
+    nodes = [NASTY, "'; DROP TABLE", "line\nbreak", "x" * 500, "\u202egpj.exe", "a,b", "Ünïcødé 🙂", ""]
+    sites = [NASTY, "../../outside", "C:\\temp", " "]
+    clean = Page(build(make_run(tmp_path / "clean", nodes=8, sites=4, edges=10)))
+    folder = make_run(tmp_path / "nasty", nodes=nodes, sites=sites, edges=10)
+    change(folder, seed=2**127, versions={NASTY: NASTY}, parameters={NASTY: NASTY}, method=NASTY)
+    ledger = [{"silo": NASTY, "site": NASTY, "mechanism": NASTY, "why": "\ud800", "noise": "loud", "l2": True}]
+    (folder / "ledger.jsonl").write_text("\n".join(map(json.dumps, ledger)))
+    html = build(folder)
+    page = Page(html)
+    assert page.tags["script"] == page.tags["img"] == 0
+    assert not any(key.startswith("on") for _, key, _ in page.attributes)
+    assert page.tags["section"] == clean.tags["section"]
+    assert NASTY in page.text
+    assert "\u202e" not in html
+    assert html.encode("utf-8")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["clean", "nasty"]
+
+
+def test_site_files_stay_in_their_folder() -> None:
+    assert site_file("Oslo north") == "Oslo north.csv"
+    assert "/" not in site_file("../../etc/passwd")
+
+
+def test_every_row_of_a_small_run_is_drawn(tmp_path: Path) -> None:
+    html = build(make_run(tmp_path, nodes=12, sites=3, edges=25, consensus=18))
+    drawn = re.findall(r'<path d="M[\d. ]+L[\d. ]+" stroke-width="[\d.]+"><title>', html)
+    assert len(drawn) == 18 + 3 * 25
+    assert "strongest 1" not in html
+
+
+def test_site_pictures_tell_own_edges_from_shared_ones(tmp_path: Path) -> None:
+    folder = make_run(tmp_path, nodes=["a", "b", "c"], sites=["s"], edges=2)
+    write_edges(folder / "consensus.csv", [("a", "b", 1.0)])
+    write_edges(folder / "sites" / "s.csv", [("b", "a", 1.0), ("c", "a", 0.5)])
+    picture = build(folder).split('aria-label="Graph of s', 1)[1].split("</svg>", 1)[0]
+    own, shared = picture.split('class="edge own"')[1].split('class="edge shared"')
+    assert "c – a: 0.5" in own
+    assert "b – a: 1" in shared
+
+
+def test_large_graphs_draw_only_the_strongest_edges_and_say_so(tmp_path: Path) -> None:
+    html = build(make_run(tmp_path, nodes=300, sites=4, edges=5000, rounds=500))
+    assert html.count("<title>node ") <= 5 * (1000 + 300)
+    assert "Only the strongest 1,000 of 5,000 edges are drawn." in html
+    assert html.count("only the strongest 1,000 are drawn") == 4
+    assert len(html.encode()) < 6_000_000
+
+
+def test_many_sites_and_nodes_still_make_a_small_page(tmp_path: Path) -> None:
+    html = build(make_run(tmp_path, nodes=900, sites=60, edges=600, rounds=3))
+    assert "The first 40 of 60 sites are drawn." in html
+    assert "only the 400 best connected of 900 nodes" in html
+    assert len(html.encode()) < 6_000_000
+
+
+def test_empty_graphs_one_site_and_no_trace(tmp_path: Path) -> None:
+    html = build(make_run(tmp_path, sites=1, edges=0, trace=[], rounds=0))
+    assert "It has no edges" in html
+    assert "1 site learned a graph over 12 nodes." in html
+    assert "The consensus graph has 0 edges" in html
+    assert "kept no trace" in html
+    Page(build(make_run(tmp_path / "nothing", nodes=[], sites=[], edges=0, trace=[])))
+
+
+def test_a_null_gap_is_said_in_words(tmp_path: Path) -> None:
+    trace = [{"round": 1, "objective": None, "gap": None}, {"round": 2, "objective": -3.0, "gap": None}]
+    html = build(make_run(tmp_path, solver="paper", certified_gap=None, trace=trace))
+    assert "No certificate" in html
+    assert "Solved:" not in html
+
+
+def test_gaps_in_words() -> None:
+    assert words.how_exact(3.2e-7).startswith("Solved: the objective is proven to be at most 0.0001 % above")
+    assert "at most 0.3001 %" in words.how_exact(3.0001e-3)
+    assert words.how_exact(0.5).startswith("Stopped early")
+    assert words.how_exact(float("inf")).startswith("The certificate is empty")
+    assert words.how_exact(-1e-16).startswith("Solved")
+
+
+def test_infinite_and_undefined_numbers_are_printed(tmp_path: Path) -> None:
+    folder = make_run(tmp_path, objective=float("inf"), certified_gap=float("inf"))
+    change(folder, trace=[{"round": 1, "objective": float("nan"), "gap": float("inf")}])
+    site = json.loads((folder / "result.json").read_text())["sites"][0]
+    change(folder, sites=[site | {"weight": float("inf"), "smoothness": float("nan"), "mean_weight": None}])
+    page = Page(build(folder))
+    assert "∞" in page.text
+    assert "not a number" in page.text
+
+
+def test_no_protection_is_the_headline(tmp_path: Path) -> None:
+    html = build(make_run(tmp_path, mode="exact"))
+    assert html.index("No privacy protection: whoever receives these files") < html.index("<main>")
+    assert "∞ (no protection)" in html
+    assert "Against public there is no protection" in html
+    assert "Released on purpose without protection: second moment, 90 times" in html
+
+
+def test_a_guarantee_names_observers_unit_and_relation(tmp_path: Path) -> None:
+    page = Page(build(make_run(tmp_path, mode="dp")))
+    assert (
+        "Each site is differentially private with ε = 1 and δ = 10⁻⁵ against own server, other sites and public; "
+        "what is protected is one signal of one site (relation: replace-one)." in page.text
+    )
+    assert "No privacy protection" not in page.text
+    assert "take the noise off" not in page.text
+    assert ("div", "class", "verdict full") in page.attributes
+
+
+def test_partial_protection_is_not_oversold(tmp_path: Path) -> None:
+    folder = make_run(tmp_path, mode="dp", sites=["a", "b", "c"])
+    privacy = json.loads((folder / "result.json").read_text())["privacy"]
+    rows = [
+        guarantee("a", "public", 0.50001),
+        guarantee("b", "public", 2.0),
+        guarantee("a", "own server", "infinity"),
+        guarantee("b", "own server", 2.0),
+    ]
+    change(folder, privacy=privacy | {"guarantees": rows, "notes": ["Read <this> first"]})
+    page = Page(build(folder))
+    assert "Some sites, not all, are differentially private with ε from 0.5001 to 2" in page.text
+    assert "Not every site is protected against public and own server" in page.text
+    assert ("div", "class", "verdict full") not in page.attributes
+    assert "No guarantee is stated for c: assume none." in page.text
+    assert "Read <this> first" in page.text
+
+
+def test_noise_from_a_printed_seed_is_warned_about(tmp_path: Path) -> None:
+    folder = make_run(tmp_path, mode="dp")
+    ledger = folder / "ledger.jsonl"
+    ledger.write_text(ledger.read_text().replace("secret entropy", "named stream"))
+    html = build(folder)
+    assert html.index("This run was a rehearsal") < html.index("<main>")
+    assert "whoever knows the seed can take the noise off again" in html
+    change(folder, seed=None)
+    assert "take the noise off again" not in build(folder)
+
+
+def test_a_papers_claim_stands_beside_the_accounted_number(tmp_path: Path) -> None:
+    folder = make_run(tmp_path, mode="paper")
+    privacy = json.loads((folder / "result.json").read_text())["privacy"]
+    claim = {"epsilon": 25, "delta": 1e-5, "basis": "Corollary 1", "defect": "momentum is carried over"}
+    change(folder, privacy=privacy | {"guarantees": [guarantee("site 0", "public", 3.0512, claim=claim)]})
+    page = Page(build(folder))
+    assert re.search(r"3\.052 .* 25 .* Corollary 1.*Defect: momentum is carried over", page.text)
+
+
+def test_numbers_are_marked_released_or_oracle(tmp_path: Path) -> None:
+    html = build(make_run(tmp_path, numbers_are={"sites.smoothness": "oracle", "signals": "released"}))
+    assert 'Smoothness <span class="mark oracle">oracle</span>' in " ".join(html.split())
+    assert 'Signals <span class="mark released">released</span>' in " ".join(html.split())
+    assert 'class="mark' not in build(make_run(tmp_path / "plain"))
+
+
+def test_ledger_is_summarised(tmp_path: Path) -> None:
+    folder = make_run(tmp_path, sites=["a", "b"])
+    rows = [
+        {"silo": silo, "round": t, "site": "gradient", "observer": "server", "mechanism": "gaussian"}
+        | {"l2": 0.5, "noise": 2.0 + t, "dim": 190, "randomness": "secret", "why": "clip"}
+        for t in range(1, 1501)
+        for silo in ("a", "b")
+    ]
+    (folder / "ledger.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    text = Page(build(folder)).text
+    assert "3,000 releases in all" in text
+    assert text.count("1,500 1 to 1,500 190 0.5 3 to 1,502") == 2
+
+
+def test_bounds_are_never_rounded_in_our_favour() -> None:
+    assert words.bound(3.05119) == "3.052"
+    assert words.bound(1.0) == "1"
+    assert words.bound(9.99999) == "10"
+    assert words.bound(1.00001e-5) == "1.001 × 10⁻⁵"
+    assert words.number(1234567) == "1,234,567"
+    assert words.number(-0.5) == "−0.5"
+    assert words.number(12345.678) == "12,350"
+
+
+@pytest.mark.parametrize("name", ["result.json", "consensus.csv", "sites/site 1.csv", "ledger.jsonl", "plan.toml"])
+def test_a_missing_or_unreadable_file_is_named(tmp_path: Path, name: str) -> None:
+    path = make_run(tmp_path) / name
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(DamageError, match=re.escape(name)):
+        build(tmp_path)
+    path.unlink()
+    with pytest.raises(DamageError, match=re.escape(name) + ".*missing"):
+        build(tmp_path)
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DamageError, match="nowhere"):
+        build(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"format": 2}, "format 1"),
+        ({"nodes": "abc"}, "nodes: expected a list"),
+        ({"nodes": ["a", "a"]}, "comes twice"),
+        ({"nodes": ["node 0"]}, "line 2: expected a node named in result.json"),
+        ({"rounds": "many"}, "rounds: expected a whole number"),
+        ({"rounds": True}, "rounds: expected a whole number"),
+        ({"privacy": {}}, "the key 'mode'"),
+        ({"sites": [{"name": "x"}]}, re.escape("sites[0]")),
+        ({"numbers_are": [1]}, "numbers_are"),
+    ],
+)
+def test_a_damaged_result_says_where(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    folder = make_run(tmp_path)
+    change(folder, **changes)
+    with pytest.raises(DamageError, match=message):
+        build(folder)
+
+
+@pytest.mark.parametrize("epsilon", ["small", -1, float("nan")])
+def test_an_epsilon_that_is_none_is_refused(tmp_path: Path, epsilon: float | str) -> None:
+    folder = make_run(tmp_path)
+    privacy = json.loads((folder / "result.json").read_text())["privacy"]
+    change(folder, privacy=privacy | {"guarantees": [guarantee("site 0", "public", epsilon)]})
+    with pytest.raises(DamageError, match="epsilon"):
+        build(folder)
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("", "the columns"),
+        ("source,target\n", "the columns"),
+        ("source,target,weight\nnode 0,node 1\n", "line 2: expected 3 values"),
+        ("source,target,weight\nnode 0,node 1,nan\n", "line 2: expected a finite weight"),
+        ("source,target,weight\nnode 0,node 1,heavy\n", "line 2: expected a finite weight"),
+        ("source,target,weight\nnode 0,node 0,1\n", "line 2: expected an edge between two nodes"),
+        ("source,target,weight\n" + "x" * 200_000 + ",node 0,1\n", "line 2: expected a CSV row"),
+    ],
+)
+def test_a_damaged_graph_says_where(tmp_path: Path, text: str, message: str) -> None:
+    folder = make_run(tmp_path)
+    (folder / "consensus.csv").write_text(text)
+    with pytest.raises(DamageError, match=message):
+        build(folder)
+
+
+@pytest.mark.parametrize("line", ['{"silo": "a"', "[]", '{"silo": "a", "site": "x"}'])
+def test_a_damaged_ledger_says_where(tmp_path: Path, line: str) -> None:
+    folder = make_run(tmp_path, sites=1, rounds=1)
+    with (folder / "ledger.jsonl").open("a") as file:
+        file.write(line)
+    with pytest.raises(DamageError, match=r"ledger\.jsonl: line 2"):
+        build(folder)
+
+
+def test_a_picture_stands_alone() -> None:
+    nodes = ["a", "b", NASTY, "nobody's neighbour"]
+    svg = figures.graph_svg(nodes, [("a", "b", 1.0), ("b", NASTY, 0.2)], highlight=[("b", "a")])
+    root = ElementTree.fromstring(svg)
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    assert figures.LIGHT.own in svg
+    assert figures.LIGHT.shared in svg
+    assert "var(" not in svg
+    assert "class=" in svg
+
+
+def test_layout_stays_in_the_unit_square_and_ignores_row_order() -> None:
+    nodes = [f"n{i}" for i in range(20)]
+    edges = [*some_edges(nodes[:8], 12, 0), *some_edges(nodes[8:12], 4, 1)]
+    places = figures.layout(nodes, edges)
+    assert places == figures.layout(nodes, [(b, a, weight) for a, b, weight in reversed(edges)])
+    assert sorted(places) == sorted(nodes)
+    assert all(-1e-9 <= x <= 1 + 1e-9 and -1e-9 <= y <= 1 + 1e-9 for x, y in places.values())
