@@ -42,7 +42,7 @@ def build(folder: str | Path) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {name: getattr(words, name) for name in ("number", "bound", "column", "count")}
+    environment.filters |= {name: getattr(words, name) for name in ("number", "bound", "column", "counted")}
     return environment.get_template("report.html.j2").render(
         result=run.result,
         plan=run.plan,
@@ -68,10 +68,13 @@ def _visible(value: Any) -> Any:
     return words.visible(value) if type(value) is str else value
 
 
-def _protection(run: RunFolder) -> str:
-    if words.is_gapless(run):
-        return "full"
-    return "partial" if words.is_protected(run.result["privacy"]) else "none"
+def _protection(run: RunFolder) -> tuple[str, str]:
+    """How much of a run is protected: a class of the style sheet, and a label."""
+    if not words.is_protected(run.result["privacy"]):
+        return "none", "Not private"
+    if not words.is_complete(run.result):
+        return "partial", "Private in part"
+    return ("partial", "Rehearsal of privacy") if words.is_noise_known(run) else ("full", "Private")
 
 
 def _pictures(run: RunFolder) -> Json:
@@ -97,12 +100,12 @@ def _pictures(run: RunFolder) -> Json:
     def of_site(name: str) -> Json:
         edges = run.sites[name]
         own = _pairs(edges) - in_consensus
-        label = f"Graph of {name}: {words.count(len(edges), 'edge')}, {len(own)} of them not in the consensus"
+        label = f"Graph of {name}: {words.counted(len(edges), 'edge')}, {len(own)} of them not in the consensus"
         look = shared | {"label": label, "size": (380, 300), "names": len(nodes) <= 12}
         svg = figures.graph_svg(nodes, drawn[name], _as_tuples(own), **look)
         return {"name": name, "svg": _markup(svg), "edges": len(edges), "own": len(own), "drawn": len(drawn[name])}
 
-    label = f"Consensus graph: {words.count(len(nodes), 'node')}, {words.count(len(run.consensus), 'edge')}"
+    label = f"Consensus graph: {words.counted(len(nodes), 'node')}, {words.counted(len(run.consensus), 'edge')}"
     return {
         "consensus": _markup(figures.graph_svg(nodes, consensus, label=label, **shared)),
         "edges": len(run.consensus),

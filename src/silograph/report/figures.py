@@ -116,6 +116,7 @@ def graph_svg(
     second = {frozenset(pair) for pair in highlight or ()}
     width, height = size
     margin = width * (0.07 if names else 0.03)
+    crowd = min(1.0, math.sqrt(40 / max(len(nodes), 1)))  # many nodes: thinner, lighter lines
     spot = {
         name: (margin + x * (width - 2 * margin), margin / 2 + 6 + y * (height - margin - 22))
         for name, (x, y) in places.items()
@@ -124,11 +125,12 @@ def graph_svg(
     def lines(kind: str, colour: str, chosen: Iterable[Edge]) -> str:
         # Weakest first, so that strong edges lie on top.
         body = "".join(
-            f'<path d="M{_at(spot[a])}L{_at(spot[b])}" stroke-width="{0.5 + 4.5 * weight / top:.2f}">'
+            f'<path d="M{_at(spot[a])}L{_at(spot[b])}" stroke-width="{crowd * (0.5 + 4.5 * weight / top):.2f}">'
             f"<title>{_text(a)} – {_text(b)}: {number(weight)}</title></path>"
             for a, b, weight in reversed(list(chosen))
         )
-        return f'<g class="edge {kind}" fill="none" stroke="{colour}" stroke-opacity=".72">{body}</g>'
+        faint = f'stroke-opacity="{0.35 + 0.37 * crowd:.2f}"'
+        return f'<g class="edge {kind}" fill="none" stroke="{colour}" {faint}>{body}</g>'
 
     radius = max(1.6, min(6.5, 0.035 * width / math.sqrt(max(len(nodes), 1)) + 1))
     shown = [name for name in nodes if name in spot]

@@ -82,7 +82,7 @@ def visible(text: str) -> str:
     return INVISIBLE.sub("\ufffd", text)
 
 
-def count(amount: int, thing: str) -> str:
+def counted(amount: int, thing: str) -> str:
     return f"{number(amount)} {thing}" + ("" if amount == 1 else "s")
 
 
@@ -96,10 +96,10 @@ def listed(items: Sequence[str], most: int = 12) -> str:
 def what_was_learned(result: Json) -> tuple[str, str]:
     """The headline, and the sentence below it."""
     sites, edges = result["sites"], [site["edges"] for site in result["sites"]]
-    who = f"{count(len(sites), 'site')} learned " + ("a graph" if len(sites) == 1 else "graphs together")
-    found = f"The consensus graph has {count(result['consensus']['edges'], 'edge')}"
+    who = f"{counted(len(sites), 'site')} learned " + ("a graph" if len(sites) == 1 else "graphs together")
+    found = f"The consensus graph has {counted(result['consensus']['edges'], 'edge')}"
     per_site = f"; the graph of each site has {spread(edges)}" if sites else ""
-    return f"{who} over {count(len(result['nodes']), 'node')}.", f"{found}{per_site}."
+    return f"{who} over {counted(len(result['nodes']), 'node')}.", f"{found}{per_site}."
 
 
 def how_exact(gap: float | None) -> str:
@@ -122,13 +122,12 @@ def is_protected(privacy: Json) -> bool:
     return privacy["mode"] != "exact" and any(math.isfinite(row["epsilon"]) for row in privacy["guarantees"])
 
 
-def is_gapless(run: RunFolder) -> bool:
-    """Whether every site has a finite epsilon against every observer named, by noise that stays secret."""
-    rows = run.result["privacy"]["guarantees"]
-    finite = {(row["site"], row["observer"]) for row in rows if math.isfinite(row["epsilon"])}
-    wanted = {(site["name"], row["observer"]) for site in run.result["sites"] for row in rows}
-    bare = any(not math.isfinite(row["epsilon"]) for row in rows)
-    return is_protected(run.result["privacy"]) and wanted <= finite and not bare and not is_noise_known(run)
+def is_complete(result: Json) -> bool:
+    """Whether every site has a finite epsilon against every observer named."""
+    rows = result["privacy"]["guarantees"]
+    stated = {(row["site"], row["observer"]) for row in rows}
+    wanted = {(site["name"], row["observer"]) for site in result["sites"] for row in rows}
+    return wanted <= stated and all(math.isfinite(row["epsilon"]) for row in rows)
 
 
 def is_noise_known(run: RunFolder) -> bool:
@@ -186,7 +185,7 @@ def not_protected(run: RunFolder) -> list[str]:
             revealed.setdefault((row["site"], str(row.get("why") or "no reason given")), []).append(row["silo"])
     for (what, why), silos in revealed.items():
         found.append(
-            f"Released on purpose without protection: {what}, {count(len(silos), 'time')}, "
+            f"Released on purpose without protection: {what}, {counted(len(silos), 'time')}, "
             f"by {listed(_first_seen(silos))} ({why.rstrip('.')})."
         )
     if is_protected(privacy):

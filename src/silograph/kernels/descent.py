@@ -1,0 +1,37 @@
+"""Momentum gradient steps on the smooth-graph objective: the papers' local update."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from silograph.core.types import Array
+from silograph.kernels.edges import degrees, spread
+
+
+def objective(zbar: Array, w: Array, alpha: float, beta: float, zeta: float) -> Array:
+    """g_i(w) of S3 (8), (18) for every row; infinite where a degree is not positive."""
+    total = degrees(w) + zeta
+    safe = np.where(total > 0.0, total, 1.0)
+    barrier = np.where(total > 0.0, np.log(safe), -np.inf).sum(-1)
+    return np.asarray((zbar * w).sum(-1) - alpha * barrier + 2.0 * beta * (w * w).sum(-1))
+
+
+def gradient(zbar: Array, w: Array, alpha: float, beta: float, zeta: float) -> Array:
+    """zbar - alpha S'(1 / (S w + zeta)) + 4 beta w, below (21) of S3."""
+    return np.asarray(zbar - alpha * spread(1.0 / (degrees(w) + zeta)) + 4.0 * beta * w)
+
+
+def extrapolate(w: Array, previous: Array, momentum: float) -> Array:
+    return w + momentum * (w - previous)  # S3 (19), S0 (10)
+
+
+def pulled_step(x: Array, slope: Array, anchor: Array, pull: Array, step: float, implicit: bool) -> Array:
+    """One gradient step of size `step` with the coupling (pull/2)|w - anchor|^2, before projection.
+
+    The papers take the coupling explicitly, S3 (20), S0 (11), which diverges once step * pull > 2;
+    taking it implicitly is stable for any pull.
+    """
+    pull = pull[..., None]
+    if implicit:
+        return np.asarray((x - step * slope + step * pull * anchor) / (1.0 + step * pull))
+    return np.asarray(x - step * (slope + pull * (x - anchor)))

@@ -1,0 +1,215 @@
+"""Algorithm 1 of S3 and S0, the papers' way to (8), and S0's private form of it.
+
+Kept for reproduction: it stalls above the optimum of (8) where silos merge, needs its step size tuned, and has no
+certificate. `consensus_graph.ExactConsensus` is for use.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from silograph.core.errors import SolverError
+from silograph.core.types import Array, Carry, Json
+from silograph.kernels.descent import extrapolate, gradient, objective, pulled_step
+from silograph.kernels.prox import soft_threshold
+from silograph.methods.base import Outcome, Outlet, Private, Start, Up, everywhere
+from silograph.methods.consensus_graph import (
+    BETA,
+    FACTS,
+    GAMMA_FLOOR,
+    LAM,
+    NU,
+    OPEN,
+    UPPER,
+    choose,
+    learn_alone,
+)
+from silograph.privacy.bound import Bounded, clip_rows
+from silograph.privacy.gate import Message, Released, relay
+from silograph.tasks.smooth_graph import UNIT, SmoothGraph
+from silograph.topology import Topology
+
+
+def sensitivity_growth(steps: int, momentum: float, shrink: float) -> float:
+    """C_s of S0 Theorem 2 by its recursion (82): how far `steps` unit differences add up from equal starts.
+
+    The closed form (24) of the paper is the same number, but singular at a + b = 1 and complex for b < 0.
+    """
+    a, b = (1.0 + momentum) * abs(shrink), momentum * abs(shrink)  # S0 (24)
+    before, now = 0.0, 0.0
+    for _ in range(steps):
+        before, now = now, a * now + b * before + 1.0  # S0 (82)
+    return now
+
+
+@dataclass(frozen=True)
+class PaperConsensus:
+    """Algorithm 1 of S3 and S0: K momentum steps in each silo, weighted soft-threshold at the server.
+
+    With `release` (the task whose clipped statistic may leave) it is S0's private algorithm. One local step
+    (Corollary 1): the gradient's only private part, zbar, is released every round and the step is post-processing.
+    More steps (Theorem 2): gradients are clipped to `gradient_clip` in norm, and the momentum starts anew every round,
+    without which the theorem's premise of equal starting points is false.
+    """
+
+    nodes: int
+    alpha: float = 1.0
+    beta: float | None = None
+    nu: float | None = None
+    lam: float | None = None
+    zeta: float = 1e-4
+    degree: float | None = None
+    step: float = 0.005
+    momentum: float = 0.9
+    local_steps: int = 5
+    rounds: int = 50
+    form: Literal["S3", "S0"] = "S3"
+    implicit: bool = True
+    adaptive: bool = True
+    release: SmoothGraph | None = None
+    gradient_clip: float | None = None
+
+    def start(self, topo: Topology) -> Start:
+        silos, edges = len(topo.silos), self.nodes * (self.nodes - 1) // 2
+        w = np.full((silos, edges), 1.0 / (self.nodes - 1))
+        chosen = self.beta is not None and self.nu is not None and self.lam is not None
+        servers: Carry = {
+            "consensus": w[0],
+            "gamma": np.full(silos, 1.0 / silos),
+            "vectors": w,
+            "present": np.zeros(silos, bool),
+            "facts": np.full((silos, FACTS), np.inf),
+            "knobs": np.array([0.0, self.beta, self.lam, self.nu]) if chosen else np.zeros(4),
+            "round": np.int64(0),
+        }
+        silo_w = w if self.release is None else relay(w)
+        carry: Carry = {"w": silo_w, "previous": silo_w, "smoothness": np.full(silos, np.nan)}
+        return Start(carry, servers, self._answer(servers, topo))
+
+    def _answer(self, servers: Carry, topo: Topology) -> dict[str, Array]:
+        shared = {name: everywhere(servers[name], topo) for name in ("consensus", "knobs")}
+        return {**shared, "pull": self._rho(servers) * servers["gamma"]}
+
+    def _rho(self, servers: Carry) -> float:
+        rho = float(servers["knobs"][LAM] * servers["knobs"][NU])
+        return rho if self.form == "S3" else 2.0 * rho  # S0's coupling is written with rho / 2
+
+    # ---- in the silo ----
+
+    def local(self, carry: Carry, down: Message, data: Private, gate: Outlet) -> tuple[Carry, Message]:
+        beta = float(down["knobs"].value[0, BETA])
+        anchor, pull = down["consensus"], down["pull"]
+        if beta == 0.0:
+            _, facts = learn_alone(data["zbar"], self.alpha, self.beta, self.zeta, self.degree)
+            return carry, {"facts": gate.reveal(facts, "facts", OPEN)}
+        if self.release is not None:
+            noisy = self._private_steps(self.release, carry, down, data, gate, beta)
+            return {**carry, "w": noisy, "previous": carry["w"]}, {"vector": noisy}
+        w, previous, zbar = carry["w"], carry["previous"], data["zbar"]
+        for _ in range(self.local_steps):
+            w, previous = self._step(zbar, w, previous, anchor.value, pull.value, beta), w
+        facts = np.full((len(w), FACTS), np.inf)
+        facts[:, UPPER] = objective(zbar, w, self.alpha, beta, self.zeta)
+        carry = {"w": w, "previous": previous, "smoothness": (zbar * w).sum(-1)}
+        return carry, {"vector": gate.reveal(w, "vector", OPEN), "facts": gate.reveal(facts, "facts", OPEN)}
+
+    def _step(self, zbar: Array, w: Array, previous: Array, anchor: Array, pull: Array, beta: float) -> Array:
+        ahead = extrapolate(w, previous, self.momentum)  # S3 (19), S0 (10)
+        slope = gradient(zbar, ahead, self.alpha, beta, self.zeta)
+        if self.gradient_clip is not None:
+            slope = clip_rows(slope, self.gradient_clip)
+        return np.maximum(
+            pulled_step(ahead, slope, anchor, pull, self.step, self.implicit), 0.0
+        )  # (20)-(21), (11)-(12)
+
+    def _private_steps(
+        self, task: SmoothGraph, carry: Carry, down: Message, data: Private, gate: Outlet, beta: float
+    ) -> Released:
+        anchor, pull = down["consensus"], down["pull"]
+        if self.local_steps == 1:  # S0 (21)-(23), Corollary 1
+            noisy = gate.release(task.bounded(data), "gradient")
+            return noisy.map(self._step, carry["w"], carry["previous"], anchor, pull, beta)
+        assert self.gradient_clip is not None, "Theorem 2 needs bounded gradients"
+        w = previous = carry["w"].value
+        for _ in range(self.local_steps):
+            w, previous = self._step(data["zbar"], w, previous, anchor.value, pull.value, beta), w
+        shrink = 1.0 / (1.0 + self.step * pull.value) if self.implicit else 1.0 - self.step * pull.value
+        size = self.step / (1.0 + self.step * pull.value) if self.implicit else np.full_like(pull.value, self.step)
+        growth = np.array([sensitivity_growth(self.local_steps, self.momentum, float(s)) for s in shrink])
+        bounded = Bounded(
+            w,
+            2.0 * size * self.gradient_clip * growth,  # S0 Lemma 3
+            UNIT,
+            "Theorem 2 of S0: steps with gradients clipped to B from equal starts, 2 eta B C_s",
+        )
+        return gate.release(bounded, "steps").map(_project)
+
+    def deliver(self, carry: Carry, data: Private, gate: Outlet) -> Message:
+        if self.release is not None:
+            return {"graph": carry["w"]}
+        return {
+            "graph": gate.reveal(carry["w"], "graph", OPEN),
+            "smoothness": gate.reveal(carry["smoothness"], "smoothness", OPEN),
+        }
+
+    # ---- at the server ----
+
+    def gather(self, servers: Carry, up: Up, topo: Topology, gate: Outlet) -> tuple[Carry, dict[str, Array]]:
+        fresh = {"vectors": servers["vectors"].copy(), "facts": np.full_like(servers["facts"], np.nan)}
+        fresh["present"] = np.zeros(len(topo.silos), bool)
+        fresh["present"][up.rows] = True
+        for field, name in (("vectors", "vector"), ("facts", "facts")):
+            if name in up.values:
+                fresh[field][up.rows] = up.values[name]
+        return {**servers, **fresh}, {}
+
+    def settle(self, servers: Carry, across: dict[str, Array], topo: Topology) -> tuple[Carry, dict[str, Array]]:
+        if servers["knobs"][BETA] == 0.0:
+            if servers["present"].any():
+                beta, lam, nu = choose(servers["facts"][servers["present"]], len(topo.silos), self.lam, self.nu)
+                servers = {**servers, "knobs": np.array([0.0, beta, lam, nu])}
+            return servers, self._answer(servers, topo)
+        w, gamma, lam = servers["vectors"], servers["gamma"], servers["knobs"][LAM]
+        if not (np.abs(w) < 1e12).all():
+            raise SolverError(
+                f"Algorithm 1, round {int(servers['round'])}",
+                "weights that stay bounded",
+                "they diverged",
+                "Take a smaller step, the implicit coupling, or the exact solver.",
+            )
+        total = gamma.sum()
+        v = soft_threshold((gamma[:, None] * w).sum(0) / total, lam / (total * self._rho(servers)))  # S3 (24), S0 (15)
+        if self.adaptive:
+            distance = np.sqrt(((w - v) ** 2).sum(-1))
+            gamma = 1.0 / ((distance if self.form == "S3" else 2.0 * distance) + GAMMA_FLOOR)  # S3 (25), S0 (16)
+        servers = {**servers, "consensus": v, "gamma": gamma, "round": servers["round"] + 1}
+        return servers, self._answer(servers, topo)
+
+    def done(self, servers: Carry) -> bool:
+        return bool(servers["round"] >= self.rounds)
+
+    def trace(self, servers: Carry) -> Json | None:
+        value = self._objective(servers)
+        return None if value is None else {"objective": value, "gap": None}
+
+    def _objective(self, servers: Carry) -> float | None:
+        """(8), where every silo told its part."""
+        if self.release is not None or not np.isfinite(servers["facts"][:, UPPER]).all():
+            return None
+        w, v, (_, _, lam, nu) = servers["vectors"], servers["consensus"], servers["knobs"]
+        distance = np.sqrt(((w - v) ** 2).sum(-1))
+        return float(servers["facts"][:, UPPER].sum() + lam * nu * distance.sum() + lam * v.sum())
+
+    def outcome(self, servers: Carry, delivered: dict[str, Array], topo: Topology) -> Outcome:
+        _, beta, lam, nu = (float(x) for x in servers["knobs"])
+        arrays = {**delivered, "consensus": servers["consensus"], "gamma": servers["gamma"]}
+        parameters = {"alpha": self.alpha, "beta": beta, "nu": nu, "lambda": lam, "zeta": self.zeta}
+        facts = {"parameters": parameters, "objective": self._objective(servers), "certified_gap": None}
+        return Outcome(arrays, {**facts, "rounds": int(servers["round"])})
+
+
+def _project(w: Array) -> Array:
+    return np.maximum(w, 0.0)

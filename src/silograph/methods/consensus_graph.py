@@ -1,0 +1,301 @@
+"""Consensus graphs: a graph for every silo and one for all, S3 (8) and S0 (8).
+
+    F(W) = sum_i g_i(w_i) + rho sum_i |w_i - w_con|_2 + lam |w_con|_1,    w >= 0,    rho = lam nu            (8)
+
+`ExactConsensus` reaches the optimum of (8) with a certificate. The papers' own algorithm is in `algorithm_one`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from silograph.core.types import Array, Carry, Json
+from silograph.kernels.descent import objective
+from silograph.kernels.dual_newton import Solution, lower_bound, solve
+from silograph.kernels.edges import node_count
+from silograph.kernels.prox import huber_solve, soft_threshold
+from silograph.methods.base import Outcome, Outlet, Private, Start, Up, everywhere
+from silograph.privacy.bound import clip_rows
+from silograph.privacy.gate import Message
+from silograph.topology import Topology
+
+OPEN = "no privacy was asked for"
+LAM_OF_SCALE = 0.15  # default lam, in units of what an edge in use costs
+LAM_ALONE = 1e-6  # the same for a single silo, which has nobody to agree with
+TUNING_GAP = 1e-3  # close enough to (8)'s optimum to count its edges
+TUNING_RANGE = math.log(10.0)  # coupling adds edges; beta may move this far from where silos alone would put it
+DEGREE_TOLERANCE = 0.02
+GAMMA_FLOOR = 1e-3  # keeps (25) finite where a silo's graph equals the consensus
+
+# Columns of what a silo tells the server about its last graph, besides the p-vector.
+UPPER, LOWER, RESIDUAL, EDGES, SMOOTHNESS, LOG_BETA, SCALE = range(7)
+FACTS = 7
+# Columns of what the server tells every silo, besides the consensus graph.
+PENALTY, BETA, LAM, NU = range(4)
+
+
+def contribution_weights(w: Array, consensus: Array) -> Array:
+    return np.asarray(1.0 / (np.sqrt(((w - consensus) ** 2).sum(-1)) + GAMMA_FLOOR))  # S3 (25)
+
+
+def beta_for_degree(zbar: Array, alpha: float, zeta: float, degree: float) -> Array:
+    """For every row, the beta at which the graph learned alone has about this mean degree (it grows with beta)."""
+    nodes = node_count(zbar.shape[-1])
+    low = np.log(np.full(len(zbar), 1e-8) * (zbar.mean(-1) ** 2 + 1e-300))
+    high = low + math.log(1e14)
+    q = None
+    for _ in range(30):
+        middle = 0.5 * (low + high)
+        solution = solve(zbar, alpha, np.exp(middle), zeta, q, tolerance=1e-8)
+        dense = 2.0 * (solution.w > 0.0).sum(-1) / nodes >= degree
+        high, low, q = np.where(dense, middle, high), np.where(dense, low, middle), solution.q
+    return np.asarray(np.exp(high))
+
+
+def learn_alone(
+    zbar: Array, alpha: float, beta: float | None, zeta: float, degree: float | None
+) -> tuple[Solution, Array]:
+    """Each silo's graph by (7), and what it tells about beta and the scale of its data."""
+    if beta is None:
+        assert degree is not None, "either beta or a degree"
+        betas = beta_for_degree(zbar, alpha, zeta, degree)
+    else:
+        betas = np.full(len(zbar), beta)
+    solution = solve(zbar, alpha, betas, zeta)
+    facts = np.full((len(zbar), FACTS), np.inf)
+    facts[:, LOG_BETA] = np.log(betas)
+    facts[:, SCALE] = 2.0 * solution.q.mean(-1)  # what an edge in use costs, q_a + q_b, on average
+    facts[:, EDGES] = (solution.w > 0.0).sum(-1)
+    return solution, facts
+
+
+def choose(facts: Array, silos: int, lam: float | None, nu: float | None) -> tuple[float, float, float]:
+    """beta, lam and nu from what the silos found alone; a consensus of k edges can hold only if nu >= sqrt(k) / I:
+    I pulls of length rho, spread over k edges, must reach lam on each of them."""
+    beta = math.exp(facts[:, LOG_BETA].mean())
+    if lam is None:
+        lam = (LAM_OF_SCALE if silos > 1 else LAM_ALONE) * float(facts[:, SCALE].mean())
+    if nu is None:
+        nu = 2.0 * math.sqrt(facts[:, EDGES].mean()) / silos
+    return beta, lam, nu
+
+
+@dataclass(frozen=True)
+class ExactConsensus:
+    """The optimum of (8), by consensus ADMM over exact local solves.
+
+    Each silo keeps a copy v_i of the consensus. Given the server's v it solves, with its multiplier y_i,
+
+        w_i, v_i = argmin g_i(w) + rho |w - v_i| + (penalty/2) |v_i - t|^2,      t = v - y_i / penalty
+
+    and sends one vector, its pull m_i = penalty (v_i - t), |m_i| <= rho. The server needs only the sum of the pulls:
+
+        v <- max(0, v + (sum_i m_i - lam) / (I penalty))
+
+    A pull is a feasible multiplier of (8) once sum_i m_i <= lam, so each silo can bound the optimum from below with it.
+    Parameters left None are chosen after the first round: beta for the wanted mean degree, lam and nu by `choose`.
+    """
+
+    nodes: int
+    alpha: float = 1.0
+    beta: float | None = None
+    nu: float | None = None
+    lam: float | None = None
+    zeta: float = 0.0
+    degree: float | None = None
+    tolerance: float = 1e-7
+    rounds: int = 2000
+
+    def start(self, topo: Topology) -> Start:
+        silos, edges = len(topo.silos), self.nodes * (self.nodes - 1) // 2
+        vectors = {name: np.zeros((silos, edges)) for name in ("w", "graph", "own", "pull", "seen")}
+        carry: Carry = {**vectors, "q": np.zeros((silos, self.nodes)), "gamma": np.zeros(silos)}
+        carry |= {"penalty": np.zeros(silos), "smoothness": np.zeros(silos)}
+        servers: Carry = {
+            "consensus": np.zeros(edges),
+            "certified": np.zeros(edges),
+            "vectors": np.zeros((silos, edges)),
+            "anchors": np.zeros((silos, edges)),
+            "knobs": np.zeros(4),
+            "facts": np.full((silos, FACTS), np.inf),
+            "present": np.zeros(silos, bool),
+            "steady": np.bool_(False),
+            "moved": np.float64(0.0),
+            "bracket": np.zeros(2),
+            "tuned": np.bool_(self.degree is None),
+            "objective": np.float64(np.inf),
+            "gap": np.float64(np.inf),
+            "round": np.int64(0),
+        }
+        return Start(carry, servers, self._answer(servers, topo))
+
+    def _answer(self, servers: Carry, topo: Topology) -> dict[str, Array]:
+        return {name: everywhere(servers[name], topo) for name in ("consensus", "knobs")}
+
+    # ---- in the silo ----
+
+    def local(self, carry: Carry, down: Message, data: Private, gate: Outlet) -> tuple[Carry, Message]:
+        if down["knobs"].value[0, PENALTY] == 0.0:
+            return self._alone(carry, data, gate)
+        zbar, v = data["zbar"], down["consensus"].value
+        penalty, beta, lam, nu = (float(x) for x in down["knobs"].value[0])
+        rho = lam * nu
+        first = carry["penalty"][:, None] == 0.0  # a silo that joins late has no multiplier yet
+        y = np.where(first, 0.0, carry["pull"] + carry["penalty"][:, None] * (carry["seen"] - v))
+        facts, graph = self._facts(carry, zbar, v, beta, rho)
+        t = v - y / penalty
+        w, q, gamma = huber_solve(zbar, t, rho, penalty, self.alpha, beta, self.zeta, carry["q"], carry["gamma"])
+        pull = clip_rows(gamma[:, None] * (w - t), rho)
+        carry = {
+            "w": w,
+            "graph": graph,
+            "own": t + pull / penalty,
+            "pull": pull,
+            "seen": v,
+            "q": q,
+            "gamma": gamma,
+            "penalty": np.full(len(w), penalty),
+            "smoothness": facts[:, SMOOTHNESS],
+        }
+        return carry, {
+            "vector": gate.reveal(pull, "vector", OPEN),
+            "facts": gate.reveal(facts, "facts", OPEN),
+        }
+
+    def _alone(self, carry: Carry, data: Private, gate: Outlet) -> tuple[Carry, Message]:
+        """The first round: each silo's own graph, and what the server needs to choose beta, lam and the penalty."""
+        zbar = data["zbar"]
+        solution, facts = learn_alone(zbar, self.alpha, self.beta, self.zeta, self.degree)
+        carry = {**carry, "w": solution.w, "q": solution.q, "graph": solution.w}
+        carry["smoothness"] = (zbar * solution.w).sum(-1)
+        return carry, {
+            "vector": gate.reveal(solution.w, "vector", OPEN),
+            "facts": gate.reveal(facts, "facts", OPEN),
+        }
+
+    def _facts(self, carry: Carry, zbar: Array, v: Array, beta: float, rho: float) -> tuple[Array, Array]:
+        """Upper and lower bounds of this silo's part of (8) at its last pull and the consensus that came of it."""
+        w, pull, penalty = carry["w"], carry["pull"], carry["penalty"][:, None]
+        distance = np.sqrt(((w - v) ** 2).sum(-1))
+        apart = objective(zbar, w, self.alpha, beta, self.zeta) + rho * distance
+        merged = objective(zbar, v, self.alpha, beta, self.zeta)
+        graph = np.where((merged < apart)[:, None], v, w)
+        # Where sum_i m_i exceeds lam the consensus moved up: give that excess back, then shrink to |m| <= rho.
+        excess = penalty * np.maximum(v - carry["seen"], 0.0)
+        shrink = rho / (rho + np.sqrt((excess**2).sum(-1, keepdims=True)))
+        multiplier = shrink * (pull - excess)
+        facts = np.full((len(w), FACTS), np.inf)
+        facts[:, UPPER] = np.minimum(apart, merged)
+        facts[:, LOWER] = lower_bound(zbar + multiplier, carry["q"], self.alpha, beta, self.zeta)
+        facts[:, RESIDUAL] = ((carry["own"] - v) ** 2).sum(-1)
+        facts[:, EDGES] = (graph > 0.0).sum(-1)
+        facts[:, SMOOTHNESS] = (zbar * graph).sum(-1)
+        late = carry["penalty"] == 0.0
+        facts[late, LOWER] = -np.inf
+        return facts, graph
+
+    def deliver(self, carry: Carry, data: Private, gate: Outlet) -> Message:
+        return {
+            "graph": gate.reveal(carry["graph"], "graph", OPEN),
+            "smoothness": gate.reveal(carry["smoothness"], "smoothness", OPEN),
+        }
+
+    # ---- at the server ----
+
+    def gather(self, servers: Carry, up: Up, topo: Topology, gate: Outlet) -> tuple[Carry, dict[str, Array]]:
+        vectors, anchors = servers["vectors"].copy(), servers["anchors"].copy()
+        present = np.zeros(len(topo.silos), bool)
+        present[up.rows] = True
+        facts = np.full_like(servers["facts"], np.nan)
+        vectors[up.rows], facts[up.rows] = up.values["vector"], up.values["facts"]
+        anchors[up.rows] = servers["consensus"]
+        # A certificate needs every silo's bounds, all about the same pair of rounds.
+        steady = np.bool_(present.all() and servers["present"].all())
+        fresh = {"vectors": vectors, "anchors": anchors, "facts": facts, "present": present, "steady": steady}
+        return {**servers, **fresh, "round": servers["round"] + 1}, {}
+
+    def settle(self, servers: Carry, across: dict[str, Array], topo: Topology) -> tuple[Carry, dict[str, Array]]:
+        if not servers["present"].any():
+            return servers, self._answer(servers, topo)
+        if servers["knobs"][PENALTY] == 0.0:
+            servers = self._choose(servers)
+        else:
+            servers = self._certify(servers)
+            if not self.done(servers):
+                servers = self._move(servers)
+        return servers, self._answer(servers, topo)
+
+    def _choose(self, servers: Carry) -> Carry:
+        """After the first round: beta, lam, and a penalty that fits how far apart the silos' own graphs are."""
+        present, facts = servers["present"], servers["facts"]
+        silos, mean = len(present), servers["vectors"][present].mean(0)
+        beta, lam, nu = choose(facts[present], silos, self.lam, self.nu)
+        apart = np.sqrt(((servers["vectors"][present] - mean) ** 2).sum(-1)).mean()
+        typical = max(apart, 0.05 * math.sqrt((mean**2).sum()))
+        knobs = np.array([2.0 * lam * nu / typical, beta, lam, nu])
+        bracket = np.log(beta) + np.array([-TUNING_RANGE, TUNING_RANGE])
+        still = {
+            "vectors": np.zeros_like(servers["vectors"]),
+            "anchors": np.broadcast_to(mean, servers["anchors"].shape),
+        }
+        return {**servers, **still, "knobs": knobs, "bracket": bracket, "consensus": mean, "certified": mean}
+
+    def _certify(self, servers: Carry) -> Carry:
+        """Objective and relative gap of (8) at the silos' last graphs and the consensus they were measured against."""
+        v, facts = servers["consensus"], servers["facts"]
+        lam = servers["knobs"][LAM]
+        gap = total = np.float64(np.inf)
+        if servers["steady"]:
+            total = facts[:, UPPER].sum() + lam * v.sum()
+            gap = (total - facts[:, LOWER].sum()) / max(abs(total), self.alpha)
+        servers = {**servers, "objective": total, "gap": gap, "certified": v}
+        return self._tune(servers) if not servers["tuned"] and gap <= TUNING_GAP else servers
+
+    def _tune(self, servers: Carry) -> Carry:
+        """Search beta for the wanted mean degree of the silos' graphs; each answer is measured on (8) itself."""
+        assert self.degree is not None
+        knobs, bracket = servers["knobs"].copy(), servers["bracket"].copy()
+        now = 2.0 * servers["facts"][:, EDGES].mean() / self.nodes
+        at = math.log(knobs[BETA])
+        bracket[0 if now < self.degree else 1] = at
+        low, high = bracket
+        if abs(now - self.degree) <= DEGREE_TOLERANCE * self.degree or high - low <= 1e-2:
+            return {**servers, "tuned": np.bool_(True), "bracket": bracket}
+        guess = at + 1.5 * math.log(self.degree / now)
+        margin = 0.1 * (high - low)
+        knobs[BETA] = math.exp(guess if low + margin < guess < high - margin else 0.5 * (low + high))
+        return {**servers, "knobs": knobs, "bracket": bracket, "gap": np.float64(np.inf)}
+
+    def _move(self, servers: Carry) -> Carry:
+        """v <- max(0, mean_i(anchor_i + m_i / penalty) - lam / (I penalty)), then balance the residuals."""
+        v, knobs, silos = servers["consensus"], servers["knobs"].copy(), len(servers["vectors"])
+        penalty = knobs[PENALTY]
+        mean = (servers["anchors"] + servers["vectors"] / penalty).mean(0)
+        fresh = soft_threshold(mean, knobs[LAM] / (silos * penalty))
+        moved = penalty * math.sqrt(silos * ((fresh - v) ** 2).sum())
+        apart = math.sqrt(np.nansum(servers["facts"][:, RESIDUAL]))
+        if math.isfinite(apart) and servers["moved"] > 0.0:
+            if apart > 1.5 * servers["moved"]:
+                knobs[PENALTY] *= 1.2
+            elif servers["moved"] > 1.5 * apart:
+                knobs[PENALTY] /= 1.2
+        return {**servers, "consensus": fresh, "knobs": knobs, "moved": np.float64(moved)}
+
+    def done(self, servers: Carry) -> bool:
+        return bool(servers["round"] >= self.rounds or (servers["tuned"] and servers["gap"] <= self.tolerance))
+
+    def trace(self, servers: Carry) -> Json | None:
+        if not math.isfinite(servers["gap"]):
+            return None
+        return {"objective": float(servers["objective"]), "gap": float(servers["gap"])}
+
+    def outcome(self, servers: Carry, delivered: dict[str, Array], topo: Topology) -> Outcome:
+        _, beta, lam, nu = (float(x) for x in servers["knobs"])
+        consensus = servers["certified"]
+        arrays = {**delivered, "consensus": consensus, "gamma": contribution_weights(delivered["graph"], consensus)}
+        parameters = {"alpha": self.alpha, "beta": beta, "nu": nu, "lambda": lam, "zeta": self.zeta}
+        facts = {"parameters": parameters, "objective": float(servers["objective"])}
+        return Outcome(arrays, {**facts, "certified_gap": float(servers["gap"]), "rounds": int(servers["round"])})

@@ -1,0 +1,194 @@
+"""What a ledger costs: epsilon is a reading of its rows.
+
+Gaussian releases compose to one Gaussian with mu^2 = sum (l2 / sd)^2, whose curve is exact; everything else goes to
+dp-accounting. This is the only module that imports it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import log_ndtr
+
+from silograph.core.errors import InputError
+from silograph.privacy.ledger import Row
+
+EXACT_GAUSSIAN = "exact Gaussian curve"
+PLD = "privacy loss distribution (dp-accounting)"
+NO_PROTECTION = "none: something left without protection"
+NOTHING = "nothing was released"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """(epsilon, delta) and how it was computed."""
+
+    epsilon: float
+    delta: float
+    accountant: str
+
+
+# ---- exact Gaussian ----------------------------------------------------------------------------------------------
+
+
+def gaussian_delta(mu: float, epsilon: float) -> float:
+    """delta(eps) = Phi(-eps/mu + mu/2) - e^eps Phi(-eps/mu - mu/2), computed in logarithms."""
+    if mu == 0.0:
+        return 0.0
+    first = float(log_ndtr(-epsilon / mu + mu / 2.0))
+    second = epsilon + float(log_ndtr(-epsilon / mu - mu / 2.0))
+    return math.exp(first) * -math.expm1(min(0.0, second - first))
+
+
+def gaussian_epsilon(mu: float, delta: float) -> float:
+    """The smallest eps >= 0 with gaussian_delta(mu, eps) <= delta, rounded up to the next float the search found."""
+    if gaussian_delta(mu, 0.0) <= delta:
+        return 0.0
+    high = 1.0
+    while gaussian_delta(mu, high) > delta:
+        high *= 2.0
+    return _least(lambda epsilon: gaussian_delta(mu, epsilon) <= delta, 0.0, high)
+
+
+def gaussian_mu(epsilon: float, delta: float) -> float:
+    """The largest mu with gaussian_delta(mu, epsilon) <= delta."""
+    high = 1.0
+    while gaussian_delta(high, epsilon) <= delta:
+        high *= 2.0
+    return -_least(lambda negative: gaussian_delta(-negative, epsilon) <= delta, -high, 0.0)
+
+
+def _least(holds: Callable[[float], bool], low: float, high: float) -> float:
+    """Bisection for the least x in (low, high] where `holds`; it holds at the result, never only near it."""
+    for _ in range(200):
+        middle = 0.5 * (low + high)
+        if middle in (low, high):
+            break
+        if holds(middle):
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+# ---- zCDP ----------------------------------------------------------------------------------------------------------
+
+
+def zcdp_epsilon(rho: float, delta: float) -> float:
+    """The tight conversion of rho-zCDP (Canonne, Kamath and Steinke 2020, Proposition 12): the least over orders a > 1 of
+
+    rho a + log(1 - 1/a) - (log delta + log a) / (a - 1)
+    """
+    if rho == 0.0:
+        return 0.0
+
+    def slope(log_order: float) -> float:
+        # derivative of the bound in a, times (a - 1)^2, as a function of log(a - 1)
+        a = 1.0 + math.exp(log_order)
+        return rho * (a - 1.0) ** 2 + math.log(delta) + math.log(a)
+
+    a = 1.0 + math.exp(brentq(slope, -40.0, 40.0))
+    return max(0.0, rho * a + math.log1p(-1.0 / a) - (math.log(delta) + math.log(a)) / (a - 1.0))
+
+
+def zcdp(rows: Sequence[Row]) -> float:
+    """Total rho of Gaussian rows: zCDP adds."""
+    return sum(_ratio(row) ** 2 / 2.0 for row in rows)
+
+
+# ---- a ledger --------------------------------------------------------------------------------------------------------
+
+
+def _ratio(row: Row) -> float:
+    assert row.l2 is not None and row.noise is not None
+    return row.l2 / row.noise
+
+
+def cost(rows: Sequence[Row], delta: float) -> Cost:
+    """What one silo's rows cost at `delta`."""
+    if not rows:
+        return Cost(0.0, 0.0, NOTHING)
+    if any(row.mechanism == "reveal" for row in rows):
+        return Cost(math.inf, 1.0, NO_PROTECTION)
+    if all(row.mechanism == "gaussian" and row.sampling == 1.0 for row in rows):
+        mu = math.sqrt(sum(_ratio(row) ** 2 for row in rows))
+        return Cost(gaussian_epsilon(mu, delta), delta, EXACT_GAUSSIAN)
+    if all(row.mechanism == "laplace" and row.sampling == 1.0 for row in rows) and (len(rows) == 1 or delta == 0.0):
+        return Cost(sum(_pure(row) for row in rows), 0.0, "exact Laplace" if len(rows) == 1 else "basic composition")
+    return Cost(pld_epsilon(rows, delta), delta, PLD)
+
+
+def _pure(row: Row) -> float:
+    """Pure epsilon of a Laplace row: l1 / b with l1 = sqrt(dim) l2."""
+    return math.sqrt(row.dim) * _ratio(row)
+
+
+def _events(rows: Sequence[Row]) -> Any:
+    import dp_accounting as dp
+
+    def event(row: Row) -> Any:
+        if row.mechanism == "gaussian":
+            base = dp.GaussianDpEvent(1.0 / _ratio(row))
+        elif row.mechanism == "laplace":
+            # A d-dimensional Laplace release is dominated by one coordinate that takes the whole l1 sensitivity.
+            base = dp.LaplaceDpEvent(1.0 / _pure(row))
+        else:
+            base = dp.NonPrivateDpEvent()
+        return base if row.sampling == 1.0 else dp.PoissonSampledDpEvent(row.sampling, base)
+
+    return dp.ComposedDpEvent([event(row) for row in rows])
+
+
+def pld_epsilon(rows: Sequence[Row], delta: float) -> float:
+    """dp-accounting's privacy loss distribution: pessimistic by less than its grid, for any mix of rows."""
+    from dp_accounting import NeighboringRelation
+    from dp_accounting.pld import PLDAccountant
+
+    # With sampling 1 replace-one is what the sensitivities already say; REPLACE_SPECIAL would double them.
+    return float(PLDAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE).compose(_events(rows)).get_epsilon(delta))
+
+
+def rdp_epsilon(rows: Sequence[Row], delta: float) -> float:
+    """dp-accounting's Renyi accountant: an independent upper bound."""
+    from dp_accounting import NeighboringRelation
+    from dp_accounting.rdp import RdpAccountant
+
+    orders = np.concatenate([1.0 + np.geomspace(1e-3, 10.0, 200), np.arange(12, 512)])
+    accountant = RdpAccountant(orders, NeighboringRelation.ADD_OR_REMOVE_ONE)
+    return float(accountant.compose(_events(rows)).get_epsilon(delta))
+
+
+# ---- calibration -----------------------------------------------------------------------------------------------------
+
+
+_ROUND_UP = 1.0 + 1e-12  # so that adding up many rows cannot round past the budget
+
+
+def gaussian_multiplier(epsilon: float, delta: float, releases: int) -> float:
+    """sd / l2 so that `releases` Gaussian releases cost exactly (epsilon, delta) in total."""
+    return math.sqrt(releases) / gaussian_mu(epsilon, delta) * _ROUND_UP
+
+
+def laplace_multiplier(epsilon: float, releases: int) -> float:
+    """b / l1 so that `releases` Laplace releases cost exactly epsilon in total by basic composition."""
+    return releases / epsilon * _ROUND_UP
+
+
+def check_budget(epsilon: float, delta: float, records: int, where: str) -> None:
+    """Refuse what is not a guarantee."""
+    if not (epsilon > 0.0 and math.isfinite(epsilon)):
+        raise InputError(where, "a privacy budget epsilon above 0", f"epsilon is {epsilon:g}", "Try --epsilon 1.")
+    if not 0.0 <= delta < 1.0:
+        raise InputError(where, "delta between 0 and 1", f"delta is {delta:g}", "Try --delta 1e-6.")
+    if delta >= 1.0 / records:
+        raise InputError(
+            where,
+            f"delta below 1/N = {1.0 / records:.3g}",
+            f"delta is {delta:g}: it would allow one of the {records} records to be published outright",
+            f"Try --delta {0.01 / records:.0e} or smaller.",
+        )

@@ -1,0 +1,37 @@
+"""A private value that knows how far one record can move it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from silograph.core.types import Array
+
+REPLACE_ONE = "replace-one"
+
+
+@dataclass(frozen=True, eq=False)
+class Bounded:
+    """`value` has one row per silo; changing one `unit` of silo i moves row i by at most `l2[i]`.
+
+    `l2` is never a user's number: it comes from a clip that was performed or a theorem, named in `why`.
+    """
+
+    value: Array
+    l2: Array
+    unit: str
+    why: str
+    relation: str = REPLACE_ONE
+
+    def __post_init__(self) -> None:
+        assert self.l2.shape == self.value.shape[:1], "one sensitivity per silo"
+        assert np.isfinite(self.l2).all() and (self.l2 > 0.0).all(), "a sensitivity is positive and finite"
+        assert np.isfinite(self.value).all(), "a private value is finite"
+
+
+def clip_rows(x: Array, radius: float) -> Array:
+    """Scale every row (last axis) longer than `radius` back to it."""
+    length = np.sqrt((x * x).sum(-1, keepdims=True))
+    # The tiny shrink leaves room for rounding here and in whatever mean is taken next, so that the bound really holds.
+    return np.asarray(x * np.minimum(1.0, radius * (1.0 - 1e-9) / np.maximum(length, np.finfo(float).tiny)))

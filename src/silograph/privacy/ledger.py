@@ -1,0 +1,112 @@
+"""The ledger: one row per release, written and synced before the message is sent, never taken back.
+
+On disk it is JSON lines. Every row carries the hash of the row before it, so a lost, changed or reordered row shows.
+A last line without its newline was never synced, so its message was never sent: it is dropped on opening.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from silograph.core.errors import DamageError
+
+_CHAIN_START = "0" * 16
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one release was. `digest` is of the value that left, so that a repeated send can be told from a new one."""
+
+    silo: str
+    round: int
+    site: str
+    observer: str
+    mechanism: str
+    l2: float | None
+    noise: float | None
+    dim: int
+    sampling: float
+    unit: str
+    relation: str
+    randomness: str
+    why: str
+    digest: str
+
+    @property
+    def place(self) -> tuple[str, int, str]:
+        return (self.silo, self.round, self.site)
+
+
+def _line(row: Row, previous: str) -> tuple[str, str]:
+    body = json.dumps(asdict(row), sort_keys=True)
+    chain = hashlib.sha256((previous + body).encode()).hexdigest()[:16]
+    return json.dumps({**asdict(row), "chain": chain}, sort_keys=True), chain
+
+
+class Ledger:
+    """Rows in memory and, with a path, on disk."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path
+        self.rows: list[Row] = []
+        self._chain = _CHAIN_START
+        self._known: dict[tuple[str, int, str], Row] = {}
+        if path is not None and path.exists():
+            self._load(path)
+
+    def _load(self, path: Path) -> None:
+        data = path.read_bytes()
+        keep = data.rfind(b"\n") + 1
+        for number, raw in enumerate(data[:keep].splitlines(), 1):
+            try:
+                fields = json.loads(raw)
+                chain = fields.pop("chain")
+                row = Row(**fields)
+                expected = _line(row, self._chain)[1]
+            except (ValueError, TypeError, KeyError, AttributeError):
+                chain, expected = None, ""
+            if chain != expected:
+                raise DamageError(
+                    f"{path}, line {number}",
+                    "a ledger row that continues the row before it",
+                    "the row was changed, lost or reordered",
+                    "A ledger is evidence: restore it from a backup. Without it the run cannot go on.",
+                )
+            self._remember(row, chain)
+        if keep < len(data):
+            with open(path, "r+b") as file:
+                file.truncate(keep)
+                os.fsync(file.fileno())
+
+    def _remember(self, row: Row, chain: str) -> None:
+        self.rows.append(row)
+        self._known[row.place] = row
+        self._chain = chain
+
+    def find(self, place: tuple[str, int, str]) -> Row | None:
+        return self._known.get(place)
+
+    def append(self, rows: Iterable[Row]) -> None:
+        """Write and sync rows; only when this returns may their messages leave."""
+        lines, added, chain = [], [], self._chain
+        for row in rows:
+            line, chain = _line(row, chain)
+            lines.append(line + "\n")
+            added.append((row, chain))
+        if not added:
+            return
+        if self.path is not None:
+            with open(self.path, "ab") as file:
+                file.write("".join(lines).encode())
+                file.flush()
+                os.fsync(file.fileno())
+        for row, link in added:
+            self._remember(row, link)
+
+    def of(self, silo: str) -> Sequence[Row]:
+        return [row for row in self.rows if row.silo == silo]

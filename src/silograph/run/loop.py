@@ -1,0 +1,66 @@
+"""The one round loop, as a generator the caller iterates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Protocol
+
+from silograph.core.types import Array, Carry
+from silograph.engines.base import Engine, InProcess
+from silograph.engines.silowise import silowise
+from silograph.engines.vector import vector
+from silograph.methods.base import Method, Outcome, Private, State, advance, begin
+from silograph.privacy.gate import Budget, Door, Message
+from silograph.privacy.ledger import Ledger
+from silograph.privacy.mechanisms import Mechanism
+from silograph.topology import Topology, star
+
+ENGINES: dict[str, Callable[[Sequence[Private], Topology, Door], InProcess]] = {"vector": vector, "silowise": silowise}
+
+
+def rounds(
+    method: Method,
+    topo: Topology,
+    engine: Engine,
+    door: Door,
+    state: State | None = None,
+    present: Callable[[int], Sequence[str]] | None = None,
+) -> Iterator[State]:
+    """Yield the state after every round until the method is done.
+
+    `state` goes on from an earlier state; `present` says which silos answer in a round (all, if None).
+    """
+    state = begin(method, topo) if state is None else state
+
+    def run_local(now: State) -> tuple[Carry, Message, Sequence[int]]:
+        rows = topo.index(topo.silos if present is None else present(now.round))
+        return (*engine.local(method, now, rows), rows)
+
+    while not method.done(state.servers):
+        state = advance(method, state, topo, door.gate(topo.servers, state.round), run_local)
+        yield state
+
+
+class Task(Protocol):
+    """What one silo makes of its records before anything else happens."""
+
+    def prepare(self, signals: Array) -> Private: ...
+
+
+def simulate(
+    method: Method,
+    task: Task,
+    signals: Mapping[str, Array],
+    mechanism: Mechanism | None = None,
+    budget: Budget | None = None,
+    seed: int = 0,
+    engine: str = "vector",
+) -> tuple[Outcome, Door]:
+    """A whole run in memory: silo name -> records, to the outcome (rows in the order of the sorted names)."""
+    topo = star(list(signals))
+    door = Door(seed, Ledger(), mechanism, budget)
+    place = ENGINES[engine]([task.prepare(signals[name]) for name in topo.silos], topo, door)
+    state = begin(method, topo)
+    for state in rounds(method, topo, place, door, state):
+        pass
+    return method.outcome(state.servers, place.deliver(method, state), topo), door

@@ -1,0 +1,131 @@
+"""What one silo minimises: how rough its signals are on a graph (S3 (7)). The record is one signal, a row of the table.
+
+All the model needs from the data is zbar, the mean squared difference of every pair of nodes. Under privacy the silo
+releases a clipped statistic from which zbar follows, and nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+
+from silograph.core.types import Array
+from silograph.kernels.edges import edge_count, moment_distances, pairs, squared_distances
+from silograph.privacy.bound import Bounded, clip_rows
+
+UNIT = "one signal (one row of a site's table)"
+
+Statistic = Literal["distances", "clipped-distances", "moment"]
+
+
+@dataclass(frozen=True)
+class SmoothGraph:
+    """`statistic`: what the silo works with.
+
+    distances            zbar as it is (no privacy)
+    clipped-distances    mean of z clipped to length `clip` (the papers' way)
+    moment               second moment of node-centred signals clipped to length `clip`, or scaled to length 1 if None
+    """
+
+    nodes: int
+    statistic: Statistic = "distances"
+    clip: float | None = None
+
+    @property
+    def edges(self) -> int:
+        return edge_count(self.nodes)
+
+    def prepare(self, signals: Array) -> dict[str, Array]:
+        """The silo's private data as `local` will see it."""
+        count = np.array(float(len(signals)))
+        if self.statistic == "distances":
+            return {"zbar": squared_distances(signals), "count": count}
+        if self.statistic == "clipped-distances":
+            assert self.clip is not None
+            return {"zbar": _clipped_distances(signals, self.clip), "count": count}
+        y = signals @ centred_basis(self.nodes)
+        if self.clip is None:
+            length = np.sqrt((y * y).sum(1, keepdims=True))
+            y = np.where(length > 0.0, y / np.where(length > 0.0, length, 1.0), 0.0)
+        y = clip_rows(y, self.radius)
+        return {"moment": to_coordinates(y.T @ y / len(signals), self.nodes), "count": count}
+
+    @property
+    def radius(self) -> float:
+        return 1.0 if self.clip is None else self.clip
+
+    def bounded(self, data: dict[str, Array]) -> Bounded:
+        """The statistic with how far one signal can move it."""
+        count = data["count"]
+        if self.statistic == "moment":
+            return Bounded(
+                data["moment"],
+                math.sqrt(2.0) * self.radius**2 / count,
+                UNIT,
+                "mean of y y' with |y| <= R and its trace scaled by sqrt(d): sqrt(2) R^2 / N",
+            )
+        assert self.statistic == "clipped-distances" and self.clip is not None, "plain distances have no bound"
+        return Bounded(
+            data["zbar"],
+            math.sqrt(2.0) * self.clip / count,
+            UNIT,
+            "mean of z >= 0 with |z| <= C: sqrt(2) C / N",
+        )
+
+
+def _clipped_distances(signals: Array, clip: float) -> Array:
+    """Mean over the signals of z / max(1, |z|/C), in blocks: z has p numbers a signal."""
+    a, b = pairs(signals.shape[1])
+    total = np.zeros(len(a))
+    block = max(1, 4_000_000 // len(a))
+    for k in range(0, len(signals), block):
+        part = signals[k : k + block]
+        total += clip_rows((part[:, a] - part[:, b]) ** 2, clip).sum(0)
+    return total / len(signals)
+
+
+@lru_cache(maxsize=8)
+def centred_basis(nodes: int) -> Array:
+    """B (d, d-1): orthonormal columns that sum to 0 (Helmert), so y = B'x drops what is common to all nodes."""
+    basis = np.zeros((nodes, nodes - 1))
+    for k in range(1, nodes):
+        basis[:k, k - 1] = 1.0
+        basis[k, k - 1] = -k
+        basis[:, k - 1] /= math.sqrt(k * (k + 1))
+    basis.flags.writeable = False
+    return basis
+
+
+def to_coordinates(moment: Array, nodes: int) -> Array:
+    """A symmetric (m, m) matrix in an orthonormal basis, its trace direction stretched by sqrt(d).
+
+    With a, b the squared lengths (<= R^2 = 1) of two signals the squared distance of their outer products becomes
+    a^2 + b^2 - 2 (x.y)^2 + (d - 1)(a - b)^2 / m, convex in (a, b), with maximum 2 where both are 1 or one is 0:
+    the stretch costs nothing, and makes the released trace d times more precise in variance.
+    """
+    m = nodes - 1
+    stretched = moment + (math.sqrt(nodes) - 1.0) * (np.trace(moment) / m) * np.eye(m)
+    a, b = pairs(m)
+    return np.concatenate([np.diag(stretched), math.sqrt(2.0) * stretched[a, b]])
+
+
+def from_coordinates(coordinates: Array, nodes: int) -> Array:
+    """The inverse of `to_coordinates` for every row: (n, m(m+1)/2) to (n, m, m)."""
+    m = nodes - 1
+    a, b = pairs(m)
+    stretched = np.zeros((*coordinates.shape[:-1], m, m))
+    stretched[..., a, b] = stretched[..., b, a] = coordinates[..., m:] / math.sqrt(2.0)
+    k = np.arange(m)
+    stretched[..., k, k] = coordinates[..., :m]
+    trace = np.einsum("...aa->...", stretched)[..., None, None]
+    return np.asarray(stretched - (1.0 - 1.0 / math.sqrt(nodes)) * (trace / m) * np.eye(m))
+
+
+def distances_of(moments: Array, nodes: int) -> Array:
+    """zbar of second moments in the centred basis, (n, m, m) to (n, p)."""
+    basis = centred_basis(nodes)
+    return moment_distances(np.einsum("ak,...kl,bl->...ab", basis, moments, basis, optimize=True))
