@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import os
@@ -10,6 +11,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -312,7 +314,6 @@ def test_no_protection_is_the_headline(tmp_path: Path) -> None:
     html = build(make_run(tmp_path, mode="exact"))
     assert html.index("No privacy protection: whoever receives these files") < html.index("<main>")
     assert "∞ (no protection)" in html
-    assert "Against public there is no protection" in html
     assert "Released on purpose without protection: second moment, 90 times" in html
 
 
@@ -341,6 +342,7 @@ def test_partial_protection_is_not_oversold(tmp_path: Path) -> None:
     assert "Some sites, not all, are differentially private with ε from 0.5001 to 2" in page.text
     assert "Not every site is protected against public and own server" in page.text
     assert ("div", "class", "verdict full") not in page.attributes
+    assert "Against own server there is no protection (ε = ∞) for a." in page.text
     assert "No guarantee is stated for c: assume none." in page.text
     assert "Read <this> first" in page.text
 
@@ -468,6 +470,27 @@ def test_a_damaged_ledger_says_where(tmp_path: Path, line: str) -> None:
         file.write(line)
     with pytest.raises(DamageError, match=r"ledger\.jsonl: line 2"):
         build(folder)
+
+
+def everywhere_in(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Every (container, key) inside a JSON value."""
+    keys = value.keys() if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+    for key in keys:
+        yield value, key
+        yield from everywhere_in(value[key])
+
+
+def test_any_single_damage_to_the_result_is_drawn_or_refused(tmp_path: Path) -> None:
+    folder = make_run(tmp_path, nodes=3, sites=1, edges=2, rounds=1, mode="dp")
+    path = folder / "result.json"
+    result = json.loads(path.read_text())
+    for odd in (None, -1, 10**400, float("inf"), "odd", [], {}):
+        for container, key in list(everywhere_in(result)):
+            kept, container[key] = container[key], odd
+            path.write_text(json.dumps(result))
+            container[key] = kept
+            with contextlib.suppress(DamageError):
+                Page(build(folder))
 
 
 def test_a_picture_stands_alone() -> None:

@@ -34,7 +34,7 @@ class Palette:
     node: str
 
 
-LIGHT = Palette("#ffffff", "#1b2430", "#55606e", "#d9dee5", "#2166a5", "#c2590c", "#243447")
+LIGHT = Palette("#ffffff", "#1b2430", "#55606e", "#d9dee5", "#2166a5", "#b4500a", "#243447")
 DARK = Palette("#14181f", "#e8ebf0", "#a7b1be", "#333c48", "#6db1ee", "#f2a65a", "#dbe2ea")
 
 

@@ -108,9 +108,15 @@ def _read_text(path: Path) -> str:
 
 def _read_json(text: str, where: str) -> Any:
     try:
-        return json.loads(text)
+        return json.loads(text, parse_int=_whole)
     except (ValueError, RecursionError) as error:
         raise DamageError(where, "JSON", f"it does not parse ({error})", TODO) from error
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > 300:
+        raise ValueError("a number with more than 300 digits")  # no float holds it, so no figure could
+    return int(digits)
 
 
 def _read_result(path: Path) -> Json:

@@ -168,13 +168,19 @@ def how_private(run: RunFolder) -> str:
 def not_protected(run: RunFolder) -> list[str]:
     """What the guarantees leave open, each in one sentence."""
     privacy, result = run.result["privacy"], run.result
-    found = [] if is_protected(privacy) else [NO_PROTECTION]
+    found: list[str] = []
     bare: dict[str, list[str]] = {}
     for row in privacy["guarantees"]:
         if not math.isfinite(row["epsilon"]):
             bare.setdefault(row["observer"], []).append(row["site"])
-    for observer, sites in bare.items():
-        found.append(f"Against {observer} there is no protection (ε = ∞) for {listed(_first_seen(sites))}.")
+    if is_protected(privacy):
+        for observer, sites in bare.items():
+            found.append(f"Against {observer} there is no protection (ε = ∞) for {listed(_first_seen(sites))}.")
+        found.append(
+            f"The guarantee covers {privacy['unit']}. A person who contributed to more than that is protected less."
+        )
+    else:
+        found.append(NO_PROTECTION)
     stated = {row["site"] for row in privacy["guarantees"]}
     silent = [site["name"] for site in result["sites"] if site["name"] not in stated]
     if silent:
@@ -187,10 +193,6 @@ def not_protected(run: RunFolder) -> list[str]:
         found.append(
             f"Released on purpose without protection: {what}, {counted(len(silos), 'time')}, "
             f"by {listed(_first_seen(silos))} ({why.rstrip('.')})."
-        )
-    if is_protected(privacy):
-        found.append(
-            f"The guarantee covers {privacy['unit']}. A person who contributed to more than that is protected less."
         )
     if is_noise_known(run):
         found.append(
