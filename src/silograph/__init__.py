@@ -1,1 +1,32 @@
-"""silograph: graphs and personal models across data silos, with privacy numbers that are true."""
+"""silograph: graphs and personal models across data silos, with privacy numbers that are true.
+
+Three tiers: estimators (`ConsensusGraph`), plans and rounds (`silograph.run`), bare kernels and the gate.
+Names are loaded when first used, so that `import silograph` stays light.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from silograph.core.errors import SilographError
+    from silograph.estimators import ConsensusGraph
+
+__all__ = ["ConsensusGraph", "SilographError", "__version__"]
+
+_HOMES = {"ConsensusGraph": "silograph.estimators", "SilographError": "silograph.core.errors"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("silograph")
+    raise AttributeError(f"module 'silograph' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,4 +1,4 @@
-"""Edge vectors: a graph on d nodes is the p = d(d-1)/2 weights of its pairs a < b, in the order of `triu_indices(d, 1)`.
+"""Edge vectors: a graph on d nodes is the p = d(d-1)/2 weights of its pairs a < b, ordered as `triu_indices(d, 1)`.
 
 Everything works on the trailing axis; leading axes say "which silo".
 """

@@ -17,6 +17,7 @@ from scipy.special import log_ndtr
 
 from silograph.core.errors import InputError
 from silograph.privacy.ledger import Row
+from silograph.privacy.mechanisms import Mechanism
 
 EXACT_GAUSSIAN = "exact Gaussian curve"
 PLD = "privacy loss distribution (dp-accounting)"
@@ -80,7 +81,7 @@ def _least(holds: Callable[[float], bool], low: float, high: float) -> float:
 
 
 def zcdp_epsilon(rho: float, delta: float) -> float:
-    """The tight conversion of rho-zCDP (Canonne, Kamath and Steinke 2020, Proposition 12): the least over orders a > 1 of
+    """The tight conversion of rho-zCDP (Canonne, Kamath, Steinke 2020, Proposition 12): the least over orders a > 1 of
 
     rho a + log(1 - 1/a) - (log delta + log a) / (a - 1)
     """
@@ -105,7 +106,8 @@ def zcdp(rows: Sequence[Row]) -> float:
 
 
 def _ratio(row: Row) -> float:
-    assert row.l2 is not None and row.noise is not None
+    assert row.l2 is not None
+    assert row.noise is not None
     return row.l2 / row.noise
 
 
@@ -177,6 +179,27 @@ def gaussian_multiplier(epsilon: float, delta: float, releases: int) -> float:
 def laplace_multiplier(epsilon: float, releases: int) -> float:
     """b / l1 so that `releases` Laplace releases cost exactly epsilon in total by basic composition."""
     return releases / epsilon * _ROUND_UP
+
+
+def planned_cost(mechanism: Mechanism, dim: int, releases: int, delta: float) -> Cost:
+    """What so many releases of a mechanism will cost: a reading of the rows they will leave."""
+    row = Row(
+        silo="",
+        round=0,
+        site="",
+        observer="",
+        mechanism=mechanism.name,
+        l2=1.0,
+        noise=mechanism.scale(1.0, dim),
+        dim=dim,
+        sampling=1.0,
+        unit="",
+        relation="",
+        randomness="",
+        why="",
+        digest="",
+    )
+    return cost([row] * releases, delta)
 
 
 def check_budget(epsilon: float, delta: float, records: int, where: str) -> None:

@@ -26,7 +26,7 @@ class Bounded:
 
     def __post_init__(self) -> None:
         assert self.l2.shape == self.value.shape[:1], "one sensitivity per silo"
-        assert np.isfinite(self.l2).all() and (self.l2 > 0.0).all(), "a sensitivity is positive and finite"
+        assert ((self.l2 > 0.0) & (self.l2 < np.inf)).all(), "a sensitivity is positive and finite"
         assert np.isfinite(self.value).all(), "a private value is finite"
 
 

@@ -155,7 +155,7 @@ class Door:
             )
 
     def sync(self, silos: Sequence[str]) -> None:
-        """Write the waiting rows in the order of `silos`, whatever order the engine ran them in; then messages may go."""
+        """Write the waiting rows in the order of `silos`, whatever order the engine took; then messages may go."""
         position = {silo: k for k, silo in enumerate(silos)}
         self.ledger.append(sorted(self._waiting, key=lambda row: position[row.silo]))
         self._waiting.clear()

@@ -2,7 +2,7 @@
 
 Noise is added on a grid whose step is a power of two: the value is rounded to the grid first (its sensitivity grows by
 at most one step per coordinate, which is charged), then the noise is rounded to the grid. An integer plus a rounded
-Gaussian is a rounded (integer plus Gaussian), so what leaves is post-processing of the ideal mechanism and its low-order
+Gaussian is a rounded (integer plus Gaussian), so what leaves is post-processing of the ideal mechanism, and its low
 bits carry nothing of the private value, which plain floating-point noise does not guarantee.
 """
 

@@ -61,6 +61,6 @@ def simulate(
     door = Door(seed, Ledger(), mechanism, budget)
     place = ENGINES[engine]([task.prepare(signals[name]) for name in topo.silos], topo, door)
     state = begin(method, topo)
-    for state in rounds(method, topo, place, door, state):
-        pass
+    for after in rounds(method, topo, place, door, state):
+        state = after
     return method.outcome(state.servers, place.deliver(method, state), topo), door

@@ -68,7 +68,7 @@ class SmoothGraph:
                 UNIT,
                 "mean of y y' with |y| <= R and its trace scaled by sqrt(d): sqrt(2) R^2 / N",
             )
-        assert self.statistic == "clipped-distances" and self.clip is not None, "plain distances have no bound"
+        assert self.clip is not None, "plain distances have no bound"
         return Bounded(
             data["zbar"],
             math.sqrt(2.0) * self.clip / count,

@@ -1,0 +1,327 @@
+"""The command line: thin. Exit code 0, 2 for bad input, 1 for a failure, 130 for Ctrl-C."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, NoReturn
+
+import typer
+
+from silograph.core.errors import InputError, SilographError
+from silograph.core.types import Json
+
+app = typer.Typer(
+    add_completion=True,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Graphs learned across data silos, with privacy numbers that are true.",
+)
+
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output, for machines.")]
+Out = Annotated[Path, typer.Option("-o", "--out", help="Folder to write; new or empty.")]
+NodesIn = Annotated[Literal["columns", "rows"], typer.Option(help="Where the nodes are in the tables.")]
+
+_BAR_AFTER = 2.0  # seconds
+
+
+def main() -> None:
+    """Entry point: every error on purpose becomes one line and an exit code, never a traceback."""
+    try:
+        app()
+    except SilographError as error:
+        _fail(str(error), error.code, error.exit_code)
+    except KeyboardInterrupt:
+        _fail("Interrupted. The same command goes on where it stopped.", "interrupted", 130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except MemoryError:
+        _fail("Not enough memory for a problem of this size.", "memory", 1)
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        _fail(
+            f"{place}{error.strerror or error}. Nothing was published; mend it and run the same command.", "system", 1
+        )
+
+
+def _fail(text: str, code: str, exit_code: int) -> NoReturn:
+    if "--json" in sys.argv:
+        print(json.dumps({"error": {"code": code, "text": text}}))
+    print(f"silograph: {text}", file=sys.stderr)
+    sys.exit(exit_code)
+
+
+def _say(as_json: bool, payload: Json, words: Callable[[], None]) -> None:
+    if as_json:
+        print(json.dumps(payload, allow_nan=False))
+    else:
+        words()
+
+
+@contextlib.contextmanager
+def _bar(title: str) -> Iterator[Callable[[float | None, str], None]]:
+    """A progress bar on standard error for whatever takes longer than two seconds; share None means unknown."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    progress = Progress(*columns, console=Console(stderr=True), transient=True)
+    task = progress.add_task(title, total=None)
+    begun, shown = time.monotonic(), False
+
+    def update(share: float | None, text: str) -> None:
+        nonlocal shown
+        if not shown and time.monotonic() - begun > _BAR_AFTER:
+            progress.start()
+            shown = True
+        if shown:
+            total = None if share is None else 1.0
+            progress.update(task, description=f"{title}  {text}", completed=share or 0.0, total=total)
+
+    try:
+        yield update
+    finally:
+        if shown:
+            progress.stop()
+
+
+def _execute(plan: Any, base: Path, out: Path, as_json: bool) -> None:
+    from silograph.report.build import build as build_report
+    from silograph.run.run import execute
+
+    with _bar("learning") as update:
+
+        def progress(number: int, line: Json | None) -> None:
+            gap = line.get("gap") if line else None
+            update(None, f"round {number}" + (f", gap {gap:.1e}" if gap is not None else ""))
+
+        finished = execute(plan, base, out, progress, build_report)
+    _say(as_json, finished.result, lambda: _summary(finished.result, finished.folder))
+
+
+def _summary(result: Json, folder: Path) -> None:
+    nodes = len(result["nodes"])
+    costs = {g["site"]: g for g in result["privacy"]["guarantees"]}
+    rows = [
+        (
+            site["name"],
+            f"{site['signals']}",
+            f"{site['edges']}",
+            f"{2 * site['edges'] / nodes:.1f}",
+            f"{site['weight']:.3g}",
+            _cost(costs[site["name"]]),
+        )
+        for site in result["sites"]
+    ]
+    consensus = result["consensus"]["edges"]
+    rows.append(("consensus", "", f"{consensus}", f"{2 * consensus / nodes:.1f}", "", ""))
+    _table(("site", "signals", "edges", "mean degree", "weight", "privacy"), rows)
+    gap = result["certified_gap"]
+    gap_text = "no certificate (solver paper)" if gap is None else f"certified gap {gap:.1e}"
+    print(f"{result['rounds']} rounds, {gap_text}")
+    for note in result["privacy"]["notes"]:
+        print(f"note: {note}")
+    print(f"report: {os.path.relpath(folder / 'report.html')}")
+
+
+def _cost(guarantee: Json) -> str:
+    if guarantee["epsilon"] == "infinity":
+        return "none"
+    return f"epsilon {guarantee['epsilon']:.4g}, delta {guarantee['delta']:.3g}"
+
+
+def _table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
+    widths = [max(len(row[k]) for row in [header, *rows]) for k in range(len(header))]
+    for row in (header, *rows):
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+@app.command()
+def learn(
+    files: Annotated[list[str], typer.Argument(help="One table per site: CSV, TSV, Parquet, NPY, NPZ or MAT.")],
+    out: Out,
+    degree: Annotated[float | None, typer.Option(help="Wanted mean degree of the sites' graphs; sets beta.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Total privacy budget of every site.")] = None,
+    delta: Annotated[float | None, typer.Option(help="Delta of the budget (1e-6 if left out).")] = None,
+    privacy: Annotated[
+        Literal["one-release", "per-round"], typer.Option(help="One release, or the papers' noise in every round.")
+    ] = "one-release",
+    mechanism: Annotated[Literal["gaussian", "laplace"], typer.Option(help="Shape of the noise.")] = "gaussian",
+    clip: Annotated[
+        float | None,
+        typer.Option(help="Public bound on a signal's length around its mean (left out: lengths are scaled to 1)."),
+    ] = None,
+    solver: Annotated[Literal["exact", "paper"], typer.Option(help="Exact optimum, or the papers' Algorithm 1.")] = (
+        "exact"
+    ),
+    form: Annotated[Literal["S3", "S0"] | None, typer.Option(help="Which paper's form of Algorithm 1.")] = None,
+    alpha: Annotated[float, typer.Option(help="Weight of the log-degree term of (8).")] = 1.0,
+    beta: Annotated[float | None, typer.Option(help="Weight of the squared term of (8); larger is denser.")] = None,
+    nu: Annotated[float | None, typer.Option(help="Coupling to the consensus, in units of lambda.")] = None,
+    lambda_: Annotated[float | None, typer.Option("--lambda", help="Sparsity of the consensus.")] = None,
+    zeta: Annotated[float | None, typer.Option(help="Guard added to degrees inside the logarithm.")] = None,
+    threshold: Annotated[float, typer.Option(help="Leave out edges with weights at or below this.")] = 0.0,
+    rounds: Annotated[int | None, typer.Option(help="Most rounds (exact), or rounds (paper).")] = None,
+    local_steps: Annotated[int | None, typer.Option(help="Local steps a round (paper).")] = None,
+    step: Annotated[float | None, typer.Option(help="Step size (paper).")] = None,
+    momentum: Annotated[float | None, typer.Option(help="Momentum (paper).")] = None,
+    coupling: Annotated[Literal["implicit", "explicit"], typer.Option(help="Coupling step (paper).")] = "implicit",
+    nodes_in: NodesIn = "columns",
+    standardise: Annotated[
+        bool, typer.Option("--standardise", help="Each site's nodes to mean 0, deviation 1.")
+    ] = False,
+    engine: Annotated[Literal["vector", "silowise"], typer.Option(help="How silos are simulated.")] = "vector",
+    seed: Annotated[int | None, typer.Option(help="Fixes every random number (a rehearsal, under privacy).")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Learn a graph per site and the consensus graph from their tables."""
+    from silograph.run.plan import ConsensusGraph, Data, Plan, Privacy
+
+    if epsilon is None and (delta is not None or clip is not None or privacy == "per-round" or mechanism == "laplace"):
+        raise InputError("options", "--epsilon with the other privacy options", "it did not come", "Try --epsilon 1.")
+    budget = None if epsilon is None else Privacy(epsilon, delta, privacy, mechanism, clip)
+    method = ConsensusGraph(
+        solver="paper" if privacy == "per-round" else solver,
+        degree=degree,
+        alpha=alpha,
+        beta=beta,
+        nu=nu,
+        lam=lambda_,
+        zeta=zeta,
+        threshold=threshold,
+        rounds=rounds,
+        form=form,
+        local_steps=local_steps,
+        step=step,
+        momentum=momentum,
+        coupling=coupling,
+    )
+    plan = Plan(Data(tuple(files), nodes_in, standardise), method, budget, engine=engine, seed=seed)
+    _execute(plan, Path(), out, as_json)
+
+
+@app.command()
+def run(plan: Annotated[Path, typer.Argument(help="A plan file.")], out: Out, as_json: AsJson = False) -> None:
+    """Run a plan file."""
+    from silograph.run.plan import load
+
+    _execute(load(plan), plan.parent, out, as_json)
+
+
+@app.command()
+def check(
+    files: Annotated[list[str], typer.Argument(help="Tables to check, one per site.")],
+    nodes_in: NodesIn = "columns",
+    as_json: AsJson = False,
+) -> None:
+    """Read the sites' tables, match their nodes, and say what is there; nothing is written."""
+    from silograph.data.silos import read_silos
+
+    silos = read_silos([Path(name) for name in files], nodes_in)
+    sites = [{"name": name, "signals": len(x)} for name, x in zip(silos.names, silos.signals, strict=True)]
+    payload = {"sites": sites, "nodes": list(silos.nodes)}
+
+    def words() -> None:
+        _table(("site", "signals"), [(str(s["name"]), str(s["signals"])) for s in sites])
+        print(f"{len(silos.nodes)} nodes, the same in every site. Ready to learn.")
+
+    _say(as_json, payload, words)
+
+
+@app.command()
+def privacy(
+    what: Annotated[Path, typer.Argument(help="A plan file, or the folder of a finished run.")], as_json: AsJson = False
+) -> None:
+    """What a plan will cost before it runs, or what a run did cost."""
+    from silograph.run.bill import bill_of_plan, bill_of_run
+
+    payload = bill_of_run(what) if what.is_dir() else bill_of_plan(what)
+
+    def words() -> None:
+        _table(("site", "privacy", "how"), [(s["site"], _cost(s), s["accountant"]) for s in payload["sites"]])
+        print(f"{payload['releases']} protected releases per site; against: {', '.join(payload['observers'])}")
+        if (claim := payload["claim"]) is not None:
+            claimed = f"epsilon {claim['epsilon']:.4g} at delta {claim['delta']:.3g}"
+            print(f"{claim['basis']} would claim {claimed}: {claim['defect']}")
+        for site in payload["sites"]:
+            if "effective_records" in site:
+                worth = f"{site['effective_records']:.0f}"
+                print(f"{site['site']}: {site['signals']} signals are worth about {worth} behind the noise")
+
+    _say(as_json, payload, words)
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(help="The folder of a finished run.")], as_json: AsJson = False
+) -> None:
+    """Write the report of a finished run again."""
+    from silograph.privacy.ledger import Ledger
+    from silograph.report.build import build as build_report
+    from silograph.run.store import write_atomically
+
+    page = build_report(folder)
+    Ledger(folder / "ledger.jsonl")  # refuses a ledger that was changed
+    write_atomically(folder / "report.html", page.encode())
+    _say(as_json, {"report": str(folder / "report.html")}, lambda: print(f"report: {folder / 'report.html'}"))
+
+
+@app.command()
+def reproduce(
+    name: Annotated[str | None, typer.Argument(help="Which table or figure; left out: list them.")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="How many random repetitions.")] = 20,
+    data: Annotated[Path | None, typer.Option(help="Folder with the papers' data sets (or SILOGRAPH_DATA).")] = None,
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="Also write the JSON into this folder.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Redo a paper's table or figure: ours, its spread, the paper's number."""
+    from silograph.reproduce.entries import ENTRIES, find
+    from silograph.run.store import write_atomically
+
+    if name is None:
+        listing = [{"name": entry.name, "title": entry.title} for entry in ENTRIES.values()]
+        _say(
+            as_json, {"entries": listing}, lambda: _table(("name", "what"), [(e["name"], e["title"]) for e in listing])
+        )
+        return
+    entry = find(name)
+    with _bar(name) as update:
+        table = entry.run(seeds, data, update)
+    payload = table.to_json()
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        write_atomically(out / f"{name}.json", (json.dumps(payload, indent=1, allow_nan=False) + "\n").encode())
+
+    def words() -> None:
+        rows = [
+            (
+                row["case"],
+                row["method"],
+                row["metric"],
+                f"{row['ours']:.3f} ± {row['std']:.3f}",
+                "" if row["paper"] is None else f"{row['paper']:.3f}",
+            )
+            for row in payload["rows"]
+        ]
+        _table(("case", "method", "metric", "ours", "paper"), rows)
+        for note in payload["notes"]:
+            print(f"note: {note}")
+
+    _say(as_json, payload, words)
+
+
+@app.command()
+def sample(
+    folder: Annotated[Path, typer.Argument(help="Folder for the tables.")], seed: int = 1, as_json: AsJson = False
+) -> None:
+    """Write five sites' sample tables, from a seeded generator."""
+    from silograph.data.synthetic import write_sample_sites
+
+    paths = write_sample_sites(folder, seed)
+    _say(as_json, {"files": [str(path) for path in paths]}, lambda: print("\n".join(str(path) for path in paths)))

@@ -1,0 +1,141 @@
+"""From a plan and its tables to what will run: method, task, mechanism and budget."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from silograph.core.errors import InputError
+from silograph.data.silos import Silos
+from silograph.methods.algorithm_one import PaperConsensus
+from silograph.methods.base import Method
+from silograph.methods.consensus_graph import ExactConsensus
+from silograph.methods.private_graph import ReleasedConsensus
+from silograph.privacy import accounting
+from silograph.privacy.gate import Budget
+from silograph.privacy.mechanisms import Gaussian, Laplace, Mechanism
+from silograph.run.plan import ConsensusGraph, Plan, Privacy
+from silograph.tasks.smooth_graph import SmoothGraph
+from silograph.topology import Topology, star
+
+# Fewer effective records than this and no pipeline draws more than chance (measured on the papers' graphs).
+LEAST_EFFECTIVE_RECORDS = 30.0
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Everything a run needs besides data and disk."""
+
+    topo: Topology
+    counts: tuple[int, ...]
+    task: SmoothGraph
+    method: Method
+    mechanism: Mechanism | None
+    budget: Budget | None
+    releases: int
+
+
+def default_degree(nodes: int) -> float:
+    return min(6.0, (nodes - 1) / 2.0)
+
+
+def build(plan: Plan, silos: Silos) -> Setup:
+    """Check the plan against the data's shape and put the parts together. Nothing private is looked at."""
+    nodes = len(silos.nodes)
+    topo = star(silos.names)
+    counts = tuple(len(silos.signals[silos.names.index(name)]) for name in topo.silos)
+    chosen = plan.method
+    if chosen.beta is None and chosen.degree is None:
+        degree: float | None = default_degree(nodes)
+    else:
+        degree = chosen.degree
+    if degree is not None and degree > nodes - 1:
+        raise InputError("plan, degree", f"at most {nodes - 1}, the degree of the complete graph", f"{degree:g} came")
+    if plan.privacy is None:
+        task = SmoothGraph(nodes)
+        return Setup(topo, counts, task, _solver(chosen, nodes, degree), None, None, 0)
+    return _private(plan.privacy, chosen, nodes, degree, topo, counts)
+
+
+def _private(
+    privacy: Privacy, chosen: ConsensusGraph, nodes: int, degree: float | None, topo: Topology, counts: tuple[int, ...]
+) -> Setup:
+    delta = privacy.total_delta
+    for name, count in zip(topo.silos, counts, strict=True):
+        accounting.check_budget(privacy.epsilon, delta, count, f"site {name}")
+    if privacy.mode == "one-release":
+        releases = 1
+        mechanism: Mechanism = (
+            Gaussian(accounting.gaussian_multiplier(privacy.epsilon, delta, releases))
+            if privacy.mechanism == "gaussian"
+            else Laplace(accounting.laplace_multiplier(privacy.epsilon, releases))
+        )
+        _enough_records(privacy, nodes, counts, mechanism)
+        task = SmoothGraph(nodes, "moment", privacy.clip)
+        method: Method = ReleasedConsensus(task, _solver(chosen, nodes, degree), mechanism, counts)
+    else:
+        paper = _solver(chosen, nodes, degree, SmoothGraph(nodes, "clipped-distances", privacy.clip))
+        assert isinstance(paper, PaperConsensus)
+        method, releases = paper, paper.rounds
+        assert paper.release is not None
+        task = paper.release
+        mechanism = Gaussian(accounting.gaussian_multiplier(privacy.epsilon, delta, releases))
+    return Setup(topo, counts, task, method, mechanism, Budget(privacy.epsilon, delta), releases)
+
+
+def _solver(chosen: ConsensusGraph, nodes: int, degree: float | None, release: SmoothGraph | None = None) -> Method:
+    if chosen.solver == "exact":
+        return ExactConsensus(
+            nodes,
+            alpha=chosen.alpha,
+            beta=chosen.beta,
+            nu=chosen.nu,
+            lam=chosen.lam,
+            zeta=chosen.zeta or 0.0,
+            degree=degree,
+            tolerance=chosen.tolerance,
+            rounds=2000 if chosen.rounds is None else chosen.rounds,
+        )
+    form = chosen.form or ("S3" if release is None else "S0")
+    steps, step, momentum = (5, 0.005, 0.9) if form == "S3" else (1, 0.01, 0.1)  # as in each paper's experiments
+    local_steps = steps if chosen.local_steps is None else chosen.local_steps
+    return PaperConsensus(
+        nodes,
+        alpha=chosen.alpha,
+        beta=chosen.beta,
+        nu=chosen.nu,
+        lam=chosen.lam,
+        zeta=1e-4 if chosen.zeta is None else chosen.zeta,
+        degree=degree,
+        step=step if chosen.step is None else chosen.step,
+        momentum=momentum if chosen.momentum is None else chosen.momentum,
+        local_steps=local_steps,
+        rounds=50 if chosen.rounds is None else chosen.rounds,
+        form=form,
+        implicit=chosen.coupling == "implicit",
+        release=release,
+        gradient_clip=release.clip if release is not None and local_steps > 1 else None,
+    )
+
+
+def effective_records(nodes: int, count: int, mechanism: Mechanism) -> float:
+    """An upper estimate, from public numbers alone, of how many records a release of N records is worth.
+
+    N_eff = (t^2 + |P|^2) / (D V) with trace t = 1, |P|^2 about 1/m and V >= s^2, the noise per coordinate.
+    """
+    size = nodes * (nodes - 1) // 2
+    noise = mechanism.deviation(math.sqrt(2.0) / count, size)
+    return 1.0 / (size * noise**2)
+
+
+def _enough_records(privacy: Privacy, nodes: int, counts: tuple[int, ...], mechanism: Mechanism) -> None:
+    """Refuse before anything is spent where even all silos together cannot carry a graph."""
+    total = sum(effective_records(nodes, count, mechanism) for count in counts)
+    if total < LEAST_EFFECTIVE_RECORDS:
+        factor = math.sqrt(LEAST_EFFECTIVE_RECORDS / max(total, 1e-300))
+        raise InputError(
+            f"privacy of {nodes} nodes at epsilon {privacy.epsilon:g}",
+            f"data worth at least {LEAST_EFFECTIVE_RECORDS:.0f} records behind the noise",
+            f"all {len(counts)} sites with {sum(counts)} signals are worth {total:.2g}: the graph would be chance",
+            f"Nothing was spent. About {factor:.1f} times as many signals, or a larger epsilon, would carry it.",
+        )

@@ -1,0 +1,214 @@
+"""What a finished run leaves: graphs, numbers and the bill. The same run writes the same bytes."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import platform
+from collections.abc import Iterator, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from silograph.core.types import Array, Json
+from silograph.kernels.edges import pairs
+from silograph.methods.algorithm_one import PaperConsensus
+from silograph.methods.base import Outcome
+from silograph.methods.private_graph import ReleasedConsensus
+from silograph.privacy.accounting import NO_PROTECTION, planned_cost
+from silograph.privacy.gate import Door
+from silograph.run.build import Setup, effective_records
+from silograph.run.plan import Plan
+from silograph.run.store import write_atomically
+from silograph.tasks.smooth_graph import UNIT
+
+OBSERVERS = ("server", "other sites", "wire", "public")
+_PACKAGES = ("silograph", "numpy", "scipy", "numba", "networkx", "pandas", "pyarrow", "dp-accounting")
+
+Edge = tuple[str, str, float]
+
+
+def edges(w: Array, nodes: Sequence[str], threshold: float) -> Iterator[Edge]:
+    """The edges of a graph, in order; weights at or below the threshold are left out."""
+    a, b = pairs(len(nodes))
+    for k in np.flatnonzero(w > threshold):
+        yield nodes[a[k]], nodes[b[k]], float(w[k])
+
+
+def _csv(graph: Sequence[Edge]) -> bytes:
+    buffer = io.StringIO(newline="")
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(("source", "target", "weight"))
+    writer.writerows((source, target, repr(weight)) for source, target, weight in graph)
+    return buffer.getvalue().encode()
+
+
+def to_networkx(graph: Sequence[Edge], nodes: Sequence[str]) -> Any:
+    import networkx as nx
+
+    made = nx.Graph()
+    made.add_nodes_from(nodes)
+    made.add_weighted_edges_from(graph)
+    return made
+
+
+def _graphml(graph: Sequence[Edge], nodes: Sequence[str]) -> bytes:
+    import networkx as nx
+
+    return ("\n".join(nx.generate_graphml(to_networkx(graph, nodes))) + "\n").encode()
+
+
+def _finite(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else float(value)
+
+
+def paper_claim(setup: Setup, delta: float) -> Json | None:
+    """What S0 would have said of this noise, beside what is true."""
+    method, mechanism = setup.method, setup.mechanism
+    if not isinstance(method, PaperConsensus) or method.release is None or mechanism is None:
+        return None
+    # The paper's sensitivity is 2C/N where ours is sqrt(2) C/N (z >= 0); for several steps both use 2 eta B C_s.
+    theirs = math.sqrt(2.0) if method.local_steps == 1 else 1.0
+    each = math.sqrt(2.0 * math.log(1.25 / delta)) * theirs / mechanism.multiplier
+    return {
+        "epsilon": setup.releases * each,
+        "delta": setup.releases * delta,
+        "basis": "S0 Corollary 1" if method.local_steps == 1 else "S0 Theorem 2",
+        "defect": "adds up the rounds' epsilons and deltas, which overstates the cost; "
+        + ("its sensitivity 2C/N is sqrt(2) too large" if method.local_steps == 1 else "false without momentum reset"),
+    }
+
+
+def privacy_section(plan: Plan, setup: Setup, door: Door) -> Json:
+    """The bill, read from the ledger, per site and observer.
+
+    In a star every message is for the server; what other sites and the public get is computed from it, and a wire
+    without encryption shows the same messages. So all observers are bounded by the same reading.
+    """
+    delta = plan.privacy.total_delta if plan.privacy is not None else 0.0
+    claim = paper_claim(setup, delta) if plan.privacy is not None else None
+    guarantees = []
+    for silo in setup.topo.silos:
+        spent = door.spent(silo, delta)
+        infinite = math.isinf(spent.epsilon)
+        guarantees += [
+            {
+                "site": silo,
+                "observer": observer,
+                "epsilon": "infinity" if infinite else spent.epsilon,
+                "delta": None if infinite else spent.delta,
+                "accountant": spent.accountant,
+                "claim": claim,
+            }
+            for observer in OBSERVERS
+        ]
+    private = plan.privacy is not None
+    return {
+        "mode": "dp" if private else "exact",
+        "unit": UNIT if private else "none",
+        "relation": "replace-one: the number of signals of a site is public" if private else "none",
+        "guarantees": guarantees,
+        "notes": _notes(plan),
+    }
+
+
+def _notes(plan: Plan) -> list[str]:
+    if plan.privacy is None:
+        return ["No privacy was asked for: from these messages a site's mean squared differences follow exactly."]
+    notes = ["Not protected: how many signals a site has, its node names, that it took part, and how long it took."]
+    if plan.seed is not None:
+        notes.insert(
+            0,
+            "Rehearsal: the noise comes from the seed in this folder, so whoever has it can take the noise off. The "
+            "guarantee is what the same plan gives without a seed. Run real data without --seed.",
+        )
+    return notes
+
+
+def write_results(
+    folder: Path,
+    plan: Plan,
+    plan_text: str,
+    nodes: Sequence[str],
+    setup: Setup,
+    outcome: Outcome,
+    trace: list[Json],
+    door: Door,
+) -> Json:
+    """Write graphs, plan and result into the folder, the result last; returns it."""
+    threshold = plan.method.threshold
+    sites = []
+    (folder / "sites").mkdir(exist_ok=True)
+    arrays = outcome.arrays
+    smoothness = arrays.get("smoothness", np.full(len(setup.topo.silos), np.nan))
+    for k, name in enumerate(setup.topo.silos):
+        graph = list(edges(arrays["graph"][k], nodes, threshold))
+        write_atomically(folder / "sites" / f"{name}.csv", _csv(graph))
+        write_atomically(folder / "sites" / f"{name}.graphml", _graphml(graph, nodes))
+        sites.append(
+            {
+                "name": name,
+                "signals": setup.counts[k],
+                **_summary(graph),
+                "weight": float(arrays["gamma"][k]),
+                "smoothness": _finite(float(smoothness[k])),
+            }
+        )
+    consensus = list(edges(arrays["consensus"], nodes, threshold))
+    write_atomically(folder / "consensus.csv", _csv(consensus))
+    write_atomically(folder / "consensus.graphml", _graphml(consensus, nodes))
+    write_atomically(folder / "plan.toml", plan_text.encode())
+    facts = outcome.facts
+    result = {
+        "format": 1,
+        "method": plan.method.name,
+        "solver": plan.method.solver,
+        "parameters": facts["parameters"],
+        "degree": plan.method.degree,
+        "threshold": threshold,
+        "nodes": list(nodes),
+        "sites": sites,
+        "consensus": _summary(consensus),
+        "objective": _finite(facts["objective"]),
+        "certified_gap": _finite(facts["certified_gap"]),
+        "rounds": facts["rounds"],
+        "trace": facts.get("trace", trace),
+        "privacy": privacy_section(plan, setup, door),
+        "numbers_are": dict.fromkeys(("edges", "mean_weight", "weight", "smoothness", "objective", "gap"), "released"),
+        "seed": plan.seed,
+        "versions": {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}},
+    }
+    write_atomically(folder / "result.json", (json.dumps(result, indent=1, allow_nan=False) + "\n").encode())
+    return result
+
+
+def _summary(graph: Sequence[Edge]) -> Json:
+    weights = [weight for _, _, weight in graph]
+    return {"edges": len(weights), "mean_weight": math.fsum(weights) / len(weights) if weights else 0.0}
+
+
+def forecast(plan: Plan, setup: Setup) -> Json:
+    """What a plan will cost, before it runs and from public numbers alone."""
+    delta = plan.privacy.total_delta if plan.privacy is not None else 0.0
+    nodes, mechanism = setup.task.nodes, setup.mechanism
+    size = nodes * (nodes - 1) // 2
+    sites: list[Json] = []
+    for name, count in zip(setup.topo.silos, setup.counts, strict=True):
+        site: Json = {"site": name, "signals": count, "epsilon": "infinity", "delta": None, "accountant": NO_PROTECTION}
+        if mechanism is not None:
+            planned = planned_cost(mechanism, size, setup.releases, delta)
+            site |= {"epsilon": planned.epsilon, "delta": planned.delta, "accountant": planned.accountant}
+            if isinstance(setup.method, ReleasedConsensus):
+                site["effective_records"] = effective_records(nodes, count, mechanism)
+        sites.append(site)
+    return {
+        "releases": setup.releases,
+        "noise_multiplier": None if mechanism is None else mechanism.multiplier,
+        "observers": list(OBSERVERS),
+        "sites": sites,
+        "claim": paper_claim(setup, delta) if plan.privacy is not None else None,
+    }

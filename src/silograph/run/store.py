@@ -1,0 +1,170 @@
+"""A run's folder on disk: nothing half-written, and a kill at any moment only delays.
+
+While a run is under way everything lies in a hidden folder beside its goal: the ledger, the last state, and the secret
+root of the noise. When it is finished the secrets are removed and the folder is renamed into place, in one step.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import io
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from silograph.core.errors import DamageError, InputError
+from silograph.core.keys import secret_root
+from silograph.core.types import Json
+from silograph.methods.base import State
+from silograph.privacy.gate import Released, relay
+from silograph.privacy.ledger import Ledger
+
+_STATE, _IDENTITY, _ROOT, _LOCK = "state.npz", "identity.json", "root", "lock"
+_SECRET = (_STATE, _IDENTITY, _ROOT, _LOCK)
+
+
+def write_atomically(path: Path, content: bytes, mode: int = 0o644) -> None:
+    """All of it or nothing, on disk when this returns."""
+    temporary = path.with_name(path.name + ".tmp")
+    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+class RunFolder:
+    """The folder of one run on its way to `goal`."""
+
+    def __init__(self, goal: Path, plan_text: str, inputs: Sequence[Path], seed: int | None) -> None:
+        self.goal = goal
+        self.path = goal.parent / f".{goal.name}.unfinished"
+        _refuse_occupied(goal)
+        goal.parent.mkdir(parents=True, exist_ok=True)
+        self.path.mkdir(exist_ok=True)
+        self._lock = self._take_lock()
+        # All results are there and the secrets are gone: only the last step of `finish` was cut off.
+        self.finished = (self.path / "result.json").exists() and not (self.path / _IDENTITY).exists()
+        if self.finished and (self.path / "plan.toml").read_text(encoding="utf-8") != plan_text:
+            raise self._changed("plan")
+        if not self.finished:
+            self._check_identity(plan_text, inputs)
+        self.root = seed if seed is not None else self._secret_root()
+        self.ledger = Ledger(self.path / "ledger.jsonl")
+
+    def _take_lock(self) -> io.TextIOWrapper:
+        lock = open(self.path / _LOCK, "w", encoding="utf-8")  # noqa: SIM115 (held until the run ends)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise InputError(str(self.goal), "one run at a time", "another process is writing it") from None
+        return lock
+
+    def _check_identity(self, plan_text: str, inputs: Sequence[Path]) -> None:
+        """An unfinished run goes on only with the plan and the data it began with."""
+        identity = {
+            "plan": plan_text,
+            "inputs": [hashlib.sha256(path.read_bytes()).hexdigest() for path in inputs],
+        }
+        path = self.path / _IDENTITY
+        if not path.exists():
+            # Killed before the identity was written, nothing had been released: begin anew.
+            write_atomically(path, json.dumps(identity).encode(), 0o600)
+            return
+        try:
+            known = json.loads(path.read_text(encoding="utf-8"))
+        except (ValueError, OSError):
+            raise self._damaged(_IDENTITY) from None
+        if known != identity:
+            raise self._changed("plan" if known.get("plan") != plan_text else "data")
+
+    def _changed(self, what: str) -> InputError:
+        return InputError(
+            str(self.goal),
+            "the plan and data of the unfinished run that lies there",
+            f"the {what} changed",
+            f"Choose another output folder, or remove {self.path} (what it released stays released).",
+        )
+
+    def _secret_root(self) -> int:
+        path = self.path / _ROOT
+        if not path.exists():
+            write_atomically(path, str(secret_root()).encode(), 0o600)
+        try:
+            return int(path.read_text(encoding="ascii"))
+        except ValueError:
+            raise self._damaged(_ROOT) from None
+
+    def _damaged(self, name: str) -> DamageError:
+        return DamageError(
+            str(self.path / name),
+            "a file silograph wrote",
+            "it is damaged",
+            "Restore it, or remove the folder and begin a new run (what it released stays released).",
+        )
+
+    # ---- state ----
+
+    def save(self, state: State, trace: Sequence[Json]) -> None:
+        """A point to resume from. Replaying from an older one is harmless: the ledger knows what was sent."""
+        arrays: dict[str, Any] = {}
+        released = []
+        for part in ("carry", "servers", "down"):
+            for name, value in getattr(state, part).items():
+                key = f"{part}/{name}"
+                if isinstance(value, Released):
+                    released.append(key)
+                arrays[key] = value.value if isinstance(value, Released) else value
+        arrays["meta"] = np.array(json.dumps({"round": state.round, "released": released, "trace": list(trace)}))
+        buffer = io.BytesIO()
+        np.savez(buffer, **arrays)
+        write_atomically(self.path / _STATE, buffer.getvalue(), 0o600)
+
+    def load(self) -> tuple[State, list[Json]] | None:
+        path = self.path / _STATE
+        if not path.exists():
+            return None
+        try:
+            with np.load(path, allow_pickle=False) as content:
+                meta = json.loads(str(content["meta"]))
+                parts: dict[str, dict[str, Any]] = {"carry": {}, "servers": {}, "down": {}}
+                for key in content.files:
+                    if key != "meta":
+                        part, name = key.split("/", 1)
+                        value = content[key]
+                        # Zero-dimensional arrays were scalars.
+                        value = value[()] if value.ndim == 0 else value
+                        parts[part][name] = relay(value) if key in meta["released"] else value
+            return State(meta["round"], parts["carry"], parts["servers"], parts["down"]), meta["trace"]
+        except Exception:
+            # Whatever numpy or zipfile say about a damaged file, the user needs to know one thing.
+            raise self._damaged(_STATE) from None
+
+    # ---- the end ----
+
+    def finish(self) -> Path:
+        """Remove the secrets, then move the folder into place."""
+        for name in _SECRET:
+            (self.path / name).unlink(missing_ok=True)
+        os.replace(self.path, self.goal)
+        self._lock.close()
+        return self.goal
+
+    def discard(self) -> None:
+        """After a failure: keep the folder only if it is evidence of protected releases, which stay spent."""
+        if all(row.mechanism == "reveal" for row in self.ledger.rows):
+            shutil.rmtree(self.path, ignore_errors=True)
+        self._lock.close()
+
+
+def _refuse_occupied(goal: Path) -> None:
+    if goal.is_dir() and any(goal.iterdir()):
+        raise InputError(str(goal), "an empty or new output folder", "it is not empty", "Choose another with -o.")
+    if goal.exists() and not goal.is_dir():
+        raise InputError(str(goal), "a folder", "a file is there", "Choose another with -o.")
