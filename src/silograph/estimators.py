@@ -13,15 +13,11 @@ from silograph.core.errors import InputError
 from silograph.core.keys import secret_root
 from silograph.data.silos import Silos, from_arrays
 from silograph.kernels.edges import adjacency
-from silograph.methods.base import begin
-from silograph.privacy.gate import Door
-from silograph.privacy.ledger import Ledger
 from silograph.run.build import build
-from silograph.run.loop import ENGINES, rounds
+from silograph.run.loop import REHEARSAL, SECRET, simulate
 from silograph.run.plan import ConsensusGraph as MethodPlan
 from silograph.run.plan import Data, Plan, Privacy
 from silograph.run.results import edges, privacy_section, to_networkx
-from silograph.run.run import randomness_of
 
 
 class ConsensusGraph(BaseEstimator):
@@ -77,14 +73,11 @@ class ConsensusGraph(BaseEstimator):
         silos = self._silos(X, names)
         plan = self._plan()
         setup = build(plan, silos)
-        seed = secret_root() if self.random_state is None else self.random_state
-        door = Door(seed, Ledger(), setup.mechanism, setup.budget, randomness_of(plan))
         signals = dict(zip(silos.names, silos.signals, strict=True))
-        engine = ENGINES["vector"]([setup.task.prepare(signals[name]) for name in setup.topo.silos], setup.topo, door)
-        state = begin(setup.method, setup.topo)
-        for after in rounds(setup.method, setup.topo, engine, door, state):
-            state = after
-        outcome = setup.method.outcome(state.servers, engine.deliver(setup.method, state), setup.topo)
+        seed, randomness = (secret_root(), SECRET) if plan.seed is None else (plan.seed, REHEARSAL)
+        outcome, door = simulate(
+            setup.method, setup.task, signals, setup.mechanism, setup.budget, seed, randomness=randomness
+        )
 
         order = setup.topo.index(silos.names)
         self._vectors = outcome.arrays["graph"][order]
@@ -113,7 +106,7 @@ class ConsensusGraph(BaseEstimator):
             silos = from_arrays(X, names)
             self.n_features_in_ = len(silos.nodes)
             return silos
-        table = validate_data(self, X, dtype="numeric", ensure_min_samples=2)
+        table = validate_data(self, X, dtype="numeric", ensure_min_samples=2, ensure_min_features=3)
         nodes = getattr(self, "feature_names_in_", None)
         return from_arrays([table], names, None if nodes is None else list(nodes))
 

@@ -112,7 +112,7 @@ class Door:
     ledger: Ledger
     mechanism: Mechanism | None = None
     budget: Budget | None = None
-    randomness: str = "seeded stream"
+    randomness: str = "seeded stream (simulation)"
     observer: str = "server"
     _waiting: list[Row] = field(default_factory=list)
 

@@ -15,6 +15,9 @@ from silograph.privacy.ledger import Ledger
 from silograph.privacy.mechanisms import Mechanism
 from silograph.topology import Topology, star
 
+REHEARSAL = "seed of the plan (rehearsal: whoever knows it can take the noise off)"
+SECRET = "secret entropy of this machine"
+
 ENGINES: dict[str, Callable[[Sequence[Private], Topology, Door], InProcess]] = {"vector": vector, "silowise": silowise}
 
 
@@ -55,10 +58,11 @@ def simulate(
     budget: Budget | None = None,
     seed: int = 0,
     engine: str = "vector",
+    randomness: str = REHEARSAL,
 ) -> tuple[Outcome, Door]:
     """A whole run in memory: silo name -> records, to the outcome (rows in the order of the sorted names)."""
     topo = star(list(signals))
-    door = Door(seed, Ledger(), mechanism, budget)
+    door = Door(seed, Ledger(), mechanism, budget, randomness)
     place = ENGINES[engine]([task.prepare(signals[name]) for name in topo.silos], topo, door)
     state = begin(method, topo)
     for after in rounds(method, topo, place, door, state):

@@ -15,7 +15,7 @@ from silograph.data.silos import Silos, read_silos, standardise
 from silograph.methods.base import begin
 from silograph.privacy.gate import Door
 from silograph.run.build import Setup, build
-from silograph.run.loop import ENGINES, rounds
+from silograph.run.loop import ENGINES, REHEARSAL, SECRET, rounds
 from silograph.run.plan import Plan, dumps, with_files
 from silograph.run.results import write_results
 from silograph.run.store import RunFolder, write_atomically
@@ -31,12 +31,6 @@ def read_data(plan: Plan, base: Path) -> tuple[Silos, list[Path]]:
     paths = [base / name for name in plan.data.files]
     silos = read_silos(paths, plan.data.nodes_in)
     return (standardise(silos) if plan.data.standardise else silos), paths
-
-
-def randomness_of(plan: Plan) -> str:
-    if plan.seed is None:
-        return "secret entropy of this machine"
-    return "seed of the plan (rehearsal: whoever knows it can take the noise off)"
 
 
 @dataclass(frozen=True)
@@ -63,7 +57,7 @@ def execute(
     folder = RunFolder(goal, plan_text, paths, plan.seed)
     try:
         if not folder.finished:
-            door = Door(folder.root, folder.ledger, setup.mechanism, setup.budget, randomness_of(plan))
+            door = Door(folder.root, folder.ledger, setup.mechanism, setup.budget, SECRET if plan.seed is None else REHEARSAL)
             _run(plan, plan_text, silos, setup, door, folder, progress)
             write_atomically(folder.path / "report.html", report(folder.path).encode())
     except SilographError:

@@ -1,0 +1,38 @@
+# make setup: .venv with everything; make demo: the main job; make test: all checks and tests.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: setup demo test lint clean
+
+setup: $(READY)
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "silograph needs Python 3.11 or newer; say which with: make PYTHON=python3.12 ..."; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv \
+		|| { echo "The venv module is missing; install it (Debian: apt-get install python3-venv)"; exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: setup
+	@rm -rf demo
+	@$(BIN)/silograph sample demo/sites > /dev/null
+	@echo "Five sites, learned together without privacy:"
+	@$(BIN)/silograph learn demo/sites/*.csv -o demo/open --degree 6
+	@echo
+	@echo "The same with a total privacy budget for every site:"
+	@$(BIN)/silograph learn demo/sites/*.csv -o demo/private --degree 6 --epsilon 2 --delta 1e-6
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: lint
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+clean:
+	rm -rf .venv demo build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
