@@ -1,0 +1,118 @@
+"""Every epsilon is checked by two accountants that share no code."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.integrate import simpson
+from scipy.stats import norm
+
+from silograph.core.errors import InputError
+from silograph.privacy import accounting
+from silograph.privacy.ledger import Row
+
+
+def row(mechanism="gaussian", l2=1.0, noise=1.0, dim=1):
+    return Row("a", 0, "x", "server", mechanism, l2, noise, dim, 1.0, "u", "replace-one", "seed", "why", "0")
+
+
+def paper_rows(epsilon_bar, rounds=50, delta=1e-5):
+    """The papers' per-round noise: sigma = sqrt(2 ln(1.25/delta)) Delta / epsilon_bar."""
+    return [row(noise=math.sqrt(2.0 * math.log(1.25 / delta)) / epsilon_bar)] * rounds
+
+
+@pytest.mark.parametrize(
+    ("epsilon_bar", "exact", "rdp", "basic"), [(0.5, 3.05, 3.30, 25), (0.8, 5.24, 5.66, 40), (1.0, 6.82, 7.35, 50)]
+)
+def test_fifty_rounds_of_the_papers_noise(epsilon_bar, exact, rdp, basic):
+    rows = paper_rows(epsilon_bar)
+    cost = accounting.cost(rows, 1e-5)
+    assert cost.epsilon == pytest.approx(exact, abs=0.005)
+    assert cost.accountant == accounting.EXACT_GAUSSIAN
+    assert accounting.rdp_epsilon(rows, 1e-5) == pytest.approx(rdp, abs=0.006)
+    assert accounting.pld_epsilon(rows, 1e-5) == pytest.approx(cost.epsilon, rel=1e-4)
+    assert cost.epsilon < basic
+
+
+@pytest.mark.parametrize(("rho", "epsilon"), [(0.095, 1.86), (1.939, 10.52)])
+def test_zcdp_conversion_is_tight(rho, epsilon):
+    assert accounting.zcdp_epsilon(rho, 1e-5) == pytest.approx(epsilon, abs=0.005)
+    # Independent: the same bound by brute force over orders.
+    orders = 1.0 + np.geomspace(1e-4, 1e4, 200_001)
+    brute = rho * orders + np.log1p(-1.0 / orders) - (math.log(1e-5) + np.log(orders)) / (orders - 1.0)
+    assert accounting.zcdp_epsilon(rho, 1e-5) == pytest.approx(brute.min(), rel=1e-6)
+
+
+def test_zcdp_adds():
+    rows = [row(noise=2.0), row(noise=4.0)]
+    assert accounting.zcdp(rows) == pytest.approx(1 / 8 + 1 / 32)
+
+
+@given(st.floats(0.01, 10.0), st.floats(0.01, 20.0))
+@settings(derandomize=True, deadline=None, max_examples=100)
+def test_gaussian_curve_is_the_hockey_stick_divergence(mu, epsilon):
+    """Against numerical integration of max(0, p - e^eps q) for N(mu, 1) and N(0, 1)."""
+    # p > e^eps q exactly where x > eps/mu + mu/2.
+    x = epsilon / mu + mu / 2.0 + np.linspace(0.0, 12.0 + mu, 100_001)
+    value = simpson(norm.pdf(x, mu) - np.exp(epsilon + norm.logpdf(x)), x=x)
+    assert accounting.gaussian_delta(mu, epsilon) == pytest.approx(value, rel=1e-6, abs=1e-200)
+
+
+@given(st.floats(0.01, 30.0), st.floats(1e-12, 0.3))
+@settings(derandomize=True, deadline=None, max_examples=200)
+def test_calibration_meets_the_budget_and_wastes_nothing(epsilon, delta):
+    mu = accounting.gaussian_mu(epsilon, delta)
+    assert accounting.gaussian_delta(mu, epsilon) <= delta
+    assert accounting.gaussian_delta(mu * (1 + 1e-6), epsilon) > delta
+    for releases in (1, 50):
+        rows = [row(noise=accounting.gaussian_multiplier(epsilon, delta, releases))] * releases
+        spent = accounting.cost(rows, delta).epsilon
+        assert spent <= epsilon
+        assert spent >= epsilon * (1 - 1e-6)
+
+
+def test_epsilon_is_an_upper_bound_not_an_approximation():
+    for mu in (0.1, 1.0, 5.0):
+        epsilon = accounting.gaussian_epsilon(mu, 1e-6)
+        assert accounting.gaussian_delta(mu, epsilon) <= 1e-6
+        assert accounting.gaussian_delta(mu, epsilon * (1 - 1e-9)) > 1e-6
+
+
+def test_laplace_alone_is_pure():
+    cost = accounting.cost([row("laplace", l2=1.0, noise=5.0, dim=4)], 0.0)
+    assert (cost.epsilon, cost.delta) == (pytest.approx(2.0 / 5.0), 0.0)
+
+
+def test_mixed_rows_go_to_the_library_and_cost_less_than_adding_up():
+    rows = [row("laplace", noise=5.0), row("gaussian", noise=5.0), row("laplace", noise=5.0)]
+    cost = accounting.cost(rows, 1e-5)
+    assert cost.accountant == accounting.PLD
+    alone = accounting.cost([row("gaussian", noise=5.0)], 1e-5).epsilon
+    assert alone < cost.epsilon < 0.4 + alone
+    assert cost.epsilon <= accounting.rdp_epsilon(rows, 1e-5)
+
+
+def test_one_reveal_makes_everything_infinite():
+    cost = accounting.cost([row(), row("reveal", l2=None, noise=None)], 1e-5)
+    assert math.isinf(cost.epsilon)
+    assert cost.accountant == accounting.NO_PROTECTION
+
+
+def test_nothing_released_costs_nothing():
+    assert accounting.cost([], 1e-5).epsilon == 0.0
+
+
+def test_poisson_sampled_gaussian_reference_values():
+    """q=.01, sigma=1, 1000 steps at 1e-5: RDP 2.101, PLD 1.828: the library is the one the figures came from."""
+    sampled = Row("a", 0, "x", "server", "gaussian", 1.0, 1.0, 1, 0.01, "u", "r", "s", "w", "0")
+    assert accounting.rdp_epsilon([sampled] * 1000, 1e-5) == pytest.approx(2.101, abs=0.005)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "records"), [(0, 1e-6, 100), (-1, 1e-6, 100), (math.inf, 1e-6, 100), (1, 0.01, 100), (1, 2, 9)]
+)
+def test_what_is_not_a_guarantee_is_refused(epsilon, delta, records):
+    with pytest.raises(InputError, match="expected"):
+        accounting.check_budget(epsilon, delta, records, "site a")
