@@ -42,6 +42,12 @@ class LeakError(SilographError):
     code = "leak"
 
 
+class SilenceError(SilographError):
+    """No silo answered for too long."""
+
+    code = "silence"
+
+
 class SolverError(SilographError, ArithmeticError):
     """A numerical method did not reach its goal."""
 

@@ -168,9 +168,8 @@ class PaperConsensus:
 
     def settle(self, servers: Carry, across: dict[str, Array], topo: Topology) -> tuple[Carry, dict[str, Array]]:
         if servers["knobs"][BETA] == 0.0:
-            if servers["present"].any():
-                beta, lam, nu = choose(servers["facts"][servers["present"]], len(topo.silos), self.lam, self.nu)
-                servers = {**servers, "knobs": np.array([0.0, beta, lam, nu])}
+            beta, lam, nu = choose(servers["facts"][servers["present"]], len(topo.silos), self.lam, self.nu)
+            servers = {**servers, "knobs": np.array([0.0, beta, lam, nu])}
             return servers, self._answer(servers, topo)
         w, gamma, lam = servers["vectors"], servers["gamma"], servers["knobs"][LAM]
         if not (np.abs(w) < 1e12).all():

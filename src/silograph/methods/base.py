@@ -111,6 +111,8 @@ def advance(
     `run_local` is the engine: it may only return once the ledger rows of its messages are on disk.
     """
     carry, sent, rows = run_local(state)
+    if not rows:  # nobody came: the round passes and nothing changes
+        return State(state.round + 1, state.carry, state.servers, state.down)
     up = Up(rows, {name: released.value for name, released in sent.items()})
     servers, across = method.gather(state.servers, up, topo, gate)
     # A star has one server: what goes across comes back to it.

@@ -4,7 +4,7 @@ They are one round with different parts. A silo may fit a graph of its own, exac
 
     argmin_w g_i(w) + (pull/2) |w - anchor|^2,    w >= 0
 
-and may send a graph back; the server's weighted mean of those is the next anchor.
+and may send a vector back; the server's weighted mean of those, projected on w >= 0, is the next anchor.
 
               a silo's graph     it sends                                 the mean is over
     IGL       fitted, no pull    nothing
@@ -48,7 +48,7 @@ class _Baseline(ABC):
 
     @abstractmethod
     def _sent(self, own: Array, anchor: Array, pull: Array, data: Private) -> dict[str, Array]:
-        """The graph each silo adds to the mean, as "vector", and what it counts for, as "count" (1 if left out)."""
+        """What each silo adds to the mean, as "vector", and what it counts for, as "count" (1 if left out)."""
 
     @abstractmethod
     def _objective(self, delivered: dict[str, Array], consensus: Array, gamma: Array) -> float | None:
@@ -97,7 +97,7 @@ class _Baseline(ABC):
         weight = up.values.get("count", np.ones(len(up.rows)))
         gamma = np.zeros(len(topo.silos))
         gamma[up.rows] = weight / weight.sum()
-        anchor = (gamma[up.rows, None] * up.values["vector"]).sum(0)
+        anchor = np.maximum((gamma[up.rows, None] * up.values["vector"]).sum(0), 0.0)
         return {**servers, "anchor": anchor, "gamma": gamma}, {}
 
     def settle(self, servers: Carry, across: dict[str, Array], topo: Topology) -> tuple[Carry, dict[str, Array]]:
@@ -163,8 +163,10 @@ class _Descent(_Baseline):
         for _ in range(self.local_steps):
             ahead = extrapolate(w, previous, self.momentum)
             slope = gradient(data["zbar"], ahead, self.alpha, self.beta, self.zeta)
-            w, previous = np.maximum(pulled_step(ahead, slope, anchor, pull, self.step, implicit=True), 0.0), w
-        return {"vector": w, "count": data["count"]}
+            moved = pulled_step(ahead, slope, anchor, pull, self.step, implicit=True)
+            w, previous = np.maximum(moved, 0.0), w
+        # The last projection is the server's, after the mean: then one step a round is projected descent on (28).
+        return {"vector": moved, "count": data["count"]}
 
 
 @dataclass(frozen=True)
@@ -195,7 +197,7 @@ class FedProx(_Global):
 
 @dataclass(frozen=True)
 class MRMTL(_Baseline):
-    """Mean-regularised multi-task learning: sum_i g_i(w_i) + (pull/2)|w_i - mean|^2, by turns in the w_i and the mean."""
+    """Mean-regularised multi-task learning: sum_i g_i(w_i) + (pull/2)|w_i - mean|^2, by turns in w_i and the mean."""
 
     def _own(self, zbar: Array, anchor: Array, pull: Array) -> Array:
         return self._fitted(zbar, anchor, pull)

@@ -218,8 +218,6 @@ class ExactConsensus:
         return {**servers, **fresh, "round": servers["round"] + 1}, {}
 
     def settle(self, servers: Carry, across: dict[str, Array], topo: Topology) -> tuple[Carry, dict[str, Array]]:
-        if not servers["present"].any():
-            return servers, self._answer(servers, topo)
         if servers["knobs"][PENALTY] == 0.0:
             servers = self._choose(servers)
         else:

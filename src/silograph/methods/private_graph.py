@@ -61,13 +61,12 @@ class ReleasedConsensus:
 
     def gather(self, servers: Carry, up: Up, topo: Topology, gate: Outlet) -> tuple[Carry, dict[str, Array]]:
         moments, heard = servers["moments"].copy(), servers["heard"].copy()
-        if up.values:
-            moments[up.rows], heard[up.rows] = up.values["moment"], True
+        moments[up.rows], heard[up.rows] = up.values["moment"], True
         return {**servers, "moments": moments, "heard": heard, "round": servers["round"] + 1}, {}
 
     def settle(self, servers: Carry, across: dict[str, Array], topo: Topology) -> tuple[Carry, dict[str, Array]]:
         heard = servers["heard"]
-        if heard.all() or (heard.any() and servers["round"] >= PATIENCE):
+        if heard.all() or servers["round"] >= PATIENCE:
             servers = {**servers, "inner": self._learn(servers, topo)}
         return servers, {}
 

@@ -32,6 +32,7 @@ class Bounded:
 
 def clip_rows(x: Array, radius: float) -> Array:
     """Scale every row (last axis) longer than `radius` back to it."""
-    length = np.sqrt((x * x).sum(-1, keepdims=True))
     # The tiny shrink leaves room for rounding here and in whatever mean is taken next, so that the bound really holds.
-    return np.asarray(x * np.minimum(1.0, radius * (1.0 - 1e-9) / np.maximum(length, np.finfo(float).tiny)))
+    inner = radius * (1.0 - 1e-9)
+    length = np.sqrt((x * x).sum(-1, keepdims=True))
+    return np.asarray(x * (inner / np.maximum(length, inner)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
+from silograph.core.errors import SilenceError
 from silograph.core.types import Array, Carry
 from silograph.engines.base import Engine, InProcess
 from silograph.engines.silowise import silowise
@@ -17,6 +18,8 @@ from silograph.topology import Topology, star
 
 REHEARSAL = "seed of the plan (rehearsal: whoever knows it can take the noise off)"
 SECRET = "secret entropy of this machine"
+
+EMPTY_ROUNDS = 10  # nobody waits for ever
 
 ENGINES: dict[str, Callable[[Sequence[Private], Topology, Door], InProcess]] = {"vector": vector, "silowise": silowise}
 
@@ -39,8 +42,13 @@ def rounds(
         rows = topo.index(topo.silos if present is None else present(now.round))
         return (*engine.local(method, now, rows), rows)
 
+    empty = 0
     while not method.done(state.servers):
-        state = advance(method, state, topo, door.gate(topo.servers, state.round), run_local)
+        after = advance(method, state, topo, door.gate(topo.servers, state.round), run_local)
+        empty = empty + 1 if after.servers is state.servers else 0
+        if empty >= EMPTY_ROUNDS:
+            raise SilenceError("rounds", "some silo to answer", f"none did for {empty} rounds", "Ask the silos.")
+        state = after
         yield state
 
 
