@@ -74,7 +74,7 @@ def test_the_same_release_again_is_a_resend_and_another_value_there_is_refused(t
     border = replace(door(), ledger=ledger)
     first = border.gate(["a"], 0).release(bounded(silos=1), "stat")
     border.sync(["a"])
-    again = replace(border, ledger=Ledger(tmp_path / "ledger.jsonl"), _waiting=[])
+    again = replace(border, ledger=Ledger(tmp_path / "ledger.jsonl"), _waiting={})
     second = again.gate(["a"], 0).release(bounded(silos=1), "stat")
     again.sync(["a"])
     np.testing.assert_array_equal(first.value, second.value)

@@ -114,7 +114,7 @@ class Door:
     budget: Budget | None = None
     randomness: str = "seeded stream (simulation)"
     observer: str = "server"
-    _waiting: list[Row] = field(default_factory=list)
+    _waiting: dict[tuple[str, int, str], Row] = field(default_factory=dict)
 
     def gate(self, silos: Sequence[str], round: int) -> Gate:
         return Gate(self, tuple(silos), round)
@@ -131,7 +131,7 @@ class Door:
                     "Put them back, or start a new run in a new folder; what was spent stays spent.",
                 )
             return
-        if any(waiting.place == row.place for waiting in self._waiting):
+        if row.place in self._waiting:
             raise LeakError(
                 f"silo {row.silo}, round {row.round}",
                 "one release per site name and round, so that no noise is used twice",
@@ -140,10 +140,10 @@ class Door:
             )
         if self.budget is not None:
             self._within_budget(row, self.budget)
-        self._waiting.append(row)
+        self._waiting[row.place] = row
 
     def _within_budget(self, row: Row, budget: Budget) -> None:
-        before = [*self.ledger.of(row.silo), *(r for r in self._waiting if r.silo == row.silo)]
+        before = [*self.ledger.of(row.silo), *(r for r in self._waiting.values() if r.silo == row.silo)]
         after = cost([*before, row], budget.delta)
         if after.epsilon > budget.epsilon * (1.0 + 1e-9):
             spent = cost(before, budget.delta)
@@ -157,7 +157,7 @@ class Door:
     def sync(self, silos: Sequence[str]) -> None:
         """Write the waiting rows in the order of `silos`, whatever order the engine took; then messages may go."""
         position = {silo: k for k, silo in enumerate(silos)}
-        self.ledger.append(sorted(self._waiting, key=lambda row: position[row.silo]))
+        self.ledger.append(sorted(self._waiting.values(), key=lambda row: position[row.silo]))
         self._waiting.clear()
 
     def spent(self, silo: str, delta: float) -> Cost:

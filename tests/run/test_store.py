@@ -1,0 +1,143 @@
+"""A kill at any moment only delays: the same command goes on, to the same bytes."""
+
+import hashlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from silograph.core.errors import DamageError, InputError
+from silograph.data.synthetic import write_sample_sites
+from silograph.privacy.accounting import cost
+from silograph.privacy.ledger import Ledger
+from silograph.run.store import RunFolder
+
+LEARN = [sys.executable, "-c", "from silograph.cli import main; main()", "learn"]
+MODES = {
+    "exact": ["--degree", "6"],
+    "one-release": ["--degree", "6", "--epsilon", "2", "--delta", "1e-6", "--seed", "4"],
+    "per-round": "--privacy per-round --epsilon 2 --clip 5 --beta .05 --nu 3 --lambda .1 --rounds 400 --seed 4".split(),
+}
+
+
+@pytest.fixture(scope="module")
+def sites(tmp_path_factory):
+    return [str(p) for p in write_sample_sites(tmp_path_factory.mktemp("sites"))]
+
+
+def contents(folder: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_killed_at_random_moments_the_run_ends_with_the_same_bytes(mode, sites, tmp_path):
+    out = tmp_path / "out"
+    command = [*LEARN, *sites, "-o", str(out), *MODES[mode]]
+    begun = time.monotonic()
+    subprocess.run(command, check=True, capture_output=True)
+    whole = time.monotonic() - begun
+    straight = contents(out)
+    assert {"result.json", "ledger.jsonl", "plan.toml", "report.html", "consensus.csv"} <= set(straight)
+    os.rename(out, tmp_path / "straight")
+
+    rng, kills = random.Random(mode), 0
+    for _ in range(40):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            # Most kills fall into the part where rounds run and files are written.
+            process.wait(timeout=whole * rng.uniform(0.3, 1.1) if kills < 6 else 60)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            kills += 1
+            assert not out.exists() or contents(out) == straight
+        if out.exists():
+            break
+    assert contents(out) == straight
+    assert kills >= 1
+    assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
+
+
+def test_without_a_seed_a_resumed_run_goes_on_with_the_same_secret_noise(sites, tmp_path):
+    """The root is secret, kept while the run is unfinished, and gone afterwards."""
+    goal = tmp_path / "out"
+    first = RunFolder(goal, "plan", [Path(p) for p in sites], None)
+    root = first.root
+    assert root.bit_length() > 64
+    assert (first.path / "root").stat().st_mode & 0o077 == 0
+    first._lock.close()  # as if killed
+    assert RunFolder(goal, "plan", [Path(p) for p in sites], None).root == root
+
+
+def test_secrets_do_not_stay_in_the_finished_folder(sites, tmp_path):
+    out = tmp_path / "out"
+    subprocess.run([*LEARN, *sites, "-o", str(out), "--epsilon", "2"], check=True, capture_output=True)
+    names = {p.name for p in out.rglob("*")}
+    assert not names & {"root", "state.npz", "identity.json", "lock"}
+    assert json.loads((out / "result.json").read_text())["seed"] is None
+    rows = Ledger(out / "ledger.jsonl").rows
+    assert all("secret" in row.randomness for row in rows)
+    assert cost(rows[:1], 1e-6).epsilon <= 2.0
+
+
+def test_an_unfinished_run_goes_on_only_with_its_own_plan_and_data(sites, tmp_path):
+    inputs = [Path(p) for p in sites]
+    copy = tmp_path / "a.csv"
+    copy.write_bytes(inputs[0].read_bytes())
+    RunFolder(tmp_path / "out", "plan", [copy], 1)._lock.close()
+    with pytest.raises(InputError, match="the plan changed"):
+        RunFolder(tmp_path / "out", "another plan", [copy], 1)
+    copy.write_text(copy.read_text() + "\n")
+    with pytest.raises(InputError, match="the data changed"):
+        RunFolder(tmp_path / "out", "plan", [copy], 1)
+
+
+def test_two_processes_do_not_write_one_folder(tmp_path):
+    first = RunFolder(tmp_path / "out", "plan", [], 1)
+    with pytest.raises(InputError, match="another process"):
+        RunFolder(tmp_path / "out", "plan", [], 1)
+    first.discard()
+    assert not first.path.exists()
+
+
+@pytest.mark.parametrize("name", ["state.npz", "identity.json", "root", "ledger.jsonl"])
+def test_damage_in_an_unfinished_run_is_named(name, tmp_path):
+    folder = RunFolder(tmp_path / "out", "plan", [], None)
+    (folder.path / name).write_bytes(b"\x00 damage \n")
+    folder._lock.close()
+    with pytest.raises(DamageError, match=name):
+        RunFolder(tmp_path / "out", "plan", [], None).load()
+
+
+def test_occupied_goals_are_refused(tmp_path):
+    (tmp_path / "out").mkdir()
+    RunFolder(tmp_path / "out", "plan", [], 1).discard()  # empty is fine
+    (tmp_path / "out" / "x").touch()
+    with pytest.raises(InputError, match="not empty"):
+        RunFolder(tmp_path / "out", "plan", [], 1)
+    with pytest.raises(InputError, match="a file is there"):
+        RunFolder(tmp_path / "out" / "x", "plan", [], 1)
+
+
+def test_a_full_disk_publishes_nothing_and_the_same_command_goes_on(sites, tmp_path):
+    """A file size limit stands in for the full disk: writes fail half-way."""
+    out = tmp_path / "out"
+    command = [*LEARN, *sites, "-o", str(out), *MODES["one-release"]]
+    limited = ["bash", "-c", 'ulimit -f 8; trap "" XFSZ; exec "$@"', "limited", *command]
+    # Compiled kernels are cached already by the other tests or stay in memory; only our own files hit the limit.
+    failed = subprocess.run(limited, capture_output=True, text=True, env={**os.environ, "NUMBA_DISABLE_JIT": "0"})
+    assert failed.returncode == 1
+    assert "Traceback" not in failed.stderr
+    assert not out.exists()
+    subprocess.run(command, check=True, capture_output=True)
+    assert (out / "result.json").exists()
