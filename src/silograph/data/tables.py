@@ -102,7 +102,7 @@ def checked_table(grid: Grid, name: str, path: Path, where: str, nodes_in: Nodes
         raise InputError(
             f"{where}, {'column' if by_column else 'row'} {shortened(nodes[int(still.argmax())])}",
             "a node whose values vary",
-            f"every value is {signals[0, still.argmax()]:g}",
+            f"it is constant: every value is {signals[0, still.argmax()]:g}",
             "A node that never varies has no relation to learn: remove it at every site.",
         )
     return Table(name, nodes, signals, path)

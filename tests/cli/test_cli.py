@@ -1,0 +1,307 @@
+"""What a user types, and what comes back."""
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import networkx as nx
+import numpy as np
+import pandas as pd
+import pytest
+
+from silograph import cli
+from silograph.data.synthetic import write_sample_sites
+from silograph.kernels.dual_newton import solve
+from silograph.kernels.edges import squared_distances
+from silograph.privacy.ledger import Ledger
+
+
+@pytest.fixture(scope="module")
+def sites(tmp_path_factory):
+    return [str(p) for p in write_sample_sites(tmp_path_factory.mktemp("sites"), rows=(200, 250, 300, 350, 400))]
+
+
+@pytest.fixture
+def silograph(monkeypatch, capsys):
+    """Run the command line in this process: exit code, standard output, standard error."""
+
+    def call(*words):
+        monkeypatch.setattr(sys, "argv", ["silograph", *map(str, words)])
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+        out = capsys.readouterr()
+        assert "Traceback" not in out.err
+        return stopped.value.code or 0, out.out, out.err
+
+    return call
+
+
+def graph(path: Path, nodes: list[str]) -> np.ndarray:
+    """An edge vector from a written CSV."""
+    position = {name: k for k, name in enumerate(nodes)}
+    matrix = np.zeros((len(nodes), len(nodes)))
+    with open(path, newline="") as file:
+        for row in csv.DictReader(file):
+            a, b = sorted((position[row["source"]], position[row["target"]]))
+            matrix[a, b] = float(row["weight"])
+    return matrix[np.triu_indices(len(nodes), 1)]
+
+
+def test_learn_leaves_everything_the_readme_says(silograph, sites, tmp_path):
+    out = tmp_path / "out"
+    code, text, _ = silograph("learn", *sites, "-o", out, "--degree", 6)
+    assert code == 0
+    assert "certified gap" in text
+    assert "report.html" in text
+    names = [Path(s).stem for s in sites]
+    expected = {
+        "consensus.graphml",
+        "consensus.csv",
+        "result.json",
+        "ledger.jsonl",
+        "plan.toml",
+        "report.html",
+        "sites",
+    }
+    assert {p.name for p in out.iterdir()} == expected
+    assert {p.name for p in (out / "sites").iterdir()} == {f"{n}.{kind}" for n in names for kind in ("csv", "graphml")}
+    result = json.loads((out / "result.json").read_text())
+    assert set(result["parameters"]) == {"alpha", "beta", "nu", "lambda", "zeta"}
+    assert result["certified_gap"] <= 1e-6
+    assert {g["observer"] for g in result["privacy"]["guarantees"]} == {"server", "other sites", "wire", "public"}
+    assert all(g["epsilon"] == "infinity" for g in result["privacy"]["guarantees"])
+    degree = np.mean([2 * site["edges"] / 20 for site in result["sites"]])
+    assert degree == pytest.approx(6.0, abs=0.5)
+
+
+def test_written_weights_are_the_optimum_of_8(silograph, sites, tmp_path):
+    """Objective recomputed from the CSVs and tables alone, against the reported one and its certificate."""
+    out = tmp_path / "out"
+    assert silograph("learn", *sites, "-o", out, "--beta", 0.02, "--nu", 4, "--lambda", 0.08)[0] == 0
+    result = json.loads((out / "result.json").read_text())
+    consensus = graph(out / "consensus.csv", result["nodes"])
+    total = 0.08 * consensus.sum()
+    for path in sites:
+        table = pd.read_csv(path)
+        x = table[result["nodes"]].to_numpy()
+        zbar = np.array([((x[:, a] - x[:, b]) ** 2).mean() for a, b in zip(*np.triu_indices(20, 1), strict=True)])
+        w = graph(out / "sites" / f"{Path(path).stem}.csv", result["nodes"])
+        matrix = np.zeros((20, 20))
+        matrix[np.triu_indices(20, 1)] = w
+        degrees = (matrix + matrix.T).sum(1)
+        total += zbar @ w - np.log(degrees).sum() + 2 * 0.02 * w @ w + 0.32 * np.linalg.norm(w - consensus)
+    assert total == pytest.approx(result["objective"], rel=1e-9)
+    assert result["certified_gap"] <= 1e-6
+
+
+def test_one_site_alone_is_the_plain_smooth_graph(silograph, sites, tmp_path):
+    assert silograph("learn", sites[0], "-o", tmp_path / "out", "--beta", 0.02)[0] == 0
+    table = pd.read_csv(sites[0])
+    alone = solve(squared_distances(table.to_numpy())[None], 1.0, 0.02).w[0]
+    w = graph(tmp_path / "out" / "sites" / f"{Path(sites[0]).stem}.csv", list(table.columns))
+    np.testing.assert_allclose(w, alone, atol=1e-4)
+
+
+def test_formats_mix_and_node_order_does_not_matter(silograph, sites, tmp_path):
+    tables = [pd.read_csv(s) for s in sites[:3]]
+    shuffled = tables[1][list(reversed(tables[1].columns))]
+    shuffled.to_parquet(tmp_path / "b.parquet")
+    np.savez(tmp_path / "c.npz", signals=tables[2].to_numpy(), nodes=np.array(tables[2].columns, dtype=str))
+    tables[0].to_csv(tmp_path / "a.csv", index=False)
+    for k, name in enumerate("abc"):
+        tables[k].to_csv(tmp_path / f"{name}_plain.csv", index=False)
+    mixed = [tmp_path / n for n in ("a.csv", "b.parquet", "c.npz")]
+    plain = [tmp_path / f"{n}_plain.csv" for n in "abc"]
+    assert silograph("learn", *mixed, "-o", tmp_path / "one", "--degree", 5)[0] == 0
+    assert silograph("learn", *plain, "-o", tmp_path / "two", "--degree", 5)[0] == 0
+    nodes = list(tables[0].columns)
+    np.testing.assert_array_equal(
+        graph(tmp_path / "one/consensus.csv", nodes), graph(tmp_path / "two/consensus.csv", nodes)
+    )
+
+
+def test_nodes_in_rows(silograph, sites, tmp_path):
+    for k in range(2):
+        table = pd.read_csv(sites[k])
+        table.T.to_csv(tmp_path / f"{Path(sites[k]).stem}.csv", header=False)
+    turned = [tmp_path / f"{Path(s).stem}.csv" for s in sites[:2]]
+    assert silograph("learn", *turned, "-o", tmp_path / "one", "--nodes-in", "rows", "--degree", 5)[0] == 0
+    assert silograph("learn", *sites[:2], "-o", tmp_path / "two", "--degree", 5)[0] == 0
+    assert (tmp_path / "one/consensus.csv").read_bytes() == (tmp_path / "two/consensus.csv").read_bytes()
+
+
+def test_graphml_and_csv_hold_the_same_graph(silograph, sites, tmp_path):
+    assert silograph("learn", *sites[:2], "-o", tmp_path / "out", "--degree", 5, "--threshold", 0.2)[0] == 0
+    made = nx.read_graphml(tmp_path / "out/consensus.graphml")
+    with open(tmp_path / "out/consensus.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert made.number_of_edges() == len(rows)
+    assert made.number_of_nodes() == 20
+    for row in rows:
+        assert made[row["source"]][row["target"]]["weight"] == float(row["weight"])
+        assert float(row["weight"]) > 0.2
+
+
+def test_privacy_by_default_is_one_release_within_budget(silograph, sites, tmp_path):
+    out = tmp_path / "out"
+    code, text, _ = silograph("learn", *sites, "-o", out, "--epsilon", 4, "--delta", 1e-5, "--degree", 6)
+    assert code == 0
+    assert "epsilon 4, delta 1e-05" in text
+    rows = Ledger(out / "ledger.jsonl").rows
+    assert len(rows) == len(sites)
+    result = json.loads((out / "result.json").read_text())
+    for guarantee in result["privacy"]["guarantees"]:
+        assert guarantee["epsilon"] <= 4.0
+        assert guarantee["delta"] == 1e-5
+        assert guarantee["accountant"] == "exact Gaussian curve"
+        assert guarantee["claim"] is None
+    again = json.loads(silograph("privacy", out, "--json")[1])
+    assert again["sites"][0]["epsilon"] == result["privacy"]["guarantees"][0]["epsilon"]
+
+
+def test_per_round_noise_shows_the_papers_claim_beside_the_truth(silograph, sites, tmp_path):
+    words = "--privacy per-round --epsilon 3.05 --delta 1e-5 --clip 20 --beta .05 --nu 5 --lambda .1 --seed 1".split()
+    assert silograph("learn", *sites, "-o", tmp_path / "out", *words)[0] == 0
+    guarantee = json.loads((tmp_path / "out/result.json").read_text())["privacy"]["guarantees"][0]
+    assert guarantee["epsilon"] == pytest.approx(3.05, rel=1e-6)
+    # T = 50 rounds whose exact total is 3.05 are claimed as 50 * .5 by the paper, with its sensitivity 2C/N.
+    assert guarantee["claim"]["epsilon"] == pytest.approx(25 * np.sqrt(2.0), rel=1e-3)
+    assert "overstates" in guarantee["claim"]["defect"]
+
+
+def test_plans_are_rerunnable_and_seeds_fix_everything(silograph, sites, tmp_path):
+    words = ["--epsilon", 4, "--seed", 9, "--degree", 4]
+    assert silograph("learn", *sites, "-o", tmp_path / "one", *words)[0] == 0
+    assert silograph("run", tmp_path / "one/plan.toml", "-o", tmp_path / "two")[0] == 0
+    for name in ("result.json", "ledger.jsonl", "consensus.csv", "report.html", "plan.toml"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+
+
+def test_without_a_seed_private_runs_differ(silograph, sites, tmp_path):
+    for name in ("one", "two"):
+        assert silograph("learn", *sites, "-o", tmp_path / name, "--epsilon", 4)[0] == 0
+    assert (tmp_path / "one/consensus.csv").read_bytes() != (tmp_path / "two/consensus.csv").read_bytes()
+
+
+@pytest.mark.parametrize("form", ["S3", "S0"])
+def test_the_papers_solver(silograph, sites, tmp_path, form):
+    assert (
+        silograph("learn", *sites, "-o", tmp_path / "out", "--solver", "paper", "--form", form, "--degree", 6)[0] == 0
+    )
+    result = json.loads((tmp_path / "out/result.json").read_text())
+    assert result["solver"] == "paper"
+    assert result["certified_gap"] is None
+    assert result["rounds"] == 50
+    assert len(result["trace"]) == 50
+
+
+def test_json_is_one_object_on_standard_output(silograph, sites, tmp_path):
+    code, text, _ = silograph("learn", *sites, "-o", tmp_path / "out", "--json")
+    assert (code, json.loads(text)["method"]) == (0, "consensus_graph")
+    for words in (["check", *sites], ["privacy", tmp_path / "out"], ["privacy", tmp_path / "out/plan.toml"],
+                  ["report", tmp_path / "out"], ["reproduce"]):  # fmt: skip
+        code, text, _ = silograph(*words, "--json")
+        assert code == 0
+        assert isinstance(json.loads(text), dict)
+    code, text, _ = silograph("check", tmp_path / "none.csv", "--json")
+    assert code == 2
+    assert json.loads(text)["error"]["code"] == "bad-input"
+
+
+def test_report_is_a_pure_function_of_the_folder(silograph, sites, tmp_path):
+    out = tmp_path / "out"
+    assert silograph("learn", *sites, "-o", out)[0] == 0
+    before = (out / "report.html").read_bytes()
+    (out / "report.html").unlink()
+    assert silograph("report", out)[0] == 0
+    assert (out / "report.html").read_bytes() == before
+
+
+BAD_TABLES = {
+    "different nodes": ("x,y,z\n1,2,3\n2,1,4\n3,3,3\n", "site"),
+    "constant column": ("n,y,z\n", "constant"),
+    "one row": ("a,b,c\n1,2,3\n", "row"),
+    "empty": ("", "empty"),
+    "two nodes": ("a,b\n1,2\n2,1\n", "3"),
+    "strings": ("a,b,c\n1,2,x\n2,1,3\n", "x"),
+    "missing": ("a,b,c\n1,,3\n2,1,3\n", "missing"),
+    "infinite": ("a,b,c\n1,inf,3\n2,1,3\n", "inf"),
+    "duplicate names": ("a,a,c\n1,2,3\n2,1,3\n", "a"),
+    "not a table": ("\x00\x01\x02", ""),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_TABLES)
+def test_bad_tables_exit_2_and_write_nothing(silograph, sites, tmp_path, kind):
+    text, word = BAD_TABLES[kind]
+    bad = tmp_path / "bad.csv"
+    bad.write_text("a,b,c\n1,2,3\n1,3,5\n1,4,1\n" if kind == "constant column" else text)
+    others = [sites[0]] if kind == "different nodes" else []
+    code, _, error = silograph("learn", *others, bad, "-o", tmp_path / "out")
+    assert code == 2
+    assert word in error.lower()
+    assert [p.name for p in tmp_path.iterdir()] == ["bad.csv"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--epsilon", "0"], "above 0"),
+        (["--epsilon", "-1"], "above 0"),
+        (["--epsilon", "1", "--delta", "0.01"], "below 1/N"),
+        (["--epsilon", "1", "--delta", "2"], "between 0 and 1"),
+        (["--epsilon", "0.01"], "times as many signals"),
+        (["--delta", "1e-6"], "--epsilon"),
+        (["--degree", "40"], "complete graph"),
+        (["--degree", "-1"], "above 0"),
+        (["--beta", "nan"], "above 0"),
+        (["--epsilon", "2", "--standardise"], "standardis"),
+        (["--privacy", "per-round", "--epsilon", "2"], "clip"),
+        (["--solver", "magic"], "magic"),
+    ],
+)
+def test_bad_options_exit_2_and_write_nothing(silograph, sites, tmp_path, words, said):
+    code, _, error = silograph("learn", *sites, "-o", tmp_path / "out", *words)
+    assert code == 2
+    assert said in error
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_occupied_folder_is_left_alone(silograph, sites, tmp_path):
+    (tmp_path / "mine.txt").write_text("precious")
+    code, _, error = silograph("learn", *sites, "-o", tmp_path)
+    assert code == 2
+    assert "not empty" in error
+    assert [p.name for p in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_folders_that_are_no_run(silograph, tmp_path):
+    for words in (["report", tmp_path], ["privacy", tmp_path]):
+        assert silograph(*words)[0] == 2
+
+
+def test_a_changed_ledger_is_not_priced(silograph, sites, tmp_path):
+    out = tmp_path / "out"
+    assert silograph("learn", *sites, "-o", out, "--epsilon", 4)[0] == 0
+    ledger = out / "ledger.jsonl"
+    ledger.write_text(ledger.read_text().replace('"dim": 190', '"dim": 19', 1))
+    for words in (["privacy", out], ["report", out]):
+        code, _, error = silograph(*words)
+        assert code == 2
+        assert "line 1" in error
+
+
+def test_sample_is_seeded(silograph, tmp_path):
+    for name in ("one", "two"):
+        assert silograph("sample", tmp_path / name)[0] == 0
+    files = sorted(p.name for p in (tmp_path / "one").iterdir())
+    assert len(files) == 5
+    assert all((tmp_path / "one" / f).read_bytes() == (tmp_path / "two" / f).read_bytes() for f in files)
+
+
+def test_import_is_light():
+    """numpy and little else; under half a second on a quiet machine, so the modules are what is tested."""
+    code = "import sys, silograph; print([m for m in ('scipy','numba','pandas','sklearn','networkx','typer') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
