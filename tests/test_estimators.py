@@ -8,25 +8,25 @@ import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
-from support import federation
 
 from silograph import ConsensusGraph
 from silograph.core.errors import InputError
 from silograph.kernels.dual_newton import solve
 from silograph.kernels.edges import squared_distances
+from support import federation
 
 TWO_NODES = "fits a table of two columns; a graph needs three nodes"
-NOT_APPLICABLE = {
-    name: TWO_NODES
-    for name in (
+NOT_APPLICABLE = dict.fromkeys(
+    (
         "check_estimators_overwrite_params",
         "check_estimators_fit_returns_self",
         "check_readonly_memmap_input",
         "check_fit_idempotent",
         "check_fit_check_is_fitted",
         "check_n_features_in",
-    )
-}
+    ),
+    TWO_NODES,
+)
 
 
 @parametrize_with_checks([ConsensusGraph()], expected_failed_checks=lambda estimator: NOT_APPLICABLE)

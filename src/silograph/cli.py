@@ -176,6 +176,9 @@ def learn(
     standardise: Annotated[
         bool, typer.Option("--standardise", help="Each site's nodes to mean 0, deviation 1.")
     ] = False,
+    candidates: Annotated[
+        str | None, typer.Option(help="CSV with columns source,target: the only edges allowed; a public list.")
+    ] = None,
     engine: Annotated[Literal["vector", "silowise"], typer.Option(help="How silos are simulated.")] = "vector",
     seed: Annotated[int | None, typer.Option(help="Fixes every random number (a rehearsal, under privacy).")] = None,
     as_json: AsJson = False,
@@ -202,7 +205,7 @@ def learn(
         momentum=momentum,
         coupling=coupling,
     )
-    plan = Plan(Data(tuple(files), nodes_in, standardise), method, budget, engine=engine, seed=seed)
+    plan = Plan(Data(tuple(files), nodes_in, standardise, candidates), method, budget, engine=engine, seed=seed)
     _execute(plan, Path(), out, as_json)
 
 

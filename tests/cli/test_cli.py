@@ -303,5 +303,26 @@ def test_sample_is_seeded(silograph, tmp_path):
 
 def test_import_is_light():
     """numpy and little else; under half a second on a quiet machine, so the modules are what is tested."""
-    code = "import sys, silograph; print([m for m in ('scipy','numba','pandas','sklearn','networkx','typer') if m in sys.modules])"
+    heavy = "('scipy', 'numba', 'pandas', 'sklearn', 'networkx', 'typer')"
+    code = f"import sys, silograph; print([m for m in {heavy} if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("words", [[], ["--epsilon", "4", "--seed", "1"], ["--solver", "paper"]])
+def test_only_candidate_edges_are_used(silograph, sites, tmp_path, words):
+    nodes = list(pd.read_csv(sites[0]).columns)
+    ring = {frozenset((nodes[k], nodes[(k + step) % 20])) for k in range(20) for step in (1, 2, 3)}
+    listed = tmp_path / "edges.csv"
+    listed.write_text("source,target\n" + "".join(f"{a},{b}\n" for a, b in map(sorted, ring)))
+    out = tmp_path / "out"
+    assert silograph("learn", *sites, "-o", out, "--degree", "4", "--candidates", listed, *words)[0] == 0
+    for path in [out / "consensus.csv", *(out / "sites").glob("*.csv")]:
+        with open(path, newline="") as file:
+            used = {frozenset((row["source"], row["target"])) for row in csv.DictReader(file)}
+        assert used <= ring
+    assert silograph("run", out / "plan.toml", "-o", tmp_path / "again")[0] == 0
+    assert (tmp_path / "again/consensus.csv").read_bytes() == (out / "consensus.csv").read_bytes()
+    listed.write_text(f"source,target\n{nodes[0]},{nodes[1]}\n")
+    code, _, error = silograph("learn", *sites, "-o", tmp_path / "bad", "--candidates", listed)
+    assert code == 2
+    assert "cannot reach" in error

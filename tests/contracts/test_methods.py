@@ -1,11 +1,11 @@
 """What must hold for every method, engine and mechanism."""
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from scipy import stats
-from support import COUNTS, NODES, cases, federation, run, same
 
 from silograph.core.errors import LeakError, SilenceError
 from silograph.methods.base import begin, take
@@ -18,6 +18,7 @@ from silograph.run.loop import ENGINES, rounds
 from silograph.run.store import RunFolder
 from silograph.tasks.smooth_graph import SmoothGraph
 from silograph.topology import star
+from support import COUNTS, NODES, cases, federation, run, same
 
 every = pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
 private = pytest.mark.parametrize("case", [c for c in cases() if c.private], ids=lambda case: case.name)
@@ -72,7 +73,7 @@ def test_absent_silos_keep_their_state_and_cost_nothing(case):
     assert np.isfinite(outcome.arrays["graph"]).all()
     assert not [row for row in door.ledger.rows if row.silo == "bob" and row.round in (1, 2)]
     bob = star(list(signals)).index(["bob"])
-    for before, after in zip(states[:-1], states[1:], strict=True):
+    for before, after in pairwise(states):
         if before.round in (1, 2):
             for name, value in take(before.carry, bob).items():
                 old, new = (v.value if isinstance(v, Released) else v for v in (value, take(after.carry, bob)[name]))
@@ -93,7 +94,7 @@ def test_a_silo_that_never_comes_holds_nobody_up(case):
 @every
 def test_nobody_present_is_an_empty_round_not_an_error(case):
     signals = federation()
-    states, outcome, _ = run(case, signals, present=lambda t: [] if t == 0 else list(signals))
+    _, outcome, _ = run(case, signals, present=lambda t: [] if t == 0 else list(signals))
     assert np.isfinite(outcome.arrays["graph"]).all()
 
 
@@ -266,7 +267,7 @@ class Leaky:
 @pytest.mark.parametrize("engine", list(ENGINES))
 def test_a_leaky_method_is_refused_by_name(leak, engine):
     case = cases()[0]
-    with pytest.raises(LeakError, match="Leaky.local|lambda"):
+    with pytest.raises(LeakError, match=r"Leaky\.local|lambda"):
         run(replace(case, method=Leaky(case.method, leak)), federation(), engine)
 
 

@@ -8,12 +8,19 @@ from silograph.core.types import Array
 from silograph.kernels.edges import degrees, spread
 
 
+def roughness(zbar: Array, w: Array) -> Array:
+    """zbar . w for every row; an edge that is not used costs nothing, even where its price is infinite."""
+    return np.asarray(
+        np.multiply(zbar, w, out=np.zeros(np.broadcast_shapes(zbar.shape, w.shape)), where=w > 0.0).sum(-1)
+    )
+
+
 def objective(zbar: Array, w: Array, alpha: float, beta: float, zeta: float) -> Array:
     """g_i(w) of S3 (8), (18) for every row; infinite where a degree is not positive."""
     total = degrees(w) + zeta
     safe = np.where(total > 0.0, total, 1.0)
     barrier = np.where(total > 0.0, np.log(safe), -np.inf).sum(-1)
-    return np.asarray((zbar * w).sum(-1) - alpha * barrier + 2.0 * beta * (w * w).sum(-1))
+    return np.asarray(roughness(zbar, w) - alpha * barrier + 2.0 * beta * (w * w).sum(-1))
 
 
 def gradient(zbar: Array, w: Array, alpha: float, beta: float, zeta: float) -> Array:

@@ -13,7 +13,7 @@ import numpy as np
 
 from silograph.core.errors import SolverError
 from silograph.core.types import Array, Carry, Json
-from silograph.kernels.descent import extrapolate, gradient, objective, pulled_step
+from silograph.kernels.descent import extrapolate, gradient, objective, pulled_step, roughness
 from silograph.kernels.prox import soft_threshold
 from silograph.methods.base import Outcome, Outlet, Private, Start, Up, everywhere
 from silograph.methods.consensus_graph import (
@@ -113,7 +113,7 @@ class PaperConsensus:
             w, previous = self._step(zbar, w, previous, anchor.value, pull.value, beta), w
         facts = np.full((len(w), FACTS), np.inf)
         facts[:, UPPER] = objective(zbar, w, self.alpha, beta, self.zeta)
-        carry = {"w": w, "previous": previous, "smoothness": (zbar * w).sum(-1)}
+        carry = {"w": w, "previous": previous, "smoothness": roughness(zbar, w)}
         return carry, {"vector": gate.reveal(w, "vector", OPEN), "facts": gate.reveal(facts, "facts", OPEN)}
 
     def _step(self, zbar: Array, w: Array, previous: Array, anchor: Array, pull: Array, beta: float) -> Array:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from silograph.core.types import Array, Carry, Json
-from silograph.kernels.descent import objective
+from silograph.kernels.descent import objective, roughness
 from silograph.kernels.dual_newton import Solution, lower_bound, solve
 from silograph.kernels.edges import node_count
 from silograph.kernels.prox import huber_solve, soft_threshold
@@ -44,7 +44,8 @@ def contribution_weights(w: Array, consensus: Array) -> Array:
 def beta_for_degree(zbar: Array, alpha: float, zeta: float, degree: float) -> Array:
     """For every row, the beta at which the graph learned alone has about this mean degree (it grows with beta)."""
     nodes = node_count(zbar.shape[-1])
-    low = np.log(np.full(len(zbar), 1e-8) * (zbar.mean(-1) ** 2 + 1e-300))
+    typical = np.array([row[np.isfinite(row)].mean() for row in zbar])
+    low = np.log(1e-8 * typical**2 + 1e-300)
     high = low + math.log(1e14)
     q = None
     for _ in range(30):
@@ -170,7 +171,7 @@ class ExactConsensus:
         zbar = data["zbar"]
         solution, facts = learn_alone(zbar, self.alpha, self.beta, self.zeta, self.degree)
         carry = {**carry, "w": solution.w, "q": solution.q, "graph": solution.w}
-        carry["smoothness"] = (zbar * solution.w).sum(-1)
+        carry["smoothness"] = roughness(zbar, solution.w)
         return carry, {
             "vector": gate.reveal(solution.w, "vector", OPEN),
             "facts": gate.reveal(facts, "facts", OPEN),
@@ -192,7 +193,7 @@ class ExactConsensus:
         facts[:, LOWER] = lower_bound(zbar + multiplier, carry["q"], self.alpha, beta, self.zeta)
         facts[:, RESIDUAL] = ((carry["own"] - v) ** 2).sum(-1)
         facts[:, EDGES] = (graph > 0.0).sum(-1)
-        facts[:, SMOOTHNESS] = (zbar * graph).sum(-1)
+        facts[:, SMOOTHNESS] = roughness(zbar, graph)
         late = carry["penalty"] == 0.0
         facts[late, LOWER] = -np.inf
         return facts, graph

@@ -80,7 +80,8 @@ class ReleasedConsensus:
             released = released + (1.0 - trace) / (nodes - 1) * np.eye(nodes - 1)
         sensitivity = math.sqrt(2.0) * self.task.radius**2 / counts
         noise = np.array([self.mechanism.deviation(float(l2), self._size) for l2 in sensitivity])
-        return distances_of(project_psd(empirical_bayes(released, noise, counts).moments), nodes)
+        pooled = project_psd(empirical_bayes(released, noise, counts).moments)
+        return self.task.wall(distances_of(pooled, nodes))
 
     def _learn(self, servers: Carry, topo: Topology) -> Json:
         """Run the inner method here, on what was released; a silo that never came gets the consensus graph."""

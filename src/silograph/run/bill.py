@@ -19,8 +19,7 @@ from silograph.run.run import read_data
 def bill_of_plan(path: Path) -> Json:
     """The forecast; it reads the tables only for their shape."""
     plan = load(path)
-    silos, _ = read_data(plan, path.parent)
-    return forecast(plan, build(plan, silos))
+    return forecast(plan, build(plan, *read_data(plan, path.parent)))
 
 
 def bill_of_run(folder: Path) -> Json:

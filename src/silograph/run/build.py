@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from silograph.core.errors import InputError
+from silograph.core.types import BoolArray
 from silograph.data.silos import Silos
 from silograph.methods.algorithm_one import PaperConsensus
 from silograph.methods.base import Method
@@ -39,7 +42,7 @@ def default_degree(nodes: int) -> float:
     return min(6.0, (nodes - 1) / 2.0)
 
 
-def build(plan: Plan, silos: Silos) -> Setup:
+def build(plan: Plan, silos: Silos, candidates: BoolArray | None = None) -> Setup:
     """Check the plan against the data's shape and put the parts together. Nothing private is looked at."""
     nodes = len(silos.nodes)
     topo = star(silos.names)
@@ -49,16 +52,27 @@ def build(plan: Plan, silos: Silos) -> Setup:
         degree: float | None = default_degree(nodes)
     else:
         degree = chosen.degree
-    if degree is not None and degree > nodes - 1:
-        raise InputError("plan, degree", f"at most {nodes - 1}, the degree of the complete graph", f"{degree:g} came")
+    forbidden = () if candidates is None else tuple(int(k) for k in np.flatnonzero(~candidates))
+    most = 2.0 * (nodes * (nodes - 1) // 2 - len(forbidden)) / nodes
+    if degree is not None and degree > most:
+        graph = "complete graph" if candidates is None else "graph of all candidates"
+        if chosen.degree is not None:
+            raise InputError("plan, degree", f"at most {most:g}, the degree of the {graph}", f"{degree:g} came")
+        degree = most
     if plan.privacy is None:
-        task = SmoothGraph(nodes)
+        task = SmoothGraph(nodes, forbidden=forbidden)
         return Setup(topo, counts, task, _solver(chosen, nodes, degree), None, None, 0)
-    return _private(plan.privacy, chosen, nodes, degree, topo, counts)
+    return _private(plan.privacy, chosen, nodes, degree, forbidden, topo, counts)
 
 
 def _private(
-    privacy: Privacy, chosen: ConsensusGraph, nodes: int, degree: float | None, topo: Topology, counts: tuple[int, ...]
+    privacy: Privacy,
+    chosen: ConsensusGraph,
+    nodes: int,
+    degree: float | None,
+    forbidden: tuple[int, ...],
+    topo: Topology,
+    counts: tuple[int, ...],
 ) -> Setup:
     delta = privacy.total_delta
     for name, count in zip(topo.silos, counts, strict=True):
@@ -71,7 +85,7 @@ def _private(
             else Laplace(accounting.laplace_multiplier(privacy.epsilon, releases))
         )
         _enough_records(privacy, nodes, counts, mechanism)
-        task = SmoothGraph(nodes, "moment", privacy.clip)
+        task = SmoothGraph(nodes, "moment", privacy.clip, forbidden)
         method: Method = ReleasedConsensus(task, _solver(chosen, nodes, degree), mechanism, counts)
     else:
         paper = _solver(chosen, nodes, degree, SmoothGraph(nodes, "clipped-distances", privacy.clip))

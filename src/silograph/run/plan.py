@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
@@ -22,6 +23,7 @@ class Data:
     files: tuple[str, ...] = ()
     nodes_in: Literal["columns", "rows"] = "columns"
     standardise: bool = False
+    candidates: str | None = None
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,8 @@ class Plan:
         _check_method(self.method)
         if self.privacy is not None:
             _check_privacy(self.privacy, self.method)
+            if self.privacy.mode == "per-round" and self.data.candidates is not None:
+                raise InputError("plan, candidates", "one release with candidate edges", "noise in every round came")
             if self.data.standardise:
                 raise InputError(
                     "plan, standardise",
@@ -207,6 +211,10 @@ def _section(kind: type[Any], content: Mapping[str, Any], where: str) -> Any:
 def _typed(value: Any, hint: Any, where: str) -> Any:
     """The value as the field wants it: TOML has its own types, so little is left to convert."""
     text = str(hint)
+    if hint == str | None:
+        if not isinstance(value, str):
+            raise InputError(where, "a file name", f"{value!r} came")
+        return value
     choices = [choice for part in (hint, *get_args(hint)) for choice in get_args(part) if isinstance(choice, str)]
     if choices:
         if value not in choices:
@@ -243,5 +251,12 @@ def dumps(plan: Plan) -> str:
     return tomli_w.dumps(content)
 
 
-def with_files(plan: Plan, files: tuple[str, ...]) -> Plan:
-    return replace(plan, data=replace(plan.data, files=files))
+def moved(plan: Plan, base: Path, goal: Path) -> Plan:
+    """The same plan with its files named from another folder."""
+
+    def rename(name: str) -> str:
+        return os.path.relpath(base / name, goal)
+
+    candidates = None if plan.data.candidates is None else rename(plan.data.candidates)
+    data = replace(plan.data, files=tuple(rename(name) for name in plan.data.files), candidates=candidates)
+    return replace(plan, data=data)

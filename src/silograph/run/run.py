@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from silograph.core.errors import SilographError
-from silograph.core.types import Json
+from silograph.core.types import BoolArray, Json
+from silograph.data.candidates import read_candidates
 from silograph.data.silos import Silos, read_silos, standardise
 from silograph.methods.base import begin
 from silograph.privacy.gate import Door
 from silograph.run.build import Setup, build
 from silograph.run.loop import ENGINES, REHEARSAL, SECRET, rounds
-from silograph.run.plan import Plan, dumps, with_files
+from silograph.run.plan import Plan, dumps, moved
 from silograph.run.results import write_results
 from silograph.run.store import RunFolder, write_atomically
 
@@ -26,11 +27,12 @@ _SAVE_EVERY = 1.0  # seconds of work a kill may cost
 Progress = Callable[[int, Json | None], None]
 
 
-def read_data(plan: Plan, base: Path) -> tuple[Silos, list[Path]]:
-    """The plan's tables, and where they are."""
-    paths = [base / name for name in plan.data.files]
-    silos = read_silos(paths, plan.data.nodes_in)
-    return (standardise(silos) if plan.data.standardise else silos), paths
+def read_data(plan: Plan, base: Path) -> tuple[Silos, BoolArray | None]:
+    """The plan's tables and candidate edges."""
+    silos = read_silos([base / name for name in plan.data.files], plan.data.nodes_in)
+    candidates = plan.data.candidates
+    allowed = None if candidates is None else read_candidates(base / candidates, silos.nodes)
+    return (standardise(silos) if plan.data.standardise else silos), allowed
 
 
 @dataclass(frozen=True)
@@ -50,14 +52,17 @@ def execute(
 
     `report` makes the page of a folder; it is passed in because it belongs to a layer above.
     """
-    silos, paths = read_data(plan, base)
-    setup = build(plan, silos)
+    silos, candidates = read_data(plan, base)
+    setup = build(plan, silos, candidates)
     goal = Path(os.path.abspath(goal))
-    plan_text = dumps(with_files(plan, tuple(os.path.relpath(path, goal) for path in paths)))
-    folder = RunFolder(goal, plan_text, paths, plan.seed)
+    plan_text = dumps(moved(plan, base, goal))
+    inputs = [*plan.data.files, *([plan.data.candidates] if plan.data.candidates else [])]
+    folder = RunFolder(goal, plan_text, [base / name for name in inputs], plan.seed)
     try:
         if not folder.finished:
-            door = Door(folder.root, folder.ledger, setup.mechanism, setup.budget, SECRET if plan.seed is None else REHEARSAL)
+            door = Door(
+                folder.root, folder.ledger, setup.mechanism, setup.budget, SECRET if plan.seed is None else REHEARSAL
+            )
             _run(plan, plan_text, silos, setup, door, folder, progress)
             write_atomically(folder.path / "report.html", report(folder.path).encode())
     except SilographError:

@@ -34,6 +34,7 @@ class SmoothGraph:
     nodes: int
     statistic: Statistic = "distances"
     clip: float | None = None
+    forbidden: tuple[int, ...] = ()  # edges that may not be used; public, so never chosen on private data
 
     @property
     def edges(self) -> int:
@@ -43,7 +44,7 @@ class SmoothGraph:
         """The silo's private data as `local` will see it."""
         count = np.array(float(len(signals)))
         if self.statistic == "distances":
-            return {"zbar": squared_distances(signals), "count": count}
+            return {"zbar": self.wall(squared_distances(signals)), "count": count}
         if self.statistic == "clipped-distances":
             assert self.clip is not None
             return {"zbar": _clipped_distances(signals, self.clip), "count": count}
@@ -53,6 +54,12 @@ class SmoothGraph:
             y = np.where(length > 0.0, y / np.where(length > 0.0, length, 1.0), 0.0)
         y = clip_rows(y, self.radius)
         return {"moment": to_coordinates(y.T @ y / len(signals), self.nodes), "count": count}
+
+    def wall(self, zbar: Array) -> Array:
+        """An edge that may not be used costs infinitely much."""
+        walled = zbar.copy()
+        walled[..., list(self.forbidden)] = np.inf
+        return walled
 
     @property
     def radius(self) -> float:

@@ -1,0 +1,72 @@
+"""What can be reproduced, by name, and the table each entry gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+
+from silograph.core.errors import InputError
+from silograph.core.types import Json
+
+_PAPERS = ("consensus_graph",)  # modules of this package, each with its own ENTRIES
+
+#: Told how much is done, from 0 to 1, and what of.
+Progress = Callable[[float, str], None]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One number of a table: the mean and standard deviation over the seeds, and what the paper prints, if anything."""
+
+    case: str
+    method: str
+    metric: str
+    ours: float
+    std: float
+    paper: float | None
+
+
+@dataclass
+class Table:
+    name: str
+    seeds: int
+    rows: list[Row]
+    notes: list[str]
+
+    def to_json(self) -> Json:
+        return {"name": self.name, "seeds": self.seeds, "rows": [asdict(row) for row in self.rows], "notes": self.notes}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """`run(seeds, data, progress)` makes the table; `data` is a folder of data sets, for the entries that need one."""
+
+    name: str
+    title: str
+    run: Callable[[int, Path | None, Progress], Table]
+
+
+#: Every entry by name. The papers' modules bring in solvers and accountants, so they wait until this is looked at.
+ENTRIES: dict[str, Entry]
+
+
+def __getattr__(name: str) -> dict[str, Entry]:
+    if name != "ENTRIES":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _entries()
+
+
+@cache
+def _entries() -> dict[str, Entry]:
+    papers = (import_module(f"silograph.reproduce.{paper}") for paper in _PAPERS)
+    return {entry.name: entry for paper in papers for entry in paper.ENTRIES}
+
+
+def find(name: str) -> Entry:
+    entries = _entries()
+    if name not in entries:
+        raise InputError("reproduce", f"one of {', '.join(sorted(entries))}", f"{name!r} came")
+    return entries[name]
