@@ -1,8 +1,8 @@
 """Small audits of the default release: the attack stays below the accounted epsilon, and broken twins do not.
 
 Worst-case canary: all records are zero except the one that is present or replaced, so the release differs by exactly
-its sensitivity, and the likelihood ratio of the Gaussian is a projection on that difference. Clopper-Pearson bounds of the
-two error rates (99.9 % per side, 2 x 1500 trials) give a lower bound on mu and so on epsilon: a sound mechanism is
+its sensitivity, and the likelihood ratio of the Gaussian is a projection on that difference. Clopper-Pearson bounds of
+the two error rates (99.9 % per side, 2 x 1500 trials) give a lower bound on mu and so on epsilon: a sound mechanism is
 accused with probability below 0.002, at fixed seeds.
 """
 
