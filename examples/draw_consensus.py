@@ -1,0 +1,14 @@
+"""Draw a run folder's consensus graph as a stand-alone SVG: python examples/draw_consensus.py demo/open picture.svg"""
+
+import csv
+import json
+import sys
+from pathlib import Path
+
+from silograph.report.figures import graph_svg
+
+folder, picture = map(Path, sys.argv[1:])
+nodes = json.loads((folder / "result.json").read_text())["nodes"]
+with open(folder / "consensus.csv", newline="") as file:
+    edges = [(row["source"], row["target"], float(row["weight"])) for row in csv.DictReader(file)]
+picture.write_text(graph_svg(nodes, edges, label="Consensus graph", names=True))
