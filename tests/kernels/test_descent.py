@@ -36,6 +36,15 @@ def test_objective_is_infinite_where_a_node_has_no_degree():
     assert np.isfinite(objective(zbar, w, 1.0, 0.1, 1e-4)).all()
 
 
+def test_an_unused_edge_costs_nothing_and_a_used_one_its_price():
+    zbar, w = problem(6, silos=2)
+    plain = objective(zbar, np.where(np.arange(15) == 4, 0.0, w), 1.0, 0.1, 0.0)
+    zbar[:, 4] = np.inf
+    assert (objective(zbar, w, 1.0, 0.1, 0.0) == np.inf).all()
+    w[:, 4] = 0.0
+    np.testing.assert_array_equal(objective(zbar, w, 1.0, 0.1, 0.0), plain)
+
+
 @pytest.mark.parametrize(("alpha", "beta", "zeta"), [(1.0, 0.05, 0.0), (3.0, 2.0, 1e-4), (0.2, 1e-3, 1.0)])
 def test_gradient_is_the_slope_of_the_objective(alpha, beta, zeta):
     zbar, w = problem(2)

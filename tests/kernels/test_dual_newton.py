@@ -150,6 +150,25 @@ def test_optimum_of_strongly_negative_costs(c):
     np.testing.assert_allclose(found.w[0], root, rtol=1e-9)
 
 
+def test_edges_that_cost_infinitely_much_are_not_used_and_do_not_matter():
+    """Candidate edges: the optimum over the others is what it would be if the forbidden ones did not exist."""
+    nodes, beta = 9, 0.1
+    c = costs("distances", nodes, 18)
+    a, b = np.triu_indices(nodes, 1)
+    allowed = (b - a == 1) | (np.random.default_rng(18).random(len(c)) < 0.4)  # a path, so that no node is alone
+    walled = np.where(allowed, c, np.inf)
+    found = solve(walled[None], 1.0, beta, tolerance=TIGHT)
+    assert (found.w[0][~allowed] == 0.0).all()
+    s = np.zeros((nodes, len(c)))
+    s[a, np.arange(len(c))] = s[b, np.arange(len(c))] = 1.0
+    w = cp.Variable(int(allowed.sum()), nonneg=True)
+    log = cp.sum(cp.log(s[:, allowed] @ w))
+    problem = cp.Problem(cp.Minimize(c[allowed] @ w - log + 2.0 * beta * cp.sum_squares(w)))
+    problem.solve(solver=cp.CLARABEL, tol_gap_abs=1e-10, tol_gap_rel=1e-10, tol_feas=1e-10)
+    assert abs(found.objective[0] - problem.value) <= 1e-6 * max(1.0, abs(problem.value))
+    np.testing.assert_allclose(lower_bound(walled[None], found.q, 1.0, beta), found.objective, rtol=1e-9)
+
+
 # ---- the certificate -------------------------------------------------------------------------------------------------
 
 

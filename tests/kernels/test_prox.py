@@ -126,3 +126,15 @@ def test_the_inputs_are_left_alone():
     huber_solve(z, t, 0.5, 3.0, 1.0, 0.1, 0.0, q, pull)
     for x, y in zip((z, t, q, pull), before, strict=True):
         np.testing.assert_array_equal(x, y)
+
+
+def test_edges_that_cost_infinitely_much_stay_unused_whatever_the_target():
+    rng = np.random.default_rng(5)
+    z, t = distances(rng, 8, 20)[None], rng.random((1, 28))
+    walls = rng.random(28) < 0.4
+    w, _, pull = cold(np.where(walls, np.inf, z), t, 0.5, 3.0, 0.1)
+    assert (w[0][walls] == 0.0).all()
+    # a wall is the limit of a price nobody pays
+    dear, _, dear_pull = cold(np.where(walls, 1e6, z), t, 0.5, 3.0, 0.1)
+    np.testing.assert_allclose(w, dear, atol=1e-8)
+    np.testing.assert_allclose(pull, dear_pull, rtol=1e-8)

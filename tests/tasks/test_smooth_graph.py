@@ -104,6 +104,14 @@ def test_what_all_nodes_share_is_not_seen(statistic):
         np.testing.assert_allclose(one[name], other[name], rtol=1e-9, atol=1e-9)
 
 
+def test_forbidden_edges_cost_infinitely_much_and_the_others_what_they_did():
+    signals = np.random.default_rng(8).standard_normal((10, 5))
+    plain = SmoothGraph(5).prepare(signals)["zbar"]
+    walled = SmoothGraph(5, forbidden=(0, 7)).prepare(signals)["zbar"]
+    np.testing.assert_array_equal(np.flatnonzero(walled == np.inf), [0, 7])
+    np.testing.assert_array_equal(np.delete(walled, [0, 7]), np.delete(plain, [0, 7]))
+
+
 def test_without_a_clip_signals_count_by_direction_only():
     task = SmoothGraph(5, "moment")
     signals = np.random.default_rng(5).standard_normal((10, 5))
