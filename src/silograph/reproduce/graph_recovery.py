@@ -110,10 +110,10 @@ class Comparison:
 
     def _compare(self, case: str, samples: Sequence[Sample], result: Result, step: Callable[[], None]) -> None:
         alone = Contender({"graph": "IGL"}, [IGL(NODES, beta) for beta in BETAS])
-        beta = BETAS[_best(alone, samples, step)[0]]
+        beta = BETAS[best_of(alone, samples, step)[0]]
         result.chosen[case] = [f"beta {beta:g}"]
         for contender in self.contenders(beta):
-            best, scores = _best(contender, samples, step)
+            best, scores = best_of(contender, samples, step)
             result.scores.update({(case, name): scores[array] for array, name in contender.printed.items()})
             if len(contender.grid) > 1:
                 result.chosen[case].append(f"{contender.printed['graph']} {_distinction(contender.grid, best)}")
@@ -129,7 +129,7 @@ class Comparison:
         return rows
 
 
-def _best(contender: Contender, samples: Sequence[Sample], step: Callable[[], None]) -> tuple[int, dict[str, Array]]:
+def best_of(contender: Contender, samples: Sequence[Sample], step: Callable[[], None]) -> tuple[int, dict[str, Array]]:
     """Which method of the grid has the best mean F-score of all it prints, and its scores by array."""
     tried = []
     for method in contender.grid:
