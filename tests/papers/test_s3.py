@@ -4,6 +4,7 @@ Names say which. Where the printed statement does not hold, one test shows that 
 """
 
 import math
+from dataclasses import replace
 
 import cvxpy as cp
 import numpy as np
@@ -14,6 +15,7 @@ from scipy.optimize import minimize
 from scipy.spatial.distance import squareform
 from scipy.stats import chi2
 
+from silograph.core.errors import SolverError
 from silograph.kernels.descent import gradient, objective
 from silograph.kernels.dual_newton import solve
 from silograph.kernels.edges import squared_distances
@@ -452,16 +454,13 @@ def test_theorem_2_equation_8_falls_in_every_round_at_the_papers_settings(rho, i
 def test_theorem_2_fails_for_the_explicit_step_at_larger_rho_and_not_for_the_implicit_one(rho, silos, states):
     """eta = .005 is not below 1/L_max once gamma has grown: eta rho gamma passes 2 and the explicit step diverges."""
     for seed in range(3):
-        ends = {}
-        for implicit in (False, True):
-            method = PaperConsensus(20, beta=0.01, lam=0.1, nu=rho / 0.1, implicit=implicit)
-            ran = states(method, SmoothGraph(20), silos(seed, 5, 20, 100))
-            ends[implicit] = objectives(method, ran)
-            growth = max(state.down["pull"].value.max() for state in ran) * method.step
-            assert growth > 2.0  # Assumption 4 is broken
-        assert (np.diff(ends[False]) > 0.0).sum() >= 3
-        assert ends[False][-1] > ends[False][0] + 1e3
-        assert (np.diff(ends[True]) < 0.0).all()
+        method = PaperConsensus(20, beta=0.01, lam=0.1, nu=rho / 0.1)
+        ran = states(method, SmoothGraph(20), silos(seed, 5, 20, 100))
+        growth = max(state.down["pull"].value.max() for state in ran) * method.step
+        assert growth > 2.0  # Assumption 4 is broken
+        assert (np.diff(objectives(method, ran)) < 0.0).all()
+        with pytest.raises(SolverError, match="diverged"):
+            states(replace(method, implicit=False), SmoothGraph(20), silos(seed, 5, 20, 100))
 
 
 def majoriser_objective(zbar, w, v, alpha, beta, rho, lam, zeta, floor):

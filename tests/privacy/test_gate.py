@@ -13,6 +13,8 @@ from silograph.privacy.gate import Budget, Door, OpenGate, Released, check_messa
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.mechanisms import Gaussian
 
+GLOBAL = np.arange(3.0)
+
 
 def bounded(value=0.0, silos=2, size=3):
     return Bounded(np.full((silos, size), value), np.ones(silos), "one row", "a clip")
@@ -110,6 +112,24 @@ def test_post_processing_may_use_released_values_and_numbers_only():
 
     with pytest.raises(LeakError, match="captured"):
         released.map(lambda x: x + helper())
+
+    class Holder:
+        def __init__(self):
+            self.kept = private
+
+        def add(self, x):
+            return x + self.kept
+
+    with pytest.raises(LeakError, match="captured"):
+        released.map(Holder().add)
+
+    def by_keyword(x, *, y=private):
+        return x + y
+
+    with pytest.raises(LeakError, match="captured"):
+        released.map(by_keyword)
+    with pytest.raises(LeakError, match="captured"):
+        released.map(lambda x: x + GLOBAL)
 
 
 def test_a_message_of_anything_but_released_values_is_refused_by_name():

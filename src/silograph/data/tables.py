@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 NodesIn = Literal["columns", "rows"]
 Place = Callable[[int, int], str]
 
-#: Squares of anything larger may overflow once they are summed.
-LARGEST = 1e150
+#: Fourth powers of anything larger may overflow once they are summed (the weight of |w|^2 is in units of x^4).
+LARGEST = 1e70
 #: Every integer up to here is a float64, not every one beyond.
 LARGEST_INTEGER = 2**53
 #: Halves of characters, which no file can hold.
@@ -104,6 +104,13 @@ def checked_table(grid: Grid, name: str, path: Path, where: str, nodes_in: Nodes
             "a node whose values vary",
             f"it is constant: every value is {signals[0, still.argmax()]:g}",
             "A node that never varies has no relation to learn: remove it at every site.",
+        )
+    if np.ptp(signals, axis=1).max() < 1.0 / LARGEST:
+        raise InputError(
+            where,
+            "nodes that differ from each other",
+            "all nodes have the same value in every signal",
+            "There is no relation to learn between copies of one node.",
         )
     return Table(name, nodes, signals, path)
 
@@ -233,4 +240,4 @@ def _check_values(values: Array, place: Place) -> None:
 
     refuse(np.isnan(values), "a number", "missing", "Fill the gaps, or leave out those rows or nodes.")
     refuse(np.isinf(values), "a finite number", "infinite", "Replace it, or leave out those rows or nodes.")
-    refuse(np.abs(values) > LARGEST, f"numbers of at most {LARGEST:g}", "larger", "Its square overflows: rescale it.")
+    refuse(np.abs(values) > LARGEST, f"numbers of at most {LARGEST:g}", "larger", "Its powers overflow: rescale it.")

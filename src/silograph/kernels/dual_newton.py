@@ -33,11 +33,13 @@ Columns = NDArray[np.int32]  # the other end of each listed edge
 _BOX = 1.2  # screening box: h = 1.2 q
 _MAX_STEPS = 200
 _ARMIJO = 1e-4
+_LEAST = 1e-140  # a warm start outside of 1e-140 .. 1e140 is not one
+_GOOD = 1e-9  # a gap where digits ran out, not Newton
 _PATH = 6  # the fallback starts at 10^6 beta
 
 
 @njit(cache=True)
-def _start(c: Array, nodes: int, alpha: float, beta: float, q: Array) -> None:
+def _start(c: Array, nodes: int, alpha: float, beta: float, zeta: float, q: Array) -> None:
     """A first q: the larger of the nearest neighbour's distance and the potential of the complete graph."""
     nearest = np.full(nodes, np.inf)
     k = 0
@@ -53,7 +55,13 @@ def _start(c: Array, nodes: int, alpha: float, beta: float, q: Array) -> None:
     # Complete graph, all distances m: alpha / q = (d - 1)(2 q - m) / (4 beta).
     for a in range(nodes):
         m = nearest[a]
-        complete = (m + math.sqrt(m * m + 32.0 * alpha * beta / (nodes - 1))) / 4.0
+        if m == np.inf:  # no edge is allowed at this node: its potential is that of degree 0
+            q[a] = alpha / zeta if zeta > 0.0 else 1.0
+            continue
+        room = 32.0 * alpha * beta / (nodes - 1)
+        root = math.sqrt(m * m + room)
+        # The positive root, in the form that does not cancel where m is far below 0.
+        complete = (m + root) / 4.0 if m >= 0.0 else room / (4.0 * (root - m))
         q[a] = max(m, complete)
 
 
@@ -128,7 +136,7 @@ def _gap(q: Array, deg: Array, alpha: float, zeta: float) -> float:
     total = 0.0
     for a in range(q.size):
         r = q[a] * (deg[a] + zeta) / alpha
-        if r <= 0.0:
+        if not 0.0 < r < np.inf:
             return np.inf
         total += max(0.0, r - 1.0 - math.log(r)) if abs(r - 1.0) > 1e-4 else _small_gap(r - 1.0)
     return alpha * total
@@ -213,8 +221,11 @@ def _newton(
     trial = np.empty(nodes)
     work = np.empty((5, nodes))
 
-    if not (q[0] > 0.0):
-        _start(c, nodes, alpha, beta, q)
+    warm = True
+    for a in range(nodes):
+        warm = warm and _LEAST < q[a] < 1.0 / _LEAST
+    if not warm:
+        _start(c, nodes, alpha, beta, zeta, q)
     _screen(c, nodes, q, box, start, col, val)
     square = _evaluate(start, col, val, nodes, q, beta, deg, astart, acol)
     value = _dual_value(q, square, alpha, beta, zeta)
@@ -283,7 +294,7 @@ def _solve_one(
 ) -> tuple[float, float, int]:
     """Newton from q (from a good guess if it is 0); if that fails, a path of falling beta from a cold start."""
     objective, gap, steps = _newton(c, nodes, alpha, beta, zeta, tolerance, q, w)
-    if gap < np.inf and gap <= tolerance * max(alpha, abs(objective)):
+    if gap < np.inf and gap <= max(tolerance, _GOOD) * max(alpha, abs(objective)):
         return objective, gap, steps
     q[:] = 0.0
     for power in range(_PATH, -1, -1):

@@ -6,8 +6,10 @@ Everything works on the trailing axis; leading axes say "which silo".
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from silograph.core.types import Array
@@ -25,22 +27,37 @@ def node_count(edges: int) -> int:
     return nodes
 
 
+@lru_cache(maxsize=8)
 def pairs(nodes: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """The two ends (a, b), a < b, of every edge."""
-    return np.triu_indices(nodes, 1)
+    a, b = np.triu_indices(nodes, 1)
+    a.flags.writeable = b.flags.writeable = False  # shared by all callers
+    return a, b
+
+
+@njit(cache=True)
+def _degree_rows(w: Array, out: Array) -> None:
+    nodes = out.shape[1]
+    for i in range(w.shape[0]):
+        deg = out[i]
+        k = 0
+        for a in range(nodes - 1):
+            row = w[i, k : k + nodes - 1 - a]
+            tail = deg[a + 1 :]
+            total = 0.0
+            for j in range(row.size):
+                total += row[j]
+                tail[j] += row[j]
+            deg[a] += total
+            k += row.size
 
 
 def degrees(w: Array) -> Array:
     """S w: the sum of the weights at each node."""
     nodes = node_count(w.shape[-1])
-    out = np.zeros((*w.shape[:-1], nodes))
-    k = 0
-    for a in range(nodes - 1):
-        row = w[..., k : k + nodes - 1 - a]
-        out[..., a] += row.sum(-1)
-        out[..., a + 1 :] += row
-        k += nodes - 1 - a
-    return out
+    out = np.zeros((math.prod(w.shape[:-1]), nodes))
+    _degree_rows(np.ascontiguousarray(w, dtype=np.float64).reshape(len(out), -1), out)
+    return out.reshape(*w.shape[:-1], nodes)
 
 
 def spread(q: Array) -> Array:
@@ -51,9 +68,13 @@ def spread(q: Array) -> Array:
 
 def squared_distances(signals: Array) -> Array:
     """zbar: the mean over the signals (rows) of (x[a] - x[b])^2, for every pair of nodes."""
-    # Differences do not see what is common to all nodes; taking it out first keeps the digits.
-    centred = signals - signals.mean(axis=1, keepdims=True)
-    return moment_distances(centred.T @ centred / len(signals))
+    # What is common to all nodes, then each node's own level, is taken out before anything is squared, which keeps the
+    # digits: of x_a - x_b = (level_a - level_b) + (y_a - y_b) the second part has mean 0 over the signals.
+    y = signals - signals.mean(axis=1, keepdims=True)
+    level = y.mean(axis=0)
+    y -= level
+    a, b = pairs(signals.shape[1])
+    return np.asarray(moment_distances(y.T @ y / len(signals)) + (level[a] - level[b]) ** 2)
 
 
 def moment_distances(moment: Array) -> Array:

@@ -45,8 +45,9 @@ def empirical_bayes(released: Array, noise: Array, counts: Array) -> Pooled:
     for _ in range(100):
         weight = 1.0 / (v + spread)
         share = weight / weight.sum()
+        others = np.array([np.delete(share, i).sum() for i in range(silos)])  # 1 - share would cancel
         mean = np.einsum("i,iab->ab", share, released)
-        distance = ((released - mean) ** 2).sum((1, 2)) / (size * (1.0 - share))
+        distance = ((released - mean) ** 2).sum((1, 2)) / (size * others)
         fresh = max(0.0, float((weight**2 * (distance - v)).sum() / (weight**2).sum()))
         if abs(fresh - spread) <= 1e-12 * (fresh + v.mean()):
             spread = fresh

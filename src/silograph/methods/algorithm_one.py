@@ -24,6 +24,7 @@ from silograph.methods.consensus_graph import (
     NU,
     OPEN,
     UPPER,
+    check_positive,
     choose,
     learn_alone,
 )
@@ -72,6 +73,10 @@ class PaperConsensus:
     release: SmoothGraph | None = None
     gradient_clip: float | None = None
 
+    def __post_init__(self) -> None:
+        check_positive("PaperConsensus", alpha=self.alpha, beta=self.beta, nu=self.nu, lam=self.lam, degree=self.degree)
+        check_positive("PaperConsensus", zeta=self.zeta, step=self.step, gradient_clip=self.gradient_clip)
+
     def start(self, topo: Topology) -> Start:
         silos, edges = len(topo.silos), self.nodes * (self.nodes - 1) // 2
         w = np.full((silos, edges), 1.0 / (self.nodes - 1))
@@ -84,6 +89,7 @@ class PaperConsensus:
             "facts": np.full((silos, FACTS), np.inf),
             "knobs": np.array([0.0, self.beta, self.lam, self.nu]) if chosen else np.zeros(4),
             "round": np.int64(0),
+            "best": np.float64(1e300),
         }
         silo_w = w if self.release is None else relay(w)
         carry: Carry = {"w": silo_w, "previous": silo_w, "smoothness": np.full(silos, np.nan)}
@@ -108,7 +114,9 @@ class PaperConsensus:
         if self.release is not None:
             noisy = self._private_steps(self.release, carry, down, data, gate, beta)
             return {**carry, "w": noisy, "previous": carry["w"]}, {"vector": noisy}
-        w, previous, zbar = carry["w"], carry["previous"], data["zbar"]
+        zbar = data["zbar"]
+        # An edge that may not be used must not lend its momentum to the others.
+        w, previous = (np.where(np.isfinite(zbar), carry[name], 0.0) for name in ("w", "previous"))
         for _ in range(self.local_steps):
             w, previous = self._step(zbar, w, previous, anchor.value, pull.value, beta), w
         facts = np.full((len(w), FACTS), np.inf)
@@ -130,6 +138,7 @@ class PaperConsensus:
     ) -> Released:
         anchor, pull = down["consensus"], down["pull"]
         if self.local_steps == 1:  # S0 (21)-(23), Corollary 1
+            assert task.statistic == "clipped-distances", "Corollary 1 releases clipped distances"
             noisy = gate.release(task.bounded(data), "gradient")
             return noisy.map(self._step, carry["w"], carry["previous"], anchor, pull, beta)
         assert self.gradient_clip is not None, "Theorem 2 needs bounded gradients"
@@ -172,20 +181,26 @@ class PaperConsensus:
             servers = {**servers, "knobs": np.array([0.0, beta, lam, nu])}
             return servers, self._answer(servers, topo)
         w, gamma, lam = servers["vectors"], servers["gamma"], servers["knobs"][LAM]
-        if not (np.abs(w) < 1e12).all():
-            raise SolverError(
-                f"Algorithm 1, round {int(servers['round'])}",
-                "weights that stay bounded",
-                "they diverged",
-                "Take a smaller step, the implicit coupling, or the exact solver.",
-            )
         total = gamma.sum()
         v = soft_threshold((gamma[:, None] * w).sum(0) / total, lam / (total * self._rho(servers)))  # S3 (24), S0 (15)
         if self.adaptive:
             distance = np.sqrt(((w - v) ** 2).sum(-1))
             gamma = 1.0 / ((distance if self.form == "S3" else 2.0 * distance) + GAMMA_FLOOR)  # S3 (25), S0 (16)
         servers = {**servers, "consensus": v, "gamma": gamma, "round": servers["round"] + 1}
-        return servers, self._answer(servers, topo)
+        return self._watched(servers), self._answer(servers, topo)
+
+    def _watched(self, servers: Carry) -> Carry:
+        """Stop where the objective runs away from the best it has been, or the weights do."""
+        value, best = self._objective(servers), float(servers["best"])
+        runaway = value is not None and value > best + 10.0 * max(abs(best), self.alpha * self.nodes)
+        if runaway or not (np.abs(servers["vectors"]) < 1e12).all():
+            raise SolverError(
+                f"Algorithm 1, round {int(servers['round'])}",
+                "a falling objective",
+                "it diverged",
+                "Take a smaller step, the implicit coupling, or the exact solver.",
+            )
+        return {**servers, "best": np.float64(best if value is None else min(best, value))}
 
     def done(self, servers: Carry) -> bool:
         return bool(servers["round"] >= self.rounds)

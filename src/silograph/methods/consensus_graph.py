@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from silograph.core.errors import InputError
 from silograph.core.types import Array, Carry, Json
 from silograph.kernels.descent import objective, roughness
 from silograph.kernels.dual_newton import Solution, lower_bound, solve
@@ -26,8 +27,9 @@ OPEN = "no privacy was asked for"
 LAM_OF_SCALE = 0.15  # default lam, in units of what an edge in use costs
 LAM_ALONE = 1e-6  # the same for a single silo, which has nobody to agree with
 TUNING_GAP = 1e-3  # close enough to (8)'s optimum to count its edges
-TUNING_RANGE = math.log(10.0)  # coupling adds edges; beta may move this far from where silos alone would put it
+TUNING_RANGE = math.log(1000.0)  # coupling adds edges; beta may move this far from where silos alone would put it
 DEGREE_TOLERANCE = 0.02
+BALANCE = 0.3  # disagreement counted against movement when the penalty adapts; measured, and flat around it
 GAMMA_FLOOR = 1e-3  # keeps (25) finite where a silo's graph equals the consensus
 
 # Columns of what a silo tells the server about its last graph, besides the p-vector.
@@ -54,6 +56,12 @@ def beta_for_degree(zbar: Array, alpha: float, zeta: float, degree: float) -> Ar
         dense = 2.0 * (solution.w > 0.0).sum(-1) / nodes >= degree
         high, low, q = np.where(dense, middle, high), np.where(dense, low, middle), solution.q
     return np.asarray(np.exp(high))
+
+
+def check_positive(where: str, **parameters: float | None) -> None:
+    for name, value in parameters.items():
+        if value is not None and not 0.0 < value < math.inf:
+            raise InputError(f"{where}, {name}", "a number above 0", f"{value} came")
 
 
 def learn_alone(
@@ -109,6 +117,9 @@ class ExactConsensus:
     degree: float | None = None
     tolerance: float = 1e-7
     rounds: int = 2000
+
+    def __post_init__(self) -> None:
+        check_positive("ExactConsensus", alpha=self.alpha, beta=self.beta, nu=self.nu, lam=self.lam, degree=self.degree)
 
     def start(self, topo: Topology) -> Start:
         silos, edges = len(topo.silos), self.nodes * (self.nodes - 1) // 2
@@ -185,7 +196,9 @@ class ExactConsensus:
         merged = objective(zbar, v, self.alpha, beta, self.zeta)
         graph = np.where((merged < apart)[:, None], v, w)
         # Where sum_i m_i exceeds lam the consensus moved up: give that excess back, then shrink to |m| <= rho.
-        excess = penalty * np.maximum(v - carry["seen"], 0.0)
+        # (A few rounding errors are added to it, so that the bound is true whatever the penalty.)
+        seen = carry["seen"]
+        excess = penalty * (np.maximum(v - seen, 0.0) + 8.0 * np.finfo(float).eps * np.maximum(v, seen))
         shrink = rho / (rho + np.sqrt((excess**2).sum(-1, keepdims=True)))
         multiplier = shrink * (pull - excess)
         facts = np.full((len(w), FACTS), np.inf)
@@ -250,6 +263,8 @@ class ExactConsensus:
         if servers["steady"]:
             total = facts[:, UPPER].sum() + lam * v.sum()
             gap = (total - facts[:, LOWER].sum()) / max(abs(total), self.alpha)
+            # Below 0 by more than rounding a certificate contradicts itself and certifies nothing.
+            gap = np.float64(np.inf) if gap < -1e-12 else max(gap, np.float64(0.0))
         servers = {**servers, "objective": total, "gap": gap, "certified": v}
         return self._tune(servers) if not servers["tuned"] and gap <= TUNING_GAP else servers
 
@@ -274,8 +289,10 @@ class ExactConsensus:
         penalty = knobs[PENALTY]
         mean = (servers["anchors"] + servers["vectors"] / penalty).mean(0)
         fresh = soft_threshold(mean, knobs[LAM] / (silos * penalty))
-        moved = penalty * math.sqrt(silos * ((fresh - v) ** 2).sum())
-        apart = math.sqrt(np.nansum(servers["facts"][:, RESIDUAL]))
+        # Both residuals relative to what they are residuals of, so that units do not matter.
+        moved = penalty * math.sqrt(((fresh - v) ** 2).sum()) / (knobs[LAM] * knobs[NU])
+        size = math.sqrt(silos * (fresh**2).sum())
+        apart = BALANCE * math.sqrt(np.nansum(servers["facts"][:, RESIDUAL])) / max(size, 1e-300)
         if math.isfinite(apart) and servers["moved"] > 0.0:
             if apart > 1.5 * servers["moved"]:
                 knobs[PENALTY] *= 1.2

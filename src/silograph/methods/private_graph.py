@@ -75,9 +75,9 @@ class ReleasedConsensus:
         nodes = self.task.nodes
         released = from_coordinates(moments, nodes)
         if self.task.clip is None:
-            # Signals were scaled to length 1, so the trace is known to be 1: noise in that direction can go.
+            # Signals were scaled to length 1, so only the shape means anything: let the trace be 1.
             trace = np.einsum("iaa->i", released)[:, None, None]
-            released = released + (1.0 - trace) / (nodes - 1) * np.eye(nodes - 1)
+            released = released / np.where(trace > 0.0, trace, 1.0)
         sensitivity = math.sqrt(2.0) * self.task.radius**2 / counts
         noise = np.array([self.mechanism.deviation(float(l2), self._size) for l2 in sensitivity])
         pooled = project_psd(empirical_bayes(released, noise, counts).moments)

@@ -34,5 +34,11 @@ def clip_rows(x: Array, radius: float) -> Array:
     """Scale every row (last axis) longer than `radius` back to it."""
     # The tiny shrink leaves room for rounding here and in whatever mean is taken next, so that the bound really holds.
     inner = radius * (1.0 - 1e-9)
-    length = np.sqrt((x * x).sum(-1, keepdims=True))
-    return np.asarray(x * (inner / np.maximum(length, inner)))
+    return np.asarray(x * (inner / np.maximum(row_lengths(x), inner)))
+
+
+def row_lengths(x: Array) -> Array:
+    """Euclidean length of every row, as a column; no square overflows or vanishes."""
+    largest = np.abs(x).max(-1, keepdims=True)
+    scale = np.where(largest > 0.0, largest, 1.0)
+    return np.asarray(scale * np.sqrt(((x / scale) ** 2).sum(-1, keepdims=True)))

@@ -64,15 +64,20 @@ class Released:
 
 
 def _refuse_captured(function: Callable[..., Any]) -> None:
-    """A closure, default or bound object that holds an array would be a way around the gate."""
+    """An array held by a closure, a default, a bound object or a global would be a way around the gate.
+
+    This catches mistakes. It cannot stop a method that wants to cheat: that is code you installed.
+    """
     held: list[object] = []
     if isinstance(function, partial):
-        held += [*function.args, *function.keywords.values(), function.func]
+        held += [function.func, *function.args, *function.keywords.values()]
+    elif inspect.ismethod(function):
+        held += [function.__func__, *getattr(function.__self__, "__dict__", {}).values()]
     elif inspect.isfunction(function):
-        held += [*inspect.getclosurevars(function).nonlocals.values(), *(function.__defaults__ or ())]
+        seen = inspect.getclosurevars(function)
+        held += [*seen.nonlocals.values(), *(v for v in seen.globals.values() if isinstance(v, np.ndarray))]
+        held += [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
     for value in held:
-        if callable(value):
-            _refuse_captured(value)
         if isinstance(value, np.ndarray | Bounded | Mapping | list | tuple):
             raise LeakError(
                 f"Released.map({getattr(function, '__name__', function)})",
@@ -80,6 +85,8 @@ def _refuse_captured(function: Callable[..., Any]) -> None:
                 f"it has captured a {type(value).__name__}",
                 "Pass released values as constants.",
             )
+        if value is not function and (inspect.isroutine(value) or isinstance(value, partial)):
+            _refuse_captured(value)
 
 
 def stack(parts: Sequence[Released]) -> Released:

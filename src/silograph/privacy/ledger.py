@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from silograph.core.errors import DamageError
@@ -43,9 +43,9 @@ class Row:
 
 
 def _line(row: Row, previous: str) -> tuple[str, str]:
-    body = json.dumps(asdict(row), sort_keys=True)
+    body = json.dumps(vars(row), sort_keys=True)
     chain = hashlib.sha256((previous + body).encode()).hexdigest()[:16]
-    return json.dumps({**asdict(row), "chain": chain}, sort_keys=True), chain
+    return f'{{"chain": "{chain}", {body[1:]}', chain
 
 
 class Ledger:

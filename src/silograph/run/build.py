@@ -25,6 +25,10 @@ from silograph.topology import Topology, star
 LEAST_EFFECTIVE_RECORDS = 30.0
 
 
+# Local steps, step size and momentum of each paper's experiments.
+PAPER_SETTINGS = {"S3": (5, 0.005, 0.9), "S0": (1, 0.01, 0.1)}
+
+
 @dataclass(frozen=True)
 class Setup:
     """Everything a run needs besides data and disk."""
@@ -88,7 +92,10 @@ def _private(
         task = SmoothGraph(nodes, "moment", privacy.clip, forbidden)
         method: Method = ReleasedConsensus(task, _solver(chosen, nodes, degree), mechanism, counts)
     else:
-        paper = _solver(chosen, nodes, degree, SmoothGraph(nodes, "clipped-distances", privacy.clip))
+        # One local step releases clipped distances; several clip gradients instead, and need no other clip.
+        single = _local_steps(chosen, "S0") == 1
+        clipped = SmoothGraph(nodes, "clipped-distances", privacy.clip) if single else SmoothGraph(nodes)
+        paper = _solver(chosen, nodes, degree, clipped, None if single else privacy.clip)
         assert isinstance(paper, PaperConsensus)
         method, releases = paper, paper.rounds
         assert paper.release is not None
@@ -97,7 +104,13 @@ def _private(
     return Setup(topo, counts, task, method, mechanism, Budget(privacy.epsilon, delta), releases)
 
 
-def _solver(chosen: ConsensusGraph, nodes: int, degree: float | None, release: SmoothGraph | None = None) -> Method:
+def _solver(
+    chosen: ConsensusGraph,
+    nodes: int,
+    degree: float | None,
+    release: SmoothGraph | None = None,
+    gradient_clip: float | None = None,
+) -> Method:
     if chosen.solver == "exact":
         return ExactConsensus(
             nodes,
@@ -111,8 +124,7 @@ def _solver(chosen: ConsensusGraph, nodes: int, degree: float | None, release: S
             rounds=2000 if chosen.rounds is None else chosen.rounds,
         )
     form = chosen.form or ("S3" if release is None else "S0")
-    steps, step, momentum = (5, 0.005, 0.9) if form == "S3" else (1, 0.01, 0.1)  # as in each paper's experiments
-    local_steps = steps if chosen.local_steps is None else chosen.local_steps
+    _, step, momentum = PAPER_SETTINGS[form]
     return PaperConsensus(
         nodes,
         alpha=chosen.alpha,
@@ -123,13 +135,17 @@ def _solver(chosen: ConsensusGraph, nodes: int, degree: float | None, release: S
         degree=degree,
         step=step if chosen.step is None else chosen.step,
         momentum=momentum if chosen.momentum is None else chosen.momentum,
-        local_steps=local_steps,
+        local_steps=_local_steps(chosen, form),
         rounds=50 if chosen.rounds is None else chosen.rounds,
         form=form,
         implicit=chosen.coupling == "implicit",
         release=release,
-        gradient_clip=release.clip if release is not None and local_steps > 1 else None,
+        gradient_clip=gradient_clip,
     )
+
+
+def _local_steps(chosen: ConsensusGraph, form: str) -> int:
+    return PAPER_SETTINGS[chosen.form or form][0] if chosen.local_steps is None else chosen.local_steps
 
 
 def effective_records(nodes: int, count: int, mechanism: Mechanism) -> float:

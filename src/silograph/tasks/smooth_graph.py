@@ -15,8 +15,9 @@ import numpy as np
 
 from silograph.core.types import Array
 from silograph.kernels.edges import edge_count, moment_distances, pairs, squared_distances
-from silograph.privacy.bound import Bounded, clip_rows
+from silograph.privacy.bound import Bounded, clip_rows, row_lengths
 
+_HUGE = 1e70  # no square of anything up to here overflows: one absurd record may not decide whether a silo fails
 UNIT = "one signal (one row of a site's table)"
 
 Statistic = Literal["distances", "clipped-distances", "moment"]
@@ -50,7 +51,7 @@ class SmoothGraph:
             return {"zbar": _clipped_distances(signals, self.clip), "count": count}
         y = signals @ centred_basis(self.nodes)
         if self.clip is None:
-            length = np.sqrt((y * y).sum(1, keepdims=True))
+            length = row_lengths(y)
             y = np.where(length > 0.0, y / np.where(length > 0.0, length, 1.0), 0.0)
         y = clip_rows(y, self.radius)
         return {"moment": to_coordinates(y.T @ y / len(signals), self.nodes), "count": count}
@@ -90,7 +91,7 @@ def _clipped_distances(signals: Array, clip: float) -> Array:
     total = np.zeros(len(a))
     block = max(1, 4_000_000 // len(a))
     for k in range(0, len(signals), block):
-        part = signals[k : k + block]
+        part = np.clip(signals[k : k + block], -_HUGE, _HUGE)
         total += clip_rows((part[:, a] - part[:, b]) ** 2, clip).sum(0)
     return total / len(signals)
 
