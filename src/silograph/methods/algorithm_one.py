@@ -16,18 +16,8 @@ from silograph.core.types import Array, Carry, Json
 from silograph.kernels.descent import extrapolate, gradient, objective, pulled_step, roughness
 from silograph.kernels.prox import soft_threshold
 from silograph.methods.base import Outcome, Outlet, Private, Start, Up, everywhere
-from silograph.methods.consensus_graph import (
-    BETA,
-    FACTS,
-    GAMMA_FLOOR,
-    LAM,
-    NU,
-    OPEN,
-    UPPER,
-    check_positive,
-    choose,
-    learn_alone,
-)
+from silograph.methods.choosing import FACTS, UPPER, check_positive, choose, learn_alone
+from silograph.methods.consensus_graph import BETA, GAMMA_FLOOR, LAM, NU, OPEN
 from silograph.privacy.bound import Bounded, clip_rows
 from silograph.privacy.gate import Message, Released, relay
 from silograph.tasks.smooth_graph import UNIT, SmoothGraph

@@ -12,84 +12,40 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from silograph.core.errors import InputError
 from silograph.core.types import Array, Carry, Json
 from silograph.kernels.descent import objective, roughness
-from silograph.kernels.dual_newton import Solution, lower_bound, solve
-from silograph.kernels.edges import node_count
+from silograph.kernels.dual_newton import lower_bound
 from silograph.kernels.prox import huber_solve, soft_threshold
 from silograph.methods.base import Outcome, Outlet, Private, Start, Up, everywhere
+from silograph.methods.choosing import (
+    EDGES,
+    FACTS,
+    LOWER,
+    RESIDUAL,
+    SMOOTHNESS,
+    UPPER,
+    check_positive,
+    choose,
+    learn_alone,
+)
 from silograph.privacy.bound import clip_rows
 from silograph.privacy.gate import Message
 from silograph.topology import Topology
 
 OPEN = "no privacy was asked for"
-LAM_OF_SCALE = 0.15  # default lam, in units of what an edge in use costs
-LAM_ALONE = 1e-6  # the same for a single silo, which has nobody to agree with
 TUNING_GAP = 1e-3  # close enough to (8)'s optimum to count its edges
-TUNING_RANGE = math.log(1000.0)  # coupling adds edges; beta may move this far from where silos alone would put it
+TUNING_RANGE = math.log(10.0)  # beta may move this far from where silos alone would put it
+MOST_WEAKENED = 5  # times the coupling may be quartered for a wanted degree
 DEGREE_TOLERANCE = 0.02
 BALANCE = 0.3  # disagreement counted against movement when the penalty adapts; measured, and flat around it
 GAMMA_FLOOR = 1e-3  # keeps (25) finite where a silo's graph equals the consensus
 
-# Columns of what a silo tells the server about its last graph, besides the p-vector.
-UPPER, LOWER, RESIDUAL, EDGES, SMOOTHNESS, LOG_BETA, SCALE = range(7)
-FACTS = 7
 # Columns of what the server tells every silo, besides the consensus graph.
 PENALTY, BETA, LAM, NU = range(4)
 
 
 def contribution_weights(w: Array, consensus: Array) -> Array:
     return np.asarray(1.0 / (np.sqrt(((w - consensus) ** 2).sum(-1)) + GAMMA_FLOOR))  # S3 (25)
-
-
-def beta_for_degree(zbar: Array, alpha: float, zeta: float, degree: float) -> Array:
-    """For every row, the beta at which the graph learned alone has about this mean degree (it grows with beta)."""
-    nodes = node_count(zbar.shape[-1])
-    typical = np.array([row[np.isfinite(row)].mean() for row in zbar])
-    low = np.log(1e-8 * typical**2 + 1e-300)
-    high = low + math.log(1e14)
-    q = None
-    for _ in range(30):
-        middle = 0.5 * (low + high)
-        solution = solve(zbar, alpha, np.exp(middle), zeta, q, tolerance=1e-8)
-        dense = 2.0 * (solution.w > 0.0).sum(-1) / nodes >= degree
-        high, low, q = np.where(dense, middle, high), np.where(dense, low, middle), solution.q
-    return np.asarray(np.exp(high))
-
-
-def check_positive(where: str, **parameters: float | None) -> None:
-    for name, value in parameters.items():
-        if value is not None and not 0.0 < value < math.inf:
-            raise InputError(f"{where}, {name}", "a number above 0", f"{value} came")
-
-
-def learn_alone(
-    zbar: Array, alpha: float, beta: float | None, zeta: float, degree: float | None
-) -> tuple[Solution, Array]:
-    """Each silo's graph by (7), and what it tells about beta and the scale of its data."""
-    if beta is None:
-        assert degree is not None, "either beta or a degree"
-        betas = beta_for_degree(zbar, alpha, zeta, degree)
-    else:
-        betas = np.full(len(zbar), beta)
-    solution = solve(zbar, alpha, betas, zeta)
-    facts = np.full((len(zbar), FACTS), np.inf)
-    facts[:, LOG_BETA] = np.log(betas)
-    facts[:, SCALE] = 2.0 * solution.q.mean(-1)  # what an edge in use costs, q_a + q_b, on average
-    facts[:, EDGES] = (solution.w > 0.0).sum(-1)
-    return solution, facts
-
-
-def choose(facts: Array, silos: int, lam: float | None, nu: float | None) -> tuple[float, float, float]:
-    """beta, lam and nu from what the silos found alone; a consensus of k edges can hold only if nu >= sqrt(k) / I:
-    I pulls of length rho, spread over k edges, must reach lam on each of them."""
-    beta = math.exp(facts[:, LOG_BETA].mean())
-    if lam is None:
-        lam = (LAM_OF_SCALE if silos > 1 else LAM_ALONE) * float(facts[:, SCALE].mean())
-    if nu is None:
-        nu = 2.0 * math.sqrt(facts[:, EDGES].mean()) / silos
-    return beta, lam, nu
 
 
 @dataclass(frozen=True)
@@ -137,6 +93,8 @@ class ExactConsensus:
             "steady": np.bool_(False),
             "moved": np.float64(0.0),
             "bracket": np.zeros(2),
+            "alone": np.float64(0.0),
+            "weakened": np.int64(0),
             "tuned": np.bool_(self.degree is None),
             "objective": np.float64(np.inf),
             "gap": np.float64(np.inf),
@@ -248,12 +206,21 @@ class ExactConsensus:
         apart = np.sqrt(((servers["vectors"][present] - mean) ** 2).sum(-1)).mean()
         typical = max(apart, 0.05 * math.sqrt((mean**2).sum()))
         knobs = np.array([2.0 * lam * nu / typical, beta, lam, nu])
-        bracket = np.log(beta) + np.array([-TUNING_RANGE, TUNING_RANGE])
+        alone = np.float64(math.log(beta))
+        bracket = alone + np.array([-TUNING_RANGE, TUNING_RANGE])
         still = {
             "vectors": np.zeros_like(servers["vectors"]),
             "anchors": np.broadcast_to(mean, servers["anchors"].shape),
         }
-        return {**servers, **still, "knobs": knobs, "bracket": bracket, "consensus": mean, "certified": mean}
+        return {
+            **servers,
+            **still,
+            "knobs": knobs,
+            "bracket": bracket,
+            "alone": alone,
+            "consensus": mean,
+            "certified": mean,
+        }
 
     def _certify(self, servers: Carry) -> Carry:
         """Objective and relative gap of (8) at the silos' last graphs and the consensus they were measured against."""
@@ -269,14 +236,25 @@ class ExactConsensus:
         return self._tune(servers) if not servers["tuned"] and gap <= TUNING_GAP else servers
 
     def _tune(self, servers: Carry) -> Carry:
-        """Search beta for the wanted mean degree of the silos' graphs; each answer is measured on (8) itself."""
+        """Search beta for the wanted mean degree of the silos' graphs; each answer is measured on (8) itself.
+
+        The coupling adds edges of its own. Where no beta near the silos' own is sparse enough and lam was left to us,
+        the coupling is weakened and the search begins anew.
+        """
         assert self.degree is not None
         knobs, bracket = servers["knobs"].copy(), servers["bracket"].copy()
         now = 2.0 * servers["facts"][:, EDGES].mean() / self.nodes
-        at = math.log(knobs[BETA])
+        at, alone = math.log(knobs[BETA]), servers["alone"]
         bracket[0 if now < self.degree else 1] = at
         low, high = bracket
-        if abs(now - self.degree) <= DEGREE_TOLERANCE * self.degree or high - low <= 1e-2:
+        close = abs(now - self.degree) <= DEGREE_TOLERANCE * self.degree
+        stuck = high - low <= 1e-2
+        if stuck and not close and now > self.degree and self.lam is None and servers["weakened"] < MOST_WEAKENED:
+            knobs[LAM], knobs[PENALTY], knobs[BETA] = 0.25 * knobs[LAM], 0.25 * knobs[PENALTY], math.exp(alone)
+            bracket = alone + np.array([-TUNING_RANGE, TUNING_RANGE])
+            fresh = {"weakened": servers["weakened"] + 1, "gap": np.float64(np.inf)}
+            return {**servers, **fresh, "knobs": knobs, "bracket": bracket}
+        if close or stuck:
             return {**servers, "tuned": np.bool_(True), "bracket": bracket}
         guess = at + 1.5 * math.log(self.degree / now)
         margin = 0.1 * (high - low)
