@@ -1,0 +1,83 @@
+"""Shamir's secret sharing: any `threshold` shares give the secret back, fewer say nothing about it.
+
+The field is the integers mod 65537 = 2^16 + 1. A secret is cut into limbs of 16 bits, each the value at zero of its own
+random polynomial of degree threshold - 1; share x is the polynomials' values at x. A small field makes all limbs and
+all shares one integer matrix product, and hides exactly as well as one large field would: every limb has fresh
+coefficients, so fewer than `threshold` shares are uniform whatever the secret.
+
+Shares are cut and joined limb by limb, so the shares of two secrets, joined, are the shares of the joined secret.
+Wrong shares give a wrong secret without notice: who puts one together checks it against something public. Nothing here
+runs in constant time; neither is it called with anything but fresh secrets of one round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from silograph.core.errors import InputError
+
+#: So many random bytes, please: `os.urandom`, or a seeded one in tests and simulation.
+Source = Callable[[int], bytes]
+
+PRIME = 65537
+_LIMB, _FIELD = np.dtype("<u2"), np.dtype("<u4")  # 65536 is a field element too, so an element takes four bytes
+_REFUSED = np.uint32(2**32 - 1)
+
+_Elements = NDArray[np.int64]
+
+
+def share_size(secret: int) -> int:
+    """Bytes of one share of a secret of so many bytes."""
+    return secret // _LIMB.itemsize * _FIELD.itemsize
+
+
+def split(secret: bytes, points: Sequence[int], threshold: int, source: Source) -> list[bytes]:
+    """One share per point: the polynomials' values at that x."""
+    if not 1 <= threshold <= len(set(points)) == len(points):
+        raise InputError(
+            "Shamir sharing", "distinct points, at least the threshold", f"{len(points)} for threshold {threshold} came"
+        )
+    if not all(0 < x < PRIME for x in points):
+        raise InputError("Shamir sharing", f"points from 1 to {PRIME - 1}", f"{min(points)} to {max(points)} came")
+    limbs = np.frombuffer(secret, dtype=_LIMB).astype(np.int64)
+    coefficients = np.vstack([limbs, _uniform((threshold - 1) * limbs.size, source).reshape(-1, limbs.size)])
+    # Sums of up to 2^16 products of two 17-bit numbers are exact in 64 bits.
+    values = _powers(np.array(points, dtype=np.int64), threshold) @ coefficients % PRIME
+    return [row.tobytes() for row in values.astype(_FIELD)]
+
+
+def combine(shares: Mapping[int, bytes]) -> bytes:
+    """The secret behind the shares at these points; all shares given are used."""
+    points = np.array(list(shares), dtype=np.int64)
+    values = np.array([np.frombuffer(share, dtype=_FIELD) for share in shares.values()]).astype(np.int64)
+    limbs = _weights_at_zero(points) @ (values % PRIME) % PRIME
+    return limbs.astype(_LIMB).tobytes()
+
+
+def _uniform(count: int, source: Source) -> _Elements:
+    """Uniform field elements: 2^32 - 1 is a multiple of the prime, so one word in 2^32 is thrown away."""
+    words = np.frombuffer(source(4 * count), dtype=_FIELD)
+    while (refused := words == _REFUSED).any():
+        words = np.concatenate([words[~refused], np.frombuffer(source(4 * int(refused.sum())), dtype=_FIELD)])
+    return words.astype(np.int64) % PRIME
+
+
+def _powers(points: _Elements, count: int) -> _Elements:
+    """points^0, points^1, ... as columns."""
+    out = np.ones((points.size, count), dtype=np.int64)
+    for k in range(1, count):
+        out[:, k] = out[:, k - 1] * points % PRIME
+    return out
+
+
+def _weights_at_zero(points: _Elements) -> _Elements:
+    """Lagrange's weights: w_i = product over j != i of x_j / (x_j - x_i)."""
+    above = below = np.ones_like(points)
+    for x in points:
+        others = points != x
+        above = np.where(others, above * x % PRIME, above)
+        below = np.where(others, below * (x - points) % PRIME, below)
+    return above * np.array([pow(int(b), -1, PRIME) for b in below], dtype=np.int64) % PRIME
