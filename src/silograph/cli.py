@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from decimal import ROUND_CEILING, Context
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
 
@@ -133,7 +134,13 @@ def _summary(result: Json, folder: Path) -> None:
 def _cost(guarantee: Json) -> str:
     if guarantee["epsilon"] == "infinity":
         return "none"
-    return f"epsilon {guarantee['epsilon']:.4g}, delta {guarantee['delta']:.3g}"
+    text = f"epsilon {_at_most(guarantee['epsilon'])}, delta {_at_most(guarantee['delta'])}"
+    return text + (" (rehearsal)" if guarantee["rehearsal"] else "")
+
+
+def _at_most(value: float) -> str:
+    """Four digits, rounded up: what is printed is never less than what it cost."""
+    return f"{float(Context(prec=4, rounding=ROUND_CEILING).create_decimal(value)):.4g}"
 
 
 def _table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
@@ -155,7 +162,10 @@ def learn(
     mechanism: Annotated[Literal["gaussian", "laplace"], typer.Option(help="Shape of the noise.")] = "gaussian",
     clip: Annotated[
         float | None,
-        typer.Option(help="Public bound on a signal's length around its mean (left out: lengths are scaled to 1)."),
+        typer.Option(
+            help="Public bound on a signal's length around its mean (left out: lengths are scaled to 1); "
+            "with per-round noise, on its squared differences, or on gradients for several local steps."
+        ),
     ] = None,
     solver: Annotated[Literal["exact", "paper"], typer.Option(help="Exact optimum, or the papers' Algorithm 1.")] = (
         "exact"
@@ -265,12 +275,12 @@ def report(
     folder: Annotated[Path, typer.Argument(help="The folder of a finished run.")], as_json: AsJson = False
 ) -> None:
     """Write the report of a finished run again."""
-    from silograph.privacy.ledger import Ledger
     from silograph.report.build import build as build_report
+    from silograph.run.bill import checked_ledger, read_result
     from silograph.run.store import write_atomically
 
     page = build_report(folder)
-    Ledger(folder / "ledger.jsonl")  # refuses a ledger that was changed
+    checked_ledger(folder, read_result(folder))
     write_atomically(folder / "report.html", page.encode())
     _say(as_json, {"report": str(folder / "report.html")}, lambda: print(f"report: {folder / 'report.html'}"))
 

@@ -103,12 +103,12 @@ class ConsensusGraph(BaseEstimator):
 
     def _silos(self, X: Any, names: Sequence[str] | None) -> Silos:
         if isinstance(X, list | tuple) and X and np.ndim(X[0]) == 2:
-            silos = from_arrays(X, names)
+            silos = from_arrays(X, names, private=self.epsilon is not None)
             self.n_features_in_ = len(silos.nodes)
             return silos
         table = validate_data(self, X, dtype="numeric", ensure_min_samples=2, ensure_min_features=3)
         nodes = getattr(self, "feature_names_in_", None)
-        return from_arrays([table], names, None if nodes is None else list(nodes))
+        return from_arrays([table], names, None if nodes is None else list(nodes), self.epsilon is not None)
 
     def _plan(self) -> Plan:
         method = MethodPlan(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import math
 import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -24,7 +25,7 @@ _MISSING = {"", "na", "n/a", "#n/a", "null", "none", "<na>"}
 _V73 = "Matlab's v7.3 (HDF5) files are not read: save it again with save(..., '-v7')."
 
 
-def read_table(path: str | Path, nodes_in: NodesIn = "columns") -> Table:
+def read_table(path: str | Path, nodes_in: NodesIn = "columns", private: bool = False) -> Table:
     """One site's table. Rows are signals and columns are nodes, or the other way round with nodes_in="rows"."""
     path = Path(path)
     where = shown(path)
@@ -41,7 +42,7 @@ def read_table(path: str | Path, nodes_in: NodesIn = "columns") -> Table:
     except Exception as problem:  # a damaged file may raise anything from inside a parser
         reason = (str(problem).strip() or type(problem).__name__).splitlines()[0]
         raise InputError(where, f"a table in the {suffix} format", f"it cannot be read ({reason[:120]})") from None
-    return checked_table(grid, path.name[: -len(suffix)], path, where, nodes_in)
+    return checked_table(grid, path.name[: -len(suffix)], path, where, nodes_in, private)
 
 
 def _contents(path: Path) -> tuple[str, bytes]:
@@ -93,8 +94,6 @@ def _delimited(data: bytes, where: str, nodes_in: NodesIn, delimiter: str) -> Gr
     if frame.shape[1] != len(first):
         _check_widths(data, where, delimiter)
         raise ValueError("its rows have different lengths")
-    if headed and not first[0].strip() and _counts(frame.iloc[:, 0].to_numpy()):
-        frame, first = frame.iloc[:, 1:], first[1:]  # the index that pandas writes unless told not to
     return frame_grid(frame, first if headed else None, nodes_in)
 
 
@@ -122,6 +121,13 @@ def _is_header(first: list[str], where: str, nodes_in: NodesIn) -> bool:
         return True
     values = first[1:] if nodes_in == "rows" and not _is_value(first[0]) else first
     if not all(map(_is_value, values)):
+        if nodes_in == "columns" and any(map(_is_finite, values)):
+            raise InputError(
+                f"{where}, line 1",
+                "names, or data",
+                f"both came ({shortened(','.join(first))}): a record must not become the names of the nodes",
+                "Give every column a name that is not a number.",
+            )
         return True
     if len(values) > 2 and values == [str(k) for k in range(len(values))]:
         raise InputError(
@@ -133,16 +139,19 @@ def _is_header(first: list[str], where: str, nodes_in: NodesIn) -> bool:
     return False
 
 
+def _is_finite(cell: str) -> bool:
+    try:
+        return math.isfinite(float(cell))
+    except ValueError:
+        return False
+
+
 def _is_value(cell: str) -> bool:
     try:
         float(cell)
     except ValueError:
         return cell.strip().lower() in _MISSING
     return True
-
-
-def _counts(column: NDArray[Any]) -> bool:
-    return column.dtype.kind in "iu" and bool((column == np.arange(len(column))).all())
 
 
 def _check_delimiter(first: list[str], where: str, delimiter: str) -> None:

@@ -48,13 +48,16 @@ def standardise(silos: Silos) -> Silos:
     return replace(silos, signals=tuple(map(_standardised, silos.signals)))
 
 
-def read_silos(paths: Iterable[str | Path], nodes_in: NodesIn = "columns") -> Silos:
+def read_silos(paths: Iterable[str | Path], nodes_in: NodesIn = "columns", private: bool = False) -> Silos:
     """One file per site, aligned."""
-    return align([read_table(path, nodes_in) for path in paths])
+    return align([read_table(path, nodes_in, private) for path in paths])
 
 
 def from_arrays(
-    arrays: Sequence[ArrayLike | pd.DataFrame], names: Sequence[str] | None = None, nodes: Sequence[str] | None = None
+    arrays: Sequence[ArrayLike | pd.DataFrame],
+    names: Sequence[str] | None = None,
+    nodes: Sequence[str] | None = None,
+    private: bool = False,
 ) -> Silos:
     """One array or DataFrame per site, with one signal per row, aligned.
 
@@ -65,12 +68,12 @@ def from_arrays(
     nodes = None if nodes is None else [str(node) for node in nodes]
     if len(names) != len(arrays):
         raise InputError("names", f"one for each of the {len(arrays)} arrays", f"there are {len(names)}")
-    return align([_array_table(array, name, nodes) for array, name in zip(arrays, names, strict=True)])
+    return align([_array_table(array, name, nodes, private) for array, name in zip(arrays, names, strict=True)])
 
 
-def _array_table(array: Any, name: str, nodes: Sequence[str] | None) -> Table:
+def _array_table(array: Any, name: str, nodes: Sequence[str] | None, private: bool) -> Table:
     where = f"site {shortened(name)}"
-    return checked_table(_given_grid(array, where, nodes), name, Path(name), where)
+    return checked_table(_given_grid(array, where, nodes), name, Path(name), where, private=private)
 
 
 def _given_grid(array: Any, where: str, nodes: Sequence[str] | None) -> Grid:

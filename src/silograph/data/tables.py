@@ -76,11 +76,19 @@ def frame_grid(frame: pd.DataFrame, column_names: Sequence[str] | None, nodes_in
     return Grid(columns, column_names)
 
 
-def checked_table(grid: Grid, name: str, path: Path, where: str, nodes_in: NodesIn = "columns") -> Table:
-    """The grid as a table, or an InputError that says where it cannot be one."""
+def checked_table(
+    grid: Grid, name: str, path: Path, where: str, nodes_in: NodesIn = "columns", private: bool = False
+) -> Table:
+    """The grid as a table, or an InputError that says where it cannot be one.
+
+    With `private` only what a single record shows is checked: whether a run is refused is itself a release, and must
+    not depend on all records together.
+    """
     if nodes_in not in ("columns", "rows"):
         raise InputError(where, "nodes_in to be 'columns' or 'rows'", f"{nodes_in!r} came")
     by_column = nodes_in == "columns"
+    if by_column and _has_index(grid, private):
+        grid = Grid(grid.columns[1:], (grid.column_names or [])[1:])
     shape = (len(grid.columns[0]) if grid.columns else 0, len(grid.columns))
     count, signal_count = shape[::-1] if by_column else shape
     _check_size(where, count, signal_count, nodes_in)
@@ -97,10 +105,24 @@ def checked_table(grid: Grid, name: str, path: Path, where: str, nodes_in: Nodes
         values[:, k] = _as_floats(column, k, place)
     _check_values(values, place)
     signals = np.ascontiguousarray(values if by_column else values.T)
+    if not private:
+        _check_variation(signals, nodes, where, "column" if by_column else "row")
+    return Table(name, nodes, signals, path)
+
+
+def _has_index(grid: Grid, private: bool) -> bool:
+    """Whether the first column is the index that pandas writes unless told not to: it has no name, and counts."""
+    if not grid.column_names or grid.column_names[0].strip() or not grid.columns:
+        return False
+    column = grid.columns[0]
+    return private or (column.dtype.kind in "iu" and bool((column == np.arange(len(column))).all()))
+
+
+def _check_variation(signals: Array, nodes: Sequence[str], where: str, kind: str) -> None:
     still = signals.max(axis=0) == signals.min(axis=0)
     if still.any():
         raise InputError(
-            f"{where}, {'column' if by_column else 'row'} {shortened(nodes[int(still.argmax())])}",
+            f"{where}, {kind} {shortened(nodes[int(still.argmax())])}",
             "a node whose values vary",
             f"it is constant: every value is {signals[0, still.argmax()]:g}",
             "A node that never varies has no relation to learn: remove it at every site.",
@@ -112,7 +134,6 @@ def checked_table(grid: Grid, name: str, path: Path, where: str, nodes_in: Nodes
             "all nodes have the same value in every signal",
             "There is no relation to learn between copies of one node.",
         )
-    return Table(name, nodes, signals, path)
 
 
 def shortened(value: object, length: int = 40) -> str:

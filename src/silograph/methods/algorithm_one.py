@@ -29,7 +29,7 @@ def sensitivity_growth(steps: int, momentum: float, shrink: float) -> float:
 
     The closed form (24) of the paper is the same number, but singular at a + b = 1 and complex for b < 0.
     """
-    a, b = (1.0 + momentum) * abs(shrink), momentum * abs(shrink)  # S0 (24)
+    a, b = abs((1.0 + momentum) * shrink), abs(momentum * shrink)  # S0 (24)
     before, now = 0.0, 0.0
     for _ in range(steps):
         before, now = now, a * now + b * before + 1.0  # S0 (82)
@@ -118,7 +118,8 @@ class PaperConsensus:
         ahead = extrapolate(w, previous, self.momentum)  # S3 (19), S0 (10)
         slope = gradient(zbar, ahead, self.alpha, beta, self.zeta)
         if self.gradient_clip is not None:
-            slope = clip_rows(slope, self.gradient_clip)
+            # Where a degree is exactly 0 the slope has no value; 0 is as good, and bounded.
+            slope = clip_rows(np.nan_to_num(slope, nan=0.0, posinf=0.0, neginf=0.0), self.gradient_clip)
         return np.maximum(
             pulled_step(ahead, slope, anchor, pull, self.step, self.implicit), 0.0
         )  # (20)-(21), (11)-(12)
@@ -142,7 +143,7 @@ class PaperConsensus:
             w,
             2.0 * size * self.gradient_clip * growth,  # S0 Lemma 3
             UNIT,
-            "Theorem 2 of S0: steps with gradients clipped to B from equal starts, 2 eta B C_s",
+            "Theorem 2 of S0: steps with gradients clipped to B from equal starts, 2 eta' B C_s",
         )
         return gate.release(bounded, "steps").map(_project)
 

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from silograph.core.errors import LeakError
 from silograph.core.types import Array, Carry, Json
 from silograph.privacy.bound import Bounded
 from silograph.privacy.gate import Message, Released, relay
@@ -134,9 +135,15 @@ def put(carry: Carry, rows: Sequence[int], fresh: Carry) -> Carry:
 
     def replaced(name: str) -> Any:
         old, new = carry[name], fresh[name]
-        out = np.array(old.value if isinstance(old, Released) else old)
-        out[rows] = new.value if isinstance(new, Released) else new
-        return relay(out) if isinstance(new, Released) else out
+        if isinstance(old, Released) and isinstance(new, Released):
+            out = np.array(old.value)
+            out[rows] = new.value
+            return relay(out)
+        if isinstance(old, Released) or isinstance(new, Released):
+            raise LeakError(f"carry field {name!r}", "released rows beside released rows", "private ones are mixed in")
+        out = np.array(old)
+        out[rows] = new
+        return out
 
     return {name: replaced(name) for name in carry}
 

@@ -19,6 +19,7 @@ from scipy.special import log_ndtr
 from silograph.core.errors import InputError
 from silograph.privacy.ledger import Row
 from silograph.privacy.mechanisms import Mechanism
+from silograph.privacy.samplers import LEAST_DELTA
 
 EXACT_GAUSSIAN = "exact Gaussian curve"
 PLD = "privacy loss distribution (dp-accounting)"
@@ -211,6 +212,8 @@ def check_budget(epsilon: float, delta: float, records: int, where: str) -> None
         raise InputError(where, "a privacy budget epsilon above 0", f"epsilon is {epsilon:g}", "Try --epsilon 1.")
     if not 0.0 <= delta < 1.0:
         raise InputError(where, "delta between 0 and 1", f"delta is {delta:g}", "Try --delta 1e-6.")
+    if 0.0 < delta < LEAST_DELTA:
+        raise InputError(where, f"delta from {LEAST_DELTA:g} up", f"delta is {delta:g}", "The noise is exact to that.")
     if delta >= 1.0 / records:
         raise InputError(
             where,

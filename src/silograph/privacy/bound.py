@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from silograph.core.errors import LeakError
 from silograph.core.types import Array
 
 REPLACE_ONE = "replace-one"
@@ -25,9 +26,13 @@ class Bounded:
     relation: str = REPLACE_ONE
 
     def __post_init__(self) -> None:
-        assert self.l2.shape == self.value.shape[:1], "one sensitivity per silo"
-        assert ((self.l2 > 0.0) & (self.l2 < np.inf)).all(), "a sensitivity is positive and finite"
-        assert np.isfinite(self.value).all(), "a private value is finite"
+        # Raised, not asserted: these guard a promise and must hold under `python -O` too.
+        if self.l2.shape != self.value.shape[:1]:
+            raise LeakError("Bounded", "one sensitivity per silo", f"shapes {self.l2.shape}, {self.value.shape} came")
+        if not ((self.l2 > 0.0) & (self.l2 < np.inf)).all():
+            raise LeakError("Bounded", "sensitivities that are positive and finite", "another came")
+        if not np.isfinite(self.value).all():
+            raise LeakError("Bounded", "finite values", "another came")
 
 
 def clip_rows(x: Array, radius: float) -> Array:

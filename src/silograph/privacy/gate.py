@@ -1,4 +1,4 @@
-"""The gate: the only way out of a silo, and the only maker of `Released`."""
+"""The gate: the only way out of a silo. `Released` values are made in this module alone."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from silograph.core.errors import BudgetError, DamageError, LeakError
-from silograph.core.keys import stream
 from silograph.core.types import Array
 from silograph.privacy.accounting import Cost, cost
 from silograph.privacy.bound import Bounded
 from silograph.privacy.ledger import Ledger, Row
 from silograph.privacy.mechanisms import Mechanism, on_grid, perturb
+from silograph.privacy.samplers import Keystream
 
 _SEAL = object()  # known to this module only: nobody else can mint a Released
 
@@ -188,11 +188,15 @@ class Gate:
             raise LeakError(
                 f"release at {site!r}", "a mechanism", "the run has none", "Reveal on purpose, or plan one."
             )
+        if len(bounded.value) != len(self.silos):
+            raise LeakError(
+                f"release at {site!r}", f"{len(self.silos)} rows, one per silo", f"{len(bounded.value)} came"
+            )
         out = np.empty_like(bounded.value)
         for i, silo in enumerate(self.silos):
             l2 = float(bounded.l2[i])
-            rng = stream(self._door.root, silo, self.round, site)
-            out[i] = perturb(bounded.value[i], l2, mechanism, rng)
+            stream = Keystream(self._door.root, silo, self.round, site)
+            out[i] = perturb(bounded.value[i], l2, mechanism, stream)
             dim = bounded.value[i].size
             charged = on_grid(l2, dim)
             self._door.admit(

@@ -1,6 +1,7 @@
 """The ledger: one row per release, written and synced before the message is sent, never taken back.
 
-On disk it is JSON lines. Every row carries the hash of the row before it, so a lost, changed or reordered row shows.
+On disk it is JSON lines. Every row carries the hash of the row before it, so a lost, changed or reordered row shows;
+a lost end shows against the `tip` that a run's state and result keep.
 A last line without its newline was never synced, so its message was never sent: it is dropped on opening.
 """
 
@@ -48,6 +49,15 @@ def _line(row: Row, previous: str) -> tuple[str, str]:
     return f'{{"chain": "{chain}", {body[1:]}', chain
 
 
+def sync_folder(folder: Path) -> None:
+    """A new name in a folder is on disk only once the folder is."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 class Ledger:
     """Rows in memory and, with a path, on disk."""
 
@@ -55,6 +65,7 @@ class Ledger:
         self.path = path
         self.rows: list[Row] = []
         self._chain = _CHAIN_START
+        self._links: list[str] = []
         self._known: dict[tuple[str, int, str], Row] = {}
         if path is not None and path.exists():
             self._load(path)
@@ -87,6 +98,24 @@ class Ledger:
         self.rows.append(row)
         self._known[row.place] = row
         self._chain = chain
+        self._links.append(chain)
+
+    @property
+    def tip(self) -> str:
+        """How many rows there are and the hash of the last: kept elsewhere, it shows a ledger that lost its end."""
+        return f"{len(self.rows)}:{self._chain}"
+
+    def check_tip(self, tip: str) -> None:
+        """Refuse a ledger that has lost rows since `tip` was noted."""
+        count, chain = tip.split(":")
+        links = [_CHAIN_START, *self._links]
+        if int(count) >= len(links) or links[int(count)] != chain:
+            raise DamageError(
+                str(self.path),
+                f"a ledger with the {count} rows that were written to it",
+                f"it holds {len(self.rows)}, or others",
+                "A ledger is evidence: restore it from a backup. Without it nothing can be said of the cost.",
+            )
 
     def find(self, place: tuple[str, int, str]) -> Row | None:
         return self._known.get(place)
@@ -105,6 +134,8 @@ class Ledger:
                 file.write("".join(lines).encode())
                 file.flush()
                 os.fsync(file.fileno())
+            if not self.rows:
+                sync_folder(self.path.parent)
         for row, link in added:
             self._remember(row, link)
 

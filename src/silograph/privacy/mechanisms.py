@@ -1,9 +1,9 @@
 """How noise is made.
 
-Noise is added on a grid whose step is a power of two: the value is rounded to the grid first (its sensitivity grows by
-at most one step per coordinate, which is charged), then the noise is rounded to the grid. An integer plus a rounded
-Gaussian is a rounded (integer plus Gaussian), so what leaves is post-processing of the ideal mechanism, and its low
-bits carry nothing of the private value, which plain floating-point noise does not guarantee.
+A value is rounded to a grid whose step is a power of two (its sensitivity grows by at most one step per coordinate, and
+that is charged), and integer noise is added there. The discrete Laplace is exactly epsilon-private on the grid. The
+discrete Gaussian's deviation is at least 2^27 steps for any noise worth the name; there it agrees, to 1e-15 relative
+and out to twelve deviations, with a Gaussian rounded to the grid, which is post-processing of the ideal mechanism.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-from silograph.core.errors import InputError
 from silograph.core.types import Array
+from silograph.privacy.samplers import Integers, Keystream, discrete_gaussian, discrete_laplace
 
-_GRID_BITS = 20  # the grid makes a sensitivity at most 2^-20 larger
+_GRID_BITS = 30  # the grid makes a sensitivity at most 2^-30 larger
+_MOST = 2.0**61  # grid steps a value may have; beyond, it is held there
 
 
 class Mechanism(Protocol):
@@ -35,7 +36,9 @@ class Mechanism(Protocol):
         """The noise's standard deviation per coordinate."""
         ...
 
-    def draw(self, rng: np.random.Generator, scale: float, shape: tuple[int, ...]) -> Array: ...
+    def draw(self, stream: Keystream, steps: float, count: int) -> Integers:
+        """Integer noise whose scale is so many grid steps."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -51,8 +54,8 @@ class Gaussian:
     def deviation(self, l2: float, dim: int) -> float:
         return self.scale(l2, dim)
 
-    def draw(self, rng: np.random.Generator, scale: float, shape: tuple[int, ...]) -> Array:
-        return rng.normal(0.0, scale, shape)
+    def draw(self, stream: Keystream, steps: float, count: int) -> Integers:
+        return discrete_gaussian(stream, steps, count)
 
 
 @dataclass(frozen=True)
@@ -68,12 +71,12 @@ class Laplace:
     def deviation(self, l2: float, dim: int) -> float:
         return math.sqrt(2.0) * self.scale(l2, dim)
 
-    def draw(self, rng: np.random.Generator, scale: float, shape: tuple[int, ...]) -> Array:
-        return rng.laplace(0.0, scale, shape)
+    def draw(self, stream: Keystream, steps: float, count: int) -> Integers:
+        return discrete_laplace(stream, steps, count)
 
 
 def grid_step(l2: float, dim: int) -> float:
-    """The power of two at most 2^-20 l2 / sqrt(dim)."""
+    """The power of two at most 2^-30 l2 / sqrt(dim)."""
     return 2.0 ** math.floor(math.log2(l2 / math.sqrt(dim)) - _GRID_BITS)
 
 
@@ -82,16 +85,12 @@ def on_grid(l2: float, dim: int) -> float:
     return l2 + grid_step(l2, dim) * math.sqrt(dim)
 
 
-def perturb(value: Array, l2: float, mechanism: Mechanism, rng: np.random.Generator) -> Array:
+def perturb(value: Array, l2: float, mechanism: Mechanism, stream: Keystream) -> Array:
     """`value` plus noise for sensitivity `l2`, on the grid."""
     step = grid_step(l2, value.size)
-    whole = np.rint(value / step)
-    if not (np.abs(whole) < 2.0**52).all():
-        raise InputError(
-            "noise grid",
-            "values below 2^52 grid steps",
-            f"the largest is {np.abs(whole).max():.3g}",
-            "Clip the data more tightly.",
-        )
-    noise = np.rint(mechanism.draw(rng, mechanism.scale(on_grid(l2, value.size), value.size), value.shape) / step)
-    return np.asarray((whole + noise) * step)
+    # Holding a value within bounds brings no two values further apart, so it costs nothing.
+    whole = np.clip(np.rint(value / step), -_MOST, _MOST).astype(np.int64)
+    steps = mechanism.scale(on_grid(l2, value.size), value.size) / step
+    if steps == 0.0:  # a mechanism without noise, for comparing with the plain algorithm
+        return np.asarray(whole * step)
+    return np.asarray((whole + mechanism.draw(stream, steps, value.size).reshape(value.shape)) * step)

@@ -17,21 +17,39 @@ from silograph.run.run import read_data
 
 
 def bill_of_plan(path: Path) -> Json:
-    """The forecast; it reads the tables only for their shape."""
+    """The forecast; of the tables it uses only their shape."""
     plan = load(path)
     return forecast(plan, build(plan, *read_data(plan, path.parent)))
 
 
-def bill_of_run(folder: Path) -> Json:
-    """Read again from the run's own ledger, not from what its result said."""
+def read_result(folder: Path) -> Json:
     try:
-        result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
-        guarantees = {g["site"]: g for g in result["privacy"]["guarantees"]}
+        result: Json = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+        for guarantee in result["privacy"]["guarantees"]:
+            guarantee["site"], guarantee["delta"], guarantee["claim"]
     except (OSError, ValueError, KeyError, TypeError):
         raise DamageError(str(folder), "the folder of a finished run", "its result.json cannot be read") from None
-    if not (folder / "ledger.jsonl").exists():
-        raise DamageError(str(folder / "ledger.jsonl"), "the run's ledger", "it is not there")
-    ledger = Ledger(folder / "ledger.jsonl")
+    return result
+
+
+def checked_ledger(folder: Path, result: Json) -> Ledger:
+    """The run's ledger, whole: as many rows as its result says."""
+    path = folder / "ledger.jsonl"
+    if not path.exists():
+        raise DamageError(str(path), "the run's ledger", "it is not there")
+    ledger = Ledger(path)
+    try:
+        ledger.check_tip(str(result["ledger"]))
+    except (KeyError, ValueError):
+        raise DamageError(str(folder / "result.json"), "the tip of the ledger", "it is not there") from None
+    return ledger
+
+
+def bill_of_run(folder: Path) -> Json:
+    """Read again from the run's own ledger, not from what its result said."""
+    result = read_result(folder)
+    guarantees = {g["site"]: g for g in result["privacy"]["guarantees"]}
+    ledger = checked_ledger(folder, result)
     sites, releases = [], 0
     for name, stated in guarantees.items():
         rows = ledger.of(name)
@@ -45,6 +63,7 @@ def bill_of_run(folder: Path) -> Json:
                 "epsilon": "infinity" if infinite else spent.epsilon,
                 "delta": None if infinite else spent.delta,
                 "accountant": spent.accountant,
+                "rehearsal": any(row.noise is not None and "secret" not in row.randomness for row in rows),
             }
         )
     claim = next((g["claim"] for g in guarantees.values()), None)

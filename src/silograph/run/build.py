@@ -155,7 +155,7 @@ def effective_records(nodes: int, count: int, mechanism: Mechanism) -> float:
     """
     size = nodes * (nodes - 1) // 2
     noise = mechanism.deviation(math.sqrt(2.0) / count, size)
-    return 1.0 / (size * noise**2)
+    return min(float(count), 1.0 / (size * noise**2))
 
 
 def _enough_records(privacy: Privacy, nodes: int, counts: tuple[int, ...], mechanism: Mechanism) -> None:

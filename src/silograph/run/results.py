@@ -78,7 +78,7 @@ def paper_claim(setup: Setup, delta: float) -> Json | None:
         "epsilon": setup.releases * each,
         "delta": setup.releases * delta,
         "basis": "S0 Corollary 1" if method.local_steps == 1 else "S0 Theorem 2",
-        "defect": "adds up the rounds' epsilons and deltas, which overstates the cost; "
+        "defect": "adds up the rounds' epsilons and deltas instead of composing them; "
         + ("its sensitivity 2C/N is sqrt(2) too large" if method.local_steps == 1 else "false without momentum reset"),
     }
 
@@ -91,6 +91,7 @@ def privacy_section(plan: Plan, setup: Setup, door: Door) -> Json:
     """
     delta = plan.privacy.total_delta if plan.privacy is not None else 0.0
     claim = paper_claim(setup, delta) if plan.privacy is not None else None
+    private = plan.privacy is not None
     guarantees = []
     for silo in setup.topo.silos:
         spent = door.spent(silo, delta)
@@ -103,10 +104,10 @@ def privacy_section(plan: Plan, setup: Setup, door: Door) -> Json:
                 "delta": None if infinite else spent.delta,
                 "accountant": spent.accountant,
                 "claim": claim,
+                "rehearsal": private and plan.seed is not None,
             }
             for observer in OBSERVERS
         ]
-    private = plan.privacy is not None
     return {
         "mode": "dp" if private else "exact",
         "unit": UNIT if private else "none",
@@ -119,7 +120,10 @@ def privacy_section(plan: Plan, setup: Setup, door: Door) -> Json:
 def _notes(plan: Plan) -> list[str]:
     if plan.privacy is None:
         return ["No privacy was asked for: from these messages a site's mean squared differences follow exactly."]
-    notes = ["Not protected: how many signals a site has, its node names, that it took part, and how long it took."]
+    notes = [
+        "Not protected: how many signals a site has, its node names, that it took part, and how long it took.",
+        "Runs add up: another run on the same data spends its own budget on top of this one.",
+    ]
     if plan.seed is not None:
         notes.insert(
             0,
@@ -179,6 +183,7 @@ def write_results(
         "trace": facts.get("trace", trace),
         "privacy": privacy_section(plan, setup, door),
         "numbers_are": dict.fromkeys(("edges", "mean_weight", "weight", "smoothness", "objective", "gap"), "released"),
+        "ledger": door.ledger.tip,
         "seed": plan.seed,
         "versions": {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}},
     }
@@ -201,6 +206,7 @@ def forecast(plan: Plan, setup: Setup) -> Json:
         site: Json = {"site": name, "signals": count, "epsilon": "infinity", "delta": None, "accountant": NO_PROTECTION}
         if mechanism is not None:
             planned = planned_cost(mechanism, size, setup.releases, delta)
+            site["rehearsal"] = plan.seed is not None
             site |= {"epsilon": planned.epsilon, "delta": planned.delta, "accountant": planned.accountant}
             if isinstance(setup.method, ReleasedConsensus):
                 site["effective_records"] = effective_records(nodes, count, mechanism)

@@ -29,7 +29,7 @@ Progress = Callable[[int, Json | None], None]
 
 def read_data(plan: Plan, base: Path) -> tuple[Silos, BoolArray | None]:
     """The plan's tables and candidate edges."""
-    silos = read_silos([base / name for name in plan.data.files], plan.data.nodes_in)
+    silos = read_silos([base / name for name in plan.data.files], plan.data.nodes_in, plan.privacy is not None)
     candidates = plan.data.candidates
     allowed = None if candidates is None else read_candidates(base / candidates, silos.nodes)
     return (standardise(silos) if plan.data.standardise else silos), allowed

@@ -23,7 +23,7 @@ from silograph.core.keys import secret_root
 from silograph.core.types import Json
 from silograph.methods.base import State
 from silograph.privacy.gate import Released, relay
-from silograph.privacy.ledger import Ledger
+from silograph.privacy.ledger import Ledger, sync_folder
 
 _STATE, _IDENTITY, _ROOT, _LOCK = "state.npz", "identity.json", "root", "lock"
 _SECRET = (_STATE, _IDENTITY, _ROOT, _LOCK)
@@ -37,6 +37,7 @@ def write_atomically(path: Path, content: bytes, mode: int = 0o644) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)
+    sync_folder(path.parent)
 
 
 class RunFolder:
@@ -55,7 +56,7 @@ class RunFolder:
             raise self._changed("plan")
         if not self.finished:
             self._check_identity(plan_text, inputs)
-        self.root = seed if seed is not None else self._secret_root()
+        self.root = seed if seed is not None else self._secret_root(plan_text, inputs)
         self.ledger = Ledger(self.path / "ledger.jsonl")
 
     def _take_lock(self) -> io.TextIOWrapper:
@@ -68,10 +69,7 @@ class RunFolder:
 
     def _check_identity(self, plan_text: str, inputs: Sequence[Path]) -> None:
         """An unfinished run goes on only with the plan and the data it began with."""
-        identity = {
-            "plan": plan_text,
-            "inputs": [hashlib.sha256(path.read_bytes()).hexdigest() for path in inputs],
-        }
+        identity = _identity(plan_text, inputs)
         path = self.path / _IDENTITY
         if not path.exists():
             # Killed before the identity was written, nothing had been released: begin anew.
@@ -92,14 +90,17 @@ class RunFolder:
             f"Choose another output folder, or remove {self.path} (what it released stays released).",
         )
 
-    def _secret_root(self) -> int:
+    def _secret_root(self, plan_text: str, inputs: Sequence[Path]) -> int:
+        """Secret entropy, bound to the plan and the data: other data can never meet the same noise."""
         path = self.path / _ROOT
         if not path.exists():
             write_atomically(path, str(secret_root()).encode(), 0o600)
         try:
-            return int(path.read_text(encoding="ascii"))
+            secret = int(path.read_text(encoding="ascii"))
         except ValueError:
             raise self._damaged(_ROOT) from None
+        bound = hashlib.sha256(json.dumps([secret, _identity(plan_text, inputs)]).encode())
+        return int.from_bytes(bound.digest(), "big")
 
     def _damaged(self, name: str) -> DamageError:
         return DamageError(
@@ -121,7 +122,8 @@ class RunFolder:
                 if isinstance(value, Released):
                     released.append(key)
                 arrays[key] = value.value if isinstance(value, Released) else value
-        arrays["meta"] = np.array(json.dumps({"round": state.round, "released": released, "trace": list(trace)}))
+        meta = {"round": state.round, "released": released, "trace": list(trace), "ledger": self.ledger.tip}
+        arrays["meta"] = np.array(json.dumps(meta))
         buffer = io.BytesIO()
         np.savez(buffer, **arrays)
         write_atomically(self.path / _STATE, buffer.getvalue(), 0o600)
@@ -141,7 +143,10 @@ class RunFolder:
                         # Zero-dimensional arrays were scalars.
                         value = value[()] if value.ndim == 0 else value
                         parts[part][name] = relay(value) if key in meta["released"] else value
+            self.ledger.check_tip(meta["ledger"])
             return State(meta["round"], parts["carry"], parts["servers"], parts["down"]), meta["trace"]
+        except DamageError:
+            raise
         except Exception:
             # Whatever numpy or zipfile say about a damaged file, the user needs to know one thing.
             raise self._damaged(_STATE) from None
@@ -161,6 +166,10 @@ class RunFolder:
         if all(row.mechanism == "reveal" for row in self.ledger.rows):
             shutil.rmtree(self.path, ignore_errors=True)
         self._lock.close()
+
+
+def _identity(plan_text: str, inputs: Sequence[Path]) -> Json:
+    return {"plan": plan_text, "inputs": [hashlib.sha256(path.read_bytes()).hexdigest() for path in inputs]}
 
 
 def _refuse_occupied(goal: Path) -> None:

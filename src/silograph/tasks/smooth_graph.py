@@ -18,7 +18,7 @@ from silograph.kernels.edges import edge_count, moment_distances, pairs, squared
 from silograph.privacy.bound import Bounded, clip_rows, row_lengths
 
 _HUGE = 1e70  # no square of anything up to here overflows: one absurd record may not decide whether a silo fails
-UNIT = "one signal (one row of a site's table)"
+UNIT = "one signal of one site: its value at every node"
 
 Statistic = Literal["distances", "clipped-distances", "moment"]
 
