@@ -140,7 +140,7 @@ def _cost(guarantee: Json) -> str:
 
 def _at_most(value: float) -> str:
     """Four digits, rounded up: what is printed is never less than what it cost."""
-    return f"{float(Context(prec=4, rounding=ROUND_CEILING).create_decimal(value)):.4g}"
+    return f"{float(Context(prec=4, rounding=ROUND_CEILING).create_decimal(repr(value))):.4g}"
 
 
 def _table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:

@@ -168,7 +168,7 @@ def test_per_round_noise_shows_the_papers_claim_beside_the_truth(silograph, site
     assert guarantee["epsilon"] == pytest.approx(3.05, rel=1e-6)
     # T = 50 rounds whose exact total is 3.05 are claimed as 50 * .5 by the paper, with its sensitivity 2C/N.
     assert guarantee["claim"]["epsilon"] == pytest.approx(25 * np.sqrt(2.0), rel=1e-3)
-    assert "overstates" in guarantee["claim"]["defect"]
+    assert "instead of composing" in guarantee["claim"]["defect"]
 
 
 def test_plans_are_rerunnable_and_seeds_fix_everything(silograph, sites, tmp_path):
@@ -326,3 +326,44 @@ def test_only_candidate_edges_are_used(silograph, sites, tmp_path, words):
     code, _, error = silograph("learn", *sites, "-o", tmp_path / "bad", "--candidates", listed)
     assert code == 2
     assert "cannot reach" in error
+
+
+def test_under_privacy_a_refusal_does_not_depend_on_all_records_together(silograph, tmp_path):
+    """One replaced record makes a column constant: with privacy both tables run, without both say what is wrong."""
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.normal(size=(3000, 3)), columns=["a", "b", "flag"])
+    table["flag"] = 0.0
+    table.loc[7, "flag"] = 1.0
+    for name in ("one", "none"):
+        table.to_csv(tmp_path / f"{name}.csv", index=False)
+        table.loc[7, "flag"] = 0.0
+        assert silograph("learn", tmp_path / f"{name}.csv", "-o", tmp_path / f"{name}.out", "--epsilon", 2)[0] == 0
+    assert silograph("learn", tmp_path / "none.csv", "-o", tmp_path / "open")[0] == 2
+
+
+def test_a_record_never_becomes_the_names_of_the_nodes(silograph, tmp_path):
+    (tmp_path / "a.csv").write_text("0.5,1.25,<LOD\n1,2,3\n2,1,5\n")
+    code, _, error = silograph("learn", tmp_path / "a.csv", "-o", tmp_path / "out")
+    assert code == 2
+    assert "must not become the names" in error
+
+
+def test_a_rehearsal_says_so_wherever_it_states_a_number(silograph, sites, tmp_path):
+    out = tmp_path / "out"
+    assert "(rehearsal)" in silograph("learn", *sites, "-o", out, "--epsilon", 4, "--seed", 1)[1]
+    for what in (out, out / "plan.toml"):
+        assert "(rehearsal)" in silograph("privacy", what)[1]
+        assert all(site["rehearsal"] for site in json.loads(silograph("privacy", what, "--json")[1])["sites"])
+    assert all(g["rehearsal"] for g in json.loads((out / "result.json").read_text())["privacy"]["guarantees"])
+
+
+@pytest.mark.parametrize("keep", [0, 2])
+def test_a_ledger_that_lost_its_end_is_not_priced(silograph, sites, tmp_path, keep):
+    out = tmp_path / "out"
+    assert silograph("learn", *sites, "-o", out, "--epsilon", 4)[0] == 0
+    ledger = out / "ledger.jsonl"
+    ledger.write_text("".join(ledger.read_text().splitlines(keepends=True)[:keep]))
+    for words in (["privacy", out], ["report", out]):
+        code, _, error = silograph(*words)
+        assert code == 2
+        assert "5 rows" in error

@@ -17,6 +17,7 @@ from silograph.data.synthetic import write_sample_sites
 from silograph.privacy.accounting import cost
 from silograph.privacy.ledger import Ledger
 from silograph.run.store import RunFolder
+from support import cases, federation, run
 
 LEARN = [sys.executable, "-c", "from silograph.cli import main; main()", "learn"]
 MODES = {
@@ -141,3 +142,27 @@ def test_a_full_disk_publishes_nothing_and_the_same_command_goes_on(sites, tmp_p
     assert not out.exists()
     subprocess.run(command, check=True, capture_output=True)
     assert (out / "result.json").exists()
+
+
+def test_a_resumed_run_refuses_a_ledger_that_lost_rows(tmp_path):
+    case = next(c for c in cases() if c.name == "per round, Corollary 1")
+    states, _, door = run(case, federation())
+    folder = RunFolder(tmp_path / "out", "plan", [], 5)
+    folder.ledger.append(door.ledger.rows[:18])
+    folder.save(states[5], [])
+    folder._lock.close()
+    path = folder.path / "ledger.jsonl"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:6]))
+    with pytest.raises(DamageError, match="18 rows"):
+        RunFolder(tmp_path / "out", "plan", [], 5).load()
+
+
+def test_other_data_never_meets_the_same_secret_noise(tmp_path):
+    """Even if everything but the secret was taken away by hand."""
+    data = tmp_path / "a.csv"
+    data.write_text("1")
+    first = RunFolder(tmp_path / "out", "plan", [data], None)
+    first._lock.close()
+    (first.path / "identity.json").unlink()
+    data.write_text("2")
+    assert RunFolder(tmp_path / "out", "plan", [data], None).root != first.root

@@ -87,8 +87,8 @@ def checked_table(
     if nodes_in not in ("columns", "rows"):
         raise InputError(where, "nodes_in to be 'columns' or 'rows'", f"{nodes_in!r} came")
     by_column = nodes_in == "columns"
-    if by_column and _has_index(grid, private):
-        grid = Grid(grid.columns[1:], (grid.column_names or [])[1:])
+    if _has_index(grid, private):
+        grid = Grid(grid.columns[1:], (grid.column_names or [])[1:], grid.row_names)
     shape = (len(grid.columns[0]) if grid.columns else 0, len(grid.columns))
     count, signal_count = shape[::-1] if by_column else shape
     _check_size(where, count, signal_count, nodes_in)
