@@ -107,9 +107,9 @@ class Ledger:
 
     def check_tip(self, tip: str) -> None:
         """Refuse a ledger that has lost rows since `tip` was noted."""
-        count, chain = tip.split(":")
+        count, _, chain = tip.partition(":")
         links = [_CHAIN_START, *self._links]
-        if int(count) >= len(links) or links[int(count)] != chain:
+        if not count.isdecimal() or int(count) >= len(links) or links[int(count)] != chain:
             raise DamageError(
                 str(self.path),
                 f"a ledger with the {count} rows that were written to it",
