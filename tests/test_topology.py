@@ -9,25 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from silograph import topology
 from silograph.core.errors import InputError
-from silograph.topology import (
-    Topology,
-    checked_mixing,
-    graph_from,
-    lazy,
-    metropolis,
-    server_graph,
-    spectral_gap,
-    star,
-    units,
-)
+from silograph.topology import Topology, checked_mixing, graph_from, lazy, metropolis, server_graph, star, units
 
 KINDS = ["ring", "grid", "random", "erdos-renyi"]
 
 
-def network(topology):
+def network(topo):
     """The servers' links as networkx sees them."""
-    graph = nx.from_numpy_array(np.asarray(topology.mixing > 0.0))
+    graph = nx.from_numpy_array(np.asarray(topo.mixing > 0.0))
     graph.remove_edges_from(list(nx.selfloop_edges(graph)))
     return graph
 
@@ -71,7 +62,7 @@ def test_every_kind_is_connected_and_valid(kind, servers):
     np.testing.assert_array_equal(topo.mixing, topo.mixing.T)
     np.testing.assert_allclose(topo.mixing.sum(1), 1.0, atol=1e-12)
     assert (topo.mixing.diagonal() >= 0.5).all()  # lazy unless asked otherwise
-    assert 0.0 < spectral_gap(topo.mixing) <= 1.0
+    assert 0.0 < topology.spectral_gap(topo.mixing) <= 1.0
 
 
 @pytest.mark.parametrize("servers", [3, 4, 10, 25])
@@ -127,8 +118,8 @@ def test_spectral_gap_of_a_ring_in_closed_form(servers):
     """The ring's Metropolis weights are 1/3 each, with eigenvalues (1 + 2 cos(2 pi k/P))/3."""
     other = (1.0 + 2.0 * np.cos(2.0 * np.pi * np.arange(1, servers) / servers)) / 3.0
     ring = server_graph("ring", servers, weights="metropolis").mixing
-    assert spectral_gap(ring) == pytest.approx(1.0 - np.abs(other).max(), abs=1e-12)
-    assert spectral_gap(lazy(ring)) == pytest.approx(1.0 - (0.5 + 0.5 * other).max(), abs=1e-12)
+    assert topology.spectral_gap(ring) == pytest.approx(1.0 - np.abs(other).max(), abs=1e-12)
+    assert topology.spectral_gap(lazy(ring)) == pytest.approx(1.0 - (0.5 + 0.5 * other).max(), abs=1e-12)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -140,7 +131,7 @@ def test_spectral_gap_is_the_rate_at_which_disagreement_dies(kind):
         w = a @ w
         w -= w.mean()  # rounding brings back a little of the mean, which does not die
         w /= np.linalg.norm(w)
-    assert np.linalg.norm(a @ w) == pytest.approx(1.0 - spectral_gap(a), rel=1e-6)
+    assert np.linalg.norm(a @ w) == pytest.approx(1.0 - topology.spectral_gap(a), rel=1e-6)
 
 
 RING = metropolis(nx.to_numpy_array(nx.cycle_graph(4)))
