@@ -197,50 +197,33 @@ class Gate:
             l2 = float(bounded.l2[i])
             stream = Keystream(self._door.root, silo, self.round, site)
             out[i] = perturb(bounded.value[i], l2, mechanism, stream)
-            dim = bounded.value[i].size
-            charged = on_grid(l2, dim)
-            self._door.admit(
-                Row(
-                    silo=silo,
-                    round=self.round,
-                    site=site,
-                    observer=self._door.observer,
-                    mechanism=mechanism.name,
-                    l2=charged,
-                    noise=mechanism.scale(charged, dim),
-                    dim=dim,
-                    sampling=1.0,
-                    unit=bounded.unit,
-                    relation=bounded.relation,
-                    randomness=self._door.randomness,
-                    why=bounded.why,
-                    digest=digest(out[i]),
-                )
+            charged = on_grid(l2, out[i].size)
+            self._log(
+                silo,
+                site,
+                out[i],
+                mechanism=mechanism.name,
+                l2=charged,
+                noise=mechanism.scale(charged, out[i].size),
+                unit=bounded.unit,
+                relation=bounded.relation,
+                randomness=self._door.randomness,
+                why=bounded.why,
             )
         return Released(out, _SEAL)
 
     def reveal(self, value: Array, site: str, why: str) -> Released:
         """Send on purpose without protection: epsilon is infinite from here on."""
-        for i, silo in enumerate(self.silos):
-            self._door.admit(
-                Row(
-                    silo=silo,
-                    round=self.round,
-                    site=site,
-                    observer=self._door.observer,
-                    mechanism="reveal",
-                    l2=None,
-                    noise=None,
-                    dim=int(value[i].size),
-                    sampling=1.0,
-                    unit="",
-                    relation="",
-                    randomness="none",
-                    why=why,
-                    digest=digest(value[i]),
-                )
-            )
+        nothing: dict[str, Any] = {"l2": None, "noise": None, "unit": "", "relation": "", "randomness": "none"}
+        for silo, part in zip(self.silos, value, strict=True):
+            self._log(silo, site, part, mechanism="reveal", why=why, **nothing)
         return Released(value, _SEAL)
+
+    def _log(self, silo: str, site: str, sent: Array, **facts: Any) -> None:
+        """One ledger row for what one silo sends."""
+        door, size = self._door, int(np.size(sent))
+        place = {"silo": silo, "round": self.round, "site": site, "observer": door.observer}
+        door.admit(Row(**place, dim=size, sampling=1.0, digest=digest(sent), **facts))
 
 
 class OpenGate:
