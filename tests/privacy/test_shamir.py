@@ -52,7 +52,7 @@ def test_the_one_word_that_would_bias_a_coefficient_is_drawn_again():
 
 @pytest.mark.parametrize("limb", [0, 65535])
 def test_shares_below_the_threshold_are_uniform(limb):
-    """Two shares of a secret with threshold 3: each and their difference uniform, by chi-square at rate 1e-4, fixed seed."""
+    """Two shares of three, threshold three: each alone and combined, by chi-square at rate 1e-4, at a fixed seed."""
     secret = limb.to_bytes(2, "little") * 40_000
     shares = split(secret, [1, 2, 3], 3, np.random.default_rng(limb).bytes)
     one, two = (np.frombuffer(share, "<u4").astype(np.int64) for share in shares[:2])

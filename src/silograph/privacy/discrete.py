@@ -106,7 +106,7 @@ def noise_share(sigma: float, fraction_bits: int, contributors: int) -> float:
     its parameter (by 2e-7 of it at parameter 1, by less than 1e-30 from 2 on); `distributed_rho` needs the parameter.
     """
     share = sigma * 2.0**fraction_bits / math.sqrt(contributors)
-    _check_share(share)
+    check_share(share)
     return share
 
 
@@ -115,14 +115,14 @@ def distributed_rho(l2: float, share: float, contributors: int, length: int) -> 
 
     The samplers' own error, a range of 2^-39 an agent, is charged with the rest.
     """
-    _check_share(share)
+    check_share(share)
     k = np.arange(1, contributors)
     q = np.exp(-2.0 * math.pi**2 * share**2 * k / (k + 1))
     eta = float(np.log1p(4.0 * q / ((1.0 - q**8) * (1.0 - 2.0 * q))).sum()) + contributors * _SAMPLER_RANGE
     return (l2 / (share * math.sqrt(contributors)) + eta * math.sqrt(length)) ** 2 / 2.0
 
 
-def _check_share(share: float) -> None:
+def check_share(share: float) -> None:
     if not LEAST_SHARE <= share <= _LARGEST_SIGMA:
         raise InputError(
             "distributed noise",

@@ -1,0 +1,164 @@
+"""The agent's side of a secure sum; `secure_sum` says what the steps are for."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+
+from silograph.core.errors import InputError
+from silograph.core.types import Array
+from silograph.privacy.discrete import discrete_gaussian, encode
+from silograph.privacy.secure_keys import KEY, PLAIN, SEALED, SHARE, Curve, KeyPair, Keys, keys_text, list_text
+from silograph.privacy.secure_messages import (
+    Advertisement,
+    Answer,
+    Confirmation,
+    Delivery,
+    MaskedInput,
+    Proof,
+    Request,
+    Roster,
+    Session,
+    Shares,
+    Step,
+)
+from silograph.privacy.shamir import Source, split
+
+_ONCE = bytes(12)  # a nonce may be constant where every key seals one message
+
+
+class Agent:
+    """One agent in one round; one that lost its state sits the round out, since it may have signed a list already.
+
+    `source` and `curve` are replaced in tests and simulation only.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        name: str,
+        identity: Ed25519PrivateKey,
+        source: Source = os.urandom,
+        curve: Curve = PLAIN,
+    ) -> None:
+        if session.identities.get(name) != identity.public_key().public_bytes_raw():
+            raise InputError(session.place, f"the registered identity of {name!r}", "another key came")
+        self.session, self.name = session, name
+        self._identity, self._source, self._keys = identity, source, Keys(session, curve)
+        self._sealing, self._masking, self._seed = KeyPair(source(KEY)), KeyPair(source(KEY)), source(KEY)
+        self._next: Step | None = "advertise"
+        self._peers: dict[str, Advertisement] = {}
+        self._held: dict[str, bytes] = {}  # by agent: its seed's share here, then its mask key's
+        self._request: Request | None = None
+
+    def advertise(self) -> Advertisement:
+        self._begin("advertise")
+        unsigned = Advertisement(self.session.tag, self.name, self._sealing.public, self._masking.public, b"")
+        self._next = "share"
+        return replace(unsigned, signature=self._identity.sign(keys_text(self.session, unsigned)))
+
+    def share(self, roster: Roster) -> Shares:
+        """Check everybody's keys, then share both secrets: `threshold` others can stand in for this agent."""
+        self._begin("share")
+        session = self.session
+        session.ours(roster)
+        self._peers = {message.sender: message for message in roster.advertisements}
+        session.enough(self._peers, "advertised keys", session.quorum)
+        if len(self._peers) < len(roster.advertisements):
+            raise session.refusal("each agent once", "the roster names a duplicate sender")
+        for message in roster.advertisements:
+            self._keys.check_advertisement(message)
+        keys = {key for peer in self._peers.values() for key in (peer.seal_key, peer.mask_key)}
+        if len(keys) < 2 * len(self._peers):
+            raise session.refusal("keys used once", "two advertised keys are equal")
+        own = self._peers.pop(self.name, None)
+        if own is None or (own.seal_key, own.mask_key) != (self._sealing.public, self._masking.public):
+            raise session.refusal(f"the roster to name {self.name!r} with its own keys", "it does not")
+        points = [session.points[name] for name in (self.name, *self._peers)]
+        shares = split(self._seed + self._masking.secret, points, session.threshold, self._source)
+        self._held[self.name] = shares[0]
+        sealed = {}
+        for peer, share in zip(self._peers.values(), shares[1:], strict=True):
+            about = session.about("seal", self.name, peer.sender)
+            key = self._keys.agreed(self._sealing, peer.sender, peer.seal_key, about)
+            sealed[peer.sender] = ChaCha20Poly1305(key).encrypt(_ONCE, share, about)
+        self._next = "mask"
+        return Shares(session.tag, self.name, sealed, self._keys.commitment(self.name, self._seed))
+
+    def mask(self, delivery: Delivery, vector: Array) -> MaskedInput:
+        """The vector as integers under all masks: uniform words to whoever lacks the threshold of shares."""
+        self._begin("mask")
+        session = self.session
+        session.ours(delivery)
+        if delivery.receiver != self.name or not delivery.sealed.keys() <= self._peers.keys():
+            raise session.refusal(f"shares for {self.name!r} from agents on the roster", "others came")
+        session.enough({self.name, *delivery.sealed}, "shared", session.quorum)
+        if vector.shape != (session.length,):
+            raise InputError(session.place, f"a vector of {session.length} numbers", f"shape {vector.shape} came")
+        whole = encode(vector, session.clip, session.fraction_bits)
+        if session.noise:
+            whole = whole + discrete_gaussian(self._source, session.noise, session.length)
+        words = whole.astype(session.word) + self._keys.self_mask(self.name, self._seed)
+        for name, sealed in delivery.sealed.items():
+            self._held[name] = self._opened(self._peers[name], sealed)
+            words += self._keys.pair_mask(self.name, self._masking, self._peers[name])
+        self._next = "confirm"
+        return MaskedInput(session.tag, self.name, words.tobytes())
+
+    def confirm(self, request: Request) -> Confirmation:
+        """Sign one list of survivors, the first acceptable one: asked for another, the agent remembers."""
+        session = self.session
+        session.ours(request)
+        if self._next != "confirm":
+            raise session.refusal("every step once and in order", "confirm was called out of turn")
+        survivors, dropped = set(request.survivors), set(request.dropped)
+        if both := survivors & dropped:
+            raise session.refusal("one secret per agent", f"both secrets of {min(both)!r} were asked for")
+        if len(survivors) + len(dropped) < len(request.survivors) + len(request.dropped):
+            raise session.refusal("each agent once", "the request names a duplicate")
+        if wrong := (survivors | dropped) ^ self._held.keys():
+            raise session.refusal("a request about exactly those who shared", f"{min(wrong)!r} is unknown or left out")
+        if self.name not in survivors:
+            raise session.refusal(f"{self.name!r} among the survivors", "its input is said to be missing")
+        session.enough(survivors, "survived", session.quorum)
+        if self._request not in (None, request):
+            raise session.refusal("one request a round", "a second, different one came")
+        self._request = request
+        return Confirmation(session.tag, self.name, self._identity.sign(list_text(session, request)))
+
+    def unmask(self, proof: Proof) -> Answer:
+        """Shares for the confirmed list, once enough agents have signed the same one."""
+        session, request = self.session, self._request
+        session.ours(proof)
+        if request is None:
+            raise session.refusal("a request to be confirmed first", "there was none")
+        self._keys.check_confirmations(proof.confirmations, request)
+        session.enough({message.sender for message in proof.confirmations}, "confirmed", session.threshold)
+        return Answer(
+            session.tag,
+            self.name,
+            {name: self._held[name][:SHARE] for name in request.survivors},
+            {name: self._held[name][SHARE:] for name in request.dropped},
+        )
+
+    def _begin(self, step: Step) -> None:
+        """A step is begun once; until it succeeds no other may follow, so a refusal ends the agent's part."""
+        if self._next != step:
+            raise self.session.refusal("every step once and in order", f"{step} was called out of turn")
+        self._next = None
+
+    def _opened(self, peer: Advertisement, sealed: bytes) -> bytes:
+        about = self.session.about("seal", peer.sender, self.name)
+        key = self._keys.agreed(self._sealing, peer.sender, peer.seal_key, about)
+        try:
+            if len(sealed) != SEALED:
+                raise InvalidTag
+            return ChaCha20Poly1305(key).decrypt(_ONCE, sealed, about)
+        except InvalidTag:
+            raise self.session.refusal(
+                f"a share sealed by {peer.sender!r} for {self.name!r}", "it does not open: tampered with or malformed"
+            ) from None

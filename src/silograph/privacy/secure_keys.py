@@ -1,0 +1,144 @@
+"""Keys, signatures and masks of a secure sum: all the cryptography that agents and server have in common.
+
+X25519, Ed25519, HKDF-SHA256 and AES-256 in counter mode, from `cryptography`. What is derived, signed or expanded is
+bound to its session, its purpose and its agents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import AES
+from cryptography.hazmat.primitives.ciphers.modes import CTR
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from numpy.typing import NDArray
+
+from silograph.privacy.secure_messages import Advertisement, Confirmation, Request, Session
+from silograph.privacy.shamir import share_size
+
+Words = NDArray[np.unsignedinteger]
+
+KEY = 32  # bytes of every key, seed and digest
+SHARE = share_size(KEY)
+SEALED = 2 * SHARE + 16  # a share of the seed, one of the mask key, and the seal's tag
+
+
+class KeyPair:
+    """An X25519 key of one round."""
+
+    def __init__(self, secret: bytes) -> None:
+        self.secret = secret
+        self.private = X25519PrivateKey.from_private_bytes(secret)
+        self.public = self.private.public_key().public_bytes_raw()
+
+
+def verified(identity: bytes, signature: bytes, text: bytes) -> bool:
+    try:
+        Ed25519PublicKey.from_public_bytes(identity).verify(signature, text)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def agree(own: KeyPair, peer: bytes) -> bytes | None:
+    """The pair's secret, or None for a key of low order, whose secret would be zero and known to all."""
+    try:
+        return own.private.exchange(X25519PublicKey.from_public_bytes(peer))
+    except ValueError:
+        return None
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The public-key operations, named so that a simulation that plays everybody need not do each one twice."""
+
+    verified: Callable[[bytes, bytes, bytes], bool] = verified
+    agree: Callable[[KeyPair, bytes], bytes | None] = agree
+
+
+PLAIN = Curve()
+
+
+def remembering() -> Curve:
+    """All agents check the same signatures, and both ends of a pair compute the same secret: here it is done once."""
+    secrets: dict[frozenset[bytes], bytes | None] = {}
+
+    def agree_once(own: KeyPair, peer: bytes) -> bytes | None:
+        pair = frozenset((own.public, peer))
+        if pair not in secrets:
+            secrets[pair] = agree(own, peer)
+        return secrets[pair]
+
+    return Curve(cache(verified), agree_once)
+
+
+@dataclass(frozen=True)
+class Keys:
+    """What both sides of a session check and compute alike."""
+
+    session: Session
+    curve: Curve
+
+    def check_advertisement(self, message: Advertisement) -> None:
+        session, name = self.session, message.sender
+        session.ours(message)
+        if name not in session.identities:
+            raise session.refusal("an agent of the cohort", f"{name!r} is unknown")
+        if not len(message.seal_key) == len(message.mask_key) == KEY:
+            raise session.refusal(f"keys of {KEY} bytes", f"{name!r} advertised others: malformed")
+        if not self.curve.verified(session.identities[name], message.signature, keys_text(session, message)):
+            raise session.refusal(f"keys signed by {name!r} for this session", "the signature is wrong")
+
+    def check_confirmations(self, messages: Iterable[Confirmation], request: Request) -> None:
+        session, survivors, text = self.session, set(request.survivors), list_text(self.session, request)
+        for message in messages:
+            session.ours(message)
+            if message.sender not in survivors:
+                raise session.refusal("confirmations by survivors", f"one by {message.sender!r} came")
+            if not self.curve.verified(session.identities[message.sender], message.signature, text):
+                raise session.refusal(f"this list of survivors, signed by {message.sender!r}", "the signature is wrong")
+
+    def agreed(self, own: KeyPair, peer: str, public: bytes, about: bytes) -> bytes:
+        """The key of a pair for one purpose."""
+        secret = self.curve.agree(own, public)
+        if secret is None:
+            raise self.session.refusal("a shared secret that is not zero", f"{peer!r} advertised a weak key")
+        return _derive(secret, about)
+
+    def pair_mask(self, name: str, own: KeyPair, peer: Advertisement) -> Words:
+        """What `name` adds and the peer subtracts, or the other way round: in the sum it is nothing."""
+        low, high = sorted((name, peer.sender))
+        mask = self._expand(self.agreed(own, peer.sender, peer.mask_key, self.session.about("mask", low, high)))
+        return mask if name == low else -mask
+
+    def self_mask(self, name: str, seed: bytes) -> Words:
+        return self._expand(_derive(seed, self.session.about("self mask", name)))
+
+    def commitment(self, name: str, seed: bytes) -> bytes:
+        return _derive(seed, self.session.about("commitment", name))
+
+    def _expand(self, key: bytes) -> Words:
+        zeros = bytes(self.session.length * self.session.word.itemsize)
+        return np.frombuffer(Cipher(AES(key), CTR(bytes(16))).encryptor().update(zeros), dtype=self.session.word)
+
+
+def _derive(secret: bytes, about: bytes) -> bytes:
+    return HKDF(SHA256(), KEY, salt=None, info=about).derive(secret)
+
+
+def keys_text(session: Session, message: Advertisement) -> bytes:
+    """What an agent signs under its advertised keys."""
+    return session.about("advertise", message.sender, data=message.seal_key + message.mask_key)
+
+
+def list_text(session: Session, request: Request) -> bytes:
+    """What an agent signs under a list of survivors and dropped."""
+    return session.about("survivors", *request.survivors) + session.about("dropped", *request.dropped)

@@ -1,0 +1,198 @@
+"""What a secure sum says: the session everybody knows beforehand, and the messages of `secure_sum`.
+
+Plain data. Nothing in a message is trusted before `secure_sum` has checked it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, get_args
+
+import numpy as np
+
+from silograph.core.errors import InputError, SilographError
+from silograph.core.types import Array
+from silograph.privacy.discrete import Integers, check_share, decode, word_bits
+
+_PROTOCOL = "silograph secure sum 1"
+
+Step = Literal["advertise", "share", "mask", "confirm", "unmask"]
+STEPS: tuple[Step, ...] = get_args(Step)
+
+
+class ProtocolError(SilographError):
+    """A message that the protocol does not allow. Nothing was revealed in answer."""
+
+    code = "secure-sum"
+
+
+# ---- what everybody knows beforehand ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Session:
+    """One cohort, one round: public, and the same for everybody.
+
+    `identities` are the agents' registered Ed25519 keys. `noise` is each agent's share of the noise, in grid steps
+    (`discrete.noise_share`), added before masking. `minimum` is the smallest cohort whose sum may be known.
+    """
+
+    run: str
+    round: int
+    unit: str
+    identities: Mapping[str, bytes]
+    length: int
+    clip: float
+    fraction_bits: int
+    noise: float = 0.0
+    minimum: int = 3
+
+    def __post_init__(self) -> None:
+        if self.minimum < 2 or self.length < 1:
+            raise InputError(
+                self.place, "a minimum above 1 and a length above 0", f"{self.minimum}, {self.length} came"
+            )
+        if self.noise:
+            check_share(self.noise)
+        self.enough(self.identities, "are registered", self.minimum)
+        _ = self.word  # a sum that could overflow is refused before anything is sent
+
+    @property
+    def place(self) -> str:
+        return f"secure sum, run {self.run}, unit {self.unit}, round {self.round}"
+
+    @cached_property
+    def points(self) -> dict[str, int]:
+        """Where each agent's shares are taken."""
+        return {name: k + 1 for k, name in enumerate(sorted(self.identities))}
+
+    @property
+    def threshold(self) -> int:
+        """So many shares give a secret back."""
+        return 2 * len(self.identities) // 3 + 1
+
+    @property
+    def quorum(self) -> int:
+        """So few agents may be summed."""
+        return max(self.threshold, self.minimum)
+
+    @cached_property
+    def word(self) -> np.dtype[np.unsignedinteger]:
+        bits = word_bits(self.clip, self.fraction_bits, len(self.identities), self.noise)
+        return np.dtype("<u4") if bits == 32 else np.dtype("<u8")
+
+    @cached_property
+    def context(self) -> bytes:
+        """In every signature, key derivation and seal, so that nothing is good in another round."""
+        numbers = (int(self.length), float(self.clip), int(self.fraction_bits), float(self.noise), int(self.minimum))
+        cohort = [part for name in self.points for part in (name.encode(), self.identities[name])]
+        rest = hashlib.sha256(_pack(repr(numbers).encode(), *cohort)).digest()
+        return _pack(_PROTOCOL.encode(), self.run.encode(), str(self.round).encode(), self.unit.encode(), rest)
+
+    @cached_property
+    def tag(self) -> bytes:
+        """Names the session in every message."""
+        return hashlib.sha256(self.context).digest()
+
+    def about(self, purpose: str, *names: str, data: bytes = b"") -> bytes:
+        return self.context + _pack(purpose.encode(), data, *(name.encode() for name in names))
+
+    def refusal(self, expected: str, came: str, todo: str = "") -> ProtocolError:
+        return ProtocolError(self.place, expected, came, todo)
+
+    def enough(self, agents: Collection[str], what: str, least: int) -> None:
+        if len(agents) < least:
+            raise self.refusal(f"at least {least} agents", f"only {len(agents)} {what}", "No sum is revealed.")
+
+    def ours(self, message: Message | Roster | Delivery | Request | Proof) -> None:
+        if message.session != self.tag:
+            raise self.refusal("a message of this session", f"a {type(message).__name__} of another one came")
+
+
+def _pack(*parts: bytes) -> bytes:
+    """Length-prefixed, so that no two lists of parts look the same."""
+    return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+
+
+# ---- messages --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Message:
+    """From an agent to the server."""
+
+    session: bytes
+    sender: str
+
+
+@dataclass(frozen=True)
+class Advertisement(Message):
+    seal_key: bytes
+    mask_key: bytes
+    signature: bytes
+
+
+@dataclass(frozen=True)
+class Shares(Message):
+    sealed: Mapping[str, bytes]  # by receiver
+    commitment: bytes  # to the self-mask seed, so that a wrong share is noticed
+
+
+@dataclass(frozen=True)
+class MaskedInput(Message):
+    words: bytes
+
+
+@dataclass(frozen=True)
+class Confirmation(Message):
+    signature: bytes
+
+
+@dataclass(frozen=True)
+class Answer(Message):
+    seeds: Mapping[str, bytes]  # shares, by survivor
+    keys: Mapping[str, bytes]  # shares, by dropped agent
+
+
+@dataclass(frozen=True)
+class Roster:
+    session: bytes
+    advertisements: tuple[Advertisement, ...]
+
+
+@dataclass(frozen=True)
+class Delivery:
+    session: bytes
+    receiver: str
+    sealed: Mapping[str, bytes]  # by sender
+
+
+@dataclass(frozen=True)
+class Request:
+    """Who sent an input, and who shared but sent none."""
+
+    session: bytes
+    survivors: tuple[str, ...]
+    dropped: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Proof:
+    session: bytes
+    confirmations: tuple[Confirmation, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Total:
+    """The sum over `survivors`: exact as integers, in grid steps."""
+
+    whole: Integers
+    fraction_bits: int
+    survivors: tuple[str, ...]
+
+    @property
+    def values(self) -> Array:
+        return decode(self.whole, self.fraction_bits)

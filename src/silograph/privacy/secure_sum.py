@@ -1,0 +1,242 @@
+"""The sum of a cohort's vectors, and nothing else: double masking with drop-out recovery (Bonawitz et al. 2017).
+
+An `Agent` and a `Server` share nothing but messages; whoever drives them carries those.
+
+    advertise   two fresh public keys, signed with the agent's registered identity         -> Roster to all
+    share       self-mask seed and mask key, Shamir-shared, sealed for each other agent     -> Delivery to each
+    mask        integers + PRG(own seed) + sum over the others of +-PRG(pair's secret)      -> Request to all
+    confirm     a signature under the one list of survivors and dropped                     -> Proof to all
+    unmask      shares of survivors' seeds and of dropped agents' mask keys, never both     -> Total
+
+The threshold is floor(2L/3) + 1 of L agents, so fewer than a third may fall silent, at any step, and the sum of those
+whose input arrived is exact. With more, the server refuses: it holds uniform words and too few shares of any seed.
+Against a server that lies and colludes with up to a third of the agents, nothing is learned but the sum over the honest
+survivors, who are more than a third of the cohort. Two contradictory lists would need 2 floor(2L/3) + 2 > L + L/3
+signatures, and an honest agent signs once. Without `confirm` such a server could ask different agents about different
+survivors, and strip a few inputs bare.
+
+Not covered: the sum itself, unless the agents add noise (`Session.noise`); a wrong input, which any agent can send;
+refusal of service. Keys live for one round, and a refusal ends the agent's part in it, so that no mask or sealing key
+is ever used for two messages.
+
+Measured on one busy core: 2 ns (32 bits) or 5 ns (64 bits) a mask word; `secure_sum` with 100 agents and 1000 words
+1.1 s, with 200 agents 4.3 s, nearly all of it the key agreements; alone, one of 100 agents works for 50 ms a round.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Mapping
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from silograph.core.errors import InputError
+from silograph.core.types import Array
+from silograph.privacy.secure_agent import Agent
+from silograph.privacy.secure_keys import KEY, PLAIN, SEALED, SHARE, Curve, KeyPair, Keys, remembering
+from silograph.privacy.secure_messages import (
+    STEPS,
+    Advertisement,
+    Answer,
+    Confirmation,
+    Delivery,
+    MaskedInput,
+    Message,
+    Proof,
+    ProtocolError,
+    Request,
+    Roster,
+    Session,
+    Shares,
+    Step,
+    Total,
+)
+from silograph.privacy.shamir import Source, combine
+
+__all__ = ["Agent", "ProtocolError", "Server", "Session", "Step", "Total", "secure_sum"]
+
+
+class Server:
+    """The server in one round: `receive` each message, then close the step; what comes late is refused.
+
+    A step that cannot be closed yet stays open, so that the caller may wait for more.
+    """
+
+    def __init__(self, session: Session, curve: Curve = PLAIN) -> None:
+        self.session, self._keys = session, Keys(session, curve)
+        self._awaited: type[Message] | None = Advertisement
+        self._request = Request(session.tag, (), ())
+        self._advertised: dict[str, Advertisement] = {}
+        self._shared: dict[str, Shares] = {}
+        self._inputs: dict[str, MaskedInput] = {}
+        self._confirmed: dict[str, Confirmation] = {}
+        self._answered: dict[str, Answer] = {}
+
+    def receive(self, message: Message) -> None:
+        self.session.ours(message)
+        if type(message) is not self._awaited:
+            raise self._refused(message, f"{self._turn} now", "sent something else: early, late or twice")
+        match message:
+            case Advertisement():
+                self._admit(message, self._advertised, self.session.identities)
+                self._keys.check_advertisement(message)
+                probe = KeyPair(bytes(range(KEY)))  # any key finds out a weak one
+                for key in (message.seal_key, message.mask_key):
+                    self._keys.agreed(probe, message.sender, key, b"")
+                self._advertised[message.sender] = message
+            case Shares():
+                self._admit(message, self._shared, self._advertised)
+                others = self._advertised.keys() - {message.sender}
+                self._check_sizes(message, message.sealed, others, SEALED)
+                self._check_sizes(message, {"": message.commitment}, {""}, KEY)
+                self._shared[message.sender] = message
+            case MaskedInput():
+                self._admit(message, self._inputs, self._shared)
+                self._check_sizes(message, {"": message.words}, {""}, self.session.length * self.session.word.itemsize)
+                self._inputs[message.sender] = message
+            case Confirmation():
+                self._admit(message, self._confirmed, self._inputs)
+                self._keys.check_confirmations([message], self._request)
+                self._confirmed[message.sender] = message
+            case Answer():
+                self._admit(message, self._answered, self._inputs)
+                self._check_sizes(message, message.seeds, self._request.survivors, SHARE)
+                self._check_sizes(message, message.keys, self._request.dropped, SHARE)
+                self._answered[message.sender] = message
+
+    def roster(self) -> Roster:
+        self._close(Advertisement, self._advertised, "advertised keys", self.session.quorum, Shares)
+        return Roster(self.session.tag, tuple(self._advertised.values()))
+
+    def deliveries(self) -> dict[str, Delivery]:
+        self._close(Shares, self._shared, "shared", self.session.quorum, MaskedInput)
+        return {
+            name: Delivery(
+                self.session.tag,
+                name,
+                {sender: message.sealed[name] for sender, message in self._shared.items() if sender != name},
+            )
+            for name in self._shared
+        }
+
+    def request(self) -> Request:
+        self._close(MaskedInput, self._inputs, "sent an input", self.session.quorum, Confirmation)
+        dropped = tuple(sorted(self._shared.keys() - self._inputs.keys()))
+        self._request = Request(self.session.tag, tuple(sorted(self._inputs)), dropped)
+        return self._request
+
+    def proof(self) -> Proof:
+        self._close(Confirmation, self._confirmed, "confirmed", self.session.threshold, Answer)
+        return Proof(self.session.tag, tuple(self._confirmed.values()))
+
+    def total(self) -> Total:
+        """Put the secrets together, take the masks away."""
+        session, (survivors, dropped) = self.session, (self._request.survivors, self._request.dropped)
+        self._close(Answer, self._answered, "answered", session.threshold, None)
+        secrets = self._secrets()
+        words = np.zeros(session.length, dtype=session.word)
+        for name in survivors:
+            words += np.frombuffer(self._inputs[name].words, dtype=session.word)
+            words -= self._keys.self_mask(name, secrets[name])
+        for name in dropped:
+            key = KeyPair(secrets[name])
+            for other in survivors:  # each has added its half of the pair; this is the half that never came
+                words += self._keys.pair_mask(name, key, self._advertised[other])
+        signed = words.view(words.dtype.str.replace("u", "i")).astype(np.int64)
+        return Total(signed, session.fraction_bits, survivors)
+
+    def _secrets(self) -> dict[str, bytes]:
+        """Seeds of survivors and mask keys of dropped agents, each checked against what its owner made public."""
+        survivors, dropped = self._request.survivors, self._request.dropped
+        shares = {
+            self.session.points[name]: b"".join(
+                [*(answer.seeds[s] for s in survivors), *(answer.keys[d] for d in dropped)]
+            )
+            for name, answer in list(self._answered.items())[: self.session.threshold]
+        }
+        joined = combine(shares)
+        secrets = {name: joined[KEY * k : KEY * (k + 1)] for k, name in enumerate(survivors + dropped)}
+        for name, secret in secrets.items():
+            if name in self._inputs:
+                right = self._keys.commitment(name, secret) == self._shared[name].commitment
+            else:
+                right = KeyPair(secret).public == self._advertised[name].mask_key
+            if not right:
+                raise self.session.refusal(
+                    f"shares that give the secret {name!r} committed to",
+                    "they do not: it shared a wrong one or an answer was wrong",
+                    "There is no sum this round.",
+                )
+        return secrets
+
+    @property
+    def _turn(self) -> str:
+        return self._awaited.__name__ if self._awaited else "nothing"
+
+    def _close(
+        self, step: type[Message], got: Collection[str], what: str, least: int, following: type[Message] | None
+    ) -> None:
+        if self._awaited is not step:
+            raise self.session.refusal(f"the step of {self._turn} to be closed", f"that of {step.__name__} was")
+        self.session.enough(got, what, least)
+        self._awaited = following
+
+    def _admit(self, message: Message, before: Collection[str], allowed: Collection[str]) -> None:
+        if message.sender not in allowed:
+            raise self._refused(message, "an agent that took part so far", "is unknown or was left behind")
+        if message.sender in before:
+            raise self._refused(message, "one message of each agent", "is a duplicate sender")
+
+    def _check_sizes(self, message: Message, parts: Mapping[str, bytes], names: Collection[str], size: int) -> None:
+        if parts.keys() != set(names) or any(len(part) != size for part in parts.values()):
+            raise self._refused(message, f"{len(names)} parts of {size} bytes", "sent others: malformed")
+
+    def _refused(self, message: Message, expected: str, came: str) -> ProtocolError:
+        return self.session.refusal(expected, f"{message.sender!r} {came} ({type(message).__name__})")
+
+
+def secure_sum(
+    vectors: Mapping[str, Array],
+    clip: float,
+    fraction_bits: int,
+    *,
+    drop: Mapping[str, Step] | None = None,
+    noise: float = 0.0,
+    minimum: int = 3,
+    run: str = "simulation",
+    round: int = 0,
+    unit: str = "",
+    source: Callable[[str], Source] = lambda name: os.urandom,
+) -> Total:
+    """A whole round in this process, every message made and checked: for simulation and tests.
+
+    `drop` names agents and the step from which on they are silent; `source` gives each agent's random bytes.
+    """
+    silent = {name: STEPS.index(step) for name, step in (drop or {}).items()}
+    if unknown := silent.keys() - vectors.keys():
+        raise InputError("secure sum", "drop-outs among the agents", f"{min(unknown)!r} came")
+    sources = {name: source(name) for name in vectors}
+    identities = {name: Ed25519PrivateKey.from_private_bytes(give(KEY)) for name, give in sources.items()}
+    public = {name: key.public_key().public_bytes_raw() for name, key in identities.items()}
+    length = max((vector.size for vector in vectors.values()), default=0)
+    session = Session(run, round, unit, public, length, clip, fraction_bits, noise, minimum)
+    curve = remembering()
+    server = Server(session, curve)
+    agents = [Agent(session, name, identities[name], sources[name], curve) for name in vectors]
+
+    def hear(step: Step, speak: Callable[[Agent], Message]) -> None:
+        for agent in agents:
+            if STEPS.index(step) < silent.get(agent.name, len(STEPS)):
+                server.receive(speak(agent))
+
+    hear("advertise", lambda agent: agent.advertise())
+    roster = server.roster()
+    hear("share", lambda agent: agent.share(roster))
+    deliveries = server.deliveries()
+    hear("mask", lambda agent: agent.mask(deliveries[agent.name], vectors[agent.name]))
+    request = server.request()
+    hear("confirm", lambda agent: agent.confirm(request))
+    proof = server.proof()
+    hear("unmask", lambda agent: agent.unmask(proof))
+    return server.total()
