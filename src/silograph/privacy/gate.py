@@ -222,7 +222,7 @@ class Gate:
     def _log(self, silo: str, site: str, sent: Array, **facts: Any) -> None:
         """One ledger row for what one silo sends."""
         door, size = self._door, int(np.size(sent))
-        place = {"silo": silo, "round": self.round, "site": site, "observer": door.observer}
+        place: dict[str, Any] = {"silo": silo, "round": self.round, "site": site, "observer": door.observer}
         door.admit(Row(**place, dim=size, sampling=1.0, digest=digest(sent), **facts))
 
 

@@ -2,7 +2,7 @@
 
 A value is rounded to a grid whose step is a power of two (its sensitivity grows by at most one step per coordinate, and
 that is charged), and integer noise is added there. The discrete Laplace is exactly epsilon-private on the grid. The
-discrete Gaussian's deviation is at least 2^27 steps for any noise worth the name; there it agrees, to 1e-15 relative
+discrete Gaussian's deviation is at least 2^18 steps for any noise worth the name; there it agrees, to 1e-10 relative
 and out to twelve deviations, with a Gaussian rounded to the grid, which is post-processing of the ideal mechanism.
 """
 
@@ -15,9 +15,10 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from silograph.core.types import Array
-from silograph.privacy.samplers import Integers, Keystream, discrete_gaussian, discrete_laplace
+from silograph.privacy.discrete import discrete_gaussian
+from silograph.privacy.samplers import Integers, Keystream, discrete_laplace
 
-_GRID_BITS = 30  # the grid makes a sensitivity at most 2^-30 larger
+_GRID_BITS = 22  # the grid makes a sensitivity at most 2^-22 larger
 _MOST = 2.0**61  # grid steps a value may have; beyond, it is held there
 
 
@@ -55,7 +56,7 @@ class Gaussian:
         return self.scale(l2, dim)
 
     def draw(self, stream: Keystream, steps: float, count: int) -> Integers:
-        return discrete_gaussian(stream, steps, count)
+        return discrete_gaussian(stream.take, steps, count)
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ class Laplace:
 
 
 def grid_step(l2: float, dim: int) -> float:
-    """The power of two at most 2^-30 l2 / sqrt(dim)."""
+    """The power of two at most 2^-22 l2 / sqrt(dim)."""
     return 2.0 ** math.floor(math.log2(l2 / math.sqrt(dim)) - _GRID_BITS)
 
 

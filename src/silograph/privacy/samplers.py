@@ -1,14 +1,12 @@
-"""Noise on the integers from a stream cipher: exact where the tails are, with no floating-point holes.
+"""Random words from a stream cipher, and Laplace noise on the integers with no floating-point holes in its tails.
 
 A geometric variable's binary digits are independent coins: P(digit j is 1) = 1 / (1 + exp(2^j / t)). Each coin is
-thrown against a threshold of 128 bits, so the discrete Laplace below is exact to 1e-36. The discrete Gaussian is drawn
-from it by rejection (Canonne, Kamath, Steinke 2020), which is exact to 1e-12 relative where its mass exceeds 1e-20.
+thrown against a threshold of 128 bits, so the discrete Laplace below is exact to 1e-36.
 """
 
 from __future__ import annotations
 
 import hashlib
-import math
 from decimal import Decimal, localcontext
 from functools import lru_cache
 
@@ -35,12 +33,11 @@ class Keystream:
         key = hashlib.blake2b(name, digest_size=32, person=b"silograph noise").digest()
         self._cipher = Cipher(ChaCha20(key, bytes(16)), mode=None).encryptor()
 
-    def words(self, count: int) -> Words:
-        return np.frombuffer(self._cipher.update(bytes(8 * count)), dtype="<u8").astype(np.uint64)
+    def take(self, count: int) -> bytes:
+        return self._cipher.update(bytes(count))
 
-    def uniforms(self, count: int) -> NDArray[np.float64]:
-        """53-bit numbers in [0, 1)."""
-        return np.asarray((self.words(count) >> np.uint64(11)).astype(np.float64) * 2.0**-53)
+    def words(self, count: int) -> Words:
+        return np.frombuffer(self.take(8 * count), dtype="<u8").astype(np.uint64)
 
 
 @lru_cache(maxsize=64)
@@ -74,18 +71,3 @@ def _geometric(stream: Keystream, scale: float, count: int) -> Integers:
 def discrete_laplace(stream: Keystream, scale: float, count: int) -> Integers:
     """P(k) proportional to exp(-|k| / scale) on the integers: the difference of two geometric variables."""
     return _geometric(stream, scale, count) - _geometric(stream, scale, count)
-
-
-def discrete_gaussian(stream: Keystream, deviation: float, count: int) -> Integers:
-    """P(k) proportional to exp(-k^2 / (2 deviation^2)) on the integers."""
-    scale = math.floor(deviation) + 1.0
-    out = np.empty(count, dtype=np.int64)
-    filled = 0
-    while filled < count:
-        wanted = math.ceil((count - filled) * 1.4) + 8
-        proposal = discrete_laplace(stream, scale, wanted)
-        surplus = (np.abs(proposal) - deviation * (deviation / scale)) / deviation
-        kept = proposal[stream.uniforms(wanted) < np.exp(-0.5 * surplus * surplus)][: count - filled]
-        out[filled : filled + len(kept)] = kept
-        filled += len(kept)
-    return out
