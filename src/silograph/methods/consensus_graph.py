@@ -33,7 +33,7 @@ from silograph.privacy.gate import Message
 from silograph.topology import Topology
 
 OPEN = "no privacy was asked for"
-TUNING_GAP = 3e-4  # close enough to (8)'s optimum to count its edges
+TUNING_GAP = 1e-5  # close enough to (8)'s optimum to count its edges
 TUNING_RANGE = math.log(10.0)  # beta may move this far from where silos alone would put it
 MOST_WEAKENED = 5  # times the coupling may be quartered for a wanted degree
 DEGREE_TOLERANCE = 0.02
