@@ -123,12 +123,19 @@ def _summary(result: Json, folder: Path) -> None:
     consensus = result["consensus"]["edges"]
     rows.append(("consensus", "", f"{consensus}", f"{2 * consensus / nodes:.1f}", "", ""))
     _table(("site", "signals", "edges", "mean degree", "weight", "privacy"), rows)
-    gap = result["certified_gap"]
-    gap_text = "no certificate (solver paper)" if gap is None else f"certified gap {gap:.1e}"
-    print(f"{result['rounds']} rounds, {gap_text}")
+    print(f"{result['rounds']} rounds, {_exactness(result)}")
     for note in result["privacy"]["notes"]:
         print(f"note: {note}")
     print(f"report: {os.path.relpath(folder / 'report.html')}")
+
+
+def _exactness(result: Json) -> str:
+    gap = result["certified_gap"]
+    if result["solver"] == "paper":
+        return "no certificate (solver paper)"
+    if gap is None:
+        return "stopped too early for a certificate: allow more with --rounds"
+    return f"certified gap {gap:.1e}" + ("" if gap <= 1e-6 else ": not solved, allow more with --rounds")
 
 
 def _cost(guarantee: Json) -> str:

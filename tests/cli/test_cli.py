@@ -367,3 +367,9 @@ def test_a_ledger_that_lost_its_end_is_not_priced(silograph, sites, tmp_path, ke
         code, _, error = silograph(*words)
         assert code == 2
         assert "5 rows" in error
+
+
+def test_a_run_that_stops_early_says_so(silograph, sites, tmp_path):
+    assert "stopped too early" in silograph("learn", *sites, "-o", tmp_path / "one", "--rounds", 1)[1]
+    assert "not solved" in silograph("learn", *sites, "-o", tmp_path / "two", "--rounds", 5)[1]
+    assert json.loads((tmp_path / "two/result.json").read_text())["certified_gap"] > 1e-6
