@@ -168,3 +168,10 @@ def test_other_data_never_meets_the_same_secret_noise(tmp_path):
     (first.path / "identity.json").unlink()
     data.write_text("2")
     assert RunFolder(tmp_path / "out", "plan", [data], None).root != first.root
+
+
+def test_the_current_folder_is_not_replaced(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for goal in (tmp_path, tmp_path.parent):
+        with pytest.raises(InputError, match="current"):
+            RunFolder(goal, "plan", [], 1)

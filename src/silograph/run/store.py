@@ -173,6 +173,11 @@ def _identity(plan_text: str, inputs: Sequence[Path]) -> Json:
 
 
 def _refuse_occupied(goal: Path) -> None:
+    if Path.cwd().is_relative_to(goal):
+        # The finished folder is renamed into place, which would pull the ground from under the caller's feet.
+        raise InputError(
+            str(goal), "a folder inside the current one, or elsewhere", "it is the current one", "Try -o out."
+        )
     if goal.is_dir() and any(goal.iterdir()):
         raise InputError(str(goal), "an empty or new output folder", "it is not empty", "Choose another with -o.")
     if goal.exists() and not goal.is_dir():
