@@ -12,6 +12,7 @@ from decimal import ROUND_CEILING, Context
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
 
+import click
 import typer
 
 from silograph.core.errors import InputError, SilographError
@@ -34,7 +35,14 @@ _BAR_AFTER = 2.0  # seconds
 def main() -> None:
     """Entry point: every error on purpose becomes one line and an exit code, never a traceback."""
     try:
-        app()
+        code = app(standalone_mode=False)
+        if code == 130:  # typer's word for Ctrl-C
+            raise KeyboardInterrupt
+        sys.exit(code or 0)
+    except click.exceptions.NoArgsIsHelpError as error:
+        sys.exit(error.exit_code)  # the help has been shown
+    except click.ClickException as error:
+        _fail(f"{error.format_message()} (see silograph --help)", "bad-input", error.exit_code)
     except SilographError as error:
         _fail(str(error), error.code, error.exit_code)
     except KeyboardInterrupt:

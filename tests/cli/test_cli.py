@@ -2,8 +2,11 @@
 
 import csv
 import json
+import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import networkx as nx
@@ -373,3 +376,28 @@ def test_a_run_that_stops_early_says_so(silograph, sites, tmp_path):
     assert "stopped too early" in silograph("learn", *sites, "-o", tmp_path / "one", "--rounds", 1)[1]
     assert "not solved" in silograph("learn", *sites, "-o", tmp_path / "two", "--rounds", 5)[1]
     assert json.loads((tmp_path / "two/result.json").read_text())["certified_gap"] > 1e-6
+
+
+def test_options_that_do_not_exist_are_bad_input_in_json_too(silograph, sites):
+    for words in (["learn", *sites], ["learn", *sites, "-o", "x", "--nonsense"], ["dance"], ["learn", "-o", "x"]):
+        code, text, error = silograph(*words, "--json")
+        assert code == 2
+        assert json.loads(text)["error"]["code"] == "bad-input"
+        assert error.startswith("silograph: ")
+
+
+def test_ctrl_c_says_how_to_go_on(sites, tmp_path):
+    out = tmp_path / "out"
+    command = [sys.executable, "-c", "from silograph.cli import main; main()", "learn", *sites, "-o", str(out)]
+    for wait in (1.2, 0.9, 0.6):
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        time.sleep(wait)
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate()
+        if process.returncode == 130:
+            assert "Traceback" not in error
+            assert "The same command goes on" in error or error == ""  # before the command line was even read
+            break
+        shutil.rmtree(out)
+    subprocess.run(command, check=True, capture_output=True)
+    assert (out / "result.json").exists()
