@@ -132,6 +132,9 @@ def _summary(result: Json, folder: Path) -> None:
     rows.append(("consensus", "", f"{consensus}", f"{2 * consensus / nodes:.1f}", "", ""))
     _table(("site", "signals", "edges", "mean degree", "weight", "privacy"), rows)
     print(f"{result['rounds']} rounds, {_exactness(result)}")
+    asked, got = result["degree"], 2 * sum(site["edges"] for site in result["sites"]) / nodes / len(result["sites"])
+    if asked is not None and abs(got - asked) > 0.1 * asked:
+        print(f"note: degree {asked:g} was asked for and {got:.1f} is the nearest that was found")
     for note in result["privacy"]["notes"]:
         print(f"note: {note}")
     print(f"report: {os.path.relpath(folder / 'report.html')}")
@@ -291,11 +294,11 @@ def report(
 ) -> None:
     """Write the report of a finished run again."""
     from silograph.report.build import build as build_report
-    from silograph.run.bill import checked_ledger, read_result
+    from silograph.run.bill import bill_of_run
     from silograph.run.store import write_atomically
 
     page = build_report(folder)
-    checked_ledger(folder, read_result(folder))
+    bill_of_run(folder)  # refuses a page whose numbers are not the ledger's
     write_atomically(folder / "report.html", page.encode())
     _say(as_json, {"report": str(folder / "report.html")}, lambda: print(f"report: {folder / 'report.html'}"))
 

@@ -401,3 +401,44 @@ def test_ctrl_c_says_how_to_go_on(sites, tmp_path):
         shutil.rmtree(out)
     subprocess.run(command, check=True, capture_output=True)
     assert (out / "result.json").exists()
+
+
+def test_a_clip_far_too_long_draws_no_graph_of_noise(silograph, sites, tmp_path):
+    code, _, error = silograph("learn", *sites, "-o", tmp_path / "out", "--epsilon", 4, "--clip", 500, "--seed", 1)
+    assert code == 2
+    assert "the clip is far longer than the signals" in error
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_result_that_contradicts_its_ledger_is_refused(silograph, sites, tmp_path):
+    out = tmp_path / "out"
+    assert silograph("learn", *sites, "-o", out, "--epsilon", 4)[0] == 0
+    result = json.loads((out / "result.json").read_text())
+    for guarantee in result["privacy"]["guarantees"]:
+        guarantee["epsilon"] = 0.1
+    (out / "result.json").write_text(json.dumps(result))
+    ledger = (out / "ledger.jsonl").read_bytes()
+    for words in (["privacy", out], ["report", out]):
+        code, _, error = silograph(*words)
+        assert code == 2
+        assert "as its ledger says" in error
+    (out / "ledger.jsonl").write_bytes(ledger[:-1])
+    assert silograph("privacy", out)[0] == 2
+    assert (out / "ledger.jsonl").read_bytes() == ledger[:-1]  # a reading command writes nothing
+
+
+@pytest.mark.parametrize("words", [["--zeta", "10"], ["--degree", "1"]])
+def test_odd_settings_end_well(silograph, sites, tmp_path, words):
+    code, text, _ = silograph("learn", *sites, "-o", tmp_path / "out", *words)
+    assert code == 0
+    assert "certified gap" in text
+    assert ("is the nearest that was found" in text) == (words[0] == "--degree")
+
+
+def test_links_and_pipes_are_refused_before_anything_runs(silograph, sites, tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    code, _, error = silograph("learn", *sites, "-o", tmp_path / "link")
+    assert code == 2
+    assert "it is a link" in error
+    assert silograph("run", "/dev/null", "-o", tmp_path / "out")[0] == 2
+    assert silograph("learn", *sites, "-o", tmp_path / "out", "--candidates", "/dev/null")[0] == 2

@@ -15,6 +15,8 @@ from silograph.core.types import BoolArray
 def read_candidates(path: str | Path, nodes: Sequence[str]) -> BoolArray:
     """A CSV with columns source,target (more are ignored) as a mask over all pairs of `nodes`."""
     path = Path(path)
+    if path.exists() and not path.is_file():
+        raise InputError(str(path), "a CSV of candidate edges", "it is no ordinary file")
     try:
         with open(path, newline="", encoding="utf-8-sig") as file:
             rows = list(csv.DictReader(file))

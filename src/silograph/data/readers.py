@@ -129,11 +129,11 @@ def _is_header(first: list[str], where: str, nodes_in: NodesIn) -> bool:
                 "Give every column a name that is not a number.",
             )
         return True
-    if len(values) > 2 and values == [str(k) for k in range(len(values))]:
+    if len(values) > 2 and any(values == [str(k + start) for k in range(len(values))] for start in (0, 1)):
         raise InputError(
             f"{where}, line 1",
             "names or data",
-            f"0, 1, 2, ... came, which may be either ({shortened(','.join(first))})",
+            f"{values[0]}, {values[1]}, {values[2]}, ... came, which may be either ({shortened(','.join(first))})",
             "Give the columns names.",
         )
     return False

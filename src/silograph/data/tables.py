@@ -26,8 +26,8 @@ Place = Callable[[int, int], str]
 LARGEST = 1e70
 #: Every integer up to here is a float64, not every one beyond.
 LARGEST_INTEGER = 2**53
-#: Halves of characters, which no file can hold.
-_UNWRITABLE = re.compile(r"[\ud800-\udfff]")
+#: Halves of characters, which no file can hold, and control characters, which GraphML cannot.
+_UNWRITABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff]")
 
 _NOT_NUMBERS = {
     "b": "true/false values",

@@ -64,5 +64,5 @@ def choose(facts: Array, silos: int, lam: float | None, nu: float | None) -> tup
     if lam is None:
         lam = (LAM_OF_SCALE if silos > 1 else LAM_ALONE) * float(facts[:, SCALE].mean())
     if nu is None:
-        nu = 2.0 * math.sqrt(facts[:, EDGES].mean()) / silos
+        nu = 2.0 * math.sqrt(max(facts[:, EDGES].mean(), 1.0)) / silos
     return beta, lam, nu

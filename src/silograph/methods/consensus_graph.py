@@ -204,7 +204,7 @@ class ExactConsensus:
         silos, mean = len(present), servers["vectors"][present].mean(0)
         beta, lam, nu = choose(facts[present], silos, self.lam, self.nu)
         apart = np.sqrt(((servers["vectors"][present] - mean) ** 2).sum(-1)).mean()
-        typical = max(apart, 0.05 * math.sqrt((mean**2).sum()))
+        typical = max(apart, 0.05 * math.sqrt((mean**2).sum())) or 1.0  # all graphs may be empty where zeta is large
         knobs = np.array([2.0 * lam * nu / typical, beta, lam, nu])
         alone = np.float64(math.log(beta))
         bracket = alone + np.array([-TUNING_RANGE, TUNING_RANGE])
@@ -243,7 +243,7 @@ class ExactConsensus:
         """
         assert self.degree is not None
         knobs, bracket = servers["knobs"].copy(), servers["bracket"].copy()
-        now = 2.0 * servers["facts"][:, EDGES].mean() / self.nodes
+        now = 2.0 * max(servers["facts"][:, EDGES].mean(), 0.1) / self.nodes  # graphs may be empty
         at, alone = math.log(knobs[BETA]), servers["alone"]
         bracket[0 if now < self.degree else 1] = at
         low, high = bracket
@@ -284,7 +284,8 @@ class ExactConsensus:
     def trace(self, servers: Carry) -> Json | None:
         if not math.isfinite(servers["gap"]):
             return None
-        return {"objective": float(servers["objective"]), "gap": float(servers["gap"])}
+        # While beta is searched for, objectives of different problems are not one curve.
+        return {"objective": float(servers["objective"]) if servers["tuned"] else None, "gap": float(servers["gap"])}
 
     def outcome(self, servers: Carry, delivered: dict[str, Array], topo: Topology) -> Outcome:
         _, beta, lam, nu = (float(x) for x in servers["knobs"])

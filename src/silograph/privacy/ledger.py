@@ -61,16 +61,17 @@ def sync_folder(folder: Path) -> None:
 class Ledger:
     """Rows in memory and, with a path, on disk."""
 
-    def __init__(self, path: Path | None = None) -> None:
+    def __init__(self, path: Path | None = None, mend: bool = True) -> None:
+        """`mend` drops a torn last line from the file; without it the file is only read."""
         self.path = path
         self.rows: list[Row] = []
         self._chain = _CHAIN_START
         self._links: list[str] = []
         self._known: dict[tuple[str, int, str], Row] = {}
         if path is not None and path.exists():
-            self._load(path)
+            self._load(path, mend)
 
-    def _load(self, path: Path) -> None:
+    def _load(self, path: Path, mend: bool) -> None:
         data = path.read_bytes()
         keep = data.rfind(b"\n") + 1
         for number, raw in enumerate(data[:keep].splitlines(), 1):
@@ -89,7 +90,7 @@ class Ledger:
                     "A ledger is evidence: restore it from a backup. Without it the run cannot go on.",
                 )
             self._remember(row, chain)
-        if keep < len(data):
+        if mend and keep < len(data):
             with open(path, "r+b") as file:
                 file.truncate(keep)
                 os.fsync(file.fileno())

@@ -110,11 +110,15 @@ def how_exact(gap: float | None) -> str:
         )
     if not math.isfinite(gap):
         return "The certificate is empty: nothing is proven about how far the result is from the best possible one."
-    percent = float(Decimal(repr(max(gap, 1e-6))).scaleb(2))  # scaled as a decimal: times 100 would round up a digit
+    if gap > 1e-2:
+        return "Not solved: the run stopped early, and its certificate is too weak to say anything useful."
+    # The gap is relative to the value reached; relative to the best possible one it may be a little more.
+    above = max(gap, 1e-6) if gap <= 1e-6 else gap / (1.0 - gap)
+    percent = float(Decimal(repr(above)).scaleb(2))  # scaled as a decimal: times 100 would round up a digit
     proven = f"the objective is proven to be at most {bound(percent)} % above the best possible value."
     if gap <= 1e-4:
         return f"Solved: {proven}"
-    return f"Nearly solved: {proven}" if gap <= 1e-2 else f"Stopped early, treat it as approximate: {proven}"
+    return f"Nearly solved: {proven}"
 
 
 def is_protected(privacy: Json) -> bool:

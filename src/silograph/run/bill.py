@@ -37,13 +37,13 @@ def checked_ledger(folder: Path, result: Json) -> Ledger:
     path = folder / "ledger.jsonl"
     if not path.exists():
         raise DamageError(str(path), "the run's ledger", "it is not there")
-    ledger = Ledger(path)
+    ledger = Ledger(path, mend=False)
     ledger.check_tip(str(result.get("ledger")))
     return ledger
 
 
 def bill_of_run(folder: Path) -> Json:
-    """Read again from the run's own ledger, not from what its result said."""
+    """Read again from the run's own ledger; a result that says otherwise is refused."""
     result = read_result(folder)
     guarantees = {g["site"]: g for g in result["privacy"]["guarantees"]}
     ledger = checked_ledger(folder, result)
@@ -53,6 +53,13 @@ def bill_of_run(folder: Path) -> Json:
         delta = stated["delta"] or 0.0
         spent = cost(rows, delta)
         infinite = math.isinf(spent.epsilon)
+        if stated["epsilon"] != ("infinity" if infinite else spent.epsilon):
+            raise DamageError(
+                str(folder / "result.json"),
+                f"site {name} at epsilon {spent.epsilon:g}, as its ledger says",
+                f"it states {stated['epsilon']}",
+                "Restore the folder from a backup.",
+            )
         releases = max(releases, sum(row.mechanism != "reveal" for row in rows))
         sites.append(
             {

@@ -13,17 +13,13 @@ from silograph.data.silos import Silos
 from silograph.methods.algorithm_one import PaperConsensus
 from silograph.methods.base import Method
 from silograph.methods.consensus_graph import ExactConsensus
-from silograph.methods.private_graph import ReleasedConsensus
+from silograph.methods.private_graph import LEAST_EFFECTIVE_RECORDS, ReleasedConsensus
 from silograph.privacy import accounting
 from silograph.privacy.gate import Budget
 from silograph.privacy.mechanisms import Gaussian, Laplace, Mechanism
 from silograph.run.plan import ConsensusGraph, Plan, Privacy
 from silograph.tasks.smooth_graph import SmoothGraph
 from silograph.topology import Topology, star
-
-# Fewer effective records than this and no pipeline draws more than chance (measured on the papers' graphs).
-LEAST_EFFECTIVE_RECORDS = 30.0
-
 
 # Local steps, step size and momentum of each paper's experiments.
 PAPER_SETTINGS = {"S3": (5, 0.005, 0.9), "S0": (1, 0.01, 0.1)}

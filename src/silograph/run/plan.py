@@ -130,8 +130,8 @@ def _check_privacy(privacy: Privacy, method: ConsensusGraph) -> None:
         raise InputError("plan, delta", "a number between 0 and 1", f"{privacy.delta} came", "Try 1e-6.")
     if privacy.mechanism == "laplace" and privacy.delta is not None:
         raise InputError("plan, delta", "no delta with Laplace noise, whose delta is 0", f"{privacy.delta} came")
-    if privacy.clip is not None and not (math.isfinite(privacy.clip) and privacy.clip > 0.0):
-        raise InputError("plan, clip", "a number above 0", f"{privacy.clip} came")
+    if privacy.clip is not None and not 1e-70 <= privacy.clip <= 1e70:
+        raise InputError("plan, clip", "a number above 0 whose powers are numbers", f"{privacy.clip} came")
     if privacy.mode == "per-round":
         if method.solver != "paper":
             raise InputError("plan, privacy", "the solver 'paper' for noise in every round", "the exact solver came")
@@ -162,12 +162,16 @@ def _public(name: str) -> str:
 def load(path: str | Path) -> Plan:
     """Read a plan file; paths in it stay relative to it."""
     path = Path(path)
+    if path.exists() and not path.is_file():
+        raise InputError(str(path), "a readable plan file", "it is no ordinary file")
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(str(path), "a plan file", "there is none") from None
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(str(path), "a readable plan file", str(error)) from None
+    except RecursionError:
+        raise InputError(str(path), "TOML", "it is nested too deeply") from None
     except tomllib.TOMLDecodeError as error:
         raise InputError(str(path), "TOML", str(error)) from None
     return parse(content, str(path))
@@ -228,7 +232,10 @@ def _typed(value: Any, hint: Any, where: str) -> Any:
     if "bool" in text:
         wanted = (bool, "true or false")
     if wanted[0] is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            raise InputError(where, "a number that fits", "one with hundreds of digits came") from None
     if not isinstance(value, wanted[0]) or (isinstance(value, bool) and wanted[0] is not bool):
         raise InputError(where, wanted[1], f"{value!r} came")
     return value

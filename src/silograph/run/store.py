@@ -178,6 +178,8 @@ def _refuse_occupied(goal: Path) -> None:
         raise InputError(
             str(goal), "a folder inside the current one, or elsewhere", "it is the current one", "Try -o out."
         )
+    if goal.is_symlink():
+        raise InputError(str(goal), "a folder", "it is a link", "Name the folder itself with -o.")
     if goal.is_dir() and any(goal.iterdir()):
         raise InputError(str(goal), "an empty or new output folder", "it is not empty", "Choose another with -o.")
     if goal.exists() and not goal.is_dir():
