@@ -5,6 +5,7 @@ Names say which. Where the printed statement does not hold, one test shows that 
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 
 import cvxpy as cp
 import numpy as np
@@ -21,6 +22,7 @@ from silograph.kernels.dual_newton import solve
 from silograph.kernels.edges import squared_distances
 from silograph.kernels.prox import soft_threshold
 from silograph.methods.algorithm_one import PaperConsensus
+from silograph.methods.choosing import LOWER
 from silograph.methods.consensus_graph import GAMMA_FLOOR, ExactConsensus
 from silograph.run.loop import simulate
 from silograph.tasks.smooth_graph import SmoothGraph
@@ -526,3 +528,36 @@ def test_theorem_2_its_local_optimum_is_not_the_optimum_where_silos_merge(silos,
     assert np.linalg.norm(exact.arrays["graph"] - exact.arrays["consensus"], axis=1).max() <= 1e-6  # merged
     assert stalled[-1] > best + 0.05 * abs(best)
     assert stalled[-2] - stalled[-1] < 1e-3 * (stalled[-1] - best)  # and it no longer gets there
+
+
+def test_equation_8_lower_bounds_stay_true_while_the_parameters_are_searched_for(silos, states):
+    """Whenever the server holds bounds from all silos, their sum is below the optimum at that round's parameters."""
+    records = silos(0, 5, 20, 200)
+    method = ExactConsensus(20, degree=2.0)
+    weakened = 0
+    for before, after in pairwise(states(method, SmoothGraph(20), records)):
+        # The bounds in `after` were computed with the parameters that `before` sent down.
+        _, beta, lam, nu = (float(x) for x in before.servers["knobs"])
+        lower = after.servers["facts"][:, LOWER].sum()
+        changed = after.round < 4 or lam != weakened
+        weakened = lam
+        if after.servers["steady"] and np.isfinite(lower) and changed:
+            best, _ = simulate(ExactConsensus(20, beta=beta, lam=lam, nu=nu, tolerance=1e-8), SmoothGraph(20), records)
+            assert lower <= best.facts["objective"] + 1e-9 * abs(best.facts["objective"])
+    assert before.servers["weakened"] > 0
+
+
+@pytest.mark.parametrize(("reach", "sound"), [(4.0, True), (0.0, False)])
+def test_equation_8_a_pull_from_before_the_coupling_was_weakened_still_bounds_truly(reach, sound):
+    """One silo whose last pull was held to 4 rho: its bound holds because it knows that, and the twin's does not."""
+    zbar = np.random.default_rng(0).random((1, 15)) + 0.5
+    beta, rho = 0.05, 0.05
+    alone = solve(zbar, 1.0, beta)
+    pull = 4.0 * rho * alone.w / np.linalg.norm(alone.w)
+    carry = {name: np.zeros((1, 15)) for name in ("own", "seen")}
+    carry |= {"w": alone.w, "pull": pull, "q": solve(zbar + pull, 1.0, beta).q}
+    carry |= {"penalty": np.ones(1), "reach": np.array([reach * rho])}
+    facts, _ = ExactConsensus(6)._facts(carry, zbar, np.zeros((1, 15)), beta, rho)
+    # lam above every entry of the pull, so w_con = 0 is as good as any and (8) is at most g(w) + rho |w|.
+    reached = float(alone.objective[0] + rho * np.linalg.norm(alone.w))
+    assert (facts[0, LOWER] <= reached) == sound

@@ -81,7 +81,7 @@ class ExactConsensus:
         silos, edges = len(topo.silos), self.nodes * (self.nodes - 1) // 2
         vectors = {name: np.zeros((silos, edges)) for name in ("w", "graph", "own", "pull", "seen")}
         carry: Carry = {**vectors, "q": np.zeros((silos, self.nodes)), "gamma": np.zeros(silos)}
-        carry |= {"penalty": np.zeros(silos), "smoothness": np.zeros(silos)}
+        carry |= {"penalty": np.zeros(silos), "reach": np.zeros(silos), "smoothness": np.zeros(silos)}
         servers: Carry = {
             "consensus": np.zeros(edges),
             "certified": np.zeros(edges),
@@ -128,6 +128,7 @@ class ExactConsensus:
             "q": q,
             "gamma": gamma,
             "penalty": np.full(len(w), penalty),
+            "reach": np.full(len(w), rho),
             "smoothness": facts[:, SMOOTHNESS],
         }
         return carry, {
@@ -157,7 +158,9 @@ class ExactConsensus:
         # (A few rounding errors are added to it, so that the bound is true whatever the penalty.)
         seen = carry["seen"]
         excess = penalty * (np.maximum(v - seen, 0.0) + 8.0 * np.finfo(float).eps * np.maximum(v, seen))
-        shrink = rho / (rho + np.sqrt((excess**2).sum(-1, keepdims=True)))
+        # The pull was held to the rho of its own round, which a weakened coupling has left behind.
+        reach = np.maximum(rho, carry["reach"])[:, None]
+        shrink = rho / (reach + np.sqrt((excess**2).sum(-1, keepdims=True)))
         multiplier = shrink * (pull - excess)
         facts = np.full((len(w), FACTS), np.inf)
         facts[:, UPPER] = np.minimum(apart, merged)

@@ -19,7 +19,7 @@ from silograph.core.types import Json
 #: Source, target, weight.
 Edge = tuple[str, str, float]
 
-TODO = "Restore the file from a copy, or run again into a new folder."
+ADVICE = "Restore the file from a copy, or run again into a new folder."
 
 TEXT, WHOLE, NUMBER = (str,), (int,), (int, float)
 MAYBE_NUMBER, EPSILON = (int, float, NoneType), (int, float, str)
@@ -101,16 +101,16 @@ def _read_text(path: Path) -> str:
     try:
         return path.read_bytes().decode("utf-8")
     except FileNotFoundError:
-        raise DamageError(str(path), "a file of a finished run", "it is missing", TODO) from None
+        raise DamageError(str(path), "a file of a finished run", "it is missing", ADVICE) from None
     except (OSError, ValueError) as error:
-        raise DamageError(str(path), "a readable UTF-8 text file", f"reading failed ({error})", TODO) from error
+        raise DamageError(str(path), "a readable UTF-8 text file", f"reading failed ({error})", ADVICE) from error
 
 
 def _read_json(text: str, where: str) -> Any:
     try:
         return json.loads(text, parse_int=_whole)
     except (ValueError, RecursionError) as error:
-        raise DamageError(where, "JSON", f"it does not parse ({error})", TODO) from error
+        raise DamageError(where, "JSON", f"it does not parse ({error})", ADVICE) from error
 
 
 def _whole(digits: str) -> int:
@@ -144,25 +144,25 @@ def _check(value: Any, shape: Any, where: str) -> None:
     """Walk a value beside its shape: a dict of keys, a list of one repeated shape, or a tuple of types."""
     if isinstance(shape, dict):
         if not isinstance(value, dict):
-            raise DamageError(where, "an object with named values", f"found {_short(value)}", TODO)
+            raise DamageError(where, "an object with named values", f"found {_short(value)}", ADVICE)
         for key, inner in shape.items():
             if key not in value:
-                raise DamageError(where, f"the key {key!r}", "it is missing", TODO)
+                raise DamageError(where, f"the key {key!r}", "it is missing", ADVICE)
             _check(value[key], inner, f"{where}: {key}")
     elif isinstance(shape, list):
         if not isinstance(value, list):
-            raise DamageError(where, "a list", f"found {_short(value)}", TODO)
+            raise DamageError(where, "a list", f"found {_short(value)}", ADVICE)
         for index, item in enumerate(value):
             _check(item, shape[0], f"{where}[{index}]")
     elif not isinstance(value, shape) or isinstance(value, bool):
-        raise DamageError(where, " or ".join(NAME_OF_TYPE[kind] for kind in shape), f"found {_short(value)}", TODO)
+        raise DamageError(where, " or ".join(NAME_OF_TYPE[kind] for kind in shape), f"found {_short(value)}", ADVICE)
 
 
 def _check_unique(names: list[str], where: str) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise DamageError(where, "names that differ", f"{_short(name)} comes twice", TODO)
+            raise DamageError(where, "names that differ", f"{_short(name)} comes twice", ADVICE)
         seen.add(name)
 
 
@@ -172,7 +172,7 @@ def _epsilon(value: float | str, where: str) -> float:
     except (ValueError, OverflowError):
         epsilon = math.nan
     if not epsilon >= 0:
-        raise DamageError(where, 'an epsilon of at least 0, or "infinity"', f"found {_short(value)}", TODO)
+        raise DamageError(where, 'an epsilon of at least 0, or "infinity"', f"found {_short(value)}", ADVICE)
     return epsilon
 
 
@@ -181,27 +181,29 @@ def _read_edges(path: Path, nodes: Collection[str]) -> list[Edge]:
     try:
         header = next(rows, [])
         if header != ["source", "target", "weight"]:
-            raise DamageError(str(path), "the columns source,target,weight", f"found {_short(header)}", TODO)
+            raise DamageError(str(path), "the columns source,target,weight", f"found {_short(header)}", ADVICE)
         return [_edge(row, nodes, f"{path}: line {rows.line_num}") for row in rows]
     except csv.Error as error:
-        raise DamageError(f"{path}: line {rows.line_num}", "a CSV row", f"it does not parse ({error})", TODO) from error
+        raise DamageError(
+            f"{path}: line {rows.line_num}", "a CSV row", f"it does not parse ({error})", ADVICE
+        ) from error
 
 
 def _edge(row: list[str], nodes: Collection[str], where: str) -> Edge:
     if len(row) != 3:
-        raise DamageError(where, "3 values", f"found {len(row)}", TODO)
+        raise DamageError(where, "3 values", f"found {len(row)}", ADVICE)
     source, target, text = row
     for name in (source, target):
         if name not in nodes:
-            raise DamageError(where, "a node named in result.json", f"found {_short(name)}", TODO)
+            raise DamageError(where, "a node named in result.json", f"found {_short(name)}", ADVICE)
     if source == target:
-        raise DamageError(where, "an edge between two nodes", f"both ends are {_short(source)}", TODO)
+        raise DamageError(where, "an edge between two nodes", f"both ends are {_short(source)}", ADVICE)
     try:
         weight = float(text)
     except ValueError:
         weight = math.nan
     if not 0 < weight < math.inf:
-        raise DamageError(where, "a finite weight above 0", f"found {_short(text)}", TODO)
+        raise DamageError(where, "a finite weight above 0", f"found {_short(text)}", ADVICE)
     return source, target, weight
 
 
