@@ -183,8 +183,8 @@ def test_noise_matches_its_ledger_row(case):
     inside, outside = [], []
 
     class Tap(Door):
-        def gate(self, silos, round):
-            gate = super().gate(silos, round)
+        def gate(self, silos, round, observer="server"):
+            gate = super().gate(silos, round, observer)
             release = gate.release
 
             def tapped(bounded, site):

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from silograph.kernels import mixing
@@ -51,47 +50,11 @@ def test_a_server_does_not_hear_who_is_no_neighbour():
     assert np.isfinite(mixing.combine(a, psi)).all(1).tolist() == [True, True, False, False, False, True]
 
 
-@given(a=matrices(), features=st.integers(1, 4), seed=st.integers(0, 10**6))
-@settings(derandomize=True, deadline=None, max_examples=200)
-def test_homomorphic_noise_is_as_printed_and_cancels_at_the_centroid(a, features, seed):
-    g = np.random.default_rng(seed).laplace(size=(len(a), features))
-    noise = mixing.homomorphic(a, g)
-    # (8) with (47). Dividing by a small a_pp and multiplying again costs digits, so the tolerance is absolute.
-    np.testing.assert_allclose(noise, mixing.link_noise(a, printed(a, g)), atol=1e-12 * np.abs(g).max())
-    rounding = 4.0 * len(a) * np.finfo(float).eps * np.abs(g).max()
-    assert np.abs(mixing.centroid(noise)).max() <= rounding  # (46)
-    w = np.random.default_rng(seed + 1).normal(size=g.shape)
-    np.testing.assert_allclose(mixing.centroid(mixing.combine(a, w) + noise), mixing.centroid(w), atol=1e-13 * 50)
-
-
-def test_cancellation_needs_no_exact_row_sums():
-    """A matrix off by what the check allows: pairs still cancel, the paper's own form does not."""
-    a = np.array(lazy(server_graph("ring", 5).mixing))
-    a[0, 0] += 9e-10
-    a, g = checked_mixing(a), 1e3 * np.random.default_rng(3).normal(size=(5, 2))
-    assert np.abs(mixing.homomorphic(a, g).sum(0)).max() <= 1e-11
-    factors = mixing.combine(a, g) - g  # sum over m of a_pm g_m - g_p, which is (8), (47) if rows sum to exactly 1
-    assert np.abs(factors.sum(0)).max() > 1e-8
-
-
-def test_link_noise_is_indexed_by_receiver_and_sender():
+def test_combine_links_is_indexed_by_receiver_and_sender():
     a = server_graph("grid", 6).mixing
     g = np.random.default_rng(1).normal(size=(6, 6, 3))
     expected = [sum(a[p, m] * g[p, m] for m in range(6)) for p in range(6)]
-    np.testing.assert_allclose(mixing.link_noise(a, g), expected, atol=1e-15)
-
-
-def test_unit_means():
-    rng = np.random.default_rng(4)
-    values, home = rng.normal(size=(40, 3)), rng.integers(4, size=40)
-    home[home == 2] = 3  # unit 2 heard nobody
-    means, counts = mixing.unit_means(values, home, 5)
-    assert counts.tolist() == [np.count_nonzero(home == p) for p in range(5)]
-    for p in (0, 1, 3):
-        np.testing.assert_allclose(means[p], values[home == p].mean(0), atol=1e-14)
-        alone, _ = mixing.unit_means(values[home == p], home[home == p], 5)
-        np.testing.assert_array_equal(alone[p], means[p])
-    assert not means[2].any()
+    np.testing.assert_allclose(mixing.combine_links(a, g), expected, atol=1e-15)
 
 
 def test_distances_are_their_definitions_and_add_up():
@@ -117,9 +80,9 @@ def received(a, scheme, rng, copies):
     if scheme == "edge":
         links = rng.laplace(size=(len(a), len(a), copies))
         links[np.arange(len(a)), np.arange(len(a))] = 0.0
-        return mixing.link_noise(a, links)
+        return mixing.combine_links(a, links)
     g = rng.laplace(size=(len(a), copies))
-    return mixing.homomorphic(a, g) if scheme == "homomorphic" else mixing.combine(a, g)
+    return mixing.combine_links(a, printed(a, g)) if scheme == "homomorphic" else mixing.combine(a, g)
 
 
 PREDICTED = {

@@ -29,7 +29,7 @@ def test_a_release_adds_noise_and_one_row_per_silo():
     border = door()
     out = border.gate(["a", "b"], 0).release(bounded(), "stat")
     assert border.ledger.rows == []  # not before sync
-    border.sync(["a", "b"])
+    border.sync()
     rows = border.ledger.rows
     assert [(r.silo, r.round, r.site, r.mechanism, r.relation) for r in rows] == [
         ("a", 0, "stat", "gaussian", "replace-one"),
@@ -44,7 +44,7 @@ def test_rows_are_written_in_the_order_of_silos_not_of_calls():
     border = door()
     for silo in ("c", "a", "b"):
         border.gate([silo], 0).release(bounded(silos=1), "stat")
-    border.sync(["a", "b", "c"])
+    border.sync()
     assert [row.silo for row in border.ledger.rows] == ["a", "b", "c"]
 
 
@@ -52,7 +52,7 @@ def test_the_budget_stops_the_release_before_it_is_made():
     border = door(releases=2)
     for number in range(2):
         border.gate(["a"], number).release(bounded(silos=1), "stat")
-        border.sync(["a"])
+        border.sync()
     assert border.spent("a", 1e-5).epsilon == pytest.approx(1.0, rel=1e-6)
     with pytest.raises(BudgetError, match="is spent and this release would make it"):
         border.gate(["a"], 2).release(bounded(silos=1), "stat")
@@ -75,10 +75,10 @@ def test_the_same_release_again_is_a_resend_and_another_value_there_is_refused(t
     ledger = Ledger(tmp_path / "ledger.jsonl")
     border = replace(door(), ledger=ledger)
     first = border.gate(["a"], 0).release(bounded(silos=1), "stat")
-    border.sync(["a"])
+    border.sync()
     again = replace(border, ledger=Ledger(tmp_path / "ledger.jsonl"), _waiting={})
     second = again.gate(["a"], 0).release(bounded(silos=1), "stat")
-    again.sync(["a"])
+    again.sync()
     np.testing.assert_array_equal(first.value, second.value)
     assert len(Ledger(tmp_path / "ledger.jsonl").rows) == 1
     with pytest.raises(DamageError, match="changed since"):

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from silograph.core.types import Array, Carry
-from silograph.methods.base import Method, Outlet, Private, State, put, take
-from silograph.privacy.gate import Door, Message, check_message, stack
+from silograph.methods.base import Method, Outlet, Private, Rows, State, put, take, values
+from silograph.privacy.gate import Door, Sent, check_message, stack
 from silograph.topology import Topology
 
 
 class Engine(Protocol):
     """Where the silos are and how their part is run."""
 
-    def local(self, method: Method, state: State, rows: Sequence[int]) -> tuple[Carry, Message]:
+    def local(self, method: Method, state: State, rows: Rows) -> tuple[Carry, Sent]:
         """Run `method.local` at the silos `rows`; returns the whole new carry and their messages."""
         ...
 
@@ -24,38 +24,53 @@ class Engine(Protocol):
 
 
 class InProcess:
-    """Silos in this process, called in groups: all at once, or one by one."""
+    """Silos in this process, called in groups: all at once, or one by one.
+
+    `data` is a dictionary for each silo, or one of arrays whose axis 0 is "which silo" already.
+    """
 
     def __init__(
-        self, data: Sequence[Private], topo: Topology, door: Door, grouping: Callable[[Sequence[int]], list[list[int]]]
+        self,
+        data: Sequence[Private] | Private,
+        topo: Topology,
+        door: Door,
+        grouping: Callable[[Rows], list[Rows]],
     ) -> None:
         self.topo, self.door, self._grouping = topo, door, grouping
-        self._data: Private = {name: np.stack([part[name] for part in data]) for name in data[0]}
+        self._all = np.arange(len(topo.silos))
+        self._data: Private = (
+            data if isinstance(data, dict) else {name: np.stack([part[name] for part in data]) for name in data[0]}
+        )
 
-    def local(self, method: Method, state: State, rows: Sequence[int]) -> tuple[Carry, Message]:
-        def call(part: list[int], gate: Outlet) -> tuple[Carry, dict[str, Any]]:
-            down = {name: value.rows(part) for name, value in state.down.items()}
-            return method.local(take(state.carry, part), down, take(self._data, part), gate)
-
+    def local(self, method: Method, state: State, rows: Rows) -> tuple[Carry, Sent]:
         carry, messages = state.carry, []
         for part in self._grouping(rows):
-            fresh, message = call(part, self._gate(part, state.round))
-            carry = put(carry, part, fresh)
+            index = self._index(part)
+            down = {name: value.rows(index) for name, value in state.down.items()}
+            fresh, message = method.local(
+                take(state.carry, index), down, take(self._data, index), self._gate(part, state.round)
+            )
+            carry = put(carry, index, fresh)
             messages.append(check_message(message, len(part), f"{type(method).__name__}.local"))
         return carry, self._joined(messages)
 
     def deliver(self, method: Method, state: State) -> dict[str, Array]:
         messages = []
-        for part in self._grouping(range(len(self.topo.silos))):
-            gate = self._gate(part, state.round)
-            message = method.deliver(take(state.carry, part), take(self._data, part), gate)
+        for part in self._grouping(self._all):
+            index, gate = self._index(part), self._gate(part, state.round)
+            message = method.deliver(take(state.carry, index), take(self._data, index), gate)
             messages.append(check_message(message, len(part), f"{type(method).__name__}.deliver"))
-        return {name: released.value for name, released in self._joined(messages).items()}
+        return values(self._joined(messages))
 
-    def _gate(self, part: Sequence[int], round: int) -> Outlet:
-        return self.door.gate([self.topo.silos[k] for k in part], round)
+    def _index(self, part: Rows) -> Rows | slice:
+        """All silos as a slice: what is sliced is not copied."""
+        return slice(None) if len(part) == len(self._all) else part
 
-    def _joined(self, messages: Sequence[Message]) -> Message:
+    def _gate(self, part: Rows, round: int) -> Outlet:
+        silos = self.topo.silos
+        return self.door.gate(silos if len(part) == len(silos) else [silos[k] for k in part], round)
+
+    def _joined(self, messages: Sequence[Sent]) -> Sent:
         """One message for all; it exists only once its ledger rows are on disk."""
-        self.door.sync(self.topo.silos)
+        self.door.sync()
         return {name: stack([message[name] for message in messages]) for name in messages[0]} if messages else {}

@@ -10,5 +10,5 @@ from silograph.privacy.gate import Door
 from silograph.topology import Topology
 
 
-def silowise(data: Sequence[Private], topo: Topology, door: Door) -> InProcess:
-    return InProcess(data, topo, door, lambda rows: [[row] for row in rows])
+def silowise(data: Sequence[Private] | Private, topo: Topology, door: Door) -> InProcess:
+    return InProcess(data, topo, door, lambda rows: [rows[k : k + 1] for k in range(len(rows))])

@@ -10,5 +10,5 @@ from silograph.privacy.gate import Door
 from silograph.topology import Topology
 
 
-def vector(data: Sequence[Private], topo: Topology, door: Door) -> InProcess:
-    return InProcess(data, topo, door, lambda rows: [list(rows)] if rows else [])
+def vector(data: Sequence[Private] | Private, topo: Topology, door: Door) -> InProcess:
+    return InProcess(data, topo, door, lambda rows: [rows] if len(rows) else [])

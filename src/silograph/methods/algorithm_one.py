@@ -157,7 +157,10 @@ class PaperConsensus:
 
     # ---- at the server ----
 
-    def gather(self, servers: Carry, up: Up, topo: Topology, gate: Outlet) -> tuple[Carry, dict[str, Array]]:
+    def asked(self, servers: Carry, topo: Topology) -> None:
+        return None
+
+    def gather(self, servers: Carry, up: Up, topo: Topology, gate: Outlet) -> tuple[Carry, Message]:
         fresh = {"vectors": servers["vectors"].copy(), "facts": np.full_like(servers["facts"], np.nan)}
         fresh["present"] = np.zeros(len(topo.silos), bool)
         fresh["present"][up.rows] = True

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from silograph.core.errors import LeakError
 from silograph.core.types import Array, Carry, Json
 from silograph.privacy.bound import Bounded
-from silograph.privacy.gate import Message, Released, relay
+from silograph.privacy.gate import Message, Released, Sealed, Sent, Total, check_message, relay
 from silograph.topology import Topology
+
+#: Which silos or servers, by their place in the topology.
+Rows = NDArray[np.intp]
 
 #: A silo's private data as its task prepared it; axis 0 is "which silo".
 Private = dict[str, Array]
@@ -21,19 +25,31 @@ Private = dict[str, Array]
 class Outlet(Protocol):
     """What a method may do at a border; `privacy.gate.Gate` does it."""
 
-    def rows(self, index: Sequence[int]) -> Outlet: ...
+    def rows(self, index: Sequence[int] | Rows) -> Outlet: ...
 
     def release(self, bounded: Bounded, site: str) -> Released: ...
 
     def reveal(self, value: Array, site: str, why: str) -> Released: ...
 
+    def contribute(self, value: Array, site: str, clip: float | None = None) -> Sealed: ...
+
+    def total(self, sealed: Sealed, rows: Rows, home: Rows, names: Sequence[str]) -> Total: ...
+
+    def uniforms(self, count: int, site: str) -> Array: ...
+
+    def sync(self) -> None: ...
+
 
 @dataclass(frozen=True)
 class Up:
-    """What the present silos sent: row k of every value is from silo `rows[k]` of the topology."""
+    """What the present silos sent: row k of every value is from silo `rows[k]` of the topology.
 
-    rows: Sequence[int]
+    `sealed` are contributions to sums, which only the gate can open.
+    """
+
+    rows: Rows
     values: dict[str, Array]
+    sealed: dict[str, Sealed] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -60,11 +76,15 @@ class Method(Protocol):
         """The state before the first round."""
         ...
 
-    def local(self, carry: Carry, down: Message, data: Private, gate: Outlet) -> tuple[Carry, Message]:
+    def local(self, carry: Carry, down: Message, data: Private, gate: Outlet) -> tuple[Carry, Sent]:
         """In the silo. Axis 0 is the silos in this call: all of them, or one."""
         ...
 
-    def gather(self, servers: Carry, up: Up, topo: Topology, gate: Outlet) -> tuple[Carry, dict[str, Array]]:
+    def asked(self, servers: Carry, topo: Topology) -> Rows | None:
+        """Which silos this round is for; None means all."""
+        ...
+
+    def gather(self, servers: Carry, up: Up, topo: Topology, gate: Outlet) -> tuple[Carry, Message]:
         """At each server: take in what the silos sent; returns what goes to the neighbouring servers."""
         ...
 
@@ -105,33 +125,40 @@ def advance(
     state: State,
     topo: Topology,
     gate: Outlet,
-    run_local: Callable[[State], tuple[Carry, Message, Sequence[int]]],
+    run_local: Callable[[State], tuple[Carry, Sent, Rows]],
 ) -> State:
     """One round: local -> gate -> gather -> gate -> exchange over the server graph -> settle -> back down.
 
     `run_local` is the engine: it may only return once the ledger rows of its messages are on disk.
     """
     carry, sent, rows = run_local(state)
-    if not rows:  # nobody came: the round passes and nothing changes
+    if not len(rows):  # nobody came: the round passes and nothing changes
         return State(state.round + 1, state.carry, state.servers, state.down)
-    up = Up(rows, {name: released.value for name, released in sent.items()})
-    servers, across = method.gather(state.servers, up, topo, gate)
+    sealed = {name: value for name, value in sent.items() if isinstance(value, Sealed)}
+    servers, message = method.gather(state.servers, Up(rows, values(sent), sealed), topo, gate)
+    across = check_message(message, len(topo.servers), f"{type(method).__name__}.gather")
+    gate.sync()
     # A star has one server: what goes across comes back to it.
-    servers, down = method.settle(servers, across, topo)
+    servers, down = method.settle(servers, values(across), topo)
     return State(state.round + 1, carry, servers, _relayed(down))
+
+
+def values(message: Sent) -> dict[str, Array]:
+    """What can be read of a message."""
+    return {name: value.value for name, value in message.items() if isinstance(value, Released)}
 
 
 def _relayed(down: dict[str, Array]) -> Message:
     return {name: relay(value) for name, value in down.items()}
 
 
-def take(carry: Carry, rows: Sequence[int]) -> Carry:
+def take(carry: Carry, rows: Rows | slice) -> Carry:
     """The rows of some silos."""
     return {name: value.rows(rows) if isinstance(value, Released) else value[rows] for name, value in carry.items()}
 
 
-def put(carry: Carry, rows: Sequence[int], fresh: Carry) -> Carry:
-    """The carry with the rows of some silos replaced: absent silos keep theirs."""
+def put(carry: Carry, rows: Rows | slice, fresh: Carry) -> Carry:
+    """The carry with the rows of some silos replaced: absent silos keep theirs, and so do fields left out."""
 
     def replaced(name: str) -> Any:
         old, new = carry[name], fresh[name]
@@ -145,7 +172,7 @@ def put(carry: Carry, rows: Sequence[int], fresh: Carry) -> Carry:
         out[rows] = new
         return out
 
-    return {name: replaced(name) for name in carry}
+    return {**carry, **{name: replaced(name) for name in fresh}}
 
 
 def everywhere(value: Array, topo: Topology) -> Array:

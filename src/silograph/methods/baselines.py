@@ -91,7 +91,10 @@ class _Baseline(ABC):
 
     # ---- at the server ----
 
-    def gather(self, servers: Carry, up: Up, topo: Topology, gate: Outlet) -> tuple[Carry, dict[str, Array]]:
+    def asked(self, servers: Carry, topo: Topology) -> None:
+        return None
+
+    def gather(self, servers: Carry, up: Up, topo: Topology, gate: Outlet) -> tuple[Carry, Message]:
         if "vector" not in up.values:
             return servers, {}
         weight = up.values.get("count", np.ones(len(up.rows)))

@@ -180,7 +180,10 @@ class ExactConsensus:
 
     # ---- at the server ----
 
-    def gather(self, servers: Carry, up: Up, topo: Topology, gate: Outlet) -> tuple[Carry, dict[str, Array]]:
+    def asked(self, servers: Carry, topo: Topology) -> None:
+        return None
+
+    def gather(self, servers: Carry, up: Up, topo: Topology, gate: Outlet) -> tuple[Carry, Message]:
         vectors, anchors = servers["vectors"].copy(), servers["anchors"].copy()
         present = np.zeros(len(topo.silos), bool)
         present[up.rows] = True

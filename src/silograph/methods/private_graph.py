@@ -13,8 +13,22 @@ import numpy as np
 from silograph.core.errors import InputError
 from silograph.core.types import Array, Carry, Json
 from silograph.kernels.pooling import empirical_bayes, project_psd
-from silograph.methods.base import Method, Outcome, Outlet, Private, Start, State, Up, advance, begin, put, take
-from silograph.privacy.gate import Message, OpenGate, relay
+from silograph.methods.base import (
+    Method,
+    Outcome,
+    Outlet,
+    Private,
+    Rows,
+    Start,
+    State,
+    Up,
+    advance,
+    begin,
+    put,
+    take,
+    values,
+)
+from silograph.privacy.gate import Message, OpenGate, Sent, relay
 from silograph.privacy.mechanisms import Mechanism
 from silograph.tasks.smooth_graph import SmoothGraph, distances_of, from_coordinates
 from silograph.topology import Topology
@@ -52,8 +66,8 @@ class ReleasedConsensus:
 
     def local(self, carry: Carry, down: Message, data: Private, gate: Outlet) -> tuple[Carry, Message]:
         """Release once; a silo that is asked again sends what it sent before."""
-        fresh = [int(k) for k in np.flatnonzero(~carry["sent"])]
-        if fresh:
+        fresh = np.flatnonzero(~carry["sent"])
+        if fresh.size:
             released = gate.rows(fresh).release(self.task.bounded(take(data, fresh)), "moment")
             carry = {
                 **put({"moment": carry["moment"]}, fresh, {"moment": released}),
@@ -61,7 +75,10 @@ class ReleasedConsensus:
             }
         return carry, {"moment": carry["moment"]}
 
-    def gather(self, servers: Carry, up: Up, topo: Topology, gate: Outlet) -> tuple[Carry, dict[str, Array]]:
+    def asked(self, servers: Carry, topo: Topology) -> None:
+        return None
+
+    def gather(self, servers: Carry, up: Up, topo: Topology, gate: Outlet) -> tuple[Carry, Message]:
         moments, heard = servers["moments"].copy(), servers["heard"].copy()
         moments[up.rows], heard[up.rows] = up.values["moment"], True
         return {**servers, "moments": moments, "heard": heard, "round": servers["round"] + 1}, {}
@@ -110,8 +127,8 @@ class ReleasedConsensus:
         zbar = self.distances(servers["moments"][heard], counts)
         data, gate, trace = {"zbar": zbar}, OpenGate(), []
 
-        def run_local(now: State) -> tuple[Carry, Message, list[int]]:
-            return (*self.inner.local(now.carry, now.down, data, gate), list(range(len(heard))))
+        def run_local(now: State) -> tuple[Carry, Sent, Rows]:
+            return (*self.inner.local(now.carry, now.down, data, gate), np.arange(len(heard)))
 
         state = begin(self.inner, there)
         while not self.inner.done(state.servers):
@@ -120,7 +137,7 @@ class ReleasedConsensus:
             if line is not None:
                 trace.append({"round": state.round, **line})
         delivered = self.inner.deliver(state.carry, data, gate)
-        inner = self.inner.outcome(state.servers, {name: r.value for name, r in delivered.items()}, there)
+        inner = self.inner.outcome(state.servers, values(delivered), there)
         arrays = {"consensus": inner.arrays["consensus"]}
         for name, absent in (("graph", arrays["consensus"]), ("gamma", 0.0), ("smoothness", np.nan)):
             whole = np.full((len(topo.silos), *inner.arrays[name].shape[1:]), absent)

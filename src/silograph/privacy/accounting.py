@@ -18,13 +18,16 @@ from scipy.special import log_ndtr
 
 from silograph.core.errors import InputError
 from silograph.privacy.ledger import Row
-from silograph.privacy.mechanisms import Mechanism
+from silograph.privacy.mechanisms import DISTRIBUTED, Mechanism
 from silograph.privacy.samplers import LEAST_DELTA
 
 EXACT_GAUSSIAN = "exact Gaussian curve"
+CONCENTRATED = "concentrated differential privacy (zCDP)"
 PLD = "privacy loss distribution (dp-accounting)"
 NO_PROTECTION = "none: something left without protection"
 NOTHING = "nothing was released"
+
+GAUSSIANS = ("gaussian", DISTRIBUTED)
 
 
 @dataclass(frozen=True)
@@ -99,8 +102,16 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     return max(0.0, rho * a + math.log1p(-1.0 / a) - (math.log(delta) + math.log(a)) / (a - 1.0))
 
 
+def zcdp_rho(epsilon: float, delta: float) -> float:
+    """The largest rho with zcdp_epsilon(rho, delta) <= epsilon."""
+    high = 1.0
+    while zcdp_epsilon(high, delta) <= epsilon:
+        high *= 2.0
+    return -_least(lambda negative: zcdp_epsilon(-negative, delta) <= epsilon, -high, 0.0)
+
+
 def zcdp(rows: Sequence[Row]) -> float:
-    """Total rho of Gaussian rows: zCDP adds."""
+    """Total rho of Gaussian rows, a cohort's own among them: zCDP adds."""
     return sum(_ratio(row) ** 2 / 2.0 for row in rows)
 
 
@@ -119,12 +130,39 @@ def cost(rows: Sequence[Row], delta: float) -> Cost:
         return Cost(0.0, 0.0, NOTHING)
     if any(row.mechanism == "reveal" for row in rows):
         return Cost(math.inf, 1.0, NO_PROTECTION)
-    if all(row.mechanism == "gaussian" and row.sampling == 1.0 for row in rows):
-        mu = math.sqrt(sum(_ratio(row) ** 2 for row in rows))
-        return Cost(gaussian_epsilon(mu, delta), delta, EXACT_GAUSSIAN)
+    if all(row.mechanism in GAUSSIANS and row.sampling == 1.0 for row in rows):
+        if any(row.mechanism == DISTRIBUTED for row in rows):
+            return Cost(zcdp_epsilon(zcdp(rows), delta), delta, CONCENTRATED)
+        return Cost(gaussian_epsilon(math.sqrt(2.0 * zcdp(rows)), delta), delta, EXACT_GAUSSIAN)
     if all(row.mechanism == "laplace" and row.sampling == 1.0 for row in rows) and (len(rows) == 1 or delta == 0.0):
         return Cost(sum(_pure(row) for row in rows), 0.0, "exact Laplace" if len(rows) == 1 else "basic composition")
     return Cost(pld_epsilon(rows, delta), delta, PLD)
+
+
+class Tally:
+    """One silo's rows with a running sum, so that asking whether one more fits the budget costs next to nothing."""
+
+    def __init__(self, epsilon: float, delta: float) -> None:
+        self._epsilon, self._delta = epsilon, delta
+        self._rows: list[Row] = []
+        self._rho = 0.0
+        # Gaussian rows of either kind fit for certain below this; above it the accountant decides.
+        self._surely = min(gaussian_mu(epsilon, delta) ** 2 / 2.0, zcdp_rho(epsilon, delta)) if delta else 0.0
+
+    def add(self, row: Row) -> None:
+        self._rows.append(row)
+        self._rho += self._of(row)
+
+    def fits(self, row: Row) -> bool:
+        if self._rho + self._of(row) <= self._surely:
+            return True
+        return self.cost(row).epsilon <= self._epsilon * (1.0 + 1e-9)
+
+    def cost(self, *more: Row) -> Cost:
+        return cost([*self._rows, *more], self._delta)
+
+    def _of(self, row: Row) -> float:
+        return _ratio(row) ** 2 / 2.0 if row.mechanism in GAUSSIANS else math.inf
 
 
 def _pure(row: Row) -> float:
@@ -136,7 +174,8 @@ def _events(rows: Sequence[Row]) -> Any:
     import dp_accounting as dp
 
     def event(mechanism: str, ratio: float, sampling: float) -> Any:
-        if mechanism == "gaussian":
+        if mechanism in GAUSSIANS:
+            # A cohort's noise is bounded at every Renyi order by the Gaussian of its rho; no more is claimed of it.
             base = dp.GaussianDpEvent(1.0 / ratio)
         elif mechanism == "laplace":
             # A d-dimensional Laplace release is dominated by one coordinate that takes the whole l1 sensitivity.
@@ -155,6 +194,7 @@ def pld_epsilon(rows: Sequence[Row], delta: float) -> float:
     from dp_accounting import NeighboringRelation
     from dp_accounting.pld import PLDAccountant
 
+    assert not any(row.mechanism == DISTRIBUTED for row in rows), "only its Renyi divergences are bounded"
     # With sampling 1 replace-one is what the sensitivities already say; REPLACE_SPECIAL would double them.
     return float(PLDAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE).compose(_events(rows)).get_epsilon(delta))
 

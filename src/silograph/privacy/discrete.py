@@ -149,6 +149,12 @@ def discrete_gaussian(source: Source, sigma: float, size: int) -> Integers:
     return out[:size]
 
 
+def noisy(vector: Array, clip: float, fraction_bits: int, share: float, source: Source) -> Integers:
+    """What one agent adds to a sum: its vector on the grid, and its share of the noise if there is any."""
+    whole = encode(vector, clip, fraction_bits)
+    return whole + discrete_gaussian(source, share, vector.size) if share else whole
+
+
 def _attempts(source: Source, sigma: float, count: int) -> Integers:
     """The accepted ones among so many proposals."""
     block = math.floor(sigma) + 1

@@ -4,25 +4,35 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from silograph.core.errors import BudgetError, DamageError, LeakError
 from silograph.core.types import Array
-from silograph.privacy.accounting import Cost, cost
-from silograph.privacy.bound import Bounded
+from silograph.privacy.accounting import Cost, Tally, cost
+from silograph.privacy.bound import REPLACE_ONE, Bounded, clip_rows
 from silograph.privacy.ledger import Ledger, Row
-from silograph.privacy.mechanisms import Mechanism, on_grid, perturb
+from silograph.privacy.masking import Masks, masked_sum
+from silograph.privacy.mechanisms import DistributedGaussian, Mechanism, on_grid, perturb
 from silograph.privacy.samplers import Keystream
 
 _SEAL = object()  # known to this module only: nobody else can mint a Released
 
 #: What crosses a silo's border: named values that passed the gate. Axis 0 is "which silo".
 Message = dict[str, "Released"]
+
+#: The same with contributions to a sum among them.
+Sent = Mapping[str, "Released | Sealed"]
+
+#: Who may see a message first. Everybody further on sees what is computed from it.
+SERVER, OWN_SERVER, OTHER_SERVERS = "server", "own server", "other servers"
+
+CLIPPED_AGENT = "one agent (all its records)"
 
 
 class Released:
@@ -59,7 +69,7 @@ class Released:
         plain = [c.value if isinstance(c, Released) else c for c in constants]
         return Released(function(self.value, *plain), _SEAL)
 
-    def rows(self, index: Sequence[int] | slice) -> Released:
+    def rows(self, index: Sequence[int] | NDArray[np.intp] | slice) -> Released:
         return Released(self.value[index], _SEAL)
 
 
@@ -89,9 +99,39 @@ def _refuse_captured(function: Callable[..., Any]) -> None:
             _refuse_captured(value)
 
 
-def stack(parts: Sequence[Released]) -> Released:
+@dataclass(frozen=True, eq=False)
+class Sealed:
+    """What silos hand to their own server to be added up: no method can read it, a server's gate opens only sums."""
+
+    _rows: Array
+    site: str
+    clip: float | None
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+
+@dataclass(frozen=True, eq=False)
+class Total:
+    """Sums by server, and of how many silos: 0 where too few answered.
+
+    `released`: noise is in the sums already. Otherwise they are the servers' own knowledge, and may leave them only
+    through the gate again.
+    """
+
+    sums: Array
+    counts: Array
+    released: bool
+
+
+def stack(parts: Sequence[Released | Sealed]) -> Released | Sealed:
     """Rows of several silos as one value."""
-    return Released(np.concatenate([part.value for part in parts]), _SEAL)
+    if len(parts) == 1:
+        return parts[0]
+    if isinstance(parts[0], Sealed):
+        rows = [part._rows for part in parts if isinstance(part, Sealed)]
+        return Sealed(np.concatenate(rows), parts[0].site, parts[0].clip)
+    return Released(np.concatenate([part.value for part in parts if isinstance(part, Released)]), _SEAL)
 
 
 def relay(value: Array) -> Released:
@@ -105,10 +145,11 @@ def digest(value: Array) -> str:
 
 @dataclass(frozen=True)
 class Budget:
-    """The most a silo may spend in total."""
+    """The most a silo may spend in total, against all observers but those it trusts."""
 
     epsilon: float
     delta: float
+    trusted: frozenset[str] = frozenset()
 
 
 @dataclass
@@ -120,11 +161,12 @@ class Door:
     mechanism: Mechanism | None = None
     budget: Budget | None = None
     randomness: str = "seeded stream (simulation)"
-    observer: str = "server"
+    masks: Masks | None = None
     _waiting: dict[tuple[str, int, str], Row] = field(default_factory=dict)
+    _tallies: dict[str, Tally] = field(default_factory=dict)
 
-    def gate(self, silos: Sequence[str], round: int) -> Gate:
-        return Gate(self, tuple(silos), round)
+    def gate(self, silos: Sequence[str], round: int, observer: str = SERVER) -> Gate:
+        return Gate(self, silos, round, observer)
 
     def admit(self, row: Row) -> None:
         """Take a row for the next `sync`, unless it would break the budget or repeat a place with another value."""
@@ -145,41 +187,47 @@ class Door:
                 f"site {row.site!r} was used again",
                 "Give each release its own site name.",
             )
-        if self.budget is not None:
-            self._within_budget(row, self.budget)
+        if self.budget is not None and row.observer not in self.budget.trusted:
+            self._tally(row, self.budget)
         self._waiting[row.place] = row
 
-    def _within_budget(self, row: Row, budget: Budget) -> None:
-        before = [*self.ledger.of(row.silo), *(r for r in self._waiting.values() if r.silo == row.silo)]
-        after = cost([*before, row], budget.delta)
-        if after.epsilon > budget.epsilon * (1.0 + 1e-9):
-            spent = cost(before, budget.delta)
+    def _tally(self, row: Row, budget: Budget) -> None:
+        """Count a row against its silo's budget; one too many is refused."""
+        tally = self._tallies.get(row.silo)
+        if tally is None:
+            tally = self._tallies[row.silo] = Tally(budget.epsilon, budget.delta)
+            for known in self.ledger.of(row.silo):
+                if known.observer not in budget.trusted:
+                    tally.add(known)
+        if not tally.fits(row):
             raise BudgetError(
                 f"silo {row.silo}, round {row.round}, {row.site}",
                 f"a total of at most epsilon {budget.epsilon:g} at delta {budget.delta:g}",
-                f"{spent.epsilon:.4g} is spent and this release would make it {after.epsilon:.4g}",
+                f"{tally.cost().epsilon:.4g} is spent and this release would make it {tally.cost(row).epsilon:.4g}",
                 "It was not made. Plan fewer rounds, more noise, or a larger budget in a new run.",
             )
+        tally.add(row)
 
-    def sync(self, silos: Sequence[str]) -> None:
-        """Write the waiting rows in the order of `silos`, whatever order the engine took; then messages may go."""
-        position = {silo: k for k, silo in enumerate(silos)}
-        self.ledger.append(sorted(self._waiting.values(), key=lambda row: position[row.silo]))
-        self._waiting.clear()
+    def sync(self) -> None:
+        """Write the waiting rows in the order of their silos, whatever order the engine took; then messages may go."""
+        if self._waiting:
+            self.ledger.append(sorted(self._waiting.values(), key=lambda row: row.silo))
+            self._waiting.clear()
 
-    def spent(self, silo: str, delta: float) -> Cost:
-        return cost(self.ledger.of(silo), delta)
+    def spent(self, silo: str, delta: float, hidden: Collection[str] = ()) -> Cost:
+        """What a silo's rows cost at `delta`, against an observer from whom those for `hidden` are hidden."""
+        return cost([row for row in self.ledger.of(silo) if row.observer not in hidden], delta)
 
 
 class Gate:
     """The border of the silos in one call, in one round."""
 
-    def __init__(self, door: Door, silos: tuple[str, ...], round: int) -> None:
-        self._door, self.silos, self.round = door, silos, round
+    def __init__(self, door: Door, silos: Sequence[str], round: int, observer: str) -> None:
+        self._door, self.silos, self.round, self._observer = door, silos, round, observer
 
-    def rows(self, index: Sequence[int]) -> Gate:
+    def rows(self, index: Sequence[int] | NDArray[np.intp]) -> Gate:
         """The same border for some of the silos in this call."""
-        return Gate(self._door, tuple(self.silos[k] for k in index), self.round)
+        return Gate(self._door, [self.silos[k] for k in index], self.round, self._observer)
 
     def release(self, bounded: Bounded, site: str) -> Released:
         """Add the door's noise to each silo's row; one ledger row each."""
@@ -202,6 +250,7 @@ class Gate:
                 silo,
                 site,
                 out[i],
+                self._observer,
                 mechanism=mechanism.name,
                 l2=charged,
                 noise=mechanism.scale(charged, out[i].size),
@@ -214,22 +263,91 @@ class Gate:
 
     def reveal(self, value: Array, site: str, why: str) -> Released:
         """Send on purpose without protection: epsilon is infinite from here on."""
-        nothing: dict[str, Any] = {"l2": None, "noise": None, "unit": "", "relation": "", "randomness": "none"}
         for silo, part in zip(self.silos, value, strict=True):
-            self._log(silo, site, part, mechanism="reveal", why=why, **nothing)
+            self._plainly(silo, site, part, self._observer, why)
         return Released(value, _SEAL)
 
-    def _log(self, silo: str, site: str, sent: Array, **facts: Any) -> None:
+    def contribute(self, value: Array, site: str, clip: float | None = None) -> Sealed:
+        """Hand a vector to the own server, for a sum. With a `clip` longer ones are scaled back to it first.
+
+        What is no number counts as zero under a clip: the bound must hold for any data.
+        """
+        if clip is not None:
+            value = clip_rows(np.where(np.isfinite(value).all(-1, keepdims=True), value, 0.0), clip)
+        return Sealed(value, site, clip)
+
+    def total(self, sealed: Sealed, rows: NDArray[np.intp], home: NDArray[np.intp], names: Sequence[str]) -> Total:
+        """Add up what the silos `rows` handed to their servers, `home[k]` being the server of silo k.
+
+        Without masks a server sees every vector, and its ledger says so. With masks it sees the sum, and with a
+        distributed mechanism the sum with noise that the silos put in.
+        """
+        door, value = self._door, sealed._rows
+        place = home[rows]
+        counts = np.bincount(place, minlength=len(self.silos)).astype(np.float64)
+        sums = np.zeros((len(self.silos), value.shape[1]))
+        if door.masks is None:
+            np.add.at(sums, place, value)
+            for p, unit in enumerate(self.silos):
+                if counts[p]:
+                    why = f"{counts[p]:.0f} agents trust their own server with their updates"
+                    self._plainly(unit, sealed.site, sums[p], OWN_SERVER, why)
+            return Total(sums, counts, released=False)
+        if sealed.clip is None:
+            raise LeakError(f"masks at {sealed.site!r}", "clipped vectors, whose sum cannot overflow", "others came")
+        noise = door.mechanism if isinstance(door.mechanism, DistributedGaussian) else None
+        for p, unit in enumerate(self.silos):
+            members = np.flatnonzero(place == p)
+            if len(members) < door.masks.minimum:
+                counts[p] = 0.0
+                continue
+            vectors = {names[rows[k]]: value[k] for k in members}
+            made = masked_sum(vectors, sealed.clip, door.masks, noise, door.root, self.round, unit, sealed.site)
+            sums[p] = made.sums
+            if noise is None:
+                why = f"masks hide {counts[p]:.0f} agents from their server, not their sum ({door.masks.how})"
+                self._plainly(unit, sealed.site, sums[p], OWN_SERVER, why)
+            else:
+                self._log(
+                    unit,
+                    sealed.site,
+                    sums[p],
+                    OWN_SERVER,
+                    mechanism=noise.name,
+                    l2=made.l2,
+                    noise=made.deviation,
+                    unit=CLIPPED_AGENT,
+                    relation=REPLACE_ONE,
+                    randomness=door.randomness,
+                    why=f"each update clipped to {sealed.clip:g}; sum of {counts[p]:.0f} agents, each of whom adds a "
+                    f"share of the noise; {made.contributors} of them are counted on ({door.masks.how})",
+                )
+        return Total(sums, counts, released=noise is not None)
+
+    def sync(self) -> None:
+        """Put the rows of this round on disk; only then may what they tell of be sent."""
+        self._door.sync()
+
+    def uniforms(self, count: int, site: str) -> Array:
+        """(silos, count) numbers in (0, 1) that only this place knows, for perturbations that are not privacy."""
+        words = [Keystream(self._door.root, silo, self.round, site).words(count) for silo in self.silos]
+        return np.asarray(((np.stack(words) >> np.uint64(12)) + 0.5) * 2.0**-52)
+
+    def _plainly(self, silo: str, site: str, sent: Array, observer: str, why: str) -> None:
+        """The ledger row of what leaves without protection."""
+        nothing: dict[str, Any] = {"l2": None, "noise": None, "unit": "", "relation": "", "randomness": "none"}
+        self._log(silo, site, sent, observer, mechanism="reveal", why=why, **nothing)
+
+    def _log(self, silo: str, site: str, sent: Array, observer: str, **facts: Any) -> None:
         """One ledger row for what one silo sends."""
-        door, size = self._door, int(np.size(sent))
-        place: dict[str, Any] = {"silo": silo, "round": self.round, "site": site, "observer": door.observer}
-        door.admit(Row(**place, dim=size, sampling=1.0, digest=digest(sent), **facts))
+        place: dict[str, Any] = {"silo": silo, "round": self.round, "site": site, "observer": observer}
+        self._door.admit(Row(**place, dim=int(np.size(sent)), sampling=1.0, digest=digest(sent), **facts))
 
 
 class OpenGate:
     """The border of what is released already: whatever is computed from it is post-processing and passes free."""
 
-    def rows(self, index: Sequence[int]) -> OpenGate:
+    def rows(self, index: Sequence[int] | NDArray[np.intp]) -> OpenGate:
         return self
 
     def release(self, bounded: Bounded, site: str) -> Released:
@@ -238,19 +356,32 @@ class OpenGate:
     def reveal(self, value: Array, site: str, why: str) -> Released:
         return Released(value, _SEAL)
 
+    def sync(self) -> None:
+        """There is no ledger."""
 
-def check_message(message: Mapping[str, object], rows: int, sender: str) -> Message:
+    def contribute(self, value: Array, site: str, clip: float | None = None) -> Sealed:
+        raise LeakError(f"contribution at {site!r}", "nothing to add up behind an open gate", "a vector came")
+
+    def total(self, sealed: Sealed, rows: NDArray[np.intp], home: NDArray[np.intp], names: Sequence[str]) -> Total:
+        raise LeakError(f"total at {sealed.site!r}", "nothing to add up behind an open gate", "a sum was asked for")
+
+    def uniforms(self, count: int, site: str) -> Array:
+        raise LeakError(f"draw at {site!r}", "nothing to perturb behind an open gate", "noise was asked for")
+
+
+def check_message(message: Mapping[str, object], rows: int, sender: str) -> Sent:
     """Nothing but released values may leave; a method that tries otherwise is refused by name."""
+    checked: dict[str, Released | Sealed] = {}
     for name, value in message.items():
-        if not isinstance(value, Released):
+        if not isinstance(value, Released | Sealed):
             raise LeakError(
                 f"{sender}, message field {name!r}",
                 "a value that passed the gate",
                 f"a bare {type(value).__name__} came",
                 "Send gate.release(...) or, on purpose, gate.reveal(...).",
             )
-        if value.value.shape[:1] != (rows,):
-            raise LeakError(
-                f"{sender}, message field {name!r}", f"{rows} rows, one per silo", f"shape {value.value.shape} came"
-            )
-    return {name: value for name, value in message.items() if isinstance(value, Released)}
+        came = value.value.shape[:1] if isinstance(value, Released) else (len(value),)
+        if came != (rows,):
+            raise LeakError(f"{sender}, message field {name!r}", f"{rows} rows, one per silo", f"shape {came} came")
+        checked[name] = value
+    return checked

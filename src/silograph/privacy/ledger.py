@@ -68,6 +68,7 @@ class Ledger:
         self._chain = _CHAIN_START
         self._links: list[str] = []
         self._known: dict[tuple[str, int, str], Row] = {}
+        self._of: dict[str, list[Row]] = {}
         if path is not None and path.exists():
             self._load(path, mend)
 
@@ -98,6 +99,7 @@ class Ledger:
     def _remember(self, row: Row, chain: str) -> None:
         self.rows.append(row)
         self._known[row.place] = row
+        self._of.setdefault(row.silo, []).append(row)
         self._chain = chain
         self._links.append(chain)
 
@@ -141,4 +143,4 @@ class Ledger:
             self._remember(row, link)
 
     def of(self, silo: str) -> Sequence[Row]:
-        return [row for row in self.rows if row.silo == silo]
+        return self._of.get(silo, [])

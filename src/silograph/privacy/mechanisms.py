@@ -14,11 +14,13 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
+from silograph.core.errors import LeakError
 from silograph.core.types import Array
 from silograph.privacy.discrete import discrete_gaussian
 from silograph.privacy.samplers import Integers, Keystream, discrete_laplace
 
 _GRID_BITS = 22  # the grid makes a sensitivity at most 2^-22 larger
+DISTRIBUTED = "distributed-gaussian"
 _MOST = 2.0**61  # grid steps a value may have; beyond, it is held there
 
 
@@ -74,6 +76,27 @@ class Laplace:
 
     def draw(self, stream: Keystream, steps: float, count: int) -> Integers:
         return discrete_laplace(stream, steps, count)
+
+
+@dataclass(frozen=True)
+class DistributedGaussian:
+    """Noise that the agents of a secure sum put in themselves, for zCDP `rho` a sum (`masking`). No server adds it."""
+
+    rho: float
+    name: ClassVar[str] = DISTRIBUTED
+
+    @property
+    def multiplier(self) -> float:
+        return 1.0 / math.sqrt(2.0 * self.rho)
+
+    def scale(self, l2: float, dim: int) -> float:
+        return self.multiplier * l2
+
+    def deviation(self, l2: float, dim: int) -> float:
+        return self.scale(l2, dim)
+
+    def draw(self, stream: Keystream, steps: float, count: int) -> Integers:
+        raise LeakError("distributed noise", "to be made by the agents of a secure sum", "a single place asked for it")
 
 
 def grid_step(l2: float, dim: int) -> float:

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from silograph.core.errors import InputError
 from silograph.core.types import Array
-from silograph.privacy.discrete import discrete_gaussian, encode
+from silograph.privacy.discrete import noisy
 from silograph.privacy.secure_keys import KEY, PLAIN, SEALED, SHARE, Curve, KeyPair, Keys, keys_text, list_text
 from silograph.privacy.secure_messages import (
     Advertisement,
@@ -34,7 +34,7 @@ _ONCE = bytes(12)  # a nonce may be constant where every key seals one message
 class Agent:
     """One agent in one round; one that lost its state sits the round out, since it may have signed a list already.
 
-    `source` and `curve` are replaced in tests and simulation only.
+    `source`, `curve` and `noise_source` are replaced in tests and simulation only.
     """
 
     def __init__(
@@ -44,11 +44,13 @@ class Agent:
         identity: Ed25519PrivateKey,
         source: Source = os.urandom,
         curve: Curve = PLAIN,
+        noise_source: Source | None = None,
     ) -> None:
         if session.identities.get(name) != identity.public_key().public_bytes_raw():
             raise InputError(session.place, f"the registered identity of {name!r}", "another key came")
         self.session, self.name = session, name
         self._identity, self._source, self._keys = identity, source, Keys(session, curve)
+        self._noise_source = noise_source or source
         self._sealing, self._masking, self._seed = KeyPair(source(KEY)), KeyPair(source(KEY)), source(KEY)
         self._next: Step | None = "advertise"
         self._peers: dict[str, Advertisement] = {}
@@ -99,9 +101,7 @@ class Agent:
         session.enough({self.name, *delivery.sealed}, "shared", session.quorum)
         if vector.shape != (session.length,):
             raise InputError(session.place, f"a vector of {session.length} numbers", f"shape {vector.shape} came")
-        whole = encode(vector, session.clip, session.fraction_bits)
-        if session.noise:
-            whole = whole + discrete_gaussian(self._source, session.noise, session.length)
+        whole = noisy(vector, session.clip, session.fraction_bits, session.noise, self._noise_source)
         words = whole.astype(session.word) + self._keys.self_mask(self.name, self._seed)
         for name, sealed in delivery.sealed.items():
             self._held[name] = self._opened(self._peers[name], sealed)

@@ -32,6 +32,11 @@ class ProtocolError(SilographError):
 # ---- what everybody knows beforehand ---------------------------------------------------------------------------------
 
 
+def threshold(agents: int) -> int:
+    """How many of a cohort must stay to the end: more than two thirds."""
+    return 2 * agents // 3 + 1
+
+
 @dataclass(frozen=True)
 class Session:
     """One cohort, one round: public, and the same for everybody.
@@ -72,7 +77,7 @@ class Session:
     @property
     def threshold(self) -> int:
         """So many shares give a secret back."""
-        return 2 * len(self.identities) // 3 + 1
+        return threshold(len(self.identities))
 
     @property
     def quorum(self) -> int:

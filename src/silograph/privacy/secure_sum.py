@@ -33,6 +33,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from silograph.core.errors import InputError
 from silograph.core.types import Array
+from silograph.privacy.discrete import noisy
 from silograph.privacy.secure_agent import Agent
 from silograph.privacy.secure_keys import KEY, PLAIN, SEALED, SHARE, Curve, KeyPair, Keys, remembering
 from silograph.privacy.secure_messages import (
@@ -54,7 +55,7 @@ from silograph.privacy.secure_messages import (
 )
 from silograph.privacy.shamir import Source, combine
 
-__all__ = ["Agent", "ProtocolError", "Server", "Session", "Step", "Total", "secure_sum"]
+__all__ = ["Agent", "ProtocolError", "Server", "Session", "Step", "Total", "secure_sum", "unmasked_sum"]
 
 
 class Server:
@@ -208,10 +209,12 @@ def secure_sum(
     round: int = 0,
     unit: str = "",
     source: Callable[[str], Source] = lambda name: os.urandom,
+    noise_source: Callable[[str], Source] | None = None,
 ) -> Total:
     """A whole round in this process, every message made and checked: for simulation and tests.
 
-    `drop` names agents and the step from which on they are silent; `source` gives each agent's random bytes.
+    `drop` names agents and the step from which on they are silent; `source` gives each agent's random bytes, also for
+    its noise unless there is a `noise_source`.
     """
     silent = {name: STEPS.index(step) for name, step in (drop or {}).items()}
     if unknown := silent.keys() - vectors.keys():
@@ -223,7 +226,8 @@ def secure_sum(
     session = Session(run, round, unit, public, length, clip, fraction_bits, noise, minimum)
     curve = remembering()
     server = Server(session, curve)
-    agents = [Agent(session, name, identities[name], sources[name], curve) for name in vectors]
+    noises = sources if noise_source is None else {name: noise_source(name) for name in vectors}
+    agents = [Agent(session, name, identities[name], sources[name], curve, noises[name]) for name in vectors]
 
     def hear(step: Step, speak: Callable[[Agent], Message]) -> None:
         for agent in agents:
@@ -240,3 +244,20 @@ def secure_sum(
     proof = server.proof()
     hear("unmask", lambda agent: agent.unmask(proof))
     return server.total()
+
+
+def unmasked_sum(
+    vectors: Mapping[str, Array],
+    clip: float,
+    fraction_bits: int,
+    *,
+    noise: float,
+    minimum: int,
+    noise_source: Callable[[str], Source],
+) -> Total:
+    """The same total without keys, masks or messages: for simulations that say so."""
+    length = max((vector.size for vector in vectors.values()), default=0)
+    # A session is what refuses a cohort that is too small or a sum that could overflow.
+    session = Session("simulation", 0, "", dict.fromkeys(vectors, b""), length, clip, fraction_bits, noise, minimum)
+    parts = [noisy(vector, clip, fraction_bits, noise, noise_source(name)) for name, vector in vectors.items()]
+    return Total(np.sum(parts, axis=0), session.fraction_bits, tuple(sorted(vectors)))

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
+import numpy as np
+
 from silograph.core.errors import SilenceError
 from silograph.core.types import Array, Carry
 from silograph.engines.base import Engine, InProcess
 from silograph.engines.silowise import silowise
 from silograph.engines.vector import vector
-from silograph.methods.base import Method, Outcome, Private, State, advance, begin
-from silograph.privacy.gate import Budget, Door, Message
+from silograph.methods.base import Method, Outcome, Private, Rows, State, advance, begin
+from silograph.privacy.gate import OTHER_SERVERS, Budget, Door, Sent
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.mechanisms import Mechanism
 from silograph.topology import Topology, star
@@ -21,7 +23,10 @@ SECRET = "secret entropy of this machine"
 
 EMPTY_ROUNDS = 10  # nobody waits for ever
 
-ENGINES: dict[str, Callable[[Sequence[Private], Topology, Door], InProcess]] = {"vector": vector, "silowise": silowise}
+ENGINES: dict[str, Callable[[Sequence[Private] | Private, Topology, Door], InProcess]] = {
+    "vector": vector,
+    "silowise": silowise,
+}
 
 
 def rounds(
@@ -38,13 +43,17 @@ def rounds(
     """
     state = begin(method, topo) if state is None else state
 
-    def run_local(now: State) -> tuple[Carry, Message, Sequence[int]]:
-        rows = topo.index(topo.silos if present is None else present(now.round))
+    def run_local(now: State) -> tuple[Carry, Sent, Rows]:
+        rows = method.asked(now.servers, topo)
+        if rows is None:
+            rows = np.arange(len(topo.silos))
+        if present is not None:
+            rows = rows[np.isin(rows, topo.index(present(now.round)))]
         return (*engine.local(method, now, rows), rows)
 
     empty = 0
     while not method.done(state.servers):
-        after = advance(method, state, topo, door.gate(topo.servers, state.round), run_local)
+        after = advance(method, state, topo, door.gate(topo.servers, state.round, OTHER_SERVERS), run_local)
         empty = empty + 1 if after.servers is state.servers else 0
         if empty >= EMPTY_ROUNDS:
             raise SilenceError("rounds", "some silo to answer", f"none did for {empty} rounds", "Ask the silos.")

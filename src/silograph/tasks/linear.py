@@ -101,6 +101,27 @@ class Linear:
         _gradient_rows(kind, self.delta, self.rho, clip, np.ascontiguousarray(w), x, y, batch, sizes, out)
         return out  # (3)
 
+    def descend(
+        self,
+        w: Array,
+        data: dict[str, Array],
+        batch: Integers,
+        epochs: Integers,
+        sizes: Integers,
+        step: float,
+    ) -> Array:
+        """(n, M): each silo's model after `epochs[i]` steps of length step / epochs[i], each on a batch of its own.
+
+        Step e of silo i uses the records `batch[i, e, :sizes[i]]`.
+        """
+        w = np.array(w)
+        steps, each = batch.shape[1:]
+        assert (epochs <= steps).all(), "a batch for every step"
+        assert (sizes <= each).all(), "a batch has that many records"
+        x, y = np.ascontiguousarray(data["x"]), np.ascontiguousarray(data["y"])
+        _descend_rows(_LOSSES.index(self.loss), self.delta, self.rho, w, x, y, batch, epochs, sizes, step)
+        return w  # (6), (9)
+
     def record_norms(self, w: Array, data: dict[str, Array], batch: Integers | None = None) -> Array:
         """(n, B): the length of each record's gradient, without 2 rho w; of all records (padding 0) without a batch."""
         x, y = data["x"], data["y"]
@@ -227,7 +248,17 @@ def _batch(data: dict[str, Array], batch: Integers | None, sizes: ArrayLike | No
     return np.ascontiguousarray(batch, dtype=np.int64), lengths
 
 
-def _gradient_loop(
+@njit(cache=True)
+def _slope(kind: int, delta: float, margin: float, y: float) -> float:
+    """The derivative of a record's loss in x.w."""
+    if kind == 1:
+        return float(-y / (1.0 + math.exp(min(y * margin, 700.0))))
+    slope = -2.0 * (y - margin)
+    return min(max(slope, -2.0 * delta), 2.0 * delta) if kind == 2 else slope
+
+
+@njit(cache=True)
+def _gradient_rows(
     kind: int,
     delta: float,
     rho: float,
@@ -246,12 +277,7 @@ def _gradient_loop(
             for m in range(features):
                 margin += x[i, row, m] * w[i, m]
                 square += x[i, row, m] * x[i, row, m]
-            if kind == 1:
-                slope = -y[i, row] / (1.0 + math.exp(min(y[i, row] * margin, 700.0)))
-            else:
-                slope = -2.0 * (y[i, row] - margin)
-                if kind == 2:
-                    slope = min(max(slope, -2.0 * delta), 2.0 * delta)
+            slope = _slope(kind, delta, margin, y[i, row])
             if clip < math.inf:
                 length = abs(slope) * math.sqrt(square)
                 if not length < math.inf:
@@ -264,4 +290,30 @@ def _gradient_loop(
             out[i, m] = out[i, m] / sizes[i] + 2.0 * rho * w[i, m]
 
 
-_gradient_rows = njit(cache=True)(_gradient_loop)
+@njit(cache=True)
+def _descend_rows(
+    kind: int,
+    delta: float,
+    rho: float,
+    w: Array,
+    x: Array,
+    y: Array,
+    batch: Integers,
+    epochs: Integers,
+    sizes: Integers,
+    step: float,
+) -> None:
+    features = w.shape[1]
+    gradient = np.empty(features)
+    for i in range(w.shape[0]):
+        for e in range(epochs[i]):
+            gradient[:] = 0.0
+            for b in range(sizes[i]):
+                row, margin = batch[i, e, b], 0.0
+                for m in range(features):
+                    margin += x[i, row, m] * w[i, m]
+                slope = _slope(kind, delta, margin, y[i, row])
+                for m in range(features):
+                    gradient[m] += slope * x[i, row, m]
+            for m in range(features):
+                w[i, m] -= step / epochs[i] * (gradient[m] / sizes[i] + 2.0 * rho * w[i, m])  # (3)

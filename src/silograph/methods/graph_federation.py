@@ -1,0 +1,227 @@
+"""Graph federation (S1): units of agents, each unit with a server, and servers that mix their models over a graph.
+
+    in an agent        w_k   = w_p - (mu/E_k) times the sum over E_k steps of a batch's gradient            (3), (6)
+    at its server      psi_p = w_p + the mean of w_k - w_p over the sampled agents                          (4), (7)
+    between servers    w_p   = a_pp own_p + the sum over neighbours m of a_pm sent_pm                       (5), (8)
+
+With one server this is federated averaging; with one step in one agent a unit it is diffusion (adapt, then combine).
+
+                   sent to neighbour m      own copy
+    none           psi_p                    psi_p
+    edge           psi_p + g_mp             psi_p                            a draw for every link
+    sender         psi_p + g_p              psi_p + g_p
+    homomorphic    psi_p + g_p              psi_p - (1 - a_pp)/a_pp g_p      (47): cancels at the centroid
+    private        the same as own          w_p + the mean of clipped updates + noise for that clip
+
+`private` alone is a guarantee. Whoever hears a server and its neighbours takes homomorphic noise off again, all but one
+round's worth (`privacy.unmixing`): it is obfuscation, like the two before it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+from scipy.special import ndtri
+
+from silograph.core.errors import InputError, SolverError
+from silograph.core.types import Array, Carry, Json
+from silograph.kernels.draws import draw_key, integers, silo_ids, uniforms
+from silograph.kernels.mixing import centroid, combine, combine_links, disagreement
+from silograph.methods.base import Outcome, Outlet, Private, Rows, Start, Up
+from silograph.privacy.bound import Bounded
+from silograph.privacy.gate import CLIPPED_AGENT, Message, Released, Sent, relay
+from silograph.tasks.linear import Linear
+from silograph.topology import Topology
+
+Perturbation = Literal["none", "edge", "sender", "homomorphic", "private"]
+Law = Literal["laplace", "gaussian"]
+
+_DIVERGED = 1e9  # times the length of the first round's models
+_WHY = {
+    "none": "no protection was asked for",
+    "edge": "noise on every link: obfuscation, not differential privacy",
+    "sender": "noise on what is sent: obfuscation, not differential privacy",
+    "homomorphic": "homomorphic noise: obfuscation against who hears one link, taken off by who hears the neighbours",
+}
+
+
+@dataclass(frozen=True)
+class GraphFederation:
+    """`step` mu, `sample` L agents of each unit a round (all if None), local steps and batch sizes from ranges.
+
+    Which agents and records are drawn follows from `seed`, which is public: nothing is claimed from sampling.
+    `variance` is sigma_g^2 of the perturbations that are not `private`; `clip` bounds an agent's update.
+    """
+
+    task: Linear
+    step: float
+    rounds: int
+    sample: int | None = None
+    epochs: tuple[int, int] = (1, 1)
+    batch: tuple[int, int] | None = None
+    perturbation: Perturbation = "none"
+    variance: float = 0.0
+    law: Law = "laplace"
+    clip: float | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        ranges = [self.epochs] if self.batch is None else [self.epochs, self.batch]
+        for name, good, expected in (
+            ("step", 0.0 < self.step < math.inf, "a number above 0"),
+            ("rounds", self.rounds >= 1, "a whole number from 1"),
+            ("sample", self.sample is None or self.sample >= 1, "a whole number from 1"),
+            ("epochs and batch", all(1 <= low <= high for low, high in ranges), "ranges of whole numbers from 1"),
+            ("perturbation", self.perturbation in get_args(Perturbation), ", ".join(get_args(Perturbation))),
+            ("variance", 0.0 <= self.variance < math.inf, "a number from 0"),
+            ("clip", self.clip is None or 0.0 < self.clip < math.inf, "a number above 0"),
+            ("clip", self.clip is not None or self.perturbation != "private", "a number with the private perturbation"),
+        ):
+            if not good:
+                raise InputError(f"graph federation, {name}", expected, f"{getattr(self, name, ranges)} came")
+
+    def start(self, topo: Topology) -> Start:
+        smallest = int(topo.sizes.argmin())
+        if self.sample is not None and self.sample > topo.sizes[smallest]:
+            raise InputError(
+                f"unit {topo.servers[smallest]}",
+                f"at least {self.sample} agents, as many as are sampled a round",
+                f"it has {topo.sizes[smallest]}",
+                "Sample fewer, or leave the sample out to ask all agents.",
+            )
+        ids = silo_ids(topo.silos)
+        carry: Carry = {"id": ids, "epochs": self._drawn(ids, "epochs", self.epochs)}
+        if self.batch is not None:
+            carry["batch"] = self._drawn(ids, "batch sizes", self.batch)
+        model = np.zeros((len(topo.servers), self.task.features))
+        servers: Carry = {
+            "model": model,
+            "own": model,
+            "ids": ids,
+            "round": np.int64(0),
+            "first": np.float64(0.0),
+            "movement": np.float64(0.0),
+            "counts": np.zeros(len(topo.servers)),
+        }
+        return Start(carry, servers, self._answer(servers, topo))
+
+    def _drawn(self, ids: np.typing.NDArray[np.uint64], site: str, bounds: tuple[int, int]) -> Array:
+        """A number between the bounds for each agent, for good."""
+        low, high = bounds
+        return np.asarray(low + integers(draw_key(self.seed, 0, site), ids, 1, high - low + 1)[:, 0])
+
+    def _answer(self, servers: Carry, topo: Topology) -> dict[str, Array]:
+        return {
+            "model": servers["model"][topo.home],
+            "round": np.full(len(topo.silos), float(servers["round"])),
+        }
+
+    def asked(self, servers: Carry, topo: Topology) -> Rows | None:
+        """`sample` agents of every unit, uniformly: those with the smallest draws."""
+        if self.sample is None:
+            return None
+        draws = uniforms(draw_key(self.seed, int(servers["round"]), "sample"), servers["ids"], 1)[:, 0]
+        order = np.lexsort((draws, topo.home))
+        begin = np.concatenate([[0], np.cumsum(topo.sizes)[:-1]])
+        return np.sort(order[(begin[:, None] + np.arange(self.sample)).ravel()])
+
+    # ---- in the agent ----
+
+    def local(self, carry: Carry, down: Message, data: Private, gate: Outlet) -> tuple[Carry, Sent]:
+        model, count = down["model"].value, data["count"].astype(np.int64)
+        if self.batch is None:
+            sizes, most = count, self.task.most
+            batch = np.ascontiguousarray(np.broadcast_to(np.arange(most), (len(count), self.epochs[1], most)))
+        else:
+            sizes, (steps, most) = carry["batch"], (self.epochs[1], self.batch[1])
+            key = draw_key(self.seed, int(down["round"].value[0]), "batches")
+            batch = integers(key, carry["id"], steps * most, count).reshape(-1, steps, most)
+        moved = self.task.descend(model, data, batch, carry["epochs"], sizes, self.step)  # (6)
+        return {}, {"update": gate.contribute(moved - model, "update", self.clip)}
+
+    # ---- at the servers ----
+
+    def gather(self, servers: Carry, up: Up, topo: Topology, gate: Outlet) -> tuple[Carry, Message]:
+        total = gate.total(up.sealed["update"], up.rows, topo.home, topo.silos)
+        mean = total.sums / np.maximum(total.counts, 1.0)[:, None]
+        if self.perturbation == "private" and not total.released:
+            heard = np.flatnonzero(total.counts)
+            mean[heard] = gate.rows(heard).release(self._bounded(mean[heard], total.counts[heard]), "mean").value
+        psi = servers["model"] + mean  # (7)
+        sent, own = self._sent(psi, topo.mixing, gate)
+        return {**servers, "own": own, "counts": total.counts}, {"sent": sent}
+
+    def _bounded(self, mean: Array, counts: Array) -> Bounded:
+        assert self.clip is not None
+        why = (
+            f"each agent's update is clipped to {self.clip:g}: another agent in its place moves the mean by 2 clip / n"
+        )
+        return Bounded(mean, 2.0 * self.clip / counts, CLIPPED_AGENT, why)
+
+    def _sent(self, psi: Array, a: Array, gate: Outlet) -> tuple[Released, Array]:
+        """What goes to the neighbours, and each server's own copy."""
+        if self.perturbation == "private":
+            return relay(psi), psi  # nothing else is known of the updates
+        servers, features = psi.shape
+        if self.perturbation == "none":
+            sent = own = psi
+        elif self.perturbation == "edge":
+            sent, own = psi[:, None] + self._noise(gate, servers * features).reshape(servers, servers, features), psi
+        else:
+            g, a_pp = self._noise(gate, features), a.diagonal()
+            sent = psi + g
+            # 1 - a_pp is the sum of the others' weights; taken as that, it cancels whatever the matrix's rounding.
+            own = sent if self.perturbation == "sender" else psi - ((a.sum(0) - a_pp) / a_pp)[:, None] * g  # (47)
+        return gate.reveal(sent, "sent", _WHY[self.perturbation]), own
+
+    def _noise(self, gate: Outlet, count: int) -> Array:
+        u, deviation = gate.uniforms(count, "noise"), math.sqrt(self.variance)
+        if self.law == "gaussian":
+            return np.asarray(deviation * ndtri(u))
+        # Lap(0, sigma_g / sqrt 2) has variance sigma_g^2
+        return np.asarray(deviation / math.sqrt(2.0) * np.sign(u - 0.5) * -np.log1p(-np.abs(2.0 * u - 1.0)))
+
+    def settle(self, servers: Carry, across: dict[str, Array], topo: Topology) -> tuple[Carry, dict[str, Array]]:
+        a, sent = topo.mixing, across["sent"]
+        links = a - np.diag(a.diagonal())
+        heard = combine(links, sent) if sent.ndim == 2 else combine_links(links, sent.swapaxes(0, 1))
+        model = a.diagonal()[:, None] * servers["own"] + heard  # (8)
+        first = servers["first"] or np.float64(np.abs(model).max())
+        self._check_growth(model, first, int(servers["round"]), topo)
+        movement = np.sqrt(((model - servers["model"]) ** 2).sum(-1).mean())
+        servers = {**servers, "model": model, "round": servers["round"] + 1, "movement": movement, "first": first}
+        return servers, self._answer(servers, topo)
+
+    def _check_growth(self, model: Array, first: float, round: int, topo: Topology) -> None:
+        size = np.abs(model).max(1)
+        bad = ~(size <= _DIVERGED * max(first, np.finfo(float).tiny))
+        if bad.any():
+            raise SolverError(
+                f"graph federation, round {round}, unit {topo.servers[int(bad.argmax())]}",
+                "models that settle",
+                f"they grow without bound: the step size {self.step:g} is too large for these records",
+                f"Try a step of {self.step / 10.0:g}, or scale the features down.",
+            )
+
+    def done(self, servers: Carry) -> bool:
+        return bool(servers["round"] >= self.rounds)
+
+    def trace(self, servers: Carry) -> Json | None:
+        return {
+            "movement": float(servers["movement"]),
+            "disagreement": float(disagreement(servers["model"])),
+            "answered": int(servers["counts"].sum()),
+            "skipped": int((servers["counts"] == 0.0).sum()),
+        }
+
+    def deliver(self, carry: Carry, data: Private, gate: Outlet) -> Message:
+        """Nothing: the servers have the models."""
+        return {}
+
+    def outcome(self, servers: Carry, delivered: dict[str, Array], topo: Topology) -> Outcome:
+        model = servers["model"]
+        facts = {"rounds": int(servers["round"]), "disagreement": float(disagreement(model))}
+        return Outcome({"model": model, "centroid": centroid(model)}, facts)
