@@ -1,0 +1,1 @@
+"""What the papers prove, as numbers that can be held against a run."""
