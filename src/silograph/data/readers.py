@@ -19,7 +19,7 @@ from silograph.core.errors import InputError
 from silograph.data.matlab import read_mat
 from silograph.data.tables import Grid, NodesIn, Table, array_grid, checked_table, frame_grid, listed, shortened, shown
 
-__all__ = ["SUFFIXES", "Table", "read_table"]
+__all__ = ["SUFFIXES", "Table", "read_columns", "read_table"]
 
 _MISSING = {"", "na", "n/a", "#n/a", "null", "none", "<na>"}
 _V73 = "Matlab's v7.3 (HDF5) files are not read: save it again with save(..., '-v7')."
@@ -28,13 +28,25 @@ _V73 = "Matlab's v7.3 (HDF5) files are not read: save it again with save(..., '-
 def read_table(path: str | Path, nodes_in: NodesIn = "columns", private: bool = False) -> Table:
     """One site's table. Rows are signals and columns are nodes, or the other way round with nodes_in="rows"."""
     path = Path(path)
+    name, grid = _parsed(path, {suffix: partial(parse, nodes_in=nodes_in) for suffix, parse in _PARSERS.items()})
+    return checked_table(grid, name, path, shown(path), nodes_in, private)
+
+
+def read_columns(path: str | Path, text: str | None = None) -> tuple[str, Grid]:
+    """The name of a CSV, TSV or Parquet file and its columns, unchecked; no cell of the column `text` is a number."""
+    parsers = {suffix: partial(parse, nodes_in="columns", text=text) for suffix, parse in _FRAME_PARSERS.items()}
+    return _parsed(Path(path), parsers)
+
+
+def _parsed(path: Path, parsers: Mapping[str, Callable[[bytes, str], Grid]]) -> tuple[str, Grid]:
+    """The file's name without its suffix, and what the suffix's parser makes of its contents."""
     where = shown(path)
-    suffix, data = _contents(path)
+    suffix, data = _contents(path, tuple(parsers))
     try:
         # The parsers' warnings are either refused below as errors or of no use to the reader.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            grid = _PARSERS[suffix](data, where, nodes_in)
+            return path.name[: -len(suffix)], parsers[suffix](data, where)
     except InputError:
         raise
     except MemoryError:
@@ -42,20 +54,19 @@ def read_table(path: str | Path, nodes_in: NodesIn = "columns", private: bool = 
     except Exception as problem:  # a damaged file may raise anything from inside a parser
         reason = (str(problem).strip() or type(problem).__name__).splitlines()[0]
         raise InputError(where, f"a table in the {suffix} format", f"it cannot be read ({reason[:120]})") from None
-    return checked_table(grid, path.name[: -len(suffix)], path, where, nodes_in, private)
 
 
-def _contents(path: Path) -> tuple[str, bytes]:
+def _contents(path: Path, suffixes: tuple[str, ...]) -> tuple[str, bytes]:
     where = shown(path)
     try:
         if path.is_dir():
             raise InputError(where, "a file", "it is a directory", "Name the files in it.")
         if not path.exists():
             raise InputError(where, "a file", "there is none of that name")
-        suffix = next((suffix for suffix in SUFFIXES if path.name.lower().endswith(suffix)), None)
+        suffix = next((suffix for suffix in suffixes if path.name.lower().endswith(suffix)), None)
         if suffix is None:
             came = f"its name ends in {path.suffix!r}" if path.suffix else "its name has no suffix"
-            raise InputError(where, f"a name that ends in {', '.join(SUFFIXES)}", came, "Save it as CSV or Parquet.")
+            raise InputError(where, f"a name that ends in {', '.join(suffixes)}", came, "Save it as CSV or Parquet.")
         if not path.is_file():
             raise InputError(where, "an ordinary file", "it is a device or a pipe", "Save it as a file first.")
         data = path.read_bytes()
@@ -70,22 +81,24 @@ def _contents(path: Path) -> tuple[str, bytes]:
     return suffix, data
 
 
-def _delimited(data: bytes, where: str, nodes_in: NodesIn, delimiter: str) -> Grid:
+def _delimited(data: bytes, where: str, nodes_in: NodesIn, delimiter: str, text: str | None = None) -> Grid:
     import pandas as pd
 
     _check_text(data, where)
-    text = _text(data)
-    first = next((row for row in csv.reader(text, delimiter=delimiter) if row), [])
+    lines = _lines(data)
+    first = next((row for row in csv.reader(lines, delimiter=delimiter) if row), [])
     if not first:
         raise InputError(where, "a table", "the file is empty")
     _check_delimiter(first, where, delimiter)
     headed = _is_header(first, where, nodes_in)
     if not headed:
-        text.seek(0)
+        lines.seek(0)
     # From 3.1 on pandas reads every digit and deprecates the option that asked for it.
     exact: dict[str, Any] = {} if _version(pd.__version__) >= (3, 1) else {"float_precision": "round_trip"}
+    # As bytes a cell is kept as it stands in the file: of text pandas would still take "NA" for a gap.
+    as_text = {k: str.encode for k, name in enumerate(first) if headed and name.strip() == text}
     try:
-        frame = pd.read_csv(text, sep=delimiter, header=None, low_memory=False, **exact)
+        frame = pd.read_csv(lines, sep=delimiter, header=None, low_memory=False, converters=as_text, **exact)
     except pd.errors.EmptyDataError:
         frame = pd.DataFrame(columns=range(len(first)))
     except pd.errors.ParserError:
@@ -94,6 +107,8 @@ def _delimited(data: bytes, where: str, nodes_in: NodesIn, delimiter: str) -> Gr
     if frame.shape[1] != len(first):
         _check_widths(data, where, delimiter)
         raise ValueError("its rows have different lengths")
+    for k in as_text:
+        frame[k] = frame[k].map(bytes.decode)
     return frame_grid(frame, first if headed else None, nodes_in)
 
 
@@ -111,7 +126,7 @@ def _check_text(data: bytes, where: str) -> None:
         raise InputError(where, "a table in plain text", "it holds binary data", "Save it again as UTF-8 text.")
 
 
-def _text(data: bytes) -> io.TextIOWrapper:
+def _lines(data: bytes) -> io.TextIOWrapper:
     return io.TextIOWrapper(io.BytesIO(data), encoding="utf-8-sig", newline="")
 
 
@@ -125,7 +140,7 @@ def _is_header(first: list[str], where: str, nodes_in: NodesIn) -> bool:
             raise InputError(
                 f"{where}, line 1",
                 "names, or data",
-                f"both came ({shortened(','.join(first))}): a record must not become the names of the nodes",
+                f"both came ({shortened(','.join(first))}): a record must not become the names of the columns",
                 "Give every column a name that is not a number.",
             )
         return True
@@ -169,7 +184,7 @@ def _check_delimiter(first: list[str], where: str, delimiter: str) -> None:
 
 def _check_widths(data: bytes, where: str, delimiter: str) -> None:
     """Name the first line that is longer or shorter than the first one, for a file that could not be read."""
-    rows = csv.reader(_text(data), delimiter=delimiter)
+    rows = csv.reader(_lines(data), delimiter=delimiter)
     width = 0
     for row in rows:
         width = width or len(row)
@@ -178,15 +193,16 @@ def _check_widths(data: bytes, where: str, delimiter: str) -> None:
             raise InputError(f"{where}, line {rows.line_num}", f"{width} cells as in the first row", came)
 
 
-def _gzipped(data: bytes, where: str, nodes_in: NodesIn, delimiter: str) -> Grid:
-    return _delimited(gzip.decompress(data), where, nodes_in, delimiter)
+def _gzipped(data: bytes, where: str, nodes_in: NodesIn, delimiter: str, text: str | None = None) -> Grid:
+    return _delimited(gzip.decompress(data), where, nodes_in, delimiter, text)
 
 
-def _parquet(data: bytes, where: str, nodes_in: NodesIn) -> Grid:
+def _parquet(data: bytes, where: str, nodes_in: NodesIn, text: str | None = None) -> Grid:
     import pandas as pd
 
     frame = pd.read_parquet(io.BytesIO(data))
-    if nodes_in == "rows" and not pd.api.types.is_numeric_dtype(frame.index):
+    names_nodes = nodes_in == "rows" and not pd.api.types.is_numeric_dtype(frame.index)
+    if names_nodes or (text is not None and text in frame.index.names):
         frame = frame.reset_index()
     return frame_grid(frame, [str(name) for name in frame.columns], nodes_in)
 
@@ -239,12 +255,15 @@ def _strings(names: NDArray[Any], where: str) -> list[str]:
     return ["".join(np.ravel(cell)) for cell in np.ravel(names)]
 
 
-_PARSERS: dict[str, Callable[[bytes, str, NodesIn], Grid]] = {
+_FRAME_PARSERS: dict[str, Callable[..., Grid]] = {
     ".csv": partial(_delimited, delimiter=","),
     ".tsv": partial(_delimited, delimiter="\t"),
     ".csv.gz": partial(_gzipped, delimiter=","),
     ".tsv.gz": partial(_gzipped, delimiter="\t"),
     ".parquet": _parquet,
+}
+_PARSERS: dict[str, Callable[..., Grid]] = {
+    **_FRAME_PARSERS,
     ".npy": _npy,
     ".npz": _npz,
     ".mat": _mat,

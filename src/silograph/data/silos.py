@@ -14,10 +14,22 @@ from numpy.typing import ArrayLike
 from silograph.core.errors import InputError
 from silograph.core.types import Array
 from silograph.data.readers import read_table
-from silograph.data.tables import Grid, NodesIn, Table, array_grid, checked_table, frame_grid, listed, shortened, shown
+from silograph.data.tables import (
+    Grid,
+    NodesIn,
+    Table,
+    array_grid,
+    check_same_names,
+    checked_table,
+    frame_grid,
+    shortened,
+    shown,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
+
+RENAME = "Rename it: no slash, no dot at the start, no control characters."
 
 _NOT_IN_FILE_NAMES = re.compile(r"[\x00-\x1f\x7f/\\\ud800-\udfff]")
 
@@ -35,7 +47,7 @@ def align(tables: Sequence[Table]) -> Silos:
     """The tables over the first one's nodes and in its order; nodes are matched by name."""
     if not tables:
         raise InputError("sites", "at least one table", "none came")
-    _check_site_names(tables)
+    check_file_names([(table.name, table.path) for table in tables])
     return Silos(
         tuple(table.name for table in tables),
         tables[0].nodes,
@@ -91,42 +103,40 @@ def _given_grid(array: Any, where: str, nodes: Sequence[str] | None) -> Grid:
         raise InputError(where, "a 2-D array of signals", f"no array can be made of it ({problem})") from None
 
 
-def _check_site_names(tables: Sequence[Table]) -> None:
+def can_name_file(name: str) -> bool:
+    return bool(name) and not name.startswith(".") and not _NOT_IN_FILE_NAMES.search(name)
+
+
+def check_file_names(named: Iterable[tuple[str, Path]], kind: str = "site") -> None:
     """Results are written under the sites' names, so each must be a file name, also where case is ignored."""
-    seen: dict[str, Table] = {}
-    for table in tables:
-        name = table.name
-        if not name or name.startswith(".") or _NOT_IN_FILE_NAMES.search(name):
+    seen: dict[str, tuple[str, Path]] = {}
+    for name, path in named:
+        if not can_name_file(name):
             raise InputError(
-                shown(table.path) if name else "site names",
-                "a site name that can name a file",
+                shown(path) if name else f"{kind} names",
+                f"a {kind} name that can name a file",
                 f"{shortened(name)} came",
-                "Rename it: no slash, no dot at the start, no control characters.",
+                RENAME,
             )
-        other = seen.setdefault(name.casefold(), table)
-        if other is not table:
+        if name.casefold() in seen:
+            other, other_path = seen[name.casefold()]
             raise InputError(
-                f"{shown(table.path)} and {shown(other.path)}",
-                "sites with different names",
-                f"{shortened(other.name)} and {shortened(name)} are the same",
-                "Rename one: a site is called by its file's name, and case is ignored.",
+                f"{shown(path)} and {shown(other_path)}",
+                f"{kind}s with different names",
+                f"{shortened(other)} and {shortened(name)} are the same",
+                f"Rename one: a {kind} is called by its file's name, and case is ignored.",
             )
+        seen[name.casefold()] = name, path
 
 
 def _reordered(table: Table, first: Table) -> Array:
-    here, there = set(table.nodes), set(first.nodes)
-    missing = [name for name in first.nodes if name not in here]
-    extra = [name for name in table.nodes if name not in there]
-    if missing or extra:
-        came = " and ".join(
-            [f"it lacks {listed(missing)}"] * bool(missing) + [f"it also has {listed(extra)}"] * bool(extra)
-        )
-        raise InputError(
-            f"site {shortened(table.name)}",
-            f"the nodes of site {shortened(first.name)}",
-            came,
-            "Every site must have the same nodes, by the same names; the order does not matter.",
-        )
+    check_same_names(
+        table.nodes,
+        first.nodes,
+        f"site {shortened(table.name)}",
+        f"the nodes of site {shortened(first.name)}",
+        "Every site must have the same nodes, by the same names; the order does not matter.",
+    )
     if table.nodes == first.nodes:
         return table.signals
     position = {name: k for k, name in enumerate(table.nodes)}

@@ -38,7 +38,7 @@ _NOT_NUMBERS = {
     "T": "text",
     "S": "text",
 }
-_NUMBERS_ONLY = "Every column must hold one node's real numbers; remove or convert the others."
+_NUMBERS_ONLY = "Every column must hold real numbers; remove or convert the others."
 
 
 @dataclass(frozen=True)
@@ -87,35 +87,42 @@ def checked_table(
     if nodes_in not in ("columns", "rows"):
         raise InputError(where, "nodes_in to be 'columns' or 'rows'", f"{nodes_in!r} came")
     by_column = nodes_in == "columns"
-    if _has_index(grid, private):
-        grid = Grid(grid.columns[1:], (grid.column_names or [])[1:], grid.row_names)
+    grid = without_index(grid, private)
     shape = (len(grid.columns[0]) if grid.columns else 0, len(grid.columns))
     count, signal_count = shape[::-1] if by_column else shape
     _check_size(where, count, signal_count, nodes_in)
     given = grid.column_names if by_column else grid.row_names
-    nodes = _checked_names(where, [f"node_{k}" for k in range(count)] if given is None else given, count)
+    nodes = checked_names(where, [f"node_{k}" for k in range(count)] if given is None else given, count)
 
     def place(column: int, row: int) -> str:
         column_names = nodes if by_column else grid.column_names
         column_name = shortened(column_names[column]) if column_names else column + 1
         return f"{where}, column {column_name}, data row {row + 1 if by_column else shortened(nodes[row])}"
 
-    values = np.empty(shape)
-    for k, column in enumerate(grid.columns):
-        values[:, k] = _as_floats(column, k, place)
-    _check_values(values, place)
+    values = checked_values(grid.columns, place)
     signals = np.ascontiguousarray(values if by_column else values.T)
     if not private:
         _check_variation(signals, nodes, where, "column" if by_column else "row")
     return Table(name, nodes, signals, path)
 
 
-def _has_index(grid: Grid, private: bool) -> bool:
-    """Whether the first column is the index that pandas writes unless told not to: it has no name, and counts."""
+def without_index(grid: Grid, private: bool = False) -> Grid:
+    """The grid without the index that pandas writes unless told not to: a first column that has no name, and counts."""
     if not grid.column_names or grid.column_names[0].strip() or not grid.columns:
-        return False
+        return grid
     column = grid.columns[0]
-    return private or (column.dtype.kind in "iu" and bool((column == np.arange(len(column))).all()))
+    if private or (column.dtype.kind in "iu" and (column == np.arange(len(column))).all()):
+        return Grid(grid.columns[1:], grid.column_names[1:], grid.row_names)
+    return grid
+
+
+def checked_values(columns: Sequence[NDArray[Any]], place: Place) -> Array:
+    """The columns as one array of finite numbers, or an InputError about the first cell that is none."""
+    values = np.empty((len(columns[0]), len(columns)))
+    for k, column in enumerate(columns):
+        values[:, k] = _as_floats(column, k, place)
+    _check_values(values, place)
+    return values
 
 
 def _check_variation(signals: Array, nodes: Sequence[str], where: str, kind: str) -> None:
@@ -152,6 +159,16 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join(map(shortened, names[:5])) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
+def check_same_names(names: Sequence[str], wanted: Sequence[str], where: str, expected: str, todo: str) -> None:
+    """Refuse names that are missing and names beyond those wanted; their order does not matter."""
+    here, there = set(names), set(wanted)
+    missing = [name for name in wanted if name not in here]
+    extra = [name for name in names if name not in there]
+    if missing or extra:
+        came = [f"it lacks {listed(missing)}"] * bool(missing) + [f"it also has {listed(extra)}"] * bool(extra)
+        raise InputError(where, expected, " and ".join(came), todo)
+
+
 def _plain(column: pd.Series[Any]) -> NDArray[Any]:
     if isinstance(column.dtype, np.dtype) and column.dtype != object:
         return column.to_numpy()
@@ -176,24 +193,25 @@ def _check_size(where: str, nodes: int, signals: int, nodes_in: NodesIn) -> None
         )
 
 
-def _checked_names(where: str, given: Sequence[str], count: int) -> tuple[str, ...]:
+def checked_names(where: str, given: Sequence[str], count: int, kind: str = "node") -> tuple[str, ...]:
+    """The names without blanks around them: one for each, all different, and all can be written."""
     names = tuple(name.strip() for name in given)
     if len(names) != count:
-        raise InputError(where, f"one name for each of the {count} nodes", f"there are {len(names)} names")
+        raise InputError(where, f"one name for each of the {count} {kind}s", f"there are {len(names)} names")
     if "" in names:
         raise InputError(
             where,
-            "a name for every node",
-            f"the name of node {names.index('') + 1} is empty",
+            f"a name for every {kind}",
+            f"the name of {kind} {names.index('') + 1} is empty",
             "Name it; if it is an index, a date or a row number, remove it.",
         )
     broken = next((name for name in names if _UNWRITABLE.search(name)), None)
     if broken is not None:
-        raise InputError(where, "node names that can be written", f"{shortened(broken)} came", "Rename it.")
+        raise InputError(where, f"{kind} names that can be written", f"{shortened(broken)} came", "Rename it.")
     if len(set(names)) < count:
         name, times = Counter(names).most_common(1)[0]
         raise InputError(
-            where, "node names that differ", f"{shortened(name)} comes {times} times", "Rename or remove the others."
+            where, f"{kind} names that differ", f"{shortened(name)} comes {times} times", "Rename or remove the others."
         )
     return names
 
@@ -259,6 +277,6 @@ def _check_values(values: Array, place: Place) -> None:
             number = int(bad.sum())
             raise InputError(at, expected, f"it is {came}" + (f", one of {number}" if number > 1 else ""), todo)
 
-    refuse(np.isnan(values), "a number", "missing", "Fill the gaps, or leave out those rows or nodes.")
-    refuse(np.isinf(values), "a finite number", "infinite", "Replace it, or leave out those rows or nodes.")
+    refuse(np.isnan(values), "a number", "missing", "Fill the gaps, or leave out those rows or columns.")
+    refuse(np.isinf(values), "a finite number", "infinite", "Replace it, or leave out those rows or columns.")
     refuse(np.abs(values) > LARGEST, f"numbers of at most {LARGEST:g}", "larger", "Its powers overflow: rescale it.")
