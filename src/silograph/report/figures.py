@@ -1,4 +1,4 @@
-"""Pictures of a run as SVG text: pure functions, no files, no fonts, no scripts.
+"""Graphs as SVG text, and what all pictures share: pure functions, no files, no fonts, no scripts.
 
 Colours are presentation attributes, so a picture is complete on its own; inside the report the style sheet overrides
 them by class and follows the reader's light or dark setting.
@@ -14,7 +14,7 @@ from html import escape
 import numpy as np
 
 from silograph.report.read import Edge
-from silograph.report.words import number, superscript, visible
+from silograph.report.words import number, visible
 
 Point = tuple[float, float]
 
@@ -32,10 +32,12 @@ class Palette:
     shared: str  # edges of the consensus
     own: str  # edges of one site only
     node: str
+    third: str  # further lines of a chart
+    fourth: str
 
 
-LIGHT = Palette("#ffffff", "#1b2430", "#55606e", "#d9dee5", "#2166a5", "#b4500a", "#243447")
-DARK = Palette("#14181f", "#e8ebf0", "#a7b1be", "#333c48", "#6db1ee", "#f2a65a", "#dbe2ea")
+LIGHT = Palette("#ffffff", "#1b2430", "#55606e", "#d9dee5", "#2166a5", "#b4500a", "#243447", "#0a7b6c", "#8a3ea8")
+DARK = Palette("#14181f", "#e8ebf0", "#a7b1be", "#333c48", "#6db1ee", "#f2a65a", "#dbe2ea", "#5cc8b4", "#cf9be8")
 
 
 def layout(nodes: Sequence[str], edges: Iterable[Edge]) -> dict[str, Point]:
@@ -126,7 +128,7 @@ def graph_svg(
         # Weakest first, so that strong edges lie on top.
         body = "".join(
             f'<path d="M{_at(spot[a])}L{_at(spot[b])}" stroke-width="{crowd * (0.5 + 4.5 * weight / top):.2f}">'
-            f"<title>{_text(a)} – {_text(b)}: {number(weight)}</title></path>"
+            f"<title>{text(a)} – {text(b)}: {number(weight)}</title></path>"
             for a, b, weight in reversed(list(chosen))
         )
         faint = f'stroke-opacity="{0.35 + 0.37 * crowd:.2f}"'
@@ -135,12 +137,12 @@ def graph_svg(
     radius = max(1.6, min(6.5, 0.035 * width / math.sqrt(max(len(nodes), 1)) + 1))
     shown = [name for name in nodes if name in spot]
     dots = "".join(
-        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}"><title>{_text(name)}</title></circle>'
+        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}"><title>{text(name)}</title></circle>'
         for name in shown
         for x, y in [spot[name]]
     )
     words = "".join(
-        f'<text x="{x:.1f}" y="{y + radius + 12:.1f}">{_text(name, 16)}</text>'
+        f'<text x="{x:.1f}" y="{y + radius + 12:.1f}">{text(name, 16)}</text>'
         for name in (shown if names else ())
         for x, y in [spot[name]]
     )
@@ -151,7 +153,7 @@ def graph_svg(
         + f'<g class="name" fill="{palette.ink}" stroke="{palette.paper}" stroke-width="3.5" stroke-linejoin="round" '
         f'paint-order="stroke" font-size="12" text-anchor="middle">{words}</g>'
     )
-    return _svg(body, size, label, "graph", palette, inline)
+    return svg(body, size, label, "graph", palette, inline)
 
 
 def strongest(edges: Sequence[Edge], limit: int) -> list[Edge]:
@@ -159,75 +161,9 @@ def strongest(edges: Sequence[Edge], limit: int) -> list[Edge]:
     return sorted(edges, key=lambda edge: (-edge[2], edge[0], edge[1]))[:limit]
 
 
-def convergence_svg(
-    series: Sequence[tuple[str, Sequence[tuple[int, float]]]], label: str, *, palette: Palette = LIGHT
-) -> str:
-    """Up to two quantities over the rounds on a logarithmic axis. Without anything above zero there is no picture."""
-    kept = [(name, [(t, v) for t, v in points if 0 < v < math.inf]) for name, points in series]
-    rounds = [t for _, points in kept for t, _ in points]
-    if not rounds:
-        return ""
-    powers = [math.log10(v) for _, points in kept for _, v in points]
-    bottom, top = math.floor(min(powers)), math.ceil(max(powers))
-    bottom, top = (bottom - 1, top + 1) if bottom == top else (bottom, top)
-    first, last = min(rounds), max(rounds)
-    width, height, left, right, above, below = 460, 270, 46, 12, 38, 42
-
-    def across(t: float) -> float:
-        return left + (width - left - right) * ((t - first) / (last - first) if last > first else 0.5)
-
-    def down(power: float) -> float:
-        return above + (height - above - below) * (top - power) / (top - bottom)
-
-    grid, marks, curves, legend = [], [], [], []
-    for power in range(bottom, top + 1, max(1, math.ceil((top - bottom) / 6))):
-        y = down(power)
-        grid.append(f'<path d="M{left} {y:.1f}H{width - right}"/>')
-        marks.append(f'<text x="{left - 8}" y="{y + 4:.1f}" text-anchor="end">10{superscript(power)}</text>')
-    marks += [
-        f'<text x="{across(t):.1f}" y="{height - below + 20}" text-anchor="middle">{number(t)}</text>'
-        for t in _ticks(first, last)
-    ]
-    marks.append(f'<text x="{(left + width - right) / 2}" y="{height - 6}" text-anchor="middle">round</text>')
-    column = left
-    looks = (("shared", palette.shared, ""), ("own", palette.own, "6 4"))
-    for (name, points), (kind, colour, dash) in zip(kept, looks, strict=False):
-        if not points:
-            continue
-        look = f'class="curve {kind}" stroke="{colour}" stroke-width="2" stroke-dasharray="{dash or "none"}"'
-        route = " ".join(f"{across(t):.1f},{down(math.log10(v)):.1f}" for t, v in points)
-        curves.append(f'<polyline {look} fill="none" stroke-linejoin="round" points="{route}"/>')
-        x, y = across(points[-1][0]), down(math.log10(points[-1][1]))
-        curves.append(f'<circle class="end {kind}" fill="{colour}" cx="{x:.1f}" cy="{y:.1f}" r="3.5"/>')
-        legend.append(f'<path {look} d="M{column} 16h26"/><text x="{column + 34}" y="20">{_text(name)}</text>')
-        column += 60 + 7 * len(name)
-    body = (
-        f'<g class="grid" stroke="{palette.line}">{"".join(grid)}</g>{"".join(curves)}'
-        f'<g class="quiet" fill="{palette.quiet}" font-size="12.5">{"".join(marks)}{"".join(legend)}</g>'
-    )
-    return _svg(body, (width, height), label, "chart", palette, inline=True)
-
-
-def bars_svg(values: Sequence[tuple[str, float | None]], label: str, *, palette: Palette = LIGHT) -> str:
-    """One bar per name with its number; a value that is unknown or not finite is written, not drawn."""
-    step, width, right = 44, 460, 80
-    drawable = {name: value for name, value in values if value is not None and 0 < value < math.inf}
-    top = max(drawable.values(), default=1.0)
-    rows = []
-    for index, (name, value) in enumerate(values):
-        y = index * step + 14
-        long = max(1.0, (width - right) * drawable.get(name, 0.0) / top)
-        rows.append(
-            f'<text y="{y}">{_text(name, 56)}</text><text x="{long + 8:.1f}" y="{y + 19}">{number(value)}</text>'
-            f'<rect class="bar" fill="{palette.shared}" y="{y + 7}" width="{long:.1f}" height="16"/>'
-        )
-    body = f'<g class="ink" fill="{palette.ink}" font-size="13">{"".join(rows)}</g>'
-    return _svg(body, (width, step * len(values) or 1), label, "chart", palette, inline=True)
-
-
-def _svg(body: str, size: tuple[int, int], label: str, kind: str, palette: Palette, inline: bool) -> str:
+def svg(body: str, size: tuple[int, int], label: str, kind: str, palette: Palette, inline: bool) -> str:
     width, height = size
-    head = f'class="{kind}" role="img" aria-label="{_text(label, 400)}" viewBox="0 0 {width} {height}"'
+    head = f'class="{kind}" role="img" aria-label="{text(label, 400)}" viewBox="0 0 {width} {height}"'
     if inline:
         return f'<svg {head} font-family="inherit">{body}</svg>'
     sheet = f'<rect width="{width}" height="{height}" fill="{palette.paper}"/>'
@@ -241,15 +177,7 @@ def _at(point: Point) -> str:
     return f"{point[0]:.1f} {point[1]:.1f}"
 
 
-def _text(name: str, most: int = 60) -> str:
+def text(name: str, most: int = 60) -> str:
     """Escaped, shortened, and free of the control characters that XML forbids."""
     clean = visible(name)
     return escape(clean if len(clean) <= most else clean[: most - 1] + "…")
-
-
-def _ticks(first: int, last: int, wanted: int = 6) -> list[int]:
-    """Round numbers between two rounds, a handful of them."""
-    rough = max(1.0, (last - first) / wanted)
-    power = 10 ** math.floor(math.log10(rough))
-    step = next(int(power * m) for m in (1, 2, 5, 10) if power * m >= rough)
-    return list(range(math.ceil(first / step) * step, last + 1, step))

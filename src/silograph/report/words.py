@@ -9,15 +9,10 @@ from decimal import ROUND_CEILING, ROUND_HALF_EVEN, Decimal
 from typing import TypeGuard
 
 from silograph.core.types import Json
-from silograph.report.read import RunFolder
 
 SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 #: Control characters, halves of a character, and marks that turn the reading direction: none belongs in a name.
 INVISIBLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
-NO_PROTECTION = (
-    "No privacy protection: whoever receives these files or saw the messages "
-    "can learn the sites’ second moments exactly."
-)
 
 
 def number(value: object, digits: int = 4, rounding: str = ROUND_HALF_EVEN) -> str:
@@ -93,6 +88,11 @@ def listed(items: Sequence[str], most: int = 12) -> str:
     return items[0] if len(items) == 1 else ", ".join(items[:-1]) + f" and {items[-1]}" if items else ""
 
 
+def first_seen(items: Iterable[str]) -> list[str]:
+    """Each item once."""
+    return list(dict.fromkeys(items))
+
+
 def what_was_learned(result: Json) -> tuple[str, str]:
     """The headline, and the sentence below it."""
     sites, edges = result["sites"], [site["edges"] for site in result["sites"]]
@@ -119,107 +119,6 @@ def how_exact(gap: float | None) -> str:
     if gap <= 1e-4:
         return f"Solved: {proven}"
     return f"Nearly solved: {proven}"
-
-
-def is_protected(privacy: Json) -> bool:
-    """Whether at least one site has a finite epsilon against somebody."""
-    return privacy["mode"] != "exact" and any(math.isfinite(row["epsilon"]) for row in privacy["guarantees"])
-
-
-def is_complete(result: Json) -> bool:
-    """Whether every site has a finite epsilon against every observer named."""
-    rows = result["privacy"]["guarantees"]
-    stated = {(row["site"], row["observer"]) for row in rows}
-    wanted = {(site["name"], row["observer"]) for site in result["sites"] for row in rows}
-    return wanted <= stated and all(math.isfinite(row["epsilon"]) for row in rows)
-
-
-def is_noise_known(run: RunFolder) -> bool:
-    """Whether noise came from the seed that the run folder itself states."""
-    return run.result["seed"] is not None and any(
-        is_number(row.get("noise")) and row["noise"] > 0 and "secret" not in str(row.get("randomness")).lower()
-        for row in run.ledger
-    )
-
-
-def how_private(run: RunFolder) -> str:
-    """Privacy in a sentence or a few, from the accounted numbers only."""
-    privacy = run.result["privacy"]
-    if not is_protected(privacy):
-        return NO_PROTECTION
-    sites = [site["name"] for site in run.result["sites"]]
-    finite = [row for row in privacy["guarantees"] if math.isfinite(row["epsilon"])]
-    covered: dict[str, set[str]] = {}
-    for row in finite:
-        covered.setdefault(row["observer"], set()).add(row["site"])
-    everywhere = [observer for observer, names in covered.items() if names.issuperset(sites)]
-    rows = [row for row in finite if row["observer"] in everywhere] if everywhere else finite
-    sentence = (
-        f"{'Each site is' if everywhere else 'Some sites, not all, are'} differentially private with {_budget(rows)} "
-        f"against {listed(everywhere or list(covered))}; "
-        f"what is protected is {privacy['unit']} (relation: {privacy['relation']})."
-    )
-    open_to = [name for name in _first_seen(row["observer"] for row in privacy["guarantees"]) if name not in everywhere]
-    if open_to:
-        sentence += f" Not every site is protected against {listed(open_to)}: see the table of guarantees."
-    if is_noise_known(run):
-        sentence += (
-            " This run was a rehearsal: its noise came from a stated seed, and protects only where it is secret."
-        )
-    return sentence
-
-
-def not_protected(run: RunFolder) -> list[str]:
-    """What the guarantees leave open, each in one sentence."""
-    privacy, result = run.result["privacy"], run.result
-    found: list[str] = []
-    bare: dict[str, list[str]] = {}
-    for row in privacy["guarantees"]:
-        if not math.isfinite(row["epsilon"]):
-            bare.setdefault(row["observer"], []).append(row["site"])
-    if is_protected(privacy):
-        for observer, sites in bare.items():
-            found.append(f"Against {observer} there is no protection (ε = ∞) for {listed(_first_seen(sites))}.")
-        found.append(
-            f"The guarantee covers {privacy['unit']}. A person who contributed to more than that is protected less."
-        )
-    else:
-        found.append(NO_PROTECTION)
-    stated = {row["site"] for row in privacy["guarantees"]}
-    silent = [site["name"] for site in result["sites"] if site["name"] not in stated]
-    if silent:
-        found.append(f"No guarantee is stated for {listed(silent)}: assume none.")
-    revealed: dict[tuple[str, str], list[str]] = {}
-    for row in run.ledger:
-        if row["mechanism"] == "reveal":
-            revealed.setdefault((row["site"], str(row.get("why") or "no reason given")), []).append(row["silo"])
-    for (what, why), silos in revealed.items():
-        found.append(
-            f"Released on purpose without protection: {what}, {counted(len(silos), 'time')}, "
-            f"by {listed(_first_seen(silos))} ({why.rstrip('.')})."
-        )
-    if is_noise_known(run):
-        found.append(
-            f"The noise of this run was drawn from the seed {result['seed']} printed below: whoever knows the seed can "
-            "take the noise off again. The guarantees describe a run whose noise is secret."
-        )
-    found.append("The names of nodes and sites and the number of signals of each site are stated here as they are.")
-    return found
-
-
-def _budget(rows: Sequence[Json]) -> str:
-    epsilons = sorted(row["epsilon"] for row in rows)
-    low, high = bound(epsilons[0]), bound(epsilons[-1])
-    text = f"ε = {high}" if low == high else f"ε from {low} to {high}"
-    deltas = sorted({row["delta"] for row in rows if row["delta"]})
-    if deltas:
-        same = len(deltas) == 1 and all(row["delta"] for row in rows)
-        text += f" and δ {'=' if same else 'at most'} {bound(deltas[-1])}"
-    return text
-
-
-def _first_seen(items: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(items))
 
 
 def _trim(text: str) -> str:

@@ -1,0 +1,67 @@
+"""The page of a paper's figure or table that was done again."""
+
+from __future__ import annotations
+
+import math
+
+from silograph.core.errors import DamageError
+from silograph.core.types import Json
+from silograph.report import charts, words
+from silograph.report.page import markup, render
+from silograph.report.read import FLAG, MAYBE_NUMBER, NUMBER, TEXT, WHOLE, check
+
+TABLE: Json = {
+    "name": TEXT,
+    "title": TEXT,
+    "seeds": WHOLE,
+    "rows": [{"case": TEXT, "method": TEXT, "metric": TEXT, "ours": NUMBER, "std": NUMBER, "paper": MAYBE_NUMBER}],
+    "notes": [TEXT],
+    "curves": [{"panel": TEXT, "label": TEXT, "x": [NUMBER], "y": [MAYBE_NUMBER], "unit": TEXT}],
+}
+#: What a curve may also say of its horizontal axis.
+ACROSS: Json = {"x_name": TEXT, "x_log": FLAG}
+ROUNDS: Json = {"x_name": "round", "x_log": False}
+
+
+def page(payload: Json) -> str:
+    """The HTML page of a reproduced table: its curves, its numbers beside the paper's, its notes."""
+    where = "reproduced table"
+    check(payload, TABLE, where)
+    curves = [ROUNDS | curve for curve in payload["curves"]]
+    check(curves, [ACROSS], f"{where}: curves")
+    for index, curve in enumerate(curves):
+        if len(curve["x"]) != len(curve["y"]):
+            came = f"found {len(curve['x'])} and {len(curve['y'])}"
+            raise DamageError(f"{where}: curves[{index}]", "as many values in x as in y", came)
+    return render("curves.html.j2", table=payload, panels=_panels(curves), rows=_rows(payload["rows"]))
+
+
+def _panels(curves: list[Json]) -> list[Json]:
+    """A picture for each panel, in the order in which they first come."""
+    panels: dict[str, list[Json]] = {}
+    for curve in curves:
+        panels.setdefault(curve["panel"], []).append(curve)
+    return [{"name": name, "svg": markup(_picture(name, members))} for name, members in panels.items()]
+
+
+def _picture(panel: str, curves: list[Json]) -> str:
+    across, up = (words.listed(words.first_seen(curve[key] for curve in curves)) for key in ("x_name", "unit"))
+    # JSON has no word for a number that is none, so a hole in a curve is null.
+    lines = [
+        (curve["label"], [(x, math.nan if y is None else y) for x, y in zip(curve["x"], curve["y"], strict=True)])
+        for curve in curves
+    ]
+    label = f"{panel}: {words.listed([name for name, _ in lines])}; {up} over {across}"
+    return charts.lines_svg(lines, label, x_name=across, y_name=up, log_x=any(curve["x_log"] for curve in curves))
+
+
+def _rows(rows: list[Json]) -> list[Json]:
+    """The rows with their numbers as text; those of one metric have equally many decimals."""
+    texts: dict[int, Json] = {}
+    for metric in words.first_seen(row["metric"] for row in rows):
+        chosen = [index for index, row in enumerate(rows) if row["metric"] == metric]
+        numbers = words.column(rows[index][key] for key in ("ours", "paper") for index in chosen)
+        for place, index in enumerate(chosen):
+            std = words.number(rows[index]["std"], digits=2)
+            texts[index] = {"ours": numbers[place], "std": std, "paper": numbers[len(chosen) + place]}
+    return [row | texts[index] for index, row in enumerate(rows)]

@@ -1,0 +1,152 @@
+"""What a run cost in privacy, in words: from the accounted numbers only, with what they leave open said beside them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from silograph.core.types import Json
+from silograph.report.read import RunFolder
+from silograph.report.words import bound, counted, first_seen, is_number, listed
+
+OBFUSCATED = (
+    "No guarantee is given: what was sent was blurred or masked, which hinders a casual listener, but whoever collects "
+    "enough of it can learn what went in. This is not differential privacy."
+)
+
+
+@dataclass(frozen=True)
+class PrivacyWords:
+    """The findings about one run, and the few words in which the kinds of run differ."""
+
+    run: RunFolder
+    #: Whom a guarantee is for: what one of them is called, and their names.
+    noun: str
+    names: Sequence[str]
+    #: What it means here that nothing was protected.
+    unprotected: str
+    #: What the page itself gives away.
+    stated: str
+    #: How to write an observer, where its own name does not read well.
+    observers: Mapping[str, str] = field(default_factory=dict)
+
+    def is_protected(self) -> bool:
+        """Whether at least one name has a finite epsilon against somebody."""
+        rows = self._privacy["guarantees"]
+        return self._privacy["mode"] not in ("exact", "obfuscation") and any(math.isfinite(r["epsilon"]) for r in rows)
+
+    def verdict(self) -> tuple[str, str]:
+        """How much of the run is protected: a class of the style sheet, and a label."""
+        if self._privacy["mode"] == "obfuscation":
+            return "partial", "Obfuscation only: not differential privacy"
+        if not self.is_protected():
+            return "none", "Not private"
+        if not self._is_complete():
+            return "partial", "Private in part"
+        return ("partial", "Rehearsal of privacy") if self._is_rehearsal() else ("full", "Private")
+
+    def summary(self) -> str:
+        """Privacy in a sentence or a few."""
+        if not self.is_protected():
+            return self._why_not()
+        privacy = self._privacy
+        finite = [row for row in privacy["guarantees"] if math.isfinite(row["epsilon"])]
+        covered: dict[str, set[str]] = {}
+        for row in finite:
+            covered.setdefault(row["observer"], set()).add(row["site"])
+        everywhere = [observer for observer, names in covered.items() if names.issuperset(self.names)]
+        rows = [row for row in finite if row["observer"] in everywhere] if everywhere else finite
+        who = f"Each {self.noun} is" if everywhere else f"Some {self.noun}s, not all, are"
+        sentence = (
+            f"{who} differentially private with {_budget(rows)} "
+            f"against {self._people(everywhere or list(covered))}; "
+            f"what is protected is {privacy['unit']} (relation: {privacy['relation']})."
+        )
+        observers = first_seen(row["observer"] for row in privacy["guarantees"])
+        open_to = [name for name in observers if name not in everywhere]
+        if open_to:
+            sentence += (
+                f" Not every {self.noun} is protected against {self._people(open_to)}: see the table of guarantees."
+            )
+        if self._is_rehearsal():
+            sentence += (
+                " This run was a rehearsal: its noise came from a stated seed, and protects only where it is secret."
+            )
+        return sentence
+
+    def left_open(self) -> list[str]:
+        """What the guarantees do not cover, each in one sentence."""
+        privacy, seed = self._privacy, self.run.result["seed"]
+        found: list[str] = []
+        if self.is_protected():
+            bare: dict[str, list[str]] = {}
+            for row in privacy["guarantees"]:
+                if not math.isfinite(row["epsilon"]):
+                    bare.setdefault(row["observer"], []).append(row["site"])
+            for observer, names in bare.items():
+                who = listed(first_seen(names)) if set(self.names) - set(names) else f"any {self.noun}"
+                found.append(f"Against {self._people([observer])} there is no protection (ε = ∞) for {who}.")
+            found.append(
+                f"The guarantee covers {privacy['unit']}. A person who contributed to more than that is protected less."
+            )
+        else:
+            found.append(self._why_not())
+        stated = {row["site"] for row in privacy["guarantees"]}
+        silent = [name for name in self.names if name not in stated]
+        if silent:
+            found.append(f"No guarantee is stated for {listed(silent)}: assume none.")
+        revealed: dict[tuple[str, str], list[str]] = {}
+        for row in self.run.ledger:
+            if row["mechanism"] == "reveal":
+                revealed.setdefault((row["site"], str(row.get("why") or "no reason given")), []).append(row["silo"])
+        for (what, why), silos in revealed.items():
+            found.append(
+                f"Released on purpose without protection: {what}, {counted(len(silos), 'time')}, "
+                f"by {listed(first_seen(silos))} ({why.rstrip('.')})."
+            )
+        if self._is_rehearsal():
+            source = "a seed" if seed is None else f"the seed {seed} printed below"
+            found.append(
+                f"The noise of this run was drawn from {source}: whoever knows the seed can take the noise off again."
+                + (" The guarantees describe a run whose noise is secret." if self.is_protected() else "")
+            )
+        return [*found, self.stated]
+
+    @property
+    def _privacy(self) -> Json:
+        privacy: Json = self.run.result["privacy"]
+        return privacy
+
+    def _is_complete(self) -> bool:
+        """Whether every name has a finite epsilon against every observer named."""
+        rows = self._privacy["guarantees"]
+        stated = {(row["site"], row["observer"]) for row in rows}
+        wanted = {(name, row["observer"]) for name in self.names for row in rows}
+        return wanted <= stated and all(math.isfinite(row["epsilon"]) for row in rows)
+
+    def _is_rehearsal(self) -> bool:
+        """Whether noise came from a seed: the run says so, or its folder states the seed."""
+        if any(row.get("rehearsal") is True and math.isfinite(row["epsilon"]) for row in self._privacy["guarantees"]):
+            return True
+        return self.run.result["seed"] is not None and any(
+            is_number(row.get("noise")) and row["noise"] > 0 and "secret" not in str(row.get("randomness")).lower()
+            for row in self.run.ledger
+        )
+
+    def _why_not(self) -> str:
+        return OBFUSCATED if self._privacy["mode"] == "obfuscation" else self.unprotected
+
+    def _people(self, observers: Sequence[str]) -> str:
+        return listed([self.observers.get(name, name) for name in observers])
+
+
+def _budget(rows: Sequence[Json]) -> str:
+    epsilons = sorted(row["epsilon"] for row in rows)
+    low, high = bound(epsilons[0]), bound(epsilons[-1])
+    text = f"ε = {high}" if low == high else f"ε from {low} to {high}"
+    deltas = sorted({row["delta"] for row in rows if row["delta"]})
+    if deltas:
+        same = len(deltas) == 1 and all(row["delta"] for row in rows)
+        text += f" and δ {'=' if same else 'at most'} {bound(deltas[-1])}"
+    return text

@@ -1,0 +1,85 @@
+"""What the tests of pages share: hostile names, made-up guarantees, and a reader of HTML."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+NASTY = "</title><script>alert(1)</script><img src=x onerror=alert(2)>\"'&"
+VOID = {"meta", "br", "img", "link", "hr", "input"}
+
+
+def guarantee(site: str, observer: str, epsilon: float | str, **more: Any) -> dict[str, Any]:
+    finite = epsilon != "infinity"
+    return {
+        "site": site,
+        "observer": observer,
+        "epsilon": epsilon,
+        "delta": 1e-5 if finite else None,
+        "accountant": "analytic Gaussian" if finite else "none",
+        "claim": None,
+    } | more
+
+
+def change(folder: Path, **changes: Any) -> None:
+    path = folder / "result.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes), encoding="utf-8")
+
+
+def everywhere_in(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Every (container, key) inside a JSON value."""
+    keys = value.keys() if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+    for key in keys:
+        yield value, key
+        yield from everywhere_in(value[key])
+
+
+class Page(HTMLParser):
+    """Checks that tags close in order, and collects what the tests ask about."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: Counter[str] = Counter()
+        self.attributes: list[tuple[str, str, str | None]] = []
+        self.words: list[str] = []
+        self.feed(html)
+        self.close()
+        assert self.open == [], "tags left open"
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags[tag] += 1
+        self.attributes += [(tag, key, value) for key, value in attrs]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags[tag] += 1
+        self.attributes += [(tag, key, value) for key, value in attrs]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self.open:
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+
+def refuse_requests(html: str) -> None:
+    """A page that asks the network for nothing."""
+    page = Page(html)
+    policy = next(value for tag, key, value in page.attributes if tag == "meta" and key == "content" and "src" in value)
+    assert "default-src 'none'" in policy
+    assert not page.tags.keys() & {"script", "link", "img", "iframe", "object", "embed", "form", "base"}
+    assert all(value.startswith("#") for _, key, value in page.attributes if key in ("href", "xlink:href", "action"))
+    assert not any(key in ("src", "srcset", "background", "poster") for _, key, _ in page.attributes)
+    assert not re.search(r"https?://|url\(|@import", html)

@@ -1,0 +1,436 @@
+"""The page of a federation of models says what result.json says, and nothing better."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import json
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pages import NASTY, Page, change, everywhere_in, guarantee, refuse_requests
+from silograph.core.errors import DamageError
+from silograph.report.build import build
+from silograph.report.read import site_file
+
+OBSERVERS = ("own server", "neighbour", "wire", "public")
+PERTURBATION = {"dp": "private", "obfuscation": "homomorphic", "exact": "none"}
+
+
+def write_model(path: Path, features: list[str], model: list[float]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([("feature", "weight"), *zip(features, map(repr, model), strict=True)])
+
+
+def make_run(
+    folder: Path,
+    *,
+    units: int | list[str] = 4,
+    features: int | list[str] = 5,
+    rounds: int = 20,
+    mode: str = "dp",
+    **changes: Any,
+) -> Path:
+    """A run folder as silograph writes it, filled with made-up numbers; `changes` replace keys of result.json."""
+    names = [f"unit {i}" for i in range(units)] if isinstance(units, int) else units
+    inputs = [*(f"feature {i}" for i in range(features)), "intercept"] if isinstance(features, int) else features
+    draw, private = random.Random(1), mode == "dp"
+    truth = [draw.gauss(0, 1) for _ in inputs]
+    models = [[weight + draw.gauss(0, 0.1) for weight in truth] for _ in names]
+    centroid = [sum(column) / len(names) for column in zip(*models, strict=True)]
+    links = [[a, b, 0.25] for a, b in zip(names, [*names[1:], names[0]], strict=True) if len(names) > 2 or a < b]
+    result = {
+        "format": 1,
+        "method": "graph_federation",
+        "task": {"loss": "logistic", "ridge": 0.01, "target": "readmitted", "features": inputs},
+        "parameters": {
+            "step": 0.5,
+            "rounds": rounds,
+            "sample": 11,
+            "epochs": [1, 10],
+            "batch": [5, 10],
+            "perturbation": PERTURBATION[mode],
+            "clip": 1.0 if private else None,
+            "noise": None if mode == "exact" else 0.31,
+            "masks": "protocol",
+        },
+        "topology": {"servers": names, "links": links, "weights": "lazy", "spectral_gap": 0.12},
+        "units": [
+            {"name": name, "agents": 30 + i, "records": 1200 + i, "model": model, "test_error": 0.2 + 0.01 * i}
+            for i, (name, model) in enumerate(zip(names, models, strict=True))
+        ],
+        "centroid": {"model": centroid, "test_error": 0.1975},
+        "test": {"records": 2000, "measure": "error rate", "baseline": 0.2255},
+        "disagreement": 0.0123,
+        "rounds": rounds,
+        "trace": [
+            {"round": t, "movement": 0.8**t, "disagreement": 0.01 + 0.7**t, "answered": 40 + t % 5, "skipped": 0}
+            for t in range(1, rounds + 1)
+        ],
+        "privacy": {
+            "mode": mode,
+            "unit": "all records of one agent",
+            "relation": "replace-one",
+            "guarantees": [
+                guarantee(name, observer, 2.00011 if private and observer != "own server" else "infinity")
+                | {"rehearsal": False}
+                for name in names
+                for observer in OBSERVERS
+            ],
+            "notes": [],
+        },
+        "numbers_are": {},
+        "ledger": "4:0123456789abcdef",
+        "seed": None if private else 7,
+        "versions": {"silograph": "0.1.0", "numpy": "2.4.6"},
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "result.json").write_text(json.dumps(result | changes), encoding="utf-8")
+    for name, model in [*zip(names, models, strict=True), ("centroid", centroid)]:
+        write_model(folder / "models" / site_file(name), inputs, model)
+    row = {
+        "observer": "neighbour",
+        "dim": len(inputs),
+        "mechanism": "gaussian" if private else "reveal",
+        "l2": 0.18 if private else None,
+        "noise": 0.31 if private else None,
+        "randomness": "secret entropy" if private else "none",
+        "why": "clipped mean update" if private else "no budget was given",
+    }
+    ledger = [row | {"silo": name, "round": t, "site": "update"} for t in range(1, rounds + 1) for name in names]
+    (folder / "ledger.jsonl").write_text("".join(json.dumps(line) + "\n" for line in ledger), encoding="utf-8")
+    (folder / "plan.toml").write_text('[method]\nname = "graph_federation"  # <as given> & kept\n', encoding="utf-8")
+    return folder
+
+
+def table(html: str, name: str) -> list[list[str]]:
+    """The rows of one table, as the words of their cells."""
+    body = html.split(f'aria-label="{name}" tabindex="0"><table', 1)[1].split("</table>", 1)[0]
+    rows = re.findall(r"<tr>(.*?)</tr>", body, flags=re.DOTALL)
+    return [[Page(cell).text for cell in re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.DOTALL)] for row in rows]
+
+
+def test_the_page_is_well_formed_and_in_order(tmp_path: Path) -> None:
+    html = build(make_run(tmp_path))
+    page = Page(html)
+    assert html.startswith("<!doctype html>")
+    headings = ["What was learned", "How", "What it cost in privacy", "How to redo it"]
+    assert re.findall(r"<h2[^>]*>([^<]*)", html) == headings
+    assert page.tags["h1"] == 1
+    assert page.tags["table"] == page.tags["caption"]
+    assert page.tags["th"] == sum(key == "scope" for tag, key, _ in page.attributes if tag == "th")
+    assert page.tags["svg"] == sum(key == "aria-label" for tag, key, _ in page.attributes if tag == "svg") == 3
+    assert '[method]\nname = "graph_federation"  # <as given> & kept' in "".join(page.words)
+
+
+def test_the_same_folder_gives_the_same_bytes_and_asks_for_nothing(tmp_path: Path) -> None:
+    html = build(make_run(tmp_path / "one"))
+    assert html == build(make_run(tmp_path / "two"))
+    refuse_requests(html)
+
+
+def test_the_headline_counts_agents_units_features_and_rounds(tmp_path: Path) -> None:
+    text = Page(build(make_run(tmp_path))).text
+    assert "126 agents in 4 units learned models together." in text
+    assert "its own logistic model of “readmitted” from 5 features and an intercept" in text
+    assert "The run took 20 rounds." in text
+    assert "1 unit learned a model together" in Page(build(make_run(tmp_path / "one", units=1))).text
+
+
+def test_test_errors_stand_beside_the_guess(tmp_path: Path) -> None:
+    html = build(make_run(tmp_path))
+    rows = table(html, "Units")
+    assert rows[1] == ["unit 0", "30", "1,200", "0.2000", "0.0255 better"]
+    assert rows[4] == ["unit 3", "33", "1,203", "0.2300", "0.0045 worse"]
+    assert rows[5] == ["Centroid", "–", "–", "0.1975", "0.028 better"]
+    assert rows[6] == ["The guess", "–", "–", "0.2255", "–"]
+    assert (
+        "On 2,000 test records the error rate of the centroid is 0.1975, that of the units’ own models 0.2 to 0.23; "
+        "always guessing the commoner class gives 0.2255. 1 of 4 units did no better than that." in Page(html).text
+    )
+
+
+def test_models_that_were_not_tested_say_so(tmp_path: Path) -> None:
+    folder = make_run(tmp_path, test=None)
+    result = json.loads((folder / "result.json").read_text())
+    for model in (*result["units"], result["centroid"]):
+        model["test_error"] = None
+    change(folder, units=result["units"], centroid=result["centroid"])
+    html = build(folder)
+    assert "they were not tested" in html
+    assert table(html, "Units")[1] == ["unit 0", "30", "1,200"]
+
+
+def test_weights_are_those_of_the_result(tmp_path: Path) -> None:
+    folder = make_run(tmp_path)
+    result, html = json.loads((folder / "result.json").read_text()), build(folder)
+    rows = table(html, "Weights of the models")
+    assert rows[0] == ["Feature", "Centroid", *(unit["name"] for unit in result["units"])]
+    models = [result["centroid"]["model"], *(unit["model"] for unit in result["units"])]
+    for index, (name, row) in enumerate(zip(result["task"]["features"], rows[1:], strict=True)):
+        assert row[0] == name
+        assert [float(cell.replace("−", "-")) for cell in row[1:]] == pytest.approx(
+            [m[index] for m in models], abs=1e-3
+        )
+    picture = html.split('aria-label="Weights of 6 features in 4 units', 1)[1].split("</svg>", 1)[0]
+    assert picture.count("<title>") == 6 * (4 + 1)
+
+
+def test_many_units_and_features_still_make_a_readable_page(tmp_path: Path) -> None:
+    html = build(make_run(tmp_path, units=120, features=90))
+    assert "Only the 40 features that weigh most in the centroid, of 91, are shown." in html
+    assert "Only the first 100 of 120 units are drawn." in html
+    assert "for the first 12 of 120 units" in html
+    assert len(html.encode()) < 2_000_000
+
+
+def test_the_server_graph_draws_every_link(tmp_path: Path) -> None:
+    html = build(make_run(tmp_path, units=6))
+    picture = html.split('aria-label="Graph of servers: 6 servers, 6 links"', 1)[1].split("</svg>", 1)[0]
+    assert re.findall(r"<title>(unit \d – unit \d): 0.25", picture) != []
+    assert picture.count("<path") == 6
+    assert "lazy Metropolis weights" in html
+    assert "The spectral gap is 0.12" in html
+    alone = build(make_run(tmp_path / "alone", units=1))
+    assert "1 server, 0 links." in alone
+
+
+def test_units_with_equal_guarantees_share_a_line(tmp_path: Path) -> None:
+    rows = table(build(make_run(tmp_path)), "Guarantees")
+    finite = "2.001 at 10⁻⁵"
+    assert rows == [
+        ["Unit", "Own server", "Neighbour", "Wire", "Public", "Accountant"],
+        ["Every unit", "none", finite, finite, finite, "analytic Gaussian"],
+    ]
+
+
+def test_units_with_different_guarantees_do_not(tmp_path: Path) -> None:
+    folder = make_run(tmp_path, units=["a", "b", "c"])
+    privacy = json.loads((folder / "result.json").read_text())["privacy"]
+    rows = [guarantee("a", "public", 0.50001), guarantee("b", "public", "infinity"), guarantee("b", "wire", 2.0)]
+    change(folder, privacy=privacy | {"guarantees": [row | {"rehearsal": False} for row in rows]})
+    html = build(folder)
+    assert table(html, "Guarantees") == [
+        ["Unit", "Wire", "Public", "Accountant"],
+        ["a", "not stated", "0.5001 at 10⁻⁵", "analytic Gaussian"],
+        ["b", "2 at 10⁻⁵", "none", "analytic Gaussian"],
+        ["c", "not stated", "not stated", "–"],
+    ]
+    text = Page(html).text
+    assert "Some units, not all, are differentially private with ε from 0.5001 to 2" in text
+    assert "No guarantee is stated for c: assume none." in text
+
+
+@pytest.mark.parametrize(
+    "mode, look, label",
+    [
+        ("dp", "partial", "Private in part"),
+        ("obfuscation", "partial", "Obfuscation only: not differential privacy"),
+        ("exact", "none", "Not private"),
+    ],
+)
+def test_a_mode_has_its_honest_name_in_the_header(tmp_path: Path, mode: str, look: str, label: str) -> None:
+    html = build(make_run(tmp_path, mode=mode))
+    header = html[: html.index("<main>")]
+    assert f'<div class="verdict {look}"><strong>{label}</strong>' in header
+    assert ("Each unit is differentially private with ε = 2.001 and δ = 10⁻⁵ against" in header) == (mode == "dp")
+
+
+def test_private_needs_every_observer(tmp_path: Path) -> None:
+    folder = make_run(tmp_path)
+    privacy = json.loads((folder / "result.json").read_text())["privacy"]
+    privacy["guarantees"] = [row for row in privacy["guarantees"] if row["observer"] != "own server"]
+    change(folder, privacy=privacy)
+    html = build(folder)
+    assert '<div class="verdict full"><strong>Private</strong>' in html
+    assert "against neighbouring servers, eavesdroppers and the public" in html
+
+
+def test_an_epsilon_under_obfuscation_is_no_guarantee(tmp_path: Path) -> None:
+    folder = make_run(tmp_path, mode="obfuscation")
+    privacy = json.loads((folder / "result.json").read_text())["privacy"]
+    privacy["guarantees"][1]["epsilon"] = 0.1
+    change(folder, privacy=privacy)
+    html = build(folder)
+    assert "is differentially private" not in html
+    assert "Obfuscation only" in html
+    assert "Protected unit" not in html
+
+
+def test_a_rehearsal_is_not_private(tmp_path: Path) -> None:
+    folder = make_run(tmp_path)
+    privacy = json.loads((folder / "result.json").read_text())["privacy"]
+    rows = [row | {"rehearsal": True} for row in privacy["guarantees"] if row["observer"] == "public"]
+    change(folder, privacy=privacy | {"guarantees": rows}, seed=11)
+    html = build(folder)
+    assert "<strong>Rehearsal of privacy</strong>" in html
+    assert "drawn from the seed 11 printed below" in html
+
+
+def test_what_was_and_was_not_protected_is_said(tmp_path: Path) -> None:
+    text = Page(build(make_run(tmp_path))).text
+    assert "A server saw the sum, no single answer." in text
+    assert "Its standard deviation is 0.31 in each coordinate." in text
+    assert "shortened to the length 1 where it was longer" in text
+    assert "Against an agent’s own server there is no protection (ε = ∞) for any unit." in text
+    text = Page(build(make_run(tmp_path / "open", mode="exact"))).text
+    assert "No privacy protection: whoever hears a server" in text
+    assert "nothing bounds how far one agent can move a model" in text
+    assert "Released on purpose without protection: update, 80 times" in text
+
+
+def test_a_papers_claim_stands_beside_the_accounted_number(tmp_path: Path) -> None:
+    folder = make_run(tmp_path, units=["a", "b"], mode="obfuscation")
+    privacy = json.loads((folder / "result.json").read_text())["privacy"]
+    claim = {"epsilon": 12.34561, "delta": None, "basis": "Theorem 2", "defect": "L2 in a Laplace"}
+    for row in privacy["guarantees"]:
+        if row["observer"] in ("neighbour", "wire") or (row["site"], row["observer"]) == ("b", "public"):
+            row["claim"] = claim
+    change(folder, privacy=privacy)
+    rest = ["∞ (no protection)", "12.35", "–", "Theorem 2. Defect: L2 in a Laplace"]
+    assert table(build(folder), "What papers claim")[1:] == [
+        ["Every unit", "neighbour and wire", *rest],
+        ["b", "public", *rest],
+    ]
+
+
+def test_the_ledger_is_summed_up_by_mechanism(tmp_path: Path) -> None:
+    rows = table(build(make_run(tmp_path, units=6)), "Summary of the ledger")
+    assert len(rows) == 2
+    assert rows[1][:6] == [
+        "unit 0, unit 1, unit 2 and 3 more",
+        "update clipped mean update",
+        "gaussian",
+        "neighbour",
+        "120",
+        "1 to 20",
+    ]
+
+
+def test_parameters_have_meanings(tmp_path: Path) -> None:
+    folder = make_run(tmp_path, mode="exact")
+    parameters = json.loads((folder / "result.json").read_text())["parameters"]
+    change(folder, parameters=parameters | {"batch": None, "steps": [1, 1]})
+    rows = table(build(folder), "Parameters")
+    assert ["batch", "all", "how many records an agent uses for a local step"] in rows
+    assert ["epochs", "1 to 10", "how many local steps an agent takes in a round"] in rows
+    assert ["clip", "–", "the length to which an agent’s update is shortened"] in rows
+    assert ["steps", "1", ""] in rows
+    assert sum(not meaning for *_, meaning in rows) == 1
+
+
+def test_units_that_sat_out_are_counted(tmp_path: Path) -> None:
+    trace = [{"round": t, "movement": 0.0, "disagreement": 0.0, "answered": t, "skipped": t} for t in (1, 2)]
+    text = Page(build(make_run(tmp_path, trace=trace))).text
+    assert "3 times a unit sat out a round" in text
+    assert "kept no trace that could be drawn" in text
+
+
+def test_names_cannot_inject(tmp_path: Path) -> None:
+    units = [NASTY, "../../outside", "C:\\temp", " ", "\u202egpj.exe"]
+    clean = Page(build(make_run(tmp_path / "clean", units=5)))
+    folder = make_run(tmp_path / "nasty", units=units, features=[NASTY, "a,b", "line\nbreak", "x" * 300, ""])
+    result = json.loads((folder / "result.json").read_text())
+    result["task"] |= {"loss": NASTY, "target": NASTY}
+    result["topology"]["weights"] = result["test"]["measure"] = NASTY
+    result["parameters"] |= {"perturbation": NASTY, "masks": NASTY, NASTY: [NASTY, None]}
+    result["privacy"]["notes"] = [NASTY]
+    for row in result["privacy"]["guarantees"]:
+        row["observer"] += NASTY
+    change(folder, **result)
+    html = build(folder)
+    page = Page(html)
+    assert page.tags["script"] == page.tags["img"] == 0
+    assert not any(key.startswith("on") for _, key, _ in page.attributes)
+    assert page.tags["section"] == clean.tags["section"]
+    assert NASTY in page.text
+    assert "\u202e" not in html
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["clean", "nasty"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    "task.loss topology.links units.0.agents centroid.model test.measure trace.0.movement privacy disagreement seed "
+    "privacy.guarantees.0.rehearsal parameters.masks versions".split(),
+)
+def test_a_missing_key_is_refused_by_name(tmp_path: Path, path: str) -> None:
+    folder = make_run(tmp_path)
+    result = json.loads((folder / "result.json").read_text())
+    *way, last = path.split(".")
+    inner: Any = result
+    for step in way:
+        inner = inner[int(step) if step.isdigit() else step]
+    del inner[last]
+    (folder / "result.json").write_text(json.dumps(result))
+    with pytest.raises(DamageError, match=f"expected the key '{last}', but it is missing"):
+        build(folder)
+
+
+@pytest.mark.parametrize("name", ["models/unit 1.csv", "models/centroid.csv", "ledger.jsonl", "plan.toml"])
+def test_a_missing_file_is_refused_by_name(tmp_path: Path, name: str) -> None:
+    (make_run(tmp_path) / name).unlink()
+    with pytest.raises(DamageError, match=re.escape(name) + ".*missing"):
+        build(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"topology": {"servers": ["a"], "links": [["a", "z", 1]]}}, "a node named in result.json, but found 'z'"),
+        ({"topology": {"servers": ["a"], "links": [["a", "a", 1]]}}, "an edge between two nodes"),
+        ({"topology": {"servers": ["a", "b"], "links": [["a", "b", -1]]}}, "a finite weight above 0"),
+        ({"topology": {"servers": ["a", "b"], "links": [["a", 1, "b"]]}}, "two servers and a weight"),
+        ({"centroid": {"model": [1.0], "test_error": None}}, "a weight for each of 6 features"),
+        ({"test": 3}, "test: expected an object with named values or null"),
+    ],
+)
+def test_a_damaged_result_says_where(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    folder = make_run(tmp_path)
+    result = json.loads((folder / "result.json").read_text())
+    nested = {key: result[key] | value if isinstance(value, dict) else value for key, value in changes.items()}
+    change(folder, **nested)
+    with pytest.raises(DamageError, match=message):
+        build(folder)
+
+
+@pytest.mark.parametrize("change_of", [{"site": "nobody"}, {"observer": "public"}])
+def test_a_guarantee_for_nobody_or_given_twice_is_refused(tmp_path: Path, change_of: dict[str, str]) -> None:
+    folder = make_run(tmp_path)
+    privacy = json.loads((folder / "result.json").read_text())["privacy"]
+    privacy["guarantees"][0] |= change_of
+    change(folder, privacy=privacy)
+    with pytest.raises(DamageError, match=r"a unit named in result\.json|comes twice"):
+        build(folder)
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("weight\n1\n", "the columns feature,weight"),
+        ("feature,weight\nfeature 1,1\nfeature 0,1\n", "the features of result.json"),
+        ("feature,weight\nfeature 0,1\nfeature 1,heavy\n", "line 2: expected the weight"),
+    ],
+)
+def test_a_model_file_that_differs_from_the_result_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    folder = make_run(tmp_path, features=["feature 0", "feature 1"])
+    (folder / "models" / "unit 1.csv").write_text(text)
+    with pytest.raises(DamageError, match=message):
+        build(folder)
+
+
+def test_any_single_damage_to_the_result_is_drawn_or_refused(tmp_path: Path) -> None:
+    folder = make_run(tmp_path, units=2, features=1, rounds=1)
+    path = folder / "result.json"
+    result = json.loads(path.read_text())
+    for odd in (None, -1, 10**290, 1e308, 5e-324, float("inf"), "odd", [], {}):
+        for container, key in list(everywhere_in(result)):
+            kept, container[key] = container[key], odd
+            path.write_text(json.dumps(result))
+            container[key] = kept
+            with contextlib.suppress(DamageError):
+                Page(build(folder))
