@@ -111,10 +111,32 @@ def _execute(plan: Any, base: Path, out: Path, as_json: bool) -> None:
             update(None, f"round {number}" + (f", gap {gap:.1e}" if gap is not None else ""))
 
         finished = execute(plan, base, out, progress, build_report)
-    _say(as_json, finished.result, lambda: _summary(finished.result, finished.folder))
+    words = _models_summary if finished.result["method"] == "graph_federation" else _graphs_summary
+    _say(as_json, finished.result, lambda: words(finished.result, finished.folder))
 
 
-def _summary(result: Json, folder: Path) -> None:
+def _models_summary(result: Json, folder: Path) -> None:
+    def error(value: float | None) -> str:
+        return "" if value is None else f"{value:.4f}"
+
+    rows = [(unit["name"], f"{unit['agents']}", error(unit["test_error"])) for unit in result["units"]]
+    rows.append(("centroid", "", error(result["centroid"]["test_error"])))
+    _table(("unit", "agents", "test error"), rows)
+    if result["test"] is not None:
+        print(f"test: {result['test']['measure']}; without features {result['test']['baseline']:.4f}")
+    print(f"{result['rounds']} rounds, disagreement {result['disagreement']:.2e}")
+    print()
+    _table(("unit", "privacy", "against", "how"), _bill(result["privacy"]["guarantees"]))
+    _closing(result, folder)
+
+
+def _closing(result: Json, folder: Path) -> None:
+    for note in result["privacy"]["notes"]:
+        print(f"note: {note}")
+    print(f"report: {os.path.relpath(folder / 'report.html')}")
+
+
+def _graphs_summary(result: Json, folder: Path) -> None:
     nodes = len(result["nodes"])
     costs = {g["site"]: g for g in result["privacy"]["guarantees"]}
     rows = [
@@ -135,9 +157,7 @@ def _summary(result: Json, folder: Path) -> None:
     asked, got = result["degree"], 2 * sum(site["edges"] for site in result["sites"]) / nodes / len(result["sites"])
     if asked is not None and abs(got - asked) > 0.1 * asked:
         print(f"note: degree {asked:g} was asked for and {got:.1f} is the nearest that was found")
-    for note in result["privacy"]["notes"]:
-        print(f"note: {note}")
-    print(f"report: {os.path.relpath(folder / 'report.html')}")
+    _closing(result, folder)
 
 
 def _exactness(result: Json) -> str:
@@ -147,6 +167,14 @@ def _exactness(result: Json) -> str:
     if gap is None:
         return "stopped too early for a certificate: allow more with --rounds"
     return f"certified gap {gap:.1e}" + ("" if gap <= 1e-6 else ": not solved, allow more with --rounds")
+
+
+def _bill(guarantees: Sequence[Json]) -> list[tuple[str, ...]]:
+    """One line for each site and cost, naming all observers it holds against."""
+    against: dict[tuple[str, str, str], list[str]] = {}
+    for each in guarantees:
+        against.setdefault((each["site"], _cost(each), each["accountant"]), []).append(each["observer"])
+    return [(site, cost, ", ".join(observers), how) for (site, cost, how), observers in against.items()]
 
 
 def _cost(guarantee: Json) -> str:
@@ -275,8 +303,10 @@ def privacy(
     payload = bill_of_run(what) if what.is_dir() else bill_of_plan(what)
 
     def words() -> None:
-        _table(("site", "privacy", "how"), [(s["site"], _cost(s), s["accountant"]) for s in payload["sites"]])
-        print(f"{payload['releases']} protected releases per site; against: {', '.join(payload['observers'])}")
+        _table(("site", "privacy", "against", "how"), _bill(payload["guarantees"]))
+        print(f"{payload['releases']} protected releases per site")
+        if payload.get("noise") is not None:
+            print(f"noise in a coordinate of a unit's mean update: standard deviation {payload['noise']:.3g}")
         if (claim := payload["claim"]) is not None:
             claimed = f"epsilon {claim['epsilon']:.4g} at delta {claim['delta']:.3g}"
             print(f"{claim['basis']} would claim {claimed}: {claim['defect']}")

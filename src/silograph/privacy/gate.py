@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -29,8 +29,10 @@ Message = dict[str, "Released"]
 #: The same with contributions to a sum among them.
 Sent = Mapping[str, "Released | Sealed"]
 
-#: Who may see a message first. Everybody further on sees what is computed from it.
-SERVER, OWN_SERVER, OTHER_SERVERS = "server", "own server", "other servers"
+#: Who sees a message, or what is computed from it.
+SERVER, OTHER_SERVERS, EVERYBODY = "server", "other servers", "own server and everybody else"
+#: The own server alone: what it passes on goes through its gate again, with a row of its own.
+OWN_SERVER = "own server"
 
 CLIPPED_AGENT = "one agent (all its records)"
 
@@ -214,9 +216,15 @@ class Door:
             self.ledger.append(sorted(self._waiting.values(), key=lambda row: row.silo))
             self._waiting.clear()
 
-    def spent(self, silo: str, delta: float, hidden: Collection[str] = ()) -> Cost:
-        """What a silo's rows cost at `delta`, against an observer from whom those for `hidden` are hidden."""
+    def spent(self, silo: str, delta: float, observer: str = SERVER) -> Cost:
+        """What a silo's rows cost at `delta` against an observer."""
+        hidden = hidden_from(observer)
         return cost([row for row in self.ledger.of(silo) if row.observer not in hidden], delta)
+
+
+def hidden_from(observer: str) -> frozenset[str]:
+    """Rows for these an observer does not see. Links between an agent and its own server are encrypted."""
+    return frozenset() if observer in (SERVER, OWN_SERVER) else frozenset({OWN_SERVER})
 
 
 class Gate:
@@ -312,7 +320,7 @@ class Gate:
                     unit,
                     sealed.site,
                     sums[p],
-                    OWN_SERVER,
+                    EVERYBODY,
                     mechanism=noise.name,
                     l2=made.l2,
                     noise=made.deviation,

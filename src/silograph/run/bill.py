@@ -9,24 +9,23 @@ from pathlib import Path
 from silograph.core.errors import DamageError
 from silograph.core.types import Json
 from silograph.privacy.accounting import cost
+from silograph.privacy.gate import hidden_from
 from silograph.privacy.ledger import Ledger
-from silograph.run.build import build
+from silograph.run.jobs import open_job
 from silograph.run.plan import load
-from silograph.run.results import OBSERVERS, forecast
-from silograph.run.run import read_data
+from silograph.run.results import worst_by_site
 
 
 def bill_of_plan(path: Path) -> Json:
     """The forecast; of the tables it uses only their shape."""
-    plan = load(path)
-    return forecast(plan, build(plan, *read_data(plan, path.parent)))
+    return open_job(load(path), path.parent).forecast()
 
 
 def read_result(folder: Path) -> Json:
     try:
         result: Json = json.loads((folder / "result.json").read_text(encoding="utf-8"))
         for guarantee in result["privacy"]["guarantees"]:
-            guarantee["site"], guarantee["delta"], guarantee["claim"]
+            guarantee["site"], guarantee["observer"], guarantee["delta"], guarantee["claim"]
     except (OSError, ValueError, KeyError, TypeError):
         raise DamageError(str(folder), "the folder of a finished run", "its result.json cannot be read") from None
     return result
@@ -45,13 +44,12 @@ def checked_ledger(folder: Path, result: Json) -> Ledger:
 def bill_of_run(folder: Path) -> Json:
     """Read again from the run's own ledger; a result that says otherwise is refused."""
     result = read_result(folder)
-    guarantees = {g["site"]: g for g in result["privacy"]["guarantees"]}
     ledger = checked_ledger(folder, result)
-    sites, releases = [], 0
-    for name, stated in guarantees.items():
-        rows = ledger.of(name)
-        delta = stated["delta"] or 0.0
-        spent = cost(rows, delta)
+    guarantees, releases = [], 0
+    for stated in result["privacy"]["guarantees"]:
+        name, observer = stated["site"], stated["observer"]
+        rows = [row for row in ledger.of(name) if row.observer not in hidden_from(observer)]
+        spent = cost(rows, stated["delta"] or 0.0)
         infinite = math.isinf(spent.epsilon)
         if stated["epsilon"] != ("infinity" if infinite else spent.epsilon):
             raise DamageError(
@@ -61,14 +59,22 @@ def bill_of_run(folder: Path) -> Json:
                 "Restore the folder from a backup.",
             )
         releases = max(releases, sum(row.mechanism != "reveal" for row in rows))
-        sites.append(
+        guarantees.append(
             {
                 "site": name,
+                "observer": observer,
                 "epsilon": "infinity" if infinite else spent.epsilon,
                 "delta": None if infinite else spent.delta,
                 "accountant": spent.accountant,
                 "rehearsal": any(row.noise is not None and "secret" not in row.randomness for row in rows),
             }
         )
-    claim = next((g["claim"] for g in guarantees.values()), None)
-    return {"releases": releases, "observers": list(OBSERVERS), "sites": sites, "claim": claim}
+    observers = list(dict.fromkeys(guarantee["observer"] for guarantee in guarantees))
+    claim = next((g["claim"] for g in result["privacy"]["guarantees"]), None)
+    return {
+        "releases": releases,
+        "observers": observers,
+        "sites": worst_by_site(guarantees),
+        "guarantees": guarantees,
+        "claim": claim,
+    }

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-import os
-import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Any, Literal
 
 from silograph.core.errors import InputError
+from silograph.run.federation_plan import FederationPlan
+from silograph.run.sections import naming_files, parse_into, public, read_toml, to_table
 
 FORMAT = 1
 DEFAULT_DELTA = 1e-6
@@ -20,10 +20,10 @@ DEFAULT_DELTA = 1e-6
 class Data:
     """Where the silos' tables are, relative to the plan file, and how to read them."""
 
-    files: tuple[str, ...] = ()
+    files: tuple[str, ...] = naming_files(())
     nodes_in: Literal["columns", "rows"] = "columns"
     standardise: bool = False
-    candidates: str | None = None
+    candidates: str | None = naming_files(None)
 
 
 @dataclass(frozen=True)
@@ -95,15 +95,15 @@ def _check_method(method: ConsensusGraph) -> None:
     for name in ("alpha", "beta", "nu", "lam", "degree", "step", "tolerance"):
         value = getattr(method, name)
         if value is not None and not (math.isfinite(value) and value > 0.0):
-            raise InputError(f"plan, {_public(name)}", "a number above 0", f"{value} came")
+            raise InputError(f"plan, {public(name)}", "a number above 0", f"{value} came")
     for name in ("zeta", "threshold"):
         value = getattr(method, name)
         if value is not None and not (math.isfinite(value) and value >= 0.0):
-            raise InputError(f"plan, {_public(name)}", "a number from 0 up", f"{value} came")
+            raise InputError(f"plan, {public(name)}", "a number from 0 up", f"{value} came")
     for name in ("rounds", "local_steps"):
         value = getattr(method, name)
         if value is not None and value < 1:
-            raise InputError(f"plan, {_public(name)}", "a whole number from 1 up", f"{value} came")
+            raise InputError(f"plan, {public(name)}", "a whole number from 1 up", f"{value} came")
     if method.momentum is not None and not 0.0 <= method.momentum < 1.0:
         raise InputError("plan, momentum", "a number from 0 up to, but not, 1", f"{method.momentum} came")
     if method.degree is not None and method.beta is not None:
@@ -115,7 +115,7 @@ def _check_method(method: ConsensusGraph) -> None:
     if method.solver == "exact":
         for name in ("form", "local_steps", "step", "momentum"):
             if getattr(method, name) is not None:
-                raise InputError(f"plan, {_public(name)}", "the solver 'paper'", "the exact solver has no such setting")
+                raise InputError(f"plan, {public(name)}", "the solver 'paper'", "the exact solver has no such setting")
 
 
 def _check_privacy(privacy: Privacy, method: ConsensusGraph) -> None:
@@ -137,7 +137,7 @@ def _check_privacy(privacy: Privacy, method: ConsensusGraph) -> None:
             raise InputError("plan, privacy", "the solver 'paper' for noise in every round", "the exact solver came")
         if privacy.mechanism != "gaussian":
             raise InputError("plan, mechanism", "gaussian for noise in every round", f"{privacy.mechanism} came")
-        missing = [_public(name) for name in ("beta", "nu", "lam") if getattr(method, name) is None]
+        missing = [public(name) for name in ("beta", "nu", "lam") if getattr(method, name) is None]
         missing += ["clip"] if privacy.clip is None else []
         if missing:
             raise InputError(
@@ -150,120 +150,36 @@ def _check_privacy(privacy: Privacy, method: ConsensusGraph) -> None:
 
 # ---- files -----------------------------------------------------------------------------------------------------------
 
-_SECTIONS: dict[str, type[Any]] = {"data": Data, "method": ConsensusGraph, "privacy": Privacy}
-_TOP = ("format", "topology", "engine", "seed", *_SECTIONS)
-_PUBLIC = {"lam": "lambda"}
+AnyPlan = Plan | FederationPlan
+
+_KINDS: dict[str, type[AnyPlan]] = {"consensus_graph": Plan, "graph_federation": FederationPlan}
 
 
-def _public(name: str) -> str:
-    return _PUBLIC.get(name, name)
-
-
-def load(path: str | Path) -> Plan:
+def load(path: str | Path) -> AnyPlan:
     """Read a plan file; paths in it stay relative to it."""
-    path = Path(path)
-    if path.exists() and not path.is_file():
-        raise InputError(str(path), "a readable plan file", "it is no ordinary file")
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(str(path), "a plan file", "there is none") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(str(path), "a readable plan file", str(error)) from None
-    except RecursionError:
-        raise InputError(str(path), "TOML", "it is nested too deeply") from None
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(str(path), "TOML", str(error)) from None
-    return parse(content, str(path))
+    return parse(read_toml(Path(path)), str(path))
 
 
-def parse(content: Mapping[str, Any], where: str) -> Plan:
-    _only(content, _TOP, where)
-    if content.get("format") != FORMAT:
-        raise InputError(where, f"format = {FORMAT}", f"{content.get('format')!r} came")
-    sections = {}
-    for name, kind in _SECTIONS.items():
-        if name in content:
-            if not isinstance(content[name], dict):
-                raise InputError(f"{where}, {name}", "a section", f"{content[name]!r} came")
-            sections[name] = _section(kind, content[name], f"{where}, [{name}]")
-    if not sections.get("data", Data()).files:
+def parse(content: Mapping[str, Any], where: str) -> AnyPlan:
+    rest = dict(content)
+    if (found := rest.pop("format", None)) != FORMAT:
+        raise InputError(where, f"format = {FORMAT}", f"{found!r} came")
+    method = rest.get("method")
+    name = method.get("name", "consensus_graph") if isinstance(method, dict) else "consensus_graph"
+    if name not in _KINDS if isinstance(name, str) else True:
+        raise InputError(f"{where}, [method], name", f"one of {', '.join(_KINDS)}", f"{name!r} came")
+    data = rest.setdefault("data", {})
+    if isinstance(data, dict) and not data.get("files"):
         raise InputError(f"{where}, [data]", "files = [...] with at least one table", "none came")
-    top = {name: content[name] for name in ("topology", "engine", "seed") if name in content}
-    hints = get_type_hints(Plan)
-    for name, value in top.items():
-        _typed(value, hints[name], f"{where}, {name}")
-    return Plan(**sections, **top)
+    plan: AnyPlan = parse_into(_KINDS[name], rest, where)
+    return plan
 
 
-def _only(content: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
-    unknown = sorted(set(content) - set(known))
-    if unknown:
-        raise InputError(where, f"only {', '.join(known)}", f"{', '.join(unknown)} came", "Check the spelling.")
-
-
-def _section(kind: type[Any], content: Mapping[str, Any], where: str) -> Any:
-    names = {_public(field.name): field.name for field in fields(kind)}
-    _only(content, tuple(names), where)
-    hints = get_type_hints(kind)
-    values = {names[key]: _typed(value, hints[names[key]], f"{where}, {key}") for key, value in content.items()}
-    if kind is Privacy and "epsilon" not in values:
-        raise InputError(where, "epsilon, the total budget of every silo", "none came")
-    return kind(**values)
-
-
-def _typed(value: Any, hint: Any, where: str) -> Any:
-    """The value as the field wants it: TOML has its own types, so little is left to convert."""
-    text = str(hint)
-    if hint == str | None:
-        if not isinstance(value, str):
-            raise InputError(where, "a file name", f"{value!r} came")
-        return value
-    choices = [choice for part in (hint, *get_args(hint)) for choice in get_args(part) if isinstance(choice, str)]
-    if choices:
-        if value not in choices:
-            raise InputError(where, f"one of {', '.join(choices)}", f"{value!r} came")
-        return value
-    if "tuple" in text:
-        if not (isinstance(value, list) and all(isinstance(item, str) for item in value)):
-            raise InputError(where, "a list of file names", f"{value!r} came")
-        return tuple(value)
-    wanted: tuple[type, str] = (float, "a number") if "float" in text else (int, "a whole number")
-    if "bool" in text:
-        wanted = (bool, "true or false")
-    if wanted[0] is float and isinstance(value, int) and not isinstance(value, bool):
-        try:
-            return float(value)
-        except OverflowError:
-            raise InputError(where, "a number that fits", "one with hundreds of digits came") from None
-    if not isinstance(value, wanted[0]) or (isinstance(value, bool) and wanted[0] is not bool):
-        raise InputError(where, wanted[1], f"{value!r} came")
-    return value
-
-
-def dumps(plan: Plan) -> str:
+def dumps(plan: AnyPlan) -> str:
     """The plan as a file; what is None is left out."""
     import tomli_w
 
-    def section(value: Any) -> dict[str, Any]:
-        kept = {_public(name): item for name, item in asdict(value).items() if item is not None}
-        return {name: list(item) if isinstance(item, tuple) else item for name, item in kept.items()}
-
-    content: dict[str, Any] = {"format": FORMAT, "topology": plan.topology, "engine": plan.engine}
-    if plan.seed is not None:
-        content["seed"] = plan.seed
-    content["data"], content["method"] = section(plan.data), section(plan.method)
-    if plan.privacy is not None:
-        content["privacy"] = section(plan.privacy)
-    return tomli_w.dumps(content)
-
-
-def moved(plan: Plan, base: Path, goal: Path) -> Plan:
-    """The same plan with its files named from another folder."""
-
-    def rename(name: str) -> str:
-        return os.path.relpath(base / name, goal)
-
-    candidates = None if plan.data.candidates is None else rename(plan.data.candidates)
-    data = replace(plan.data, files=tuple(rename(name) for name in plan.data.files), candidates=candidates)
-    return replace(plan, data=data)
+    table = to_table(plan)
+    # Sections come after plain values in TOML.
+    ordered = sorted(table.items(), key=lambda item: isinstance(item[1], dict))
+    return tomli_w.dumps({"format": FORMAT, **dict(ordered)})

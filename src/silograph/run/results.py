@@ -133,17 +133,20 @@ def _notes(plan: Plan) -> list[str]:
     return notes
 
 
-def write_results(
-    folder: Path,
-    plan: Plan,
-    plan_text: str,
-    nodes: Sequence[str],
-    setup: Setup,
-    outcome: Outcome,
-    trace: list[Json],
-    door: Door,
+def worst_by_site(guarantees: Sequence[Json]) -> list[Json]:
+    """Each site's guarantee against the observer it protects least from."""
+    worst: dict[str, Json] = {}
+    for guarantee in guarantees:
+        known = worst.setdefault(guarantee["site"], guarantee)
+        if float(guarantee["epsilon"]) > float(known["epsilon"]):
+            worst[guarantee["site"]] = guarantee
+    return list(worst.values())
+
+
+def write_graphs(
+    folder: Path, plan: Plan, nodes: Sequence[str], setup: Setup, outcome: Outcome, trace: list[Json], door: Door
 ) -> Json:
-    """Write graphs, plan and result into the folder, the result last; returns it."""
+    """Write the graphs into the folder; returns what the result says of them."""
     threshold = plan.method.threshold
     sites = []
     (folder / "sites").mkdir(exist_ok=True)
@@ -165,10 +168,8 @@ def write_results(
     consensus = list(edges(arrays["consensus"], nodes, threshold))
     write_atomically(folder / "consensus.csv", _csv(consensus))
     write_atomically(folder / "consensus.graphml", _graphml(consensus, nodes))
-    write_atomically(folder / "plan.toml", plan_text.encode())
     facts = outcome.facts
-    result = {
-        "format": 1,
+    return {
         "method": plan.method.name,
         "solver": plan.method.solver,
         "parameters": facts["parameters"],
@@ -183,12 +184,20 @@ def write_results(
         "trace": facts.get("trace", trace),
         "privacy": privacy_section(plan, setup, door),
         "numbers_are": dict.fromkeys(("edges", "mean_weight", "weight", "smoothness", "objective", "gap"), "released"),
+    }
+
+
+def write_result(folder: Path, plan_text: str, seed: int | None, door: Door, told: Json) -> None:
+    """Write plan and result, the result last: with it the folder is complete."""
+    write_atomically(folder / "plan.toml", plan_text.encode())
+    result = {
+        "format": 1,
+        **told,
         "ledger": door.ledger.tip,
-        "seed": plan.seed,
+        "seed": seed,
         "versions": {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}},
     }
     write_atomically(folder / "result.json", (json.dumps(result, indent=1, allow_nan=False) + "\n").encode())
-    return result
 
 
 def _summary(graph: Sequence[Edge]) -> Json:
@@ -216,5 +225,6 @@ def forecast(plan: Plan, setup: Setup) -> Json:
         "noise_multiplier": None if mechanism is None else mechanism.multiplier,
         "observers": list(OBSERVERS),
         "sites": sites,
+        "guarantees": [{**site, "observer": observer} for site in sites for observer in OBSERVERS],
         "claim": paper_claim(setup, delta) if plan.privacy is not None else None,
     }

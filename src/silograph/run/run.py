@@ -10,29 +10,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from silograph.core.errors import SilographError
-from silograph.core.types import BoolArray, Json
-from silograph.data.candidates import read_candidates
-from silograph.data.silos import Silos, read_silos, standardise
+from silograph.core.types import Json
 from silograph.methods.base import begin
 from silograph.privacy.gate import Door
-from silograph.run.build import Setup, build
+from silograph.run.jobs import Job, open_job
 from silograph.run.loop import ENGINES, REHEARSAL, SECRET, rounds
-from silograph.run.plan import Plan, dumps, moved
-from silograph.run.results import write_results
+from silograph.run.plan import AnyPlan, dumps
+from silograph.run.results import write_result
+from silograph.run.sections import moved, named_files
 from silograph.run.store import RunFolder, write_atomically
 
 _SAVE_EVERY = 1.0  # seconds of work a kill may cost
 
 #: Called after every round with the round and what the method's trace says of it.
 Progress = Callable[[int, Json | None], None]
-
-
-def read_data(plan: Plan, base: Path) -> tuple[Silos, BoolArray | None]:
-    """The plan's tables and candidate edges."""
-    silos = read_silos([base / name for name in plan.data.files], plan.data.nodes_in, plan.privacy is not None)
-    candidates = plan.data.candidates
-    allowed = None if candidates is None else read_candidates(base / candidates, silos.nodes)
-    return (standardise(silos) if plan.data.standardise else silos), allowed
 
 
 @dataclass(frozen=True)
@@ -42,7 +33,7 @@ class Finished:
 
 
 def execute(
-    plan: Plan,
+    plan: AnyPlan,
     base: Path,
     goal: Path,
     progress: Progress,
@@ -52,18 +43,16 @@ def execute(
 
     `report` makes the page of a folder; it is passed in because it belongs to a layer above.
     """
-    silos, candidates = read_data(plan, base)
-    setup = build(plan, silos, candidates)
+    job = open_job(plan, base)
     goal = Path(os.path.abspath(goal))
     plan_text = dumps(moved(plan, base, goal))
-    inputs = [*plan.data.files, *([plan.data.candidates] if plan.data.candidates else [])]
-    folder = RunFolder(goal, plan_text, [base / name for name in inputs], plan.seed)
+    folder = RunFolder(goal, plan_text, [base / name for name in named_files(plan)], plan.seed)
     try:
         if not folder.finished:
-            door = Door(
-                folder.root, folder.ledger, setup.mechanism, setup.budget, SECRET if plan.seed is None else REHEARSAL
-            )
-            _run(plan, plan_text, silos, setup, door, folder, progress)
+            randomness = SECRET if plan.seed is None else REHEARSAL
+            door = Door(folder.root, folder.ledger, job.mechanism, job.budget, randomness, job.masks)
+            told = _run(job, plan.engine, door, folder, progress)
+            write_result(folder.path, plan_text, plan.seed, door, told)
             write_atomically(folder.path / "report.html", report(folder.path).encode())
     except SilographError:
         folder.discard()
@@ -72,22 +61,18 @@ def execute(
     return Finished(folder.finish(), result)
 
 
-def _run(
-    plan: Plan, plan_text: str, silos: Silos, setup: Setup, door: Door, folder: RunFolder, progress: Progress
-) -> None:
-    signals = dict(zip(silos.names, silos.signals, strict=True))
-    data = [setup.task.prepare(signals[name]) for name in setup.topo.silos]
-    engine = ENGINES[plan.engine](data, setup.topo, door)
-    state, trace = folder.load() or (begin(setup.method, setup.topo), [])
+def _run(job: Job, engine: str, door: Door, folder: RunFolder, progress: Progress) -> Json:
+    place = ENGINES[engine](job.data(), job.topo, door)
+    state, trace = folder.load() or (begin(job.method, job.topo), [])
     saved = time.monotonic()
-    for after in rounds(setup.method, setup.topo, engine, door, state):
+    for after in rounds(job.method, job.topo, place, door, state):
         state = after
-        line = setup.method.trace(state.servers)
+        line = job.method.trace(state.servers)
         if line is not None:
             trace.append({"round": state.round, **line})
         progress(state.round, line)
-        if not setup.method.done(state.servers) and time.monotonic() - saved > _SAVE_EVERY:
+        if not job.method.done(state.servers) and time.monotonic() - saved > _SAVE_EVERY:
             folder.save(state, trace)
             saved = time.monotonic()
-    outcome = setup.method.outcome(state.servers, engine.deliver(setup.method, state), setup.topo)
-    write_results(folder.path, plan, plan_text, silos.nodes, setup, outcome, trace, door)
+    outcome = job.method.outcome(state.servers, place.deliver(job.method, state), job.topo)
+    return job.write(folder.path, outcome, trace, door)

@@ -70,7 +70,7 @@ class Linear:
         if not 1 <= len(x) <= self.most:
             raise InputError(where, f"1 to {self.most} records", f"there are {len(x)}")
         if self.loss == "logistic":
-            y = signs(y, where)
+            y = _sides(y, where)
         data = {"x": np.zeros((self.most, self.features)), "y": np.zeros(self.most), "count": np.array(float(len(x)))}
         data["x"][: len(x)], data["y"][: len(x)] = x, y
         return data
@@ -209,13 +209,19 @@ class Linear:
 
 
 def signs(y: Array, where: str = "labels") -> Array:
-    """Labels -1 and 1; 0 and 1 are read as these."""
-    for low in (-1.0, 0.0):
-        if np.isin(y, (low, 1.0)).all():
-            return np.where(y == 1.0, 1.0, -1.0)
+    """Labels -1 and 1; 0 and 1 are read as these, but not both -1 and 0."""
+    sides = _sides(y, where)
+    if np.isin((-1.0, 0.0), y).all():
+        raise InputError(where, "the labels -1 and 1, or 0 and 1", "-1 and 0 are both there")
+    return sides
+
+
+def _sides(y: Array, where: str) -> Array:
+    """The same looking at one record at a time: no refusal depends on several, so none tells of all of them."""
     strange = np.flatnonzero(~np.isin(y, (-1.0, 0.0, 1.0)))
-    came = f"row {strange[0]} has {y[strange[0]]:g}" if strange.size else "-1 and 0 are both there"
-    raise InputError(where, "the labels -1 and 1, or 0 and 1", came)
+    if strange.size:
+        raise InputError(where, "the labels -1 and 1, or 0 and 1", f"row {strange[0]} has {y[strange[0]]:g}")
+    return np.where(y == 1.0, 1.0, -1.0)
 
 
 def _numbers(values: Any, where: str, dimensions: int) -> Array:

@@ -1,0 +1,356 @@
+"""From the plan of a graph federation and its tables to what will run, and from its outcome to what it leaves."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from silograph.core.errors import InputError
+from silograph.core.types import Array, Json
+from silograph.data.units import UnitTables, read_test, read_units
+from silograph.methods.base import Outcome, Private
+from silograph.methods.graph_federation import GraphFederation
+from silograph.privacy import accounting
+from silograph.privacy.gate import CLIPPED_AGENT, OWN_SERVER, Budget, Door, hidden_from
+from silograph.privacy.masking import Masks
+from silograph.privacy.mechanisms import DistributedGaussian, Gaussian, Mechanism
+from silograph.privacy.secure_messages import threshold
+from silograph.run.federation_plan import FederationPlan, Servers
+from silograph.run.results import worst_by_site
+from silograph.run.store import write_atomically
+from silograph.tasks.linear import Linear, signs
+from silograph.theory.graph_federation import claimed_epsilon
+from silograph.topology import Topology, graph_from, server_graph, spectral_gap, units
+
+OBSERVERS = (OWN_SERVER, "neighbour", "wire", "public")
+INTERCEPT = "intercept"
+
+
+@dataclass(frozen=True, eq=False)
+class FederationJob:
+    plan: FederationPlan
+    tables: UnitTables
+    test: tuple[Array, Array] | None
+    topo: Topology
+    method: GraphFederation
+
+    @classmethod
+    def open(cls, plan: FederationPlan, base: Path) -> FederationJob:
+        data, chosen = plan.data, plan.method
+        private = plan.privacy is not None
+        tables = read_units([base / name for name in data.files], data.agent, data.target, private)
+        test = None if data.test is None else read_test(base / data.test, data.target, tables.features, data.agent)
+        if chosen.intercept and INTERCEPT in tables.features:
+            raise InputError(
+                "plan, intercept", f"no feature called {INTERCEPT}", "there is one", "Say intercept = false."
+            )
+        if chosen.loss == "logistic" and not private:
+            signs(np.concatenate([y for _, y in tables.records]), f"column {data.target}")
+        sizes = np.bincount(tables.home)
+        topo = units(_graph(plan.topology, tables.units, base), [int(size) for size in sizes], tables.agents)
+        task = Linear(
+            len(tables.features) + chosen.intercept,
+            max(len(y) for _, y in tables.records),
+            chosen.loss,
+            chosen.ridge,
+            chosen.huber,
+        )
+        method = GraphFederation(
+            task,
+            chosen.step,
+            chosen.rounds,
+            chosen.sample,
+            chosen.epochs,
+            chosen.batch,
+            plan.perturbation,
+            chosen.variance,
+            chosen.law,
+            chosen.clip,
+            0 if plan.seed is None else plan.seed,
+        )
+        method.start(topo)  # refuses what does not fit together before anything is written
+        job = cls(plan, tables, test, topo, method)
+        job._check_cohorts()
+        return job
+
+    def _check_cohorts(self) -> None:
+        for server, size in zip(self.topo.servers, self.topo.sizes, strict=True):
+            if self.masks is not None and size < self.masks.minimum:
+                raise InputError(
+                    f"unit {server}",
+                    f"at least {self.masks.minimum} agents, the smallest cohort whose sum may be known",
+                    f"it has {size}",
+                    "Join it with another unit, or run without masks.",
+                )
+            if self.plan.privacy is not None:
+                accounting.check_budget(self.plan.privacy.epsilon, self.plan.privacy.delta, int(size), f"unit {server}")
+
+    @property
+    def masks(self) -> Masks | None:
+        arithmetic = self.plan.masks
+        return None if arithmetic == "none" else Masks(arithmetic, self.plan.method.minimum)
+
+    @property
+    def mechanism(self) -> Mechanism | None:
+        """Noise for which an agent that is sampled in every round spends exactly its budget."""
+        privacy, releases = self.plan.privacy, self.plan.method.rounds
+        if privacy is None:
+            return None
+        if self.masks is None:
+            return Gaussian(accounting.gaussian_multiplier(privacy.epsilon, privacy.delta, releases))
+        return DistributedGaussian(accounting.zcdp_rho(privacy.epsilon, privacy.delta) / releases)
+
+    @property
+    def budget(self) -> Budget | None:
+        if self.plan.privacy is None:
+            return None
+        trusted = frozenset({OWN_SERVER}) if self.masks is None else frozenset[str]()
+        return Budget(self.plan.privacy.epsilon, self.plan.privacy.delta, trusted)
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        return (*self.tables.features, *([INTERCEPT] if self.plan.method.intercept else []))
+
+    def data(self) -> Private:
+        by_name = dict(zip(self.tables.agents, self.tables.records, strict=True))
+        ordered = [by_name[name] for name in self.topo.silos]
+        return self.method.task.prepare_all([(self._with_one(x), y) for x, y in ordered], self.topo.silos)
+
+    def _with_one(self, x: Array) -> Array:
+        return np.column_stack([x, np.ones(len(x))]) if self.plan.method.intercept else x
+
+    # ---- what it costs ----
+
+    def forecast(self) -> Json:
+        """An agent's cost if it is sampled in every round, and the noise that takes."""
+        privacy, chosen = self.plan.privacy, self.plan.method
+        planned: Json = {"epsilon": "infinity", "delta": None, "accountant": accounting.NO_PROTECTION}
+        mechanism = self.mechanism
+        if privacy is not None and mechanism is not None:
+            cost = accounting.planned_cost(mechanism, len(self.features), chosen.rounds, privacy.delta)
+            planned = {"epsilon": cost.epsilon, "delta": cost.delta, "accountant": cost.accountant}
+        guarantees = [
+            {"site": unit, "observer": observer, **self._against(observer, planned), "rehearsal": self._rehearsal}
+            for unit in self.topo.servers
+            for observer in OBSERVERS
+        ]
+        return {
+            "releases": chosen.rounds if mechanism is not None else 0,
+            "noise_multiplier": None if mechanism is None else mechanism.multiplier,
+            "noise": self._noise(),
+            "observers": list(OBSERVERS),
+            "sites": worst_by_site(guarantees),
+            "guarantees": guarantees,
+            "claim": self._claim(),
+        }
+
+    def _against(self, observer: str, planned: Json) -> Json:
+        if self.budget is not None and self.budget.trusted - hidden_from(observer):
+            return {"epsilon": "infinity", "delta": None, "accountant": accounting.NO_PROTECTION}
+        return planned
+
+    def _noise(self) -> float | None:
+        """Standard deviation of the noise in a coordinate of a unit's mean update, where it is largest."""
+        mechanism, clip = self.mechanism, self.plan.method.clip
+        if mechanism is None or clip is None:
+            return None
+        cohort = self.plan.method.sample or int(self.topo.sizes.min())
+        # Noise of the agents themselves is dealt so that the threshold of them has enough; usually all are there.
+        spare = 1.0 if self.masks is None else math.sqrt(cohort / threshold(cohort))
+        return mechanism.multiplier * 2.0 * clip / cohort * spare
+
+    def _claim(self) -> Json | None:
+        chosen = self.plan.method
+        if self.plan.perturbation != "homomorphic" or chosen.clip is None or chosen.variance == 0.0:
+            return None
+        bound = chosen.clip / chosen.step  # an update no longer than the clip is a gradient no longer than this
+        return {
+            "epsilon": claimed_epsilon(chosen.rounds, chosen.step, bound, math.sqrt(chosen.variance)),
+            "delta": 0.0,
+            "basis": "S1 Theorem 2",
+            "defect": "false: who hears a server and its neighbours takes all but one round's noise off again",
+        }
+
+    @property
+    def _rehearsal(self) -> bool:
+        return self.plan.privacy is not None and self.plan.seed is not None
+
+    def _privacy(self, door: Door) -> Json:
+        """The bill, read from the ledger, by unit and observer: what the cost is to any one agent of the unit."""
+        delta = 0.0 if self.plan.privacy is None else self.plan.privacy.delta
+        guarantees = []
+        for unit in self.topo.servers:
+            for observer in OBSERVERS:
+                spent = door.spent(unit, delta, observer)
+                infinite = math.isinf(spent.epsilon)
+                guarantees.append(
+                    {
+                        "site": unit,
+                        "observer": observer,
+                        "epsilon": "infinity" if infinite else spent.epsilon,
+                        "delta": None if infinite else spent.delta,
+                        "accountant": spent.accountant,
+                        "claim": self._claim(),
+                        "rehearsal": self._rehearsal,
+                    }
+                )
+        mode = {"none": "exact", "private": "dp"}.get(self.plan.perturbation, "obfuscation")
+        if mode == "exact" and self.masks is not None:
+            mode = "obfuscation"
+        return {
+            "mode": mode,
+            "unit": CLIPPED_AGENT if mode == "dp" else "none",
+            "relation": "replace-one: how many agents a unit has, and who takes part, is public"
+            if mode == "dp"
+            else "none",
+            "guarantees": guarantees,
+            "notes": self._notes(),
+        }
+
+    def _notes(self) -> list[str]:
+        notes = []
+        if self._rehearsal:
+            notes.append(
+                "Rehearsal: the noise comes from the seed in this folder, so whoever has it can take the noise off. "
+                "The guarantee is what the same plan gives without a seed. Run real data without one."
+            )
+        if self.plan.perturbation in ("edge", "sender", "homomorphic"):
+            notes.append(
+                f"The {self.plan.perturbation} perturbation is obfuscation: it has no epsilon, and over many rounds "
+                "who hears the servers learns the units' updates. [privacy] with an epsilon is the mode that holds."
+            )
+        if self.plan.masks == "skipped":
+            notes.append(
+                "Masks were skipped in this simulation: the sums are the ones the secure sum gives, and a deployment "
+                "that skips them shows every update to the agent's own server."
+            )
+        if self.masks is not None and self.plan.privacy is not None:
+            notes.append(
+                "The agents add the noise themselves. The guarantee holds if at most a third of a cohort drops out or "
+                "tells others what noise it drew."
+            )
+        if self.plan.privacy is not None and self.masks is None:
+            notes.append("An agent's own server sees its clipped updates as they are: it is trusted.")
+        if self.plan.privacy is not None:
+            notes.append(
+                "Not protected: which agents there are, that they took part, how long they took. Links between an "
+                "agent and its server must be encrypted. Runs add up: another run on the same data costs its own "
+                "budget again."
+            )
+        if self.test is not None:
+            notes.append("The test table is not protected: errors on it are exact.")
+        return notes
+
+    # ---- what it leaves ----
+
+    def write(self, folder: Path, outcome: Outcome, trace: list[Json], door: Door) -> Json:
+        chosen, models, centre = self.plan.method, outcome.arrays["model"], outcome.arrays["centroid"]
+        (folder / "models").mkdir(exist_ok=True)
+        for name, model in [*zip(self.topo.servers, models, strict=True), ("centroid", centre)]:
+            write_atomically(folder / "models" / f"{name}.csv", _csv(self.features, model))
+        errors = self._errors(np.vstack([models, centre]))
+        # How many records an agent has is part of what is protected.
+        records = None if self.plan.privacy is not None else [len(y) for _, y in self.tables.records]
+        told = [
+            {
+                "name": server,
+                "agents": int(self.topo.sizes[p]),
+                "records": None if records is None else int(np.bincount(self.tables.home, records)[p]),
+                "model": models[p].tolist(),
+                "test_error": errors[p],
+            }
+            for p, server in enumerate(self.topo.servers)
+        ]
+        a = self.topo.mixing
+        links = [[self.topo.servers[p], self.topo.servers[m], float(a[p, m])] for p, m in np.argwhere(np.triu(a, 1))]
+        weights = self.plan.topology.weights
+        return {
+            "method": chosen.name,
+            "task": {
+                "loss": chosen.loss,
+                "ridge": chosen.ridge,
+                "target": self.plan.data.target,
+                "features": list(self.features),
+            },
+            "parameters": {
+                "step": chosen.step,
+                "rounds": chosen.rounds,
+                "sample": chosen.sample,
+                "epochs": list(chosen.epochs),
+                "batch": None if chosen.batch is None else list(chosen.batch),
+                "perturbation": self.plan.perturbation,
+                "clip": chosen.clip,
+                "noise": self._noise(),
+                "masks": self.plan.masks,
+            },
+            "topology": {
+                "servers": list(self.topo.servers),
+                "links": links,
+                "weights": weights,
+                "spectral_gap": spectral_gap(a),
+            },
+            "units": told,
+            "centroid": {"model": centre.tolist(), "test_error": errors[-1]},
+            "test": self._test(),
+            "disagreement": outcome.facts["disagreement"],
+            "rounds": outcome.facts["rounds"],
+            "trace": trace,
+            "privacy": self._privacy(door),
+            "numbers_are": dict.fromkeys(("model", "movement", "disagreement", "test_error"), "released"),
+        }
+
+    def _errors(self, models: Array) -> list[float | None]:
+        if self.test is None:
+            return [None] * len(models)
+        x, y = self.test
+        task = self.method.task
+        measure = task.error_rate if task.loss == "logistic" else task.squared_error
+        return [float(value) for value in measure(models, self._with_one(x), y)]
+
+    def _test(self) -> Json | None:
+        """What a model without features would get: the commoner class, or the mean."""
+        if self.test is None:
+            return None
+        y = self.test[1]
+        if self.method.task.loss == "logistic":
+            positive = float((signs(y, "test table") > 0.0).mean())
+            return {"records": len(y), "measure": "error rate", "baseline": min(positive, 1.0 - positive)}
+        return {"records": len(y), "measure": "mean squared error", "baseline": float(y.var())}
+
+
+def _graph(servers: Servers, names: Sequence[str], base: Path) -> Topology:
+    """The plan's graph over the tables' units."""
+    if servers.file is not None:
+        given = graph_from(base / servers.file, weights=servers.weights)
+        if set(given.servers) != set(names):
+            odd = sorted(set(given.servers) ^ set(names))
+            raise InputError(str(servers.file), "the units of the tables as its nodes", f"{', '.join(odd[:5])} differ")
+        order = [given.servers.index(name) for name in names]
+        return Topology((), tuple(names), mixing=given.mixing[np.ix_(order, order)])
+    if servers.links is None and servers.graph != "complete":
+        shape = server_graph(servers.graph, len(names), servers.seed, weights=servers.weights)
+        return Topology((), tuple(names), mixing=shape.mixing)
+    linked = np.zeros((len(names), len(names)))
+    for pair in servers.links or []:
+        for name in pair:
+            if name not in names:
+                raise InputError("plan, links", f"units: {', '.join(names)}", f"{name!r} came")
+        a, b = (names.index(name) for name in pair)
+        linked[a, b] = linked[b, a] = float(a != b)
+    if servers.links is None:
+        linked = 1.0 - np.eye(len(names))
+    return graph_from(linked, names, weights=servers.weights)
+
+
+def _csv(features: Sequence[str], model: Array) -> bytes:
+    buffer = io.StringIO(newline="")
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(("feature", "weight"))
+    writer.writerows((feature, repr(float(weight))) for feature, weight in zip(features, model, strict=True))
+    return buffer.getvalue().encode()

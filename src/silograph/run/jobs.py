@@ -1,0 +1,102 @@
+"""A job is what a plan and its tables come to: everything a run needs besides its folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from silograph.core.types import BoolArray, Json
+from silograph.data.candidates import read_candidates
+from silograph.data.silos import Silos, read_silos, standardise
+from silograph.methods.base import Method, Outcome, Private
+from silograph.privacy.gate import Budget, Door
+from silograph.privacy.masking import Masks
+from silograph.privacy.mechanisms import Mechanism
+from silograph.run.build import Setup, build
+from silograph.run.federation_job import FederationJob
+from silograph.run.plan import AnyPlan, Plan
+from silograph.run.results import forecast, write_graphs
+from silograph.topology import Topology
+
+
+class Job(Protocol):
+    @property
+    def topo(self) -> Topology: ...
+
+    @property
+    def method(self) -> Method: ...
+
+    @property
+    def mechanism(self) -> Mechanism | None: ...
+
+    @property
+    def budget(self) -> Budget | None: ...
+
+    @property
+    def masks(self) -> Masks | None: ...
+
+    def data(self) -> Sequence[Private] | Private:
+        """What each silo's task made of its records, in the topology's order."""
+        ...
+
+    def write(self, folder: Path, outcome: Outcome, trace: list[Json], door: Door) -> Json:
+        """Write the learned things into the folder; returns the job's part of result.json."""
+        ...
+
+    def forecast(self) -> Json:
+        """What the run will cost, from public numbers alone."""
+        ...
+
+
+@dataclass(frozen=True)
+class GraphJob:
+    """Consensus graphs."""
+
+    plan: Plan
+    silos: Silos
+    setup: Setup
+    masks: None = None
+
+    @property
+    def topo(self) -> Topology:
+        return self.setup.topo
+
+    @property
+    def method(self) -> Method:
+        return self.setup.method
+
+    @property
+    def mechanism(self) -> Mechanism | None:
+        return self.setup.mechanism
+
+    @property
+    def budget(self) -> Budget | None:
+        return self.setup.budget
+
+    def data(self) -> list[Private]:
+        signals = dict(zip(self.silos.names, self.silos.signals, strict=True))
+        return [self.setup.task.prepare(signals[name]) for name in self.topo.silos]
+
+    def write(self, folder: Path, outcome: Outcome, trace: list[Json], door: Door) -> Json:
+        return write_graphs(folder, self.plan, self.silos.nodes, self.setup, outcome, trace, door)
+
+    def forecast(self) -> Json:
+        return forecast(self.plan, self.setup)
+
+
+def open_job(plan: AnyPlan, base: Path) -> Job:
+    """Read the plan's tables, which lie relative to `base`, and put the parts together."""
+    if not isinstance(plan, Plan):
+        return FederationJob.open(plan, base)
+    silos, candidates = _read_graphs(plan, base)
+    return GraphJob(plan, silos, build(plan, silos, candidates))
+
+
+def _read_graphs(plan: Plan, base: Path) -> tuple[Silos, BoolArray | None]:
+    """The plan's tables and candidate edges."""
+    silos = read_silos([base / name for name in plan.data.files], plan.data.nodes_in, plan.privacy is not None)
+    candidates = plan.data.candidates
+    allowed = None if candidates is None else read_candidates(base / candidates, silos.nodes)
+    return (standardise(silos) if plan.data.standardise else silos), allowed

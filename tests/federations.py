@@ -1,0 +1,106 @@
+"""Small federations for the tests of graph federation: units of agents, and the method in every mode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from silograph.methods.graph_federation import GraphFederation
+from silograph.privacy.accounting import gaussian_multiplier, zcdp_rho
+from silograph.privacy.gate import OWN_SERVER, Budget, Door
+from silograph.privacy.ledger import Ledger
+from silograph.privacy.masking import Masks
+from silograph.privacy.mechanisms import DistributedGaussian, Gaussian, Mechanism
+from silograph.run.loop import ENGINES, rounds
+from silograph.tasks.linear import Linear
+from silograph.topology import Topology, server_graph, units
+
+FEATURES, MOST, ROUNDS = 3, 25, 6
+EPSILON, DELTA = 3.0, 1e-5
+SIZES = (5, 4, 7)  # units of unequal size
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    method: GraphFederation
+    mechanism: Mechanism | None = None
+    budget: Budget | None = None
+    masks: Masks | None = None
+
+    @property
+    def private(self) -> bool:
+        return self.mechanism is not None
+
+
+def topology(sizes: tuple[int, ...] = SIZES) -> Topology:
+    return units(server_graph("ring", len(sizes)), sizes)
+
+
+def records(seed: int = 0, topo: Topology | None = None) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Unequal numbers of records for every agent, by name."""
+    topo, rng = topo or topology(), np.random.default_rng(seed)
+    model = rng.normal(size=FEATURES)
+    made = {}
+    for name in topo.silos:
+        x = 0.4 * rng.normal(size=(int(rng.integers(3, MOST + 1)), FEATURES))
+        made[name] = (x, x @ model + 0.1 * rng.normal(size=len(x)))
+    return made
+
+
+def cases() -> list[Case]:
+    task = Linear(FEATURES, MOST, "ridge", 0.05)
+    plain = GraphFederation(task, 0.5, ROUNDS, 4, (1, 4), (2, 5), seed=3)
+    clipped = replace(plain, clip=0.3)
+    private = replace(clipped, perturbation="private")
+    trusting = Budget(EPSILON, DELTA, frozenset({OWN_SERVER}))
+    central = Gaussian(gaussian_multiplier(EPSILON, DELTA, ROUNDS))
+    own = DistributedGaussian(zcdp_rho(EPSILON, DELTA) / ROUNDS)
+    noisy = {"variance": 0.1}
+    return [
+        Case("none", plain),
+        Case("none, everybody, all records", replace(plain, sample=None, batch=None)),
+        Case("edge", replace(plain, perturbation="edge", **noisy)),
+        Case("sender, Gaussian", replace(plain, perturbation="sender", law="gaussian", **noisy)),
+        Case("homomorphic", replace(plain, perturbation="homomorphic", **noisy)),
+        Case("masks", clipped, masks=Masks()),
+        Case("private, trusted server", private, central, trusting),
+        Case("private, masks", private, own, Budget(EPSILON, DELTA), Masks()),
+        Case("private, masks skipped", private, own, Budget(EPSILON, DELTA), Masks("skipped")),
+    ]
+
+
+@dataclass
+class Ran:
+    states: list
+    outcome: object
+    door: Door
+    topo: Topology
+    heard: list = field(default_factory=list)
+
+
+def door_of(case: Case, seed: int = 5) -> Door:
+    return Door(seed, Ledger(), case.mechanism, case.budget, masks=case.masks)
+
+
+def engine_of(case: Case, data: dict, topo: Topology, door: Door, engine: str = "vector"):
+    return ENGINES[engine]([case.method.task.prepare(data[name]) for name in topo.silos], topo, door)
+
+
+def run(
+    case: Case,
+    data: dict | None = None,
+    engine: str = "vector",
+    seed: int = 5,
+    present: Callable[[int], list[str]] | None = None,
+    topo: Topology | None = None,
+) -> Ran:
+    topo = topo or topology()
+    data = records(topo=topo) if data is None else data
+    door = door_of(case, seed)
+    place = engine_of(case, data, topo, door, engine)
+    states = list(rounds(case.method, topo, place, door, present=present))
+    outcome = case.method.outcome(states[-1].servers, place.deliver(case.method, states[-1]), topo)
+    return Ran(states, outcome, door, topo)
