@@ -170,11 +170,18 @@ def _exactness(result: Json) -> str:
 
 
 def _bill(guarantees: Sequence[Json]) -> list[tuple[str, ...]]:
-    """One line for each site and cost, naming all observers it holds against."""
-    against: dict[tuple[str, str, str], list[str]] = {}
+    """One line for each cost, naming whom it protects and from whom."""
+    observers: dict[tuple[str, str, str], list[str]] = {}
     for each in guarantees:
-        against.setdefault((each["site"], _cost(each), each["accountant"]), []).append(each["observer"])
-    return [(site, cost, ", ".join(observers), how) for (site, cost, how), observers in against.items()]
+        observers.setdefault((each["site"], _cost(each), each["accountant"]), []).append(each["observer"])
+    sites: dict[tuple[str, str, str], list[str]] = {}
+    for (site, cost, how), against in observers.items():
+        sites.setdefault((cost, ", ".join(against), how), []).append(site)
+    everybody = len({each["site"] for each in guarantees})
+    return [
+        (f"all {everybody}" if len(names) == everybody > 1 else ", ".join(names), *rest)
+        for rest, names in sites.items()
+    ]
 
 
 def _cost(guarantee: Json) -> str:
@@ -379,10 +386,25 @@ def reproduce(
 
 @app.command()
 def sample(
-    folder: Annotated[Path, typer.Argument(help="Folder for the tables.")], seed: int = 1, as_json: AsJson = False
+    folder: Annotated[Path, typer.Argument(help="Folder for the tables.")],
+    seed: int = 1,
+    clinics: Annotated[
+        bool, typer.Option("--clinics", help="Ten regions of clinics and a plan to start from.")
+    ] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Write five sites' sample tables, from a seeded generator."""
-    from silograph.data.synthetic import write_sample_sites
+    """Write five sites' sample tables, or with --clinics ten regions' and a plan; from a seeded generator."""
+    if clinics:
+        from importlib.resources import files
 
-    paths = write_sample_sites(folder, seed)
+        from silograph.data.federation import write_sample_clinics
+        from silograph.run.store import write_atomically
+
+        regions, test = write_sample_clinics(folder, seed)
+        write_atomically(folder / "plan.toml", (files("silograph.run") / "starters" / "clinics.toml").read_bytes())
+        paths = [*regions, test, folder / "plan.toml"]
+    else:
+        from silograph.data.synthetic import write_sample_sites
+
+        paths = write_sample_sites(folder, seed)
     _say(as_json, {"files": [str(path) for path in paths]}, lambda: print("\n".join(str(path) for path in paths)))

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from silograph.kernels.draws import _philox, draw_key, integers, silo_ids, uniforms, words
+from silograph.kernels.draws import _philox, batches, draw_key, integers, silo_ids, uniforms, words
 
 ALARM = 1e-4
 WORD = st.integers(0, 2**64 - 1)
@@ -129,3 +129,28 @@ def test_a_weak_generator_is_noticed():
     sequence = philox(1, 1).random_raw(2100) / 2.0**64
     shifted = np.stack([sequence[k : k + 100] for k in range(2000)])
     assert correlated(shifted[:-1, 1:], shifted[1:, :-1]) < ALARM
+
+
+def test_batches_are_the_beginning_of_a_shuffle():
+    """Different numbers in every step, all of them where there are few, and the rest of a row zero."""
+    ids, below = silo_ids(f"agent-{k}" for k in range(200)), np.r_[np.full(100, 3), np.full(100, 12)]
+    made = batches(7, ids, 4, 5, below)
+    assert made.shape == (200, 4, 5)
+    assert np.sort(made[:100, :, :3]).tolist() == np.broadcast_to(np.arange(3), (100, 4, 3)).tolist()
+    assert not made[:100, :, 3:].any()
+    assert (np.diff(np.sort(made[100:])) > 0).all()
+    assert made.max() == 11
+    for k in (0, 57, 133):  # whoever else is in the call
+        np.testing.assert_array_equal(batches(7, ids[k : k + 1], 4, 5, below[k : k + 1])[0], made[k])
+
+
+def test_batches_choose_every_pair_equally_often():
+    """Ordered pairs of 5 numbers, 20 of them, in 20000 steps: chi-square at a rate of 1e-4."""
+    ids = silo_ids(f"agent-{k}" for k in range(1000))
+    made = batches(11, ids, 20, 2, np.full(1000, 5)).reshape(-1, 2)
+    seen = np.bincount(5 * made[:, 0] + made[:, 1], minlength=25).reshape(5, 5)
+    assert not seen.diagonal().any()
+    assert stats.chisquare(seen[~np.eye(5, dtype=bool)]).pvalue > 1e-4
+    # Steps do not follow from one another: what comes first in two steps running.
+    pairs = np.bincount(5 * made[:-1, 0] + made[1:, 0], minlength=25)
+    assert stats.chisquare(pairs).pvalue > 1e-4

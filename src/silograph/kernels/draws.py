@@ -68,6 +68,19 @@ def integers(key: int, ids: ArrayLike, count: int, below: ArrayLike) -> Integers
     return out
 
 
+def batches(key: int, ids: ArrayLike, steps: int, most: int, below: ArrayLike) -> Integers:
+    """(n, steps, most): for every step a batch of different whole numbers from 0 to `below` - 1, one `below` a silo.
+
+    A silo with fewer than `most` numbers gets all of them, and then nothing that is meant.
+    """
+    limits = np.ascontiguousarray(below, dtype=np.int64)
+    assert (limits > 0).all(), "there is a number to choose"
+    raw = words(key, ids, steps * most).reshape(-1, steps, most)
+    out = np.zeros(raw.shape, dtype=np.int64)
+    _batch_rows(raw, limits, np.arange(max(limits, default=0)), np.empty(most, dtype=np.int64), out)
+    return out
+
+
 def _key(key: int) -> np.uint64:
     assert 0 <= key < 2**64, "a key has 64 bits"
     return np.uint64(key)
@@ -124,3 +137,17 @@ def _integer_rows(raw: Words, below: Integers, out: Integers) -> None:
     for i in range(out.shape[0]):
         for j in range(out.shape[1]):
             out[i, j] = np.int64(_high(raw[i, j], np.uint64(below[i])))
+
+
+@njit(cache=True)
+def _batch_rows(raw: Words, below: Integers, order: Integers, swapped: Integers, out: Integers) -> None:
+    """The beginning of a shuffle; its swaps are undone after each step, so that no step depends on another."""
+    for i in range(out.shape[0]):
+        size = min(out.shape[2], below[i])
+        for e in range(out.shape[1]):
+            for b in range(size):
+                j = b + np.int64(_high(raw[i, e, b], np.uint64(below[i] - b)))
+                order[b], order[j] = order[j], order[b]
+                out[i, e, b], swapped[b] = order[b], j
+            for b in range(size - 1, -1, -1):
+                order[b], order[swapped[b]] = order[swapped[b]], order[b]

@@ -28,7 +28,7 @@ from scipy.special import ndtri
 
 from silograph.core.errors import InputError, SolverError
 from silograph.core.types import Array, Carry, Json
-from silograph.kernels.draws import draw_key, integers, silo_ids, uniforms
+from silograph.kernels.draws import batches, draw_key, integers, silo_ids, uniforms
 from silograph.kernels.mixing import centroid, combine, combine_links, disagreement
 from silograph.methods.base import Outcome, Outlet, Private, Rows, Start, Up
 from silograph.privacy.bound import Bounded
@@ -76,6 +76,7 @@ class GraphFederation:
             ("sample", self.sample is None or self.sample >= 1, "a whole number from 1"),
             ("epochs and batch", all(1 <= low <= high for low, high in ranges), "ranges of whole numbers from 1"),
             ("perturbation", self.perturbation in get_args(Perturbation), ", ".join(get_args(Perturbation))),
+            ("law", self.law in get_args(Law), ", ".join(get_args(Law))),
             ("variance", 0.0 <= self.variance < math.inf, "a number from 0"),
             ("clip", self.clip is None or 0.0 < self.clip < math.inf, "a number above 0"),
             ("clip", self.clip is not None or self.perturbation != "private", "a number with the private perturbation"),
@@ -136,9 +137,9 @@ class GraphFederation:
             sizes, most = count, self.task.most
             batch = np.ascontiguousarray(np.broadcast_to(np.arange(most), (len(count), self.epochs[1], most)))
         else:
-            sizes, (steps, most) = carry["batch"], (self.epochs[1], self.batch[1])
+            sizes = np.minimum(carry["batch"], count)
             key = draw_key(self.seed, int(down["round"].value[0]), "batches")
-            batch = integers(key, carry["id"], steps * most, count).reshape(-1, steps, most)
+            batch = batches(key, carry["id"], self.epochs[1], self.batch[1], count)
         moved = self.task.descend(model, data, batch, carry["epochs"], sizes, self.step)  # (6)
         return {}, {"update": gate.contribute(moved - model, "update", self.clip)}
 

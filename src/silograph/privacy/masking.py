@@ -1,7 +1,7 @@
 """The sum of a unit's updates under masks, with or without noise that its agents put in themselves.
 
-The agents' noise is counted as if only the secure sum's threshold of them had added any: up to a third of a cohort may
-drop out, or tell the server what noise they drew, and the guarantee still holds.
+The agents' noise is counted as if only the secure sum's threshold of them had added any: fewer than a third of a cohort
+may drop out, or tell the server what noise they drew, and the guarantee still holds.
 """
 
 from __future__ import annotations

@@ -232,8 +232,8 @@ class FederationJob:
             )
         if self.masks is not None and self.plan.privacy is not None:
             notes.append(
-                "The agents add the noise themselves. The guarantee holds if at most a third of a cohort drops out or "
-                "tells others what noise it drew."
+                "The agents add the noise themselves. The guarantee holds as long as fewer than a third of a cohort "
+                "drop out or tell others what noise they drew."
             )
         if self.plan.privacy is not None and self.masks is None:
             notes.append("An agent's own server sees its clipped updates as they are: it is trusted.")
