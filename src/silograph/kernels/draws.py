@@ -77,7 +77,7 @@ def batches(key: int, ids: ArrayLike, steps: int, most: int, below: ArrayLike) -
     assert (limits > 0).all(), "there is a number to choose"
     raw = words(key, ids, steps * most).reshape(-1, steps, most)
     out = np.zeros(raw.shape, dtype=np.int64)
-    _batch_rows(raw, limits, np.arange(max(limits, default=0)), np.empty(most, dtype=np.int64), out)
+    _batch_rows(raw, limits, np.arange(limits.max(initial=0)), np.empty(most, dtype=np.int64), out)
     return out
 
 

@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -61,6 +62,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     return _least(lambda epsilon: gaussian_delta(mu, epsilon) <= delta, 0.0, high)
 
 
+@cache
 def gaussian_mu(epsilon: float, delta: float) -> float:
     """The largest mu with gaussian_delta(mu, epsilon) <= delta."""
     high = 1.0
@@ -102,6 +104,7 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     return max(0.0, rho * a + math.log1p(-1.0 / a) - (math.log(delta) + math.log(a)) / (a - 1.0))
 
 
+@cache
 def zcdp_rho(epsilon: float, delta: float) -> float:
     """The largest rho with zcdp_epsilon(rho, delta) <= epsilon."""
     high = 1.0

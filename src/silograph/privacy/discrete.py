@@ -28,6 +28,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from silograph.core.errors import InputError
@@ -40,6 +41,7 @@ Integers = NDArray[np.int64]
 LEAST_SHARE = 0.5  # grid steps; below, the noise of an agent is mostly zeros and eta is large
 _LARGEST_SIGMA = 2.0**40  # so that every integer drawn is exact as a float
 _SAMPLER_RANGE = 2.0**-39  # see `discrete_gaussian`
+_INVERSE_E = math.exp(-1.0)
 _LENGTH_ROUNDING = 1.0 + 1e-12  # the length check below is itself done in floating point
 
 
@@ -135,7 +137,7 @@ def check_share(share: float) -> None:
 def discrete_gaussian(source: Source, sigma: float, size: int) -> Integers:
     """Integers with P(x) proportional to exp(-x^2 / (2 sigma^2)), from random bytes.
 
-    Rejection from the discrete Laplace (Canonne, Kamath, Steinke 2020), vectorised. A Laplace magnitude is `offset`
+    Rejection from the discrete Laplace (Canonne, Kamath, Steinke 2020). A Laplace magnitude is `offset`
     within a block of floor(sigma) + 1 integers plus a geometric number of blocks; its own test and the Gaussian's are
     one coin with chance exp(-g). Such a coin is thrown in factors exp(-1) and one of at least exp(-1), so that small
     chances keep their relative accuracy: every P(x) is right to a factor within 1 +- 2^-40 out to 30 sigma (beyond lies
@@ -143,10 +145,14 @@ def discrete_gaussian(source: Source, sigma: float, size: int) -> Integers:
     """
     if not 0.0 < sigma <= _LARGEST_SIGMA:
         raise InputError("discrete Gaussian", "a parameter above 0 and at most 2^40", f"{sigma:g} came")
-    out = np.empty(0, dtype=np.int64)
-    while out.size < size:
-        out = np.concatenate([out, _attempts(source, sigma, 3 * (size - out.size) + 16)])
-    return out[:size]
+    out = np.empty(size, dtype=np.int64)
+    words, filled = _words(source, 16 * size + 64), 0
+    while True:
+        filled, used = _proposals(words, sigma, out, filled)
+        if filled == size:
+            return out
+        # The proposal that ran out of words is made again from the same words and more, so that none is favoured.
+        words = np.concatenate([words[used:], _words(source, 16 * (size - filled) + 64)])
 
 
 def noisy(vector: Array, clip: float, fraction_bits: int, share: float, source: Source) -> Integers:
@@ -155,47 +161,71 @@ def noisy(vector: Array, clip: float, fraction_bits: int, share: float, source: 
     return whole + discrete_gaussian(source, share, vector.size) if share else whole
 
 
-def _attempts(source: Source, sigma: float, count: int) -> Integers:
-    """The accepted ones among so many proposals."""
-    block = math.floor(sigma) + 1
-    words = _words(source, count)
-    negative = words >> np.uint64(63) == 1
-    # At most 41 low bits: independent of the sign's.
-    offset = (words & np.uint64(2 ** (block - 1).bit_length() - 1)).astype(np.int64)
-    magnitude = offset + block * _geometric(source, count)
-    # Zero is proposed with one sign only, else it would come twice as often as it should.
-    possible = (offset < block) & ~(negative & (magnitude == 0))
-    signed = np.where(negative, -magnitude, magnitude)[possible]
-    kept = _exp_coins(source, _exponent(offset[possible], magnitude[possible], sigma))
-    return np.asarray(signed[kept], dtype=np.int64)
+@njit(cache=True)
+def _proposals(words: NDArray[np.uint64], sigma: float, out: Integers, filled: int) -> tuple[int, int]:
+    """Go on filling `out`; returns how much is filled and how many words were used up by whole proposals."""
+    block = int(math.floor(sigma)) + 1
+    mask = np.uint64(0)
+    while mask < np.uint64(block - 1):
+        mask = (mask << np.uint64(1)) | np.uint64(1)
+    used, at, end = 0, 0, len(words)
+    while filled < len(out) and at < end:
+        negative = words[at] >> np.uint64(63) == np.uint64(1)
+        offset = np.int64(words[at] & mask)  # at most 41 low bits: independent of the sign's
+        at += 1
+        if offset >= block:
+            used = at
+            continue
+        blocks, at = _heads(words, at, -1)
+        magnitude = offset + block * blocks
+        # Zero is proposed with one sign only, else it would come twice as often as it should.
+        kept = not (negative and magnitude == 0)
+        if kept:
+            exponent = _exponent(offset, magnitude, sigma)
+            whole = int(math.floor(exponent))
+            heads, at = _heads(words, at, whole)
+            kept = heads == whole
+            if kept:
+                kept = at < end and _coin(words[at], math.exp(whole - exponent))
+                at += 1
+        if at > end:
+            break
+        used = at
+        if kept:
+            out[filled] = -magnitude if negative else magnitude
+            filled += 1
+    return filled, used
 
 
-def _exponent(offset: Integers, magnitude: Integers, sigma: float) -> Array:
+@njit(cache=True)
+def _exponent(offset: int, magnitude: int, sigma: float) -> float:
     """g = offset / block + (magnitude - sigma^2 / block)^2 / (2 sigma^2)."""
     block = math.floor(sigma) + 1
     surplus = (magnitude - sigma * (sigma / block)) / sigma
-    return np.asarray(offset / block + 0.5 * surplus**2)
+    return float(offset / block + 0.5 * surplus * surplus)
 
 
-def _exp_coins(source: Source, exponent: Array) -> NDArray[np.bool_]:
-    """True with probability exp(-exponent)."""
-    whole = np.floor(exponent)
-    return (_geometric(source, exponent.size) >= whole) & _coins(source, np.exp(whole - exponent))
+@njit(cache=True)
+def _heads(words: NDArray[np.uint64], at: int, most: int) -> tuple[int, int]:
+    """How often a coin with chance 1/e comes up before it first does not, or `most` times; and where it stopped.
+
+    Past the end if the words ran out.
+    """
+    heads = 0
+    while heads != most:
+        if at >= len(words):
+            return heads, len(words) + 1
+        at += 1
+        if not _coin(words[at - 1], _INVERSE_E):
+            break
+        heads += 1
+    return heads, at
 
 
-def _geometric(source: Source, count: int) -> Integers:
-    """How often a coin with chance 1/e comes up before it first does not."""
-    out = np.zeros(count, dtype=np.int64)
-    alive = np.arange(count)
-    while alive.size:
-        alive = alive[_coins(source, np.full(alive.size, math.exp(-1.0)))]
-        out[alive] += 1
-    return out
-
-
-def _coins(source: Source, chance: Array) -> NDArray[np.bool_]:
-    """True with the given probabilities, to 2^-53."""
-    return (_words(source, chance.size) >> np.uint64(11)).astype(np.float64) < chance * 2.0**53
+@njit(cache=True)
+def _coin(word: np.uint64, chance: float) -> bool:
+    """True with the given probability, to 2^-53."""
+    return bool(float(word >> np.uint64(11)) < chance * 2.0**53)
 
 
 def _words(source: Source, count: int) -> NDArray[np.uint64]:

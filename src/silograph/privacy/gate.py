@@ -18,7 +18,7 @@ from silograph.privacy.accounting import Cost, Tally, cost
 from silograph.privacy.bound import REPLACE_ONE, Bounded, clip_rows
 from silograph.privacy.ledger import Ledger, Row
 from silograph.privacy.masking import Masks, masked_sum
-from silograph.privacy.mechanisms import DistributedGaussian, Mechanism, on_grid, perturb
+from silograph.privacy.mechanisms import DistributedGaussian, Mechanism, Scheduled, on_grid, perturb
 from silograph.privacy.samplers import Keystream
 
 _SEAL = object()  # known to this module only: nobody else can mint a Released
@@ -160,7 +160,7 @@ class Door:
 
     root: int
     ledger: Ledger
-    mechanism: Mechanism | None = None
+    mechanism: Mechanism | Scheduled | None = None
     budget: Budget | None = None
     randomness: str = "seeded stream (simulation)"
     masks: Masks | None = None
@@ -237,9 +237,19 @@ class Gate:
         """The same border for some of the silos in this call."""
         return Gate(self._door, [self.silos[k] for k in index], self.round, self._observer)
 
+    def over(self, names: Sequence[str]) -> Gate:
+        """The same border for named parts of its silos, such as a server's clusters: each has ledger rows of its own."""
+        return Gate(self._door, names, self.round, self._observer)
+
+    @property
+    def _mechanism(self) -> Mechanism | None:
+        """This round's."""
+        mechanism = self._door.mechanism
+        return mechanism.at(self.round) if isinstance(mechanism, Scheduled) else mechanism
+
     def release(self, bounded: Bounded, site: str) -> Released:
         """Add the door's noise to each silo's row; one ledger row each."""
-        mechanism = self._door.mechanism
+        mechanism = self._mechanism
         if mechanism is None:
             raise LeakError(
                 f"release at {site!r}", "a mechanism", "the run has none", "Reveal on purpose, or plan one."
@@ -295,7 +305,8 @@ class Gate:
         counts = np.bincount(place, minlength=len(self.silos)).astype(np.float64)
         sums = np.zeros((len(self.silos), value.shape[1]))
         if door.masks is None:
-            np.add.at(sums, place, value)
+            for column in range(value.shape[1]):
+                sums[:, column] = np.bincount(place, value[:, column], len(self.silos))
             for p, unit in enumerate(self.silos):
                 if counts[p]:
                     why = f"{counts[p]:.0f} agents trust their own server with their updates"
@@ -303,7 +314,7 @@ class Gate:
             return Total(sums, counts, released=False)
         if sealed.clip is None:
             raise LeakError(f"masks at {sealed.site!r}", "clipped vectors, whose sum cannot overflow", "others came")
-        noise = door.mechanism if isinstance(door.mechanism, DistributedGaussian) else None
+        noise = self._mechanism if isinstance(self._mechanism, DistributedGaussian) else None
         for p, unit in enumerate(self.silos):
             members = np.flatnonzero(place == p)
             if len(members) < door.masks.minimum:
@@ -356,6 +367,9 @@ class OpenGate:
     """The border of what is released already: whatever is computed from it is post-processing and passes free."""
 
     def rows(self, index: Sequence[int] | NDArray[np.intp]) -> OpenGate:
+        return self
+
+    def over(self, names: Sequence[str]) -> OpenGate:
         return self
 
     def release(self, bounded: Bounded, site: str) -> Released:

@@ -14,7 +14,7 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-from silograph.core.errors import LeakError
+from silograph.core.errors import InputError, LeakError
 from silograph.core.types import Array
 from silograph.privacy.discrete import discrete_gaussian
 from silograph.privacy.samplers import Integers, Keystream, discrete_laplace
@@ -59,6 +59,33 @@ class Gaussian:
 
     def draw(self, stream: Keystream, steps: float, count: int) -> Integers:
         return discrete_gaussian(stream.take, steps, count)
+
+
+@dataclass(frozen=True)
+class Scheduled:
+    """Gaussian noise that changes from round to round (S2, IV): its variance is multiplied by `ratio` after each."""
+
+    first: Gaussian
+    ratio: float
+
+    def at(self, round: int) -> Gaussian:
+        return Gaussian(self.first.multiplier * self.ratio ** (0.5 * round))
+
+
+def variance_decay(multiplier: float, decay: float) -> Scheduled:
+    """sigma(n)^2 = sigma_0^2 decay^n: the noise shrinks, so every round leaks more than the one before."""
+    return Scheduled(Gaussian(multiplier), _decay(decay))
+
+
+def leakage_decay(rho: float, decay: float) -> Scheduled:
+    """zCDP rho decay^n in round n: every round leaks less than the one before, so the noise grows."""
+    return Scheduled(Gaussian(1.0 / math.sqrt(2.0 * rho)), 1.0 / _decay(decay))  # (47)
+
+
+def _decay(decay: float) -> float:
+    if not 0.0 < decay <= 1.0:
+        raise InputError("noise schedule, decay", "a number above 0 and at most 1", f"{decay:g} came")
+    return decay
 
 
 @dataclass(frozen=True)

@@ -310,16 +310,22 @@ def _descend_rows(
     step: float,
 ) -> None:
     features = w.shape[1]
-    gradient = np.empty(features)
+    pairs = features // 2 * 2
+    gradient, model = np.empty(features), np.empty(features)
     for i in range(w.shape[0]):
+        model[:] = w[i]
         for e in range(epochs[i]):
             gradient[:] = 0.0
             for b in range(sizes[i]):
-                row, margin = batch[i, e, b], 0.0
-                for m in range(features):
-                    margin += x[i, row, m] * w[i, m]
-                slope = _slope(kind, delta, margin, y[i, row])
+                row, even, odd = batch[i, e, b], 0.0, 0.0
+                for m in range(0, pairs, 2):  # two sums side by side: half the waiting for additions
+                    even += x[i, row, m] * model[m]
+                    odd += x[i, row, m + 1] * model[m + 1]
+                if pairs < features:
+                    even += x[i, row, pairs] * model[pairs]
+                slope = _slope(kind, delta, even + odd, y[i, row])
                 for m in range(features):
                     gradient[m] += slope * x[i, row, m]
             for m in range(features):
-                w[i, m] -= step / epochs[i] * (gradient[m] / sizes[i] + 2.0 * rho * w[i, m])  # (3)
+                model[m] -= step / epochs[i] * (gradient[m] / sizes[i] + 2.0 * rho * model[m])  # (3)
+        w[i] = model
