@@ -23,6 +23,10 @@ demo: setup
 	@echo
 	@echo "The same with a total privacy budget for every site:"
 	@$(BIN)/silograph learn demo/sites/*.csv -o demo/private --degree 6 --epsilon 2 --delta 1e-6
+	@echo
+	@echo "Ten regions of clinics learn a model together, with secure sums and a budget for every clinic:"
+	@$(BIN)/silograph sample demo/clinics --clinics > /dev/null
+	@$(BIN)/silograph run demo/clinics/plan.toml -o demo/models
 
 lint: setup
 	$(BIN)/ruff check .

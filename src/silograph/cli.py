@@ -313,7 +313,7 @@ def privacy(
         _table(("site", "privacy", "against", "how"), _bill(payload["guarantees"]))
         print(f"{payload['releases']} protected releases per site")
         if payload.get("noise") is not None:
-            print(f"noise in a coordinate of a unit's mean update: standard deviation {payload['noise']:.3g}")
+            print(f"noise in a coordinate of what a unit sends: standard deviation {payload['noise']:.3g}")
         if (claim := payload["claim"]) is not None:
             claimed = f"epsilon {claim['epsilon']:.4g} at delta {claim['delta']:.3g}"
             print(f"{claim['basis']} would claim {claimed}: {claim['defect']}")
@@ -345,10 +345,11 @@ def reproduce(
     name: Annotated[str | None, typer.Argument(help="Which table or figure; left out: list them.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="How many random repetitions.")] = 20,
     data: Annotated[Path | None, typer.Option(help="Folder with the papers' data sets (or SILOGRAPH_DATA).")] = None,
-    out: Annotated[Path | None, typer.Option("-o", "--out", help="Also write the JSON into this folder.")] = None,
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="Also write the JSON, and a figure's page.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Redo a paper's table or figure: ours, its spread, the paper's number."""
+    from silograph.report.curves import page
     from silograph.reproduce.entries import ENTRIES, find
     from silograph.run.store import write_atomically
 
@@ -365,21 +366,26 @@ def reproduce(
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         write_atomically(out / f"{name}.json", (json.dumps(payload, indent=1, allow_nan=False) + "\n").encode())
+        if table.curves:
+            write_atomically(out / f"{name}.html", page(payload).encode())
 
     def words() -> None:
+        beside = ("paper", "reference") if "reference" in payload["rows"][0] else ("paper",)
         rows = [
             (
                 row["case"],
                 row["method"],
                 row["metric"],
                 f"{row['ours']:.3f} ± {row['std']:.3f}",
-                "" if row["paper"] is None else f"{row['paper']:.3f}",
+                *("" if row[column] is None else f"{row[column]:.3f}" for column in beside),
             )
             for row in payload["rows"]
         ]
-        _table(("case", "method", "metric", "ours", "paper"), rows)
+        _table(("case", "method", "metric", "ours", *beside), rows)
         for note in payload["notes"]:
             print(f"note: {note}")
+        if out is not None and table.curves:
+            print(f"report: {out / f'{name}.html'}")
 
     _say(as_json, payload, words)
 

@@ -29,7 +29,7 @@ from silograph.theory.graph_federation import claimed_epsilon
 from silograph.topology import Topology, graph_from, server_graph, spectral_gap, units
 
 OBSERVERS = (OWN_SERVER, "neighbour", "wire", "public")
-INTERCEPT = "intercept"
+INTERCEPT, CENTROID = "intercept", "centroid"
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +52,8 @@ class FederationJob:
             )
         if chosen.loss == "logistic" and not private:
             signs(np.concatenate([y for _, y in tables.records]), f"column {data.target}")
+        if CENTROID in tables.units:
+            raise InputError(f"unit {CENTROID}", "another name", "the mean of all units' models is called that")
         sizes = np.bincount(tables.home)
         topo = units(_graph(plan.topology, tables.units, base), [int(size) for size in sizes], tables.agents)
         task = Linear(
@@ -156,8 +158,10 @@ class FederationJob:
         return planned
 
     def _noise(self) -> float | None:
-        """Standard deviation of the noise in a coordinate of a unit's mean update, where it is largest."""
+        """Standard deviation of the noise in a coordinate of what a unit sends, where it is largest."""
         mechanism, clip = self.mechanism, self.plan.method.clip
+        if self.plan.perturbation in ("edge", "sender", "homomorphic"):
+            return math.sqrt(self.plan.method.variance)
         if mechanism is None or clip is None:
             return None
         cohort = self.plan.method.sample or int(self.topo.sizes.min())
@@ -252,7 +256,7 @@ class FederationJob:
     def write(self, folder: Path, outcome: Outcome, trace: list[Json], door: Door) -> Json:
         chosen, models, centre = self.plan.method, outcome.arrays["model"], outcome.arrays["centroid"]
         (folder / "models").mkdir(exist_ok=True)
-        for name, model in [*zip(self.topo.servers, models, strict=True), ("centroid", centre)]:
+        for name, model in [*zip(self.topo.servers, models, strict=True), (CENTROID, centre)]:
             write_atomically(folder / "models" / f"{name}.csv", _csv(self.features, model))
         errors = self._errors(np.vstack([models, centre]))
         # How many records an agent has is part of what is protected.
