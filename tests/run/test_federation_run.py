@@ -1,0 +1,267 @@
+"""Graph federations from a plan file to a folder, by the command a user types."""
+
+import csv
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from silograph import cli
+from silograph.core.errors import InputError
+from silograph.data.federation import write_sample_clinics
+from silograph.privacy.accounting import cost, rdp_epsilon
+from silograph.privacy.ledger import Ledger
+from silograph.run.federation_plan import AgentBudget, FederationMethod, FederationPlan, Servers, UnitData
+from silograph.run.plan import dumps, load, parse
+
+COMMAND = [sys.executable, "-c", "from silograph.cli import main; main()"]
+REGIONS = 3
+METHOD = """
+[method]
+name = "graph_federation"
+rounds = 6
+step = 4.0
+epochs = 2
+batch = 10
+clip = 0.5
+"""
+PRIVACY = "[privacy]\nepsilon = 4.0\n"
+
+
+@pytest.fixture(scope="module")
+def clinics(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("clinics")
+    write_sample_clinics(folder, regions=REGIONS, clinics=5)
+    return folder
+
+
+def write_plan(clinics, name, rest, topology=""):
+    files = json.dumps(sorted(f"regions/{path.name}" for path in (clinics / "regions").iterdir()))
+    data = f'[data]\nfiles = {files}\nagent = "clinic"\ntarget = "readmitted"\ntest = "test.csv"\n'
+    path = clinics / f"{name}.toml"
+    path.write_text(f"format = 1\n{data}{topology}{rest}")
+    return path
+
+
+@pytest.fixture
+def silograph(monkeypatch, capsys):
+    def call(*words):
+        monkeypatch.setattr(sys, "argv", ["silograph", *map(str, words)])
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+        out = capsys.readouterr()
+        assert "Traceback" not in out.err
+        return stopped.value.code or 0, out.out, out.err
+
+    return call
+
+
+def model(path):
+    with open(path, newline="") as file:
+        return {row["feature"]: float(row["weight"]) for row in csv.DictReader(file)}
+
+
+@pytest.mark.parametrize("masks", ["protocol", "skipped", "none"])
+def test_a_private_run_leaves_models_errors_and_a_bill_that_adds_up(masks, clinics, tmp_path, silograph):
+    plan = write_plan(clinics, f"private-{masks}", f'{METHOD}masks = "{masks}"\n{PRIVACY}')
+    code, text, _ = silograph("run", plan, "-o", tmp_path / "out")
+    assert code == 0
+    assert "test error" in text
+    assert "epsilon 4, delta 1e-06" in text
+    result = json.loads((tmp_path / "out/result.json").read_text())
+    table = pd.read_csv(clinics / "test.csv")
+    truth = table["readmitted"].to_numpy()
+    assert {unit["name"] for unit in result["units"]} == {path.stem for path in (clinics / "regions").iterdir()}
+    for unit in [*result["units"], {"name": "centroid", **result["centroid"]}]:
+        weights = model(tmp_path / f"out/models/{unit['name']}.csv")
+        margin = weights["intercept"] + sum(table[name] * w for name, w in weights.items() if name != "intercept")
+        assert unit["test_error"] == pytest.approx(((margin >= 0).to_numpy() != (truth == 1)).mean(), abs=1e-12)
+        assert unit.get("records") is None  # how many records an agent has is protected
+    ledger = Ledger(tmp_path / "out/ledger.jsonl", mend=False)
+    bill = {(g["site"], g["observer"]): g["epsilon"] for g in result["privacy"]["guarantees"]}
+    assert len(bill) == 4 * REGIONS
+    for (unit, observer), epsilon in bill.items():
+        if masks == "none" and observer == "own server":
+            assert epsilon == "infinity"
+            continue
+        rows = [row for row in ledger.of(unit) if row.observer != "own server"]
+        assert len(rows) == 6
+        assert epsilon == cost(rows, 1e-6).epsilon
+        assert 0.999 * 4.0 < epsilon <= 4.0
+        assert rdp_epsilon(rows, 1e-6) == pytest.approx(epsilon, rel=0.12)  # an independent, looser or equal reading
+        assert rdp_epsilon(rows, 1e-6) >= epsilon * (1 - 1e-3)
+    assert (masks == "skipped") == any("skipped" in note for note in result["privacy"]["notes"])
+    again = json.loads(silograph("privacy", tmp_path / "out", "--json")[1])
+    assert {(g["site"], g["observer"]): g["epsilon"] for g in again["guarantees"]} == bill
+    planned = json.loads(silograph("privacy", plan, "--json")[1])
+    for guarantee in planned["guarantees"]:
+        found = bill[guarantee["site"], guarantee["observer"]]
+        assert guarantee["epsilon"] == (found if found == "infinity" else pytest.approx(found, rel=1e-6))
+    assert "readmitted" in (tmp_path / "out/report.html").read_text()
+
+
+@pytest.mark.parametrize("perturbation", ["none", "edge", "sender", "homomorphic"])
+def test_what_is_no_privacy_is_billed_as_infinity_and_named(perturbation, clinics, tmp_path, silograph):
+    plan = write_plan(clinics, perturbation, f'{METHOD}perturbation = "{perturbation}"\n')
+    assert silograph("run", plan, "-o", tmp_path / "out")[0] == 0
+    privacy = json.loads((tmp_path / "out/result.json").read_text())["privacy"]
+    assert {g["epsilon"] for g in privacy["guarantees"]} == {"infinity"}
+    assert privacy["mode"] == ("exact" if perturbation == "none" else "obfuscation")
+    claims = {g["claim"]["basis"] for g in privacy["guarantees"] if g["claim"]}
+    assert claims == ({"S1 Theorem 2"} if perturbation == "homomorphic" else set())
+
+
+def test_the_same_seed_gives_the_same_bytes_in_both_engines(clinics, tmp_path, silograph):
+    found = []
+    for engine in ("vector", "silowise"):
+        text = f'engine = "{engine}"\nseed = 3\n'
+        plan = write_plan(clinics, engine, f"{METHOD}{PRIVACY}")
+        plan.write_text(plan.read_text().replace("format = 1\n", "format = 1\n" + text))
+        assert silograph("run", plan, "-o", tmp_path / engine)[0] == 0
+        files = sorted((tmp_path / engine / "models").iterdir())
+        found.append([path.read_bytes() for path in [*files, tmp_path / engine / "ledger.jsonl"]])
+        assert "rehearsal" in silograph("privacy", tmp_path / engine)[1]
+    assert found[0] == found[1]
+
+
+def test_killed_at_random_moments_the_run_ends_with_the_same_bytes(clinics, tmp_path):
+    """Noise is drawn again the same: the ledger never gets a second row for a release."""
+    plan = write_plan(clinics, "killed", f"{METHOD.replace('rounds = 6', 'rounds = 40')}{PRIVACY}")
+    plan.write_text(plan.read_text().replace("format = 1\n", "format = 1\nseed = 5\n"))
+    command = [*COMMAND, "run", str(plan), "-o", str(tmp_path / "out")]
+    begun = time.monotonic()
+    subprocess.run(command, check=True, capture_output=True)
+    whole = time.monotonic() - begun
+    straight = {path.name: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    os.rename(tmp_path / "out", tmp_path / "straight")
+    rng = random.Random(1)
+    for _ in range(4):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            process.wait(timeout=whole * rng.uniform(0.4, 0.9))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        if (tmp_path / "out").exists():
+            break
+    else:
+        subprocess.run(command, check=True, capture_output=True)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()} == straight
+
+
+@pytest.mark.parametrize(
+    ("topology", "links"),
+    [
+        ('[topology]\ngraph = "ring"\n', 3),
+        ('[topology]\nlinks = [["borders", "coast"], ["coast", "fells"]]\nweights = "metropolis"\n', 2),
+        ('[topology]\nfile = "servers.graphml"\n', 2),
+    ],
+)
+def test_the_servers_graph_is_the_plans(topology, links, clinics, tmp_path, silograph):
+    import networkx as nx
+
+    nx.write_graphml(nx.path_graph(["fells", "borders", "coast"]), clinics / "servers.graphml")
+    plan = write_plan(clinics, "graph", METHOD, topology)
+    assert silograph("run", plan, "-o", tmp_path / "out")[0] == 0
+    found = json.loads((tmp_path / "out/result.json").read_text())["topology"]
+    assert len(found["links"]) == links
+    assert 0.0 < found["spectral_gap"] <= 1.0
+    if "file" in topology:
+        assert {frozenset(link[:2]) for link in found["links"]} == {
+            frozenset(("fells", "borders")),
+            frozenset(("borders", "coast")),
+        }
+
+
+# ---- plans -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_written_plan_reads_back_the_same(tmp_path):
+    plan = FederationPlan(
+        UnitData("clinic", "readmitted", ("a.csv", "b.csv"), "t.csv"),
+        Servers(links=(("a", "b"),), weights="metropolis"),
+        FederationMethod(rounds=7, epochs=(1, 3), batch=(2, 5), clip=0.5, masks="skipped"),
+        AgentBudget(1.5, 1e-7),
+        seed=4,
+    )
+    (tmp_path / "plan.toml").write_text(dumps(plan))
+    assert load(tmp_path / "plan.toml") == plan
+
+
+DATA = {"files": ["a.csv"], "agent": "clinic", "target": "y"}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"data": {"files": ["a.csv"], "agent": "clinic"}}, "target"),
+        ({"data": {"files": [], "agent": "clinic", "target": "y"}}, "at least one table"),
+        ({"method": {"step": 0}}, "step.*above 0"),
+        ({"method": {"rounds": 0}}, "rounds.*from 1"),
+        ({"method": {"minimum": 1}}, "minimum.*from 2"),
+        ({"method": {"epochs": [3, 2]}}, "range"),
+        ({"method": {"epochs": [1, 2, 3]}}, "least and the most"),
+        ({"method": {"batch": "all"}}, "least and the most"),
+        ({"method": {"masks": "protocol"}}, "clip"),
+        ({"method": {"masks": "protocol", "clip": 1.0, "sample": 2}}, "minimum cohort"),
+        ({"method": {"perturbation": "private"}}, "epsilon"),
+        ({"method": {"perturbation": "homomorphic", "clip": 1.0}, "privacy": {"epsilon": 1}}, "not differential"),
+        ({"privacy": {"epsilon": 1}}, "clip"),
+        ({"method": {"clip": 1.0}, "privacy": {"epsilon": 0}}, "above 0"),
+        ({"method": {"clip": 1.0}, "privacy": {"epsilon": 1, "delta": 0}}, "between 0 and 1"),
+        ({"topology": "star"}, "a section"),
+        ({"topology": {"graph": "torus"}}, "one of complete"),
+        ({"topology": {"links": [["a"]]}}, "pairs of names"),
+        ({"topology": {"links": [["a", "b"]], "file": "x.graphml"}}, "both came"),
+        ({"seed": -1}, "from 0"),
+    ],
+)
+def test_nonsense_is_refused_with_words(change, words):
+    content = {"format": 1, "data": DATA, **change}
+    content["method"] = {"name": "graph_federation", **content.get("method", {})}
+    with pytest.raises(InputError, match=words):
+        parse(content, "plan.toml")
+
+
+def test_an_unknown_method_is_refused_by_name():
+    with pytest.raises(InputError, match="one of consensus_graph, graph_federation"):
+        parse({"format": 1, "data": DATA, "method": {"name": "magic"}}, "plan.toml")
+
+
+@pytest.mark.parametrize(
+    ("rest", "topology", "words"),
+    [
+        (METHOD, '[topology]\nlinks = [["borders", "coast"]]\n', "connected"),
+        (METHOD, '[topology]\nlinks = [["borders", "mars"]]\n', "mars"),
+        (METHOD + "sample = 6\n", "", "at least 6 agents"),
+        (METHOD + 'masks = "protocol"\nminimum = 6\n', "", "smallest cohort"),
+        (METHOD + PRIVACY + "delta = 0.5\n", "", "delta below 1/N"),
+        (METHOD.replace("step = 4.0", "step = 1e9").replace("clip = 0.5", 'loss = "ridge"'), "", "grow without bound"),
+    ],
+)
+def test_what_does_not_fit_the_tables_is_refused_and_leaves_nothing(
+    rest, topology, words, clinics, tmp_path, silograph
+):
+    plan = write_plan(clinics, "bad", rest, topology)
+    code, _, error = silograph("run", plan, "-o", tmp_path / "out")
+    assert code in (1, 2)
+    assert words in error
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_starter_plan_is_the_readmes(tmp_path, silograph):
+    assert silograph("sample", tmp_path / "clinics", "--clinics")[0] == 0
+    plan = load(tmp_path / "clinics/plan.toml")
+    assert len(plan.data.files) == 10
+    assert plan.masks == "protocol"
+    planned = json.loads(silograph("privacy", tmp_path / "clinics/plan.toml", "--json")[1])
+    assert {g["epsilon"] <= 4.0 for g in planned["guarantees"]} == {True}
+    assert np.isfinite(planned["noise"])
+    assert not Path(tmp_path / "out").exists()
