@@ -159,3 +159,17 @@ def test_clipping_bounds_every_row_and_leaves_short_ones():
     clipped = clip_rows(x, 1.0)
     assert np.linalg.norm(clipped, axis=1).max() <= 1.0
     np.testing.assert_array_equal(clipped[1:], x[1:])
+
+
+def test_a_ledgers_digest_tells_nothing_without_the_runs_root():
+    """Of the same sum another run, round or silo has another digest; the same place of the same run has the same."""
+    value = np.ones((1, 3))
+
+    def mark(root, silo="a", round=0):
+        door = Door(root, Ledger())
+        door.gate([silo], round).reveal(value, "x", "test")
+        door.sync()
+        return door.ledger.rows[0].digest
+
+    assert mark(1) == mark(1)
+    assert len({mark(1), mark(2), mark(1, "b"), mark(1, "a", 1)}) == 4
