@@ -161,15 +161,18 @@ def test_clipping_bounds_every_row_and_leaves_short_ones():
     np.testing.assert_array_equal(clipped[1:], x[1:])
 
 
-def test_a_ledgers_digest_tells_nothing_without_the_runs_root():
+def test_under_a_budget_a_digest_tells_nothing_without_the_runs_root():
     """Of the same sum another run, round or silo has another digest; the same place of the same run has the same."""
     value = np.ones((1, 3))
 
-    def mark(root, silo="a", round=0):
-        door = Door(root, Ledger())
-        door.gate([silo], round).reveal(value, "x", "test")
+    def mark(root, silo="a", round=0, budget=None):
+        door = Door(root, Ledger(), budget=budget)
+        door.gate([silo], round, "own server").reveal(value, "x", "test")
         door.sync()
         return door.ledger.rows[0].digest
 
-    assert mark(1) == mark(1)
-    assert len({mark(1), mark(2), mark(1, "b"), mark(1, "a", 1)}) == 4
+    trusting = Budget(1.0, 1e-6, frozenset({"own server"}))
+    assert mark(1, budget=trusting) == mark(1, budget=trusting)
+    marks = [mark(1, budget=trusting), mark(2, budget=trusting), mark(1, "b", 0, trusting), mark(1, "a", 1, trusting)]
+    assert len(set(marks)) == 4
+    assert mark(1) == mark(2)  # without a budget nothing is hidden, and equal runs have equal ledgers

@@ -164,14 +164,14 @@ def noisy(vector: Array, clip: float, fraction_bits: int, share: float, source: 
 @njit(cache=True)
 def _proposals(words: NDArray[np.uint64], sigma: float, out: Integers, filled: int) -> tuple[int, int]:
     """Go on filling `out`; returns how much is filled and how many words were used up by whole proposals."""
-    block = int(math.floor(sigma)) + 1
+    block = math.floor(sigma) + 1
     mask = np.uint64(0)
     while mask < np.uint64(block - 1):
         mask = (mask << np.uint64(1)) | np.uint64(1)
     used, at, end = 0, 0, len(words)
     while filled < len(out) and at < end:
         negative = words[at] >> np.uint64(63) == np.uint64(1)
-        offset = np.int64(words[at] & mask)  # at most 41 low bits: independent of the sign's
+        offset = int(words[at] & mask)  # at most 41 low bits: independent of the sign's
         at += 1
         if offset >= block:
             used = at
@@ -182,7 +182,7 @@ def _proposals(words: NDArray[np.uint64], sigma: float, out: Integers, filled: i
         kept = not (negative and magnitude == 0)
         if kept:
             exponent = _exponent(offset, magnitude, sigma)
-            whole = int(math.floor(exponent))
+            whole = math.floor(exponent)
             heads, at = _heads(words, at, whole)
             kept = heads == whole
             if kept:

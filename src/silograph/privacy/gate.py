@@ -141,10 +141,7 @@ def relay(value: Array) -> Released:
     return Released(value, _SEAL)
 
 
-def digest(value: Array, root: int, place: tuple[str, int, str]) -> str:
-    """Tells a value from another to whoever knows the run's root, and nothing at all to whoever does not: a ledger is
-    read by many, and one of its rows may be about a sum that only one server knows."""
-    key = hashlib.sha256(repr((root, place)).encode()).digest()
+def digest(value: Array, key: bytes) -> str:
     return hashlib.blake2b(np.ascontiguousarray(value).tobytes(), digest_size=8, key=key).hexdigest()
 
 
@@ -213,6 +210,11 @@ class Door:
             )
         tally.add(row)
 
+    def mark_key(self, *place: str | int) -> bytes:
+        """The key of a row's digest. Under a budget nobody without the run's root can tell anything from the digest: a
+        ledger has many readers, and a row may be about a sum that is for one trusted server."""
+        return b"" if self.budget is None else hashlib.sha256(repr((self.root, place)).encode()).digest()
+
     def sync(self) -> None:
         """Write the waiting rows in the order of their silos, whatever order the engine took; then messages may go."""
         if self._waiting:
@@ -241,7 +243,7 @@ class Gate:
         return Gate(self._door, [self.silos[k] for k in index], self.round, self._observer)
 
     def over(self, names: Sequence[str]) -> Gate:
-        """The same border for named parts of its silos, such as a server's clusters: each has ledger rows of its own."""
+        """The same border for named parts of its silos, such as a server's clusters, each with rows of its own."""
         return Gate(self._door, names, self.round, self._observer)
 
     @property
@@ -363,7 +365,7 @@ class Gate:
     def _log(self, silo: str, site: str, sent: Array, observer: str, **facts: Any) -> None:
         """One ledger row for what one silo sends."""
         place: dict[str, Any] = {"silo": silo, "round": self.round, "site": site, "observer": observer}
-        mark = digest(sent, self._door.root, (silo, self.round, site))
+        mark = digest(sent, self._door.mark_key(silo, self.round, site))
         self._door.admit(Row(**place, dim=int(np.size(sent)), sampling=1.0, digest=mark, **facts))
 
 
