@@ -321,6 +321,8 @@ def privacy(
             if "effective_records" in site:
                 worth = f"{site['effective_records']:.0f}"
                 print(f"{site['site']}: {site['signals']} signals are worth about {worth} behind the noise")
+        for note in payload["notes"]:
+            print(f"note: {note}")
 
     _say(as_json, payload, words)
 

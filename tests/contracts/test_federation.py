@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from federations import DELTA, EPSILON, FEATURES, ROUNDS, SIZES, cases, door_of, engine_of, records, run, topology
-from silograph.core.errors import BudgetError, LeakError, SilenceError
+from silograph.core.errors import BudgetError, InputError, LeakError, SilenceError
 from silograph.methods.base import advance, begin
 from silograph.privacy.gate import OTHER_SERVERS, OWN_SERVER, Budget, Door, Sealed, check_message
 from silograph.privacy.ledger import Ledger
@@ -96,6 +96,7 @@ def test_the_ledger_adds_up_to_the_budget_and_no_more(case):
         spent = ran.door.spent(unit, DELTA, "neighbour")
         assert spent.epsilon == pytest.approx(EPSILON, rel=1e-6)
         assert spent.epsilon <= EPSILON
+        assert ran.door.spent(unit, DELTA, "another agent") == spent
         own = ran.door.spent(unit, DELTA, OWN_SERVER)
         assert own.epsilon == (math.inf if case.masks is None else spent.epsilon)
 
@@ -228,7 +229,7 @@ def test_noise_of_a_trusted_server_matches_its_ledger_rows():
 
 
 def test_noise_of_a_cohort_is_at_least_what_its_ledger_row_says():
-    """The row counts on the threshold of the cohort; everybody's noise is in the sum. 400 sums, 3 coordinates.
+    """The row counts on the threshold of the cohort less one; everybody's noise is in the sum. 400 sums of 3 numbers.
 
     The variance's standard error is sqrt(2/1200) = 4.1 %; five of them both ways (rate 6e-7).
     """
@@ -241,7 +242,33 @@ def test_noise_of_a_cohort_is_at_least_what_its_ledger_row_says():
         noise.append(gate.total(sealed, np.arange(4), topo.home, topo.silos).sums[0] - 4 * vector)
     door.sync()
     counted = np.var(noise) / door.ledger.rows[0].noise ** 2
-    assert abs(counted / (4 / 3) - 1.0) < 5 * math.sqrt(2 / 1200)  # all 4 add noise, 3 are counted on
+    assert abs(counted / (4 / 2) - 1.0) < 5 * math.sqrt(2 / 1200)  # all 4 add noise, 2 are counted on
+
+
+def test_a_round_repeated_with_others_present_gets_other_noise():
+    """Else the difference of the two sums would be one agent's update with its own share of the noise alone."""
+    mechanism, topo = named("private, masks skipped").mechanism, topology((5,))
+    sums = []
+    for present in (5, 4):
+        gate = Door(5, Ledger(), mechanism, masks=Masks("skipped")).gate(topo.servers, 0, OTHER_SERVERS)
+        sealed = gate.contribute(np.zeros((present, 50)), "update", 0.3)
+        sums.append(gate.total(sealed, np.arange(present), topo.home, topo.silos).sums[0])
+    # Shared noise of four agents would leave a variance of 1/9 of the sum's; 50 numbers tell that from 9/5.
+    assert (sums[0] - sums[1]).var() > sums[0].var()
+
+
+def test_the_budget_is_asked_before_a_masked_sum_is_made(monkeypatch):
+    made = []
+    monkeypatch.setattr("silograph.privacy.gate.masked_sum", lambda *arguments: made.append(1))
+    case = replace(named("private, masks"), budget=Budget(0.1, DELTA))
+    with pytest.raises(BudgetError):
+        run(case)
+    assert not made
+
+
+def test_an_unknown_observer_is_refused_rather_than_told_less():
+    with pytest.raises(InputError, match="'naighbour' came"):
+        Door(1, Ledger()).spent("a", DELTA, "naighbour")
 
 
 # ---- nothing gets past the gate --------------------------------------------------------------------------------------

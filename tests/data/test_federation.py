@@ -217,7 +217,7 @@ def test_sample_clinics_are_files_of_regions(clinics, tables):
     units, _ = tables
     assert len(units.units) == 10
     assert len(units.agents) == 300
-    assert units.agents[2].endswith("/clinic-03")
+    assert units.agents[2].endswith("/clinic-003")
     sizes = [len(y) for _, y in units.records]
     assert 20 <= min(sizes) < 30
     assert 110 < max(sizes) <= 120

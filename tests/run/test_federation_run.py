@@ -86,7 +86,7 @@ def test_a_private_run_leaves_models_errors_and_a_bill_that_adds_up(masks, clini
         assert unit.get("records") is None  # how many records an agent has is protected
     ledger = Ledger(tmp_path / "out/ledger.jsonl", mend=False)
     bill = {(g["site"], g["observer"]): g["epsilon"] for g in result["privacy"]["guarantees"]}
-    assert len(bill) == 4 * REGIONS
+    assert len(bill) == 5 * REGIONS
     for (unit, observer), epsilon in bill.items():
         if masks == "none" and observer == "own server":
             assert epsilon == "infinity"
@@ -254,6 +254,17 @@ def test_what_does_not_fit_the_tables_is_refused_and_leaves_nothing(
     assert code in (1, 2)
     assert words in error
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_agent_in_two_units_is_refused_with_privacy(tmp_path, silograph):
+    """Its budget would be spent twice and billed once."""
+    write_sample_clinics(tmp_path, regions=2, clinics=4)
+    for path in (tmp_path / "regions").iterdir():
+        path.write_text(path.read_text().replace("clinic-001,", "St Anna,").replace("clinic-005,", "St anna,"))
+    plan = write_plan(tmp_path, "twice", f'{METHOD}masks = "skipped"\n{PRIVACY}')
+    code, _, error = silograph("run", plan, "-o", tmp_path / "out")
+    assert code == 2
+    assert "both have an agent" in error
 
 
 def test_the_starter_plan_is_the_readmes(tmp_path, silograph):

@@ -122,12 +122,12 @@ def write_sample_clinics(
     (folder / "regions").mkdir(parents=True, exist_ok=True)
     header, common = ["readmitted", *_EFFECTS], np.array(list(_EFFECTS.values()))
     paths, tested = [], []
-    for region in SAMPLE_REGIONS[:regions]:
+    for place, region in enumerate(SAMPLE_REGIONS[:regions]):
         rng = stream(seed, region, 0, "effects")
         average, effects = _AVERAGE + 0.15 * rng.standard_normal(), common + 0.15 * rng.standard_normal(len(common))
         kept = []
-        for number in range(1, clinics + 1):
-            name = f"clinic-{number:02d}"
+        for number in range(clinics):
+            name = f"clinic-{place * clinics + number + 1:03d}"  # every clinic has a name of its own
             rng = stream(seed, f"{region}/{name}", 0, "patients")
             lines = _patients(rng, int(rng.integers(*_SIZES, endpoint=True)) + _TESTED, average, effects)
             tested += lines[:_TESTED]

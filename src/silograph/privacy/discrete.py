@@ -141,7 +141,8 @@ def discrete_gaussian(source: Source, sigma: float, size: int) -> Integers:
     within a block of floor(sigma) + 1 integers plus a geometric number of blocks; its own test and the Gaussian's are
     one coin with chance exp(-g). Such a coin is thrown in factors exp(-1) and one of at least exp(-1), so that small
     chances keep their relative accuracy: every P(x) is right to a factor within 1 +- 2^-40 out to 30 sigma (beyond lies
-    a mass of e^-450). It does not run in constant time: how long it takes tells how often it rejected, never what.
+    a mass of e^-450). It does not run in constant time, and how long it takes tells of
+    the numbers drawn: who can watch the machine that closely is not kept out.
     """
     if not 0.0 < sigma <= _LARGEST_SIGMA:
         raise InputError("discrete Gaussian", "a parameter above 0 and at most 2^40", f"{sigma:g} came")

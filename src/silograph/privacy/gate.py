@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from silograph.core.errors import BudgetError, DamageError, LeakError
+from silograph.core.errors import BudgetError, DamageError, InputError, LeakError
 from silograph.core.types import Array
 from silograph.privacy.accounting import Cost, Tally, cost
 from silograph.privacy.bound import REPLACE_ONE, Bounded, clip_rows
 from silograph.privacy.ledger import Ledger, Row
-from silograph.privacy.masking import Masks, masked_sum
+from silograph.privacy.masking import Masks, masked_sum, planned
 from silograph.privacy.mechanisms import DistributedGaussian, Mechanism, Scheduled, on_grid, perturb
 from silograph.privacy.samplers import Keystream
 
@@ -189,12 +189,16 @@ class Door:
                 f"site {row.site!r} was used again",
                 "Give each release its own site name.",
             )
-        if self.budget is not None and row.observer not in self.budget.trusted:
-            self._tally(row, self.budget)
+        tally = self.afford(row)
+        if tally is not None:
+            tally.add(row)
         self._waiting[row.place] = row
 
-    def _tally(self, row: Row, budget: Budget) -> None:
-        """Count a row against its silo's budget; one too many is refused."""
+    def afford(self, row: Row) -> Tally | None:
+        """Refuse a row that its silo's budget does not cover; returns what the budget is counted with."""
+        budget = self.budget
+        if budget is None or row.observer in budget.trusted or self.ledger.find(row.place) is not None:
+            return None
         tally = self._tallies.get(row.silo)
         if tally is None:
             tally = self._tallies[row.silo] = Tally(budget.epsilon, budget.delta)
@@ -208,7 +212,7 @@ class Door:
                 f"{tally.cost().epsilon:.4g} is spent and this release would make it {tally.cost(row).epsilon:.4g}",
                 "It was not made. Plan fewer rounds, more noise, or a larger budget in a new run.",
             )
-        tally.add(row)
+        return tally
 
     def mark_key(self, *place: str | int) -> bytes:
         """The key of a row's digest. Under a budget nobody without the run's root can tell anything from the digest: a
@@ -227,9 +231,18 @@ class Door:
         return cost([row for row in self.ledger.of(silo) if row.observer not in hidden], delta)
 
 
+#: Who may look at a run, and the rows that are hidden from each. An agent's link to its own server is encrypted.
+OBSERVERS: dict[str, frozenset[str]] = {
+    SERVER: frozenset(),
+    OWN_SERVER: frozenset(),
+    **dict.fromkeys(("neighbour", "another agent", "other sites", "wire", "public"), frozenset({OWN_SERVER})),
+}
+
+
 def hidden_from(observer: str) -> frozenset[str]:
-    """Rows for these an observer does not see. Links between an agent and its own server are encrypted."""
-    return frozenset() if observer in (SERVER, OWN_SERVER) else frozenset({OWN_SERVER})
+    if observer not in OBSERVERS:
+        raise InputError("observer", ", ".join(OBSERVERS), f"{observer!r} came")
+    return OBSERVERS[observer]
 
 
 class Gate:
@@ -269,7 +282,7 @@ class Gate:
             stream = Keystream(self._door.root, silo, self.round, site)
             out[i] = perturb(bounded.value[i], l2, mechanism, stream)
             charged = on_grid(l2, out[i].size)
-            self._log(
+            row = self._row(
                 silo,
                 site,
                 out[i],
@@ -282,6 +295,7 @@ class Gate:
                 randomness=self._door.randomness,
                 why=bounded.why,
             )
+            self._door.admit(row)
         return Released(out, _SEAL)
 
     def reveal(self, value: Array, site: str, why: str) -> Released:
@@ -325,27 +339,26 @@ class Gate:
             if len(members) < door.masks.minimum:
                 counts[p] = 0.0
                 continue
+            cohort = planned(len(members), sealed.clip, value.shape[1], noise)
+            facts: dict[str, Any] = {
+                "observer": EVERYBODY if noise is not None else OWN_SERVER,
+                "mechanism": "reveal" if noise is None else noise.name,
+                "why": f"masks hide {len(members)} agents from their server, not their sum ({door.masks.how})",
+            }
+            if noise is not None:
+                facts |= {
+                    "l2": cohort.l2,
+                    "noise": cohort.deviation,
+                    "unit": CLIPPED_AGENT,
+                    "relation": REPLACE_ONE,
+                    "randomness": door.randomness,
+                    "why": f"each update clipped to {sealed.clip:g}; sum of {len(members)} agents, each of whom adds a "
+                    f"share of the noise; {cohort.contributors} of them are counted on ({door.masks.how})",
+                }
+            door.afford(self._row(unit, sealed.site, sums[p], **facts))  # before the server can know the sum
             vectors = {names[rows[k]]: value[k] for k in members}
-            made = masked_sum(vectors, sealed.clip, door.masks, noise, door.root, self.round, unit, sealed.site)
-            sums[p] = made.sums
-            if noise is None:
-                why = f"masks hide {counts[p]:.0f} agents from their server, not their sum ({door.masks.how})"
-                self._plainly(unit, sealed.site, sums[p], OWN_SERVER, why)
-            else:
-                self._log(
-                    unit,
-                    sealed.site,
-                    sums[p],
-                    EVERYBODY,
-                    mechanism=noise.name,
-                    l2=made.l2,
-                    noise=made.deviation,
-                    unit=CLIPPED_AGENT,
-                    relation=REPLACE_ONE,
-                    randomness=door.randomness,
-                    why=f"each update clipped to {sealed.clip:g}; sum of {counts[p]:.0f} agents, each of whom adds a "
-                    f"share of the noise; {made.contributors} of them are counted on ({door.masks.how})",
-                )
+            sums[p] = masked_sum(vectors, sealed.clip, door.masks, cohort, door.root, self.round, unit, sealed.site)
+            door.admit(self._row(unit, sealed.site, sums[p], **facts))
         return Total(sums, counts, released=noise is not None)
 
     def sync(self) -> None:
@@ -359,14 +372,14 @@ class Gate:
 
     def _plainly(self, silo: str, site: str, sent: Array, observer: str, why: str) -> None:
         """The ledger row of what leaves without protection."""
-        nothing: dict[str, Any] = {"l2": None, "noise": None, "unit": "", "relation": "", "randomness": "none"}
-        self._log(silo, site, sent, observer, mechanism="reveal", why=why, **nothing)
+        self._door.admit(self._row(silo, site, sent, observer, mechanism="reveal", why=why))
 
-    def _log(self, silo: str, site: str, sent: Array, observer: str, **facts: Any) -> None:
-        """One ledger row for what one silo sends."""
-        place: dict[str, Any] = {"silo": silo, "round": self.round, "site": site, "observer": observer}
+    def _row(self, silo: str, site: str, sent: Array, observer: str, **facts: Any) -> Row:
+        """The ledger row of what one silo sends; unprotected where `facts` do not say how."""
         mark = digest(sent, self._door.mark_key(silo, self.round, site))
-        self._door.admit(Row(**place, dim=int(np.size(sent)), sampling=1.0, digest=mark, **facts))
+        nothing: dict[str, Any] = {"l2": None, "noise": None, "unit": "", "relation": "", "randomness": "none"}
+        place: dict[str, Any] = {"silo": silo, "round": self.round, "site": site, "observer": observer}
+        return Row(**place, dim=int(np.size(sent)), sampling=1.0, digest=mark, **(nothing | facts))
 
 
 class OpenGate:

@@ -1,15 +1,16 @@
 """The sum of a unit's updates under masks, with or without noise that its agents put in themselves.
 
-The agents' noise is counted as if only the secure sum's threshold of them had added any: fewer than a third of a cohort
-may drop out, or tell the server what noise they drew, and the guarantee still holds.
+The agents' noise is counted as if only the secure sum's threshold of them, less one, had added any: fewer than a third
+of a cohort may drop out, or tell what noise they drew, and the guarantee still holds, also against another agent.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from silograph.core.types import Array
 from silograph.privacy.discrete import LEAST_SHARE, distributed_rho, grid_l2
@@ -35,56 +36,49 @@ class Masks:
 
 
 @dataclass(frozen=True)
-class MaskedSum:
-    """`deviation` is what the sensitivity `l2` is charged against: rho = (l2 / deviation)^2 / 2."""
+class Cohort:
+    """What the sum of so many agents' vectors, no longer than `clip`, will be protected by: known before it is made.
 
-    sums: Array
+    `l2` is how far another agent in one's place moves the sum; it is charged against `deviation`, so that
+    rho = (l2 / deviation)^2 / 2. `contributors` are those whose noise is counted on.
+    """
+
     l2: float
     deviation: float
     contributors: int
+    share: float
+    bits: int
+
+
+def planned(agents: int, clip: float, length: int, noise: DistributedGaussian | None) -> Cohort:
+    bits = _CLIP_BITS - math.floor(math.log2(clip))
+    step = 2.0**-bits
+    contributors = threshold(agents) - 1  # less one: whoever looks may be of the cohort, and knows its own noise
+    l2 = 2.0 * grid_l2(clip, bits, length)
+    if noise is None:
+        return Cohort(l2 * step, 0.0, contributors, 0.0, bits)
+    share = noise_for(noise.rho, l2, contributors, length)
+    rho = distributed_rho(l2, share, contributors, length)
+    return Cohort(l2 * step, l2 * step / math.sqrt(2.0 * rho), contributors, share, bits)
 
 
 def masked_sum(
-    vectors: Mapping[str, Array],
-    clip: float,
-    masks: Masks,
-    noise: DistributedGaussian | None,
-    root: int,
-    round: int,
-    unit: str,
-    site: str,
-) -> MaskedSum:
-    """The sum of vectors no longer than `clip`, decoded."""
-    bits = _CLIP_BITS - math.floor(math.log2(clip))
-    length = len(next(iter(vectors.values())))
-    contributors = threshold(len(vectors))
-    # Replacing one agent moves the sum by twice what one can add.
-    l2 = 2.0 * grid_l2(clip, bits, length)
-    share = 0.0 if noise is None else noise_for(noise.rho, l2, contributors, length)
-    rho = math.inf if noise is None else distributed_rho(l2, share, contributors, length)
+    vectors: Mapping[str, Array], clip: float, masks: Masks, cohort: Cohort, root: int, round: int, unit: str, site: str
+) -> Array:
+    """The sum of the vectors, decoded.
 
-    def stream(name: str, purpose: str) -> Source:
-        return Keystream(root, name, round, f"{site}, {purpose}").take
+    An agent's noise is named by the whole cohort: should a round be repeated with others present, it is drawn anew.
+    Masks cancel, so they need not be repeatable, and are not.
+    """
+    members = hashlib.sha256(repr(sorted(vectors)).encode()).hexdigest()
 
     def noise_source(name: str) -> Source:
-        return stream(name, "noise")
+        return Keystream(root, name, round, f"{site}, noise in {unit} with {members}").take
 
-    if masks.arithmetic == "protocol":
-        total = secure_sum(
-            vectors,
-            clip,
-            bits,
-            noise=share,
-            minimum=masks.minimum,
-            round=round,
-            unit=unit,
-            source=lambda name: stream(name, "masks"),
-            noise_source=noise_source,
-        )
-    else:
-        total = unmasked_sum(vectors, clip, bits, noise=share, minimum=masks.minimum, noise_source=noise_source)
-    step = 2.0**-bits
-    return MaskedSum(total.values, l2 * step, l2 * step / math.sqrt(2.0 * rho), contributors)
+    common: dict[str, Any] = {"noise": cohort.share, "minimum": masks.minimum, "noise_source": noise_source}
+    if masks.arithmetic == "skipped":
+        return unmasked_sum(vectors, clip, cohort.bits, **common).values
+    return secure_sum(vectors, clip, cohort.bits, round=round, unit=unit, **common).values
 
 
 def noise_for(rho: float, l2: float, contributors: int, length: int) -> float:

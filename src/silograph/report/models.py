@@ -27,6 +27,7 @@ WEIGHTS = {
 OBSERVERS = {
     "own server": "an agent’s own server",
     "neighbour": "neighbouring servers",
+    "another agent": "other agents",
     "wire": "eavesdroppers",
     "public": "the public",
 }

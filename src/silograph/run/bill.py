@@ -24,6 +24,7 @@ def bill_of_plan(path: Path) -> Json:
 def read_result(folder: Path) -> Json:
     try:
         result: Json = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+        list(result["privacy"]["notes"])
         for guarantee in result["privacy"]["guarantees"]:
             guarantee["site"], guarantee["observer"], guarantee["delta"], guarantee["claim"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -77,4 +78,5 @@ def bill_of_run(folder: Path) -> Json:
         "sites": worst_by_site(guarantees),
         "guarantees": guarantees,
         "claim": claim,
+        "notes": result["privacy"]["notes"],
     }

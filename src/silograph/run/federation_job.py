@@ -18,9 +18,8 @@ from silograph.methods.base import Outcome, Private
 from silograph.methods.graph_federation import GraphFederation
 from silograph.privacy import accounting
 from silograph.privacy.gate import CLIPPED_AGENT, OWN_SERVER, Budget, Door, hidden_from
-from silograph.privacy.masking import Masks
+from silograph.privacy.masking import Masks, planned
 from silograph.privacy.mechanisms import DistributedGaussian, Gaussian, Mechanism
-from silograph.privacy.secure_messages import threshold
 from silograph.run.federation_plan import FederationPlan, Servers
 from silograph.run.results import worst_by_site
 from silograph.run.store import write_atomically
@@ -28,7 +27,7 @@ from silograph.tasks.linear import Linear, signs
 from silograph.theory.graph_federation import claimed_epsilon
 from silograph.topology import Topology, graph_from, server_graph, spectral_gap, units
 
-OBSERVERS = (OWN_SERVER, "neighbour", "wire", "public")
+OBSERVERS = (OWN_SERVER, "neighbour", "another agent", "wire", "public")
 INTERCEPT, CENTROID = "intercept", "centroid"
 
 
@@ -92,6 +91,22 @@ class FederationJob:
                 )
             if self.plan.privacy is not None:
                 accounting.check_budget(self.plan.privacy.epsilon, self.plan.privacy.delta, int(size), f"unit {server}")
+        if self.plan.privacy is not None:
+            self._check_agents()
+
+    def _check_agents(self) -> None:
+        """A budget is an agent's: one in two units would spend it twice."""
+        homes: dict[str, str] = {}
+        for name in self.tables.agents:
+            unit, agent = name.split("/", 1)
+            other = homes.setdefault(agent.casefold(), unit)
+            if other != unit:
+                raise InputError(
+                    f"units {other} and {unit}",
+                    "every agent in one unit, with privacy",
+                    f"both have an agent {agent}: its records would be paid for once and released twice",
+                    "If it is one agent, give it to one unit; if they are two, name them differently.",
+                )
 
     @property
     def masks(self) -> Masks | None:
@@ -150,6 +165,7 @@ class FederationJob:
             "sites": worst_by_site(guarantees),
             "guarantees": guarantees,
             "claim": self._claim(),
+            "notes": self._notes(),
         }
 
     def _against(self, observer: str, planned: Json) -> Json:
@@ -166,8 +182,10 @@ class FederationJob:
             return None
         cohort = self.plan.method.sample or int(self.topo.sizes.min())
         # Noise of the agents themselves is dealt so that the threshold of them has enough; usually all are there.
-        spare = 1.0 if self.masks is None else math.sqrt(cohort / threshold(cohort))
-        return mechanism.multiplier * 2.0 * clip / cohort * spare
+        if isinstance(mechanism, DistributedGaussian):
+            made = planned(cohort, clip, len(self.features), mechanism)
+            return made.deviation * math.sqrt(cohort / made.contributors) / cohort
+        return mechanism.multiplier * 2.0 * clip / cohort
 
     def _claim(self) -> Json | None:
         chosen = self.plan.method
@@ -237,7 +255,7 @@ class FederationJob:
         if self.masks is not None and self.plan.privacy is not None:
             notes.append(
                 "The agents add the noise themselves. The guarantee holds as long as fewer than a third of a cohort "
-                "drop out or tell others what noise they drew."
+                "drop out or tell others what noise they drew, the one who looks not counted."
             )
         if self.plan.privacy is not None and self.masks is None:
             notes.append("An agent's own server sees its clipped updates as they are: it is trusted.")
@@ -247,6 +265,10 @@ class FederationJob:
                 "agent and its server must be encrypted. Runs add up: another run on the same data costs its own "
                 "budget again."
             )
+        notes.append(
+            "This run played every agent and server in one process. The bill is of what leaves an agent when each runs "
+            "its own part."
+        )
         if self.test is not None:
             notes.append("The test table is not protected: errors on it are exact.")
         return notes

@@ -227,4 +227,5 @@ def forecast(plan: Plan, setup: Setup) -> Json:
         "sites": sites,
         "guarantees": [{**site, "observer": observer} for site in sites for observer in OBSERVERS],
         "claim": paper_claim(setup, delta) if plan.privacy is not None else None,
+        "notes": _notes(plan),
     }
