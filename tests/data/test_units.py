@@ -154,7 +154,7 @@ def test_units_need_names_of_their_own(tmp_path):
     for word in ("units with different names", "case is ignored", *map(str, paths)):
         assert word in message
     assert "none came" in refused(read_units, [], "clinic", "outcome")
-    assert "two different columns" in refused(read_units, paths, "clinic", "clinic")
+    assert "different columns" in refused(read_units, paths, "clinic", "clinic")
 
 
 def test_arrays_without_columns_are_no_units(tmp_path):

@@ -7,7 +7,7 @@ import gzip
 import io
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,8 +32,8 @@ def read_table(path: str | Path, nodes_in: NodesIn = "columns", private: bool = 
     return checked_table(grid, name, path, shown(path), nodes_in, private)
 
 
-def read_columns(path: str | Path, text: str | None = None) -> tuple[str, Grid]:
-    """The name of a CSV, TSV or Parquet file and its columns, unchecked; no cell of the column `text` is a number."""
+def read_columns(path: str | Path, text: Collection[str] = ()) -> tuple[str, Grid]:
+    """The name of a CSV, TSV or Parquet file and its columns, unchecked; no cell of the columns `text` is a number."""
     parsers = {suffix: partial(parse, nodes_in="columns", text=text) for suffix, parse in _FRAME_PARSERS.items()}
     return _parsed(Path(path), parsers)
 
@@ -81,7 +81,7 @@ def _contents(path: Path, suffixes: tuple[str, ...]) -> tuple[str, bytes]:
     return suffix, data
 
 
-def _delimited(data: bytes, where: str, nodes_in: NodesIn, delimiter: str, text: str | None = None) -> Grid:
+def _delimited(data: bytes, where: str, nodes_in: NodesIn, delimiter: str, text: Collection[str] = ()) -> Grid:
     import pandas as pd
 
     _check_text(data, where)
@@ -96,7 +96,7 @@ def _delimited(data: bytes, where: str, nodes_in: NodesIn, delimiter: str, text:
     # From 3.1 on pandas reads every digit and deprecates the option that asked for it.
     exact: dict[str, Any] = {} if _version(pd.__version__) >= (3, 1) else {"float_precision": "round_trip"}
     # As bytes a cell is kept as it stands in the file: of text pandas would still take "NA" for a gap.
-    as_text = {k: str.encode for k, name in enumerate(first) if headed and name.strip() == text}
+    as_text = {k: str.encode for k, name in enumerate(first) if headed and name.strip() in text}
     try:
         frame = pd.read_csv(lines, sep=delimiter, header=None, low_memory=False, converters=as_text, **exact)
     except pd.errors.EmptyDataError:
@@ -193,16 +193,16 @@ def _check_widths(data: bytes, where: str, delimiter: str) -> None:
             raise InputError(f"{where}, line {rows.line_num}", f"{width} cells as in the first row", came)
 
 
-def _gzipped(data: bytes, where: str, nodes_in: NodesIn, delimiter: str, text: str | None = None) -> Grid:
+def _gzipped(data: bytes, where: str, nodes_in: NodesIn, delimiter: str, text: Collection[str] = ()) -> Grid:
     return _delimited(gzip.decompress(data), where, nodes_in, delimiter, text)
 
 
-def _parquet(data: bytes, where: str, nodes_in: NodesIn, text: str | None = None) -> Grid:
+def _parquet(data: bytes, where: str, nodes_in: NodesIn, text: Collection[str] = ()) -> Grid:
     import pandas as pd
 
     frame = pd.read_parquet(io.BytesIO(data))
     names_nodes = nodes_in == "rows" and not pd.api.types.is_numeric_dtype(frame.index)
-    if names_nodes or (text is not None and text in frame.index.names):
+    if names_nodes or any(name in frame.index.names for name in text):
         frame = frame.reset_index()
     return frame_grid(frame, [str(name) for name in frame.columns], nodes_in)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,12 +26,15 @@ from silograph.data.tables import (
 
 Records = tuple[Array, Array]
 
+_LEARNED = "the features the model was learned from"
+
 
 @dataclass(frozen=True)
 class UnitTables:
     """Agent `agents[k]`, called unit/agent, belongs to `units[home[k]]` and has `records[k]`: x (N, M) and y (N,).
 
-    Units are sorted by name, and agents inside a unit; `features` are in the order of the first unit's columns.
+    Units are sorted by name, and agents inside a unit; `features` are in the order of the first unit's columns. Where
+    the tables say so, agent k is of cluster `clusters[k]`.
     """
 
     units: tuple[str, ...]
@@ -39,6 +42,7 @@ class UnitTables:
     agents: tuple[str, ...]
     home: tuple[int, ...]
     records: tuple[Records, ...]
+    clusters: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -51,44 +55,81 @@ class _Unit:
     columns: dict[str, NDArray[Any]]
 
 
-def read_units(paths: Iterable[str | Path], agent: str, target: str, private: bool = False) -> UnitTables:
+def read_units(
+    paths: Iterable[str | Path], agent: str, target: str, private: bool = False, cluster: str | None = None
+) -> UnitTables:
     """One file a unit, called by its name; the columns `agent` and `target`, and numeric features by the same names.
 
-    With `private` only what a single record shows is checked, as for every table.
+    A column `cluster` says the same of all records of an agent. With `private` only what a single record shows is
+    checked, as for every table.
     """
-    if agent == target:
-        raise InputError("agent and target", "two different columns", f"{shortened(agent)} is both")
-    units = sorted((_read(path, agent, private) for path in paths), key=lambda unit: unit.name)
+    roles = {agent: "agent", target: "target", **({} if cluster is None else {cluster: "cluster"})}
+    if len(roles) < 2 + (cluster is not None):
+        raise InputError("agent, target and cluster", "different columns", f"{listed(list(roles))} came")
+    texts = [name for name in roles if name != target]
+    units = sorted((_read(path, texts, private) for path in paths), key=lambda unit: unit.name)
     if not units:
         raise InputError("units", "at least one file", "none came")
     check_file_names([(unit.name, unit.path) for unit in units], "unit")
     for unit in units:
-        _check_columns(unit, {agent: "agent", target: "target"})
-    features = _others(units[0], agent, target)
+        _check_columns(unit, roles)
+    features = _others(units[0], roles)
     if not features:
-        raise InputError(units[0].where, "at least one feature", "it has no column but the agent's and the target's")
-    agents, home, records = [], [], []
+        raise InputError(units[0].where, "at least one feature", f"it has no column but {listed(list(roles))}")
+    agents, home, records, clusters = [], [], [], []
     for number, unit in enumerate(units):
         rows = _rows_of_agents(unit, agent)
-        x, y = _numbers(unit, features, target, agent, f"the features of unit {shortened(units[0].name)}")
+        x, y = _numbers(unit, features, target, texts, f"the features of unit {shortened(units[0].name)}")
         for name in sorted(rows):
             agents.append(f"{unit.name}/{name}")
             home.append(number)
             records.append((x[rows[name]], y[rows[name]]))
-    return UnitTables(tuple(unit.name for unit in units), features, tuple(agents), tuple(home), tuple(records))
+            if cluster is not None:
+                clusters.append(_cluster_of(unit, cluster, rows[name], name))
+    names = tuple(unit.name for unit in units)
+    return UnitTables(names, features, tuple(agents), tuple(home), tuple(records), tuple(clusters))
+
+
+def _cluster_of(unit: _Unit, cluster: str, rows: list[int], agent: str) -> str:
+    """What an agent's records say of its cluster."""
+    said = [_text(unit.columns[cluster][row]) for row in rows]
+    for row, name in zip(rows, said, strict=True):
+        if not name or name != said[0]:
+            place = f"{unit.where}, column {shortened(cluster)}, data row {row + 1}"
+            expected = f"one cluster for all records of {shortened(agent)}"
+            raise InputError(
+                place, expected, f"{shortened(name)} came after {shortened(said[0])}" if name else "none came"
+            )
+    return said[0]
+
+
+def _text(cell: object) -> str:
+    return "" if cell is None or cell != cell else str(cell).strip()
 
 
 def read_test(path: str | Path, target: str, features: Sequence[str], agent: str | None = None) -> Records:
     """x (N, M) and y (N,) of a test file, with the features in the given order; a column `agent` is ignored."""
-    table = _read(path, agent)
+    texts = [] if agent is None else [agent]
+    table = _read(path, texts)
     _check_columns(table, {target: "target"})
-    return _numbers(table, features, target, agent, "the features the model was learned from")
+    return _numbers(table, features, target, texts, _LEARNED)
 
 
-def _read(path: str | Path, agent: str | None, private: bool = False) -> _Unit:
+def read_tests(
+    path: str | Path, agent: str, target: str, features: Sequence[str], ignored: str | None
+) -> dict[str, Records]:
+    """The records of a test file by agent; a column `ignored` is not looked at."""
+    texts = [agent, *([] if ignored is None else [ignored])]
+    table = _read(path, texts)
+    _check_columns(table, {agent: "agent", target: "target"})
+    x, y = _numbers(table, features, target, texts, _LEARNED)
+    return {name: (x[rows], y[rows]) for name, rows in _rows_of_agents(table, agent).items()}
+
+
+def _read(path: str | Path, texts: Sequence[str], private: bool = False) -> _Unit:
     path = Path(path)
     where = shown(path)
-    name, grid = read_columns(path, text=agent)
+    name, grid = read_columns(path, texts)
     if grid.column_names is None:
         raise InputError(where, "a first line with the columns' names", "it begins with data", "Name the columns.")
     grid = without_index(grid, private)
@@ -109,14 +150,14 @@ def _check_columns(unit: _Unit, needed: dict[str, str]) -> None:
             )
 
 
-def _others(unit: _Unit, *named: str | None) -> tuple[str, ...]:
+def _others(unit: _Unit, named: Collection[str]) -> tuple[str, ...]:
     return tuple(name for name in unit.columns if name not in named)
 
 
-def _numbers(unit: _Unit, features: Sequence[str], target: str, agent: str | None, expected: str) -> Records:
+def _numbers(unit: _Unit, features: Sequence[str], target: str, texts: Sequence[str], expected: str) -> Records:
     """The features, matched by name, and the target."""
     todo = "Every file must have the same features, by the same names; the order does not matter."
-    check_same_names(_others(unit, agent, target), features, unit.where, expected, todo)
+    check_same_names(_others(unit, [*texts, target]), features, unit.where, expected, todo)
     wanted = [*features, target]
 
     def place(column: int, row: int) -> str:
@@ -129,7 +170,7 @@ def _numbers(unit: _Unit, features: Sequence[str], target: str, agent: str | Non
 def _rows_of_agents(unit: _Unit, agent: str) -> dict[str, list[int]]:
     rows: dict[str, list[int]] = {}
     for row, cell in enumerate(unit.columns[agent].tolist()):
-        name = "" if cell is None or cell != cell else str(cell).strip()
+        name = _text(cell)
         if not can_name_file(name):
             came, todo = (f"{shortened(name)} came", RENAME) if name else ("it is empty", "Say whose record it is.")
             place = f"{unit.where}, column {shortened(agent)}, data row {row + 1}"

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,12 +17,13 @@ from silograph.privacy import accounting
 from silograph.privacy.gate import CLIPPED_AGENT, OWN_SERVER, Budget, Door, hidden_from
 from silograph.privacy.masking import Masks, planned
 from silograph.privacy.mechanisms import DistributedGaussian, Gaussian, Mechanism
-from silograph.run.federation_plan import FederationPlan, Servers
-from silograph.run.results import worst_by_site
+from silograph.run.federation_plan import FederationPlan
+from silograph.run.results import feature_csv, stated, worst_by_site
+from silograph.run.servers import graph_of
 from silograph.run.store import write_atomically
 from silograph.tasks.linear import Linear, signs
 from silograph.theory.graph_federation import claimed_epsilon
-from silograph.topology import Topology, graph_from, server_graph, spectral_gap, units
+from silograph.topology import Topology, spectral_gap, units
 
 OBSERVERS = (OWN_SERVER, "neighbour", "another agent", "wire", "public")
 INTERCEPT, CENTROID = "intercept", "centroid"
@@ -54,7 +52,7 @@ class FederationJob:
         if CENTROID in tables.units:
             raise InputError(f"unit {CENTROID}", "another name", "the mean of all units' models is called that")
         sizes = np.bincount(tables.home)
-        topo = units(_graph(plan.topology, tables.units, base), [int(size) for size in sizes], tables.agents)
+        topo = units(graph_of(plan.topology, tables.units, base), [int(size) for size in sizes], tables.agents)
         task = Linear(
             len(tables.features) + chosen.intercept,
             max(len(y) for _, y in tables.records),
@@ -206,22 +204,7 @@ class FederationJob:
     def _privacy(self, door: Door) -> Json:
         """The bill, read from the ledger, by unit and observer: what the cost is to any one agent of the unit."""
         delta = 0.0 if self.plan.privacy is None else self.plan.privacy.delta
-        guarantees = []
-        for unit in self.topo.servers:
-            for observer in OBSERVERS:
-                spent = door.spent(unit, delta, observer)
-                infinite = math.isinf(spent.epsilon)
-                guarantees.append(
-                    {
-                        "site": unit,
-                        "observer": observer,
-                        "epsilon": "infinity" if infinite else spent.epsilon,
-                        "delta": None if infinite else spent.delta,
-                        "accountant": spent.accountant,
-                        "claim": self._claim(),
-                        "rehearsal": self._rehearsal,
-                    }
-                )
+        guarantees = stated(door, self.topo.servers, OBSERVERS, delta, self._claim(), self._rehearsal)
         mode = {"none": "exact", "private": "dp"}.get(self.plan.perturbation, "obfuscation")
         if mode == "exact" and self.masks is not None:
             mode = "obfuscation"
@@ -279,7 +262,7 @@ class FederationJob:
         chosen, models, centre = self.plan.method, outcome.arrays["model"], outcome.arrays["centroid"]
         (folder / "models").mkdir(exist_ok=True)
         for name, model in [*zip(self.topo.servers, models, strict=True), (CENTROID, centre)]:
-            write_atomically(folder / "models" / f"{name}.csv", _csv(self.features, model))
+            write_atomically(folder / "models" / f"{name}.csv", feature_csv(self.features, model))
         errors = self._errors(np.vstack([models, centre]))
         # How many records an agent has is part of what is protected.
         records = None if self.plan.privacy is not None else [len(y) for _, y in self.tables.records]
@@ -348,35 +331,3 @@ class FederationJob:
             positive = float((signs(y, "test table") > 0.0).mean())
             return {"records": len(y), "measure": "error rate", "baseline": min(positive, 1.0 - positive)}
         return {"records": len(y), "measure": "mean squared error", "baseline": float(y.var())}
-
-
-def _graph(servers: Servers, names: Sequence[str], base: Path) -> Topology:
-    """The plan's graph over the tables' units."""
-    if servers.file is not None:
-        given = graph_from(base / servers.file, weights=servers.weights)
-        if set(given.servers) != set(names):
-            odd = sorted(set(given.servers) ^ set(names))
-            raise InputError(str(servers.file), "the units of the tables as its nodes", f"{', '.join(odd[:5])} differ")
-        order = [given.servers.index(name) for name in names]
-        return Topology((), tuple(names), mixing=given.mixing[np.ix_(order, order)])
-    if servers.links is None and servers.graph != "complete":
-        shape = server_graph(servers.graph, len(names), servers.seed, weights=servers.weights)
-        return Topology((), tuple(names), mixing=shape.mixing)
-    linked = np.zeros((len(names), len(names)))
-    for pair in servers.links or []:
-        for name in pair:
-            if name not in names:
-                raise InputError("plan, links", f"units: {', '.join(names)}", f"{name!r} came")
-        a, b = (names.index(name) for name in pair)
-        linked[a, b] = linked[b, a] = float(a != b)
-    if servers.links is None:
-        linked = 1.0 - np.eye(len(names))
-    return graph_from(linked, names, weights=servers.weights)
-
-
-def _csv(features: Sequence[str], model: Array) -> bytes:
-    buffer = io.StringIO(newline="")
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(("feature", "weight"))
-    writer.writerows((feature, repr(float(weight))) for feature, weight in zip(features, model, strict=True))
-    return buffer.getvalue().encode()

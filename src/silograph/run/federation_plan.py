@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from silograph.core.errors import InputError
 from silograph.run.sections import naming_files
+from silograph.run.servers import Servers
 
 DEFAULT_DELTA = 1e-6
 
@@ -23,17 +24,6 @@ class UnitData:
     target: str
     files: tuple[str, ...] = naming_files(())
     test: str | None = naming_files(None)
-
-
-@dataclass(frozen=True)
-class Servers:
-    """Which servers talk to each other: a shape, pairs of units, or a GraphML file."""
-
-    graph: Literal["complete", "ring", "grid", "random", "erdos-renyi"] = "complete"
-    links: tuple[tuple[str, str], ...] | None = None
-    file: str | None = naming_files(None)
-    weights: Literal["lazy", "metropolis"] = "lazy"
-    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -72,7 +62,7 @@ class AgentBudget:
 @dataclass(frozen=True)
 class FederationPlan:
     data: UnitData
-    topology: Servers = Servers()
+    topology: Servers = field(default_factory=Servers)
     method: FederationMethod = FederationMethod()
     privacy: AgentBudget | None = None
     engine: Literal["vector", "silowise"] = "vector"
@@ -87,7 +77,7 @@ class FederationPlan:
         return self.method.masks or ("none" if self.privacy is None else "protocol")
 
     def __post_init__(self) -> None:
-        method, topology = self.method, self.topology
+        method = self.method
         for name, value in (("step", method.step), ("huber", method.huber), ("clip", method.clip)):
             if value is not None and not (math.isfinite(value) and value > 0.0):
                 raise InputError(f"plan, {name}", "a number above 0", f"{value} came")
@@ -101,8 +91,6 @@ class FederationPlan:
         for name, bounds in (("epochs", method.epochs), ("batch", method.batch)):
             if bounds is not None and not 1 <= bounds[0] <= bounds[1]:
                 raise InputError(f"plan, {name}", "a range of whole numbers from 1 up", f"{list(bounds)} came")
-        if topology.links is not None and topology.file is not None:
-            raise InputError("plan, [topology]", "links or a file", "both came")
         self._check_privacy()
         if method.clip is None and self.masks != "none":
             raise InputError(

@@ -92,22 +92,7 @@ def privacy_section(plan: Plan, setup: Setup, door: Door) -> Json:
     delta = plan.privacy.total_delta if plan.privacy is not None else 0.0
     claim = paper_claim(setup, delta) if plan.privacy is not None else None
     private = plan.privacy is not None
-    guarantees = []
-    for silo in setup.topo.silos:
-        spent = door.spent(silo, delta)
-        infinite = math.isinf(spent.epsilon)
-        guarantees += [
-            {
-                "site": silo,
-                "observer": observer,
-                "epsilon": "infinity" if infinite else spent.epsilon,
-                "delta": None if infinite else spent.delta,
-                "accountant": spent.accountant,
-                "claim": claim,
-                "rehearsal": private and plan.seed is not None,
-            }
-            for observer in OBSERVERS
-        ]
+    guarantees = stated(door, setup.topo.silos, OBSERVERS, delta, claim, private and plan.seed is not None)
     return {
         "mode": "dp" if private else "exact",
         "unit": UNIT if private else "none",
@@ -131,6 +116,37 @@ def _notes(plan: Plan) -> list[str]:
             "guarantee is what the same plan gives without a seed. Run real data without --seed.",
         )
     return notes
+
+
+def feature_csv(features: Sequence[str], model: Array) -> bytes:
+    buffer = io.StringIO(newline="")
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(("feature", "weight"))
+    writer.writerows((feature, repr(float(weight))) for feature, weight in zip(features, model, strict=True))
+    return buffer.getvalue().encode()
+
+
+def stated(
+    door: Door, sites: Sequence[str], observers: Sequence[str], delta: float, claim: Json | None, rehearsal: bool
+) -> list[Json]:
+    """What each site's rows cost against each observer, read from the ledger."""
+    guarantees = []
+    for site in sites:
+        for observer in observers:
+            spent = door.spent(site, delta, observer)
+            infinite = math.isinf(spent.epsilon)
+            guarantees.append(
+                {
+                    "site": site,
+                    "observer": observer,
+                    "epsilon": "infinity" if infinite else spent.epsilon,
+                    "delta": None if infinite else spent.delta,
+                    "accountant": spent.accountant,
+                    "claim": claim,
+                    "rehearsal": rehearsal,
+                }
+            )
+    return guarantees
 
 
 def worst_by_site(guarantees: Sequence[Json]) -> list[Json]:
