@@ -67,6 +67,16 @@ def test_numbers_stand_beside_the_papers() -> None:
     assert rows[5] == "units, metropolis homomorphic steady state, dB −8.60 ± 0.12 –"
 
 
+def test_where_the_paper_prints_nothing_another_implementations_numbers_may_stand() -> None:
+    rows = [row | {"paper": None, "reference": -42.1 - index} for index, row in enumerate(payload()["rows"])]
+    html = page(payload(rows=rows))
+    assert re.findall(r"<th scope=\"col\"[^>]*>([^<]*)", html) == [
+        "Case", "Method", "Measure", "Ours", "Deviation", "Reference"
+    ]  # fmt: skip
+    assert "centroid, metropolis none steady state, dB −42.20 ± 0.12 −42.10" in Page(html).text
+    assert "The paper prints no numbers." in Page(html).text
+
+
 def test_every_panel_is_a_picture_with_named_axes_and_lines() -> None:
     html = page(payload())
     assert re.findall(r"<h3>([^<]*)", html) == ["centroid, metropolis", "units, metropolis"]

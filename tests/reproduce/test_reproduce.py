@@ -88,8 +88,9 @@ def test_printed_values_are_in_their_cells(tables):
 
 
 def test_an_unknown_name_lists_the_known_ones():
-    assert set(ENTRIES) == set(SHAPES)
-    with pytest.raises(InputError, match=re.escape("s0-table4, s3-table1, s3-table2, s3-table3")):
+    figures = {"s1-fig2", "s1-fig3", "s1-fig4", "s1-fig5"}
+    assert set(ENTRIES) == set(SHAPES) | figures
+    with pytest.raises(InputError, match=re.escape("s0-table4, s1-fig2, s1-fig3, s1-fig4, s1-fig5, s3-table1, ")):
         find("s3-table9")
 
 

@@ -21,6 +21,8 @@ TABLE: Json = {
 #: What a curve may also say of its horizontal axis.
 ACROSS: Json = {"x_name": TEXT, "x_log": FLAG}
 ROUNDS: Json = {"x_name": "round", "x_log": False}
+#: What may stand beside our numbers: the paper's, or where it prints none another implementation's.
+BESIDE = {"paper": "Paper", "reference": "Reference"}
 
 
 def page(payload: Json) -> str:
@@ -33,7 +35,10 @@ def page(payload: Json) -> str:
         if len(curve["x"]) != len(curve["y"]):
             came = f"found {len(curve['x'])} and {len(curve['y'])}"
             raise DamageError(f"{where}: curves[{index}]", "as many values in x as in y", came)
-    return render("curves.html.j2", table=payload, panels=_panels(curves), rows=_rows(payload["rows"]))
+    rows = [{"reference": None} | row for row in payload["rows"]]
+    check(rows, [{"reference": MAYBE_NUMBER}], f"{where}: rows")
+    beside = {key: name for key, name in BESIDE.items() if any(row[key] is not None for row in rows)}
+    return render("curves.html.j2", table=payload, panels=_panels(curves), rows=_rows(rows), beside=beside)
 
 
 def _panels(curves: list[Json]) -> list[Json]:
@@ -57,11 +62,10 @@ def _picture(panel: str, curves: list[Json]) -> str:
 
 def _rows(rows: list[Json]) -> list[Json]:
     """The rows with their numbers as text; those of one metric have equally many decimals."""
-    texts: dict[int, Json] = {}
+    texts: list[Json] = [{"std": words.number(row["std"], digits=2)} for row in rows]
     for metric in words.first_seen(row["metric"] for row in rows):
         chosen = [index for index, row in enumerate(rows) if row["metric"] == metric]
-        numbers = words.column(rows[index][key] for key in ("ours", "paper") for index in chosen)
-        for place, index in enumerate(chosen):
-            std = words.number(rows[index]["std"], digits=2)
-            texts[index] = {"ours": numbers[place], "std": std, "paper": numbers[len(chosen) + place]}
-    return [row | texts[index] for index, row in enumerate(rows)]
+        places = [(index, key) for key in ("ours", *BESIDE) for index in chosen]
+        for (index, key), text in zip(places, words.column(rows[i][k] for i, k in places), strict=True):
+            texts[index][key] = text
+    return [row | text for row, text in zip(rows, texts, strict=True)]

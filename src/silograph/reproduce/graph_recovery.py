@@ -9,14 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
-from silograph.core.errors import InputError
 from silograph.core.keys import stream
 from silograph.core.types import Array
 from silograph.data.synthetic import PaperGraphs, nested_graphs, paper_graphs, smooth_signals
 from silograph.methods.base import Method
 from silograph.methods.baselines import IGL
 from silograph.privacy.mechanisms import Mechanism
-from silograph.reproduce.entries import Progress, Row, Table
+from silograph.reproduce.entries import Progress, Row, Table, check_seeds
 from silograph.run.loop import simulate
 from silograph.tasks.smooth_graph import SmoothGraph
 
@@ -92,8 +91,7 @@ class Comparison:
 
     def run(self, seeds: int, data: Path | None, progress: Progress) -> Table:
         """The table. Everything is generated, so `data` is not looked at."""
-        if seeds < 1:
-            raise InputError("seeds", "a whole number from 1 up", f"{seeds} came")
+        check_seeds(seeds)
         steps = len(self.cases) * (len(BETAS) + sum(len(contender.grid) for contender in self.contenders(BETAS[0])))
         done = 0
 
