@@ -192,8 +192,8 @@ def _cost(guarantee: Json) -> str:
 
 
 def _at_most(value: float) -> str:
-    """Four digits, rounded up: what is printed is never less than what it cost."""
-    return f"{float(Context(prec=4, rounding=ROUND_CEILING).create_decimal(repr(value))):.4g}"
+    """Four digits, rounded up: what is printed is never less than what it cost, but for the rounding of its floats."""
+    return f"{float(Context(prec=4, rounding=ROUND_CEILING).create_decimal(repr(value * (1.0 - 1e-12)))):.4g}"
 
 
 def _table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
@@ -313,7 +313,9 @@ def privacy(
         _table(("site", "privacy", "against", "how"), _bill(payload["guarantees"]))
         print(f"{payload['releases']} protected releases per site")
         if payload.get("noise") is not None:
-            print(f"noise in a coordinate of what a unit sends: standard deviation {payload['noise']:.3g}")
+            least, most = (f"{end(payload['noise']):.3g}" for end in (min, max))
+            size = least if least == most else f"{least} to {most}, more in smaller units"
+            print(f"noise in a coordinate of what a unit sends: standard deviation {size}")
         if (claim := payload["claim"]) is not None:
             claimed = f"epsilon {claim['epsilon']:.4g} at delta {claim['delta']:.3g}"
             print(f"{claim['basis']} would claim {claimed}: {claim['defect']}")
@@ -402,6 +404,8 @@ def sample(
     as_json: AsJson = False,
 ) -> None:
     """Write five sites' sample tables, or with --clinics ten regions' and a plan; from a seeded generator."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(str(folder), "a new or empty folder", "something is there", "Choose another.")
     if clinics:
         from importlib.resources import files
 

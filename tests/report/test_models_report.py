@@ -57,6 +57,7 @@ def make_run(
             "perturbation": PERTURBATION[mode],
             "clip": 1.0 if private else None,
             "noise": None if mode == "exact" else 0.31,
+            "noise_least": None if mode == "exact" else 0.31,
             "masks": "protocol",
         },
         "topology": {"servers": names, "links": links, "weights": "lazy", "spectral_gap": 0.12},

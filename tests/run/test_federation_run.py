@@ -219,7 +219,7 @@ DATA = {"files": ["a.csv"], "agent": "clinic", "target": "y"}
         ({"topology": "star"}, "a section"),
         ({"topology": {"graph": "torus"}}, "one of complete"),
         ({"topology": {"links": [["a"]]}}, "pairs of names"),
-        ({"topology": {"links": [["a", "b"]], "file": "x.graphml"}}, "both came"),
+        ({"topology": {"links": [["a", "b"]], "file": "x.graphml"}}, "more than one came"),
         ({"seed": -1}, "from 0"),
     ],
 )
@@ -242,7 +242,7 @@ def test_an_unknown_method_is_refused_by_name():
         (METHOD, '[topology]\nlinks = [["borders", "mars"]]\n', "mars"),
         (METHOD + "sample = 6\n", "", "at least 6 agents"),
         (METHOD + 'masks = "protocol"\nminimum = 6\n', "", "smallest cohort"),
-        (METHOD + PRIVACY + "delta = 0.5\n", "", "delta below 1/N"),
+        (METHOD + PRIVACY + "delta = 0.5\n", "", "one of the 5 agents"),
         (METHOD.replace("step = 4.0", "step = 1e9").replace("clip = 0.5", 'loss = "ridge"'), "", "grow without bound"),
     ],
 )
@@ -274,5 +274,69 @@ def test_the_starter_plan_is_the_readmes(tmp_path, silograph):
     assert plan.masks == "protocol"
     planned = json.loads(silograph("privacy", tmp_path / "clinics/plan.toml", "--json")[1])
     assert {g["epsilon"] <= 4.0 for g in planned["guarantees"]} == {True}
-    assert np.isfinite(planned["noise"])
+    assert np.isfinite(planned["noise"]).all()
     assert not Path(tmp_path / "out").exists()
+
+
+def test_a_bad_test_table_is_refused_before_anything_is_spent_and_may_be_mended(tmp_path, silograph):
+    write_sample_clinics(tmp_path, regions=2, clinics=4)
+    table = (tmp_path / "test.csv").read_text()
+    (tmp_path / "test.csv").write_text(table.replace("\n0,", "\n2,", 1))
+    plan = write_plan(tmp_path, "plan", f'{METHOD}masks = "skipped"\n{PRIVACY}')
+    code, _, error = silograph("run", plan, "-o", tmp_path / "out")
+    assert code == 2
+    assert "test.csv, column readmitted" in error
+    assert not (tmp_path / ".out.unfinished").exists()
+    (tmp_path / "test.csv").write_text(table)
+    assert silograph("run", plan, "-o", tmp_path / "out")[0] == 0
+
+
+@pytest.mark.parametrize("lost", ["ledger.jsonl", "identity.json"])
+def test_an_unfinished_run_that_lost_its_evidence_is_refused_again_and_again(lost, clinics, tmp_path, silograph):
+    """A refusal must not clear away what it refuses: the next call would begin anew, and pay nothing for the old."""
+    plan = write_plan(clinics, "lost", f'{METHOD.replace("rounds = 6", "rounds = 4000")}masks = "skipped"\n{PRIVACY}')
+    process = subprocess.Popen([*COMMAND, "run", str(plan), "-o", str(tmp_path / "out")], stderr=subprocess.DEVNULL)
+    unfinished = tmp_path / ".out.unfinished"
+    for _ in range(600):
+        time.sleep(0.1)
+        if (unfinished / "state.npz").exists():
+            break
+    process.kill()
+    process.wait()
+    (unfinished / lost).unlink()
+    for _ in range(2):
+        code, _, error = silograph("run", plan, "-o", tmp_path / "out")
+        assert code == 2
+        assert "restore" in error.lower()
+        assert (unfinished / "state.npz").exists()
+
+
+@pytest.mark.parametrize(
+    "setting", ["clip = 1e154", "clip = 5e-324", "clip = 1.7e308", "step = 1e300", "epochs = 1000000000"]
+)
+def test_absurd_settings_are_refused_with_words(setting, clinics, tmp_path, silograph):
+    name = setting.split(" ")[0]
+    lines = "\n".join(line for line in METHOD.splitlines() if not line.startswith(name))
+    plan = write_plan(clinics, "absurd", f"{lines}\n{setting}\n{PRIVACY}")
+    for command in (["run", plan, "-o", tmp_path / "out"], ["privacy", plan]):
+        assert silograph(*command)[0] == 2
+
+
+@pytest.mark.parametrize("epsilon", ["1e308", "1e-9", "1e-300"])
+def test_absurd_budgets_are_refused_alike_by_run_and_privacy(epsilon, clinics, tmp_path, silograph):
+    plan = write_plan(clinics, "absurd", f"{METHOD}[privacy]\nepsilon = {epsilon}\n")
+    for command in (["run", plan, "-o", tmp_path / "out"], ["privacy", plan]):
+        code, _, error = silograph(*command)
+        assert code == 2
+        assert "epsilon" in error
+
+
+def test_a_plan_prices_what_it_asks_for(clinics, silograph):
+    assert "epsilon 4, delta" in silograph("privacy", write_plan(clinics, "price", f"{METHOD}{PRIVACY}"))[1]
+
+
+def test_a_sample_overwrites_nothing(tmp_path, silograph):
+    assert silograph("sample", tmp_path / "clinics", "--clinics")[0] == 0
+    (tmp_path / "clinics/plan.toml").write_text("mine")
+    assert silograph("sample", tmp_path / "clinics", "--clinics")[0] == 2
+    assert (tmp_path / "clinics/plan.toml").read_text() == "mine"

@@ -30,6 +30,8 @@ NOTHING = "nothing was released"
 
 GAUSSIANS = ("gaussian", DISTRIBUTED)
 
+_LEAST_EPSILON, _MOST_EPSILON = 1e-6, 1e6  # outside, nothing is protected, or nothing is left
+
 
 @dataclass(frozen=True)
 class Cost:
@@ -249,18 +251,19 @@ def planned_cost(mechanism: Mechanism, dim: int, releases: int, delta: float) ->
     return cost([row] * releases, delta)
 
 
-def check_budget(epsilon: float, delta: float, records: int, where: str) -> None:
-    """Refuse what is not a guarantee."""
-    if not (epsilon > 0.0 and math.isfinite(epsilon)):
-        raise InputError(where, "a privacy budget epsilon above 0", f"epsilon is {epsilon:g}", "Try --epsilon 1.")
+def check_budget(epsilon: float, delta: float, records: int, where: str, unit: str = "records") -> None:
+    """Refuse what is not a guarantee; `unit` is what one of is protected."""
+    if not _LEAST_EPSILON <= epsilon <= _MOST_EPSILON:
+        expected = f"a privacy budget epsilon from {_LEAST_EPSILON:g} to {_MOST_EPSILON:g}"
+        raise InputError(where, expected, f"epsilon is {epsilon:g}", "Try epsilon 1; above 10 little is protected.")
     if not 0.0 <= delta < 1.0:
-        raise InputError(where, "delta between 0 and 1", f"delta is {delta:g}", "Try --delta 1e-6.")
+        raise InputError(where, "delta between 0 and 1", f"delta is {delta:g}", "Try delta 1e-6.")
     if 0.0 < delta < LEAST_DELTA:
         raise InputError(where, f"delta from {LEAST_DELTA:g} up", f"delta is {delta:g}", "The noise is exact to that.")
     if delta >= 1.0 / records:
         raise InputError(
             where,
             f"delta below 1/N = {1.0 / records:.3g}",
-            f"delta is {delta:g}: it would allow one of the {records} records to be published outright",
-            f"Try --delta {0.01 / records:.0e} or smaller.",
+            f"delta is {delta:g}: it would allow one of the {records} {unit} to be published outright",
+            f"Try delta {0.01 / records:.0e} or smaller.",
         )

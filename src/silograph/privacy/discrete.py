@@ -39,7 +39,7 @@ from silograph.privacy.shamir import Source
 Integers = NDArray[np.int64]
 
 LEAST_SHARE = 0.5  # grid steps; below, the noise of an agent is mostly zeros and eta is large
-_LARGEST_SIGMA = 2.0**40  # so that every integer drawn is exact as a float
+MOST_SHARE = 2.0**40  # so that every integer drawn is exact as a float
 _SAMPLER_RANGE = 2.0**-39  # see `discrete_gaussian`
 _INVERSE_E = math.exp(-1.0)
 _LENGTH_ROUNDING = 1.0 + 1e-12  # the length check below is itself done in floating point
@@ -125,7 +125,7 @@ def distributed_rho(l2: float, share: float, contributors: int, length: int) -> 
 
 
 def check_share(share: float) -> None:
-    if not LEAST_SHARE <= share <= _LARGEST_SIGMA:
+    if not LEAST_SHARE <= share <= MOST_SHARE:
         raise InputError(
             "distributed noise",
             f"each agent's share between {LEAST_SHARE:g} and 2^40 grid steps",
@@ -144,7 +144,7 @@ def discrete_gaussian(source: Source, sigma: float, size: int) -> Integers:
     a mass of e^-450). It does not run in constant time, and how long it takes tells of
     the numbers drawn: who can watch the machine that closely is not kept out.
     """
-    if not 0.0 < sigma <= _LARGEST_SIGMA:
+    if not 0.0 < sigma <= MOST_SHARE:
         raise InputError("discrete Gaussian", "a parameter above 0 and at most 2^40", f"{sigma:g} came")
     out = np.empty(size, dtype=np.int64)
     words, filled = _words(source, 16 * size + 64), 0

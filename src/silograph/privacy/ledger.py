@@ -17,6 +17,7 @@ from pathlib import Path
 from silograph.core.errors import DamageError
 
 _CHAIN_START = "0" * 16
+_encode = json.JSONEncoder(sort_keys=True).encode
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Row:
 
 
 def _line(row: Row, previous: str) -> tuple[str, str]:
-    body = json.dumps(vars(row), sort_keys=True)
+    body = _encode(vars(row))
     chain = hashlib.sha256((previous + body).encode()).hexdigest()[:16]
     return f'{{"chain": "{chain}", {body[1:]}', chain
 

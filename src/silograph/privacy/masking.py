@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from silograph.core.errors import InputError
 from silograph.core.types import Array
-from silograph.privacy.discrete import LEAST_SHARE, distributed_rho, grid_l2
+from silograph.privacy.discrete import LEAST_SHARE, MOST_SHARE, distributed_rho, grid_l2
 from silograph.privacy.mechanisms import DistributedGaussian
 from silograph.privacy.samplers import Keystream
 from silograph.privacy.secure_messages import threshold
@@ -85,6 +86,9 @@ def noise_for(rho: float, l2: float, contributors: int, length: int) -> float:
     """Each agent's share, in grid steps, for which `contributors` of them give at most `rho`."""
     goal = math.sqrt(2.0 * rho)
     share = max(l2 / (goal * math.sqrt(contributors)), LEAST_SHARE)
+    if not share <= MOST_SHARE:
+        came = f"each round may cost only rho = {rho:g}"
+        raise InputError("noise of the agents", "a budget that noise can meet", came, "Raise epsilon or cut rounds.")
     while (over := math.sqrt(2.0 * distributed_rho(l2, share, contributors, length)) - goal) > 0.0:
         share *= 1.0 + 2.0 * over / goal
     return share

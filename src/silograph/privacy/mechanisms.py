@@ -74,18 +74,20 @@ class Scheduled:
 
 def variance_decay(multiplier: float, decay: float) -> Scheduled:
     """sigma(n)^2 = sigma_0^2 decay^n: the noise shrinks, so every round leaks more than the one before."""
-    return Scheduled(Gaussian(multiplier), _decay(decay))
+    _check_schedule(multiplier, decay)
+    return Scheduled(Gaussian(multiplier), decay)
 
 
 def leakage_decay(rho: float, decay: float) -> Scheduled:
     """zCDP rho decay^n in round n: every round leaks less than the one before, so the noise grows."""
-    return Scheduled(Gaussian(1.0 / math.sqrt(2.0 * rho)), 1.0 / _decay(decay))  # (47)
+    _check_schedule(rho, decay)
+    return Scheduled(Gaussian(1.0 / math.sqrt(2.0 * rho)), 1.0 / decay)  # (47)
 
 
-def _decay(decay: float) -> float:
-    if not 0.0 < decay <= 1.0:
-        raise InputError("noise schedule, decay", "a number above 0 and at most 1", f"{decay:g} came")
-    return decay
+def _check_schedule(first: float, decay: float) -> None:
+    if not (0.0 < first < math.inf and 0.0 < decay <= 1.0):
+        expected = "a first number above 0, and a decay above 0 and at most 1"
+        raise InputError("noise schedule", expected, f"{first:g} and {decay:g} came")
 
 
 @dataclass(frozen=True)

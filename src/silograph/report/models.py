@@ -56,7 +56,8 @@ MEANING = {
     "batch": "how many records an agent uses for a local step",
     "perturbation": "the noise on what servers send each other",
     "clip": "the length to which an agent’s update is shortened",
-    "noise": "standard deviation of the noise on each coordinate of a unit’s published mean",
+    "noise": "standard deviation of the noise on each coordinate of what a unit publishes, where it is largest",
+    "noise_least": "the same where it is smallest",
     "masks": "whether single answers are hidden from an agent’s own server",
 }
 
@@ -206,7 +207,10 @@ def _measures(parameters: Json) -> list[str]:
     clip, noise = parameters["clip"], parameters["noise"]
     between = NOISE.get(parameters["perturbation"], f"Between servers: {parameters['perturbation']}.")
     if noise:
-        between += f" Its standard deviation is {words.number(noise)} in each coordinate."
+        least = parameters["noise_least"] or noise
+        sizes = words.first_seen(map(words.number, (least, noise)))
+        between += f" Its standard deviation is {' to '.join(sizes)} in each coordinate"
+        between += ", more in smaller units." if least < noise else "."
     return [
         MASKS.get(parameters["masks"], f"Inside a unit: masks {parameters['masks']}."),
         between,

@@ -32,7 +32,13 @@ from silograph.report.read import (
 
 RESULT: Json = {
     "task": {"loss": TEXT, "ridge": MAYBE_NUMBER, "target": TEXT, "features": [TEXT]},
-    "parameters": {"perturbation": TEXT, "clip": MAYBE_NUMBER, "noise": MAYBE_NUMBER, "masks": TEXT},
+    "parameters": {
+        "perturbation": TEXT,
+        "clip": MAYBE_NUMBER,
+        "noise": MAYBE_NUMBER,
+        "noise_least": MAYBE_NUMBER,
+        "masks": TEXT,
+    },
     "topology": {"servers": [TEXT], "links": [[(str, int, float)]], "weights": TEXT, "spectral_gap": MAYBE_NUMBER},
     "units": [{"name": TEXT, "agents": WHOLE, "records": MAYBE_WHOLE, "model": [NUMBER], "test_error": MAYBE_NUMBER}],
     "centroid": {"model": [NUMBER], "test_error": MAYBE_NUMBER},

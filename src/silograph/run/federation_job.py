@@ -27,6 +27,7 @@ from silograph.topology import Topology, spectral_gap, units
 
 OBSERVERS = (OWN_SERVER, "neighbour", "another agent", "wire", "public")
 INTERCEPT, CENTROID = "intercept", "centroid"
+_DROWNED = 10.0  # lengths of noise in a length of update
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +50,7 @@ class FederationJob:
             )
         if chosen.loss == "logistic" and not private:
             signs(np.concatenate([y for _, y in tables.records]), f"column {data.target}")
-        if CENTROID in tables.units:
+        if CENTROID in [name.casefold() for name in tables.units]:
             raise InputError(f"unit {CENTROID}", "another name", "the mean of all units' models is called that")
         sizes = np.bincount(tables.home)
         topo = units(graph_of(plan.topology, tables.units, base), [int(size) for size in sizes], tables.agents)
@@ -76,6 +77,7 @@ class FederationJob:
         method.start(topo)  # refuses what does not fit together before anything is written
         job = cls(plan, tables, test, topo, method)
         job._check_cohorts()
+        job._test()  # whatever is wrong with it, now rather than when the budget is spent
         return job
 
     def _check_cohorts(self) -> None:
@@ -88,7 +90,9 @@ class FederationJob:
                     "Join it with another unit, or run without masks.",
                 )
             if self.plan.privacy is not None:
-                accounting.check_budget(self.plan.privacy.epsilon, self.plan.privacy.delta, int(size), f"unit {server}")
+                accounting.check_budget(
+                    self.plan.privacy.epsilon, self.plan.privacy.delta, int(size), f"unit {server}", "agents"
+                )
         if self.plan.privacy is not None:
             self._check_agents()
 
@@ -158,7 +162,7 @@ class FederationJob:
         return {
             "releases": chosen.rounds if mechanism is not None else 0,
             "noise_multiplier": None if mechanism is None else mechanism.multiplier,
-            "noise": self._noise(),
+            "noise": self._noises(),
             "observers": list(OBSERVERS),
             "sites": worst_by_site(guarantees),
             "guarantees": guarantees,
@@ -171,14 +175,17 @@ class FederationJob:
             return {"epsilon": "infinity", "delta": None, "accountant": accounting.NO_PROTECTION}
         return planned
 
-    def _noise(self) -> float | None:
-        """Standard deviation of the noise in a coordinate of what a unit sends, where it is largest."""
-        mechanism, clip = self.mechanism, self.plan.method.clip
-        if self.plan.perturbation in ("edge", "sender", "homomorphic"):
-            return math.sqrt(self.plan.method.variance)
-        if mechanism is None or clip is None:
+    def _noises(self) -> list[float] | None:
+        """Standard deviation of the noise in a coordinate of what each unit sends, if everybody asked answers."""
+        if self.plan.perturbation == "none":
             return None
-        cohort = self.plan.method.sample or int(self.topo.sizes.min())
+        return [self._noise_of(int(size)) for size in self.topo.sizes]
+
+    def _noise_of(self, size: int) -> float:
+        mechanism, clip = self.mechanism, self.plan.method.clip
+        if mechanism is None or clip is None:
+            return math.sqrt(self.plan.method.variance)
+        cohort = self.plan.method.sample or size
         # Noise of the agents themselves is dealt so that the threshold of them has enough; usually all are there.
         if isinstance(mechanism, DistributedGaussian):
             made = planned(cohort, clip, len(self.features), mechanism)
@@ -225,6 +232,18 @@ class FederationJob:
                 "Rehearsal: the noise comes from the seed in this folder, so whoever has it can take the noise off. "
                 "The guarantee is what the same plan gives without a seed. Run real data without one."
             )
+        if self.plan.perturbation == "none":
+            notes.append(
+                "No privacy was asked for: a server sees its agents' updates, and others see its unit's model."
+            )
+        noises, clip = self._noises(), self.plan.method.clip
+        if self.plan.privacy is not None and noises is not None and clip is not None:
+            loud = max(noises) * math.sqrt(len(self.features)) / clip
+            if loud > _DROWNED:
+                notes.append(
+                    f"Noise is up to {loud:.0f} times as long as any update: the models are mostly noise. A larger "
+                    "epsilon, larger units, fewer rounds or fewer features would help."
+                )
         if self.plan.perturbation in ("edge", "sender", "homomorphic"):
             notes.append(
                 f"The {self.plan.perturbation} perturbation is obfuscation: it has no epsilon, and over many rounds "
@@ -263,7 +282,7 @@ class FederationJob:
         (folder / "models").mkdir(exist_ok=True)
         for name, model in [*zip(self.topo.servers, models, strict=True), (CENTROID, centre)]:
             write_atomically(folder / "models" / f"{name}.csv", feature_csv(self.features, model))
-        errors = self._errors(np.vstack([models, centre]))
+        errors, noises = self._errors(np.vstack([models, centre])), self._noises()
         # How many records an agent has is part of what is protected.
         records = None if self.plan.privacy is not None else [len(y) for _, y in self.tables.records]
         told = [
@@ -273,6 +292,7 @@ class FederationJob:
                 "records": None if records is None else int(np.bincount(self.tables.home, records)[p]),
                 "model": models[p].tolist(),
                 "test_error": errors[p],
+                "noise": None if noises is None else noises[p],
             }
             for p, server in enumerate(self.topo.servers)
         ]
@@ -295,7 +315,8 @@ class FederationJob:
                 "batch": None if chosen.batch is None else list(chosen.batch),
                 "perturbation": self.plan.perturbation,
                 "clip": chosen.clip,
-                "noise": self._noise(),
+                "noise": None if noises is None else max(noises),
+                "noise_least": None if noises is None else min(noises),
                 "masks": self.plan.masks,
             },
             "topology": {
@@ -328,6 +349,7 @@ class FederationJob:
             return None
         y = self.test[1]
         if self.method.task.loss == "logistic":
-            positive = float((signs(y, "test table") > 0.0).mean())
+            where = f"{self.plan.data.test}, column {self.plan.data.target}"
+            positive = float((signs(y, where) > 0.0).mean())
             return {"records": len(y), "measure": "error rate", "baseline": min(positive, 1.0 - positive)}
         return {"records": len(y), "measure": "mean squared error", "baseline": float(y.var())}

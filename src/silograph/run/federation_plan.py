@@ -11,6 +11,7 @@ from silograph.run.sections import naming_files
 from silograph.run.servers import Servers
 
 DEFAULT_DELTA = 1e-6
+_MOST_DRAWS = 1_000_000  # records an agent looks at in a round
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class UnitData:
     agent: str
     target: str
     files: tuple[str, ...] = naming_files(())
-    test: str | None = naming_files(None)
+    test: str | None = naming_files(None, private=False)
 
 
 @dataclass(frozen=True)
@@ -79,11 +80,11 @@ class FederationPlan:
     def __post_init__(self) -> None:
         method = self.method
         for name, value in (("step", method.step), ("huber", method.huber), ("clip", method.clip)):
-            if value is not None and not (math.isfinite(value) and value > 0.0):
-                raise InputError(f"plan, {name}", "a number above 0", f"{value} came")
+            if value is not None and not 1e-70 <= value <= 1e70:
+                raise InputError(f"plan, {name}", "a number above 0 whose powers are numbers", f"{value} came")
         for name, value in (("ridge", method.ridge), ("variance", method.variance)):
-            if not (math.isfinite(value) and value >= 0.0):
-                raise InputError(f"plan, {name}", "a number from 0 up", f"{value} came")
+            if not 0.0 <= value <= 1e70:
+                raise InputError(f"plan, {name}", "a number from 0 up to 1e70", f"{value} came")
         for name, whole in (("rounds", method.rounds), ("sample", method.sample), ("minimum", method.minimum - 1)):
             if whole is not None and whole < 1:
                 least = 2 if name == "minimum" else 1
@@ -91,6 +92,9 @@ class FederationPlan:
         for name, bounds in (("epochs", method.epochs), ("batch", method.batch)):
             if bounds is not None and not 1 <= bounds[0] <= bounds[1]:
                 raise InputError(f"plan, {name}", "a range of whole numbers from 1 up", f"{list(bounds)} came")
+        if method.epochs[1] * (method.batch or (1, 1))[1] > _MOST_DRAWS:
+            expected = f"epochs times batch of at most {_MOST_DRAWS:,}"
+            raise InputError("plan, epochs and batch", expected, f"{method.epochs[1]} times {method.batch} came")
         self._check_privacy()
         if method.clip is None and self.masks != "none":
             raise InputError(
@@ -128,3 +132,17 @@ class FederationPlan:
                 "none came",
                 "A public number: updates longer than it are scaled back. Try clip = 0.5.",
             )
+
+
+#: A setting's name, its value, whether it is good, and what was expected.
+Choice = tuple[str, object, bool, str]
+
+
+def check_masks(masks: str, clip: float | None, sample: int | None, minimum: int) -> None:
+    """What a secure sum needs."""
+    if masks == "none":
+        return
+    if clip is None:
+        raise InputError("plan, clip", "a number with masks, so that no sum overflows", "none came", "Try clip = 1.")
+    if sample is not None and sample < minimum:
+        raise InputError("plan, sample", f"at least the minimum cohort of {minimum} with masks", f"{sample} came")

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from silograph.core.errors import SilographError
+from silograph.core.errors import DamageError, SilographError
 from silograph.core.types import Json
 from silograph.methods.base import begin
 from silograph.privacy.gate import Door
@@ -46,7 +46,7 @@ def execute(
     job = open_job(plan, base)
     goal = Path(os.path.abspath(goal))
     plan_text = dumps(moved(plan, base, goal))
-    folder = RunFolder(goal, plan_text, [base / name for name in named_files(plan)], plan.seed)
+    folder = RunFolder(goal, plan_text, [base / name for name in named_files(plan, private=True)], plan.seed)
     try:
         if not folder.finished:
             randomness = SECRET if plan.seed is None else REHEARSAL
@@ -54,6 +54,9 @@ def execute(
             told = _run(job, plan.engine, door, folder, progress)
             write_result(folder.path, plan_text, plan.seed, door, told)
             write_atomically(folder.path / "report.html", report(folder.path).encode())
+    except DamageError:
+        folder.release()  # evidence stays as it is
+        raise
     except SilographError:
         folder.discard()
         raise

@@ -15,9 +15,9 @@ from silograph.core.errors import InputError
 _PUBLIC = {"lam": "lambda"}
 
 
-def naming_files(default: Any) -> Any:
-    """A field that names a file, or several, relative to the plan."""
-    return field(default=default, metadata={"files": True})
+def naming_files(default: Any, private: bool = True) -> Any:
+    """A field that names files, relative to the plan; `private` unless nothing that leaves a silo depends on them."""
+    return field(default=default, metadata={"files": True, "private": private})
 
 
 def public(name: str) -> str:
@@ -67,13 +67,16 @@ def _is_required(part: Field[Any]) -> bool:
 
 def _without_none(hint: Any) -> Any:
     if get_origin(hint) in (Union, UnionType):
-        (inner,) = (part for part in get_args(hint) if part is not type(None))
-        return inner
+        inner = [part for part in get_args(hint) if part is not type(None)]
+        return inner[0] if len(inner) == 1 else Union[tuple(inner)]  # noqa: UP007 (made at run time)
     return hint
 
 
 def _typed(value: Any, hint: Any, where: str) -> Any:
     """The value as the field wants it: TOML has its own types, so little is left to convert."""
+    if get_origin(hint) is Union:  # a number, or a word
+        number, word = get_args(hint)
+        return _typed(value, word if isinstance(value, str) else number, where)
     if get_origin(hint) is Literal:
         if value not in get_args(hint):
             raise InputError(where, f"one of {', '.join(get_args(hint))}", f"{value!r} came")
@@ -126,13 +129,13 @@ def to_table(value: Any) -> dict[str, Any]:
     return {public(name): plain(item) for name, item in kept.items() if item is not None}
 
 
-def named_files(section: Any) -> Iterator[str]:
-    """Every file the plan reads."""
+def named_files(section: Any, private: bool) -> Iterator[str]:
+    """The files the plan reads, those with private data or the others."""
     for part in fields(section):
         value = getattr(section, part.name)
         if is_dataclass(value):
-            yield from named_files(value)
-        elif part.metadata.get("files") and value is not None:
+            yield from named_files(value, private)
+        elif part.metadata.get("private") is private and value is not None:
             yield from [value] if isinstance(value, str) else value
 
 

@@ -16,17 +16,17 @@ from silograph.topology import Topology, graph_from, server_graph
 
 @dataclass(frozen=True)
 class Servers:
-    """Which servers talk to each other: a shape, pairs of units, or a GraphML file."""
+    """Which servers talk to each other: a shape (complete if nothing is said), pairs of units, or a GraphML file."""
 
-    graph: Literal["complete", "ring", "grid", "random", "erdos-renyi"] = "complete"
+    graph: Literal["complete", "ring", "grid", "random", "erdos-renyi"] | None = None
     links: tuple[tuple[str, str], ...] | None = None
     file: str | None = naming_files(None)
     weights: Literal["lazy", "metropolis"] = "lazy"
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.links is not None and self.file is not None:
-            raise InputError("plan, [topology]", "links or a file", "both came")
+        if sum(way is not None for way in (self.graph, self.links, self.file)) > 1:
+            raise InputError("plan, [topology]", "a graph, links or a file", "more than one came")
 
 
 def graph_of(servers: Servers, names: Sequence[str], base: Path) -> Topology:
@@ -38,7 +38,7 @@ def graph_of(servers: Servers, names: Sequence[str], base: Path) -> Topology:
             raise InputError(str(servers.file), "the units of the tables as its nodes", f"{', '.join(odd[:5])} differ")
         order = [given.servers.index(name) for name in names]
         return Topology((), tuple(names), mixing=given.mixing[np.ix_(order, order)])
-    if servers.links is None and servers.graph != "complete":
+    if servers.graph is not None and servers.graph != "complete":
         shape = server_graph(servers.graph, len(names), servers.seed, weights=servers.weights)
         return Topology((), tuple(names), mixing=shape.mixing)
     linked = np.zeros((len(names), len(names)))

@@ -50,6 +50,13 @@ class RunFolder:
         goal.parent.mkdir(parents=True, exist_ok=True)
         self.path.mkdir(exist_ok=True)
         self._lock = self._take_lock()
+        try:
+            self._open(plan_text, inputs, seed)
+        except BaseException:
+            self._lock.close()
+            raise
+
+    def _open(self, plan_text: str, inputs: Sequence[Path], seed: int | None) -> None:
         # All results are there and the secrets are gone: only the last step of `finish` was cut off.
         self.finished = (self.path / "result.json").exists() and not (self.path / _IDENTITY).exists()
         if self.finished and (self.path / "plan.toml").read_text(encoding="utf-8") != plan_text:
@@ -72,6 +79,8 @@ class RunFolder:
         identity = _identity(plan_text, inputs)
         path = self.path / _IDENTITY
         if not path.exists():
+            if (self.path / _STATE).exists():
+                raise self._damaged(_IDENTITY)
             # Killed before the identity was written, nothing had been released: begin anew.
             write_atomically(path, json.dumps(identity).encode(), 0o600)
             return
@@ -160,6 +169,10 @@ class RunFolder:
         os.replace(self.path, self.goal)
         self._lock.close()
         return self.goal
+
+    def release(self) -> None:
+        """Let others at the folder, and leave it as it is."""
+        self._lock.close()
 
     def discard(self) -> None:
         """After a failure: keep the folder only if it is evidence of protected releases, which stay spent."""
