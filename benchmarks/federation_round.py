@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -78,23 +79,19 @@ def apart(*arguments: int) -> dict[str, float]:
     return found
 
 
-def rows() -> list[dict[str, Any]]:
-    table: list[dict[str, Any]] = []
-    python = peers.environment("pfl", peers.PFL)
+def rows() -> Iterator[dict[str, Any]]:
     ours = apart(1, 1000, RECORDS, FEATURES, 200)
-    case = "1000 agents, one server"
-    theirs = {} if python is None else {
-        row["path"]: row["cpu_s"]
-        for row in peers.answer(python, "pfl_round.py", "--agents", 1000, "--records", RECORDS, "--features", FEATURES,
-                                "--steps", STEPS, "--batch", BATCH)["rows"]
-    }  # fmt: skip
-    table += [_row(case, ours, f"pfl SimulatedBackend, {path}", theirs.get(path)) for path in ("torch", "numpy")]
-    table.append(_row("1000 agents, 10 servers", apart(10, 100, RECORDS, FEATURES, 200)))
+    yield _row("1000 agents, 10 servers", apart(10, 100, RECORDS, FEATURES, 200))
     for servers in (1, 10, 100, 1000):
         # Fewer records, so that a million agents' data are 0.5 GB.
         found = apart(servers, 1000, 10, 5, 20 if servers < 1000 else 6)
-        table.append(_row(f"{1000 * servers} agents, {servers} servers, 10 records of 5 features", found))
-    return table
+        yield _row(f"{1000 * servers} agents, {servers} servers, 10 records of 5 features", found)
+    python = peers.environment("pfl", peers.PFL)
+    work = ("--agents", 1000, "--records", RECORDS, "--features", FEATURES, "--steps", STEPS, "--batch", BATCH)
+    found = [] if python is None else peers.answer(python, "pfl_round.py", *work)["rows"]
+    theirs = {row["path"]: row["cpu_s"] for row in found}
+    for path in ("torch", "numpy"):
+        yield _row("1000 agents, one server", ours, f"pfl SimulatedBackend, {path}", theirs.get(path))
 
 
 def _row(case: str, ours: dict[str, float], peer: str | None = None, theirs: float | None = None) -> dict[str, Any]:
@@ -118,13 +115,12 @@ def main() -> None:
     if options.measure:
         print(json.dumps(measure(*options.measure)))
         return
-    table = rows()
     if options.json:
-        print(json.dumps({"rows": table}))
+        print(json.dumps({"rows": list(rows())}))
         return
-    for row in table:
+    for row in rows():
         against = "" if row["ratio"] is None else f"  {row['peer']} {row['theirs']:.0f} ms, {row['ratio']:.0f} times"
-        print(f"{row['case']}: {row['ours']:.2f} ms CPU, {row['peak_gb']:.2f} GB{against}")
+        print(f"{row['case']}: {row['ours']:.2f} ms CPU, {row['peak_gb']:.2f} GB{against}", flush=True)
 
 
 if __name__ == "__main__":
