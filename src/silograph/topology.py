@@ -67,6 +67,12 @@ class Topology:
         return np.bincount(self.home, minlength=len(self.servers))
 
     @cached_property
+    def neighbourhood(self) -> Array:
+        """Weights of plain means over a server and its neighbours. Columns sum to 1 only where degrees are equal."""
+        near = self.mixing > 0.0
+        return np.asarray(_frozen(near / near.sum(1, keepdims=True)))  # S2 (9)
+
+    @cached_property
     def _position(self) -> dict[str, int]:
         return {name: k for k, name in enumerate(self.silos)}
 

@@ -300,7 +300,7 @@ def lower_bound(multiplier, delta, trials=1600, confidence=0.999):
     The eavesdropper follows the unit's updates and projects their sum: the likelihood ratio where others do not react.
     """
     topo = units(server_graph("ring", 2), 2)
-    method = GraphFederation(Linear(1, 1, "ridge", 0.0), 0.5, 4, perturbation="private", clip=1e6 if unclipped else 0.5)
+    method = GraphFederation(Linear(1, 1, "ridge", 0.0), 0.5, 4, perturbation="private", clip=0.5)
     still = (np.zeros((1, 1)), np.zeros(1))
     scores = []
     for sign in (1.0, -1.0):

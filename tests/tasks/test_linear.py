@@ -186,6 +186,16 @@ def test_no_record_however_absurd_moves_the_mean_further_than_the_bound(loss, ro
     assert np.linalg.norm(a - b) <= 2.0 * clip / 3.0 * (1.0 + 1e-12)
 
 
+@pytest.mark.parametrize("size", [1e-300, 1e-160, 1.0, 1e160, 1e300])
+def test_a_record_whose_squares_vanish_is_clipped_all_the_same(size):
+    """The gradient 2 x y is 6 long whatever the size; of x alone nothing would be left to measure."""
+    task = Linear(3, 2)
+    data = task.prepare_all([np.array([[size, 0.0, 0.0, sign * 3.0 / size]]) for sign in (1.0, -1.0)])
+    a, b = task.gradient(np.zeros((2, 3)), data, clip=1.0)
+    assert np.linalg.norm(a - b) == pytest.approx(2.0, rel=1e-8)
+    assert np.linalg.norm(a - b) <= 2.0
+
+
 def test_our_own_mistakes_are_noticed():
     task, parts, data = setting("ridge")
     w, n = np.zeros((len(parts), FEATURES)), len(parts)

@@ -26,11 +26,12 @@ from typing import Literal, get_args
 import numpy as np
 from scipy.special import ndtri
 
-from silograph.core.errors import InputError, SolverError
+from silograph.core.errors import InputError
 from silograph.core.types import Array, Carry, Json
-from silograph.kernels.draws import batches, draw_key, integers, silo_ids, uniforms
+from silograph.kernels.draws import batches, draw_key, integers, silo_ids
 from silograph.kernels.mixing import centroid, combine, combine_links, disagreement
 from silograph.methods.base import Outcome, Outlet, Private, Rows, Start, Up
+from silograph.methods.sampling import check_growth, check_sample, sampled
 from silograph.privacy.bound import Bounded
 from silograph.privacy.gate import CLIPPED_AGENT, Message, Released, Sent, relay
 from silograph.tasks.linear import Linear
@@ -39,7 +40,6 @@ from silograph.topology import Topology
 Perturbation = Literal["none", "edge", "sender", "homomorphic", "private"]
 Law = Literal["laplace", "gaussian"]
 
-_DIVERGED = 1e9  # times the length of the first round's models
 _WHY = {
     "none": "no protection was asked for",
     "edge": "noise on every link: obfuscation, not differential privacy",
@@ -85,14 +85,7 @@ class GraphFederation:
                 raise InputError(f"graph federation, {name}", expected, f"{getattr(self, name, ranges)} came")
 
     def start(self, topo: Topology) -> Start:
-        smallest = int(topo.sizes.argmin())
-        if self.sample is not None and self.sample > topo.sizes[smallest]:
-            raise InputError(
-                f"unit {topo.servers[smallest]}",
-                f"at least {self.sample} agents, as many as are sampled a round",
-                f"it has {topo.sizes[smallest]}",
-                "Sample fewer, or leave the sample out to ask all agents.",
-            )
+        check_sample(self.sample, topo)
         ids = silo_ids(topo.silos)
         carry: Carry = {"id": ids, "epochs": self._drawn(ids, "epochs", self.epochs)}
         if self.batch is not None:
@@ -121,13 +114,7 @@ class GraphFederation:
         }
 
     def asked(self, servers: Carry, topo: Topology) -> Rows | None:
-        """`sample` agents of every unit, uniformly: those with the smallest draws."""
-        if self.sample is None:
-            return None
-        draws = uniforms(draw_key(self.seed, int(servers["round"]), "sample"), servers["ids"], 1)[:, 0]
-        order = np.lexsort((draws, topo.home))
-        begin = np.concatenate([[0], np.cumsum(topo.sizes)[:-1]])
-        return np.sort(order[(begin[:, None] + np.arange(self.sample)).ravel()])
+        return sampled(self.sample, self.seed, int(servers["round"]), servers["ids"], topo)
 
     # ---- in the agent ----
 
@@ -191,21 +178,12 @@ class GraphFederation:
         heard = combine(links, sent) if sent.ndim == 2 else combine_links(links, sent.swapaxes(0, 1))
         model = a.diagonal()[:, None] * servers["own"] + heard  # (8)
         first = servers["first"] or np.float64(np.abs(model).max())
-        self._check_growth(model, first, int(servers["round"]), topo)
+        why = f"the step size {self.step:g} is too large for these records"
+        todo = f"Try a step of {self.step / 10.0:g}, or scale the features down."
+        check_growth(model, first, f"graph federation, round {int(servers['round'])}", topo, why, todo)
         movement = np.sqrt(((model - servers["model"]) ** 2).sum(-1).mean())
         servers = {**servers, "model": model, "round": servers["round"] + 1, "movement": movement, "first": first}
         return servers, self._answer(servers, topo)
-
-    def _check_growth(self, model: Array, first: float, round: int, topo: Topology) -> None:
-        size = np.abs(model).max(1)
-        bad = ~(size <= _DIVERGED * max(first, np.finfo(float).tiny))
-        if bad.any():
-            raise SolverError(
-                f"graph federation, round {round}, unit {topo.servers[int(bad.argmax())]}",
-                "models that settle",
-                f"they grow without bound: the step size {self.step:g} is too large for these records",
-                f"Try a step of {self.step / 10.0:g}, or scale the features down.",
-            )
 
     def done(self, servers: Carry) -> bool:
         return bool(servers["round"] >= self.rounds)

@@ -25,10 +25,11 @@ from numpy.typing import ArrayLike
 from silograph.core.errors import InputError
 from silograph.core.types import Array
 from silograph.privacy.bound import clip_rows
-from silograph.tasks.linear import _LOSSES, Integers, Linear, _dot, _slope
+from silograph.tasks.linear import LOSSES, Integers, Linear, slope_of
 
 _PRECISION = 1e-13  # of a gradient, relative to what it is made of
-_STEPS = 100  # of Newton's method; a handful is the rule
+_ROUNDING = 1e-15  # a step so short, relative to where it starts, changes nothing any more
+_STEPS = 100  # of Newton's method, and of a line search; a handful is the rule
 
 
 class Client(Protocol):
@@ -39,7 +40,7 @@ class Client(Protocol):
 
     @property
     def largest(self) -> float | None:
-        """C: no record's gradient is longer where `step` takes it, whatever the record. None where there is no bound."""
+        """C: no record's gradient is longer where `step` takes it, whatever the record; None without such a bound."""
         ...
 
     def prepare(self, records: ArrayLike | tuple[ArrayLike, ArrayLike], where: str = "records") -> dict[str, Array]: ...
@@ -57,6 +58,10 @@ class _Client(Linear):
     def _factor(self) -> float:
         """S2's loss, of `Linear`'s."""
         return 1.0 if self.loss == "logistic" else 0.5  # (49), (51)
+
+    def loss_gradient(self, w: Array, data: dict[str, Array], clip: float = math.inf) -> Array:
+        """(n, M): the gradient of S2's mean loss; with a `clip` every record's part is first scaled back to it."""
+        return self._factor * self.gradient(w, data, clip=clip / self._factor)
 
 
 @dataclass(frozen=True)
@@ -99,7 +104,7 @@ class Proximal(_Client):
         if self.loss == "ridge":
             _ridge_rows(weight, basis, data["spectrum"], data["moment"], count, w)
         else:
-            kind, scores = _LOSSES.index(self.loss), np.ascontiguousarray(data["scores"])
+            kind, scores = LOSSES.index(self.loss), np.ascontiguousarray(data["scores"])
             _newton_rows(kind, self.delta, weight / self._factor, basis, scores, data["y"], count, w)
         return w
 
@@ -126,9 +131,8 @@ class Linearised(_Client):
         return self.clip
 
     def step(self, what: Array, phi: Array, rho: float, ridge: Array, data: dict[str, Array]) -> Array:
-        clip = math.inf if self.clip is None else self.clip
-        loss = self._factor * self.gradient(what, data, clip=clip / self._factor)
-        return np.asarray(what + (phi - loss - ridge[:, None] * what) / rho)
+        slope = self.loss_gradient(what, data, math.inf if self.clip is None else self.clip) + ridge[:, None] * what
+        return np.asarray(what + (phi - slope) / rho)
 
 
 def _check_positive(name: str, value: float | None) -> None:
@@ -145,97 +149,89 @@ def _padded(values: Array, shape: tuple[int, ...]) -> Array:
 @njit(cache=True)
 def _ridge_rows(weight: Array, basis: Array, spectrum: Array, moment: Array, count: Integers, w: Array) -> None:
     for i in range(w.shape[0]):
-        model = w[i]
         for j in range(min(count[i], w.shape[1])):
             row = basis[i, j]
-            move = (moment[i, j] - spectrum[i, j] * _dot(row, model)) / (weight[i] + spectrum[i, j])
-            for m in range(len(model)):
-                model[m] += move * row[m]
+            move = (moment[i, j] - spectrum[i, j] * _inner(row, w[i])) / (weight[i] + spectrum[i, j])
+            for m in range(len(row)):
+                w[i, m] += move * row[m]
 
 
 @njit(cache=True)
 def _newton_rows(
     kind: int, delta: float, weight: Array, basis: Array, scores: Array, y: Array, count: Integers, w: Array
 ) -> None:
-    """Newton's method on the mean of `Linear`'s losses and (weight/2) |z - start|^2, with a line search by slopes.
-
-    Along a step the slope only rises. Where it is still negative at the step's end, all of it went down. Where not, the
-    secant that aims as far below zero as the slope was above keeps a good step's accuracy, and halving does the rest.
-    So every step goes down by a fixed part of what it could, and none needs a difference of nearly equal values.
-    """
-    width = basis.shape[1]
-    start, z, trial, direction = np.empty(width), np.empty(width), np.empty(width), np.empty(width)
-    gradient, slopes, hessian = np.empty(width), np.empty(scores.shape[1]), np.empty((width, width))
     for i in range(w.shape[0]):
-        n, r, k = count[i], min(count[i], w.shape[1]), weight[i]
-        a = scores[i]
+        n, r = count[i], min(count[i], w.shape[1])
+        start = np.empty(r)
         for j in range(r):
-            z[j] = start[j] = _dot(basis[i, j], w[i])
-        for _ in range(_STEPS):
-            size = _gradient(kind, delta, k, a, y[i], n, r, start, z, slopes, gradient)
-            fall = 0.0
-            for j in range(r):
-                fall += gradient[j] * gradient[j]
-            if math.sqrt(fall) <= _PRECISION * size:
-                break
-            _curvature(kind, delta, k, a, n, r, slopes, hessian)
-            _solve(hessian, gradient, r, direction)
-            fall = 0.0
-            for j in range(r):
-                fall += gradient[j] * direction[j]
-            length = 1.0
-            while length > _PRECISION:
-                rise = 0.0
-                for j in range(r):
-                    trial[j] = z[j] - length * direction[j]
-                _gradient(kind, delta, k, a, y[i], n, r, start, trial, slopes, gradient)
-                for j in range(r):
-                    rise -= gradient[j] * direction[j]
-                if rise <= 0.0:
-                    break
-                length = fall / (fall + 2.0 * rise) if length == 1.0 else 0.5 * length
-            for j in range(r):
-                z[j] = trial[j]
+            start[j] = _inner(basis[i, j], w[i])
+        z = _minimum(kind, delta, weight[i], scores[i, :n, :r], y[i, :n], start)
         for j in range(r):
             for m in range(w.shape[1]):
                 w[i, m] += (z[j] - start[j]) * basis[i, j, m]
 
 
 @njit(cache=True)
+def _minimum(kind: int, delta: float, weight: float, a: Array, y: Array, start: Array) -> Array:
+    """Newton's method on the mean of `Linear`'s losses and (weight/2) |z - start|^2, with a line search by slopes.
+
+    Along a step the slope only rises. If it is not positive at the end, the whole step is taken. If it is, false
+    position (Illinois) finds a place before the minimum where at most half of the first slope is left. So every step
+    goes down by a fixed part of what it could, and none has to compare two nearly equal values.
+    """
+    n, r = a.shape
+    z, trial, step = start.copy(), np.empty(r), np.empty(r)
+    gradient, slopes, hessian = np.empty(r), np.empty(n), np.empty((r, r))
+    size = _gradient(kind, delta, weight, a, y, start, z, slopes, gradient)
+    for _ in range(_STEPS):
+        _curvature(kind, delta, weight, a, slopes, hessian)
+        _solve(hessian, weight, gradient, step)
+        small = math.sqrt(_inner(step, step)) <= _ROUNDING * math.sqrt(_inner(z, z))
+        if small or math.sqrt(_inner(gradient, gradient)) <= _PRECISION * size:
+            break
+        fall = _inner(gradient, step)
+        length, low, high, below, above = 1.0, 0.0, 1.0, -fall, 0.0
+        for _ in range(_STEPS):
+            for j in range(r):
+                trial[j] = z[j] - length * step[j]
+            size = _gradient(kind, delta, weight, a, y, start, trial, slopes, gradient)
+            slope = -_inner(gradient, step)
+            if slope <= _PRECISION * fall and (length == 1.0 or slope >= -0.5 * fall):
+                break
+            if slope > 0.0:
+                high, above = length, slope
+                below *= 0.5
+            else:
+                low, below = length, slope
+                above *= 0.5
+            length = (low * above - high * below) / (above - below)
+        z[:] = trial
+    return z
+
+
+@njit(cache=True)
 def _gradient(
-    kind: int,
-    delta: float,
-    weight: float,
-    a: Array,
-    y: Array,
-    n: int,
-    r: int,
-    start: Array,
-    z: Array,
-    slopes: Array,
-    out: Array,
+    kind: int, delta: float, weight: float, a: Array, y: Array, start: Array, z: Array, slopes: Array, out: Array
 ) -> float:
-    """The gradient, the records' slopes, and the length of what the gradient is made of."""
+    """The gradient, the records' slopes, and the sum of what the gradient is made of."""
+    n, r = a.shape
     size = 0.0
     for j in range(r):
         out[j] = weight * (z[j] - start[j])
         size += abs(out[j])
     for b in range(n):
-        margin, length = 0.0, 0.0
-        for j in range(r):
-            margin += a[b, j] * z[j]
-        slopes[b] = _slope(kind, delta, margin, y[b])
+        slopes[b] = slope_of(kind, delta, _inner(a[b], z), y[b])
         for j in range(r):
             part = slopes[b] * a[b, j] / n
             out[j] += part
-            length += abs(part)
-        size += length
+            size += abs(part)
     return size
 
 
 @njit(cache=True)
-def _curvature(kind: int, delta: float, weight: float, a: Array, n: int, r: int, slopes: Array, out: Array) -> None:
-    """The lower triangle of the Hessian. A record's curvature follows from its slope."""
+def _curvature(kind: int, delta: float, weight: float, a: Array, slopes: Array, out: Array) -> None:
+    """The Hessian's lower triangle. A record's curvature follows from its slope."""
+    n, r = a.shape
     for j in range(r):
         for l in range(j + 1):
             out[j, l] = weight if l == j else 0.0
@@ -249,20 +245,21 @@ def _curvature(kind: int, delta: float, weight: float, a: Array, n: int, r: int,
 
 
 @njit(cache=True)
-def _solve(matrix: Array, right: Array, r: int, out: Array) -> None:
-    """By Cholesky's factors, which replace the matrix's lower triangle."""
+def _solve(matrix: Array, least: float, right: Array, out: Array) -> None:
+    """By Cholesky's factors, which replace the lower triangle; no eigenvalue, so no pivot, is below `least`."""
+    r = len(right)
     for j in range(r):
         for l in range(j + 1):
-            rest = matrix[j, l]
-            for m in range(l):
-                rest -= matrix[j, m] * matrix[l, m]
-            matrix[j, l] = rest / matrix[l, l] if l < j else math.sqrt(rest)
-        rest = right[j]
-        for m in range(j):
-            rest -= matrix[j, m] * out[m]
-        out[j] = rest / matrix[j, j]
+            rest = matrix[j, l] - _inner(matrix[j, :l], matrix[l, :l])
+            matrix[j, l] = rest / matrix[l, l] if l < j else math.sqrt(max(rest, least))
+        out[j] = (right[j] - _inner(matrix[j, :j], out[:j])) / matrix[j, j]
     for j in range(r - 1, -1, -1):
-        rest = out[j]
-        for m in range(j + 1, r):
-            rest -= matrix[m, j] * out[m]
-        out[j] = rest / matrix[j, j]
+        out[j] = (out[j] - _inner(matrix[j + 1 :, j], out[j + 1 :])) / matrix[j, j]
+
+
+@njit(cache=True)
+def _inner(a: Array, b: Array) -> float:
+    total = 0.0
+    for m in range(len(a)):
+        total += a[m] * b[m]
+    return total

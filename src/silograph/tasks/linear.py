@@ -29,7 +29,7 @@ UNIT = "one record (one row of a silo's table)"
 Loss = Literal["ridge", "logistic", "huber"]
 Integers = NDArray[np.int64]
 
-_LOSSES: tuple[Loss, ...] = ("ridge", "logistic", "huber")
+LOSSES: tuple[Loss, ...] = ("ridge", "logistic", "huber")
 _STEPS = 500
 _PRECISION = 1e-13  # of a gradient, relative to the sum of what it is made of
 _ROOM = 1.0 - 1e-9  # left below a clip for rounding, so that the bound really holds
@@ -49,7 +49,7 @@ class Linear:
         for name, good, expected in (
             ("features", self.features >= 1, "at least 1"),
             ("most", self.most >= 1, "at least 1"),
-            ("loss", self.loss in _LOSSES, "ridge, logistic or huber"),
+            ("loss", self.loss in LOSSES, "ridge, logistic or huber"),
             ("rho", 0.0 <= self.rho < math.inf, "a number from 0"),
             ("delta", 0.0 < self.delta < math.inf, "a positive number"),
         ):
@@ -79,7 +79,7 @@ class Linear:
         """Several silos at once, stacked; `names` are for messages."""
         wheres = [f"silo {k}" for k in range(len(records))] if names is None else [f"silo {name}" for name in names]
         parts = [self.prepare(part, where) for part, where in zip(records, wheres, strict=True)]
-        return {name: np.stack([part[name] for part in parts]) for name in ("x", "y", "count")}
+        return {name: np.stack([part[name] for part in parts]) for name in parts[0]}
 
     def gradient(
         self,
@@ -97,7 +97,7 @@ class Linear:
         batch, sizes = _batch(data, batch, sizes)
         out = np.zeros(w.shape)
         x, y = np.ascontiguousarray(data["x"]), np.ascontiguousarray(data["y"])
-        kind = _LOSSES.index(self.loss)
+        kind = LOSSES.index(self.loss)
         _gradient_rows(kind, self.delta, self.rho, clip, np.ascontiguousarray(w), x, y, batch, sizes, out)
         return out  # (3)
 
@@ -119,7 +119,7 @@ class Linear:
         assert (epochs <= steps).all(), "a batch for every step"
         assert (sizes <= each).all(), "a batch has that many records"
         x, y = np.ascontiguousarray(data["x"]), np.ascontiguousarray(data["y"])
-        _descend_rows(_LOSSES.index(self.loss), self.delta, self.rho, w, x, y, batch, epochs, sizes, step)
+        _descend_rows(LOSSES.index(self.loss), self.delta, self.rho, w, x, y, batch, epochs, sizes, step)
         return w  # (6), (9)
 
     def record_norms(self, w: Array, data: dict[str, Array], batch: Integers | None = None) -> Array:
@@ -255,12 +255,27 @@ def _batch(data: dict[str, Array], batch: Integers | None, sizes: ArrayLike | No
 
 
 @njit(cache=True)
-def _slope(kind: int, delta: float, margin: float, y: float) -> float:
+def slope_of(kind: int, delta: float, margin: float, y: float) -> float:
     """The derivative of a record's loss in x.w."""
     if kind == 1:
         return float(-y / (1.0 + math.exp(min(y * margin, 700.0))))
     slope = -2.0 * (y - margin)
     return min(max(slope, -2.0 * delta), 2.0 * delta) if kind == 2 else slope
+
+
+@njit(cache=True)
+def _length(slope: float, x: Array) -> float:
+    """Of slope * x, without a square that overflows or vanishes: features of 1e-300 may have an answer of 1e300."""
+    if not abs(slope) < math.inf:
+        return math.inf
+    largest, square = 0.0, 0.0
+    for m in range(len(x)):
+        largest = max(largest, abs(slope * x[m]))
+    if not 0.0 < largest < math.inf:
+        return largest
+    for m in range(len(x)):
+        square += (slope * x[m] / largest) ** 2
+    return largest * math.sqrt(square)
 
 
 @njit(cache=True)
@@ -279,13 +294,12 @@ def _gradient_rows(
     features = w.shape[1]
     for i in range(w.shape[0]):
         for b in range(sizes[i]):
-            row, margin, square = batch[i, b], 0.0, 0.0
+            row, margin = batch[i, b], 0.0
             for m in range(features):
                 margin += x[i, row, m] * w[i, m]
-                square += x[i, row, m] * x[i, row, m]
-            slope = _slope(kind, delta, margin, y[i, row])
+            slope = slope_of(kind, delta, margin, y[i, row])
             if clip < math.inf:
-                length = abs(slope) * math.sqrt(square)
+                length = _length(slope, x[i, row])
                 if not length < math.inf:
                     continue
                 if length > clip * _ROOM:
@@ -323,7 +337,7 @@ def _descend_rows(
                     odd += x[i, row, m + 1] * model[m + 1]
                 if pairs < features:
                     even += x[i, row, pairs] * model[pairs]
-                slope = _slope(kind, delta, even + odd, y[i, row])
+                slope = slope_of(kind, delta, even + odd, y[i, row])
                 for m in range(features):
                     gradient[m] += slope * x[i, row, m]
             for m in range(features):

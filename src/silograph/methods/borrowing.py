@@ -1,0 +1,54 @@
+"""Who should borrow from whom: the exchange between clusters (S2, (10)) learned from the servers' own models.
+
+Cluster models are signals on a graph whose nodes are the clusters, so the graph learner can say which are alike. With z
+the mean squared difference of two clusters' models, less what noise adds to it, and v the noise of a model,
+
+    minimise over weights W >= 0:    sum of W_qr z_qr - (v/2) sum over q of log (degree of q),
+
+a cluster that is alone among its kind gets the degree v/z: what it borrows falls as it differs. The exchange is then
+
+    what = wbar - c L wbar,    L the Laplacian of W,
+
+with c the part of its final model that a cell's first step from zero covered: how strongly records pull in a round, and
+rather too little than too much. A cell's own records and the others then pull in about the ratio 1 : degree, whatever
+rho is. Everything is read off models and steps that were released, so it costs no privacy.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from silograph.core.types import Array, BoolArray
+from silograph.kernels.dual_newton import solve
+from silograph.kernels.edges import pairs
+
+
+def learned_exchange(model: Array, steps: Array, first: Array, heard: BoolArray) -> Array:
+    """(Q, Q): what each cluster takes of each, rows that sum to 1.
+
+    From the servers' `model`, the cells' mean differences to it now, `steps`, and in the `first` round, which began at
+    0: all (S, Q, d). `heard` (S, Q) are the cells somebody came from. A cluster that fewer than two servers have cannot
+    tell noise from difference, and keeps to itself.
+    """
+    clusters = model.shape[1]
+    exchange = np.eye(clusters)
+    told = np.flatnonzero((heard.sum(0) >= 2) & (np.abs(model).max((0, 2)) > 0.0))
+    if len(told) < 2:
+        return exchange
+    centre = model[:, told].mean(0)
+    pace = np.array([first[heard[:, q], q].mean(0) @ w / (w @ w) for q, w in zip(told, centre, strict=True)]).mean()
+    if pace <= 0.0:  # steps that lead nowhere tell nothing
+        return exchange
+    spread = [steps[heard[:, q], q].var(0, ddof=1).mean() / heard[:, q].sum() for q in told]
+    noise = np.array(spread) / pace**2
+    a, b = pairs(len(told))
+    apart = ((centre[a] - centre[b]) ** 2).mean(-1) - noise[a] - noise[b]
+    mean = float(noise.mean())
+    if mean == 0.0:
+        return exchange
+    # A difference below the noise cannot be told from none: it is taken for as large as the noise.
+    weight = solve(np.maximum(apart, mean)[None] / mean, 0.5, 1e-9).w[0]
+    graph = np.zeros((len(told), len(told)))
+    graph[a, b] = graph[b, a] = weight
+    exchange[np.ix_(told, told)] += min(pace, 1.0) * (graph - np.diag(graph.sum(1)))
+    return exchange

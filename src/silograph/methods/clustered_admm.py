@@ -1,0 +1,293 @@
+"""Clustered models (S2): every client is in a cluster and has a server, every server keeps a model for each cluster.
+
+    in a client         w_k     = argmin f_k(w) - <phi_k, w - what_sq> + (rho/2) |w - what_sq|^2         (4)
+                        wt_k    = w_k, and noise if records are protected                                (12)
+    at its server       w_sq    = the mean over the cell of wt_k - phi_k/rho                             (8), (13)
+    between servers     wbar_sq = the mean over the neighbourhood of w_mq                                (9)
+    between clusters    what_sq = (1 - tau) wbar_sq + tau times the mean of wbar_sr, r != q or all r     (10)
+    in a client         phi_k   = phi_k + rho (what_sq - wt_k)                                           (5)
+
+f_k is the mean loss and lam/|C_s| times |w|^2/2, |C_s| being all clients of the server. A cell is the clients of one
+server and one cluster. A client remembers s_k = wt_k - phi_k/rho, which is what (8) needs, and (5) then reads
+phi_k = rho (answer - s_k), the answer being what_sq at the end of the round it took part in. A server takes in only the
+differences s_k - what_sq. In them the dual cancels, they are -1/rho times the gradient of f_k at w_k; and a cell that
+nobody came from keeps its model.
+
+               leaves a client                         guarantee
+    none       the difference, for its own server      none; with masks and a clip only the cell's sum is seen
+    records    wt_k, with noise for (43)               one record, against everybody
+    clients    the difference, clipped                 one client: noise in the cell's sum, from its clients or server
+
+The single step (6), (7), which the paper sets out from, is consensus ADMM between servers, derived from (3):
+
+    w_sq  = (mean + sum over neighbours of (w_sq + w_pq)/2 + xi_sq + tau mean of wbar_sr) / (|N_s| + tau)     (6)
+    xi_sq = xi_sq + sum over neighbours of (w_pq - w_sq)/2                                                    (7)
+
+with last round's models on the right of (6). It goes to clients as it is. Unlike (9) it is exact on every graph.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, get_args
+
+import numpy as np
+
+from silograph.core.errors import InputError
+from silograph.core.types import Array, Carry, Json
+from silograph.kernels.draws import silo_ids
+from silograph.kernels.mixing import combine, disagreement
+from silograph.methods.base import Outcome, Outlet, Private, Rows, Start, Up
+from silograph.methods.consensus_graph import OPEN
+from silograph.methods.sampling import check_growth, check_sample, sampled
+from silograph.privacy.bound import Bounded
+from silograph.privacy.gate import CLIPPED_AGENT, Message, Sent, relay
+from silograph.tasks.clustered import Client
+from silograph.tasks.linear import UNIT
+from silograph.topology import Topology
+
+Form = Literal["others", "all"]
+Weights = Literal["uniform", "mixing", "alone"]
+Steps = Literal["several", "single"]
+Protect = Literal["none", "records", "clients"]
+
+
+@dataclass(frozen=True)
+class ClusteredADMM:
+    """`clusters` says the cluster of every client, in the topology's order; it is public.
+
+    `weights` of (9): `uniform` over the neighbourhood as in the paper, the topology's `mixing`, or every server
+    `alone`. tau in round n = 0, 1, ... is `tau` times `tau_decay`^n. `sample` clients of each server a round (all if
+    None), by `seed`, which is public: nothing is claimed from sampling. `clip` bounds a client's difference.
+    """
+
+    task: Client
+    clusters: tuple[int, ...]
+    rho: float
+    rounds: int
+    lam: float = 0.0
+    tau: float = 0.0
+    tau_decay: float = 1.0
+    form: Form = "others"
+    weights: Weights = "uniform"
+    steps: Steps = "several"
+    sample: int | None = None
+    protect: Protect = "none"
+    clip: float | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        bounded = self.protect != "records" or self.task.largest is not None
+        for name, good, expected in (
+            ("rho", 0.0 < self.rho < math.inf, "a number above 0"),
+            ("rounds", self.rounds >= 1, "a whole number from 1"),
+            ("lam", 0.0 <= self.lam < math.inf, "a number from 0"),
+            ("tau", 0.0 <= self.tau <= 1.0, "a number from 0 to 1"),
+            ("tau_decay", 0.0 < self.tau_decay <= 1.0, "a number above 0 and at most 1"),
+            ("form", self.form in get_args(Form), ", ".join(get_args(Form))),
+            ("weights", self.weights in get_args(Weights), ", ".join(get_args(Weights))),
+            ("steps", self.steps in get_args(Steps), ", ".join(get_args(Steps))),
+            ("weights", self.weights != "mixing" or self.steps != "single", "uniform or alone with the single step"),
+            ("sample", self.sample is None or self.sample >= 1, "a whole number from 1"),
+            ("protect", self.protect in get_args(Protect), ", ".join(get_args(Protect))),
+            ("clip", self.clip is None or 0.0 < self.clip < math.inf, "a number above 0"),
+            ("clip", self.clip is not None or self.protect != "clients", "a number where clients are protected"),
+            ("clip", self.clip is None or self.protect != "records", "none: the task bounds a record's gradient"),
+            ("task", bounded, "a bounded gradient: huber or logistic with a radius, or a linearised step's clip"),
+        ):
+            if not good:
+                raise InputError(f"clustered models, {name}", expected, f"{getattr(self, name)} came")
+        self._check_clusters()
+
+    def _check_clusters(self) -> None:
+        where, there = "clustered models, clusters", set(self.clusters)
+        if not there or not all(isinstance(q, int | np.integer) for q in there):
+            raise InputError(where, "a whole number for every client", f"{list(self.clusters)[:9]} came")
+        if there != set(range(len(there))):
+            raise InputError(where, "the numbers 0, 1, ... without gaps", f"{sorted(there)[:9]} came")
+
+    @cached_property
+    def _count(self) -> int:
+        return max(self.clusters) + 1
+
+    def start(self, topo: Topology) -> Start:
+        silos, servers = len(topo.silos), len(topo.servers)
+        if len(self.clusters) != silos:
+            expected = f"a cluster for each of the {silos} clients"
+            raise InputError("clustered models, clusters", expected, f"{len(self.clusters)} came")
+        check_sample(self.sample, topo)
+        zeros, model = np.zeros((silos, self.task.features)), np.zeros((servers, self._count, self.task.features))
+        own = relay(zeros) if self.protect == "records" else zeros
+        carry: Carry = {"model": own, "sent": own, "ridge": self.lam / topo.sizes[topo.home]}
+        at_servers: Carry = {
+            "model": model,
+            "answer": zeros,
+            "cell": topo.home * self._count + np.asarray(self.clusters, dtype=np.intp),
+            "came": np.zeros(silos, dtype=np.bool_),
+            "counts": np.zeros(servers * self._count),
+            "ids": silo_ids(topo.silos),
+            "round": np.int64(0),
+            "first": np.float64(0.0),
+            "movement": np.float64(0.0),
+        }
+        if self.steps == "single":
+            at_servers |= {"xi": model, "towards": model}
+        return Start(carry, at_servers, self._answer(at_servers))
+
+    def _answer(self, servers: Carry) -> dict[str, Array]:
+        return {"model": self._by_cell(servers["model"])[servers["cell"]], "answer": servers["answer"]}
+
+    def _by_cell(self, model: Array) -> Array:
+        return model.reshape(-1, self.task.features)
+
+    def asked(self, servers: Carry, topo: Topology) -> Rows | None:
+        return sampled(self.sample, self.seed, int(servers["round"]), servers["ids"], topo)
+
+    # ---- in the client ----
+
+    def local(self, carry: Carry, down: Message, data: Private, gate: Outlet) -> tuple[Carry, Sent]:
+        what, answer, sent = down["model"].value, down["answer"], carry["sent"]
+        phi = self.rho * (answer.value - (sent.value if self.protect == "records" else sent))  # (5)
+        w = self.task.step(what, phi, self.rho, carry["ridge"], data)  # (4)
+        if self.protect == "records":
+            noisy = gate.release(self._record_bounded(w, data["count"]), "model")  # (12)
+            sent = noisy.map(_without_dual, answer, sent)
+            return {"model": noisy, "sent": sent}, {"sent": sent}
+        sent = _without_dual(w, answer.value, sent)
+        return {"model": w, "sent": sent}, {"step": gate.contribute(sent - what, "step", self.clip)}
+
+    def _record_bounded(self, w: Array, count: Array) -> Bounded:
+        largest = self.task.largest
+        assert largest is not None
+        why = f"Lemma 1 of S2: no record's gradient is longer than C = {largest:g}, 2 C / (rho D) for D public records"
+        return Bounded(w, 2.0 * largest / (self.rho * count), UNIT, why)  # (43)
+
+    def deliver(self, carry: Carry, data: Private, gate: Outlet) -> Message:
+        """Its model; what was released of it, if records are protected; nothing, if only sums were to be seen."""
+        if self.protect == "records":
+            return {"model": carry["model"]}
+        if self.clip is not None:
+            return {}
+        return {"model": gate.reveal(carry["model"], "model", OPEN)}
+
+    # ---- at the servers ----
+
+    def gather(self, servers: Carry, up: Up, topo: Topology, gate: Outlet) -> tuple[Carry, Message]:
+        what = servers["model"]
+        mean, counts = self._means(servers, up, topo, gate)
+        w = what + mean.reshape(what.shape)  # (8), (13)
+        if self.steps == "single":
+            w = (w + servers["towards"]) / (self._sizes(topo) + self._pull(int(servers["round"])))  # (6)
+        came = np.zeros(len(topo.silos), dtype=np.bool_)
+        came[up.rows] = True
+        sent = relay(w) if self.protect != "none" else gate.reveal(w, "sent", OPEN)
+        return {**servers, "came": came, "counts": counts}, {"sent": sent}
+
+    def _means(self, servers: Carry, up: Up, topo: Topology, gate: Outlet) -> tuple[Array, Array]:
+        """Each cell's mean difference, 0 where nobody came, and of how many clients it is."""
+        cell, what = servers["cell"], self._by_cell(servers["model"])
+        if self.protect == "records":
+            place = cell[up.rows]
+            sums, counts = np.zeros_like(what), np.bincount(place, minlength=len(what)).astype(np.float64)
+            np.add.at(sums, place, up.values["sent"] - what[place])
+            return sums / np.maximum(counts, 1.0)[:, None], counts
+        border = gate.over([f"{server}/cluster-{q}" for server in topo.servers for q in range(self._count)])
+        total = border.total(up.sealed["step"], up.rows, cell, topo.silos)
+        mean = total.sums / np.maximum(total.counts, 1.0)[:, None]
+        if self.protect == "clients" and not total.released:
+            heard = np.flatnonzero(total.counts)
+            bounded = self._client_bounded(mean[heard], total.counts[heard])
+            mean[heard] = border.rows(heard).release(bounded, "mean").value
+        return mean, total.counts
+
+    def _client_bounded(self, mean: Array, counts: Array) -> Bounded:
+        assert self.clip is not None
+        why = f"each client's difference is clipped to {self.clip:g}: another in its place moves the mean by 2 clip / n"
+        return Bounded(mean, 2.0 * self.clip / counts, CLIPPED_AGENT, why)
+
+    def settle(self, servers: Carry, across: dict[str, Array], topo: Topology) -> tuple[Carry, dict[str, Array]]:
+        w, last, round = across["sent"], servers["model"], int(servers["round"])
+        if self.steps == "single":
+            what = w
+            servers = {**servers, **self._consensus(w, servers["xi"], round, topo)}
+        else:
+            what = self._exchanged(self._averaged(w, topo), self._tau(round))
+        first = servers["first"] or np.float64(np.abs(what).max())
+        why, todo = f"rho = {self.rho:g} is too small for these records", f"Try a rho of {10.0 * self.rho:g}."
+        check_growth(what, first, f"clustered models, round {round}", topo, why, todo)
+        servers = {
+            **servers,
+            "model": what,
+            "answer": np.where(servers["came"][:, None], self._by_cell(what)[servers["cell"]], servers["answer"]),
+            "round": servers["round"] + 1,
+            "first": first,
+            "movement": np.sqrt(((what - last) ** 2).sum(-1).mean()),
+        }
+        return servers, self._answer(servers)
+
+    def _tau(self, round: int) -> float:
+        return self.tau * self.tau_decay**round
+
+    def _averaged(self, w: Array, topo: Topology) -> Array:
+        if self.weights == "alone":
+            return w
+        mixing = topo.mixing if self.weights == "mixing" else topo.neighbourhood
+        return combine(mixing, w.reshape(len(w), -1)).reshape(w.shape)  # (9)
+
+    def _exchanged(self, wbar: Array, tau: float) -> Array:
+        return wbar if self._count == 1 else (1.0 - tau) * wbar + tau * self._of_clusters(wbar)  # (10)
+
+    def _of_clusters(self, wbar: Array) -> Array:
+        """What each cluster takes from clusters: the mean of the others, or of all."""
+        total = wbar.sum(1, keepdims=True)
+        return np.asarray(total / self._count if self.form == "all" else (total - wbar) / (self._count - 1))
+
+    # ---- the single step ----
+
+    def _consensus(self, w: Array, xi: Array, round: int, topo: Topology) -> Carry:
+        """The dual between servers, and what the next round's models are drawn to."""
+        sizes, wbar = self._sizes(topo), self._averaged(w, topo)
+        theirs, own = sizes * wbar - w, (sizes - 1.0) * w  # sums over neighbours
+        xi = xi + 0.5 * (theirs - own)  # (7)
+        towards = 0.5 * (theirs + own) + xi
+        if pull := self._pull(round + 1):
+            towards = towards + pull * self._of_clusters(wbar)
+        return {"xi": xi, "towards": towards}
+
+    def _pull(self, round: int) -> float:
+        return self._tau(round) if self._count > 1 else 0.0
+
+    def _sizes(self, topo: Topology) -> Array:
+        """|N_s|, which counts s itself."""
+        alone = self.weights == "alone"
+        return np.ones((len(topo.servers), 1, 1)) if alone else 1.0 / topo.neighbourhood.diagonal()[:, None, None]
+
+    # ---- what comes of it ----
+
+    def done(self, servers: Carry) -> bool:
+        return bool(servers["round"] >= self.rounds)
+
+    def _disagreement(self, servers: Carry) -> float:
+        return float(disagreement(servers["model"].swapaxes(0, 1)).mean())
+
+    def trace(self, servers: Carry) -> Json | None:
+        return {
+            "movement": float(servers["movement"]),
+            "disagreement": self._disagreement(servers),
+            "answered": int(servers["came"].sum()),
+            "skipped": int((servers["counts"] == 0.0).sum()),
+        }
+
+    def outcome(self, servers: Carry, delivered: dict[str, Array], topo: Topology) -> Outcome:
+        """A client's own model where it was handed over, else its cell's."""
+        model = servers["model"]
+        arrays = {"model": delivered.get("model", self._answer(servers)["model"]), "cluster_model": model}
+        facts = {"rounds": int(servers["round"]), "disagreement": self._disagreement(servers), "clusters": self._count}
+        return Outcome(arrays, facts)
+
+
+def _without_dual(wt: Array, answer: Array, sent: Array) -> Array:
+    """wt_k - phi_k / rho."""
+    return np.asarray(wt - answer + sent)

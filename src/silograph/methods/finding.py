@@ -1,0 +1,96 @@
+"""Clusters that nobody told: every client releases one vector, once, and k-means does the rest.
+
+The vector is the mean gradient of the client's records at the zero model, for a linear model with independent features
+a multiple of the client's own model in expectation. Its direction is clustered: how many records a client has, and how
+well the model fits them, changes the length. Everything after the release is post-processing.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from silograph.core.errors import InputError
+from silograph.core.types import Array, Carry, Json
+from silograph.methods.base import Outcome, Outlet, Private, Start, Up
+from silograph.privacy.bound import Bounded, row_lengths
+from silograph.privacy.gate import Message, Sent
+from silograph.tasks.linear import UNIT, Linear
+from silograph.topology import Topology
+
+_STARTS = 20  # of k-means
+
+
+@dataclass(frozen=True)
+class FindClusters:
+    """`count` clusters. With a `clip` every record's gradient is scaled back to it and the mean is released with noise.
+
+    The number of a client's records is public then: neighbours replace one.
+    """
+
+    task: Linear
+    count: int
+    clip: float | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise InputError("clusters to find", "a whole number from 1", f"{self.count} came")
+        if self.clip is not None and not 0.0 < self.clip < math.inf:
+            raise InputError("clusters to find, clip", "a number above 0", f"{self.clip} came")
+
+    def start(self, topo: Topology) -> Start:
+        silos = len(topo.silos)
+        if self.count > silos:
+            raise InputError("clusters to find", f"at most as many as there are clients, {silos}", f"{self.count} came")
+        servers: Carry = {"gradient": np.zeros((silos, self.task.features)), "heard": np.zeros(silos, dtype=np.bool_)}
+        return Start({}, servers, {})
+
+    def asked(self, servers: Carry, topo: Topology) -> None:
+        return None
+
+    def local(self, carry: Carry, down: Message, data: Private, gate: Outlet) -> tuple[Carry, Sent]:
+        zero = np.zeros((len(data["count"]), self.task.features))
+        if self.clip is None:
+            gradient = self.task.gradient(zero, data)
+            return {}, {"gradient": gate.reveal(gradient, "gradient", "no protection was asked for")}
+        gradient = self.task.gradient(zero, data, clip=self.clip)
+        why = f"each record's gradient is clipped to {self.clip:g}: another one moves the mean of D by 2 clip / D"
+        bounded = Bounded(gradient, 2.0 * self.clip / data["count"], UNIT, why)
+        return {}, {"gradient": gate.release(bounded, "gradient")}
+
+    def gather(self, servers: Carry, up: Up, topo: Topology, gate: Outlet) -> tuple[Carry, Message]:
+        gradient, heard = servers["gradient"].copy(), servers["heard"].copy()
+        gradient[up.rows], heard[up.rows] = up.values["gradient"], True
+        return {"gradient": gradient, "heard": heard}, {}
+
+    def settle(self, servers: Carry, across: dict[str, Array], topo: Topology) -> tuple[Carry, dict[str, Array]]:
+        return servers, {}
+
+    def done(self, servers: Carry) -> bool:
+        """One round: who did not come is put into the cluster of nobody in particular, the first."""
+        return bool(servers["heard"].any())
+
+    def trace(self, servers: Carry) -> Json | None:
+        return None
+
+    def deliver(self, carry: Carry, data: Private, gate: Outlet) -> Message:
+        return {}
+
+    def outcome(self, servers: Carry, delivered: dict[str, Array], topo: Topology) -> Outcome:
+        heard = np.flatnonzero(servers["heard"])
+        cluster = np.zeros(len(topo.silos))
+        cluster[heard] = clustered(servers["gradient"][heard], self.count, self.seed)
+        return Outcome({"cluster": cluster}, {"clusters": self.count, "rounds": 1})
+
+
+def clustered(vectors: Array, count: int, seed: int = 0) -> Array:
+    """k-means of the vectors' directions; clusters are numbered in the order their first members come."""
+    from sklearn.cluster import KMeans
+
+    length = row_lengths(vectors)
+    found = KMeans(count, n_init=_STARTS, random_state=seed).fit_predict(vectors / np.where(length > 0.0, length, 1.0))
+    order = list(dict.fromkeys(int(q) for q in found))
+    return np.array([float(order.index(int(q))) for q in found])

@@ -1,0 +1,48 @@
+"""Which agents a round is for, and whether models still settle: what methods on a graph of servers share."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from silograph.core.errors import InputError, SolverError
+from silograph.core.types import Array
+from silograph.kernels.draws import Words, draw_key, uniforms
+from silograph.methods.base import Rows
+from silograph.topology import Topology
+
+_DIVERGED = 1e9  # times the first round's largest number
+
+
+def check_sample(sample: int | None, topo: Topology) -> None:
+    """Refuse a sample that some unit cannot give."""
+    smallest = int(topo.sizes.argmin())
+    if sample is not None and sample > topo.sizes[smallest]:
+        raise InputError(
+            f"unit {topo.servers[smallest]}",
+            f"at least {sample} agents, as many as are sampled a round",
+            f"it has {topo.sizes[smallest]}",
+            "Sample fewer, or leave the sample out to ask all agents.",
+        )
+
+
+def sampled(sample: int | None, seed: int, round: int, ids: Words, topo: Topology) -> Rows | None:
+    """`sample` agents of every unit, uniformly: those with the smallest draws. None, everybody, without a sample."""
+    if sample is None:
+        return None
+    draws = uniforms(draw_key(seed, round, "sample"), ids, 1)[:, 0]
+    order = np.lexsort((draws, topo.home))
+    begin = np.concatenate([[0], np.cumsum(topo.sizes)[:-1]])
+    return np.sort(order[(begin[:, None] + np.arange(sample)).ravel()])
+
+
+def check_growth(model: Array, first: float, where: str, topo: Topology, why: str, todo: str) -> None:
+    """Stop where a server's models grow without bound; `first` is the largest number in them after the first round."""
+    size = np.abs(model).reshape(len(model), -1).max(1)
+    bad = ~(size <= _DIVERGED * max(first, np.finfo(float).tiny))
+    if bad.any():
+        raise SolverError(
+            f"{where}, unit {topo.servers[int(bad.argmax())]}",
+            "models that settle",
+            f"they grow without bound: {why}",
+            todo,
+        )
