@@ -325,7 +325,7 @@ def test_exchange_at_its_limits():
         ({"rho": 0.0}, "rho: expected a number above 0"),
         ({"rho": -1.0}, "rho"),
         ({"rho": float("nan")}, "rho"),
-        ({"tau": -0.1}, "tau: expected a number from 0 to 1, but -0.1 came"),
+        ({"tau": -0.1}, "tau: expected a number from 0 to 1, or learned, but -0.1 came"),
         ({"tau": 1.1}, "tau"),
         ({"tau_decay": 0.0}, "tau_decay"),
         ({"tau_decay": 1.1}, "tau_decay"),

@@ -40,6 +40,7 @@ from silograph.core.types import Array, Carry, Json
 from silograph.kernels.draws import silo_ids
 from silograph.kernels.mixing import combine, disagreement
 from silograph.methods.base import Outcome, Outlet, Private, Rows, Start, Up
+from silograph.methods.borrowing import borrowed
 from silograph.methods.consensus_graph import OPEN
 from silograph.methods.sampling import check_growth, check_sample, sampled
 from silograph.privacy.bound import Bounded
@@ -59,8 +60,9 @@ class ClusteredADMM:
     """`clusters` says the cluster of every client, in the topology's order; it is public.
 
     `weights` of (9): `uniform` over the neighbourhood as in the paper, the topology's `mixing`, or every server
-    `alone`. tau in round n = 0, 1, ... is `tau` times `tau_decay`^n. `sample` clients of each server a round (all if
-    None), by `seed`, which is public: nothing is claimed from sampling. `clip` bounds a client's difference.
+    `alone`. tau in round n = 0, 1, ... is `tau` times `tau_decay`^n; or, after a third of the rounds without any, the
+    exchange is `learned` from the servers' models (`borrowing`) and stays. `sample` clients of each server a round (all
+    if None), by `seed`, which is public: nothing is claimed from sampling. `clip` bounds a client's difference.
     """
 
     task: Client
@@ -68,7 +70,7 @@ class ClusteredADMM:
     rho: float
     rounds: int
     lam: float = 0.0
-    tau: float = 0.0
+    tau: float | Literal["learned"] = 0.0
     tau_decay: float = 1.0
     form: Form = "others"
     weights: Weights = "uniform"
@@ -84,7 +86,8 @@ class ClusteredADMM:
             ("rho", 0.0 < self.rho < math.inf, "a number above 0"),
             ("rounds", self.rounds >= 1, "a whole number from 1"),
             ("lam", 0.0 <= self.lam < math.inf, "a number from 0"),
-            ("tau", 0.0 <= self.tau <= 1.0, "a number from 0 to 1"),
+            ("tau", self.tau == "learned" or 0.0 <= self.tau <= 1.0, "a number from 0 to 1, or learned"),
+            ("tau", self.tau != "learned" or self.steps == "several", "a number with the single step"),
             ("tau_decay", 0.0 < self.tau_decay <= 1.0, "a number above 0 and at most 1"),
             ("form", self.form in get_args(Form), ", ".join(get_args(Form))),
             ("weights", self.weights in get_args(Weights), ", ".join(get_args(Weights))),
@@ -134,6 +137,8 @@ class ClusteredADMM:
         }
         if self.steps == "single":
             at_servers |= {"xi": model, "towards": model}
+        if self.tau == "learned":
+            at_servers |= {"early": model, "exchange": np.eye(self._count)}
         return Start(carry, at_servers, self._answer(at_servers))
 
     def _answer(self, servers: Carry) -> dict[str, Array]:
@@ -213,7 +218,9 @@ class ClusteredADMM:
             what = w
             servers = {**servers, **self._consensus(w, servers["xi"], round, topo)}
         else:
-            what = self._exchanged(self._averaged(w, topo), self._tau(round))
+            if self.tau == "learned":
+                servers = {**servers, **borrowed(servers, w, round, self.rounds // 3)}
+            what = self._exchanged(self._averaged(w, topo), servers)
         first = servers["first"] or np.float64(np.abs(what).max())
         why, todo = f"rho = {self.rho:g} is too small for these records", f"Try a rho of {10.0 * self.rho:g}."
         check_growth(what, first, f"clustered models, round {round}", topo, why, todo)
@@ -228,6 +235,7 @@ class ClusteredADMM:
         return servers, self._answer(servers)
 
     def _tau(self, round: int) -> float:
+        assert self.tau != "learned"
         return self.tau * self.tau_decay**round
 
     def _averaged(self, w: Array, topo: Topology) -> Array:
@@ -236,7 +244,10 @@ class ClusteredADMM:
         mixing = topo.mixing if self.weights == "mixing" else topo.neighbourhood
         return combine(mixing, w.reshape(len(w), -1)).reshape(w.shape)  # (9)
 
-    def _exchanged(self, wbar: Array, tau: float) -> Array:
+    def _exchanged(self, wbar: Array, servers: Carry) -> Array:
+        if self.tau == "learned":
+            return np.asarray(np.einsum("qr,srm->sqm", servers["exchange"], wbar))
+        tau = self._tau(int(servers["round"]))
         return wbar if self._count == 1 else (1.0 - tau) * wbar + tau * self._of_clusters(wbar)  # (10)
 
     def _of_clusters(self, wbar: Array) -> Array:
