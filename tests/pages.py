@@ -83,3 +83,10 @@ def refuse_requests(html: str) -> None:
     assert all(value.startswith("#") for _, key, value in page.attributes if key in ("href", "xlink:href", "action"))
     assert not any(key in ("src", "srcset", "background", "poster") for _, key, _ in page.attributes)
     assert not re.search(r"https?://|url\(|@import", html)
+
+
+def table(html: str, name: str) -> list[list[str]]:
+    """The rows of one table, as the words of their cells."""
+    body = html.split(f'aria-label="{name}" tabindex="0"><table', 1)[1].split("</table>", 1)[0]
+    rows = re.findall(r"<tr>(.*?)</tr>", body, flags=re.DOTALL)
+    return [[Page(cell).text for cell in re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.DOTALL)] for row in rows]

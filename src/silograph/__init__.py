@@ -1,6 +1,6 @@
 """silograph: graphs and personal models across data silos, with privacy numbers that are true.
 
-Three tiers: estimators (`ConsensusGraph`), plans and rounds (`silograph.run`), bare kernels and the gate.
+Three tiers: estimators (`ConsensusGraph`, `ClusteredModels`), plans and rounds (`silograph.run`), bare kernels and the gate.
 Names are loaded when first used, so that `import silograph` stays light.
 """
 
@@ -11,11 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from silograph.core.errors import SilographError
-    from silograph.estimators import ConsensusGraph
+    from silograph.estimators import ClusteredModels, ConsensusGraph
 
-__all__ = ["ConsensusGraph", "SilographError", "__version__"]
+__all__ = ["ClusteredModels", "ConsensusGraph", "SilographError", "__version__"]
 
-_HOMES = {"ConsensusGraph": "silograph.estimators", "SilographError": "silograph.core.errors"}
+_HOMES = {
+    "ClusteredModels": "silograph.estimators",
+    "ConsensusGraph": "silograph.estimators",
+    "SilographError": "silograph.core.errors",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -30,6 +30,7 @@ Out = Annotated[Path, typer.Option("-o", "--out", help="Folder to write; new or 
 NodesIn = Annotated[Literal["columns", "rows"], typer.Option(help="Where the nodes are in the tables.")]
 
 _BAR_AFTER = 2.0  # seconds
+_NAMED = 5  # names in a cell of a table
 
 
 def main() -> None:
@@ -111,16 +112,31 @@ def _execute(plan: Any, base: Path, out: Path, as_json: bool) -> None:
             update(None, f"round {number}" + (f", gap {gap:.1e}" if gap is not None else ""))
 
         finished = execute(plan, base, out, progress, build_report)
-    words = _models_summary if finished.result["method"] == "graph_federation" else _graphs_summary
-    _say(as_json, finished.result, lambda: words(finished.result, finished.folder))
+    words = {"graph_federation": _models_summary, "clustered_admm": _clusters_summary}
+    say = words.get(finished.result["method"], _graphs_summary)
+    _say(as_json, finished.result, lambda: say(finished.result, finished.folder))
+
+
+def _clusters_summary(result: Json, folder: Path) -> None:
+    rows = [(c["name"], f"{c['clients']}", _error(c["test_error"])) for c in result["clusters"]]
+    _table(("cluster", "clients", "test error"), rows)
+    if (test := result["test"]) is not None:
+        lines = [(row["method"], _error(row["test_error"])) for row in result["comparison"]]
+        print()
+        _table(("all clients", test["measure"]), [*lines, ("without features", _error(test["baseline"]))])
+    print(f"{result['rounds']} rounds, disagreement {result['disagreement']:.2e}")
+    print()
+    _table(("site", "privacy", "against", "how"), _bill(result["privacy"]["guarantees"]))
+    _closing(result, folder)
+
+
+def _error(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"
 
 
 def _models_summary(result: Json, folder: Path) -> None:
-    def error(value: float | None) -> str:
-        return "" if value is None else f"{value:.4f}"
-
-    rows = [(unit["name"], f"{unit['agents']}", error(unit["test_error"])) for unit in result["units"]]
-    rows.append(("centroid", "", error(result["centroid"]["test_error"])))
+    rows = [(unit["name"], f"{unit['agents']}", _error(unit["test_error"])) for unit in result["units"]]
+    rows.append(("centroid", "", _error(result["centroid"]["test_error"])))
     _table(("unit", "agents", "test error"), rows)
     if result["test"] is not None:
         print(f"test: {result['test']['measure']}; without features {result['test']['baseline']:.4f}")
@@ -178,10 +194,13 @@ def _bill(guarantees: Sequence[Json]) -> list[tuple[str, ...]]:
     for (site, cost, how), against in observers.items():
         sites.setdefault((cost, ", ".join(against), how), []).append(site)
     everybody = len({each["site"] for each in guarantees})
-    return [
-        (f"all {everybody}" if len(names) == everybody > 1 else ", ".join(names), *rest)
-        for rest, names in sites.items()
-    ]
+
+    def named(names: list[str]) -> str:
+        if len(names) == everybody > 1:
+            return f"all {everybody}"
+        return ", ".join(names) if len(names) <= _NAMED else f"{', '.join(names[:2])} and {len(names) - 2} more"
+
+    return [(named(names), *rest) for rest, names in sites.items()]
 
 
 def _cost(guarantee: Json) -> str:
@@ -401,20 +420,25 @@ def sample(
     clinics: Annotated[
         bool, typer.Option("--clinics", help="Ten regions of clinics and a plan to start from.")
     ] = False,
+    hospitals: Annotated[
+        bool, typer.Option("--hospitals", help="Six hospitals' wards by diagnosis and a plan to start from.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write five sites' sample tables, or with --clinics ten regions' and a plan; from a seeded generator."""
+    """Write five sites' sample tables, or those of --clinics or --hospitals with a plan; from a seeded generator."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(str(folder), "a new or empty folder", "something is there", "Choose another.")
-    if clinics:
+    if clinics or hospitals:
         from importlib.resources import files
 
+        from silograph.data.clusters import write_sample_hospitals
         from silograph.data.federation import write_sample_clinics
         from silograph.run.store import write_atomically
 
-        regions, test = write_sample_clinics(folder, seed)
-        write_atomically(folder / "plan.toml", (files("silograph.run") / "starters" / "clinics.toml").read_bytes())
-        paths = [*regions, test, folder / "plan.toml"]
+        tables, test = write_sample_clinics(folder, seed) if clinics else write_sample_hospitals(folder, seed)
+        starter = files("silograph.run") / "starters" / ("clinics.toml" if clinics else "hospitals.toml")
+        write_atomically(folder / "plan.toml", starter.read_bytes())
+        paths = [*tables, test, folder / "plan.toml"]
     else:
         from silograph.data.synthetic import write_sample_sites
 

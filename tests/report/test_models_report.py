@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pages import NASTY, Page, change, everywhere_in, guarantee, refuse_requests
+from pages import NASTY, Page, change, everywhere_in, guarantee, refuse_requests, table
 from silograph.core.errors import DamageError
 from silograph.report.build import build
 from silograph.report.read import site_file
@@ -107,13 +107,6 @@ def make_run(
     (folder / "ledger.jsonl").write_text("".join(json.dumps(line) + "\n" for line in ledger), encoding="utf-8")
     (folder / "plan.toml").write_text('[method]\nname = "graph_federation"  # <as given> & kept\n', encoding="utf-8")
     return folder
-
-
-def table(html: str, name: str) -> list[list[str]]:
-    """The rows of one table, as the words of their cells."""
-    body = html.split(f'aria-label="{name}" tabindex="0"><table', 1)[1].split("</table>", 1)[0]
-    rows = re.findall(r"<tr>(.*?)</tr>", body, flags=re.DOTALL)
-    return [[Page(cell).text for cell in re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.DOTALL)] for row in rows]
 
 
 def test_the_page_is_well_formed_and_in_order(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ Clients come server by server: those of server s are `records[s * clients : (s +
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -47,6 +48,48 @@ def clustered_regression(
         x = rng.standard_normal((int(rng.integers(*counts, endpoint=True)), features))
         parts.append((x, x @ models[q] + np.sqrt(variance) * rng.standard_normal(len(x))))
     return ClusteredRecords(parts, tuple(int(q) for q in chosen), models)
+
+
+DIAGNOSES = ("asthma", "diabetes", "heart failure", "stroke")
+HOSPITALS = ("castle", "harbour", "hill", "park", "priory", "royal")
+SIGNS = ("age", "weight", "blood_pressure", "pulse", "oxygen", "glucose", "creatinine", "mobility")
+
+
+def write_sample_hospitals(folder: str | Path, seed: int = 1, wards: int = 12) -> tuple[list[Path], Path]:
+    """CSV files of hospitals whose wards each treat one diagnosis and have few patients, and one to test on.
+
+    The score depends on the signs by diagnosis: asthma and heart failure are alike, diabetes and stroke are alike, the
+    two pairs are not. One seed, the same bytes.
+    """
+    folder = Path(folder)
+    (folder / "hospitals").mkdir(parents=True, exist_ok=True)
+    rng = stream(seed, "world", 0, "diagnoses")
+    pairs = rng.standard_normal((2, len(SIGNS) + 1))
+    effects = {name: pairs[k % 2] + 0.25 * rng.standard_normal(len(SIGNS) + 1) for k, name in enumerate(DIAGNOSES)}
+    paths, tested = [], []
+    for place, hospital in enumerate(HOSPITALS):
+        lines = []
+        for number in range(wards):
+            ward = f"ward-{place * wards + number + 1:03d}"
+            rng = stream(seed, ward, 0, "patients")
+            diagnosis = DIAGNOSES[int(rng.integers(len(DIAGNOSES)))]
+            count = int(rng.integers(4, 12, endpoint=True))
+            x = rng.standard_normal((count + 8, len(SIGNS)))
+            score = x @ effects[diagnosis][1:] + effects[diagnosis][0] + 1.5 * rng.standard_normal(count + 8)
+            rows = [
+                f"{ward},{diagnosis},{answer:.4f}," + ",".join(f"{value:.4f}" for value in row)
+                for row, answer in zip(x, score, strict=True)
+            ]
+            lines += rows[:count]
+            tested += rows[count:]
+        paths.append(_written(folder / "hospitals" / f"{hospital}.csv", lines))
+    return paths, _written(folder / "test.csv", tested)
+
+
+def _written(path: Path, lines: list[str]) -> Path:
+    header = ",".join(["ward", "diagnosis", "score", *SIGNS])
+    path.write_bytes("\n".join([header, *lines, ""]).encode())
+    return path
 
 
 def nmsd(model: Array, made: ClusteredRecords) -> float:

@@ -139,9 +139,9 @@ class ClusteredADMM:
             at_servers |= {"xi": model, "towards": model}
         if self.tau == "learned":
             at_servers |= {"early": model, "exchange": np.eye(self._count)}
-        return Start(carry, at_servers, self._answer(at_servers))
+        return Start(carry, at_servers, self.answer(at_servers))
 
-    def _answer(self, servers: Carry) -> dict[str, Array]:
+    def answer(self, servers: Carry) -> dict[str, Array]:
         return {"model": self._by_cell(servers["model"])[servers["cell"]], "answer": servers["answer"]}
 
     def _by_cell(self, model: Array) -> Array:
@@ -166,7 +166,7 @@ class ClusteredADMM:
     def _record_bounded(self, w: Array, count: Array) -> Bounded:
         largest = self.task.largest
         assert largest is not None
-        why = f"Lemma 1 of S2: no record's gradient is longer than C = {largest:g}, 2 C / (rho D) for D public records"
+        why = f"Lemma 1 of S2: no record's gradient is longer than C = {largest:g}: 2 C / (rho D), D being public"
         return Bounded(w, 2.0 * largest / (self.rho * count), UNIT, why)  # (43)
 
     def deliver(self, carry: Carry, data: Private, gate: Outlet) -> Message:
@@ -232,7 +232,7 @@ class ClusteredADMM:
             "first": first,
             "movement": np.sqrt(((what - last) ** 2).sum(-1).mean()),
         }
-        return servers, self._answer(servers)
+        return servers, self.answer(servers)
 
     def _tau(self, round: int) -> float:
         assert self.tau != "learned"
@@ -294,7 +294,10 @@ class ClusteredADMM:
     def outcome(self, servers: Carry, delivered: dict[str, Array], topo: Topology) -> Outcome:
         """A client's own model where it was handed over, else its cell's."""
         model = servers["model"]
-        arrays = {"model": delivered.get("model", self._answer(servers)["model"]), "cluster_model": model}
+        cell = self.answer(servers)["model"]
+        arrays = {"model": delivered.get("model", cell), "cell_model": cell, "cluster_model": model}
+        if self.tau == "learned":
+            arrays["exchange"] = servers["exchange"]
         facts = {"rounds": int(servers["round"]), "disagreement": self._disagreement(servers), "clusters": self._count}
         return Outcome(arrays, facts)
 

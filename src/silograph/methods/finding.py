@@ -14,7 +14,8 @@ import numpy as np
 
 from silograph.core.errors import InputError
 from silograph.core.types import Array, Carry, Json
-from silograph.methods.base import Outcome, Outlet, Private, Start, Up
+from silograph.methods.base import Outcome, Outlet, Private, Rows, Start, Up, everywhere
+from silograph.methods.clustered_admm import ClusteredADMM
 from silograph.privacy.bound import Bounded, row_lengths
 from silograph.privacy.gate import Message, Sent
 from silograph.tasks.linear import UNIT, Linear
@@ -94,3 +95,54 @@ def clustered(vectors: Array, count: int, seed: int = 0) -> Array:
     found = KMeans(count, n_init=_STARTS, random_state=seed).fit_predict(vectors / np.where(length > 0.0, length, 1.0))
     order = list(dict.fromkeys(int(q) for q in found))
     return np.array([float(order.index(int(q))) for q in found])
+
+
+@dataclass(frozen=True)
+class FoundClusters:
+    """One round of `finder`, then `inner` with the clusters that were found; its own only say how many there are."""
+
+    finder: FindClusters
+    inner: ClusteredADMM
+
+    def start(self, topo: Topology) -> Start:
+        self.finder.start(topo)
+        begun = self.inner.start(topo)
+        servers = {**begun.servers, "finding": np.bool_(True)}
+        return Start(begun.carry, servers, self._told(begun.down, servers, topo))
+
+    def _told(self, down: dict[str, Array], servers: Carry, topo: Topology) -> dict[str, Array]:
+        return {**down, "finding": everywhere(np.asarray(float(servers["finding"])), topo)}
+
+    def asked(self, servers: Carry, topo: Topology) -> Rows | None:
+        return None if servers["finding"] else self.inner.asked(servers, topo)
+
+    def local(self, carry: Carry, down: Message, data: Private, gate: Outlet) -> tuple[Carry, Sent]:
+        return (self.finder if down["finding"].value.any() else self.inner).local(carry, down, data, gate)
+
+    def gather(self, servers: Carry, up: Up, topo: Topology, gate: Outlet) -> tuple[Carry, Message]:
+        if not servers["finding"]:
+            return self.inner.gather(servers, up, topo, gate)
+        cluster = np.zeros(len(topo.silos), dtype=np.intp)  # who did not come is put with the first
+        cluster[up.rows] = clustered(up.values["gradient"], self.finder.count, self.finder.seed)
+        return {**servers, "cell": topo.home * self.finder.count + cluster}, {}
+
+    def settle(self, servers: Carry, across: dict[str, Array], topo: Topology) -> tuple[Carry, dict[str, Array]]:
+        if servers["finding"]:
+            servers = {**servers, "finding": np.bool_(False)}
+            return servers, self._told(self.inner.answer(servers), servers, topo)
+        servers, down = self.inner.settle(servers, across, topo)
+        return servers, self._told(down, servers, topo)
+
+    def done(self, servers: Carry) -> bool:
+        return self.inner.done(servers)
+
+    def trace(self, servers: Carry) -> Json | None:
+        return self.inner.trace(servers)
+
+    def deliver(self, carry: Carry, data: Private, gate: Outlet) -> Message:
+        return self.inner.deliver(carry, data, gate)
+
+    def outcome(self, servers: Carry, delivered: dict[str, Array], topo: Topology) -> Outcome:
+        found = self.inner.outcome(servers, delivered, topo)
+        cluster = np.asarray(servers["cell"] % self.finder.count, dtype=np.float64)
+        return Outcome({**found.arrays, "cluster": cluster}, found.facts)

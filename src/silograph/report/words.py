@@ -77,6 +77,11 @@ def visible(text: str) -> str:
     return INVISIBLE.sub("\ufffd", text)
 
 
+def capital(text: str) -> str:
+    """The text as a sentence begins, its other letters as they are."""
+    return text[:1].upper() + text[1:]
+
+
 def counted(amount: int, thing: str) -> str:
     return f"{number(amount)} {thing}" + ("" if amount == 1 else "s")
 

@@ -16,8 +16,8 @@ from silograph.run.servers import Servers
 class ClusterData:
     """One table a server, named relative to the plan; columns say whose a record is, and of which cluster.
 
-    Without a `cluster` column the method finds clusters. `test` is a table of the same clients that nobody asks to be
-    protected: errors are measured on it.
+    Without a `cluster` column, or where the method says `find`, clusters are found. `test` is a table of the same
+    clients that nobody asks to be protected: errors are measured on it.
     """
 
     agent: str
@@ -104,9 +104,9 @@ class ClusteredPlan:
         for name, value, good, expected in checks:
             if not good:
                 raise InputError(f"plan, {name}", expected, f"{value} came")
-        if (self.data.cluster is None) == (chosen.find is None):
-            came = "neither came" if chosen.find is None else "both came"
-            raise InputError("plan, clusters", "a cluster column in [data], or how many to find in [method]", came)
+        if self.data.cluster is None and chosen.find is None:
+            expected = "a cluster column in [data], or how many to find in [method]"
+            raise InputError("plan, clusters", expected, "neither came")
         check_masks(chosen.masks, chosen.clip, chosen.sample, chosen.minimum)
         if self.privacy is not None:
             self._check_privacy(self.privacy)

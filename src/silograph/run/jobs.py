@@ -7,15 +7,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from silograph.core.keys import secret_root
 from silograph.core.types import BoolArray, Json
 from silograph.data.candidates import read_candidates
 from silograph.data.silos import Silos, read_silos, standardise
 from silograph.methods.base import Method, Outcome, Private
 from silograph.privacy.gate import Budget, Door
+from silograph.privacy.ledger import Ledger
 from silograph.privacy.masking import Masks
-from silograph.privacy.mechanisms import Mechanism
+from silograph.privacy.mechanisms import Mechanism, Scheduled
 from silograph.run.build import Setup, build
+from silograph.run.clustered_job import ClusteredJob
+from silograph.run.clustered_plan import ClusteredPlan
 from silograph.run.federation_job import FederationJob
+from silograph.run.federation_plan import FederationPlan
+from silograph.run.loop import ENGINES, REHEARSAL, SECRET, rounds
 from silograph.run.plan import AnyPlan, Plan
 from silograph.run.results import forecast, write_graphs
 from silograph.topology import Topology
@@ -29,7 +35,7 @@ class Job(Protocol):
     def method(self) -> Method: ...
 
     @property
-    def mechanism(self) -> Mechanism | None: ...
+    def mechanism(self) -> Mechanism | Scheduled | None: ...
 
     @property
     def budget(self) -> Budget | None: ...
@@ -86,9 +92,20 @@ class GraphJob:
         return forecast(self.plan, self.setup)
 
 
+def run_in_memory(job: Job, seed: int | None) -> tuple[Outcome, Door]:
+    """A whole run without a folder; with a seed it is a rehearsal."""
+    root, randomness = (secret_root(), SECRET) if seed is None else (seed, REHEARSAL)
+    door = Door(root, Ledger(), job.mechanism, job.budget, randomness, job.masks)
+    place = ENGINES["vector"](job.data(), job.topo, door)
+    *_, last = rounds(job.method, job.topo, place, door)
+    return job.method.outcome(last.servers, place.deliver(job.method, last), job.topo), door
+
+
 def open_job(plan: AnyPlan, base: Path) -> Job:
     """Read the plan's tables, which lie relative to `base`, and put the parts together."""
-    if not isinstance(plan, Plan):
+    if isinstance(plan, ClusteredPlan):
+        return ClusteredJob.open(plan, base)
+    if isinstance(plan, FederationPlan):
         return FederationJob.open(plan, base)
     silos, candidates = _read_graphs(plan, base)
     return GraphJob(plan, silos, build(plan, silos, candidates))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from silograph.core.errors import InputError
+from silograph.run.clustered_plan import ClusteredPlan
 from silograph.run.federation_plan import FederationPlan
 from silograph.run.sections import naming_files, parse_into, public, read_toml, to_table
 
@@ -150,9 +151,13 @@ def _check_privacy(privacy: Privacy, method: ConsensusGraph) -> None:
 
 # ---- files -----------------------------------------------------------------------------------------------------------
 
-AnyPlan = Plan | FederationPlan
+AnyPlan = Plan | FederationPlan | ClusteredPlan
 
-_KINDS: dict[str, type[AnyPlan]] = {"consensus_graph": Plan, "graph_federation": FederationPlan}
+_KINDS: dict[str, type[AnyPlan]] = {
+    "consensus_graph": Plan,
+    "graph_federation": FederationPlan,
+    "clustered_admm": ClusteredPlan,
+}
 
 
 def load(path: str | Path) -> AnyPlan:

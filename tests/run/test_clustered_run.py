@@ -1,0 +1,222 @@
+"""Clustered models from a plan file to a folder, by the command a user types."""
+
+import csv
+import json
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from silograph import cli
+from silograph.core.errors import InputError
+from silograph.data.clusters import DIAGNOSES, HOSPITALS, write_sample_hospitals
+from silograph.privacy.accounting import cost, rdp_epsilon
+from silograph.privacy.ledger import Ledger
+from silograph.run.clustered_plan import ClusterBudget, ClusterData, ClusteredMethod, ClusteredPlan
+from silograph.run.plan import dumps, load, parse
+
+DELTA = 1e-6
+
+
+@pytest.fixture(scope="module")
+def hospitals(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("hospitals")
+    write_sample_hospitals(folder, wards=8)
+    return folder
+
+
+@pytest.fixture
+def silograph(monkeypatch, capsys):
+    def call(*words):
+        monkeypatch.setattr(sys, "argv", ["silograph", *map(str, words)])
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+        out = capsys.readouterr()
+        assert "Traceback" not in out.err
+        return stopped.value.code or 0, out.out, out.err
+
+    return call
+
+
+def write_plan(hospitals, name, method, privacy="", top=""):
+    files = json.dumps([f"hospitals/{hospital}.csv" for hospital in HOSPITALS])
+    data = f'[data]\nfiles = {files}\nagent = "ward"\ncluster = "diagnosis"\ntarget = "score"\ntest = "test.csv"\n'
+    path = hospitals / f"{name}.toml"
+    path.write_text(f'format = 1\n{top}{data}[method]\nname = "clustered_admm"\n{method}\n{privacy}')
+    return path
+
+
+def table(path):
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_an_open_run_leaves_models_errors_and_what_they_are_held_against(hospitals, tmp_path, silograph):
+    plan = write_plan(hospitals, "open", "rounds = 80\ncompare = true")
+    code, text, _ = silograph("run", plan, "-o", tmp_path / "out")
+    assert code == 0
+    for word in (*DIAGNOSES, "this run", "each client alone", "one model for all", "without features"):
+        assert word in text
+    result = json.loads((tmp_path / "out/result.json").read_text())
+    models = {row["client"]: row for row in table(tmp_path / "out/models/clients.csv")}
+    tests = pd.read_csv(hospitals / "test.csv")
+    squares = []
+    for client in result["clients"]:
+        weights = models[client["name"]]
+        assert weights["cluster"] == client["cluster"]
+        rows = tests[tests["ward"] == client["name"].split("/")[1]]
+        guess = sum(float(weights[name]) * rows[name] for name in result["task"]["features"] if name != "intercept")
+        off = (guess + float(weights["intercept"]) - rows["score"]) ** 2
+        assert client["test_error"] == pytest.approx(off.mean(), rel=1e-9)
+        squares.append(off)
+    ours, alone, one = (row["test_error"] for row in result["comparison"])
+    assert ours == pytest.approx(np.concatenate(squares).mean(), rel=1e-9)
+    assert ours < 0.5 * min(alone, one)
+    assert result["numbers_are"]["comparison"] == "oracle"
+    assert [row["cluster"] for row in table(tmp_path / "out/models/clusters.csv")] == sorted(DIAGNOSES)
+    # The sample's diagnoses are alike in pairs: who borrows from whom is found.
+    names, exchange = [c["name"] for c in result["clusters"]], np.array(result["exchange"])
+    asthma, diabetes, heart, stroke = (names.index(name) for name in ("asthma", "diabetes", "heart failure", "stroke"))
+    assert exchange[asthma, heart] > 3.0 * max(exchange[asthma, diabetes], exchange[asthma, stroke])
+    assert {g["epsilon"] for g in result["privacy"]["guarantees"]} == {"infinity"}
+
+
+RECORDS = 'step = "linearised"\nclip = 2.0\nrounds = 12\n'
+
+
+@pytest.mark.parametrize("schedule", ["even", "variance_decay", "leakage_decay"])
+@pytest.mark.parametrize("sample", ["", "sample = 5\n"])
+def test_records_are_paid_for_by_actual_participation(schedule, sample, hospitals, tmp_path, silograph):
+    privacy = f'[privacy]\nepsilon = 3.0\nschedule = "{schedule}"\ndecay = 0.9\n'
+    plan = write_plan(hospitals, f"records-{schedule}-{len(sample)}", RECORDS + sample, privacy)
+    assert silograph("run", plan, "-o", tmp_path / "out")[0] == 0
+    result = json.loads((tmp_path / "out/result.json").read_text())
+    ledger = Ledger(tmp_path / "out/ledger.jsonl", mend=False)
+    most = 0.0
+    for guarantee in result["privacy"]["guarantees"]:
+        rows = ledger.of(guarantee["site"])
+        assert all(row.mechanism == "gaussian" for row in rows)
+        assert guarantee["epsilon"] == cost(rows, DELTA).epsilon <= 3.0
+        most = max(most, guarantee["epsilon"])
+        if guarantee["observer"] == "own server":
+            assert rdp_epsilon(rows, DELTA) >= guarantee["epsilon"] * (1 - 1e-3)
+    counts = {len(ledger.of(client["name"])) for client in result["clients"]}
+    if sample:
+        assert len(counts) > 1
+        assert max(counts) < 12
+    if schedule == "even" or not sample:
+        assert most > 2.99  # whoever takes part most spends the budget
+    noises = [row.noise for row in ledger.of(result["clients"][0]["name"])]
+    order = {"even": np.zeros_like, "variance_decay": lambda x: -np.ones_like(x), "leakage_decay": np.ones_like}
+    np.testing.assert_array_equal(np.sign(np.diff(noises).round(12)), order[schedule](np.diff(noises)))
+    again = json.loads(silograph("privacy", tmp_path / "out", "--json")[1])
+    assert max(g["epsilon"] for g in again["guarantees"]) == most
+
+
+def test_clusters_found_under_privacy_cost_one_release_more(hospitals, tmp_path, silograph):
+    plan = write_plan(hospitals, "found", RECORDS + "find = 3\n", "[privacy]\nepsilon = 3.0\n")
+    assert silograph("run", plan, "-o", tmp_path / "out")[0] == 0
+    result = json.loads((tmp_path / "out/result.json").read_text())
+    ledger = Ledger(tmp_path / "out/ledger.jsonl", mend=False)
+    for client in result["clients"]:
+        rows = ledger.of(client["name"])
+        assert [row.site for row in rows] == ["gradient", *["model"] * 12]
+        assert cost(rows, DELTA).epsilon == pytest.approx(3.0, rel=1e-6)
+    assert {c["name"] for c in result["clusters"]} == {"cluster 1", "cluster 2", "cluster 3"}
+
+
+@pytest.mark.parametrize("masks", ["skipped", "none"])
+def test_clients_are_protected_cell_by_cell(masks, hospitals, tmp_path, silograph):
+    method = f'clip = 1.0\nrounds = 5\nmasks = "{masks}"\nminimum = 2\n'
+    plan = write_plan(
+        hospitals, f"clients-{masks}", method, '[privacy]\nepsilon = 3.0\nprotect = "clients"\ndelta = 1e-4\n'
+    )
+    assert silograph("run", plan, "-o", tmp_path / "out")[0] == 0
+    privacy = json.loads((tmp_path / "out/result.json").read_text())["privacy"]
+    for guarantee in privacy["guarantees"]:
+        trusted = masks == "none" and guarantee["observer"] == "own server"
+        if guarantee["epsilon"] == "infinity":
+            assert trusted
+        else:
+            assert guarantee["epsilon"] <= 3.0
+    assert "one agent" in privacy["unit"]
+
+
+def test_the_same_seed_gives_the_same_bytes_in_both_engines(hospitals, tmp_path, silograph):
+    found = []
+    for engine in ("vector", "silowise"):
+        top = f'engine = "{engine}"\nseed = 3\n'
+        plan = write_plan(hospitals, engine, RECORDS + "find = 3\n", "[privacy]\nepsilon = 3.0\n", top)
+        assert silograph("run", plan, "-o", tmp_path / engine)[0] == 0
+        files = [tmp_path / engine / name for name in ("models/clients.csv", "models/clusters.csv", "ledger.jsonl")]
+        found.append([path.read_bytes() for path in files])
+    assert found[0] == found[1]
+
+
+def test_the_starter_plan_runs(tmp_path, silograph):
+    assert silograph("sample", tmp_path / "h", "--hospitals")[0] == 0
+    assert load(tmp_path / "h/plan.toml").method.tau == "learned"
+    assert silograph("run", tmp_path / "h/plan.toml", "-o", tmp_path / "out")[0] == 0
+    assert "asthma" in (tmp_path / "out/report.html").read_text()
+
+
+def test_a_written_plan_reads_back_the_same(tmp_path):
+    for tau in (0.25, "learned"):
+        plan = ClusteredPlan(
+            ClusterData("ward", "score", ("a.csv",), "diagnosis", "t.csv"),
+            method=ClusteredMethod(tau=tau, step="linearised", clip=2.0),
+            privacy=ClusterBudget(2.0, schedule="leakage_decay"),
+            seed=1,
+        )
+        (tmp_path / "plan.toml").write_text(dumps(plan))
+        assert load(tmp_path / "plan.toml") == plan
+
+
+DATA = {"files": ["a.csv"], "agent": "ward", "target": "score", "cluster": "diagnosis"}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"method": {"tau": 1.5}}, "tau.*0 to 1, or learned"),
+        ({"method": {"tau": "guessed"}}, "one of learned"),
+        ({"method": {"penalty": 0}}, "penalty.*above 0"),
+        ({"method": {"penalty": -1.0}}, "penalty.*above 0"),
+        ({"method": {"rounds": 0}}, "rounds"),
+        ({"method": {"find": 0}}, "find"),
+        ({"data": {k: v for k, v in DATA.items() if k != "cluster"}}, "neither came"),
+        ({"method": {"masks": "protocol"}}, "clip"),
+        ({"privacy": {"epsilon": 1.0}}, "really bounded"),
+        ({"privacy": {"epsilon": 1.0}, "method": {"step": "linearised"}}, "clip"),
+        ({"privacy": {"epsilon": 1.0}, "method": {"loss": "huber"}}, "really bounded"),
+        ({"privacy": {"epsilon": 1.0}, "method": {"step": "linearised", "clip": 1.0, "compare": True}}, "compar"),
+        ({"privacy": {"epsilon": 1.0}, "method": {"step": "linearised", "clip": 1.0, "masks": "skipped"}}, "masks"),
+        ({"privacy": {"epsilon": 1.0, "protect": "clients"}}, "clip"),
+        ({"privacy": {"epsilon": 1.0, "protect": "clients"}, "method": {"clip": 1.0, "find": 2}}, "given clusters"),
+        ({"privacy": {"epsilon": 0.0}}, "above 0"),
+        ({"privacy": {"epsilon": 1.0, "decay": 0.0}}, "decay"),
+    ],
+)
+def test_nonsense_is_refused_with_words(change, words):
+    content = {"format": 1, "data": DATA, **change}
+    content["method"] = {"name": "clustered_admm", **content.get("method", {})}
+    with pytest.raises(InputError, match=words):
+        parse(content, "plan.toml")
+
+
+@pytest.mark.parametrize(
+    ("edit", "words"),
+    [
+        (lambda text: text.replace("asthma", "stroke", 1), "one cluster for all records"),
+        (lambda text: text.replace("asthma", "", 1), "one cluster for all records"),
+        (lambda text: text.replace("ward,diagnosis", "ward,illness"), "a column 'diagnosis', the cluster"),
+    ],
+)
+def test_tables_that_contradict_themselves_are_refused(edit, words, tmp_path, silograph):
+    write_sample_hospitals(tmp_path, wards=4)
+    path = next(p for p in sorted((tmp_path / "hospitals").iterdir()) if "asthma" in p.read_text())
+    path.write_text(edit(path.read_text()))
+    code, _, error = silograph("run", write_plan(tmp_path, "plan", "rounds = 3"), "-o", tmp_path / "out")
+    assert code == 2
+    assert words in error
