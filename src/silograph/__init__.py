@@ -1,6 +1,6 @@
 """silograph: graphs and personal models across data silos, with privacy numbers that are true.
 
-Three tiers: estimators (`ConsensusGraph`, `ClusteredModels`), plans and rounds (`silograph.run`), bare kernels and the gate.
+Three tiers: estimators (`ConsensusGraph`, `ClusteredModels`), plans and rounds (`silograph.run`), kernels and the gate.
 Names are loaded when first used, so that `import silograph` stays light.
 """
 

@@ -34,13 +34,13 @@ def clustered_regression(
     spread: float = 0.15,
     variance: float = 0.75,
 ) -> ClusteredRecords:
-    """y = x.w_q + v for the client's cluster q. Every entry of w_q is w_0's, changed by up to a part `spread` of it.
+    """y = x.w_q + v for the client's cluster q, with w_q = w_0 + delta_q w_0, delta_q uniform within +-`spread`.
 
     x, w_0 and v / sqrt(variance) are standard normal, which the paper leaves open; a client has `counts` records.
     """
     rng = stream(seed, "world", 0, "cluster models")
     base = rng.standard_normal(features)
-    models = base * (1.0 + rng.uniform(-spread, spread, (clusters, features)))
+    models = base * (1.0 + rng.uniform(-spread, spread, (clusters, 1)))
     chosen = stream(seed, "world", 0, "clusters").integers(clusters, size=servers * clients)
     parts = []
     for number, q in enumerate(chosen):

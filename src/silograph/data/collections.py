@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from silograph.core.errors import InputError
 from silograph.data.tables import shown
 
@@ -22,3 +25,12 @@ def find_data(folder: Path | None, relative: str) -> Path | None:
         folder = Path(named)
     path = folder / relative
     return path if path.is_file() else None
+
+
+def read_arrays(path: str | Path) -> dict[str, NDArray[np.generic]]:
+    """All arrays of an NPZ file."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except Exception as problem:  # a damaged file may raise anything
+        raise InputError(shown(Path(path)), "an NPZ file", f"it cannot be read ({problem})") from None

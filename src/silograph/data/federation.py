@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from silograph.core.errors import InputError
 from silograph.core.keys import stream
 from silograph.core.types import Array
+from silograph.data.collections import read_arrays
 from silograph.data.tables import listed, shown
 from silograph.data.units import Records
 
@@ -97,7 +98,7 @@ def avazu(
     features: int = 64,
 ) -> tuple[list[Records], Records]:
     """The same of Avazu's clicks, an NPZ file with one array a column: random rows, every cell hashed to a feature."""
-    where, columns = shown(Path(path)), _arrays(path)
+    where, columns = shown(Path(path)), read_arrays(path)
     if "click" not in columns or not set(columns) - set(_NOT_FEATURES):
         raise InputError(where, "Avazu's columns, click among them", f"it holds {listed(list(columns))}")
     total = len(columns["click"])
@@ -155,14 +156,6 @@ def _dealt(seed: int, x: Array, y: Array, units: int, agents: int) -> list[Recor
         noise = shift + spread * rng.standard_normal(here.shape)
         parts.append((here + noise / np.sqrt(features), answers.copy()))
     return parts
-
-
-def _arrays(path: str | Path) -> dict[str, NDArray[np.generic]]:
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except Exception as problem:  # a damaged file may raise anything
-        raise InputError(shown(Path(path)), "an NPZ file", f"it cannot be read ({problem})") from None
 
 
 def _hashed(columns: dict[str, NDArray[np.generic]], features: int) -> Array:

@@ -22,18 +22,25 @@ from silograph.core.types import Array, BoolArray, Carry
 from silograph.kernels.dual_newton import solve
 from silograph.kernels.edges import pairs
 
+_NOTHING = 1e-100  # a model whose squares vanish
 _ROUND = 1e-3  # a touch of the learner's squared term, so that the weights are unique; where z is 1 it is 0.1 % of them
 
 
 def borrowed(servers: Carry, w: Array, round: int, when: int) -> Carry:
-    """What a server remembers for this: the first round's steps, and from round `when` on the exchange."""
-    steps = w - servers["model"]
+    """What a server remembers for this: the first round's steps, the mean of those in the second half of the rounds
+    before `when`, so that a round's sample of clients is not taken for a difference, and from then on the exchange."""
+    steps, begin = w - servers["model"], when // 2
     if round == 0:
         return {"early": steps}
+    if begin <= round < when:
+        return {
+            "steps": servers["steps"] + steps / (when - begin),
+            "heard": servers["heard"] | (servers["counts"] > 0.0),
+        }
     if round != when:
         return {}
-    heard = servers["counts"].reshape(w.shape[:2]) > 0.0
-    return {"exchange": learned_exchange(servers["model"], steps, servers["early"], heard)}
+    heard = servers["heard"].reshape(w.shape[:2])
+    return {"exchange": learned_exchange(servers["model"], servers["steps"], servers["early"], heard)}
 
 
 def learned_exchange(model: Array, steps: Array, first: Array, heard: BoolArray) -> Array:
@@ -45,7 +52,7 @@ def learned_exchange(model: Array, steps: Array, first: Array, heard: BoolArray)
     """
     clusters = model.shape[1]
     exchange = np.eye(clusters)
-    told = np.flatnonzero((heard.sum(0) >= 2) & (np.abs(model).max((0, 2)) > 0.0))
+    told = np.flatnonzero((heard.sum(0) >= 2) & (np.abs(model.mean(0)).max(-1) > _NOTHING))
     if len(told) < 2:
         return exchange
     centre = model[:, told].mean(0)

@@ -43,9 +43,9 @@ from silograph.methods.base import Outcome, Outlet, Private, Rows, Start, Up
 from silograph.methods.borrowing import borrowed
 from silograph.methods.consensus_graph import OPEN
 from silograph.methods.sampling import check_growth, check_sample, sampled
-from silograph.privacy.bound import Bounded
+from silograph.privacy.bound import Bounded, row_lengths
 from silograph.privacy.gate import CLIPPED_AGENT, Message, Sent, relay
-from silograph.tasks.clustered import Client
+from silograph.tasks.clustered import Client, Proximal
 from silograph.tasks.linear import UNIT
 from silograph.topology import Topology
 
@@ -53,6 +53,9 @@ Form = Literal["others", "all"]
 Weights = Literal["uniform", "mixing", "alone"]
 Steps = Literal["several", "single"]
 Protect = Literal["none", "records", "clients"]
+
+
+_STEEPEST = 1e8  # beyond, a client's minimum could not be found for certain, and its sensitivity holds only there
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,9 @@ class ClusteredADMM:
 
     def __post_init__(self) -> None:
         bounded = self.protect != "records" or self.task.largest is not None
+        task = self.task
+        exact = self.protect == "records" and isinstance(task, Proximal) and task.radius is not None
+        steep = exact and isinstance(task, Proximal) and task.curvature() > _STEEPEST * self.rho
         for name, good, expected in (
             ("rho", 0.0 < self.rho < math.inf, "a number above 0"),
             ("rounds", self.rounds >= 1, "a whole number from 1"),
@@ -98,6 +104,7 @@ class ClusteredADMM:
             ("clip", self.clip is None or 0.0 < self.clip < math.inf, "a number above 0"),
             ("clip", self.clip is not None or self.protect != "clients", "a number where clients are protected"),
             ("clip", self.clip is None or self.protect != "records", "none: the task bounds a record's gradient"),
+            ("rho", not steep, f"at least a {_STEEPEST:g}th of the loss's curvature, to protect records"),
             ("task", bounded, "a bounded gradient: huber or logistic with a radius, or a linearised step's clip"),
         ):
             if not good:
@@ -138,7 +145,8 @@ class ClusteredADMM:
         if self.steps == "single":
             at_servers |= {"xi": model, "towards": model}
         if self.tau == "learned":
-            at_servers |= {"early": model, "exchange": np.eye(self._count)}
+            cells = np.zeros(servers * self._count, dtype=np.bool_)
+            at_servers |= {"early": model, "steps": model, "heard": cells, "exchange": np.eye(self._count)}
         return Start(carry, at_servers, self.answer(at_servers))
 
     def answer(self, servers: Carry) -> dict[str, Array]:
@@ -157,17 +165,19 @@ class ClusteredADMM:
         phi = self.rho * (answer.value - (sent.value if self.protect == "records" else sent))  # (5)
         w = self.task.step(what, phi, self.rho, carry["ridge"], data)  # (4)
         if self.protect == "records":
-            noisy = gate.release(self._record_bounded(w, data["count"]), "model")  # (12)
+            noisy = gate.release(self._record_bounded(w, data["count"], what), "model")  # (12)
             sent = noisy.map(_without_dual, answer, sent)
             return {"model": noisy, "sent": sent}, {"sent": sent}
         sent = _without_dual(w, answer.value, sent)
         return {"model": w, "sent": sent}, {"step": gate.contribute(sent - what, "step", self.clip)}
 
-    def _record_bounded(self, w: Array, count: Array) -> Bounded:
+    def _record_bounded(self, w: Array, count: Array, what: Array) -> Bounded:
         largest = self.task.largest
         assert largest is not None
         why = f"Lemma 1 of S2: no record's gradient is longer than C = {largest:g}: 2 C / (rho D), D being public"
-        return Bounded(w, 2.0 * largest / (self.rho * count), UNIT, why)  # (43)
+        # The rest of the solver's gradient, and rounding of models far longer than the bound.
+        slack = 1e-13 * row_lengths(what)[:, 0] * math.sqrt(what.shape[1])
+        return Bounded(w, 2.0 * largest / (self.rho * count) * (1.0 + 1e-6) + slack, UNIT, why)  # (43)
 
     def deliver(self, carry: Carry, data: Private, gate: Outlet) -> Message:
         """Its model; what was released of it, if records are protected; nothing, if only sums were to be seen."""

@@ -145,7 +145,10 @@ def discrete_gaussian(source: Source, sigma: float, size: int) -> Integers:
     the numbers drawn: who can watch the machine that closely is not kept out.
     """
     if not 0.0 < sigma <= MOST_SHARE:
-        raise InputError("discrete Gaussian", "a parameter above 0 and at most 2^40", f"{sigma:g} came")
+        todo = "Under a budget: raise epsilon or cut rounds."
+        raise InputError(
+            "discrete Gaussian", "a parameter above 0 and at most 2^40 grid steps", f"{sigma:g} came", todo
+        )
     out = np.empty(size, dtype=np.int64)
     words, filled = _words(source, 16 * size + 64), 0
     while True:

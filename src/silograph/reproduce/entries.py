@@ -11,7 +11,11 @@ from pathlib import Path
 from silograph.core.errors import InputError
 from silograph.core.types import Json
 
-_PAPERS = ("consensus_graph", "graph_federation")  # modules of this package, each with its own ENTRIES
+_PAPERS = (
+    "consensus_graph",
+    "graph_federation",
+    "clustered_admm",
+)  # modules of this package, each with its own ENTRIES
 
 #: Told how much is done, from 0 to 1, and what of.
 Progress = Callable[[float, str], None]

@@ -103,16 +103,35 @@ class ClusteredJob:
     def inner(self) -> ClusteredADMM:
         return self.method.inner if isinstance(self.method, FoundClusters) else self.method
 
+    def _too_small(self) -> list[str]:
+        """Cells whose sum may never be known; with found clusters that cannot be told beforehand."""
+        if self.masks is None or self.plan.method.find is not None:
+            return []
+        cells = np.bincount(self._cells, minlength=len(self.topo.servers) * len(self.names))
+        names = [f"{server}/{name}" for server in self.topo.servers for name in self.names]
+        return [name for name, size in zip(names, cells, strict=True) if 0 < size < self.masks.minimum]
+
+    @property
+    def _cells(self) -> Array:
+        return np.asarray(self.inner.start(self.topo).servers["cell"])
+
     def _check(self) -> None:
+        if self.masks is not None and np.bincount(self._cells).max() < self.masks.minimum:
+            raise InputError(
+                "plan, minimum",
+                "at most the size of the largest cell, the clients of one server and cluster",
+                f"{self.masks.minimum} came, and the largest has {np.bincount(self._cells).max()}",
+                "Lower it, or join servers or clusters.",
+            )
         privacy = self.plan.privacy
         if privacy is not None:
             of = dict(zip(self.tables.agents, self.tables.records, strict=True))
-            cells = np.bincount(self.inner.start(self.topo).servers["cell"])
+            cells = np.bincount(self._cells)
             for k, name in enumerate(self.topo.silos):
                 if privacy.protect == "records":
                     size, what = len(of[name][1]), "records"
                 else:
-                    size, what = int(cells[self.inner.start(self.topo).servers["cell"][k]]), "clients"
+                    size, what = int(cells[self._cells[k]]), "clients"
                 accounting.check_budget(privacy.epsilon, privacy.delta, size, f"client {name}", what)
             _check_once(self.tables.agents)
         self._test()  # whatever is wrong with it, now rather than when the budget is spent
@@ -241,8 +260,19 @@ class ClusteredJob:
                 "Rehearsal: the noise comes from the seed in this folder, so whoever has it can take the noise off. "
                 "The guarantee is what the same plan gives without a seed. Run real data without one."
             )
-        if plan.protect == "none":
+        if plan.protect == "none" and self.masks is None:
             notes.append("No privacy was asked for: servers see their clients' updates, and results hold their models.")
+        if plan.protect == "none" and self.masks is not None:
+            notes.append(
+                "No privacy was asked for: masks hide a client's update from its server, not the sum over its cell. "
+                "What is written here for a client is its server's model of its cluster."
+            )
+        if silent := self._too_small():
+            notes.append(
+                f"{len(silent)} cells have fewer clients than the minimum of {plan.method.minimum} and add nothing; "
+                f"their clients only get the others' models: {', '.join(silent[:5])}"
+                + (", ..." if len(silent) > 5 else ".")
+            )
         if plan.protect == "records":
             notes.append(
                 "A client's own model stays with it. What is written here for a client is its server's model of its "
@@ -254,7 +284,8 @@ class ClusteredJob:
             notes.append("Masks were skipped in this simulation: the sums are the ones the secure sum gives.")
         if plan.privacy is not None:
             notes.append(
-                "Not protected: which clients there are, their clusters if given, and that they took part. Links "
+                "Not protected: which clients there are, their clusters if given, how many records each has "
+                "(where records are protected), and that they took part. Links "
                 "between a client and its server must be encrypted. Runs add up: another one costs its budget again."
             )
         notes.append(

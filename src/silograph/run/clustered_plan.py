@@ -11,6 +11,8 @@ from silograph.run.federation_plan import DEFAULT_DELTA, Choice, check_masks
 from silograph.run.sections import naming_files
 from silograph.run.servers import Servers
 
+_LEAST_DECAY = 1e-12  # of the first round's noise or leakage
+
 
 @dataclass(frozen=True)
 class ClusterData:
@@ -108,6 +110,11 @@ class ClusteredPlan:
             expected = "a cluster column in [data], or how many to find in [method]"
             raise InputError("plan, clusters", expected, "neither came")
         check_masks(chosen.masks, chosen.clip, chosen.sample, chosen.minimum)
+        if chosen.find is not None and chosen.masks != "none":
+            came = "clusters to find came: every client would show its server a gradient"
+            raise InputError("plan, find", "given clusters with masks", came)
+        if chosen.step == "linearised" and chosen.radius is not None:
+            raise InputError("plan, radius", "none with the linearised step, whose clip bounds gradients", "one came")
         if self.privacy is not None:
             self._check_privacy(self.privacy)
 
@@ -117,8 +124,9 @@ class ClusteredPlan:
             raise InputError("plan, epsilon", "a privacy budget above 0", f"{privacy.epsilon} came")
         if not 0.0 < privacy.delta < 1.0:
             raise InputError("plan, delta", "a number between 0 and 1", f"{privacy.delta} came", "Try 1e-6.")
-        if not 0.0 < privacy.decay <= 1.0:
-            raise InputError("plan, decay", "a number above 0 and at most 1", f"{privacy.decay} came")
+        if not (0.0 < privacy.decay <= 1.0 and privacy.decay**chosen.rounds > _LEAST_DECAY):
+            expected = f"a number up to 1 that leaves {_LEAST_DECAY:g} or more after all rounds"
+            raise InputError("plan, decay", expected, f"{privacy.decay} came")
         if chosen.compare:
             raise InputError(
                 "plan, compare",

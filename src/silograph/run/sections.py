@@ -76,7 +76,9 @@ def _typed(value: Any, hint: Any, where: str) -> Any:
     """The value as the field wants it: TOML has its own types, so little is left to convert."""
     if get_origin(hint) is Union:  # a number, or a word
         number, word = get_args(hint)
-        return _typed(value, word if isinstance(value, str) else number, where)
+        if isinstance(value, str) and value not in get_args(word):
+            raise InputError(where, f"a number, or {', '.join(get_args(word))}", f"{value!r} came")
+        return value if isinstance(value, str) else _typed(value, number, where)
     if get_origin(hint) is Literal:
         if value not in get_args(hint):
             raise InputError(where, f"one of {', '.join(get_args(hint))}", f"{value!r} came")

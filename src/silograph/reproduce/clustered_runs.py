@@ -1,0 +1,289 @@
+"""Methods for clustered clients against each other, run by run: every repetition has its own records and graph, which
+all methods share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+
+from silograph.core.types import Array, Json
+from silograph.data.units import Records
+from silograph.methods.base import Method, Private
+from silograph.methods.clustered_admm import ClusteredADMM
+from silograph.methods.model_baselines import Alone
+from silograph.privacy.accounting import zcdp
+from silograph.privacy.gate import Door, Released
+from silograph.privacy.ledger import Ledger
+from silograph.privacy.mechanisms import Scheduled
+from silograph.reproduce.entries import Progress, Row, Table, check_seeds
+from silograph.run.loop import ENGINES, REHEARSAL, rounds
+from silograph.tasks.clustered import Linearised, Proximal
+from silograph.topology import Topology
+
+LAM, DELTA = 0.01, 1e-5
+EVERY = 2  # rounds between the points of a curve
+EARLY = 10  # rounds
+ALIKE = 0.5  # dB
+CLEAR = 2.0  # standard errors from 0: a difference that is there
+
+PHI_0, ZETA = 0.001, 0.99  # zCDP of the first round, and what is multiplied every round
+
+EVERYBODY, SCHEDULED = "everybody", "schedule=60%"
+NO_NOISE, NOISE = "no privacy", f"phi0={PHI_0:g}"
+SERVERS, CLIENTS, SAMPLE = 10, 15, 9  # clients of a server, and how many of them are scheduled
+PRIVATE_RHO = 10.0
+
+#: Of a line: its case and its method.
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """One repetition. `score` is of the clients' own models (K, d): NMSD (50), or test accuracy."""
+
+    topo: Topology
+    records: Sequence[Records]
+    clusters: tuple[int, ...]
+    score: Callable[[Array], float]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How the methods of a case are run. With `noise` records are protected."""
+
+    case: str
+    task: Proximal | Linearised
+    rho: float
+    rounds: int
+    sample: int | None = None
+    noise: Scheduled | None = None
+
+
+@dataclass(frozen=True)
+class Contender:
+    """`options` are ClusteredADMM's. `one` model for all clusters is GFL."""
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    one: bool = False
+
+
+def pgfl(tau: float, decay: float = 1.0, form: Literal["others", "all"] = "others") -> Contender:
+    name = f"{tau:g}" + (f" x {decay:g}^n" if decay < 1.0 else "") + (", all" if form == "all" else "")
+    return Contender(f"PGFL({name})", {"tau": tau, "tau_decay": decay, "form": form})
+
+
+EXCHANGE, NO_EXCHANGE, DECAYING = pgfl(0.4), pgfl(0.0), pgfl(0.4, 0.98)
+GFL = Contender("GFL", one=True)
+CLUSTER_FL = Contender("ClusterFL", {"tau": 0.4, "weights": "alone"})
+ALONE = Contender("alone")
+LEARNED = Contender("PGFL(learned)", {"tau": "learned"})
+TAUS = tuple(k / 10 for k in range(11))
+
+
+@dataclass(frozen=True)
+class Line:
+    """One row of the table. In a sweep it is the point at `x` of the `curve`."""
+
+    setting: Setting
+    contender: Contender
+    x: float = math.nan
+    curve: str = ""
+
+    @property
+    def key(self) -> Key:
+        return self.setting.case, self.contender.name
+
+    def method(self, world: World, seed: int) -> Method:
+        how, who = self.setting, self.contender
+        if who is ALONE:
+            assert isinstance(how.task, Proximal)
+            return Alone(how.task, LAM / world.topo.sizes[0])
+        clusters = (0,) * len(world.clusters) if who.one else world.clusters
+        return ClusteredADMM(
+            how.task,
+            clusters,
+            how.rho,
+            how.rounds,
+            lam=LAM,
+            sample=how.sample,
+            protect="none" if how.noise is None else "records",
+            seed=seed,
+            **who.options,
+        )
+
+    def run(self, world: World, data: Sequence[Private], seed: int) -> tuple[Array, Door]:
+        """The score after every second round, and the door with its ledger."""
+        door = Door(seed, Ledger(), self.setting.noise, randomness=REHEARSAL)
+        engine, scores = ENGINES["vector"](data, world.topo, door), []
+        for state in rounds(self.method(world, seed), world.topo, engine, door):
+            if self.contender is ALONE or state.round % EVERY == 0:
+                model = state.carry["model"]
+                scores.append(world.score(model.value if isinstance(model, Released) else model))
+        return np.resize(scores, self.setting.rounds // EVERY), door
+
+
+def lines_of(setting: Setting, *contenders: Contender) -> list[Line]:
+    return [Line(setting, contender) for contender in contenders]
+
+
+def tau_lines(setting: Callable[[str], Setting]) -> list[Line]:
+    """A sweep over tau; `setting` makes that of a case."""
+    return [Line(setting(f"tau={tau:g}"), pgfl(tau), tau, SCHEDULED) for tau in TAUS]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of a client: zCDP, the mean over clients and repetitions; and the largest epsilon at DELTA."""
+
+    zcdp: float
+    epsilon: float
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Its lines, drawn round by round, a panel for each case; or as a sweep over what `across` names."""
+
+    name: str
+    title: str
+    world: Callable[[int], World]
+    lines: Sequence[Line]
+    notes: Callable[[Result], Iterable[str]]
+    unit: Literal["dB", "accuracy"] = "dB"
+    reference: Mapping[Key, float] = field(default_factory=dict)
+    across: str = ""
+    x_log: bool = False
+
+    def run(self, seeds: int, progress: Progress) -> Table:
+        check_seeds(seeds)
+        scores, costs = (
+            {line.key: list[Array]() for line in self.lines},
+            {line.key: list[Cost]() for line in self.lines},
+        )
+        for seed in range(seeds):
+            world, prepared = self.world(seed), dict[Proximal | Linearised, list[Private]]()
+            for done, line in enumerate(self.lines, 1):
+                task = line.setting.task
+                if task not in prepared:
+                    prepared[task] = [task.prepare(part) for part in world.records]
+                made, door = line.run(world, prepared[task], seed)
+                scores[line.key].append(made)
+                if line.setting.noise is not None:
+                    costs[line.key].append(_cost(door, world.topo))
+                progress((seed + done / len(self.lines)) / seeds, f"{self.name}, repetition {seed + 1} of {seeds}")
+        paid = {
+            key: Cost(float(np.mean([one.zcdp for one in all])), max(one.epsilon for one in all))
+            for key, all in costs.items()
+            if all
+        }
+        result = Result(self, {key: np.array(runs) for key, runs in scores.items()}, paid)
+        return Table(self.name, seeds, result.rows, [*self.notes(result)], self.title, [*result.curves()])
+
+
+def _cost(door: Door, topo: Topology) -> Cost:
+    total = {silo: zcdp(door.ledger.of(silo)) for silo in topo.silos}
+    most = max(total, key=lambda silo: total[silo])
+    return Cost(float(np.mean([*total.values()])), door.spent(most, DELTA).epsilon)
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """Of every line the scores (seeds, points), and what was paid where records were protected."""
+
+    figure: Figure
+    scores: Mapping[Key, Array]
+    costs: Mapping[Key, Cost]
+
+    def _shown(self, scores: Any) -> Array:
+        return np.asarray(10.0 * np.log10(scores) if self.figure.unit == "dB" else scores)
+
+    def each(self, key: Key, at: int | None = None) -> Array:
+        """(seeds,): every run after `at` rounds, or at its end."""
+        return self._shown(self.scores[key][:, -1 if at is None else at // EVERY - 1])
+
+    def level(self, key: Key) -> float:
+        """Of the mean over the runs."""
+        return float(self._shown(self.scores[key][:, -1].mean()))
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        return [self._row(line.key) for line in self.figure.lines]
+
+    def _row(self, key: Key) -> Row:
+        each, metric = self.each(key), "NMSD" if self.figure.unit == "dB" else "accuracy"
+        spread = float(each.std(ddof=1)) if len(each) > 1 else 0.0
+        return Row(*key, metric, self.level(key), spread, None, self.figure.reference.get(key))
+
+    # ---- statements ----
+
+    def _apart(self, better: Key, worse: Key, at: int | None) -> tuple[str, str]:
+        """Whether one line is better than another, run by run, in a word; and by how much."""
+        decibels = self.figure.unit == "dB"
+        apart = self.each(better, at) - self.each(worse, at)
+        gain, runs = -apart if decibels else apart, len(apart)
+        error = float(apart.std(ddof=1)) / math.sqrt(runs) if runs > 1 else math.inf
+        word = "Not decided"
+        if abs(gain.mean()) > CLEAR * error:
+            word = "Held" if gain.mean() > 0.0 else "Did not hold"
+        size = f"{apart.mean():+.2f} dB" if decibels else f"{100.0 * apart.mean():+.1f} points"
+        wide = f", standard error {error if decibels else 100.0 * error:.2f}" if runs > 1 else ""
+        both = [*zip(better, worse, strict=True)]
+        common = "".join(f"{a}, " for a, b in both if a == b)
+        first, second = (", ".join(side) for side in zip(*((a, b) for a, b in both if a != b), strict=True))
+        return word, f"{common}{first} against {second} {size}{wide}, better in {(gain > 0.0).sum()} of {runs} runs"
+
+    def statement(self, text: str, *pairs: tuple[Key, Key], at: int | None = None) -> str:
+        """The paper's, and whether it held: the first line of every pair is to be better than the second."""
+        found = [self._apart(*pair, at) for pair in pairs]
+        when = "" if at is None else f", after {at} rounds"
+        return f"The paper: {text}{when}. {'. '.join(f'{word}: {size}' for word, size in found)}."
+
+    def remark(self, text: str, *pairs: tuple[Key, Key]) -> str:
+        return f"{text}. {'; '.join(self._apart(*pair, None)[1] for pair in pairs)}."
+
+    def near(self, text: str, *pairs: tuple[Key, Key]) -> str:
+        """The paper's statement that the lines of every pair end alike."""
+        found = [
+            f"{'Held' if abs(self.level(a) - self.level(b)) < ALIKE else 'Did not hold'}: {self._apart(a, b, None)[1]}"
+            for a, b in pairs
+        ]
+        return f"The paper: {text}. {'. '.join(found)}."
+
+    def paid(self) -> str:
+        found = dict.fromkeys(
+            f"{case}: {cost.zcdp:.3g} zCDP, epsilon {cost.epsilon:.3g}" for (case, _), cost in self.costs.items()
+        )
+        return (
+            "By the ledger, for one record of a client: zCDP on average over the clients, each in the rounds it really "
+            f"took part in, and epsilon at delta {DELTA:g} of the client that paid most: {'; '.join(found)}."
+        )
+
+    def tau_statements(self, text: str, good: Sequence[float]) -> Iterator[str]:
+        """Of a sweep over tau: that the good ones are better than 0, and that 1 is worse."""
+        keys = {line.x: line.key for line in self.figure.lines}
+        yield self.statement(text, *((keys[tau], keys[0.0]) for tau in good))
+        levels = {tau: self.level(key) for tau, key in keys.items()}
+        best, *_, worst = sorted(levels, key=lambda tau: levels[tau], reverse=self.figure.unit != "dB")
+        yield self.statement("too large a tau degrades it", (keys[0.4], keys[1.0]), (keys[0.0], keys[1.0]))
+        yield f"tau {best:g} is the best of all and {worst:g} the worst."
+
+    # ---- pictures ----
+
+    def curves(self) -> Iterator[Json]:
+        figure = self.figure
+        if figure.across:
+            for label in dict.fromkeys(line.curve for line in figure.lines):
+                lines = [line for line in figure.lines if line.curve == label]
+                x, y = [line.x for line in lines], [self.level(line.key) for line in lines]
+                drawn = {"x": x, "y": y, "unit": figure.unit, "x_name": figure.across, "x_log": figure.x_log}
+                yield {"panel": f"over {figure.across}", "label": label, **drawn}
+            return
+        for line in figure.lines:
+            means = self._shown(self.scores[line.key].mean(0))
+            x, y = [*range(EVERY, line.setting.rounds + 1, EVERY)], [round(float(mean), 4) for mean in means]
+            yield {"panel": line.setting.case, "label": line.contender.name, "x": x, "y": y, "unit": figure.unit}
