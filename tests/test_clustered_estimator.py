@@ -124,3 +124,6 @@ def test_wrong_records_are_refused():
         model.predict(np.zeros((2, 3)), 0)
     with pytest.raises(InputError):
         ClusteredModels().fit([], clusters=[])
+    huge = [(1e300 * parts[0][0], parts[0][1]), *parts[1:]]
+    with pytest.raises(InputError, match="client 0: expected numbers of at most 1e"):
+        ClusteredModels().fit(huge, servers=servers, clusters=clusters)

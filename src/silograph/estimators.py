@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from silograph.core.errors import InputError
 from silograph.core.keys import secret_root
 from silograph.data.silos import Silos, from_arrays
+from silograph.data.tables import LARGEST
 from silograph.data.units import UnitTables
 from silograph.kernels.edges import adjacency
 from silograph.run.build import build
@@ -231,6 +232,9 @@ class ClusteredModels(BaseEstimator):
         order = sorted(range(count), key=names.__getitem__)
         units = sorted(set(homes))
         records = [(np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)) for x, y in clients]
+        for k, part in enumerate(records):
+            if any(np.abs(values).max(initial=0.0) > LARGEST for values in part):
+                raise InputError(f"client {k}", f"numbers of at most {LARGEST:g}", "a larger one came", "Rescale it.")
         tables = UnitTables(
             tuple(units),
             tuple(f"x{k}" for k in range(width or 0)),

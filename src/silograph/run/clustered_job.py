@@ -222,7 +222,12 @@ class ClusteredJob:
             for observer in OBSERVERS
         ]
         return {
-            "releases": self.releases if privacy is not None else 0,
+            # A cell may release in every round, whoever of it is sampled.
+            "releases": 0
+            if privacy is None
+            else self.releases
+            if privacy.protect == "records"
+            else self.plan.method.rounds,
             "noise_multiplier": None,
             "observers": list(OBSERVERS),
             "sites": worst_by_site(guarantees),
