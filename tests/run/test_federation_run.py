@@ -264,7 +264,7 @@ def test_an_agent_in_two_units_is_refused_with_privacy(tmp_path, silograph):
     plan = write_plan(tmp_path, "twice", f'{METHOD}masks = "skipped"\n{PRIVACY}')
     code, _, error = silograph("run", plan, "-o", tmp_path / "out")
     assert code == 2
-    assert "both have an agent" in error
+    assert "both have St" in error
 
 
 def test_the_starter_plan_is_the_readmes(tmp_path, silograph):

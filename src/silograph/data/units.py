@@ -90,6 +90,21 @@ def read_units(
     return UnitTables(names, features, tuple(agents), tuple(home), tuple(records), tuple(clusters))
 
 
+def check_one_home(agents: Sequence[str], unit: str = "unit", agent: str = "agent") -> None:
+    """Refuse an agent, of those called unit/agent, that is in two units: what is said of one would hold for neither."""
+    homes: dict[str, str] = {}
+    for name in agents:
+        home, own = name.split("/", 1)
+        other = homes.setdefault(own.casefold(), home)
+        if other != home:
+            raise InputError(
+                f"{unit}s {other} and {home}",
+                f"every {agent} in one {unit}",
+                f"both have {own}: its budget would be paid once and spent twice",
+                f"If it is one {agent}, give it to one {unit}; if they are two, name them differently.",
+            )
+
+
 def _cluster_of(unit: _Unit, cluster: str, rows: list[int], agent: str) -> str:
     """What an agent's records say of its cluster."""
     said = [_text(unit.columns[cluster][row]) for row in rows]

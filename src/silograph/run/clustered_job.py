@@ -14,7 +14,7 @@ import numpy as np
 
 from silograph.core.errors import InputError
 from silograph.core.types import Array, Json
-from silograph.data.units import Records, UnitTables, read_tests, read_units
+from silograph.data.units import Records, UnitTables, check_one_home, read_tests, read_units
 from silograph.methods.base import Method, Outcome, Private
 from silograph.methods.clustered_admm import ClusteredADMM
 from silograph.methods.finding import FindClusters, FoundClusters
@@ -133,7 +133,7 @@ class ClusteredJob:
                 else:
                     size, what = int(cells[self._cells[k]]), "clients"
                 accounting.check_budget(privacy.epsilon, privacy.delta, size, f"client {name}", what)
-            _check_once(self.tables.agents)
+            check_one_home(self.tables.agents, "server", "client")
         self._test()  # whatever is wrong with it, now rather than when the budget is spent
 
     @property
@@ -438,27 +438,12 @@ def _task(plan: ClusteredPlan, tables: UnitTables) -> Task:
 
 
 def _tests(plan: ClusteredPlan, path: Path, tables: UnitTables) -> dict[str, Records]:
-    _check_once(tables.agents)
+    check_one_home(tables.agents, "server", "client")
     tests = read_tests(path, plan.data.agent, plan.data.target, tables.features, plan.data.cluster)
     unknown = sorted(set(tests) - {name.split("/", 1)[1] for name in tables.agents})
     if unknown:
         raise InputError(str(path), "clients of the tables", f"{unknown[0]!r} is none of them")
     return tests
-
-
-def _check_once(agents: Sequence[str]) -> None:
-    """A budget, and a test record, is one client's."""
-    homes: dict[str, str] = {}
-    for name in agents:
-        server, client = name.split("/", 1)
-        other = homes.setdefault(client.casefold(), server)
-        if other != server:
-            raise InputError(
-                f"servers {other} and {server}",
-                "every client at one server",
-                f"both have a client {client}",
-                "If it is one client, give it to one server; if they are two, name them differently.",
-            )
 
 
 def _uniform(count: int, tau: float, form: str) -> Array:

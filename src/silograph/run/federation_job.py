@@ -10,7 +10,7 @@ import numpy as np
 
 from silograph.core.errors import InputError
 from silograph.core.types import Array, Json
-from silograph.data.units import UnitTables, read_test, read_units
+from silograph.data.units import UnitTables, check_one_home, read_test, read_units
 from silograph.methods.base import Outcome, Private
 from silograph.methods.graph_federation import GraphFederation
 from silograph.privacy import accounting
@@ -94,21 +94,7 @@ class FederationJob:
                     self.plan.privacy.epsilon, self.plan.privacy.delta, int(size), f"unit {server}", "agents"
                 )
         if self.plan.privacy is not None:
-            self._check_agents()
-
-    def _check_agents(self) -> None:
-        """A budget is an agent's: one in two units would spend it twice."""
-        homes: dict[str, str] = {}
-        for name in self.tables.agents:
-            unit, agent = name.split("/", 1)
-            other = homes.setdefault(agent.casefold(), unit)
-            if other != unit:
-                raise InputError(
-                    f"units {other} and {unit}",
-                    "every agent in one unit, with privacy",
-                    f"both have an agent {agent}: its records would be paid for once and released twice",
-                    "If it is one agent, give it to one unit; if they are two, name them differently.",
-                )
+            check_one_home(self.tables.agents)
 
     @property
     def masks(self) -> Masks | None:
