@@ -26,6 +26,7 @@ n only add independent noise, and the reduction mod 2^k is post-processing: the 
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 from numba import njit
@@ -42,6 +43,9 @@ LEAST_SHARE = 0.5  # grid steps; below, the noise of an agent is mostly zeros an
 MOST_SHARE = 2.0**40  # so that every integer drawn is exact as a float
 _SAMPLER_RANGE = 2.0**-39  # see `discrete_gaussian`
 _INVERSE_E = math.exp(-1.0)
+_BLOCKS = 63  # of a sixteenth of sigma each; with the tail they are 64 columns, chosen by six bits
+_AT_ONCE = 2048  # numbers
+_LEAST_BLOCKED = 2.0**10  # below, a block would hold too few integers to be worth its table
 _LENGTH_ROUNDING = 1.0 + 1e-12  # the length check below is itself done in floating point
 
 
@@ -137,12 +141,11 @@ def check_share(share: float) -> None:
 def discrete_gaussian(source: Source, sigma: float, size: int) -> Integers:
     """Integers with P(x) proportional to exp(-x^2 / (2 sigma^2)), from random bytes.
 
-    Rejection from the discrete Laplace (Canonne, Kamath, Steinke 2020). A Laplace magnitude is `offset`
-    within a block of floor(sigma) + 1 integers plus a geometric number of blocks; its own test and the Gaussian's are
-    one coin with chance exp(-g). Such a coin is thrown in factors exp(-1) and one of at least exp(-1), so that small
-    chances keep their relative accuracy: every P(x) is right to a factor within 1 +- 2^-40 out to 30 sigma (beyond lies
-    a mass of e^-450). It does not run in constant time, and how long it takes tells of
-    the numbers drawn: who can watch the machine that closely is not kept out.
+    Rejection (after Canonne, Kamath, Steinke 2020) from a flat law on each of 63 blocks of integers and, beyond them,
+    from a discrete Laplace tail; small sigmas from the tail alone. A coin with chance exp(-g) is thrown in factors
+    exp(-1) and one of at least exp(-1), so that small chances keep their relative accuracy: every P(x) is right to a
+    factor within 1 +- 2^-40 out to 30 sigma (beyond lies a mass of e^-450). It does not run in constant time, and how
+    long it takes tells of the numbers drawn: who can watch the machine that closely is not kept out.
     """
     if not 0.0 < sigma <= MOST_SHARE:
         todo = "Under a budget: raise epsilon or cut rounds."
@@ -150,13 +153,47 @@ def discrete_gaussian(source: Source, sigma: float, size: int) -> Integers:
             "discrete Gaussian", "a parameter above 0 and at most 2^40 grid steps", f"{sigma:g} came", todo
         )
     out = np.empty(size, dtype=np.int64)
-    words, filled = _words(source, 16 * size + 64), 0
-    while True:
-        filled, used = _proposals(words, sigma, out, filled)
-        if filled == size:
-            return out
-        # The proposal that ran out of words is made again from the same words and more, so that none is favoured.
-        words = np.concatenate([words[used:], _words(source, 16 * (size - filled) + 64)])
+    width, keep, other = _blocks(sigma)
+    each = 4 if width else 16  # words a number takes, with room
+    words, filled = np.empty(0, dtype=np.uint64), 0
+    while filled < size:
+        # What is left is a proposal that ran out of words: it is made again from them and more, so that none is
+        # favoured. Few at a time stay in the cache.
+        words = np.concatenate([words, _words(source, each * min(size - filled, _AT_ONCE) + 64)])
+        filled, used = _proposals(words, sigma, width, keep, other, out, filled)
+        words = words[used:]
+    return out
+
+
+@lru_cache(maxsize=256)
+def _blocks(sigma: float) -> tuple[int, NDArray[np.uint64], NDArray[np.int64]]:
+    """The width of a block, and how to choose one: of columns that are equally likely, column j is kept with chance
+    keep[j] / 2^53 and else means other[j] (Walker's alias method). The last column is the tail."""
+    if sigma < _LEAST_BLOCKED:
+        return 0, np.zeros(1, dtype=np.uint64), np.zeros(1, dtype=np.int64)
+    width = math.ceil(sigma / 16.0)
+    begin = width / sigma * np.arange(_BLOCKS + 1)
+    weight = width * np.exp(-0.5 * begin**2)
+    weight[-1] = _tail_mass(begin[-1], sigma)
+    chance, other = weight / weight.sum() * len(weight), np.zeros(len(weight), dtype=np.int64)
+    small, large = [list(np.flatnonzero(side)) for side in (chance < 1.0, chance >= 1.0)]
+    while small and large:
+        j, i = small.pop(), large.pop()
+        other[j] = i
+        chance[i] -= 1.0 - chance[j]
+        (small if chance[i] < 1.0 else large).append(i)
+    chance[small + large] = 1.0
+    return width, np.rint(chance * 2.0**53).astype(np.uint64), other
+
+
+def _tail_mass(begin: float, sigma: float) -> float:
+    """The sum of exp(-x^2 / (2 sigma^2)) over the integers from begin * sigma on, by Euler and Maclaurin.
+
+    What is left out is below sigma^-3 of it.
+    """
+    here = math.exp(-0.5 * begin**2)
+    whole = sigma * math.sqrt(math.pi / 2.0) * math.erfc(begin / math.sqrt(2.0))
+    return whole + here * (0.5 + begin / (12.0 * sigma))
 
 
 def noisy(vector: Array, clip: float, fraction_bits: int, share: float, source: Source) -> Integers:
@@ -165,43 +202,95 @@ def noisy(vector: Array, clip: float, fraction_bits: int, share: float, source: 
     return whole + discrete_gaussian(source, share, vector.size) if share else whole
 
 
-@njit(cache=True)
-def _proposals(words: NDArray[np.uint64], sigma: float, out: Integers, filled: int) -> tuple[int, int]:
+@njit(cache=True, nogil=True)
+def _proposals(
+    words: NDArray[np.uint64],
+    sigma: float,
+    width: int,
+    keep: NDArray[np.uint64],
+    other: Integers,
+    out: Integers,
+    filled: int,
+) -> tuple[int, int]:
     """Go on filling `out`; returns how much is filled and how many words were used up by whole proposals."""
-    block = math.floor(sigma) + 1
-    mask = np.uint64(0)
-    while mask < np.uint64(block - 1):
-        mask = (mask << np.uint64(1)) | np.uint64(1)
-    used, at, end = 0, 0, len(words)
+    used, at, end, tail, mask = 0, 0, len(words), len(keep) - 1, _mask(width)
+    per_sigma = 1.0 / sigma
     while filled < len(out) and at < end:
-        negative = words[at] >> np.uint64(63) == np.uint64(1)
-        offset = int(words[at] & mask)  # at most 41 low bits: independent of the sign's
+        word = words[at]
         at += 1
-        if offset >= block:
-            used = at
-            continue
-        blocks, at = _heads(words, at, -1)
-        magnitude = offset + block * blocks
-        # Zero is proposed with one sign only, else it would come twice as often as it should.
-        kept = not (negative and magnitude == 0)
-        if kept:
-            exponent = _exponent(offset, magnitude, sigma)
-            whole = math.floor(exponent)
-            heads, at = _heads(words, at, whole)
-            kept = heads == whole
-            if kept:
-                kept = at < end and _coin(words[at], math.exp(whole - exponent))
-                at += 1
+        negative = word >> np.uint64(63) == np.uint64(1)
+        column = 0
+        if width:
+            column = int(word >> np.uint64(53) & np.uint64(63))
+            if word & np.uint64(2**53 - 1) >= keep[column]:
+                column = other[column]
+        if column < tail:
+            offset, at = _below(words, at, width, mask)
+            magnitude = width * column + offset
+            far = offset * per_sigma
+            kept = at < end and _chance(words[at], far * (width * column * per_sigma + 0.5 * far))
+            at += 1
+        else:
+            magnitude, kept, at = _tail(words, at, width * tail, sigma)
         if at > end:
             break
         used = at
-        if kept:
+        # Zero is kept with one sign only, else it would come twice as often as it should.
+        if kept and not (negative and magnitude == 0):
             out[filled] = -magnitude if negative else magnitude
             filled += 1
     return filled, used
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
+def _mask(limit: int) -> np.uint64:
+    """As many low bits as the numbers below `limit` have."""
+    mask = np.uint64(0)
+    while mask < np.uint64(max(limit - 1, 0)):
+        mask = (mask << np.uint64(1)) | np.uint64(1)
+    return mask
+
+
+@njit(cache=True, nogil=True)
+def _below(words: NDArray[np.uint64], at: int, limit: int, mask: np.uint64) -> tuple[int, int]:
+    """A uniform whole number below `limit`, and where the next word is; past the end if the words ran out."""
+    while at < len(words):
+        offset = int(words[at] & mask)
+        at += 1
+        if offset < limit:
+            return offset, at
+    return 0, len(words) + 1
+
+
+@njit(cache=True, nogil=True)
+def _tail(words: NDArray[np.uint64], at: int, begin: int, sigma: float) -> tuple[int, bool, int]:
+    """A magnitude from `begin` on, whether it is kept, and where the next word is.
+
+    With begin 0 a proposal that is not kept is dropped. A tail that was chosen for its mass tries until one is.
+    """
+    # The blocks of a discrete Laplace law whose logarithm falls by at least 1 from block to block.
+    block = math.floor(sigma) + 1 if begin == 0 else math.ceil(sigma * (sigma / begin))
+    mask = _mask(block)
+    while True:
+        offset, at = _below(words, at, block, mask)
+        blocks, at = _heads(words, at, -1)
+        beyond = offset + block * blocks
+        if begin == 0:
+            exponent = _exponent(offset, beyond, sigma)
+        else:
+            far = beyond / sigma
+            exponent = far * (begin / sigma + 0.5 * far) - blocks
+        whole = math.floor(exponent)
+        heads, at = _heads(words, at, whole)
+        kept = heads == whole
+        if kept:
+            kept = at < len(words) and _chance(words[at], exponent - whole)
+            at += 1
+        if kept or begin == 0 or at > len(words):
+            return begin + beyond, kept, at
+
+
+@njit(cache=True, nogil=True)
 def _exponent(offset: int, magnitude: int, sigma: float) -> float:
     """g = offset / block + (magnitude - sigma^2 / block)^2 / (2 sigma^2)."""
     block = math.floor(sigma) + 1
@@ -209,7 +298,7 @@ def _exponent(offset: int, magnitude: int, sigma: float) -> float:
     return float(offset / block + 0.5 * surplus * surplus)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _heads(words: NDArray[np.uint64], at: int, most: int) -> tuple[int, int]:
     """How often a coin with chance 1/e comes up before it first does not, or `most` times; and where it stopped.
 
@@ -226,11 +315,17 @@ def _heads(words: NDArray[np.uint64], at: int, most: int) -> tuple[int, int]:
     return heads, at
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
+def _chance(word: np.uint64, exponent: float) -> bool:
+    """True with probability exp(-exponent); most often the line below the curve decides."""
+    return _coin(word, 1.0 - exponent) or _coin(word, math.exp(-exponent))
+
+
+@njit(cache=True, nogil=True)
 def _coin(word: np.uint64, chance: float) -> bool:
     """True with the given probability, to 2^-53."""
     return bool(float(word >> np.uint64(11)) < chance * 2.0**53)
 
 
 def _words(source: Source, count: int) -> NDArray[np.uint64]:
-    return np.frombuffer(source(8 * count), dtype="<u8").astype(np.uint64)
+    return np.frombuffer(source(8 * count), dtype="<u8")

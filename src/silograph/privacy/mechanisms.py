@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 import numpy as np
+from numba import njit
 
 from silograph.core.errors import InputError, LeakError
 from silograph.core.types import Array
@@ -141,9 +142,18 @@ def on_grid(l2: float, dim: int) -> float:
 def perturb(value: Array, l2: float, mechanism: Mechanism, stream: Keystream) -> Array:
     """`value` plus noise for sensitivity `l2`, on the grid."""
     step = grid_step(l2, value.size)
-    # Holding a value within bounds brings no two values further apart, so it costs nothing.
-    whole = np.clip(np.rint(value / step), -_MOST, _MOST).astype(np.int64)
     steps = mechanism.scale(on_grid(l2, value.size), value.size) / step
-    if steps == 0.0:  # a mechanism without noise, for comparing with the plain algorithm
-        return np.asarray(whole * step)
-    return np.asarray((whole + mechanism.draw(stream, steps, value.size).reshape(value.shape)) * step)
+    # A mechanism without noise is for comparing with the plain algorithm.
+    noise = mechanism.draw(stream, steps, value.size) if steps else np.zeros(value.size, dtype=np.int64)
+    out = np.empty(value.size)
+    _add(np.ascontiguousarray(value).ravel(), noise, step, out)
+    return out.reshape(value.shape)
+
+
+@njit(cache=True, nogil=True)
+def _add(value: Array, noise: Integers, step: float, out: Array) -> None:
+    """Round to the grid and add noise there. Holding a value within bounds brings no two values further apart, so it
+    costs nothing."""
+    for i in range(len(out)):
+        whole = min(max(np.rint(value[i] / step), -_MOST), _MOST)
+        out[i] = (np.int64(whole) + noise[i]) * step
