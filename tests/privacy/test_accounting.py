@@ -116,3 +116,62 @@ def test_poisson_sampled_gaussian_reference_values():
 def test_what_is_not_a_guarantee_is_refused(epsilon, delta, records):
     with pytest.raises(InputError, match="expected"):
         accounting.check_budget(epsilon, delta, records, "site a")
+
+
+# ---- samples of the records --------------------------------------------------------------------------------------------
+
+
+def sampled(ratio, rate=0.1, batch="", part="", round=0):
+    return Row("a", round, batch, "server", "gaussian", ratio, 1.0, 1, rate, "u", "r", "s", "w", "0", batch, part)
+
+
+def test_releases_from_one_sample_are_one_release_of_their_joint_precision():
+    """R1 and R3 of S4 with sqrt(2) sigma each, from one batch, are the sampled Gaussian of sigma."""
+    together = [sampled(math.sqrt(0.5), batch=f"query {t}", part="query") for t in range(50) for _ in range(2)]
+    alone = [sampled(1.0, batch=f"query {t}", part="query") for t in range(50)]
+    assert accounting.cost(together, 1e-3).epsilon == pytest.approx(accounting.cost(alone, 1e-3).epsilon, rel=1e-6)
+    # The broken twin: the same batch used twice and charged as two samples is far too cheap.
+    apart = [sampled(math.sqrt(0.5), batch=f"{t} {k}", part="query") for t in range(50) for k in range(2)]
+    assert accounting.cost(apart, 1e-3).epsilon < 0.9 * accounting.cost(alone, 1e-3).epsilon
+
+
+def test_parts_that_share_no_record_do_not_add_up():
+    query = [sampled(1.0, batch=f"query {t}", part="query") for t in range(20)]
+    support = [sampled(0.5, batch=f"support {t}", part="support") for t in range(20)]
+    assert accounting.cost([*query, *support], 1e-3) == accounting.cost(query, 1e-3)
+    # What is about all records counts for every part.
+    both = Row("a", 0, "all", "server", "gaussian", 1.0, 1.0, 1, 1.0, "u", "r", "s", "w", "0")
+    assert accounting.cost([*query, *support, both], 1e-3) == accounting.cost([*query, both], 1e-3)
+    assert math.isinf(accounting.cost([*query, row("reveal", l2=None, noise=None)], 1e-3).epsilon)
+
+
+@pytest.mark.parametrize(("rate", "count"), [(0.1, 200), (0.01, 200), (0.5, 40), (1.0, 200)])
+@pytest.mark.parametrize("epsilon", [0.5, 2.0, 6.0])
+def test_calibrated_noise_spends_the_budget_and_no_more(rate, count, epsilon):
+    multiplier = accounting.sampled_multiplier(epsilon, 1e-3, rate, count)
+    assert 0.9998 * epsilon < accounting.sampled_epsilon(multiplier, rate, count, 1e-3) <= epsilon
+    renyi = accounting.sampled_multiplier(epsilon, 1e-3, rate, count, "rdp")
+    assert multiplier < renyi < 1.3 * multiplier  # the other accountant agrees, and is looser
+
+
+def test_a_planned_run_fits_its_budget_row_by_row_and_one_more_round_does_not():
+    sigma = accounting.sampled_multiplier(2.0, 1e-3, 0.1, 20)
+    tally = accounting.Tally(2.0, 1e-3, accounting.Planned(sigma, 0.1, 20))
+    for t in range(20):
+        for part in ("query", "support"):
+            for _ in range(2):
+                release = sampled(math.sqrt(0.5) / sigma, batch=part, part=part, round=t)
+                assert tally.fits(release)
+                tally.add(release)
+    assert tally.cost().epsilon == pytest.approx(2.0, rel=1e-3)
+    assert not tally.fits(sampled(math.sqrt(0.5) / sigma, batch="query", part="query", round=20))
+    assert not tally.fits(sampled(math.sqrt(0.5) / sigma, batch="query", part="query", round=3))  # a third from one
+    assert not tally.fits(sampled(0.5, rate=1.0))
+
+
+def test_a_plan_that_does_not_fit_its_budget_certifies_nothing():
+    tally = accounting.Tally(2.0, 1e-3, accounting.Planned(0.5, 0.1, 200))
+    assert tally.fits(sampled(1e-3, batch="query", part="query"))
+    for t in range(3):
+        tally.add(sampled(2.0, batch="query", part="query", round=t))
+    assert not tally.fits(sampled(2.0, batch="query", part="query", round=3))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from silograph.core.errors import LeakError
 from silograph.core.types import Array, Carry, Json
 from silograph.privacy.bound import Bounded
-from silograph.privacy.gate import Message, Released, Sealed, Sent, Total, check_message, relay
+from silograph.privacy.gate import Batch, Message, Released, Sealed, Sent, Total, check_message, relay
 from silograph.topology import Topology
 
 #: Which silos or servers, by their place in the topology.
@@ -29,7 +29,9 @@ class Outlet(Protocol):
 
     def over(self, names: Sequence[str]) -> Outlet: ...
 
-    def release(self, bounded: Bounded, site: str) -> Released: ...
+    def poisson(self, counts: Rows, rate: float, site: str, part: str) -> Batch: ...
+
+    def release(self, bounded: Bounded, site: str, batch: Batch | None = None, share: float = 1.0) -> Released: ...
 
     def reveal(self, value: Array, site: str, why: str) -> Released: ...
 

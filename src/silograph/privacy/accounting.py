@@ -10,8 +10,8 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import Any
+from functools import cache, lru_cache
+from typing import Any, Literal
 
 import numpy as np
 from scipy.optimize import brentq
@@ -130,7 +130,13 @@ def _ratio(row: Row) -> float:
 
 
 def cost(rows: Sequence[Row], delta: float) -> Cost:
-    """What one silo's rows cost at `delta`."""
+    """What one silo's rows cost at `delta`: the most that a record of any part pays. A record is in one part only."""
+    parts = sorted({row.part for row in rows if row.part})
+    shares = [_cost([row for row in rows if row.part in ("", part)], delta) for part in parts or [""]]
+    return max(shares, key=lambda share: share.epsilon)
+
+
+def _cost(rows: Sequence[Row], delta: float) -> Cost:
     if not rows:
         return Cost(0.0, 0.0, NOTHING)
     if any(row.mechanism == "reveal" for row in rows):
@@ -144,22 +150,41 @@ def cost(rows: Sequence[Row], delta: float) -> Cost:
     return Cost(pld_epsilon(rows, delta), delta, PLD)
 
 
-class Tally:
-    """One silo's rows with a running sum, so that asking whether one more fits the budget costs next to nothing."""
+@dataclass(frozen=True)
+class Planned:
+    """So many samples of the records at `rate`, what is released from each having noise `multiplier` in all."""
 
-    def __init__(self, epsilon: float, delta: float) -> None:
-        self._epsilon, self._delta = epsilon, delta
+    multiplier: float
+    rate: float
+    count: int
+
+
+class Tally:
+    """One silo's rows with a running sum, so that asking whether one more fits the budget costs next to nothing.
+
+    Rows that stay within what was `planned` need no accountant: the plan was priced once, for all silos.
+    """
+
+    def __init__(self, epsilon: float, delta: float, planned: Planned | None = None) -> None:
+        self._epsilon, self._delta, self._planned = epsilon, delta, planned
         self._rows: list[Row] = []
         self._rho = 0.0
         # Gaussian rows of either kind fit for certain below this; above it the accountant decides.
         self._surely = min(gaussian_mu(epsilon, delta) ** 2 / 2.0, zcdp_rho(epsilon, delta)) if delta else 0.0
+        self._batches: dict[tuple[str, int, str], float] = {}  # squared ratios by part, round and batch
+        self._counts: Counter[str] = Counter()  # batches of a part
+        self._all_planned = planned is not None
 
     def add(self, row: Row) -> None:
+        self._all_planned = self._is_planned(row)
         self._rows.append(row)
         self._rho += self._of(row)
+        batch = (row.part, row.round, row.batch)
+        self._counts[row.part] += batch not in self._batches
+        self._batches[batch] = self._batches.get(batch, 0.0) + 2.0 * self._of(row)
 
     def fits(self, row: Row) -> bool:
-        if self._rho + self._of(row) <= self._surely:
+        if self._rho + self._of(row) <= self._surely or self._is_planned(row):
             return True
         return self.cost(row).epsilon <= self._epsilon * (1.0 + 1e-9)
 
@@ -169,13 +194,62 @@ class Tally:
     def _of(self, row: Row) -> float:
         return _ratio(row) ** 2 / 2.0 if row.mechanism in GAUSSIANS else math.inf
 
+    def _is_planned(self, row: Row) -> bool:
+        """Whether this row, like all before it, is of a sample that is no larger and no dearer than planned.
+
+        A row about all of a silo's records would count for every part: none is planned.
+        """
+        plan = self._planned
+        if not self._all_planned or plan is None or not (row.part and row.batch and row.mechanism == "gaussian"):
+            return False
+        batch = (row.part, row.round, row.batch)
+        squared = self._batches.get(batch, 0.0) + 2.0 * self._of(row)
+        return (
+            row.sampling <= plan.rate
+            and math.sqrt(squared) * plan.multiplier <= 1.0 + 1e-12
+            and self._counts[row.part] + (batch not in self._batches) <= plan.count
+            and _plan_fits(plan, self._epsilon, self._delta)
+        )
+
+
+@lru_cache(maxsize=256)
+def _plan_fits(plan: Planned, epsilon: float, delta: float) -> bool:
+    return sampled_epsilon(plan.multiplier, plan.rate, plan.count, delta) <= epsilon * (1.0 + 1e-9)
+
 
 def _pure(row: Row) -> float:
     """Pure epsilon of a Laplace row: l1 / b with l1 = sqrt(dim) l2."""
     return math.sqrt(row.dim) * _ratio(row)
 
 
-def _events(rows: Sequence[Row]) -> Any:
+#: Mechanism, sensitivity over noise, sampling rate; and how many such releases.
+Kinds = tuple[tuple[tuple[str, float, float], int], ...]
+
+
+def _kinds(rows: Sequence[Row]) -> Kinds:
+    """Equal releases counted together: the accountants are far faster at that.
+
+    Gaussian releases from one sample of the records are one release, whose squared ratio is the sum of theirs: who is
+    in the sample is in all of them.
+    """
+    found: Counter[tuple[str, float, float]] = Counter()
+    batches: Counter[tuple[int, str, str, float]] = Counter()
+    for row in rows:
+        if row.mechanism == "gaussian" and row.batch:
+            batches[row.round, row.batch, row.part, row.sampling] += _ratio(row) ** 2  # type: ignore[assignment]
+        else:
+            found[row.mechanism, _pure(row) if row.mechanism == "laplace" else _ratio(row), row.sampling] += 1
+    for (*_, sampling), squared in batches.items():
+        found["gaussian", _rounded_up(math.sqrt(squared)), sampling] += 1
+    return tuple(sorted(found.items()))
+
+
+def _rounded_up(ratio: float) -> float:
+    """To twelve digits, so that the same releases look the same whatever the rounding of their sums."""
+    return float(f"{ratio * (1.0 + 1e-12):.13e}")
+
+
+def _events(kinds: Kinds) -> Any:
     import dp_accounting as dp
 
     def event(mechanism: str, ratio: float, sampling: float) -> Any:
@@ -189,29 +263,92 @@ def _events(rows: Sequence[Row]) -> Any:
             raise AssertionError(f"no event for {mechanism}")
         return base if sampling == 1.0 else dp.PoissonSampledDpEvent(sampling, base)
 
-    # Equal rows are composed at once: the accountants are far faster at that.
-    kinds = Counter((r.mechanism, _pure(r) if r.mechanism == "laplace" else _ratio(r), r.sampling) for r in rows)
-    return dp.ComposedDpEvent([dp.SelfComposedDpEvent(event(*kind), count) for kind, count in kinds.items()])
+    return dp.ComposedDpEvent([dp.SelfComposedDpEvent(event(*kind), count) for kind, count in kinds])
 
 
 def pld_epsilon(rows: Sequence[Row], delta: float) -> float:
     """dp-accounting's privacy loss distribution: pessimistic by less than its grid, for any mix of rows."""
+    assert not any(row.mechanism == DISTRIBUTED for row in rows), "only its Renyi divergences are bounded"
+    return _pld(_kinds(rows), delta)
+
+
+_GRID, _COARSE = 1e-4, 2e-3  # of the privacy loss distribution: what counts, and for looking around
+
+
+@lru_cache(maxsize=1024)
+def _pld(kinds: Kinds, delta: float, grid: float = _GRID) -> float:
     from dp_accounting import NeighboringRelation
     from dp_accounting.pld import PLDAccountant
 
-    assert not any(row.mechanism == DISTRIBUTED for row in rows), "only its Renyi divergences are bounded"
     # With sampling 1 replace-one is what the sensitivities already say; REPLACE_SPECIAL would double them.
-    return float(PLDAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE).compose(_events(rows)).get_epsilon(delta))
+    accountant = PLDAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE, value_discretization_interval=grid)
+    return float(accountant.compose(_events(kinds)).get_epsilon(delta))
 
 
 def rdp_epsilon(rows: Sequence[Row], delta: float) -> float:
     """dp-accounting's Renyi accountant: an independent upper bound."""
+    return _rdp(_kinds(rows), delta)
+
+
+def _rdp(kinds: Kinds, delta: float) -> float:
     from dp_accounting import NeighboringRelation
     from dp_accounting.rdp import RdpAccountant
 
-    orders = np.concatenate([1.0 + np.geomspace(1e-3, 10.0, 200), np.arange(12, 512)])
+    # Where records are sampled, the series it needs for broken orders does not converge close to 1.
+    plain = all(rate == 1.0 for (_, _, rate), _ in kinds)
+    low = 1.0 + np.geomspace(1e-3, 10.0, 200) if plain else np.concatenate([[2, 3], np.arange(4.0, 12.0, 0.25)])
+    orders = np.concatenate([low, np.arange(12, 512)])
     accountant = RdpAccountant(orders, NeighboringRelation.ADD_OR_REMOVE_ONE)
-    return float(accountant.compose(_events(rows)).get_epsilon(delta))
+    return float(accountant.compose(_events(kinds)).get_epsilon(delta))
+
+
+# ---- sampled Gaussians -----------------------------------------------------------------------------------------------
+
+Accountant = Literal["pld", "rdp"]
+
+
+def sampled_epsilon(
+    multiplier: float, rate: float, releases: int, delta: float, accountant: Accountant = "pld"
+) -> float:
+    """Of so many Gaussian releases with sd = multiplier * l2, each about a Poisson sample of the records at `rate`."""
+    if rate == 1.0 and accountant == "pld":
+        return gaussian_epsilon(math.sqrt(releases) / multiplier, delta)
+    kinds = ((("gaussian", _rounded_up(1.0 / multiplier), rate), releases),)
+    return _pld(kinds, delta) if accountant == "pld" else _rdp(kinds, delta)
+
+
+@cache
+def sampled_multiplier(
+    epsilon: float, delta: float, rate: float, releases: int, accountant: Accountant = "pld"
+) -> float:
+    """sd / l2 so that `releases` of them cost at most epsilon, and less than 1e-4 of it below."""
+    if rate == 1.0 and accountant == "pld":
+        return gaussian_multiplier(epsilon, delta, releases)
+
+    def excess(log: float, how: Callable[[float], float]) -> float:
+        """Of the cost, in logarithms, which are nearly linear in the multiplier's."""
+        return math.log(max(how(math.exp(log)), 1e-9) / epsilon)
+
+    def exact(sigma: float) -> float:
+        return sampled_epsilon(sigma, rate, releases, delta, accountant)
+
+    def quick(sigma: float) -> float:
+        return (
+            _pld(((("gaussian", 1.0 / sigma, rate), releases),), delta, _COARSE)
+            if accountant == "pld"
+            else exact(sigma)
+        )
+
+    low = high = 0.0
+    while excess(high, quick) > 0.0:
+        high += 0.5
+    while excess(low, quick) <= 0.0:
+        low -= 0.5
+    found = float(brentq(excess, low, high, (quick,), xtol=1e-7))
+    slope = (excess(found + 1e-2, quick) - excess(found - 1e-2, quick)) / 2e-2
+    while not -1e-4 < (over := excess(found, exact)) <= 0.0:
+        found -= (over + 5e-6) / slope  # Newton's step, to a little less than all of the budget
+    return math.exp(found) * _ROUND_UP
 
 
 # ---- calibration -----------------------------------------------------------------------------------------------------

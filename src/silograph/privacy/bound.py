@@ -10,6 +10,8 @@ from silograph.core.errors import LeakError
 from silograph.core.types import Array
 
 REPLACE_ONE = "replace-one"
+#: What Poisson sampling amplifies. The place stays: how many places there are is public.
+ADD_OR_REMOVE_ONE = "add-or-remove-one: a record's place is left empty"
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -13,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from silograph.core.errors import BudgetError, DamageError, InputError, LeakError
-from silograph.core.types import Array
-from silograph.privacy.accounting import Cost, Tally, cost
-from silograph.privacy.bound import REPLACE_ONE, Bounded, clip_rows
+from silograph.core.types import Array, BoolArray
+from silograph.privacy.accounting import Cost, Planned, Tally, cost
+from silograph.privacy.bound import ADD_OR_REMOVE_ONE, REPLACE_ONE, Bounded, clip_rows
 from silograph.privacy.ledger import Ledger, Row
 from silograph.privacy.masking import Masks, masked_sum, planned
-from silograph.privacy.mechanisms import DistributedGaussian, Mechanism, Scheduled, on_grid, perturb
+from silograph.privacy.mechanisms import DistributedGaussian, Gaussian, Mechanism, Scheduled, on_grid, perturb
 from silograph.privacy.samplers import Keystream
 
 _SEAL = object()  # known to this module only: nobody else can mint a Released
@@ -35,6 +38,8 @@ SERVER, OTHER_SERVERS, EVERYBODY = "server", "other servers", "own server and ev
 OWN_SERVER = "own server"
 
 CLIPPED_AGENT = "one agent (all its records)"
+
+_WORTH_A_THREAD = 1 << 16  # numbers of noise
 
 
 class Released:
@@ -126,6 +131,20 @@ class Total:
     released: bool
 
 
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """A Poisson sample of the records of one part of each silo: row i has `chosen[i, k]` where record k takes part.
+
+    Every record had its own coin, with chance `rate`. Who was chosen stays in the silo: the smaller cost of what is
+    released from a sample rests on that.
+    """
+
+    chosen: BoolArray
+    rate: float
+    name: str
+    part: str
+
+
 def stack(parts: Sequence[Released | Sealed]) -> Released | Sealed:
     """Rows of several silos as one value."""
     if len(parts) == 1:
@@ -147,11 +166,15 @@ def digest(value: Array, key: bytes) -> str:
 
 @dataclass(frozen=True)
 class Budget:
-    """The most a silo may spend in total, against all observers but those it trusts."""
+    """The most a silo may spend in total, against all observers but those it trusts.
+
+    `planned` samples of records are known to fit, so that they need not be priced one by one.
+    """
 
     epsilon: float
     delta: float
     trusted: frozenset[str] = frozenset()
+    planned: Planned | None = None
 
 
 @dataclass
@@ -201,7 +224,7 @@ class Door:
             return None
         tally = self._tallies.get(row.silo)
         if tally is None:
-            tally = self._tallies[row.silo] = Tally(budget.epsilon, budget.delta)
+            tally = self._tallies[row.silo] = Tally(budget.epsilon, budget.delta, budget.planned)
             for known in self.ledger.of(row.silo):
                 if known.observer not in budget.trusted:
                     tally.add(known)
@@ -265,8 +288,21 @@ class Gate:
         mechanism = self._door.mechanism
         return mechanism.at(self.round) if isinstance(mechanism, Scheduled) else mechanism
 
-    def release(self, bounded: Bounded, site: str) -> Released:
-        """Add the door's noise to each silo's row; one ledger row each."""
+    def poisson(self, counts: NDArray[np.intp], rate: float, site: str, part: str) -> Batch:
+        """Choose among the first `counts[i]` records of silo i's `part`, each with chance `rate`."""
+        chosen = np.zeros((len(self.silos), int(counts.max(initial=0))), dtype=np.bool_)
+        for i, (silo, count) in enumerate(zip(self.silos, counts, strict=True)):
+            # Rounded down: a record is chosen no more often than it is charged for.
+            words = Keystream(self._door.root, silo, self.round, site).words(int(count))
+            chosen[i, :count] = True if rate == 1.0 else words < np.uint64(math.floor(rate * 2.0**64))
+        return Batch(chosen, rate, site, part)
+
+    def release(self, bounded: Bounded, site: str, batch: Batch | None = None, share: float = 1.0) -> Released:
+        """Add the door's noise to each silo's row; one ledger row each.
+
+        What is computed from the records of a `batch` is charged as that. Several releases from one batch take a
+        `share` each, of the precision that a single one would have: its noise is larger by 1 / sqrt(share).
+        """
         mechanism = self._mechanism
         if mechanism is None:
             raise LeakError(
@@ -276,26 +312,37 @@ class Gate:
             raise LeakError(
                 f"release at {site!r}", f"{len(self.silos)} rows, one per silo", f"{len(bounded.value)} came"
             )
-        out = np.empty_like(bounded.value)
-        for i, silo in enumerate(self.silos):
-            l2 = float(bounded.l2[i])
-            stream = Keystream(self._door.root, silo, self.round, site)
-            out[i] = perturb(bounded.value[i], l2, mechanism, stream)
-            charged = on_grid(l2, out[i].size)
-            row = self._row(
+        sampling: dict[str, Any] = {}
+        if batch is not None:
+            if not isinstance(mechanism, Gaussian) or bounded.relation != ADD_OR_REMOVE_ONE:
+                expected = "Gaussian noise and a bound for a record that is left out"
+                raise LeakError(f"release at {site!r}", expected, f"{mechanism.name}, {bounded.relation} came")
+            mechanism = Gaussian(mechanism.multiplier / math.sqrt(share))
+            sampling = {"sampling": batch.rate, "batch": batch.name, "part": batch.part}
+
+        def released(i: int) -> tuple[Array, Row]:
+            l2, silo = float(bounded.l2[i]), self.silos[i]
+            out = perturb(bounded.value[i], l2, mechanism, Keystream(self._door.root, silo, self.round, site))
+            charged = on_grid(l2, out.size)
+            return out, self._row(
                 silo,
                 site,
-                out[i],
+                out,
                 self._observer,
                 mechanism=mechanism.name,
                 l2=charged,
-                noise=mechanism.scale(charged, out[i].size),
+                noise=mechanism.scale(charged, out.size),
                 unit=bounded.unit,
                 relation=bounded.relation,
                 randomness=self._door.randomness,
                 why=bounded.why,
+                **sampling,
             )
+
+        out = np.empty_like(bounded.value)
+        for i, (noisy, row) in enumerate(_in_threads(released, range(len(self.silos)), bounded.value[0].size)):
             self._door.admit(row)
+            out[i] = noisy
         return Released(out, _SEAL)
 
     def reveal(self, value: Array, site: str, why: str) -> Released:
@@ -379,7 +426,19 @@ class Gate:
         mark = digest(sent, self._door.mark_key(silo, self.round, site))
         nothing: dict[str, Any] = {"l2": None, "noise": None, "unit": "", "relation": "", "randomness": "none"}
         place: dict[str, Any] = {"silo": silo, "round": self.round, "site": site, "observer": observer}
-        return Row(**place, dim=int(np.size(sent)), sampling=1.0, digest=mark, **(nothing | facts))
+        return Row(**place, dim=int(np.size(sent)), digest=mark, **(nothing | {"sampling": 1.0} | facts))
+
+
+def _in_threads(
+    work: Callable[[int], tuple[Array, Row]], items: Sequence[int], size: int
+) -> Iterator[tuple[Array, Row]]:
+    """The work on each item in their order; large ones at the same time, where there are processors."""
+    workers = min(len(items), len(os.sched_getaffinity(0)))
+    if size < _WORTH_A_THREAD or workers < 2:
+        yield from map(work, items)
+        return
+    with ThreadPoolExecutor(workers) as pool:
+        yield from pool.map(work, items)
 
 
 class OpenGate:
@@ -391,7 +450,10 @@ class OpenGate:
     def over(self, names: Sequence[str]) -> OpenGate:
         return self
 
-    def release(self, bounded: Bounded, site: str) -> Released:
+    def poisson(self, counts: NDArray[np.intp], rate: float, site: str, part: str) -> Batch:
+        raise LeakError(f"sample at {site!r}", "no records behind an open gate", "a sample of them was asked for")
+
+    def release(self, bounded: Bounded, site: str, batch: Batch | None = None, share: float = 1.0) -> Released:
         raise LeakError(f"release at {site!r}", "nothing private behind an open gate", "a private value came")
 
     def reveal(self, value: Array, site: str, why: str) -> Released:

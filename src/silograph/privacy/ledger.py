@@ -22,7 +22,11 @@ _encode = json.JSONEncoder(sort_keys=True).encode
 
 @dataclass(frozen=True)
 class Row:
-    """What one release was. `digest` is of the value that left, so that a repeated send can be told from a new one."""
+    """What one release was. `digest` is of the value that left, so that a repeated send can be told from a new one.
+
+    Releases that were made from one sample of the records have the same `batch`: they are paid for together. A silo may
+    divide its records for good into parts that share none; `part` says which one a release is about.
+    """
 
     silo: str
     round: int
@@ -38,6 +42,8 @@ class Row:
     randomness: str
     why: str
     digest: str
+    batch: str = ""
+    part: str = ""
 
     @property
     def place(self) -> tuple[str, int, str]:
@@ -45,7 +51,8 @@ class Row:
 
 
 def _line(row: Row, previous: str) -> tuple[str, str]:
-    body = _encode(vars(row))
+    # Most rows are about no batch and no part, and say nothing of them.
+    body = _encode({name: value for name, value in vars(row).items() if value or name not in ("batch", "part")})
     chain = hashlib.sha256((previous + body).encode()).hexdigest()[:16]
     return f'{{"chain": "{chain}", {body[1:]}', chain
 

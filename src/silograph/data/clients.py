@@ -1,0 +1,369 @@
+"""Labelled records of clients: one file a client, a table with a column of labels or an NPZ file with x and y."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from silograph.core.errors import InputError
+from silograph.data.collections import read_arrays
+from silograph.data.readers import read_columns
+from silograph.data.silos import check_file_names
+from silograph.data.tables import (
+    Grid,
+    check_same_names,
+    checked_names,
+    checked_values,
+    frame_grid,
+    listed,
+    shortened,
+    shown,
+    without_index,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Single = NDArray[np.float32]
+#: x (N, *shape), and y (N,): numbers of classes, or of a regression the answers.
+Labelled = tuple[Single, NDArray[np.int64] | Single]
+
+#: The sum of a million squares of anything larger may overflow in single precision.
+LARGEST_SINGLE = 1e15
+
+_NPZ = ".npz"
+_LABELS = (str, bool, int, float, Decimal, np.bool_, np.integer, np.floating)
+_WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
+_POINT_ZERO = re.compile(r"([+-]?[0-9]{1,18})\.0*")  # how pandas writes whole numbers of a column that once had gaps
+
+
+@dataclass(frozen=True, eq=False)
+class ClientTables:
+    """Client `names[k]` has `records[k]`; label number c is `classes[c]`, and a regression has no classes.
+
+    A record has the given shape: one number for each of `features`, or channels, height and width of a picture, whose
+    pixels have no names. Not every client has records of every class.
+    """
+
+    names: tuple[str, ...]
+    features: tuple[str, ...]
+    classes: tuple[str, ...]
+    shape: tuple[int, ...]
+    records: tuple[Labelled, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class _Client:
+    """One client's checked features and its labels as they came; `where` and `place` name them in messages."""
+
+    name: str
+    path: Path
+    where: str
+    place: Callable[[int], str]
+    features: tuple[str, ...]
+    x: Single
+    labels: NDArray[Any]
+
+
+def read_clients(
+    paths: Iterable[str | Path],
+    target: str,
+    private: bool = False,
+    classes: Sequence[str] | None = None,
+    regression: bool = False,
+    features: Sequence[str] | None = None,
+) -> ClientTables:
+    """One file a client, called and sorted by its name: tables with the column `target`, or NPZ files with x and y.
+
+    Features are matched by name, in the order of the first client or of those a model was learned from. Without a list
+    of classes these are all labels that occur. With `private` only what a single record shows is checked, so the list
+    must be given.
+    """
+    files = [Path(path) for path in paths]
+    packed = [path for path in files if path.name.lower().endswith(_NPZ)]
+    if packed and len(packed) < len(files):
+        table = next(path for path in files if path not in packed)
+        came = f"{shown(packed[0])} is NPZ and {shown(table)} is not"
+        raise InputError("clients", "NPZ files or tables", came, "Save all in one format.")
+    if packed:
+        clients = [_read_npz(path) for path in files]
+    else:
+        clients = [_read_table(path, target, private, regression) for path in files]
+    return _together(sorted(clients, key=lambda client: client.name), private, classes, regression, features)
+
+
+def from_arrays(
+    data: Sequence[tuple[ArrayLike | pd.DataFrame, ArrayLike | pd.Series[Any]]],
+    names: Sequence[str] | None = None,
+    classes: Sequence[str] | None = None,
+    regression: bool = False,
+    private: bool = False,
+    features: Sequence[str] | None = None,
+) -> ClientTables:
+    """The same of an (X, y) for each client, in the given order; they are client_0, client_1, ... unless named."""
+    data = list(data)
+    names = [f"client_{k}" for k in range(len(data))] if names is None else [str(name) for name in names]
+    if len(names) != len(data):
+        raise InputError("names", f"one for each of the {len(data)} clients", f"there are {len(names)}")
+    clients = [_given(name, *pair) for name, pair in zip(names, data, strict=True)]
+    return _together(clients, private, classes, regression, features)
+
+
+def as_pictures(array: NDArray[Any], where: str) -> Single:
+    """Pictures (N, channels, height, width) from (N, H, W), (N, C, H, W), or (N, H, W, C) with 1 or 3 channels.
+
+    Bytes are scaled to [0, 1].
+    """
+    if array.ndim not in (3, 4) or 0 in array.shape[1:]:
+        raise InputError(where, "records (N, M), or pictures (N, H, W) or (N, C, H, W)", f"the shape is {array.shape}")
+    if array.dtype.kind not in "iuf":
+        raise InputError(where, "numbers", f"an array of {array.dtype} came", "Save the pixels as numbers.")
+    with np.errstate(over="ignore"):  # what overflows becomes infinite and is refused as such
+        x = array.astype(np.float32)
+    if array.dtype == np.uint8:
+        x /= np.float32(255.0)
+    sound = (np.abs(x) <= LARGEST_SINGLE).all(axis=tuple(range(1, x.ndim)))
+    if not sound.all():
+        expected = f"finite numbers of at most {LARGEST_SINGLE:g}"
+        raise InputError(f"{where}, record {sound.argmin() + 1}", expected, "it has others", "Fill or rescale them.")
+    if x.ndim == 3:
+        x = x[:, None]
+    elif x.shape[-1] in (1, 3):
+        x = np.moveaxis(x, -1, 1)
+    return np.ascontiguousarray(x)
+
+
+def _read_table(path: Path, target: str, private: bool, regression: bool) -> _Client:
+    where = shown(path)
+    name, grid = read_columns(path, [] if regression else [target])
+    if grid.column_names is None:
+        raise InputError(where, "a first line with the columns' names", "it begins with data", "Name the columns.")
+    grid = without_index(grid, private)
+    names = checked_names(where, grid.column_names or (), len(grid.columns), "column")
+    columns = dict(zip(names, grid.columns, strict=True))
+    if target not in columns:
+        came, todo = f"its columns are {listed(names)}", "Name the target's column as it is called in the file."
+        raise InputError(where, f"a column {shortened(target)}, the target", came, todo)
+    labels = columns.pop(target)
+
+    def place(row: int) -> str:
+        return f"{where}, column {shortened(target)}, data row {row + 1}"
+
+    return _client(name, path, where, place, tuple(columns), _numbers(columns, where), labels)
+
+
+def _read_npz(path: Path) -> _Client:
+    where, arrays = shown(path), read_arrays(path)
+    if not {"x", "y"} <= set(arrays):
+        raise InputError(where, "the arrays x and y", f"it holds {listed(list(arrays)) or 'none'}")
+    return _of_arrays(path.name[: -len(_NPZ)], path, where, arrays["x"], arrays["y"])
+
+
+def _given(name: str, x: Any, y: Any) -> _Client:
+    where = f"client {shortened(name)}"
+    if hasattr(y, "to_frame"):  # a Series, told without importing pandas
+        y = frame_grid(y.to_frame(), None, "columns").columns[0]
+    if hasattr(x, "columns") and hasattr(x, "iloc"):  # a DataFrame
+        x = frame_grid(x, [str(column) for column in x.columns], "columns")
+    else:
+        x = _array(x, f"{where}, records")
+    return _of_arrays(name, Path(name), where, x, _array(y, f"{where}, labels"))
+
+
+def _array(given: Any, where: str) -> NDArray[Any]:
+    if np.ma.is_masked(given):
+        raise InputError(where, "an array without gaps", "some entries are masked", "Leave out those records.")
+    try:
+        return np.asarray(given)
+    except (TypeError, ValueError) as problem:
+        raise InputError(where, "an array", f"none can be made of it ({problem})") from None
+
+
+def _of_arrays(name: str, path: Path, where: str, x: NDArray[Any] | Grid, y: NDArray[Any]) -> _Client:
+    def place(row: int) -> str:
+        return f"{where}, label of record {row + 1}"
+
+    if isinstance(x, np.ndarray) and x.ndim == 2:
+        x = Grid(list(x.T), [f"feature_{k}" for k in range(x.shape[1])])
+    if isinstance(x, np.ndarray):
+        return _client(name, path, where, place, (), as_pictures(x, where), y)
+    names = checked_names(where, x.column_names or (), len(x.columns), "column")
+    return _client(name, path, where, place, names, _numbers(dict(zip(names, x.columns, strict=True)), where), y)
+
+
+def _client(
+    name: str,
+    path: Path,
+    where: str,
+    place: Callable[[int], str],
+    features: tuple[str, ...],
+    x: Single,
+    labels: NDArray[Any],
+) -> _Client:
+    if labels.shape != (len(x),):
+        came = f"labels of the shape {labels.shape} came"
+        raise InputError(where, f"one label for each of the {len(x)} records", came)
+    if len(x) < 2:
+        came = "there is only one" if len(x) else "there is none"
+        todo = "A query and a support set need one each: leave the client out."
+        raise InputError(where, "at least 2 records", came, todo)
+    return _Client(name, path, where, place, features, x, labels)
+
+
+def _numbers(columns: dict[str, NDArray[Any]], where: str) -> Single:
+    """The columns, checked and side by side."""
+    names = list(columns)
+    if not names:
+        raise InputError(where, "at least one feature", "there is none")
+
+    def place(column: int, row: int) -> str:
+        return f"{where}, column {shortened(names[column])}, data row {row + 1}"
+
+    return _single(list(columns.values()), place)
+
+
+def _single(columns: Sequence[NDArray[Any]], place: Callable[[int, int], str]) -> Single:
+    values = checked_values(columns, place)
+    large = np.abs(values) > LARGEST_SINGLE
+    if large.any():
+        row, column = np.argwhere(large)[0]
+        expected = f"numbers of at most {LARGEST_SINGLE:g}"
+        raise InputError(place(int(column), int(row)), expected, "it is larger", "Its square overflows: rescale it.")
+    return values.astype(np.float32)
+
+
+def _together(
+    clients: Sequence[_Client],
+    private: bool,
+    classes: Sequence[str] | None,
+    regression: bool,
+    features: Sequence[str] | None,
+) -> ClientTables:
+    if not clients:
+        raise InputError("clients", "at least one", "none came")
+    check_file_names([(client.name, client.path) for client in clients], "client")
+    first = clients[0]
+    wanted = first.features if features is None else tuple(features)
+    owner = f"client {shortened(first.name)}" if features is None else "the model"
+    inputs = [_matched(client, wanted, owner) for client in clients]
+    for client, x in zip(clients, inputs, strict=True):
+        if x.shape[1:] != inputs[0].shape[1:]:
+            expected = f"records of the shape {inputs[0].shape[1:]}, as of client {shortened(first.name)}"
+            raise InputError(client.where, expected, f"they have the shape {x.shape[1:]}", "All must have one shape.")
+    names, shape = tuple(client.name for client in clients), inputs[0].shape[1:]
+    if regression:
+        if classes is not None:
+            raise InputError("classes", "none for a regression", f"{listed([str(c) for c in classes])} came")
+        answers = [_answers(client) for client in clients]
+        return ClientTables(names, wanted, (), shape, tuple(zip(inputs, answers, strict=True)))
+    public = None if classes is None else _listed_classes(classes)
+    if private and public is None:
+        todo = "Which labels occur is itself private: list all that may."
+        raise InputError("classes", "the list of all classes under privacy", "none came", todo)
+    labels = [_labels(client) for client in clients]
+    known = _occurring(clients, labels) if public is None else public
+    numbers = [_numbered(client, own, known, private) for client, own in zip(clients, labels, strict=True)]
+    return ClientTables(names, wanted, known, shape, tuple(zip(inputs, numbers, strict=True)))
+
+
+def _matched(client: _Client, wanted: tuple[str, ...], owner: str) -> Single:
+    """The client's features in the wanted order."""
+    todo = "Every client must have the same features, by the same names; the order does not matter."
+    check_same_names(client.features, wanted, client.where, f"the features of {owner}", todo)
+    if client.features == wanted:
+        return client.x
+    position = {name: k for k, name in enumerate(client.features)}
+    return np.ascontiguousarray(client.x[:, [position[name] for name in wanted]])
+
+
+def _answers(client: _Client) -> Single:
+    return _single([client.labels], lambda column, row: client.place(row))[:, 0]
+
+
+def _labels(client: _Client) -> list[str]:
+    """The labels as text, whole numbers without a fraction; none is missing."""
+    kind = client.labels.dtype
+    if kind.kind not in "biufUTO":
+        todo = "Save them as text or whole numbers."
+        raise InputError(f"{client.where}, labels", "text or whole numbers", f"an array of {kind} came", todo)
+    found = []
+    for row, cell in enumerate(client.labels.tolist()):
+        if isinstance(cell, _LABELS):
+            label = _text(cell) if cell == cell else ""
+        elif cell is None:
+            label = ""
+        else:
+            raise InputError(client.place(row), "text or a whole number", f"a {type(cell).__name__} came")
+        if not label:
+            raise InputError(client.place(row), "a label", "it is missing", "Leave out records without one.")
+        found.append(label)
+    return found
+
+
+def _text(cell: object) -> str:
+    text = str(cell).strip()
+    whole = _POINT_ZERO.fullmatch(text)
+    return whole[1] if whole else text
+
+
+def _listed_classes(classes: Sequence[str]) -> tuple[str, ...]:
+    texts = [_text(label) for label in classes]
+    if len(set(texts)) < max(2, len(texts)) or "" in texts:
+        raise InputError("classes", "at least 2 different ones", f"{listed(texts) or 'none'} came")
+    return _ordered(texts)
+
+
+def _occurring(clients: Sequence[_Client], labels: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """All labels that occur: either whole numbers or text."""
+    places: dict[str, str] = {}
+    for client, own in zip(clients, labels, strict=True):
+        for row, label in enumerate(own):
+            if label not in places:
+                places[label] = client.place(row)
+    for label, place in places.items():
+        if not _WHOLE.fullmatch(label) and _is_number(label):
+            todo = "Are these numbers to be predicted? Then say that it is a regression."
+            raise InputError(place, "a class: text or a whole number", f"{shortened(label)} came", todo)
+    first = {bool(_WHOLE.fullmatch(label)): label for label in reversed(places)}
+    if len(first) == 2:
+        expected = "labels that are all whole numbers or all text"
+        came = f"{shortened(first[True])} is a number and {shortened(first[False])} is text"
+        raise InputError(f"{places[first[True]]} and {places[first[False]]}", expected, came, "Name the classes alike.")
+    if len(places) < 2:
+        raise InputError("clients' labels", "at least 2 classes", f"all are {listed(list(places))}")
+    return _ordered(list(places))
+
+
+def _is_number(label: str) -> bool:
+    try:
+        float(label)
+    except ValueError:
+        return False
+    return True
+
+
+def _ordered(labels: Sequence[str]) -> tuple[str, ...]:
+    """Whole numbers as numbers, then text."""
+
+    def rank(label: str) -> tuple[bool, int, str]:
+        whole = bool(_WHOLE.fullmatch(label))
+        return not whole, int(label) if whole else 0, label
+
+    return tuple(sorted(labels, key=rank))
+
+
+def _numbered(client: _Client, labels: Sequence[str], classes: Sequence[str], private: bool) -> NDArray[np.int64]:
+    number = {label: k for k, label in enumerate(classes)}
+    for row, label in enumerate(labels):
+        if label not in number:
+            came = "another label came" if private else f"{shortened(label)} came"
+            todo = "Mend the label, or add it to the classes."
+            raise InputError(client.place(row), f"one of the classes {listed(classes)}", came, todo)
+    return np.array([number[label] for label in labels], dtype=np.int64)
