@@ -6,9 +6,11 @@ dp-accounting. This is the only module that imports it.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any, Literal
@@ -294,12 +296,24 @@ def _rdp(kinds: Kinds, delta: float) -> float:
     from dp_accounting import NeighboringRelation
     from dp_accounting.rdp import RdpAccountant
 
-    # Where records are sampled, the series it needs for broken orders does not converge close to 1.
     plain = all(rate == 1.0 for (_, _, rate), _ in kinds)
-    low = 1.0 + np.geomspace(1e-3, 10.0, 200) if plain else np.concatenate([[2, 3], np.arange(4.0, 12.0, 0.25)])
-    orders = np.concatenate([low, np.arange(12, 512)])
+    sampled = np.concatenate([np.arange(1.1, 11.0, 0.1), np.arange(11, 64), 2 ** np.arange(6, 11)])
+    orders = np.concatenate([1.0 + np.geomspace(1e-3, 10.0, 200), np.arange(12, 512)]) if plain else sampled
     accountant = RdpAccountant(orders, NeighboringRelation.ADD_OR_REMOVE_ONE)
-    return float(accountant.compose(_events(kinds)).get_epsilon(delta))
+    with _quietly():
+        return float(accountant.compose(_events(kinds)).get_epsilon(delta))
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Where records are sampled the library leaves out orders whose series does not converge, and warns of each."""
+    log = logging.getLogger("absl")
+    before = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
 
 
 # ---- sampled Gaussians -----------------------------------------------------------------------------------------------

@@ -288,7 +288,7 @@ class Gate:
         mechanism = self._door.mechanism
         return mechanism.at(self.round) if isinstance(mechanism, Scheduled) else mechanism
 
-    def poisson(self, counts: NDArray[np.intp], rate: float, site: str, part: str) -> Batch:
+    def poisson(self, counts: Array, rate: float, site: str, part: str) -> Batch:
         """Choose among the first `counts[i]` records of silo i's `part`, each with chance `rate`."""
         chosen = np.zeros((len(self.silos), int(counts.max(initial=0))), dtype=np.bool_)
         for i, (silo, count) in enumerate(zip(self.silos, counts, strict=True)):
@@ -450,7 +450,7 @@ class OpenGate:
     def over(self, names: Sequence[str]) -> OpenGate:
         return self
 
-    def poisson(self, counts: NDArray[np.intp], rate: float, site: str, part: str) -> Batch:
+    def poisson(self, counts: Array, rate: float, site: str, part: str) -> Batch:
         raise LeakError(f"sample at {site!r}", "no records behind an open gate", "a sample of them was asked for")
 
     def release(self, bounded: Bounded, site: str, batch: Batch | None = None, share: float = 1.0) -> Released:

@@ -1,0 +1,70 @@
+"""From a shared start to a personal model: gradient steps on a client's own records (S4 (4)).
+
+The model stays with the client, at no cost to anybody's privacy; or, where it is to be published, every step's gradient
+is clipped record by record, summed and released, with rows of its own in the ledger.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from silograph.core.types import Array, Carry, Json
+from silograph.methods.base import Outcome, Outlet, Private, Rows, Start, Up
+from silograph.methods.private_meta import UNIT
+from silograph.privacy.bound import ADD_OR_REMOVE_ONE, Bounded
+from silograph.privacy.gate import Message, Sent, relay
+from silograph.topology import Topology
+
+if TYPE_CHECKING:
+    from silograph.tasks.neural import Neural
+
+OWN = "own"
+
+
+@dataclass(frozen=True, eq=False)
+class Personalise:
+    """`steps` full steps of size `step` from `model`; with a `clip` the personal model is released."""
+
+    task: Neural
+    model: Array
+    step: float
+    steps: int = 1
+    clip: float | None = None
+
+    def start(self, topo: Topology) -> Start:
+        return Start({"model": np.repeat(self.model[None], len(topo.silos), 0)}, {"round": np.int64(0)}, {})
+
+    def asked(self, servers: Carry, topo: Topology) -> Rows | None:
+        return None
+
+    def local(self, carry: Carry, down: Message, data: Private, gate: Outlet) -> tuple[Carry, Sent]:
+        counts = data[OWN]
+        everybody = np.arange(data[f"{OWN}_y"].shape[1]) < counts[:, None]
+        here = self.task.at(carry["model"], data[f"{OWN}_x"], data[f"{OWN}_y"], everybody)
+        mean = here.gradient(self.clip) / counts[:, None]
+        if self.clip is not None:
+            why = f"every record's gradient is clipped to {self.clip:g}; the sum is divided by the public N"
+            bounded = Bounded(mean, self.clip / counts, UNIT, why, ADD_OR_REMOVE_ONE)
+            mean = gate.release(bounded, "personal step").value
+        return {"model": carry["model"] - self.step * mean}, {}  # (4)
+
+    def gather(self, servers: Carry, up: Up, topo: Topology, gate: Outlet) -> tuple[Carry, Message]:
+        return servers, {}
+
+    def settle(self, servers: Carry, across: dict[str, Array], topo: Topology) -> tuple[Carry, dict[str, Array]]:
+        return {"round": servers["round"] + 1}, {}
+
+    def done(self, servers: Carry) -> bool:
+        return int(servers["round"]) >= self.steps
+
+    def trace(self, servers: Carry) -> Json | None:
+        return None
+
+    def deliver(self, carry: Carry, data: Private, gate: Outlet) -> Message:
+        return {} if self.clip is None else {"model": relay(carry["model"])}
+
+    def outcome(self, servers: Carry, delivered: dict[str, Array], topo: Topology) -> Outcome:
+        return Outcome(dict(delivered), {"steps": int(servers["round"])})

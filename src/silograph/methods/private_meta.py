@@ -1,0 +1,201 @@
+"""Private meta-learning (S4): a shared start from which any client reaches a good model in one step.
+
+Every source client divides its records into a query and a support set. In a local step, with a Poisson sample of each,
+
+    R1     the clipped query gradients at w, summed, and noise     theta = w - eta R1                     (1), (6), (7)
+    R2     the clipped support gradients at theta, and noise                                              (11)
+    R3     the clipped query curvatures along R2, and noise        w <- w - beta (R2 - eta R3)            (2), (9), (10)
+
+and after some local steps the server takes the mean of the clients' w, weighted by the sizes of their support sets (3).
+Each sum is divided by the expected size of its sample, which is public. First order leaves R3 out.
+
+S4 clips the mean over the records, not each record: a record moves it by up to 2 C, however large the sample, rather
+than C / (q N). It also charges the query sample once for two uses. Here R1 and R3, from one sample, share its
+precision, with noise larger by sqrt(2) each: every query record and every support record sees one sampled Gaussian a
+local step, and pays for its own set alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from silograph.core.errors import InputError, SolverError
+from silograph.core.types import Array, Carry, Json
+from silograph.kernels.draws import draw_key, silo_ids, uniforms
+from silograph.methods.base import Outcome, Outlet, Private, Rows, Start, Up, everywhere
+from silograph.methods.sampling import check_growth
+from silograph.privacy.bound import ADD_OR_REMOVE_ONE, Bounded
+from silograph.privacy.gate import Batch, Message, Sent, relay
+from silograph.topology import Topology
+
+if TYPE_CHECKING:
+    from silograph.tasks.neural import Neural
+
+Order = Literal["first", "second"]
+
+QUERY, SUPPORT = "query", "support"
+UNIT = "one record"
+IN_THE_CLEAR = "no protection was asked for"
+
+
+def divided(records: Sequence[tuple[NDArray[Any], NDArray[Any]]], names: Sequence[str], seed: int) -> Private:
+    """Every client's records as a query and a support set of equal size, padded to the largest client's.
+
+    Which place of a table is in which set follows from the seed and the client's name, not from what is in it.
+    """
+    parts: dict[str, list[Any]] = {QUERY: [], SUPPORT: []}
+    for (x, y), identity in zip(records, silo_ids(names), strict=True):
+        order = np.argsort(uniforms(draw_key(seed, 0, "roles"), [identity], len(y))[0], kind="stable")
+        half = len(y) - len(y) // 2
+        parts[QUERY].append((x[order[:half]], y[order[:half]]))
+        parts[SUPPORT].append((x[order[half:]], y[order[half:]]))
+    data: Private = {}
+    for part, pairs in parts.items():
+        data |= padded(pairs, part)
+    return data
+
+
+def padded(pairs: Sequence[tuple[NDArray[Any], NDArray[Any]]], part: str) -> Private:
+    """Records of several clients as arrays whose axis 0 is the client."""
+    counts = np.array([len(y) for _, y in pairs])
+    out: Private = {part: counts}
+    for name, place in (("x", 0), ("y", 1)):
+        first = pairs[0][place]
+        out[f"{part}_{name}"] = np.zeros((len(pairs), counts.max(), *first.shape[1:]), dtype=first.dtype)
+        for row, pair in zip(out[f"{part}_{name}"], pairs, strict=True):
+            row[: len(pair[place])] = pair[place]
+    return out
+
+
+@dataclass(frozen=True, eq=False)
+class PrivateMeta:
+    """`inner_step` eta, `outer_step` beta, `local_steps` tau0, Poisson samples at `rate` q; `weights` are the clients'.
+
+    `clip` bounds a record's gradient, `curvature_clip` (the same if left out) its curvature. Without a clip nothing is
+    protected, and this is Per-FedAvg.
+    """
+
+    task: Neural
+    weights: tuple[int, ...]
+    rounds: int
+    inner_step: float = 0.1
+    outer_step: float = 1.0
+    local_steps: int = 1
+    rate: float = 1.0
+    order: Order = "second"
+    clip: float | None = None
+    curvature_clip: float | None = None
+
+    def __post_init__(self) -> None:
+        positive = {name: getattr(self, name) for name in ("inner_step", "outer_step", "clip", "curvature_clip")}
+        for name, good, expected in (
+            *((name, value is None or 0.0 < value < math.inf, "a number above 0") for name, value in positive.items()),
+            ("rounds", self.rounds >= 1, "a whole number from 1"),
+            ("local_steps", self.local_steps >= 1, "a whole number from 1"),
+            ("rate", 0.0 < self.rate <= 1.0, "a number above 0 and at most 1"),
+            ("order", self.order in get_args(Order), ", ".join(get_args(Order))),
+        ):
+            if not good:
+                raise InputError(f"private meta-learning, {name}", expected, f"{getattr(self, name)} came")
+
+    def start(self, topo: Topology) -> Start:
+        if len(self.weights) != len(topo.silos) or min(self.weights) < 1:
+            raise InputError("private meta-learning", "a support record of every client", f"{self.weights} came")
+        model = self.task.start
+        servers: Carry = {
+            "model": model,
+            "round": np.int64(0),
+            "movement": np.float64(0.0),
+            "first": np.float64(max(np.abs(model).max(), 1.0)),
+        }
+        return Start({}, servers, {"model": everywhere(model, topo)})
+
+    def asked(self, servers: Carry, topo: Topology) -> Rows | None:
+        return None
+
+    # ---- in the client ----
+
+    def local(self, carry: Carry, down: Message, data: Private, gate: Outlet) -> tuple[Carry, Sent]:
+        w = down["model"].value
+        for step in range(self.local_steps):
+            w = self._step(w, data, gate, step)
+        if self.clip is None:
+            return {}, {"model": gate.reveal(w, "model", IN_THE_CLEAR)}
+        return {}, {"model": relay(w)}  # nothing but released sums went into it
+
+    def _step(self, w: Array, data: Private, gate: Outlet, step: int) -> Array:
+        query = gate.poisson(data[QUERY], self.rate, f"query {step}", QUERY)
+        support = gate.poisson(data[SUPPORT], self.rate, f"support {step}", SUPPORT)
+        share = 0.5 if self.order == "second" else 1.0
+        here = self._at(w, data, query)
+        r1 = self._mean(here.gradient(self.clip), data, gate, query, f"inner {step}", self.clip, share)
+        theta = w - self.inner_step * r1  # (7)
+        there = self._at(theta, data, support)
+        r2 = self._mean(there.gradient(self.clip), data, gate, support, f"outer {step}", self.clip)  # (11)
+        if self.order == "first":
+            return w - self.outer_step * r2
+        bound = self.clip if self.curvature_clip is None else self.curvature_clip
+        r3 = self._mean(here.curvature(r2, bound), data, gate, query, f"curvature {step}", bound, share)  # (10)
+        return w - self.outer_step * (r2 - self.inner_step * r3)  # (9)
+
+    def _at(self, model: Array, data: Private, batch: Batch) -> Any:
+        return self.task.at(model, data[f"{batch.part}_x"], data[f"{batch.part}_y"], batch.chosen)
+
+    def _mean(
+        self, total: Array, data: Private, gate: Outlet, batch: Batch, site: str, clip: float | None, share: float = 1.0
+    ) -> Array:
+        """The sum over a sample, divided by its expected size, and released if records are protected."""
+        expected = self.rate * data[batch.part]
+        mean = total / expected[:, None]
+        if clip is None:
+            return mean
+        why = f"every record's part of the sum is clipped to {clip:g}; the sum is divided by the public q N"
+        bounded = Bounded(mean, clip / expected, f"{UNIT} of the {batch.part} set", why, ADD_OR_REMOVE_ONE)
+        return gate.release(bounded, site, batch, share).value
+
+    # ---- at the server ----
+
+    def gather(self, servers: Carry, up: Up, topo: Topology, gate: Outlet) -> tuple[Carry, Message]:
+        return servers, {"model": relay(mean_model(up.values["model"], np.array(self.weights)[up.rows])[None])}
+
+    def settle(self, servers: Carry, across: dict[str, Array], topo: Topology) -> tuple[Carry, dict[str, Array]]:
+        return moved(servers, across["model"][0], topo)
+
+    def done(self, servers: Carry) -> bool:
+        return int(servers["round"]) >= self.rounds
+
+    def trace(self, servers: Carry) -> Json | None:
+        return {"movement": float(servers["movement"])}
+
+    def deliver(self, carry: Carry, data: Private, gate: Outlet) -> Message:
+        return {}
+
+    def outcome(self, servers: Carry, delivered: dict[str, Array], topo: Topology) -> Outcome:
+        return Outcome({"model": servers["model"]}, {"rounds": int(servers["round"])})
+
+
+def mean_model(models: Array, weights: NDArray[np.int64]) -> Array:
+    """(3), over the clients that answered."""
+    return np.asarray(np.einsum("k,kp->p", weights / weights.sum(), models))
+
+
+def moved(servers: Carry, model: Array, topo: Topology) -> tuple[Carry, dict[str, Array]]:
+    """The server's next state, and what it sends down; both stop where the model is no model any more."""
+    if not np.isfinite(model).all():
+        raise SolverError(
+            "private meta-learning, server",
+            "a model of finite numbers",
+            f"some are infinite or no numbers after round {int(servers['round']) + 1}: the loss is no number",
+            "Use smaller steps, or scale the features to about -1 to 1.",
+        )
+    todo = "Use smaller steps, or scale the features to about -1 to 1."
+    check_growth(model[None], float(servers["first"]), "private meta-learning", topo, "steps are too large", todo)
+    movement = np.float64(np.linalg.norm(model - servers["model"]))
+    after = {**servers, "model": model, "round": servers["round"] + 1, "movement": movement}
+    return after, {"model": everywhere(model, topo)}

@@ -1,0 +1,464 @@
+"""Sums of clipped gradients and curvatures of a chain of layers, without a gradient for every record.
+
+A dense layer's gradient for a record is the outer product of delta, what comes back to its output, and a, what went
+into it. Its length is |delta| |a|, so it is known before any gradient is made, and the clipped sum over records is one
+matrix product. The same holds for the curvature along a direction v, H v: by Pearlmutter's R-operator it is the sum of
+outer products Rdelta a' + delta Ra', of rank two. All clients go through dense layers at once, each with its own
+weights.
+
+A convolution is a dense layer at every position; a record's gradient is the sum of their outer products, made for a few
+records at a time and forgotten again. Memory grows with clients times parameters and with clients times records times
+width, never with all three.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate, pairwise
+from typing import Any, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+#: What may be held at once by records that are being worked on, in numbers.
+_ROOM = 1 << 27
+#: What clips leave for the rounding of lengths.
+_ROUNDING, _CANCELLED = 1e-9, 1e-12
+
+
+class _Layer(Protocol):
+    """One step of the chain: (K, B, ...) in and out. `w` are its own parameters, `v` the same part of a direction."""
+
+    @property
+    def size(self) -> int: ...
+
+    def forward(self, a: Tensor, w: Tensor) -> tuple[Tensor, Any]:
+        """The output, and what the other passes need to know of the input."""
+        ...
+
+    def along(self, ra: Tensor | None, kept: Any, w: Tensor, v: Tensor) -> Tensor | None:
+        """How the output moves when the input moves by `ra` (None: not at all) and the parameters by `v`."""
+        ...
+
+    def back(self, delta: Tensor, kept: Any, w: Tensor) -> Tensor:
+        """From the loss's slope in the output to that in the input."""
+        ...
+
+    def back_along(self, rdelta: Tensor, delta: Tensor, rz: Tensor | None, kept: Any, w: Tensor, v: Tensor) -> Tensor:
+        """How `back` moves; `rz` is how the output moved."""
+        ...
+
+
+@dataclass(frozen=True)
+class _Flat:
+    size: int = 0
+
+    def forward(self, a: Tensor, w: Tensor) -> tuple[Tensor, Any]:
+        return a.flatten(2), a.shape
+
+    def along(self, ra: Tensor | None, kept: Any, w: Tensor, v: Tensor) -> Tensor | None:
+        return None if ra is None else ra.flatten(2)
+
+    def back(self, delta: Tensor, kept: Any, w: Tensor) -> Tensor:
+        return delta.reshape(kept)
+
+    def back_along(self, rdelta: Tensor, delta: Tensor, rz: Tensor | None, kept: Any, w: Tensor, v: Tensor) -> Tensor:
+        return rdelta.reshape(kept)
+
+
+@dataclass(frozen=True)
+class _ReLU:
+    size: int = 0
+
+    def forward(self, a: Tensor, w: Tensor) -> tuple[Tensor, Any]:
+        out = a.relu()
+        return out, out > 0
+
+    def along(self, ra: Tensor | None, kept: Tensor, w: Tensor, v: Tensor) -> Tensor | None:
+        return None if ra is None else ra * kept
+
+    def back(self, delta: Tensor, kept: Tensor, w: Tensor) -> Tensor:
+        return delta * kept
+
+    def back_along(
+        self, rdelta: Tensor, delta: Tensor, rz: Tensor | None, kept: Tensor, w: Tensor, v: Tensor
+    ) -> Tensor:
+        return rdelta * kept
+
+
+@dataclass(frozen=True)
+class _Tanh:
+    size: int = 0
+
+    def forward(self, a: Tensor, w: Tensor) -> tuple[Tensor, Any]:
+        out = a.tanh()
+        return out, out
+
+    def along(self, ra: Tensor | None, kept: Tensor, w: Tensor, v: Tensor) -> Tensor | None:
+        return None if ra is None else ra * (1.0 - kept**2)
+
+    def back(self, delta: Tensor, kept: Tensor, w: Tensor) -> Tensor:
+        return delta * (1.0 - kept**2)
+
+    def back_along(
+        self, rdelta: Tensor, delta: Tensor, rz: Tensor | None, kept: Tensor, w: Tensor, v: Tensor
+    ) -> Tensor:
+        straight = rdelta * (1.0 - kept**2)
+        return straight if rz is None else straight - 2.0 * delta * kept * rz
+
+
+@dataclass(frozen=True)
+class _MaxPool:
+    side: int
+    size: int = 0
+
+    def forward(self, a: Tensor, w: Tensor) -> tuple[Tensor, Any]:
+        out, index = F.max_pool2d(a.flatten(0, 2), self.side, return_indices=True)
+        return out.reshape(*a.shape[:3], *out.shape[1:]), (index.reshape(*a.shape[:3], -1), a.shape)
+
+    def along(self, ra: Tensor | None, kept: Any, w: Tensor, v: Tensor) -> Tensor | None:
+        if ra is None:
+            return None
+        index, shape = kept
+        return ra.flatten(3).gather(3, index).reshape(*shape[:3], shape[3] // self.side, shape[4] // self.side)
+
+    def back(self, delta: Tensor, kept: Any, w: Tensor) -> Tensor:
+        index, shape = kept
+        out = delta.new_zeros(*shape[:3], shape[3] * shape[4])
+        return out.scatter_(3, index, delta.flatten(3)).reshape(shape)
+
+    def back_along(self, rdelta: Tensor, delta: Tensor, rz: Tensor | None, kept: Any, w: Tensor, v: Tensor) -> Tensor:
+        return self.back(rdelta, kept, w)
+
+
+class _Input:
+    """What went into a dense layer, in the precision of sums too: made once, for gradients and curvatures."""
+
+    def __init__(self, a: Tensor) -> None:
+        self.single = a
+
+    @cached_property
+    def double(self) -> Tensor:
+        return self.single.double()
+
+    @cached_property
+    def squares(self) -> Tensor:
+        return _squares(self.double)
+
+
+@dataclass(frozen=True)
+class _Dense:
+    inputs: int
+    outputs: int
+    bias: bool
+
+    @property
+    def size(self) -> int:
+        return self.outputs * (self.inputs + self.bias)
+
+    def weight(self, w: Tensor) -> Tensor:
+        return w[:, : self.outputs * self.inputs].reshape(-1, self.outputs, self.inputs)
+
+    def shift(self, w: Tensor) -> Tensor:
+        return w[:, None, self.outputs * self.inputs :]
+
+    def _apply(self, a: Tensor, w: Tensor) -> Tensor:
+        weight = self.weight(w).mT
+        return torch.baddbmm(self.shift(w), a, weight) if self.bias else torch.bmm(a, weight)
+
+    def forward(self, a: Tensor, w: Tensor) -> tuple[Tensor, Any]:
+        return self._apply(a, w), _Input(a)
+
+    def along(self, ra: Tensor | None, kept: Any, w: Tensor, v: Tensor) -> Tensor | None:
+        moved = self._apply(kept.single, v)
+        return moved if ra is None else torch.baddbmm(moved, ra, self.weight(w).mT)
+
+    def back(self, delta: Tensor, kept: Any, w: Tensor) -> Tensor:
+        return torch.bmm(delta, self.weight(w))
+
+    def back_along(self, rdelta: Tensor, delta: Tensor, rz: Tensor | None, kept: Any, w: Tensor, v: Tensor) -> Tensor:
+        return torch.baddbmm(torch.bmm(rdelta, self.weight(w)), delta, self.weight(v))
+
+    def lengths(self, a: _Input, delta: Tensor, ra: Tensor | None, rdelta: Tensor | None) -> Tensor:
+        """(K, B): squared lengths of the records' gradients, or of their curvatures; all in float64."""
+        aa, dd = a.squares + self.bias, _squares(delta)
+        if rdelta is None:
+            return aa * dd
+        straight = aa * _squares(rdelta)
+        if ra is None:
+            return straight
+        bent = dd * _squares(ra)
+        # Where the two nearly cancel, rounding is a share of them and not of what is left.
+        return straight + bent + 2.0 * _dots(rdelta, delta) * _dots(a.double, ra) + _CANCELLED * (straight + bent)
+
+    def total(self, c: Tensor, a: _Input, delta: Tensor, ra: Tensor | None, rdelta: Tensor | None) -> Tensor:
+        """(K, size): the sum over records, each times its c; all in float64, so that the clip alone bounds a record."""
+        scaled = (delta if rdelta is None else rdelta) * c[..., None]
+        weight = torch.bmm(scaled.mT, a.double)
+        if rdelta is not None and ra is not None:
+            weight.baddbmm_((delta * c[..., None]).mT, ra)
+        return torch.cat([weight.flatten(1), scaled.sum(1)], 1) if self.bias else weight.flatten(1)
+
+
+@dataclass(frozen=True)
+class _Convolution:
+    """For one client at a time: K is 1."""
+
+    channels: int
+    filters: int
+    side: tuple[int, int]
+    stride: tuple[int, int]
+    padding: tuple[int, int]
+    bias: bool
+
+    @property
+    def size(self) -> int:
+        return self.filters * (self.channels * self.side[0] * self.side[1] + self.bias)
+
+    def _weight(self, w: Tensor) -> Tensor:
+        count = self.size - self.filters * self.bias
+        return w[0, :count].reshape(self.filters, self.channels, *self.side)
+
+    def _shift(self, w: Tensor) -> Tensor | None:
+        return w[0, self.size - self.filters :] if self.bias else None
+
+    def _apply(self, a: Tensor, weight: Tensor, shift: Tensor | None) -> Tensor:
+        return F.conv2d(a[0], weight, shift, self.stride, self.padding)[None]
+
+    def _turn(self, delta: Tensor, weight: Tensor, shape: Sequence[int]) -> Tensor:
+        ends = zip(shape[-2:], delta.shape[-2:], self.side, self.stride, self.padding, strict=True)
+        rest = [inner - (outer - 1) * stride + 2 * pad - side for inner, outer, side, stride, pad in ends]
+        return F.conv_transpose2d(delta[0], weight, None, self.stride, self.padding, rest)[None]
+
+    def forward(self, a: Tensor, w: Tensor) -> tuple[Tensor, Any]:
+        return self._apply(a, self._weight(w), self._shift(w)), a
+
+    def along(self, ra: Tensor | None, kept: Any, w: Tensor, v: Tensor) -> Tensor | None:
+        moved = self._apply(kept, self._weight(v), self._shift(v))
+        return moved if ra is None else moved + self._apply(ra, self._weight(w), None)
+
+    def back(self, delta: Tensor, kept: Any, w: Tensor) -> Tensor:
+        return self._turn(delta, self._weight(w), kept.shape)
+
+    def back_along(self, rdelta: Tensor, delta: Tensor, rz: Tensor | None, kept: Any, w: Tensor, v: Tensor) -> Tensor:
+        return self._turn(rdelta, self._weight(w), kept.shape) + self._turn(delta, self._weight(v), kept.shape)
+
+    def each(self, a: Tensor, delta: Tensor, ra: Tensor | None, rdelta: Tensor | None) -> Tensor:
+        """(B, size): every record's gradient, or curvature."""
+        patches = F.unfold(a[0], self.side, padding=self.padding, stride=self.stride)
+        out = delta[0].flatten(2)
+        if rdelta is not None:
+            rout = rdelta[0].flatten(2)
+            weight = torch.bmm(rout, patches.mT)
+            if ra is not None:
+                moved = F.unfold(ra[0], self.side, padding=self.padding, stride=self.stride)
+                weight = torch.baddbmm(weight, out, moved.mT)
+            out = rout
+        else:
+            weight = torch.bmm(out, patches.mT)
+        return torch.cat([weight.flatten(1), out.sum(2)], 1) if self.bias else weight.flatten(1)
+
+
+def _squares(x: Tensor) -> Tensor:
+    return torch.square(torch.linalg.vector_norm(x, dim=-1))
+
+
+def _dots(x: Tensor, y: Tensor) -> Tensor:
+    return (x * y).sum(-1)
+
+
+# ---- from a module ---------------------------------------------------------------------------------------------------
+
+
+def layers_of(module: nn.Module) -> tuple[_Layer, ...] | None:
+    """The chain that a module is, with its parameters in their order; None if it is none that is known here."""
+    if type(module) is not nn.Sequential:
+        return _layer(module)
+    found: list[_Layer] = []
+    for part in module:
+        inner = layers_of(part)
+        if inner is None:
+            return None
+        found.extend(inner)
+    return tuple(found)
+
+
+def _layer(module: nn.Module) -> tuple[_Layer, ...] | None:
+    if type(module) is nn.Identity:
+        return ()
+    if type(module) is nn.Flatten and (module.start_dim, module.end_dim) == (1, -1):
+        return (_Flat(),)
+    if type(module) is nn.ReLU:
+        return (_ReLU(),)
+    if type(module) is nn.Tanh:
+        return (_Tanh(),)
+    if type(module) is nn.Linear:
+        return (_Dense(module.in_features, module.out_features, module.bias is not None),)
+    if type(module) is nn.MaxPool2d:
+        plain = (module.stride, module.padding, module.dilation, module.ceil_mode) == (module.kernel_size, 0, 1, False)
+        return (_MaxPool(module.kernel_size),) if plain and isinstance(module.kernel_size, int) else None
+    if type(module) is nn.Conv2d and not isinstance(module.padding, str):
+        plain = (module.groups, module.dilation, module.padding_mode) == (1, (1, 1), "zeros")
+        (a, b), (c, d), (e, f) = module.kernel_size, module.stride, module.padding
+        layer = _Convolution(module.in_channels, module.out_channels, (a, b), (c, d), (e, f), module.bias is not None)
+        return (layer,) if plain else None
+    return None
+
+
+# ---- passes ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Tape:
+    """One pass forward and back for some records, and what it kept on the way."""
+
+    layers: Sequence[_Layer]
+    parts: Sequence[slice]
+    models: Tensor
+    kept: list[Any] = field(default_factory=list)
+    deltas: list[Tensor] = field(default_factory=list)  # at the outputs
+    chance: Tensor | None = None  # of every class
+
+    def record(self, x: Tensor, y: Tensor, loss: str) -> None:
+        a = x
+        for layer, part in zip(self.layers, self.parts, strict=True):
+            a, kept = layer.forward(a, self.models[:, part])
+            self.kept.append(kept)
+        if loss == "cross-entropy":
+            self.chance = a.softmax(-1)
+            delta = self.chance - F.one_hot(y, a.shape[-1])
+        else:
+            delta = a - y
+        self.deltas = [delta] * len(self.layers)
+        for i in range(len(self.layers) - 1, self._first, -1):
+            self.deltas[i - 1] = self.layers[i].back(self.deltas[i], self.kept[i], self.models[:, self.parts[i]])
+
+    @property
+    def _first(self) -> int:
+        """The first layer with parameters: nothing before it needs to be known."""
+        return next(i for i, layer in enumerate(self.layers) if layer.size)
+
+    def clipped(self, mask: Tensor, clip: float | None, out: Tensor) -> None:
+        """Add the sum of clipped gradients to `out`."""
+        nothing: list[Tensor | None] = [None] * len(self.layers)
+        self._add(mask, clip, nothing, nothing, out)
+
+    def curved(self, v: Tensor, mask: Tensor, clip: float | None, out: Tensor) -> None:
+        """Add the sum of clipped curvatures along `v` to `out`."""
+        last, first = len(self.layers) - 1, self._first
+        moved: list[Tensor | None] = []  # at the inputs
+        ra: Tensor | None = None
+        for layer, part, kept in zip(self.layers, self.parts, self.kept, strict=True):
+            moved.append(ra)
+            ra = layer.along(ra, kept, self.models[:, part], v[:, part])
+        assert ra is not None, "there is a layer with parameters"
+        p = self.chance
+        rdelta = ra if p is None else p * (ra - (p * ra).sum(-1, keepdim=True))
+        turned: list[Tensor | None] = [None] * len(self.layers)
+        turned[last] = rdelta
+        outputs = [*moved[1:], ra]
+        for i in range(last, first, -1):
+            part = self.parts[i]
+            rdelta = self.layers[i].back_along(
+                rdelta, self.deltas[i], outputs[i], self.kept[i], self.models[:, part], v[:, part]
+            )
+            turned[i - 1] = rdelta
+        self._add(mask, clip, moved, turned, out)
+
+    def _add(
+        self,
+        mask: Tensor,
+        clip: float | None,
+        moved: Sequence[Tensor | None],
+        turned: Sequence[Tensor | None],
+        out: Tensor,
+    ) -> None:
+        known: dict[int, Any] = {}  # of each layer: its records' gradients, or what they are made of
+        squared = torch.zeros(mask.shape, dtype=torch.float64, device=mask.device)
+        for i, layer in enumerate(self.layers):
+            if isinstance(layer, _Convolution):
+                known[i] = layer.each(self.kept[i], self.deltas[i], moved[i], turned[i])[None].double()
+                squared += _squares(known[i])
+            elif isinstance(layer, _Dense):
+                doubles = [None if x is None else x.double() for x in (self.deltas[i], moved[i], turned[i])]
+                known[i] = (self.kept[i], *doubles)
+                squared += layer.lengths(*known[i])
+        c = mask.double() if clip is None else shrink(squared, clip) * mask
+        if clip is not None and not bool(torch.isfinite(squared).all()):
+            # What is no number has no length either: such a record counts as nothing under a clip.
+            known = {i: _without(~torch.isfinite(squared), value) for i, value in known.items()}
+        for i, value in known.items():
+            layer = self.layers[i]
+            out[:, self.parts[i]] += (
+                layer.total(c, *value) if isinstance(layer, _Dense) else torch.bmm(c[:, None], value)[:, 0]
+            )
+
+
+def _without(bad: Tensor, value: Any) -> Any:
+    """The same with zeros for the records that are `bad`."""
+    if isinstance(value, tuple):
+        return tuple(_without(bad, part) for part in value)
+    if isinstance(value, _Input):
+        return _Input(_without(bad, value.single))
+    return None if value is None else value.masked_fill(bad.reshape(*bad.shape, *[1] * (value.dim() - 2)), 0.0)
+
+
+def shrink(squared: Tensor, clip: float) -> Tensor:
+    """What records of these squared lengths are multiplied by, so that none is longer than the clip.
+
+    The little that is taken off covers the rounding of lengths, which is far smaller: a bound has to hold for the
+    numbers as computed.
+    """
+    inner = clip * (1.0 - _ROUNDING)
+    factor = inner / squared.sqrt().clamp(min=inner)
+    return torch.where(torch.isfinite(squared), factor, 0.0)
+
+
+class ChainPasses:
+    """The records `mask` of some clients, at their models: (K, P), (K, B, ...), (K, B), (K, B)."""
+
+    def __init__(self, layers: Sequence[_Layer], loss: str, models: Tensor, x: Tensor, y: Tensor, mask: Tensor) -> None:
+        self._layers, self._loss, self._models, self._x, self._y, self._mask = layers, loss, models, x, y, mask
+        ends = accumulate((layer.size for layer in layers), initial=0)
+        self._parts = [slice(begin, end) for begin, end in pairwise(ends)]
+        self._tape: _Tape | None = None
+
+    def _pieces(self) -> Iterator[tuple[slice, slice]]:
+        """Clients and records that are worked on at once."""
+        clients, records = self._mask.shape
+        alone = any(isinstance(layer, _Convolution) for layer in self._layers)
+        # A convolution's gradients, and its patches, which are some nine times its input.
+        each = 1 if not alone else sum(layer.size for layer in self._layers) + 64 * self._x[0, 0].numel()
+        step = max(1, min(records, _ROOM // each)) if alone else max(1, records)
+        for client in range(clients) if alone else [None]:
+            rows = slice(None) if client is None else slice(client, client + 1)
+            for begin in range(0, records, step):
+                yield rows, slice(begin, begin + step)
+
+    def _tapes(self) -> Iterator[tuple[_Tape, slice, slice]]:
+        """One tape for each piece; a single one is kept, so that one pass forward serves both sums."""
+        pieces = list(self._pieces())
+        for rows, span in pieces:
+            if self._tape is not None:
+                yield self._tape, rows, span
+                continue
+            tape = _Tape(self._layers, self._parts, self._models[rows])
+            tape.record(self._x[rows, span], self._y[rows, span], self._loss)
+            if len(pieces) == 1:
+                self._tape = tape
+            yield tape, rows, span
+
+    def gradient(self, clip: float | None) -> Tensor:
+        out = torch.zeros_like(self._models, dtype=torch.float64)
+        for tape, rows, span in self._tapes():
+            tape.clipped(self._mask[rows, span], clip, out[rows])
+        return out
+
+    def curvature(self, direction: Tensor, clip: float | None) -> Tensor:
+        out = torch.zeros_like(self._models, dtype=torch.float64)
+        for tape, rows, span in self._tapes():
+            tape.curved(direction[rows], self._mask[rows, span], clip, out[rows])
+        return out
