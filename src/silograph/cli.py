@@ -112,7 +112,11 @@ def _execute(plan: Any, base: Path, out: Path, as_json: bool) -> None:
             update(None, f"round {number}" + (f", gap {gap:.1e}" if gap is not None else ""))
 
         finished = execute(plan, base, out, progress, build_report)
-    words = {"graph_federation": _models_summary, "clustered_admm": _clusters_summary}
+    words = {
+        "graph_federation": _models_summary,
+        "clustered_admm": _clusters_summary,
+        "private_meta": _meta_summary,
+    }
     say = words.get(finished.result["method"], _graphs_summary)
     _say(as_json, finished.result, lambda: say(finished.result, finished.folder))
 
@@ -128,6 +132,28 @@ def _clusters_summary(result: Json, folder: Path) -> None:
     print()
     _table(("site", "privacy", "against", "how"), _bill(result["privacy"]["guarantees"]))
     _closing(result, folder)
+
+
+def _meta_summary(result: Json, folder: Path) -> None:
+    test = result["test"]
+    if test is not None:
+        rows = [(c["name"], f"{c['records']}", _error(c["before"]), _error(c["after"])) for c in result["new"]]
+        _table(("new client", "records", "start", "personal"), rows)
+        print()
+        lines = [(row["method"], _error(row["score"])) for row in result["comparison"]]
+        _table(("all new clients", test["measure"]), [*lines, ("without features", _error(test["baseline"]))])
+    size = result["model"]["parameters"]
+    print(f"{len(result['clients'])} source clients, {result['rounds']} rounds, {size} parameters")
+    print()
+    _table(("site", "privacy", "against", "how"), _bill(result["privacy"]["guarantees"]))
+    _say_claim(next((g["claim"] for g in result["privacy"]["guarantees"]), None))
+    _closing(result, folder)
+
+
+def _say_claim(claim: Json | None) -> None:
+    if claim is not None:
+        claimed = f"epsilon {claim['epsilon']:.4g} at delta {claim['delta']:.3g}"
+        print(f"{claim['basis']} would claim {claimed}: {claim['defect']}")
 
 
 def _error(value: float | None) -> str:
@@ -335,9 +361,8 @@ def privacy(
             least, most = (f"{end(payload['noise']):.3g}" for end in (min, max))
             size = least if least == most else f"{least} to {most}, more in smaller units"
             print(f"noise in a coordinate of what a unit sends: standard deviation {size}")
-        if (claim := payload["claim"]) is not None:
-            claimed = f"epsilon {claim['epsilon']:.4g} at delta {claim['delta']:.3g}"
-            print(f"{claim['basis']} would claim {claimed}: {claim['defect']}")
+        _say_claim(payload["claim"])
+        _say_spends(payload)
         for site in payload["sites"]:
             if "effective_records" in site:
                 worth = f"{site['effective_records']:.0f}"
@@ -346,6 +371,27 @@ def privacy(
             print(f"note: {note}")
 
     _say(as_json, payload, words)
+
+
+def _say_spends(payload: Json) -> None:
+    """Where the budget of a record goes, and what other rounds and rates would need."""
+    if payload.get("noise_multiplier") is not None and payload.get("spends"):
+        print(f"noise of a sum: sigma {payload['noise_multiplier']:.4g} times the clip, for all that a sample gives")
+        rows = [
+            (s["set"], s["release"], f"{s['share']:.0%}", f"{s['times']}", f"{s['noise']:.3g}")
+            for s in payload["spends"]
+        ]
+        print()
+        _table(("set", "release", "share of its budget", "times", "noise in a coordinate of the mean"), rows)
+    if payload.get("planner"):
+        print()
+        rows = [
+            (f"{p['rounds']}", f"{p['rate']:g}", f"{p['sigma']:.4g}", f"{p['noise']:.3g}", "this plan" * p["planned"])
+            for p in payload["planner"]
+        ]
+        _table(("rounds", "rate", "sigma (Renyi)", "noise / movement", ""), rows)
+        print("noise / movement: in the shared start after all rounds, over the most that they can move it")
+        print()
 
 
 @app.command()
@@ -423,22 +469,33 @@ def sample(
     hospitals: Annotated[
         bool, typer.Option("--hospitals", help="Six hospitals' wards by diagnosis and a plan to start from.")
     ] = False,
+    devices: Annotated[
+        bool, typer.Option("--devices", help="24 motion sensors, eight new ones, and a plan to start from.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write five sites' sample tables, or those of --clinics or --hospitals with a plan; from a seeded generator."""
+    """Write five sites' sample tables, or others with a plan to start from; from a seeded generator."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(str(folder), "a new or empty folder", "something is there", "Choose another.")
-    if clinics or hospitals:
+    if clinics + hospitals + devices > 1:
+        raise InputError("options", "one of --clinics, --hospitals and --devices", "more came")
+    if clinics or hospitals or devices:
         from importlib.resources import files
 
         from silograph.data.clusters import write_sample_hospitals
         from silograph.data.federation import write_sample_clinics
+        from silograph.data.personal import write_sample_devices
         from silograph.run.store import write_atomically
 
-        tables, test = write_sample_clinics(folder, seed) if clinics else write_sample_hospitals(folder, seed)
-        starter = files("silograph.run") / "starters" / ("clinics.toml" if clinics else "hospitals.toml")
+        if devices:
+            name, (tables, others) = "devices", write_sample_devices(folder, seed)
+        else:
+            name = "clinics" if clinics else "hospitals"
+            tables, test = (write_sample_clinics if clinics else write_sample_hospitals)(folder, seed)
+            others = [test]
+        starter = files("silograph.run") / "starters" / f"{name}.toml"
         write_atomically(folder / "plan.toml", starter.read_bytes())
-        paths = [*tables, test, folder / "plan.toml"]
+        paths = [*tables, *others, folder / "plan.toml"]
     else:
         from silograph.data.synthetic import write_sample_sites
 

@@ -274,14 +274,18 @@ def pld_epsilon(rows: Sequence[Row], delta: float) -> float:
     return _pld(_kinds(rows), delta)
 
 
-_GRID, _COARSE = 1e-4, 2e-3  # of the privacy loss distribution: what counts, and for looking around
+#: Grids of the privacy loss distribution. Coarser ones are quicker and no less true: they round up more, which matters
+#: little where single releases cost much. The coarsest is for looking around.
+_FINE, _MEDIUM, _COARSE = 1e-4, 5e-4, 5e-3
 
 
 @lru_cache(maxsize=1024)
-def _pld(kinds: Kinds, delta: float, grid: float = _GRID) -> float:
+def _pld(kinds: Kinds, delta: float, grid: float | None = None) -> float:
     from dp_accounting import NeighboringRelation
     from dp_accounting.pld import PLDAccountant
 
+    if grid is None:
+        grid = _MEDIUM if any(ratio > 1.0 for (_, ratio, _), _ in kinds) else _FINE
     # With sampling 1 replace-one is what the sensitivities already say; REPLACE_SPECIAL would double them.
     accountant = PLDAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE, value_discretization_interval=grid)
     return float(accountant.compose(_events(kinds)).get_epsilon(delta))
@@ -353,13 +357,14 @@ def sampled_multiplier(
             else exact(sigma)
         )
 
-    low = high = 0.0
+    # Many sampled releases are close to a Gaussian whose ratio is smaller by the rate.
+    low = high = max(math.log(gaussian_multiplier(epsilon, delta, releases) * rate), -1.0)
     while excess(high, quick) > 0.0:
-        high += 0.5
+        low, high = high, high + 0.2
     while excess(low, quick) <= 0.0:
-        low -= 0.5
-    found = float(brentq(excess, low, high, (quick,), xtol=1e-7))
-    slope = (excess(found + 1e-2, quick) - excess(found - 1e-2, quick)) / 2e-2
+        low, high = low - 0.2, low
+    slope = (excess(high, quick) - excess(low, quick)) / (high - low)
+    found = float(brentq(excess, low, high, (quick,), xtol=1e-4))
     while not -1e-4 < (over := excess(found, exact)) <= 0.0:
         found -= (over + 5e-6) / slope  # Newton's step, to a little less than all of the budget
     return math.exp(found) * _ROUND_UP

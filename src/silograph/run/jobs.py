@@ -22,6 +22,8 @@ from silograph.run.clustered_plan import ClusteredPlan
 from silograph.run.federation_job import FederationJob
 from silograph.run.federation_plan import FederationPlan
 from silograph.run.loop import ENGINES, REHEARSAL, SECRET, rounds
+from silograph.run.meta_job import MetaJob
+from silograph.run.meta_plan import MetaPlan
 from silograph.run.plan import AnyPlan, Plan
 from silograph.run.results import forecast, write_graphs
 from silograph.topology import Topology
@@ -107,6 +109,8 @@ def open_job(plan: AnyPlan, base: Path) -> Job:
         return ClusteredJob.open(plan, base)
     if isinstance(plan, FederationPlan):
         return FederationJob.open(plan, base)
+    if isinstance(plan, MetaPlan):
+        return MetaJob.open(plan, base)
     silos, candidates = _read_graphs(plan, base)
     return GraphJob(plan, silos, build(plan, silos, candidates))
 

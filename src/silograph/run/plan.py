@@ -11,6 +11,7 @@ from typing import Any, Literal
 from silograph.core.errors import InputError
 from silograph.run.clustered_plan import ClusteredPlan
 from silograph.run.federation_plan import FederationPlan
+from silograph.run.meta_plan import MetaPlan
 from silograph.run.sections import naming_files, parse_into, public, read_toml, to_table
 
 FORMAT = 1
@@ -151,12 +152,13 @@ def _check_privacy(privacy: Privacy, method: ConsensusGraph) -> None:
 
 # ---- files -----------------------------------------------------------------------------------------------------------
 
-AnyPlan = Plan | FederationPlan | ClusteredPlan
+AnyPlan = Plan | FederationPlan | ClusteredPlan | MetaPlan
 
 _KINDS: dict[str, type[AnyPlan]] = {
     "consensus_graph": Plan,
     "graph_federation": FederationPlan,
     "clustered_admm": ClusteredPlan,
+    "private_meta": MetaPlan,
 }
 
 

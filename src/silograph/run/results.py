@@ -205,13 +205,14 @@ def write_graphs(
 
 def write_result(folder: Path, plan_text: str, seed: int | None, door: Door, told: Json) -> None:
     """Write plan and result, the result last: with it the folder is complete."""
+    more = ("torch",) if told["method"] == "private_meta" else ()
     write_atomically(folder / "plan.toml", plan_text.encode())
     result = {
         "format": 1,
         **told,
         "ledger": door.ledger.tip,
         "seed": seed,
-        "versions": {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}},
+        "versions": {"python": platform.python_version(), **{name: version(name) for name in (*_PACKAGES, *more)}},
     }
     write_atomically(folder / "result.json", (json.dumps(result, indent=1, allow_nan=False) + "\n").encode())
 

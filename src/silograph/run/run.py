@@ -20,7 +20,7 @@ from silograph.run.results import write_result
 from silograph.run.sections import moved, named_files
 from silograph.run.store import RunFolder, write_atomically
 
-_SAVE_EVERY = 1.0  # seconds of work a kill may cost
+_SAVE_EVERY, _SAVE_SHARE = 1.0, 10.0  # seconds of work a kill may cost, or so many times what saving takes
 
 #: Called after every round with the round and what the method's trace says of it.
 Progress = Callable[[int, Json | None], None]
@@ -67,15 +67,16 @@ def execute(
 def _run(job: Job, engine: str, door: Door, folder: RunFolder, progress: Progress) -> Json:
     place = ENGINES[engine](job.data(), job.topo, door)
     state, trace = folder.load() or (begin(job.method, job.topo), [])
-    saved = time.monotonic()
+    saved, pause = time.monotonic(), _SAVE_EVERY
     for after in rounds(job.method, job.topo, place, door, state):
         state = after
         line = job.method.trace(state.servers)
         if line is not None:
             trace.append({"round": state.round, **line})
         progress(state.round, line)
-        if not job.method.done(state.servers) and time.monotonic() - saved > _SAVE_EVERY:
+        if not job.method.done(state.servers) and (begun := time.monotonic()) - saved > pause:
             folder.save(state, trace)
             saved = time.monotonic()
+            pause = max(_SAVE_EVERY, _SAVE_SHARE * (saved - begun))
     outcome = job.method.outcome(state.servers, place.deliver(job.method, state), job.topo)
     return job.write(folder.path, outcome, trace, door)

@@ -97,13 +97,17 @@ def _typed(value: Any, hint: Any, where: str) -> Any:
 
 
 def _tuple(value: Any, inner: tuple[Any, ...], where: str) -> Any:
-    """A list of texts, a list of pairs, or a range: one whole number or two."""
+    """A list of texts, of whole numbers or of pairs, or a range: one whole number or two."""
     if inner == (int, int):
         pair = [value, value] if isinstance(value, int) else value
         if not isinstance(pair, list) or len(pair) != 2 or any(type(part) is not int for part in pair):
             raise InputError(where, "a whole number, or the least and the most of a range", f"{value!r} came")
         return tuple(pair)
-    words = "a list of file names" if inner[0] is str else "a list of pairs of names"
+    if inner[0] is int:
+        if not isinstance(value, list) or any(type(part) is not int for part in value):
+            raise InputError(where, "a list of whole numbers", f"{value!r} came")
+        return tuple(value)
+    words = "a list of names" if inner[0] is str else "a list of pairs of names"
     if not isinstance(value, list):
         raise InputError(where, words, f"{value!r} came")
     if inner[0] is not str:
