@@ -1,6 +1,7 @@
 """silograph: graphs and personal models across data silos, with privacy numbers that are true.
 
-Three tiers: estimators (`ConsensusGraph`, `ClusteredModels`), plans and rounds (`silograph.run`), kernels and the gate.
+Three tiers: estimators (`ConsensusGraph`, `ClusteredModels`, `PrivateMetaClassifier`), plans and rounds
+(`silograph.run`), kernels and the gate.
 Names are loaded when first used, so that `import silograph` stays light.
 """
 
@@ -12,12 +13,22 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from silograph.core.errors import SilographError
     from silograph.estimators import ClusteredModels, ConsensusGraph
+    from silograph.meta_estimators import PrivateMetaClassifier, PrivateMetaRegressor
 
-__all__ = ["ClusteredModels", "ConsensusGraph", "SilographError", "__version__"]
+__all__ = [
+    "ClusteredModels",
+    "ConsensusGraph",
+    "PrivateMetaClassifier",
+    "PrivateMetaRegressor",
+    "SilographError",
+    "__version__",
+]
 
 _HOMES = {
     "ClusteredModels": "silograph.estimators",
     "ConsensusGraph": "silograph.estimators",
+    "PrivateMetaClassifier": "silograph.meta_estimators",
+    "PrivateMetaRegressor": "silograph.meta_estimators",
     "SilographError": "silograph.core.errors",
 }
 

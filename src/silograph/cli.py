@@ -395,6 +395,30 @@ def _say_spends(payload: Json) -> None:
 
 
 @app.command()
+def personalise(
+    start: Annotated[Path, typer.Argument(help="The folder of a private_meta run, or its models/start.npz.")],
+    table: Annotated[Path, typer.Argument(help="A client's own labelled records.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="File for the client's model (NPZ).")],
+    steps: Annotated[int | None, typer.Option(help="How many steps; the plan's if left out.")] = None,
+    step: Annotated[float | None, typer.Option(help="Their size; the plan's if left out.")] = None,
+    test: Annotated[Path | None, typer.Option(help="Other labelled records, to test the model on.")] = None,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    as_json: AsJson = False,
+) -> None:
+    """Make a shared start a client's own, on the client's machine; nothing leaves it."""
+    from silograph.run.personal import personalise as run_steps
+
+    personal = run_steps(start, table, out, steps, step, test, device)
+
+    def words() -> None:
+        what = "its own records" if test is None else f"the {personal.tested} records of {test}"
+        print(f"{personal.measure} on {what}: {personal.before:.4f} before, {personal.after:.4f} after")
+        print(f"model: {out}")
+
+    _say(as_json, {"model": str(out), **personal.to_json()}, words)
+
+
+@app.command()
 def report(
     folder: Annotated[Path, typer.Argument(help="The folder of a finished run.")], as_json: AsJson = False
 ) -> None:

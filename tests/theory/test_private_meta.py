@@ -536,14 +536,12 @@ SOUND = {
 
 
 def entries(table):
-    """All at rate 1; at others, where accountants are slow, one to a line, with accountants and budgets in turn."""
-    chosen = []
-    for line, ((rate, steps), columns) in enumerate(table.items()):
-        for column, accountant in enumerate(("rdp", "pld")):
-            for k, epsilon in enumerate((2.0, 4.0, 6.0)):
-                if rate == 1.0 or (column, k) == (line % 2, (line + 1) % 3):
-                    chosen.append((rate, steps, accountant, columns[column][k], epsilon))
-    return chosen
+    return [
+        (rate, steps, accountant, sigma, epsilon)
+        for (rate, steps), columns in table.items()
+        for accountant, sigmas in zip(("rdp", "pld"), columns, strict=True)
+        for sigma, epsilon in zip(sigmas, (2.0, 4.0, 6.0), strict=True)
+    ]
 
 
 @pytest.mark.parametrize("rate, steps, accountant, sigma, epsilon", entries(PAPER))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -371,12 +371,10 @@ class MetaJob:
     def _personal_models(self, model: Array, door: Door, private: bool) -> Array:
         """Every new client's steps from a start, in the topology's order."""
         assert self.new is not None
-        topo, chosen = star(self.new.names), self.plan.method
-        clip = chosen.clip if private else None
-        method = Personalise(self.task, model, self.plan.personal_step, chosen.personal_steps, clip)
-        place = ENGINES[self.plan.engine](padded([learn for learn, _ in self._new_records], OWN), topo, door)
-        *_, last = rounds(method, topo, place, door)
-        return np.asarray(last.carry["model"])
+        chosen, records = self.plan.method, [learn for learn, _ in self._new_records]
+        clip, names = chosen.clip if private else None, star(self.new.names).silos
+        step = self.plan.personal_step
+        return personal_models(self.task, model, step, chosen.personal_steps, records, names, door, clip)
 
     def _personalised(self, folder: Path, start: Array, door: Door) -> tuple[list[Json], float | None]:
         """What new clients get from one step, and, where they are not theirs alone, their models."""
@@ -456,14 +454,31 @@ class MetaJob:
         }
 
 
+def personal_models(
+    task: Neural,
+    start: Array,
+    step: float,
+    steps: int,
+    records: Sequence[tuple[Any, Any]],
+    names: Sequence[str],
+    door: Door,
+    clip: float | None = None,
+) -> Array:
+    """A start made the own of every client, whose records come in the order of their names in a star."""
+    topo = star(names)
+    place = ENGINES["vector"](padded(records, OWN), topo, door)
+    *_, last = rounds(Personalise(task, start, step, steps, clip), topo, place, door)
+    return np.asarray(last.carry["model"])
+
+
 def _mean(rows: Sequence[Json], key: str) -> float:
     return float(np.mean([row[key] for row in rows]))
 
 
-def network(plan: MetaPlan, tables: ClientTables) -> Neural:
-    """The plan's network for records like these; its start follows from the seed."""
+def network(plan: MetaPlan, tables: ClientTables, module: Any = None) -> Neural:
+    """The plan's network for records like these, whose start follows from the seed; or a module, with its own."""
     outputs = 1 if plan.data.answers == "numbers" else len(tables.classes)
-    spec = {"model": plan.method.model, "hidden": plan.method.hidden, "width": plan.method.width}
+    spec = {"module": module, **{name: getattr(plan.method, name) for name in ("model", "hidden", "width")}}
     return build_network(spec, tables.shape, outputs, plan.data.answers, plan.method.device, plan.seed or 0)
 
 
@@ -476,6 +491,11 @@ def build_network(spec: Json, shape: tuple[int, ...], outputs: int, answers: str
         raise InputError(
             "private meta-learning", "PyTorch", "it is not installed", "pip install 'silograph[neural]'"
         ) from None
+    loss: Literal["squared", "cross-entropy"] = "squared" if answers == "numbers" else "cross-entropy"
+    if spec.get("module") is not None:
+        return Neural(spec["module"], shape, outputs, loss, device)
+    if spec["model"] == "module":
+        raise InputError("model", "the torch module it was learned with", "none came", "Load it in Python and give it.")
     if spec["model"] in ("linear", "mlp"):
         hidden = () if spec["model"] == "linear" else spec["hidden"]
         module = networks.mlp(math.prod(shape), outputs, hidden)
@@ -485,5 +505,4 @@ def build_network(spec: Json, shape: tuple[int, ...], outputs: int, answers: str
         module = networks.cnn((shape[0], shape[1], shape[2]), outputs)
     else:
         module = networks.resnet18((shape[0], shape[1], shape[2]), outputs, spec["width"])
-    networks.initialise(module, seed)
-    return Neural(module, shape, outputs, "squared" if answers == "numbers" else "cross-entropy", device)
+    return Neural(networks.initialise(module, seed), shape, outputs, loss, device)

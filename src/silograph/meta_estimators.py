@@ -1,0 +1,227 @@
+"""Private meta-learning in scikit-learn's shape (S4): fit a start on many clients, make it a client's own, predict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils.validation import check_is_fitted
+
+from silograph.core.errors import InputError
+from silograph.core.types import Array, Json
+from silograph.data.clients import ClientTables, from_arrays
+from silograph.privacy.gate import Door
+from silograph.privacy.ledger import Ledger
+from silograph.run.jobs import run_in_memory
+from silograph.run.meta_job import MetaJob, build_network, network, personal_models
+from silograph.run.meta_plan import MetaBudget, MetaData, MetaMethod, MetaPlan
+
+if TYPE_CHECKING:
+    from silograph.tasks.neural import Neural
+
+_TARGET = "answer"
+
+
+class _PrivateMeta(BaseEstimator):
+    _answers: Literal["classes", "numbers"]
+
+    def __init__(
+        self,
+        model: Any = "mlp",
+        *,
+        hidden: Sequence[int] = (32,),
+        rounds: int = 200,
+        local_steps: int = 1,
+        rate: float = 0.1,
+        order: Literal["first", "second"] = "second",
+        inner_step: float = 0.1,
+        outer_step: float = 1.0,
+        personal_step: float | None = None,
+        personal_steps: int = 1,
+        epsilon: float | None = None,
+        delta: float = 1e-6,
+        clip: float = 1.0,
+        curvature_clip: float | None = None,
+        classes: Sequence[Any] | None = None,
+        device: str = "cpu",
+        random_state: int | None = None,
+    ) -> None:
+        self.model = model
+        self.hidden = hidden
+        self.rounds = rounds
+        self.local_steps = local_steps
+        self.rate = rate
+        self.order = order
+        self.inner_step = inner_step
+        self.outer_step = outer_step
+        self.personal_step = personal_step
+        self.personal_steps = personal_steps
+        self.epsilon = epsilon
+        self.delta = delta
+        self.clip = clip
+        self.curvature_clip = curvature_clip
+        self.classes = classes
+        self.device = device
+        self.random_state = random_state
+
+    def fit(self, X: Sequence[tuple[Any, Any]], y: None = None, *, names: Sequence[str] | None = None) -> Self:
+        """Learn the shared start from a list of (records, answers), one for each client."""
+        regression = self._answers == "numbers"
+        given = None if self.classes is None or regression else [str(label) for label in self.classes]
+        tables = from_arrays(X, names, given, regression)
+        plan = self._plan(tables)
+        job = MetaJob.of(plan, tables, None, self._network(plan, tables))
+        outcome, door = run_in_memory(job, self.random_state)
+        self.task_: Neural = job.task
+        self.spec_: Json = job.model_spec | ({} if isinstance(self.model, str) else {"model": "module"})
+        self.start_: Array = outcome.arrays["model"]
+        self.model_: Array = self.start_
+        self.ledger_ = list(door.ledger.rows)
+        self.privacy_: Json = job.privacy_section(door)
+        self.n_iter_: int = outcome.facts["rounds"]
+        self._set_labels([labels for _, labels in X])
+        return self
+
+    def personalise(self, X: Any, y: Any, *, steps: int | None = None, step: float | None = None) -> Self:
+        """A copy whose model is the start after steps on one client's own records (4); nothing leaves that client."""
+        check_is_fitted(self)
+        mine = self._read(X, y)
+        size = self.spec_["step"] if step is None else step
+        count = self.spec_["steps"] if steps is None else steps
+        if not (count >= 1 and 0.0 < size < np.inf):
+            raise InputError("personalise", "at least one step of a size above 0", f"{count} of {size} came")
+        personal = copy(self)
+        door = Door(0, Ledger())
+        personal.model_ = personal_models(self.task_, self.start_, size, count, mine.records, mine.names, door)[0]
+        return personal
+
+    def save(self, path: str | Path) -> None:
+        """Write the model, personal or shared, as an NPZ file without pickle."""
+        from silograph.tasks.networks import save_model
+
+        check_is_fitted(self)
+        save_model(path, self.spec_, self.task_.layout, self.model_)
+
+    @classmethod
+    def load(cls, path: str | Path, module: Any = None, device: str = "cpu") -> Self:
+        """Read what `save`, or a run, wrote; a network of your own has to be given again as `module`."""
+        from silograph.tasks.networks import load_model
+
+        spec, layout, vector = load_model(path)
+        if spec.get("answers") != cls._answers:
+            raise InputError(str(path), f"a model for {cls._answers}", f"one for {spec.get('answers')} came")
+        out = cls(device=device)
+        outputs = 1 if cls._answers == "numbers" else len(spec["classes"])
+        task = build_network({**spec, "module": module}, tuple(spec["shape"]), outputs, cls._answers, device, 0)
+        if task.layout != layout:
+            raise InputError(str(path), "parameters of the network it names", "others came", "Give the same module.")
+        out.task_, out.spec_, out.start_, out.model_ = task, spec, vector, vector
+        out._set_labels([np.array(spec["classes"])])
+        return out
+
+    def _plan(self, tables: ClientTables) -> MetaPlan:
+        named = isinstance(self.model, str)
+        method = MetaMethod(
+            model=self.model if named else "mlp",
+            hidden=tuple(self.hidden),
+            rounds=self.rounds,
+            local_steps=self.local_steps,
+            rate=self.rate,
+            order=self.order,
+            inner_step=self.inner_step,
+            outer_step=self.outer_step,
+            clip=self.clip,
+            curvature_clip=self.curvature_clip,
+            personal_step=self.personal_step,
+            personal_steps=self.personal_steps,
+            device=self.device,
+        )
+        privacy = None if self.epsilon is None else MetaBudget(self.epsilon, self.delta)
+        classes = tables.classes if self._answers == "classes" else None
+        data = MetaData(_TARGET, answers=self._answers, classes=classes)
+        return MetaPlan(data, method, privacy, seed=self.random_state)
+
+    def _network(self, plan: MetaPlan, tables: ClientTables) -> Neural:
+        return network(plan, tables, None if isinstance(self.model, str) else self.model)
+
+    def _read(self, X: Any, y: Any) -> ClientTables:
+        """One client's records, checked against what the start was learned from."""
+        regression = self._answers == "numbers"
+        classes = None if regression else self.spec_["classes"]
+        mine = from_arrays([(X, y)], None, classes, regression)
+        if mine.shape != tuple(self.spec_["shape"]):
+            raise InputError("records", f"shape {tuple(self.spec_['shape'])}, as learned", f"{mine.shape} came")
+        return mine
+
+    def _outputs(self, X: Any) -> NDArray[np.float32]:
+        check_is_fitted(self)
+        rows = np.asarray(X)
+        if not len(rows):
+            return np.empty((0, self.task_.outputs), np.float32)
+        # Read like records to learn from; a single one is read twice, since one record is no table.
+        several = rows if len(rows) > 1 else np.repeat(rows, 2, 0)
+        x = from_arrays([(several, np.zeros(len(several)))], regression=True).records[0][0]
+        if x.shape[1:] != tuple(self.spec_["shape"]):
+            raise InputError("records", f"shape {tuple(self.spec_['shape'])}, as learned", f"{x.shape[1:]} came")
+        return self.task_.predict(self.model_, x[: len(rows)])
+
+    def _set_labels(self, answers: Sequence[Any]) -> None:
+        """What `predict` answers with; a regression has no labels."""
+
+
+class PrivateMetaClassifier(ClassifierMixin, _PrivateMeta):
+    """One shared start for many clients' classifiers, one step to each one's own (S4).
+
+    Parameters
+    ----------
+    model : "linear", "mlp" (with `hidden` units), "cnn", "resnet18", or a torch.nn.Module with an output per class.
+    rounds, local_steps, rate : how often clients are asked, their steps each time, and a record's chance to be in one.
+    order : "second", or "first", which leaves the curvature out.
+    inner_step, outer_step : the step a client tries, and the step the start takes.
+    personal_step, personal_steps : what `personalise` does; inner_step and one if left out.
+    epsilon, delta, clip, curvature_clip : budget for each record of each client, over the whole run, and the longest
+        gradient and curvature a record may have. None means no privacy.
+    classes : the labels there can be. They are public, and so is the list that is made of all clients' labels if it is
+        left out: say it where the presence of a label is private.
+    device : "cpu" or "cuda".
+    random_state : a whole number makes noise and samples repeatable, which is a rehearsal; None draws secret ones.
+
+    Attributes
+    ----------
+    start_ : the shared start, all parameters in a row. model_ : what predicts; after `personalise` a client's own.
+    classes_ : the labels. ledger_, privacy_ : the rows of what left every client, and the bill read from them.
+    """
+
+    _answers = "classes"
+
+    def _set_labels(self, answers: Sequence[Any]) -> None:
+        # Labels come back as they came: tables hold them as texts.
+        known = {str(label): label for labels in answers for label in np.asarray(labels).ravel().tolist()}
+        known |= {} if self.classes is None else {str(label): label for label in self.classes}
+        known |= {f"{label}": int(label) for label in known.values() if isinstance(label, float) and label.is_integer()}
+        self.classes_ = np.array([known.get(name, name) for name in self.spec_["classes"]])
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        scores = self._outputs(X).astype(np.float64)
+        odds = np.exp(scores - scores.max(1, keepdims=True)) if len(scores) else scores
+        return np.asarray(odds / odds.sum(1, keepdims=True)) if len(odds) else odds
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        return np.asarray(self.classes_[self._outputs(X).argmax(1)])
+
+
+class PrivateMetaRegressor(RegressorMixin, _PrivateMeta):
+    """One shared start for many clients' regressions, one step to each one's own; as `PrivateMetaClassifier`.
+
+    Answers should be of about unit size: a record's gradient is clipped.
+    """
+
+    _answers = "numbers"
+
+    def predict(self, X: Any) -> NDArray[np.float64]:
+        return np.asarray(self._outputs(X)[:, 0], dtype=np.float64)
