@@ -27,6 +27,10 @@ demo: setup
 	@echo "Ten regions of clinics learn a model together, with secure sums and a budget for every clinic:"
 	@$(BIN)/silograph sample demo/clinics --clinics > /dev/null
 	@$(BIN)/silograph run demo/clinics/plan.toml -o demo/models
+	@echo
+	@echo "Sensors learn a shared start with a budget for every record; new ones make it their own in one step:"
+	@$(BIN)/silograph sample demo/devices --devices > /dev/null
+	@$(BIN)/silograph run demo/devices/plan.toml -o demo/start
 
 lint: setup
 	$(BIN)/ruff check .
