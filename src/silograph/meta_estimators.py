@@ -18,7 +18,9 @@ from silograph.data.clients import ClientTables, from_arrays
 from silograph.privacy.gate import Door
 from silograph.privacy.ledger import Ledger
 from silograph.run.jobs import run_in_memory
-from silograph.run.meta_job import MetaJob, build_network, network, personal_models
+from silograph.run.meta_job import MetaJob
+from silograph.run.meta_network import build_network, network
+from silograph.run.meta_new import personal_models
 from silograph.run.meta_plan import MetaBudget, MetaData, MetaMethod, MetaPlan
 
 if TYPE_CHECKING:

@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from silograph.core.errors import InputError
-from silograph.core.keys import stream
 from silograph.core.types import Array, Json
 from silograph.data.clients import ClientTables, read_clients
-from silograph.data.personal import split
 from silograph.methods.base import Method, Outcome, Private
 from silograph.methods.meta_baselines import DEFECT, LocalTraining, PaperMeta
-from silograph.methods.personalising import OWN, Personalise
-from silograph.methods.private_meta import QUERY, SUPPORT, UNIT, PrivateMeta, divided, padded
+from silograph.methods.private_meta import QUERY, SUPPORT, UNIT, PrivateMeta, divided
 from silograph.privacy import accounting
 from silograph.privacy.bound import ADD_OR_REMOVE_ONE
 from silograph.privacy.gate import Budget, Door
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.mechanisms import Gaussian
 from silograph.run.loop import ENGINES, rounds
+from silograph.run.meta_network import network
+from silograph.run.meta_new import NewClients
 from silograph.run.meta_plan import MetaPlan
 from silograph.run.results import OBSERVERS, stated, worst_by_site
 from silograph.theory.private_meta import theorem_one, true_cost_of_the_literal_version
@@ -296,7 +294,8 @@ class MetaJob:
         chosen, start = self.plan.method, outcome.arrays["model"]
         (folder / "models").mkdir(exist_ok=True)
         save_model(folder / "models" / "start.npz", self.model_spec, self.task.layout, start)
-        new, told = self._personalised(folder, start, door)
+        new = None if self.new is None else NewClients(self.plan, self.new, self.task)
+        told = [] if new is None else new.personalise(start, door, folder / "models", self.model_spec)
         return {
             "method": chosen.name,
             "task": {
@@ -326,9 +325,9 @@ class MetaJob:
                 {"name": name, "records": len(y)}
                 for name, (_, y) in zip(self.tables.names, self.tables.records, strict=True)
             ],
-            "new": new,
-            "comparison": self._comparison(start, told),
-            "test": self._test(),
+            "new": told,
+            "comparison": [] if new is None else self._comparison(new, start, told),
+            "test": None if new is None else new.guess(),
             "rounds": outcome.facts["rounds"],
             "trace": trace,
             "privacy": self.privacy_section(door),
@@ -355,74 +354,20 @@ class MetaJob:
             "steps": chosen.personal_steps,
         }
 
-    @cached_property
-    def _new_records(self) -> list[tuple[Any, Any]]:
-        """Of each new client, in the order of their star: what it learns from and what it holds back."""
-        assert self.new is not None
-        of = dict(zip(self.new.names, self.new.records, strict=True))
-        parts = []
-        for name in star(self.new.names).silos:
-            x, y = of[name]
-            drawn = stream(self.plan.seed or 0, name, 0, "held back")
-            learn, test = split(len(y), 1.0 - self.plan.method.held_back, drawn)
-            parts.append(((x[learn], y[learn]), (x[test], y[test])))
-        return parts
-
-    def _personal_models(self, model: Array, door: Door, private: bool) -> Array:
-        """Every new client's steps from a start, in the topology's order."""
-        assert self.new is not None
-        chosen, records = self.plan.method, [learn for learn, _ in self._new_records]
-        clip, names = chosen.clip if private else None, star(self.new.names).silos
-        step = self.plan.personal_step
-        return personal_models(self.task, model, step, chosen.personal_steps, records, names, door, clip)
-
-    def _personalised(self, folder: Path, start: Array, door: Door) -> tuple[list[Json], float | None]:
-        """What new clients get from one step, and, where they are not theirs alone, their models."""
-        from silograph.tasks.networks import save_model
-
-        if self.new is None:
-            return [], None
-        privacy, own = self.plan.privacy, Door(door.root, Ledger(), randomness=door.randomness)
-        published = privacy is None
-        if privacy is not None and privacy.personal_epsilon is not None:
-            steps = self.plan.method.personal_steps
-            noise = Gaussian(accounting.gaussian_multiplier(privacy.personal_epsilon, privacy.delta, steps))
-            budget = Budget(privacy.personal_epsilon, privacy.delta)
-            own, published = Door(door.root, door.ledger, noise, budget, door.randomness), True
-        models = self._personal_models(start, own, published and privacy is not None)
-        rows = []
-        for name, model, (learn, test) in zip(star(self.new.names).silos, models, self._new_records, strict=True):
-            if published:
-                (folder / "models" / "new").mkdir(exist_ok=True)
-                save_model(folder / "models" / "new" / f"{name}.npz", self.model_spec, self.task.layout, model)
-            before, after = self.task.measure(start, *test), self.task.measure(model, *test)
-            rows.append(
-                {
-                    "name": name,
-                    "records": len(learn[1]),
-                    "test_records": len(test[1]),
-                    "before": before[1],
-                    "after": after[1],
-                    "loss": after[0],
-                }
-            )
-        return rows, _mean(rows, "after")
-
-    def _comparison(self, start: Array, score: float | None) -> list[Json]:
-        if self.new is None:
-            return []
+    def _comparison(self, new: NewClients, start: Array, told: list[Json]) -> list[Json]:
         chosen = self.plan.method
-        rows = [{"method": "this run", "score": score}]
-        rows.append({"method": "the same steps from an untrained start", "score": self._score(self.task.start)})
+        scores = {
+            "this run": float(np.mean([client["after"] for client in told])),
+            "the same steps from an untrained start": new.score(self.task.start),
+        }
         if chosen.compare:
             step, rate = min(chosen.outer_step, 0.5), chosen.rate
             averaging = LocalTraining(self.task, self._weights, chosen.rounds, step, chosen.local_steps, rate=rate)
-            reptile = replace(averaging, steps=5, server_step=0.5)
-            shared = self._learned(averaging)
-            rows.append({"method": "federated averaging, no personal step", "score": self._score(shared, False)})
-            rows.append({"method": "federated averaging, then the same steps", "score": self._score(shared)})
-            rows.append({"method": "Reptile, then the same steps", "score": self._score(self._learned(reptile))})
-        return rows
+            shared, reptile = (self._learned(way) for way in (averaging, replace(averaging, steps=5, server_step=0.5)))
+            scores["federated averaging, no personal step"] = new.score(shared, personal=False)
+            scores["federated averaging, then the same steps"] = new.score(shared)
+            scores["Reptile, then the same steps"] = new.score(reptile)
+        return [{"method": name, "score": score} for name, score in scores.items()]
 
     def _learned(self, method: Method) -> Array:
         """Another method's start from the same data, in memory."""
@@ -430,79 +375,3 @@ class MetaJob:
         place = ENGINES["vector"](self.data(), self.topo, door)
         *_, last = rounds(method, self.topo, place, door)
         return np.asarray(last.servers["model"])
-
-    def _score(self, start: Array, personal: bool = True) -> float:
-        tests = [test for _, test in self._new_records]
-        models = self._personal_models(start, Door(0, Ledger()), False) if personal else [start] * len(tests)
-        return float(np.mean([self.task.measure(model, *test)[1] for model, test in zip(models, tests, strict=True)]))
-
-    def _test(self) -> Json | None:
-        """What a client gets by always saying the commoner class of those it has seen, or their mean."""
-        if self.new is None:
-            return None
-        guesses = []
-        for (_, seen), (_, y) in self._new_records:
-            if self.plan.data.answers == "numbers":
-                guesses.append(float(((y - seen.mean()) ** 2).mean()))
-            else:
-                guesses.append(float((y == np.bincount(seen).argmax()).mean()))
-        measure = "mean squared error" if self.plan.data.answers == "numbers" else "accuracy"
-        return {
-            "records": sum(len(y) for _, (_, y) in self._new_records),
-            "measure": measure,
-            "baseline": float(np.mean(guesses)),
-        }
-
-
-def personal_models(
-    task: Neural,
-    start: Array,
-    step: float,
-    steps: int,
-    records: Sequence[tuple[Any, Any]],
-    names: Sequence[str],
-    door: Door,
-    clip: float | None = None,
-) -> Array:
-    """A start made the own of every client, whose records come in the order of their names in a star."""
-    topo = star(names)
-    place = ENGINES["vector"](padded(records, OWN), topo, door)
-    *_, last = rounds(Personalise(task, start, step, steps, clip), topo, place, door)
-    return np.asarray(last.carry["model"])
-
-
-def _mean(rows: Sequence[Json], key: str) -> float:
-    return float(np.mean([row[key] for row in rows]))
-
-
-def network(plan: MetaPlan, tables: ClientTables, module: Any = None) -> Neural:
-    """The plan's network for records like these, whose start follows from the seed; or a module, with its own."""
-    outputs = 1 if plan.data.answers == "numbers" else len(tables.classes)
-    spec = {"module": module, **{name: getattr(plan.method, name) for name in ("model", "hidden", "width")}}
-    return build_network(spec, tables.shape, outputs, plan.data.answers, plan.method.device, plan.seed or 0)
-
-
-def build_network(spec: Json, shape: tuple[int, ...], outputs: int, answers: str, device: str, seed: int) -> Neural:
-    """The network that `spec` names; needs the extra `neural`."""
-    try:
-        from silograph.tasks import networks
-        from silograph.tasks.neural import Neural
-    except ImportError:
-        raise InputError(
-            "private meta-learning", "PyTorch", "it is not installed", "pip install 'silograph[neural]'"
-        ) from None
-    loss: Literal["squared", "cross-entropy"] = "squared" if answers == "numbers" else "cross-entropy"
-    if spec.get("module") is not None:
-        return Neural(spec["module"], shape, outputs, loss, device)
-    if spec["model"] == "module":
-        raise InputError("model", "the torch module it was learned with", "none came", "Load it in Python and give it.")
-    if spec["model"] in ("linear", "mlp"):
-        hidden = () if spec["model"] == "linear" else spec["hidden"]
-        module = networks.mlp(math.prod(shape), outputs, hidden)
-    elif len(shape) != 3:
-        raise InputError("plan, model", f"pictures for a {spec['model']}", f"records of shape {shape} came", "Use mlp.")
-    elif spec["model"] == "cnn":
-        module = networks.cnn((shape[0], shape[1], shape[2]), outputs)
-    else:
-        module = networks.resnet18((shape[0], shape[1], shape[2]), outputs, spec["width"])
-    return Neural(networks.initialise(module, seed), shape, outputs, loss, device)

@@ -10,7 +10,8 @@ from silograph.core.types import Json
 from silograph.data.clients import Labelled, read_clients
 from silograph.privacy.gate import Door
 from silograph.privacy.ledger import Ledger
-from silograph.run.meta_job import build_network, personal_models
+from silograph.run.meta_network import build_network
+from silograph.run.meta_new import personal_models
 
 
 @dataclass(frozen=True)
