@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from silograph.core.errors import InputError
 from silograph.core.types import Array, Carry, Json
 from silograph.methods.base import Outcome, Outlet, Private, Rows, Start, Up, everywhere
 from silograph.methods.private_meta import (
@@ -45,6 +46,11 @@ class PaperMeta(PrivateMeta):
     (9) clips a matrix, I - eta H, and a vector, each at sqrt(C), so that their product is at most C long; here the
     product is clipped.
     """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.clip is None or self.order != "second":
+            raise InputError("S4's own version", "a clip, and the second order", f"{self.clip} and {self.order} came")
 
     def _step(self, w: Array, data: Private, gate: Outlet, step: int) -> Array:
         assert self.clip is not None
@@ -108,7 +114,8 @@ class LocalTraining:
             total, count = np.zeros_like(w), np.zeros(len(w))
             for part in (QUERY, SUPPORT):
                 batch = gate.poisson(data[part], self.rate, f"{part} {step}", part)
-                total += self.task.at(w, data[f"{part}_x"], data[f"{part}_y"], batch.chosen).gradient(None)
+                here = self.task.at(w, data[f"{part}_x"], data[f"{part}_y"], batch.chosen, self.rate)
+                total += here.gradient(None)
                 count += self.rate * data[part]
             w = w - self.step * total / count[:, None]
         return {}, {"model": gate.reveal(w, "model", IN_THE_CLEAR)}

@@ -145,7 +145,7 @@ class PrivateMeta:
         return w - self.outer_step * (r2 - self.inner_step * r3)  # (9)
 
     def _at(self, model: Array, data: Private, batch: Batch) -> Any:
-        return self.task.at(model, data[f"{batch.part}_x"], data[f"{batch.part}_y"], batch.chosen)
+        return self.task.at(model, data[f"{batch.part}_x"], data[f"{batch.part}_y"], batch.chosen, self.rate)
 
     def _mean(
         self, total: Array, data: Private, gate: Outlet, batch: Batch, site: str, clip: float | None, share: float = 1.0

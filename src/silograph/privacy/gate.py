@@ -48,10 +48,15 @@ class Released:
     __slots__ = ("value",)
     value: Array
 
-    def __init__(self, value: Array, seal: object) -> None:
+    def __init__(self, value: Array, seal: object, owned: bool = False) -> None:
+        """`owned`: nobody else can write to the value, so that it need not be copied."""
         if seal is not _SEAL:
             raise LeakError("Released", "to be made by a gate", "it was constructed directly", "Use gate.release.")
-        frozen = np.array(value, dtype=np.float64)
+        if np.ndim(value) and not owned and value.strides[0] == 0 and len(value):
+            # The same for every silo: one copy serves them all.
+            frozen = np.broadcast_to(np.array(value[0], dtype=np.float64), np.shape(value))
+        else:
+            frozen = np.array(value, dtype=np.float64, copy=None if owned else True, order="C")
         frozen.flags.writeable = False
         object.__setattr__(self, "value", frozen)
 
@@ -77,7 +82,7 @@ class Released:
         return Released(function(self.value, *plain), _SEAL)
 
     def rows(self, index: Sequence[int] | NDArray[np.intp] | slice) -> Released:
-        return Released(self.value[index], _SEAL)
+        return Released(self.value[index], _SEAL, owned=True)
 
 
 def _refuse_captured(function: Callable[..., Any]) -> None:
@@ -161,7 +166,7 @@ def relay(value: Array) -> Released:
 
 
 def digest(value: Array, key: bytes) -> str:
-    return hashlib.blake2b(np.ascontiguousarray(value).tobytes(), digest_size=8, key=key).hexdigest()
+    return hashlib.blake2b(np.ascontiguousarray(value).data, digest_size=8, key=key).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -293,7 +298,7 @@ class Gate:
         chosen = np.zeros((len(self.silos), int(counts.max(initial=0))), dtype=np.bool_)
         for i, (silo, count) in enumerate(zip(self.silos, counts, strict=True)):
             # Rounded down: a record is chosen no more often than it is charged for.
-            words = Keystream(self._door.root, silo, self.round, site).words(int(count))
+            words = Keystream(self._door.root, silo, self.round, f"sample of {site}").words(int(count))
             chosen[i, :count] = True if rate == 1.0 else words < np.uint64(math.floor(rate * 2.0**64))
         return Batch(chosen, rate, site, part)
 
@@ -343,7 +348,7 @@ class Gate:
         for i, (noisy, row) in enumerate(_in_threads(released, range(len(self.silos)), bounded.value[0].size)):
             self._door.admit(row)
             out[i] = noisy
-        return Released(out, _SEAL)
+        return Released(out, _SEAL, owned=True)
 
     def reveal(self, value: Array, site: str, why: str) -> Released:
         """Send on purpose without protection: epsilon is infinite from here on."""

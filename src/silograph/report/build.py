@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from silograph.report import clusters, graphs, models, read_clusters, read_graphs, read_models
+from silograph.report import clusters, graphs, meta, models, read_clusters, read_graphs, read_meta, read_models
 from silograph.report.read import read_result
 
 
@@ -16,4 +16,6 @@ def build(folder: str | Path) -> str:
         return models.page(read_models.read(folder, result))
     if result["method"] == "clustered_admm":
         return clusters.page(read_clusters.read(folder, result))
+    if result["method"] == "private_meta":
+        return meta.page(read_meta.read(folder, result))
     return graphs.page(read_graphs.read(folder, result))

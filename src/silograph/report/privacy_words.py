@@ -44,6 +44,8 @@ class PrivacyWords:
             return "none", "Not private"
         if not self._is_complete():
             return "partial", "Private in part"
+        if self._false_claims():
+            return "partial", "Private, but less than the paper claims"
         return ("partial", "Rehearsal of privacy") if self._is_rehearsal() else ("full", "Private")
 
     def summary(self) -> str:
@@ -69,6 +71,9 @@ class PrivacyWords:
             sentence += (
                 f" Not every {self.noun} is protected against {self._people(open_to)}: see the table of guarantees."
             )
+        if false := self._false_claims():
+            claim = f"ε = {bound(false[0]['epsilon'])}"
+            sentence += f" {false[0]['basis']} claims {claim} of this version, which does not hold."
         if self._is_rehearsal():
             sentence += (
                 " This run was a rehearsal: its noise came from a stated seed, and protects only where it is secret."
@@ -124,6 +129,13 @@ class PrivacyWords:
         stated = {(row["site"], row["observer"]) for row in rows}
         wanted = {(name, row["observer"]) for name in self.names for row in rows}
         return wanted <= stated and all(math.isfinite(row["epsilon"]) for row in rows)
+
+    def _false_claims(self) -> list[Json]:
+        """Of a paper's own version: claims that are better than what was accounted."""
+        if self._privacy["mode"] != "paper:":
+            return []
+        rows = self._privacy["guarantees"]
+        return [row["claim"] for row in rows if row["claim"] and row["claim"]["epsilon"] < row["epsilon"]]
 
     def _is_rehearsal(self) -> bool:
         """Whether noise came from a seed: the run says so, or its folder states the seed."""

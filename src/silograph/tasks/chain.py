@@ -26,7 +26,7 @@ from torch import Tensor, nn
 #: What may be held at once by records that are being worked on, in numbers.
 _ROOM = 1 << 27
 #: What clips leave for the rounding of lengths.
-_ROUNDING, _CANCELLED = 1e-9, 1e-12
+_ROUNDING, _CANCELLED = 1e-9, 1e-9
 
 
 class _Layer(Protocol):
@@ -273,13 +273,23 @@ def _dots(x: Tensor, y: Tensor) -> Tensor:
 # ---- from a module ---------------------------------------------------------------------------------------------------
 
 
-def layers_of(module: nn.Module) -> tuple[_Layer, ...] | None:
-    """The chain that a module is, with its parameters in their order; None if it is none that is known here."""
+def layers_of(module: nn.Module, axes: int) -> tuple[_Layer, ...] | None:
+    """The chain that a module is for records of so many axes, with its parameters in their order; None if it is none
+    that is known here."""
+    layers = _layers(module)
+    for layer in layers or ():
+        if (isinstance(layer, _Dense) and axes != 1) or (isinstance(layer, _Convolution | _MaxPool) and axes != 3):
+            return None
+        axes = 1 if isinstance(layer, _Flat) else axes
+    return layers
+
+
+def _layers(module: nn.Module) -> tuple[_Layer, ...] | None:
     if type(module) is not nn.Sequential:
         return _layer(module)
     found: list[_Layer] = []
     for part in module:
-        inner = layers_of(part)
+        inner = _layers(part)
         if inner is None:
             return None
         found.extend(inner)

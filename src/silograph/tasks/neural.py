@@ -2,12 +2,16 @@
 
 A chain of dense and convolution layers takes the fast way (`tasks.chain`), every other module torch's own vectorised
 gradients, record by record; the second is also what the first is tested against.
+
+A clip bounds what a record adds, but a bound on the sum also needs that nobody else's part changes when a record is
+left out, not by rounding either: a matrix product of another shape rounds other rows differently, and a record made for
+the purpose turns that into a whole clip. So records are worked on in tiles of one shape, each always in the same slot.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, Protocol
@@ -29,6 +33,7 @@ Loss = Literal["cross-entropy", "squared"]
 UNIT = "one record"
 
 _ROOM = 1 << 25  # numbers that the gradients of single records may take at once
+_LEAST_TILE, _LARGEST_TILE = 8, 64  # records
 
 
 class Passes(Protocol):
@@ -72,12 +77,14 @@ class RecordwisePasses:
         out = torch.zeros_like(self.models, dtype=torch.float64)
         for k, model in enumerate(self.models):
             at = (model,) if direction is None else (model, direction[k])
-            chosen = self.mask[k].nonzero()[:, 0]
-            for part in torch.split(chosen, max(1, _ROOM // len(model))):
+            step = max(1, _ROOM // len(model))
+            for begin in range(0, self.mask.shape[1], step):
+                part = slice(begin, begin + step)
                 parts = each(*at, self.x[k, part], self.y[k, part]).double()
                 squared = parts.square().sum(-1)
-                c = torch.ones_like(squared) if clip is None else shrink(squared, clip)
+                c = self.mask[k, part].double()
                 if clip is not None:
+                    c = c * shrink(squared, clip)
                     parts = torch.where(torch.isfinite(squared)[:, None], parts, 0.0)
                 out[k] += c @ parts
         return out
@@ -104,6 +111,8 @@ class Neural:
     precise: bool = False  # float64 throughout, for comparing
 
     def __post_init__(self) -> None:
+        if self.loss == "squared" and self.outputs != 1:
+            raise InputError("network", "one output for answers that are numbers", f"{self.outputs} came")
         check_module(self.module, self.shape, self.outputs)
         self._on_device  # noqa: B018 (refuses a device that is not there)
 
@@ -138,7 +147,7 @@ class Neural:
 
     @cached_property
     def _layers(self) -> Any:
-        layers = layers_of(self.module)
+        layers = layers_of(self.module, len(self.shape))
         # A module that is used twice has its parameters once.
         is_chain = layers is not None and sum(layer.size for layer in layers) == self.size
         return layers if is_chain and not self.recordwise else None
@@ -152,13 +161,19 @@ class Neural:
     def _dtype(self) -> torch.dtype:
         return torch.float64 if self.precise else torch.float32
 
-    def at(self, models: Array, x: NDArray[Any], y: NDArray[Any], chosen: BoolArray) -> Sums:
-        """The chosen records (K, B) of clients with their models (K, P)."""
-        x, y, mask = gathered(x, y, chosen)
-        tensors = self._tensor(models), self._tensor(x), self._answers(y), self._tensor(mask)
-        if self._layers is not None:
-            return Sums(ChainPasses(self._layers, self.loss, *tensors), self)
-        return Sums(RecordwisePasses(self._skeleton, self.layout, self.loss, *tensors), self)
+    def at(self, models: Array, x: NDArray[Any], y: NDArray[Any], chosen: BoolArray, rate: float = 1.0) -> Sums:
+        """The chosen records (K, B) of clients with their models (K, P); about a share `rate` of them is chosen."""
+        if x.shape[2:] != self.shape:
+            raise InputError("records", f"shape {self.shape}, as the network takes", f"{x.shape[2:]} came")
+        weights = self._tensor(models)
+        passes: list[Passes] = []
+        for part in tiles(x, y, chosen, rate):
+            tensors = weights, self._tensor(part[0]), self._answers(part[1]), self._tensor(part[2])
+            if self._layers is not None:
+                passes.append(ChainPasses(self._layers, self.loss, *tensors))
+            else:
+                passes.append(RecordwisePasses(self._skeleton, self.layout, self.loss, *tensors))
+        return Sums(passes, self, models.shape)
 
     def _tensor(self, x: NDArray[Any]) -> Tensor:
         kind = np.float64 if self.precise else np.float32
@@ -192,31 +207,48 @@ class Neural:
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """`Passes` in numpy."""
+    """The passes of all tiles together, in numpy."""
 
-    passes: Passes
+    passes: Sequence[Passes]
     task: Neural
+    shape: tuple[int, ...]
 
     def gradient(self, clip: float | None) -> Array:
-        with torch.no_grad():
-            return _numpy(self.passes.gradient(clip))
+        return self._total(lambda tile: tile.gradient(clip))
 
     def curvature(self, direction: Array, clip: float | None) -> Array:
+        v = self.task._tensor(direction)
+        return self._total(lambda tile: tile.curvature(v, clip))
+
+    def _total(self, of: Callable[[Passes], Tensor]) -> Array:
         with torch.no_grad():
-            return _numpy(self.passes.curvature(self.task._tensor(direction), clip))
+            total = torch.zeros(self.shape, dtype=torch.float64, device=self.task._on_device)
+            for tile in self.passes:
+                total += of(tile)
+            return total.cpu().numpy()
 
 
-def _numpy(x: Tensor) -> Array:
-    return np.asarray(x.cpu().numpy(), dtype=np.float64)
+def tiles(
+    x: NDArray[Any], y: NDArray[Any], chosen: BoolArray, rate: float
+) -> Iterator[tuple[NDArray[Any], NDArray[Any], BoolArray]]:
+    """The chosen records, a tile of every client's at a time: (K, R, ...), (K, R), and which slots are taken.
 
-
-def gathered(x: NDArray[Any], y: NDArray[Any], chosen: BoolArray) -> tuple[NDArray[Any], NDArray[Any], BoolArray]:
-    """The chosen records of each client in front, as many columns as the largest choice, and which are meant."""
-    width = chosen.shape[1]
-    if chosen.all():
-        return x[:, :width], y[:, :width], chosen
-    sizes = chosen.sum(1)
-    most = max(int(sizes.max(initial=0)), 1)
-    order = np.argsort(~chosen, axis=1, kind="stable")[:, :most]
-    rows = np.arange(len(chosen))[:, None]
-    return x[rows, order], y[rows, order], np.arange(most) < sizes[:, None]
+    Record k is always in slot k mod R, in whichever tile, and empty slots are zeros: what becomes of a record has
+    nothing to do with who else was chosen. R follows from public numbers.
+    """
+    clients, places = chosen.shape
+    size = int(np.clip(2 ** np.ceil(np.log2(max(0.5 * rate * places, 1.0))), _LEAST_TILE, _LARGEST_TILE))
+    slots = np.zeros((clients, -(-places // size) * size), dtype=np.bool_)
+    slots[:, :places] = chosen
+    slots = slots.reshape(clients, -1, size)
+    tile = slots.cumsum(1) - 1  # of every record that is chosen
+    count = int(tile.max(initial=-1)) + 1
+    record = np.full((count, clients, size), -1)
+    client, row, slot = np.nonzero(slots)
+    record[tile[client, row, slot], client, slot] = row * size + slot
+    everybody = np.arange(clients)[:, None]
+    for which in record:
+        taken = which >= 0
+        part_x, part_y = x[everybody, which], y[everybody, which]
+        part_x[~taken], part_y[~taken] = 0, 0
+        yield part_x, part_y, taken

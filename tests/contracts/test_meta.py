@@ -1,0 +1,472 @@
+"""What must hold for private meta-learning in every mode: engines, resuming, the budget, and that samples are samples.
+
+False alarms, at fixed seeds: below 1e-4 for all statistics of samples together, below 0.002 for an audit.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from silograph.core.errors import BudgetError, SilenceError
+from silograph.methods.meta_baselines import LocalTraining, PaperMeta
+from silograph.methods.private_meta import QUERY, SUPPORT, PrivateMeta, divided
+from silograph.privacy.accounting import (
+    PLD,
+    Planned,
+    cost,
+    pld_epsilon,
+    rdp_epsilon,
+    sampled_epsilon,
+    sampled_multiplier,
+)
+from silograph.privacy.gate import Budget, Door, Gate
+from silograph.privacy.ledger import Ledger
+from silograph.privacy.mechanisms import Gaussian
+from silograph.run.loop import ENGINES, rounds
+from silograph.run.store import RunFolder
+from silograph.topology import star
+
+torch = pytest.importorskip("torch", reason="neural networks need the extra `neural`")
+
+from torch import nn  # noqa: E402
+
+from silograph.tasks.networks import initialise, mlp  # noqa: E402
+from silograph.tasks.neural import Neural  # noqa: E402
+
+FEATURES, CLASSES = 5, 3
+SIZES = {"cyd": 31, "ada": 24, "dan": 40, "bob": 13}
+ROUNDS, RATE, EPSILON, DELTA = 4, 0.5, 1.0, 1e-4
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def tables(sizes=SIZES):
+    """Name -> records; each client's from its own stream."""
+    out = {}
+    for name, n in sizes.items():
+        rng = np.random.default_rng(list(name.encode()))
+        out[name] = rng.standard_normal((n, FEATURES)), rng.integers(0, CLASSES, n)
+    return out
+
+
+TASK = Neural(initialise(mlp(FEATURES, CLASSES, (4,)), 2), (FEATURES,), CLASSES)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One method in one privacy mode; under a `budget` it is planned to spend it."""
+
+    name: str
+    kind: type
+    options: dict
+    noise: float | None = None
+    budgeted: bool = False
+
+    @property
+    def samples(self):
+        """Of each set, in a run."""
+        return ROUNDS * self.options.get("local_steps", 1)
+
+    @property
+    def sigma(self):
+        return sampled_multiplier(EPSILON, DELTA, RATE, self.samples) if self.budgeted else self.noise
+
+    @property
+    def budget(self):
+        return Budget(EPSILON, DELTA, planned=Planned(self.sigma, RATE, self.samples)) if self.budgeted else None
+
+    def method(self, data):
+        weights = tuple(int(count) for count in data[SUPPORT])
+        return self.kind(TASK, weights, ROUNDS, **self.options)
+
+    def door(self):
+        return Door(5, Ledger(), None if self.sigma is None else Gaussian(self.sigma), self.budget)
+
+
+PRIVATE = {"rate": RATE, "clip": 0.5}
+CASES = [
+    Case("no privacy", PrivateMeta, {"rate": RATE}),
+    Case("no privacy, first order", PrivateMeta, {"order": "first", "local_steps": 2}),
+    Case("private", PrivateMeta, {**PRIVATE, "curvature_clip": 0.2}, budgeted=True),
+    Case("private, first order", PrivateMeta, {**PRIVATE, "order": "first"}, budgeted=True),
+    Case("private, three local steps", PrivateMeta, {**PRIVATE, "local_steps": 3}, budgeted=True),
+    Case("paper", PaperMeta, {**PRIVATE, "clip": 0.1}, 2.0),
+    Case("FedAvg", LocalTraining, {"step": 0.5, "steps": 2, "rate": RATE}),
+]
+
+every = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+budgeted = pytest.mark.parametrize("case", [case for case in CASES if case.budgeted], ids=lambda case: case.name)
+
+
+@dataclass(frozen=True)
+class Ran:
+    states: list
+    door: Door
+
+    @property
+    def model(self):
+        return self.states[-1].servers["model"]
+
+
+def placed(records, seed=5):
+    topo = star(list(records))
+    return topo, divided([records[name] for name in topo.silos], topo.silos, seed)
+
+
+def run(case, engine="vector", records=None, present=None):
+    topo, data = placed(tables() if records is None else records)
+    door = case.door()
+    place = ENGINES[engine](data, topo, door)
+    return Ran(list(rounds(case.method(data), topo, place, door, present=present)), door)
+
+
+# ---- engines, order, resuming ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def seen(monkeypatch):
+    """Samples and noise by place: what was chosen, what was added, in units of the sensitivity."""
+    chosen, noise, sample, release = {}, {}, Gate.poisson, Gate.release
+
+    def poisson(gate, counts, rate, site, part):
+        batch = sample(gate, counts, rate, site, part)
+        for silo, row, count in zip(gate.silos, batch.chosen, counts, strict=True):
+            chosen[silo, gate.round, site] = row[:count]
+        return batch
+
+    def spy(gate, bounded, site, batch=None, share=1.0):
+        out = release(gate, bounded, site, batch, share)
+        for i, silo in enumerate(gate.silos):
+            noise[silo, gate.round, site] = (out.value[i] - bounded.value[i]) / bounded.l2[i]
+        return out
+
+    monkeypatch.setattr(Gate, "poisson", poisson)
+    monkeypatch.setattr(Gate, "release", spy)
+    return chosen, noise
+
+
+@every
+def test_engines_agree_and_draw_the_same_samples_and_noise(case, seen):
+    """To the rounding of float32, whose matrix products differ with the number of clients: digests may differ."""
+    chosen, noise = seen
+    one, first = run(case, "vector"), (dict(chosen), dict(noise))
+    chosen.clear()
+    noise.clear()
+    other = run(case, "silowise")
+    assert np.linalg.norm(one.model - other.model) <= 1e-6 * np.linalg.norm(one.model)
+    rows = [[replace(row, digest="") for row in ran.door.ledger.rows] for ran in (one, other)]
+    assert rows[0] == rows[1]
+    for mine, theirs in zip(first, (chosen, noise), strict=True):
+        assert mine.keys() == theirs.keys()
+        for place in mine:
+            np.testing.assert_allclose(mine[place], theirs[place], atol=1e-6)  # noise is on a grid: 2^-22
+
+
+@every
+def test_the_order_in_which_clients_are_named_does_not_matter(case):
+    one = run(case)
+    other = run(case, records=dict(reversed(tables().items())))
+    np.testing.assert_array_equal(one.model, other.model)
+    assert one.door.ledger.rows == other.door.ledger.rows
+
+
+@every
+def test_resuming_from_disk_after_any_round_equals_the_straight_run(case, tmp_path):
+    straight = run(case)
+    topo, data = placed(tables())
+    for cut in range(ROUNDS - 1):
+        folder = RunFolder(tmp_path / f"run{cut}", "plan", [], 5)
+        folder.save(straight.states[cut], [])
+        state, _ = folder.load()
+        door = case.door()
+        door.ledger.append([row for row in straight.door.ledger.rows if row.round <= cut])
+        place = ENGINES["vector"](data, topo, door)
+        after = list(rounds(case.method(data), topo, place, door, state))
+        np.testing.assert_array_equal(after[-1].servers["model"], straight.model)
+        assert door.ledger.rows == straight.door.ledger.rows
+
+
+@every
+def test_a_round_cut_off_after_its_rows_were_written_is_sent_again_with_the_same_noise(case):
+    straight = run(case)
+    topo, data = placed(tables())
+    door = case.door()
+    door.ledger.append([row for row in straight.door.ledger.rows if row.round <= 2])
+    place = ENGINES["vector"](data, topo, door)
+    after = list(rounds(case.method(data), topo, place, door, straight.states[1]))
+    np.testing.assert_array_equal(after[-1].servers["model"], straight.model)
+    assert door.ledger.rows == straight.door.ledger.rows
+
+
+@every
+def test_clients_that_are_away_send_nothing_and_pay_nothing(case):
+    ran = run(case, present=lambda t: ["ada", "bob"] if t == 1 else list(SIZES))
+    assert {row.silo for row in ran.door.ledger.rows if row.round == 1} - {"server"} == {"ada", "bob"}
+    assert np.isfinite(ran.model).all()
+    with pytest.raises(SilenceError, match="none did for 10 rounds"):
+        run(case, present=lambda t: [])
+
+
+# ---- the budget ------------------------------------------------------------------------------------------------------
+
+
+@budgeted
+def test_every_client_spends_the_budget_by_two_accountants(case):
+    """What its ledger costs is what was planned; the Renyi accountant, which knows less, is above by at most 20 %."""
+    ran = run(case)
+    plan = sampled_epsilon(case.sigma, RATE, case.samples, DELTA)
+    assert EPSILON * (1.0 - 1e-4) <= plan <= EPSILON
+    for name in SIZES:
+        spent = ran.door.spent(name, DELTA)
+        assert (spent.epsilon, spent.accountant) == (pytest.approx(plan, rel=1e-6), PLD)
+        for part in (QUERY, SUPPORT):
+            own = [row for row in ran.door.ledger.of(name) if row.part == part]
+            assert pld_epsilon(own, DELTA) == pytest.approx(plan, rel=1e-6)  # a record of either set
+    assert plan < rdp_epsilon(own, DELTA) < 1.2 * plan
+
+
+@budgeted
+def test_one_round_more_than_planned_is_refused_before_anything_is_released(case):
+    topo, data = placed(tables())
+    door = case.door()
+    place = ENGINES["vector"](data, topo, door)
+    states = rounds(replace(case.method(data), rounds=ROUNDS + 1), topo, place, door)
+    for _ in range(ROUNDS):
+        next(states)
+    with pytest.raises(BudgetError, match=rf"round {ROUNDS}, .*is spent and this release would make it"):
+        next(states)
+    door.sync()
+    assert {row.round for row in door.ledger.rows} == set(range(ROUNDS))
+
+
+def test_a_resumed_run_has_no_second_budget():
+    """The rows of the first run count, planned or not."""
+    case = CASES[2]
+    topo, data = placed(tables())
+    straight = run(case)
+    door = case.door()
+    door.ledger.append(straight.door.ledger.rows)
+    place = ENGINES["vector"](data, topo, door)
+    again = replace(straight.states[-1], servers={**straight.states[-1].servers, "round": np.int64(0)})
+    with pytest.raises(BudgetError):
+        list(rounds(case.method(data), topo, place, door, again))
+
+
+def test_less_noise_than_planned_is_refused():
+    case = CASES[2]
+    topo, data = placed(tables())
+    door = replace(case.door(), mechanism=Gaussian(0.4 * case.sigma))
+    with pytest.raises(BudgetError):
+        list(rounds(case.method(data), topo, ENGINES["vector"](data, topo, door), door))
+
+
+# ---- samples are samples ---------------------------------------------------------------------------------------------
+
+
+class Watching:
+    """A task without a model: it writes down whose records take part."""
+
+    start = np.zeros(1)
+
+    def __init__(self):
+        self.chosen = []
+
+    def at(self, models, x, y, chosen, rate):
+        self.chosen.append(np.array(chosen))
+        return self
+
+    def gradient(self, clip):
+        return np.zeros((len(self.chosen[-1]), 1))
+
+    def curvature(self, direction, clip):
+        return np.zeros((len(self.chosen[-1]), 1))
+
+
+COINS_RATE, COINS_ROUNDS, COINS_STEPS, RECORDS = 0.2, 600, 2, 24
+ALARM = 1e-5  # for each of at most ten statistics, two-sided
+
+
+@pytest.fixture(scope="module")
+def coins():
+    """(time, clients, sets, records): who took part in each local step, in the order in which they were made."""
+    names, watching = ["ada", "bob", "cyd"], Watching()
+    topo = star(names)
+    data = divided([(np.zeros((2 * RECORDS, 1)), np.zeros(2 * RECORDS))] * 3, topo.silos, 0)
+    method = PrivateMeta(
+        watching, (RECORDS,) * 3, COINS_ROUNDS, local_steps=COINS_STEPS, rate=COINS_RATE, clip=1.0, order="first"
+    )
+    door = Door(1, Ledger(), Gaussian(1.0))
+    for _ in rounds(method, topo, ENGINES["vector"](data, topo, door), door):
+        pass
+    assert len(watching.chosen) == 2 * COINS_STEPS * COINS_ROUNDS  # query, support, query, ...
+    return np.stack(watching.chosen).reshape(-1, 2, 3, RECORDS).transpose(0, 2, 1, 3)
+
+
+def frequencies(coins):
+    """Chi-square of how often each record was in: its quantile."""
+    time = len(coins)
+    counts = coins.sum(0).ravel()
+    squares = (counts - time * COINS_RATE) ** 2 / (time * COINS_RATE * (1.0 - COINS_RATE))
+    return stats.chi2.cdf(squares.sum(), counts.size)
+
+
+def sizes(coins):
+    """Chi-square of a sample's size over time, as a binomial's: its quantile."""
+    sizes = coins.sum(-1).ravel()
+    variance = RECORDS * COINS_RATE * (1.0 - COINS_RATE)
+    return stats.chi2.cdf(((sizes - RECORDS * COINS_RATE) ** 2).sum() / variance, sizes.size)
+
+
+def scores(coins):
+    """(time, all coins), standardised."""
+    flat = coins.reshape(len(coins), -1).astype(float)
+    return (flat - COINS_RATE) / math.sqrt(COINS_RATE * (1.0 - COINS_RATE))
+
+
+def between_coins(coins):
+    """The largest correlation of any two records, of any clients and sets: its chance, Bonferroni's."""
+    z = scores(coins)
+    correlations = np.abs(z.T @ z)[np.triu_indices(z.shape[1], 1)] / math.sqrt(len(z))
+    return min(1.0, correlations.size * 2.0 * stats.norm.sf(correlations.max()))
+
+
+def over_time(coins):
+    """The same between a record's coins of local steps up to four apart."""
+    z = scores(coins)
+    lags = [np.abs((z[lag:] * z[:-lag]).sum(0)) / math.sqrt(len(z) - lag) for lag in range(1, 5)]
+    return min(1.0, np.size(lags) * 2.0 * stats.norm.sf(np.max(lags)))
+
+
+def is_fair(quantile):
+    return ALARM < quantile < 1.0 - ALARM
+
+
+def test_every_record_is_in_a_sample_with_its_own_chance(coins):
+    assert is_fair(frequencies(coins))
+    assert is_fair(sizes(coins))
+    low, high = stats.binom.ppf([ALARM, 1.0 - ALARM], coins.size, COINS_RATE)
+    assert low < coins.sum() < high
+    # Sizes of samples, as a whole distribution: tails of less than 1 % are taken together.
+    expected = stats.binom.pmf(np.arange(RECORDS + 1), RECORDS, COINS_RATE)
+    found = np.bincount(coins.sum(-1).ravel(), minlength=RECORDS + 1)
+    common = expected > 0.01
+    pairs = [np.append(counts[common], counts[~common].sum()) for counts in (found, expected * found.sum())]
+    assert stats.chisquare(*pairs).pvalue > ALARM
+
+
+def test_coins_of_records_sets_clients_steps_and_rounds_are_independent(coins):
+    assert between_coins(coins) > ALARM
+    assert over_time(coins) > ALARM
+    query, support = (scores(coins[:, :, part : part + 1]) for part in (0, 1))
+    together = (query * support).sum() / math.sqrt(query.size)  # the record of the same number in the other set
+    assert abs(together) < stats.norm.isf(ALARM / 2.0)
+
+
+def drawn(rng, shape=(COINS_ROUNDS * COINS_STEPS, 3, 2)):
+    return rng.random((*shape, RECORDS)) < COINS_RATE
+
+
+def test_samples_of_a_fixed_size_are_caught():
+    """Shuffled and cut off: every record has the right chance, but sizes never vary."""
+    rng = np.random.default_rng(0)
+    order = rng.random((COINS_ROUNDS * COINS_STEPS, 3, 2, RECORDS)).argsort(-1)
+    fixed = order < round(COINS_RATE * RECORDS)
+    assert not is_fair(sizes(fixed))
+
+
+def test_dependent_samples_are_caught():
+    rng = np.random.default_rng(0)
+    fair = drawn(rng)
+    assert between_coins(fair) > ALARM
+    assert over_time(fair) > ALARM
+    same_sets = fair.copy()
+    same_sets[:, :, 1] = same_sets[:, :, 0]
+    assert between_coins(same_sets) < ALARM
+    same_clients = fair.copy()
+    same_clients[:, 2] = same_clients[:, 0]
+    assert between_coins(same_clients) < ALARM
+    kept = fair.copy()
+    kept[1::2] = kept[::2]  # the second step takes the first one's sample
+    assert over_time(kept) < ALARM
+    assert not is_fair(frequencies(np.repeat(fair[:1], len(fair), 0)))  # the same one for ever
+
+
+# ---- audit -----------------------------------------------------------------------------------------------------------
+
+AUDIT_RATE, AUDIT_DELTA, TUNING, JUDGED = 0.3, 1e-2, 500, 1500
+
+
+def lower_bound(multiplier, monkeypatch, confidence=0.999):
+    """Empirical epsilon of R1 in the real local step, through the real gate; and what its ledger row costs.
+
+    Every client is a trial. Its other query record has no gradient; the canary's is clipped to all of the clip, in a
+    direction that the attacker knows, or its place is empty: a record of zeros, which has no gradient either.
+    """
+    task = Neural(initialise(nn.Sequential(nn.Linear(2, 1, bias=False)), 1), (2,), 1, "squared")
+    trials = TUNING + JUDGED
+    topo = star([f"{k:05d}" for k in range(2 * trials)])
+    data = {
+        QUERY: np.full(2 * trials, 2),
+        f"{QUERY}_x": np.zeros((2 * trials, 2, 2)),
+        f"{QUERY}_y": np.zeros((2 * trials, 2)),
+        SUPPORT: np.ones(2 * trials, dtype=int),
+        f"{SUPPORT}_x": np.zeros((2 * trials, 1, 2)),
+        f"{SUPPORT}_y": np.zeros((2 * trials, 1)),
+    }
+    data[f"{QUERY}_x"][:trials, 0], data[f"{QUERY}_y"][:trials, 0] = (1e3, 0.0), -1e6
+    method = PrivateMeta(task, (1,) * 2 * trials, 1, rate=AUDIT_RATE, clip=1.0)
+    door, release, noisy = Door(3, Ledger(), Gaussian(multiplier)), Gate.release, {}
+
+    def spy(gate, bounded, site, batch=None, share=1.0):
+        noisy[site] = release(gate, bounded, site, batch, share)
+        return noisy[site]
+
+    monkeypatch.setattr(Gate, "release", spy)
+    list(rounds(method, topo, ENGINES["vector"](data, topo, door), door))
+    score = noisy["inner 0"].value[:, 0].reshape(2, trials)  # with and without the canary
+
+    def bound(held, threshold):
+        hits, alarms = (held > threshold).sum(1)
+        n = held.shape[1]
+        power = stats.beta.ppf(1.0 - confidence, hits, n - hits + 1) if hits else 0.0
+        return math.log(max(power - AUDIT_DELTA, 1e-9) / stats.beta.ppf(confidence, alarms + 1, n - alarms))
+
+    tuning, held = score[:, :TUNING], score[:, TUNING:]
+    best = max(np.quantile(tuning, np.linspace(0.5, 0.995, 100)), key=lambda threshold: bound(tuning, threshold))
+    return bound(held, best), cost([row for row in door.ledger.of("00000") if row.site == "inner 0"], AUDIT_DELTA)
+
+
+SOUND = 1.0 / math.sqrt(2.0)  # R1's own noise is sqrt(2) times larger
+
+
+def test_the_attack_on_the_first_release_stays_below_its_accounted_epsilon(monkeypatch):
+    found, accounted = lower_bound(SOUND, monkeypatch)
+    assert accounted.epsilon == pytest.approx(sampled_epsilon(1.0, AUDIT_RATE, 1, AUDIT_DELTA), rel=1e-4)
+    assert 0.0 < found <= accounted.epsilon
+
+
+def test_half_the_noise_is_caught(monkeypatch):
+    found, _ = lower_bound(0.5 * SOUND, monkeypatch)
+    assert found > sampled_epsilon(1.0, AUDIT_RATE, 1, AUDIT_DELTA)
+
+
+def test_a_sample_of_everybody_is_caught(monkeypatch):
+    """The twin charges for a sample and takes all records."""
+    sample = Gate.poisson
+
+    def everybody(gate, counts, rate, site, part):
+        batch = sample(gate, counts, rate, site, part)
+        return replace(batch, chosen=np.arange(batch.chosen.shape[1]) < counts[:, None])
+
+    monkeypatch.setattr(Gate, "poisson", everybody)
+    found, accounted = lower_bound(SOUND, monkeypatch)
+    assert found > accounted.epsilon
