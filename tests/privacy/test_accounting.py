@@ -118,7 +118,7 @@ def test_what_is_not_a_guarantee_is_refused(epsilon, delta, records):
         accounting.check_budget(epsilon, delta, records, "site a")
 
 
-# ---- samples of the records --------------------------------------------------------------------------------------------
+# ---- samples of the records ------------------------------------------------------------------------------------------
 
 
 def sampled(ratio, rate=0.1, batch="", part="", round=0):

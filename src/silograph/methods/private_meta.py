@@ -127,7 +127,7 @@ class PrivateMeta:
             w = self._step(w, data, gate, step)
         if self.clip is None:
             return {}, {"model": gate.reveal(w, "model", IN_THE_CLEAR)}
-        return {}, {"model": relay(w)}  # nothing but released sums went into it
+        return {}, {"model": relay(w, owned=True)}  # nothing but released sums went into it
 
     def _step(self, w: Array, data: Private, gate: Outlet, step: int) -> Array:
         query = gate.poisson(data[QUERY], self.rate, f"query {step}", QUERY)
@@ -135,14 +135,14 @@ class PrivateMeta:
         share = 0.5 if self.order == "second" else 1.0
         here = self._at(w, data, query)
         r1 = self._mean(here.gradient(self.clip), data, gate, query, f"inner {step}", self.clip, share)
-        theta = w - self.inner_step * r1  # (7)
+        theta = descended(w, self.inner_step, r1)  # (7)
         there = self._at(theta, data, support)
         r2 = self._mean(there.gradient(self.clip), data, gate, support, f"outer {step}", self.clip)  # (11)
         if self.order == "first":
-            return w - self.outer_step * r2
+            return descended(w, self.outer_step, r2)
         bound = self.clip if self.curvature_clip is None else self.curvature_clip
         r3 = self._mean(here.curvature(r2, bound), data, gate, query, f"curvature {step}", bound, share)  # (10)
-        return w - self.outer_step * (r2 - self.inner_step * r3)  # (9)
+        return descended(w, self.outer_step, descended(r2, self.inner_step, r3))  # (9)
 
     def _at(self, model: Array, data: Private, batch: Batch) -> Any:
         return self.task.at(model, data[f"{batch.part}_x"], data[f"{batch.part}_y"], batch.chosen, self.rate)
@@ -152,11 +152,11 @@ class PrivateMeta:
     ) -> Array:
         """The sum over a sample, divided by its expected size, and released if records are protected."""
         expected = self.rate * data[batch.part]
-        mean = total / expected[:, None]
+        total /= expected[:, None]
         if clip is None:
-            return mean
+            return total
         why = f"every record's part of the sum is clipped to {clip:g}; the sum is divided by the public q N"
-        bounded = Bounded(mean, clip / expected, f"{UNIT} of the {batch.part} set", why, ADD_OR_REMOVE_ONE)
+        bounded = Bounded(total, clip / expected, f"{UNIT} of the {batch.part} set", why, ADD_OR_REMOVE_ONE)
         return gate.release(bounded, site, batch, share).value
 
     # ---- at the server ----
@@ -180,9 +180,19 @@ class PrivateMeta:
         return Outcome({"model": servers["model"]}, {"rounds": int(servers["round"])})
 
 
+def descended(model: Array, step: float, slope: Array) -> Array:
+    """model - step * slope; large models are why this takes one new array and no more."""
+    out = slope * -step
+    out += model
+    return np.asarray(out)
+
+
 def mean_model(models: Array, weights: NDArray[np.int64]) -> Array:
     """(3), over the clients that answered."""
-    return np.asarray(np.einsum("k,kp->p", weights / weights.sum(), models))
+    out = np.zeros(models.shape[1])
+    for model, share in zip(models, weights / weights.sum(), strict=True):
+        out += share * model
+    return out
 
 
 def moved(servers: Carry, model: Array, topo: Topology) -> tuple[Carry, dict[str, Array]]:

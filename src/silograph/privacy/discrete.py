@@ -44,7 +44,7 @@ MOST_SHARE = 2.0**40  # so that every integer drawn is exact as a float
 _SAMPLER_RANGE = 2.0**-39  # see `discrete_gaussian`
 _INVERSE_E = math.exp(-1.0)
 _BLOCKS = 63  # of a sixteenth of sigma each; with the tail they are 64 columns, chosen by six bits
-_AT_ONCE = 2048  # numbers
+_AT_ONCE = 16384  # numbers: few enough for the cache, and enough that threads seldom wait for the interpreter
 _LEAST_BLOCKED = 2.0**10  # below, a block would hold too few integers to be worth its table
 _LENGTH_ROUNDING = 1.0 + 1e-12  # the length check below is itself done in floating point
 

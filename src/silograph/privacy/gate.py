@@ -160,9 +160,12 @@ def stack(parts: Sequence[Released | Sealed]) -> Released | Sealed:
     return Released(np.concatenate([part.value for part in parts if isinstance(part, Released)]), _SEAL)
 
 
-def relay(value: Array) -> Released:
-    """What a server sends on: it only ever saw released values, so this is post-processing."""
-    return Released(value, _SEAL)
+def relay(value: Array, owned: bool = False) -> Released:
+    """What is computed from released values alone, such as all that a server sends on: post-processing.
+
+    `owned`: the caller gives the value away and writes to it no more, so that it need not be copied.
+    """
+    return Released(value, _SEAL, owned)
 
 
 def digest(value: Array, key: bytes) -> str:
@@ -325,18 +328,20 @@ class Gate:
             mechanism = Gaussian(mechanism.multiplier / math.sqrt(share))
             sampling = {"sampling": batch.rate, "batch": batch.name, "part": batch.part}
 
-        def released(i: int) -> tuple[Array, Row]:
-            l2, silo = float(bounded.l2[i]), self.silos[i]
-            out = perturb(bounded.value[i], l2, mechanism, Keystream(self._door.root, silo, self.round, site))
-            charged = on_grid(l2, out.size)
-            return out, self._row(
+        out = np.empty(bounded.value.shape)
+
+        def released(i: int) -> Row:
+            l2, silo, size = float(bounded.l2[i]), self.silos[i], out[i].size
+            perturb(bounded.value[i], l2, mechanism, Keystream(self._door.root, silo, self.round, site), out[i])
+            charged = on_grid(l2, size)
+            return self._row(
                 silo,
                 site,
-                out,
+                out[i],
                 self._observer,
                 mechanism=mechanism.name,
                 l2=charged,
-                noise=mechanism.scale(charged, out.size),
+                noise=mechanism.scale(charged, size),
                 unit=bounded.unit,
                 relation=bounded.relation,
                 randomness=self._door.randomness,
@@ -344,10 +349,8 @@ class Gate:
                 **sampling,
             )
 
-        out = np.empty_like(bounded.value)
-        for i, (noisy, row) in enumerate(_in_threads(released, range(len(self.silos)), bounded.value[0].size)):
+        for row in _in_threads(released, range(len(self.silos)), bounded.value[:1].size):
             self._door.admit(row)
-            out[i] = noisy
         return Released(out, _SEAL, owned=True)
 
     def reveal(self, value: Array, site: str, why: str) -> Released:
@@ -434,9 +437,7 @@ class Gate:
         return Row(**place, dim=int(np.size(sent)), digest=mark, **(nothing | {"sampling": 1.0} | facts))
 
 
-def _in_threads(
-    work: Callable[[int], tuple[Array, Row]], items: Sequence[int], size: int
-) -> Iterator[tuple[Array, Row]]:
+def _in_threads(work: Callable[[int], Row], items: Sequence[int], size: int) -> Iterator[Row]:
     """The work on each item in their order; large ones at the same time, where there are processors."""
     workers = min(len(items), len(os.sched_getaffinity(0)))
     if size < _WORTH_A_THREAD or workers < 2:

@@ -139,15 +139,15 @@ def on_grid(l2: float, dim: int) -> float:
     return l2 + grid_step(l2, dim) * math.sqrt(dim)
 
 
-def perturb(value: Array, l2: float, mechanism: Mechanism, stream: Keystream) -> Array:
-    """`value` plus noise for sensitivity `l2`, on the grid."""
+def perturb(value: Array, l2: float, mechanism: Mechanism, stream: Keystream, out: Array | None = None) -> Array:
+    """`value` plus noise for sensitivity `l2`, on the grid; written to `out` if there is one, which is contiguous."""
     step = grid_step(l2, value.size)
     steps = mechanism.scale(on_grid(l2, value.size), value.size) / step
     # A mechanism without noise is for comparing with the plain algorithm.
     noise = mechanism.draw(stream, steps, value.size) if steps else np.zeros(value.size, dtype=np.int64)
-    out = np.empty(value.size)
-    _add(np.ascontiguousarray(value).ravel(), noise, step, out)
-    return out.reshape(value.shape)
+    out = np.empty(value.shape) if out is None else out
+    _add(np.ascontiguousarray(value).ravel(), noise, step, out.reshape(-1))
+    return out
 
 
 @njit(cache=True, nogil=True)

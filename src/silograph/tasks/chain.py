@@ -246,16 +246,22 @@ class _Convolution:
     def back_along(self, rdelta: Tensor, delta: Tensor, rz: Tensor | None, kept: Any, w: Tensor, v: Tensor) -> Tensor:
         return self._turn(rdelta, self._weight(w), kept.shape) + self._turn(delta, self._weight(v), kept.shape)
 
+    def _patches(self, a: Tensor) -> Tensor:
+        """(B, channels * side * side, positions): what every position sees. torch's own unfold goes one by one."""
+        (down, across), (high, wide) = self.padding, self.side
+        padded = F.pad(a, (across, across, down, down))
+        seen = padded.unfold(2, high, self.stride[0]).unfold(3, wide, self.stride[1])
+        return seen.permute(0, 1, 4, 5, 2, 3).reshape(len(a), self.channels * high * wide, -1)
+
     def each(self, a: Tensor, delta: Tensor, ra: Tensor | None, rdelta: Tensor | None) -> Tensor:
         """(B, size): every record's gradient, or curvature."""
-        patches = F.unfold(a[0], self.side, padding=self.padding, stride=self.stride)
+        patches = self._patches(a[0])
         out = delta[0].flatten(2)
         if rdelta is not None:
             rout = rdelta[0].flatten(2)
             weight = torch.bmm(rout, patches.mT)
             if ra is not None:
-                moved = F.unfold(ra[0], self.side, padding=self.padding, stride=self.stride)
-                weight = torch.baddbmm(weight, out, moved.mT)
+                weight = torch.baddbmm(weight, out, self._patches(ra[0]).mT)
             out = rout
         else:
             weight = torch.bmm(out, patches.mT)
