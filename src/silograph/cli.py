@@ -389,7 +389,7 @@ def _say_spends(payload: Json) -> None:
             (f"{p['rounds']}", f"{p['rate']:g}", f"{p['sigma']:.4g}", f"{p['noise']:.3g}", "this plan" * p["planned"])
             for p in payload["planner"]
         ]
-        _table(("rounds", "rate", "sigma (Renyi)", "noise / movement", ""), rows)
+        _table(("rounds", "rate", "sigma", "noise / movement", ""), rows)
         print("noise / movement: in the shared start after all rounds, over the most that they can move it")
         print()
 

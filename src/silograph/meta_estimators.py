@@ -19,7 +19,7 @@ from silograph.privacy.gate import Door
 from silograph.privacy.ledger import Ledger
 from silograph.run.jobs import run_in_memory
 from silograph.run.meta_job import MetaJob
-from silograph.run.meta_network import build_network, network
+from silograph.run.meta_network import build_network, load_networks, network
 from silograph.run.meta_new import personal_models
 from silograph.run.meta_plan import MetaBudget, MetaData, MetaMethod, MetaPlan
 
@@ -86,7 +86,14 @@ class _PrivateMeta(BaseEstimator):
         self.ledger_ = list(door.ledger.rows)
         self.privacy_: Json = job.privacy_section(door)
         self.n_iter_: int = outcome.facts["rounds"]
-        self._set_labels([labels for _, labels in X])
+        # Labels come back as they came; tables hold them as texts.
+        said = {str(label): label for label in self.classes or ()}
+        labels: dict[int, Any] = {k: said[name] for k, name in enumerate(tables.classes) if name in said}
+        for (_, answers), (_, numbers) in zip(X, tables.records, strict=True):
+            if not regression:
+                labels |= dict(zip(numbers.tolist(), np.asarray(answers).ravel().tolist(), strict=True))
+        self.spec_["labels"] = [labels.get(k, name) for k, name in enumerate(tables.classes)]
+        self._set_labels()
         return self
 
     def personalise(self, X: Any, y: Any, *, steps: int | None = None, step: float | None = None) -> Self:
@@ -112,9 +119,7 @@ class _PrivateMeta(BaseEstimator):
     @classmethod
     def load(cls, path: str | Path, module: Any = None, device: str = "cpu") -> Self:
         """Read what `save`, or a run, wrote; a network of your own has to be given again as `module`."""
-        from silograph.tasks.networks import load_model
-
-        spec, layout, vector = load_model(path)
+        spec, layout, vector = load_networks().load_model(path)
         if spec.get("answers") != cls._answers:
             raise InputError(str(path), f"a model for {cls._answers}", f"one for {spec.get('answers')} came")
         out = cls(device=device)
@@ -123,7 +128,7 @@ class _PrivateMeta(BaseEstimator):
         if task.layout != layout:
             raise InputError(str(path), "parameters of the network it names", "others came", "Give the same module.")
         out.task_, out.spec_, out.start_, out.model_ = task, spec, vector, vector
-        out._set_labels([np.array(spec["classes"])])
+        out._set_labels()
         return out
 
     def _plan(self, tables: ClientTables) -> MetaPlan:
@@ -155,24 +160,32 @@ class _PrivateMeta(BaseEstimator):
         """One client's records, checked against what the start was learned from."""
         regression = self._answers == "numbers"
         classes = None if regression else self.spec_["classes"]
-        mine = from_arrays([(X, y)], None, classes, regression)
+        mine = from_arrays([(X, y)], None, classes, regression, features=self._features(X))
         if mine.shape != tuple(self.spec_["shape"]):
             raise InputError("records", f"shape {tuple(self.spec_['shape'])}, as learned", f"{mine.shape} came")
         return mine
 
     def _outputs(self, X: Any) -> NDArray[np.float32]:
         check_is_fitted(self)
-        rows = np.asarray(X)
-        if not len(rows):
+        count = len(X)
+        if not count:
             return np.empty((0, self.task_.outputs), np.float32)
         # Read like records to learn from; a single one is read twice, since one record is no table.
-        several = rows if len(rows) > 1 else np.repeat(rows, 2, 0)
-        x = from_arrays([(several, np.zeros(len(several)))], regression=True).records[0][0]
+        twice = np.arange(count) if count > 1 else np.zeros(2, dtype=int)
+        several = X.iloc[twice] if hasattr(X, "iloc") else np.asarray(X)[twice]
+        features = self._features(X)
+        x = from_arrays([(several, np.zeros(len(several)))], regression=True, features=features).records[0][0]
         if x.shape[1:] != tuple(self.spec_["shape"]):
             raise InputError("records", f"shape {tuple(self.spec_['shape'])}, as learned", f"{x.shape[1:]} came")
-        return self.task_.predict(self.model_, x[: len(rows)])
+        return self.task_.predict(self.model_, x[:count])
 
-    def _set_labels(self, answers: Sequence[Any]) -> None:
+    def _features(self, X: Any) -> list[str] | None:
+        """The names that columns are matched by, where both sides have them."""
+        known: list[str] = self.spec_["features"]
+        numbered = known == [f"feature_{k}" for k in range(len(known))]
+        return known if hasattr(X, "columns") and not numbered else None
+
+    def _set_labels(self) -> None:
         """What `predict` answers with; a regression has no labels."""
 
 
@@ -201,12 +214,9 @@ class PrivateMetaClassifier(ClassifierMixin, _PrivateMeta):
 
     _answers = "classes"
 
-    def _set_labels(self, answers: Sequence[Any]) -> None:
-        # Labels come back as they came: tables hold them as texts.
-        known = {str(label): label for labels in answers for label in np.asarray(labels).ravel().tolist()}
-        known |= {} if self.classes is None else {str(label): label for label in self.classes}
-        known |= {f"{label}": int(label) for label in known.values() if isinstance(label, float) and label.is_integer()}
-        self.classes_ = np.array([known.get(name, name) for name in self.spec_["classes"]])
+    def _set_labels(self) -> None:
+        # A run's model file knows its classes as texts.
+        self.classes_ = np.array(self.spec_.get("labels", self.spec_["classes"]))
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         scores = self._outputs(X).astype(np.float64)
@@ -214,7 +224,8 @@ class PrivateMetaClassifier(ClassifierMixin, _PrivateMeta):
         return np.asarray(odds / odds.sum(1, keepdims=True)) if len(odds) else odds
 
     def predict(self, X: Any) -> NDArray[Any]:
-        return np.asarray(self.classes_[self._outputs(X).argmax(1)])
+        scores = self._outputs(X)
+        return np.asarray(self.classes_[scores.argmax(1)])
 
 
 class PrivateMetaRegressor(RegressorMixin, _PrivateMeta):

@@ -335,38 +335,48 @@ def sampled_epsilon(
     return _pld(kinds, delta) if accountant == "pld" else _rdp(kinds, delta)
 
 
+_LEAST_LOG, _MOST_LOG = -1.5, 25.0  # of a multiplier; less noise than that would hide nothing worth hiding
+
+
 @cache
 def sampled_multiplier(
-    epsilon: float, delta: float, rate: float, releases: int, accountant: Accountant = "pld"
+    epsilon: float, delta: float, rate: float, releases: int, accountant: Accountant = "pld", rough: bool = False
 ) -> float:
-    """sd / l2 so that `releases` of them cost at most epsilon, and less than 1e-4 of it below."""
+    """sd / l2 so that `releases` of them cost epsilon, or less by at most 1e-4 of it; about that much if `rough`."""
     if rate == 1.0 and accountant == "pld":
         return gaussian_multiplier(epsilon, delta, releases)
+    grid = min(_COARSE, 0.01 * epsilon)
 
-    def excess(log: float, how: Callable[[float], float]) -> float:
+    def excess(log: float, exactly: bool) -> float:
         """Of the cost, in logarithms, which are nearly linear in the multiplier's."""
-        return math.log(max(how(math.exp(log)), 1e-9) / epsilon)
-
-    def exact(sigma: float) -> float:
-        return sampled_epsilon(sigma, rate, releases, delta, accountant)
-
-    def quick(sigma: float) -> float:
-        return (
-            _pld(((("gaussian", 1.0 / sigma, rate), releases),), delta, _COARSE)
-            if accountant == "pld"
-            else exact(sigma)
-        )
+        sigma = math.exp(log)
+        if exactly or accountant == "rdp":
+            cost = sampled_epsilon(sigma, rate, releases, delta, accountant)
+        else:
+            cost = _pld(((("gaussian", 1.0 / sigma, rate), releases),), delta, grid)
+        return math.log(max(cost, 1e-9) / epsilon)
 
     # Many sampled releases are close to a Gaussian whose ratio is smaller by the rate.
     low = high = max(math.log(gaussian_multiplier(epsilon, delta, releases) * rate), -1.0)
-    while excess(high, quick) > 0.0:
+    while (above := excess(high, False)) > 0.0:
         low, high = high, high + 0.2
-    while excess(low, quick) <= 0.0:
-        low, high = low - 0.2, low
-    slope = (excess(high, quick) - excess(low, quick)) / (high - low)
-    found = float(brentq(excess, low, high, (quick,), xtol=1e-4))
-    while not -1e-4 < (over := excess(found, exact)) <= 0.0:
+        if high > _MOST_LOG:
+            expected = f"noise that keeps {releases} releases within epsilon {epsilon:g} at delta {delta:g}"
+            raise InputError("privacy budget", expected, "no accountant finds any", "Allow a larger epsilon or delta.")
+    while (below := excess(low, False)) <= 0.0:
+        if low <= _LEAST_LOG:
+            return math.exp(low)  # that few records are ever chosen costs less than this by itself
+        low, high, above = low - 0.2, low, below
+    found = float(brentq(excess, low, high, (False,), xtol=1e-4))
+    if rough:
+        return math.exp(found)
+    slope = (above - below) / (high - low)
+    for _ in range(10):
+        if -1e-4 < (over := excess(found, True)) <= 0.0:
+            break
         found -= (over + 5e-6) / slope  # Newton's step, to a little less than all of the budget
+    while excess(found, True) > 0.0:
+        found += 1e-4
     return math.exp(found) * _ROUND_UP
 
 

@@ -26,6 +26,7 @@ n only add independent noise, and the reduction mod 2^k is post-processing: the 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
@@ -138,7 +139,7 @@ def check_share(share: float) -> None:
         )
 
 
-def discrete_gaussian(source: Source, sigma: float, size: int) -> Integers:
+def discrete_gaussian(source: Callable[[int], bytes | memoryview], sigma: float, size: int) -> Integers:
     """Integers with P(x) proportional to exp(-x^2 / (2 sigma^2)), from random bytes.
 
     Rejection (after Canonne, Kamath, Steinke 2020) from a flat law on each of 63 blocks of integers and, beyond them,
@@ -327,5 +328,5 @@ def _coin(word: np.uint64, chance: float) -> bool:
     return bool(float(word >> np.uint64(11)) < chance * 2.0**53)
 
 
-def _words(source: Source, count: int) -> NDArray[np.uint64]:
+def _words(source: Callable[[int], bytes | memoryview], count: int) -> NDArray[np.uint64]:
     return np.frombuffer(source(8 * count), dtype="<u8")

@@ -56,7 +56,7 @@ class Released:
             # The same for every silo: one copy serves them all.
             frozen = np.broadcast_to(np.array(value[0], dtype=np.float64), np.shape(value))
         else:
-            frozen = np.array(value, dtype=np.float64, copy=None if owned else True, order="C")
+            frozen = np.asarray(value, dtype=np.float64) if owned else np.array(value, dtype=np.float64, order="C")
         frozen.flags.writeable = False
         object.__setattr__(self, "value", frozen)
 

@@ -59,7 +59,7 @@ class Gaussian:
         return self.scale(l2, dim)
 
     def draw(self, stream: Keystream, steps: float, count: int) -> Integers:
-        return discrete_gaussian(stream.take, steps, count)
+        return discrete_gaussian(stream.lend, steps, count)
 
 
 @dataclass(frozen=True)

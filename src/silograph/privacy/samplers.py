@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 Integers = NDArray[np.int64]
 Words = NDArray[np.uint64]
 
+_ZEROS = bytes(1 << 18)  # a stream cipher's output for them is its key stream
+
 #: Below this delta the samplers' own error would matter.
 LEAST_DELTA = 1e-15
 
@@ -32,9 +34,20 @@ class Keystream:
         )
         key = hashlib.blake2b(name, digest_size=32, person=b"silograph noise").digest()
         self._cipher = Cipher(ChaCha20(key, bytes(16)), mode=None).encryptor()
+        self._lent = bytearray()
 
     def take(self, count: int) -> bytes:
         return self._cipher.update(bytes(count))
+
+    def lend(self, count: int) -> memoryview:
+        """The same bytes, which the next call overwrites: fresh memory costs more than the cipher."""
+        if len(self._lent) < count:
+            self._lent = bytearray(count)
+        view = memoryview(self._lent)[:count]
+        for begin in range(0, count, len(_ZEROS)):
+            part = view[begin : begin + len(_ZEROS)]
+            self._cipher.update_into(memoryview(_ZEROS)[: len(part)], part)
+        return view
 
     def words(self, count: int) -> Words:
         return np.frombuffer(self.take(8 * count), dtype="<u8").astype(np.uint64)

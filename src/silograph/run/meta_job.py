@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -176,8 +177,9 @@ class MetaJob:
                 spends = self._spends()
             told = {"epsilon": epsilon, "delta": privacy.delta, "accountant": how}
         guarantees = [
-            {"site": name, "observer": observer, **told, "rehearsal": self._rehearsal}
-            for name in self.topo.silos
+            {"site": name, "observer": observer, **cost, "rehearsal": self._rehearsal}
+            for names, cost in ((self.topo.silos, told), self._published())
+            for name in names
             for observer in OBSERVERS
         ]
         each = 2 if chosen.order == "first" or chosen.version == "paper:" else 3
@@ -192,6 +194,17 @@ class MetaJob:
             "planner": self._planner(),
             "notes": self._notes(),
         }
+
+    def _published(self) -> tuple[Sequence[str], Json]:
+        """New clients whose models are to be released, and what each pays for that."""
+        privacy = self.plan.privacy
+        if privacy is None or privacy.personal_epsilon is None or self.new is None:
+            return (), {}
+        steps = self.plan.method.personal_steps
+        mu = math.sqrt(steps) / accounting.gaussian_multiplier(privacy.personal_epsilon, privacy.delta, steps)
+        epsilon = accounting.gaussian_epsilon(mu, privacy.delta)
+        how = {"epsilon": epsilon, "delta": privacy.delta, "accountant": accounting.EXACT_GAUSSIAN}
+        return star(self.new.names).silos, how
 
     def _spends(self) -> list[Json]:
         """Where a record's budget goes, and the noise in a coordinate of the mean at the client with most records."""
@@ -228,7 +241,7 @@ class MetaJob:
         rows = []
         for number, rate in sorted(options):
             count = number * chosen.local_steps
-            sigma = accounting.sampled_multiplier(privacy.epsilon, privacy.delta, rate, count, "rdp")
+            sigma = accounting.sampled_multiplier(privacy.epsilon, privacy.delta, rate, count, rough=True)
             noise = sigma * math.sqrt(self.task.size / (clients * count)) / (rate * records)
             planned = (number, rate) == (chosen.rounds, chosen.rate)
             rows.append({"rounds": number, "rate": rate, "sigma": sigma, "noise": noise, "planned": planned})
@@ -244,8 +257,7 @@ class MetaJob:
         delta = 0.0 if privacy is None else privacy.delta
         sites = list(self.topo.silos)
         guarantees = stated(door, sites, OBSERVERS, delta, self._claim(), self._rehearsal)
-        if privacy is not None and privacy.personal_epsilon is not None and self.new is not None:
-            guarantees += stated(door, star(self.new.names).silos, OBSERVERS, delta, None, self._rehearsal)
+        guarantees += stated(door, self._published()[0], OBSERVERS, delta, None, self._rehearsal)
         mode = "exact" if privacy is None else "paper:" if self.plan.method.version == "paper:" else "dp"
         return {
             "mode": mode,
@@ -333,7 +345,7 @@ class MetaJob:
             "privacy": self.privacy_section(door),
             "numbers_are": {
                 **dict.fromkeys(("model", "movement"), "released"),
-                **dict.fromkeys(("new", "comparison"), "oracle"),
+                **dict.fromkeys(("new", "comparison", "test"), "oracle"),
             },
         }
 

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from silograph.core.errors import InputError
 from silograph.core.types import Json
 from silograph.data.clients import ClientTables
-from silograph.run.meta_plan import MetaPlan
+from silograph.run.meta_plan import MetaPlan, Model
 
 if TYPE_CHECKING:
     from silograph.tasks.neural import Neural
+
+
+def load_networks() -> Any:
+    """The module of networks; needs the extra `neural`."""
+    try:
+        from silograph.tasks import networks
+    except ImportError:
+        todo = "pip install 'silograph[neural]'"
+        raise InputError("private meta-learning", "PyTorch", "it is not installed", todo) from None
+    return networks
 
 
 def network(plan: MetaPlan, tables: ClientTables, module: Any = None) -> Neural:
@@ -22,19 +32,17 @@ def network(plan: MetaPlan, tables: ClientTables, module: Any = None) -> Neural:
 
 
 def build_network(spec: Json, shape: tuple[int, ...], outputs: int, answers: str, device: str, seed: int) -> Neural:
-    """The network that `spec` names; needs the extra `neural`."""
-    try:
-        from silograph.tasks import networks
-        from silograph.tasks.neural import Neural
-    except ImportError:
-        raise InputError(
-            "private meta-learning", "PyTorch", "it is not installed", "pip install 'silograph[neural]'"
-        ) from None
+    """The network that `spec` names."""
+    networks = load_networks()
+    from silograph.tasks.neural import Neural
+
     loss: Literal["squared", "cross-entropy"] = "squared" if answers == "numbers" else "cross-entropy"
     if spec.get("module") is not None:
         return Neural(spec["module"], shape, outputs, loss, device)
     if spec["model"] == "module":
         raise InputError("model", "the torch module it was learned with", "none came", "Load it in Python and give it.")
+    if spec["model"] not in get_args(Model):
+        raise InputError("model", f"one of {', '.join(get_args(Model))}, or a torch module", f"{spec['model']!r} came")
     if spec["model"] in ("linear", "mlp"):
         hidden = () if spec["model"] == "linear" else spec["hidden"]
         module = networks.mlp(math.prod(shape), outputs, hidden)

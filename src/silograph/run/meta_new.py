@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from silograph.core.errors import SolverError
 from silograph.core.keys import stream
 from silograph.core.types import Array, Json
 from silograph.data.clients import ClientTables
@@ -27,6 +28,9 @@ from silograph.topology import star
 if TYPE_CHECKING:
     from silograph.tasks.neural import Neural
 
+_LARGEST = 1e15  # of a parameter
+_SMALLER = "Use smaller or fewer personal steps, or scale the features to about -1 to 1."
+
 
 def personal_models(
     task: Neural,
@@ -42,7 +46,10 @@ def personal_models(
     topo = star(names)
     place = ENGINES["vector"](padded(records, OWN), topo, door)
     *_, last = rounds(Personalise(task, start, step, steps, clip), topo, place, door)
-    return np.asarray(last.carry["model"])
+    models = np.asarray(last.carry["model"])
+    if not (np.abs(models) < _LARGEST).all():
+        raise SolverError("personal model", "numbers that a network can use", "they grew without bound", _SMALLER)
+    return models
 
 
 @dataclass(frozen=True, eq=False)

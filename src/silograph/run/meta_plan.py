@@ -10,6 +10,11 @@ from silograph.core.errors import InputError
 from silograph.run.federation_plan import DEFAULT_DELTA, Choice
 from silograph.run.sections import naming_files
 
+Model = Literal["linear", "mlp", "cnn", "resnet18"]
+
+_MOST = 10**6  # rounds, steps, units
+_LARGEST_STEP = 1e6
+
 
 @dataclass(frozen=True)
 class MetaData:
@@ -38,7 +43,7 @@ class MetaMethod:
 
     name: Literal["private_meta"] = "private_meta"
     version: Literal["sound", "paper:"] = "sound"
-    model: Literal["linear", "mlp", "cnn", "resnet18"] = "mlp"
+    model: Model = "mlp"
     hidden: tuple[int, ...] = (32,)
     width: int = 64
     rounds: int = 200
@@ -83,12 +88,15 @@ class MetaPlan:
 
     def __post_init__(self) -> None:
         chosen = self.method
-        numbers = ("inner_step", "outer_step", "clip", "curvature_clip", "personal_step")
-        wholes = ("width", "rounds", "local_steps", "personal_steps")
+        steps = {name: getattr(chosen, name) for name in ("inner_step", "outer_step", "personal_step")}
+        clips = {name: getattr(chosen, name) for name in ("clip", "curvature_clip")}
+        wholes = {name: getattr(chosen, name) for name in ("width", "rounds", "local_steps", "personal_steps")}
+        most, largest = f"a whole number from 1 to {_MOST:g}", f"a number above 0 and at most {_LARGEST_STEP:g}"
         checks: list[Choice] = [
-            *((name, getattr(chosen, name), _positive(getattr(chosen, name)), "a number above 0") for name in numbers),
-            *((name, getattr(chosen, name), getattr(chosen, name) >= 1, "a whole number from 1 up") for name in wholes),
-            ("hidden", chosen.hidden, all(size >= 1 for size in chosen.hidden), "whole numbers from 1 up"),
+            *((name, step, step is None or 0.0 < step <= _LARGEST_STEP, largest) for name, step in steps.items()),
+            *((name, clip, _positive(clip), "a number above 0") for name, clip in clips.items()),
+            *((name, number, 1 <= number <= _MOST, most) for name, number in wholes.items()),
+            ("hidden", chosen.hidden, all(1 <= size <= _MOST for size in chosen.hidden), f"each {most}"),
             ("rate", chosen.rate, 0.0 < chosen.rate <= 1.0, "a number above 0 and at most 1"),
             ("held_back", chosen.held_back, 0.0 < chosen.held_back < 1.0, "a number between 0 and 1"),
             ("seed", self.seed, self.seed is None or self.seed >= 0, "a whole number from 0 up"),

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from silograph.core.errors import InputError
+from silograph.core.errors import DamageError, InputError
 from silograph.core.types import Json
 from silograph.data.clients import Labelled, read_clients
 from silograph.privacy.gate import Door
 from silograph.privacy.ledger import Ledger
-from silograph.run.meta_network import build_network
+from silograph.run.meta_network import build_network, load_networks
 from silograph.run.meta_new import personal_models
 
 
@@ -32,10 +32,9 @@ def personalise(
     start: Path, table: Path, out: Path, steps: int | None, step: float | None, test: Path | None, device: str
 ) -> Personal:
     """Read a start and a client's table, take the steps, and write the client's model."""
-    from silograph.tasks.networks import load_model, save_model
-
+    networks = load_networks()
     path = start / "models" / "start.npz" if start.is_dir() else start
-    spec, layout, vector = load_model(path)
+    spec, layout, vector = networks.load_model(path)
     size, count = spec["step"] if step is None else step, spec["steps"] if steps is None else steps
     if not (count >= 1 and 0.0 < size < float("inf")):
         raise InputError("personalise", "at least one step of a size above 0", f"{count} of {size:g} came")
@@ -44,6 +43,8 @@ def personalise(
     regression = spec["answers"] == "numbers"
     outputs = 1 if regression else len(spec["classes"])
     task = build_network(spec, tuple(spec["shape"]), outputs, spec["answers"], device, 0)
+    if task.layout != layout:
+        raise DamageError(str(path), "parameters of the network it names", "others came")
 
     def read(path: Path) -> Labelled:
         classes = None if regression else spec["classes"]
@@ -55,7 +56,7 @@ def personalise(
     own = read(table)
     tested = own if test is None else read(test)
     model = personal_models(task, vector, size, count, [own], [table.stem], Door(0, Ledger()))[0]
-    save_model(out, spec, layout, model)
+    networks.save_model(out, spec, layout, model)
     measure = "mean squared error" if regression else "accuracy"
     before, after = task.measure(vector, *tested)[1], task.measure(model, *tested)[1]
     return Personal(len(own[1]), len(tested[1]), measure, before, after)

@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 #: What may be held at once by records that are being worked on, in numbers.
-_ROOM = 1 << 27
+_ROOM = {"cpu": 1 << 27, "cuda": 1 << 30}
 #: What clips leave for the rounding of lengths.
 _ROUNDING, _CANCELLED = 1e-9, 1e-9
 
@@ -448,7 +448,7 @@ class ChainPasses:
         alone = any(isinstance(layer, _Convolution) for layer in self._layers)
         # A convolution's gradients, and its patches, which are some nine times its input.
         each = 1 if not alone else sum(layer.size for layer in self._layers) + 64 * self._x[0, 0].numel()
-        step = max(1, min(records, _ROOM // each)) if alone else max(1, records)
+        step = max(1, min(records, _ROOM[self._x.device.type] // each)) if alone else max(1, records)
         for client in range(clients) if alone else [None]:
             rows = slice(None) if client is None else slice(client, client + 1)
             for begin in range(0, records, step):

@@ -11,6 +11,7 @@ the purpose turns that into a whole clip. So records are worked on in tiles of o
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -33,7 +34,7 @@ Loss = Literal["cross-entropy", "squared"]
 UNIT = "one record"
 
 _ROOM = 1 << 25  # numbers that the gradients of single records may take at once
-_LEAST_TILE, _LARGEST_TILE = 8, 64  # records
+_LEAST_TILE, _LARGEST_TILE = 16, {"cpu": 64, "cuda": 512}  # records: for the cache, or for few launches
 
 
 class Passes(Protocol):
@@ -167,7 +168,7 @@ class Neural:
             raise InputError("records", f"shape {self.shape}, as the network takes", f"{x.shape[2:]} came")
         weights = self._tensor(models)
         passes: list[Passes] = []
-        for part in tiles(x, y, chosen, rate):
+        for part in tiles(x, y, chosen, rate, _LARGEST_TILE[self._on_device.type]):
             tensors = weights, self._tensor(part[0]), self._answers(part[1]), self._tensor(part[2])
             if self._layers is not None:
                 passes.append(ChainPasses(self._layers, self.loss, *tensors))
@@ -191,9 +192,9 @@ class Neural:
 
     def measure(self, model: Array, x: NDArray[Any], y: NDArray[Any]) -> tuple[float, float]:
         """Mean loss and, of classes, the share that is right; of numbers, the mean squared error."""
-        out = torch.from_numpy(self.predict(model, x))
+        out = torch.from_numpy(self.predict(model, x)).double()
         if self.loss == "squared":
-            error = float((out[:, 0] - torch.from_numpy(np.asarray(y, dtype=np.float32))).square().mean())
+            error = float((out[:, 0] - torch.from_numpy(np.asarray(y, dtype=np.float64))).square().mean())
             return 0.5 * error, error
         labels = torch.from_numpy(np.asarray(y, dtype=np.int64))
         return float(F.cross_entropy(out, labels)), float((out.argmax(1) == labels).double().mean())
@@ -229,7 +230,7 @@ class Sums:
 
 
 def tiles(
-    x: NDArray[Any], y: NDArray[Any], chosen: BoolArray, rate: float
+    x: NDArray[Any], y: NDArray[Any], chosen: BoolArray, rate: float, largest: int
 ) -> Iterator[tuple[NDArray[Any], NDArray[Any], BoolArray]]:
     """The chosen records, a tile of every client's at a time: (K, R, ...), (K, R), and which slots are taken.
 
@@ -237,7 +238,9 @@ def tiles(
     nothing to do with who else was chosen. R follows from public numbers.
     """
     clients, places = chosen.shape
-    size = int(np.clip(2 ** np.ceil(np.log2(max(0.5 * rate * places, 1.0))), _LEAST_TILE, _LARGEST_TILE))
+    # Tiles of about half a sample are seldom needed more than thrice; where all are chosen, they are all filled.
+    wanted = np.clip(places if rate == 1.0 else 0.5 * rate * places, _LEAST_TILE, largest)
+    size = max(-(-places // math.ceil(places / wanted)), 1)
     slots = np.zeros((clients, -(-places // size) * size), dtype=np.bool_)
     slots[:, :places] = chosen
     slots = slots.reshape(clients, -1, size)
