@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from silograph.tasks.neural import Neural
 
 _TARGET = "answer"
+#: From a label's text to the label, by numpy's letters for kinds of arrays.
+_KINDS: dict[str, Callable[[str], Any]] = {"b": "True".__eq__, "i": int, "u": int, "f": float}
 
 
 class _PrivateMeta(BaseEstimator):
@@ -73,9 +76,12 @@ class _PrivateMeta(BaseEstimator):
 
     def fit(self, X: Sequence[tuple[Any, Any]], y: None = None, *, names: Sequence[str] | None = None) -> Self:
         """Learn the shared start from a list of (records, answers), one for each client."""
-        regression = self._answers == "numbers"
-        given = None if self.classes is None or regression else [str(label) for label in self.classes]
-        tables = from_arrays(X, names, given, regression)
+        regression, private = self._answers == "numbers", self.epsilon is not None
+        classes = None if self.classes is None or regression else [str(label) for label in self.classes]
+        if private and classes is None and not regression:
+            classes = list(from_arrays(X, names).classes)
+            warnings.warn("The labels that occur are taken for public; say `classes` if they are not.", stacklevel=2)
+        tables = from_arrays(X, names, classes, regression, private)
         plan = self._plan(tables)
         job = MetaJob.of(plan, tables, None, self._network(plan, tables))
         outcome, door = run_in_memory(job, self.random_state)
@@ -86,13 +92,10 @@ class _PrivateMeta(BaseEstimator):
         self.ledger_ = list(door.ledger.rows)
         self.privacy_: Json = job.privacy_section(door)
         self.n_iter_: int = outcome.facts["rounds"]
-        # Labels come back as they came; tables hold them as texts.
+        # Labels come back as they came; tables hold them as texts. How a single record writes its label is private.
         said = {str(label): label for label in self.classes or ()}
-        labels: dict[int, Any] = {k: said[name] for k, name in enumerate(tables.classes) if name in said}
-        for (_, answers), (_, numbers) in zip(X, tables.records, strict=True):
-            if not regression:
-                labels |= dict(zip(numbers.tolist(), np.asarray(answers).ravel().tolist(), strict=True))
-        self.spec_["labels"] = [labels.get(k, name) for k, name in enumerate(tables.classes)]
+        kind = _KINDS.get(np.asarray(X[0][1]).dtype.kind, str)
+        self.spec_["labels"] = [said.get(name, kind(name)) for name in tables.classes]
         self._set_labels()
         return self
 

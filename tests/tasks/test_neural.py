@@ -174,10 +174,17 @@ def test_the_fast_way_is_the_recordwise_one(name):
 
 @every_net
 def test_float32_agrees_to_its_rounding(name):
+    """Single precision leaves a public share of the clip for its rounding; apart from that it is the same."""
     problem = Problem(name)
-    exact, single = problem.task(precise=True, recordwise=True), problem.task()
-    for clip in (None, problem.typical()):
-        assert distance(problem.sums(clip, single), problem.sums(clip, exact)) < 1e-6
+    exact, single, slow = problem.task(precise=True, recordwise=True), problem.task(), problem.task(recordwise=True)
+    assert distance(problem.sums(None, single), problem.sums(None, exact)) < 1e-6
+    clip = problem.typical()
+    assert distance(problem.sums(clip, single), problem.sums(clip, slow)) < 1e-6
+    widest = max(max(shape[0], math.prod(shape[1:])) for _, shape in single.layout)
+    size = neural.tile_size(problem.records, 1.0, 128)
+    slack = chain.Rounding.of(torch.float32, widest, size, problem.records).slack
+    assert 0.0 < slack < 1e-3
+    assert distance(problem.sums(clip, single), problem.sums(clip * (1.0 - slack), exact)) < 1e-6
 
 
 def test_any_module_is_right_by_the_recordwise_way():
@@ -363,7 +370,7 @@ def longest(problem, task, curvature):
     x = torch.from_numpy(rng.standard_normal((8, *problem.x.shape[2:]))).requires_grad_()
     y = torch.from_numpy(problem.y[0, np.arange(8) % problem.records])
     w, v = torch.from_numpy(problem.models[0]), torch.from_numpy(problem.direction[0])
-    passes = neural.RecordwisePasses(problem.module.double(), task.layout, loss, w[None], x, y, None)
+    passes = neural.RecordwisePasses(problem.module.double(), task.layout, loss, w[None], x, y, None, None)
 
     def length(record, answer):
         slope = torch.func.grad(passes._value)
@@ -417,14 +424,14 @@ def test_no_record_moves_a_sum_by_more_than_the_clip(name, curvature):
     problem = Problem(name)
     task = problem.task()
     found = searched(problem, task, curvature, release(problem, task, curvature))
-    assert 1.0 - 1e-6 < found <= 1.0  # some come up to the clip, none beyond
+    assert 0.98 < found <= 1.0  # some come up to the clip less what is left for rounding, none beyond
 
 
 @sums_of
 def test_nor_by_the_recordwise_way(curvature):
     problem = Problem("one hidden")
     task = problem.task(recordwise=True)
-    assert 1.0 - 1e-6 < searched(problem, task, curvature, release(problem, task, curvature)) <= 1.0
+    assert 0.98 < searched(problem, task, curvature, release(problem, task, curvature)) <= 1.0
 
 
 @sums_of

@@ -181,10 +181,12 @@ class PrivateMeta:
 
 
 def descended(model: Array, step: float, slope: Array) -> Array:
-    """model - step * slope; large models are why this takes one new array and no more."""
-    out = slope * -step
-    out += model
-    return np.asarray(out)
+    """model - step * slope, client by client: large models stay in the cache that way."""
+    out = np.empty(model.shape)
+    for row, here, down in zip(out, model, slope, strict=True):
+        np.multiply(down, -step, out=row)
+        row += here
+    return out
 
 
 def mean_model(models: Array, weights: NDArray[np.int64]) -> Array:

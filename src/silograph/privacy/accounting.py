@@ -27,7 +27,11 @@ from silograph.privacy.samplers import LEAST_DELTA
 EXACT_GAUSSIAN = "exact Gaussian curve"
 CONCENTRATED = "concentrated differential privacy (zCDP)"
 PLD = "privacy loss distribution (dp-accounting)"
+RENYI = "Renyi divergences (dp-accounting)"
 NO_PROTECTION = "none: something left without protection"
+
+#: Below, the convolutions of privacy loss distributions lose their digits, and with them the upper bound.
+LEAST_SAMPLED_DELTA = 1e-10
 NOTHING = "nothing was released"
 
 GAUSSIANS = ("gaussian", DISTRIBUTED)
@@ -149,6 +153,8 @@ def _cost(rows: Sequence[Row], delta: float) -> Cost:
         return Cost(gaussian_epsilon(math.sqrt(2.0 * zcdp(rows)), delta), delta, EXACT_GAUSSIAN)
     if all(row.mechanism == "laplace" and row.sampling == 1.0 for row in rows) and (len(rows) == 1 or delta == 0.0):
         return Cost(sum(_pure(row) for row in rows), 0.0, "exact Laplace" if len(rows) == 1 else "basic composition")
+    if delta < LEAST_SAMPLED_DELTA and any(row.sampling < 1.0 for row in rows):
+        return Cost(rdp_epsilon(rows, delta), delta, RENYI)
     return Cost(pld_epsilon(rows, delta), delta, PLD)
 
 

@@ -45,7 +45,8 @@ MOST_SHARE = 2.0**40  # so that every integer drawn is exact as a float
 _SAMPLER_RANGE = 2.0**-39  # see `discrete_gaussian`
 _INVERSE_E = math.exp(-1.0)
 _BLOCKS = 63  # of a sixteenth of sigma each; with the tail they are 64 columns, chosen by six bits
-_AT_ONCE = 16384  # numbers: few enough for the cache, and enough that threads seldom wait for the interpreter
+_AT_ONCE, _MANY = 2048, 1 << 16  # numbers: few for the cache; of many more, so that threads seldom wait in turn
+_NARROW = 2**31  # so that half a word times a limit fits in a word
 _LEAST_BLOCKED = 2.0**10  # below, a block would hold too few integers to be worth its table
 _LENGTH_ROUNDING = 1.0 + 1e-12  # the length check below is itself done in floating point
 
@@ -156,13 +157,16 @@ def discrete_gaussian(source: Callable[[int], bytes | memoryview], sigma: float,
     out = np.empty(size, dtype=np.int64)
     width, keep, other = _blocks(sigma)
     each = 4 if width else 16  # words a number takes, with room
-    words, filled = np.empty(0, dtype=np.uint64), 0
+    at_once = min(size, _AT_ONCE if size < _MANY else 8 * _AT_ONCE)
+    words, kept, filled = np.empty(each * at_once + 1024, dtype=np.uint64), 0, 0
     while filled < size:
-        # What is left is a proposal that ran out of words: it is made again from them and more, so that none is
-        # favoured. Few at a time stay in the cache.
-        words = np.concatenate([words, _words(source, each * min(size - filled, _AT_ONCE) + 64)])
-        filled, used = _proposals(words, sigma, width, keep, other, out, filled)
-        words = words[used:]
+        # What was kept is a proposal that ran out of words: it is made again from them and more, so that none is
+        # favoured.
+        end = min(kept + each * min(size - filled, at_once) + 64, len(words))
+        words[kept:end] = _words(source, end - kept)
+        filled, used = _proposals(words[:end], sigma, width, keep, other, out, filled)
+        kept = end - used
+        words[:kept] = words[used:end].copy()
     return out
 
 
@@ -254,12 +258,23 @@ def _mask(limit: int) -> np.uint64:
 
 @njit(cache=True, nogil=True)
 def _below(words: NDArray[np.uint64], at: int, limit: int, mask: np.uint64) -> tuple[int, int]:
-    """A uniform whole number below `limit`, and where the next word is; past the end if the words ran out."""
+    """A uniform whole number below `limit`, and where the next word is; past the end if the words ran out.
+
+    floor(word limit / 2^64), without the words that would favour some numbers (Lemire 2019); large limits by `mask`.
+    """
+    narrow = np.uint64(limit) if limit < _NARROW else np.uint64(0)
     while at < len(words):
-        offset = int(words[at] & mask)
+        word = words[at]
         at += 1
-        if offset < limit:
-            return offset, at
+        if narrow:
+            low = word * narrow
+            if low >= narrow or low >= (np.uint64(0) - narrow) % narrow:
+                half = ((word & np.uint64(0xFFFFFFFF)) * narrow) >> np.uint64(32)
+                return int(((word >> np.uint64(32)) * narrow + half) >> np.uint64(32)), at
+        else:
+            offset = int(word & mask)
+            if offset < limit:
+                return offset, at
     return 0, len(words) + 1
 
 

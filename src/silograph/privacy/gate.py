@@ -148,6 +148,7 @@ class Batch:
     rate: float
     name: str
     part: str
+    round: int
 
 
 def stack(parts: Sequence[Released | Sealed]) -> Released | Sealed:
@@ -169,7 +170,9 @@ def relay(value: Array, owned: bool = False) -> Released:
 
 
 def digest(value: Array, key: bytes) -> str:
-    return hashlib.blake2b(np.ascontiguousarray(value).data, digest_size=8, key=key).hexdigest()
+    hashed = hashlib.sha256(key)
+    hashed.update(np.ascontiguousarray(value).data)
+    return hashed.hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -303,7 +306,7 @@ class Gate:
             # Rounded down: a record is chosen no more often than it is charged for.
             words = Keystream(self._door.root, silo, self.round, f"sample of {site}").words(int(count))
             chosen[i, :count] = True if rate == 1.0 else words < np.uint64(math.floor(rate * 2.0**64))
-        return Batch(chosen, rate, site, part)
+        return Batch(chosen, rate, site, part, self.round)
 
     def release(self, bounded: Bounded, site: str, batch: Batch | None = None, share: float = 1.0) -> Released:
         """Add the door's noise to each silo's row; one ledger row each.
@@ -325,6 +328,9 @@ class Gate:
             if not isinstance(mechanism, Gaussian) or bounded.relation != ADD_OR_REMOVE_ONE:
                 expected = "Gaussian noise and a bound for a record that is left out"
                 raise LeakError(f"release at {site!r}", expected, f"{mechanism.name}, {bounded.relation} came")
+            if not batch.name or batch.round != self.round:
+                expected, came = "a named sample of this round", f"{batch.name!r} of round {batch.round} came"
+                raise LeakError(f"release at {site!r}", expected, came, "Draw one for every round.")
             mechanism = Gaussian(mechanism.multiplier / math.sqrt(share))
             sampling = {"sampling": batch.rate, "batch": batch.name, "part": batch.part}
 

@@ -15,6 +15,7 @@ _PAPERS = (
     "consensus_graph",
     "graph_federation",
     "clustered_admm",
+    "private_meta",
 )  # modules of this package, each with its own ENTRIES
 
 #: Told how much is done, from 0 to 1, and what of.

@@ -368,10 +368,9 @@ class MetaJob:
 
     def _comparison(self, new: NewClients, start: Array, told: list[Json]) -> list[Json]:
         chosen = self.plan.method
-        scores = {
-            "this run": float(np.mean([client["after"] for client in told])),
-            "the same steps from an untrained start": new.score(self.task.start),
-        }
+        scores = {"this run": float(np.mean([client["after"] for client in told]))}
+        if not self._published()[0]:  # else it would be told of records that a budget protects
+            scores["the same steps from an untrained start"] = new.score(self.task.start)
         if chosen.compare:
             step, rate = min(chosen.outer_step, 0.5), chosen.rate
             averaging = LocalTraining(self.task, self._weights, chosen.rounds, step, chosen.local_steps, rate=rate)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from silograph.core.errors import InputError
+from silograph.privacy.accounting import LEAST_SAMPLED_DELTA
 from silograph.run.federation_plan import DEFAULT_DELTA, Choice
 from silograph.run.sections import naming_files
 
@@ -120,6 +121,9 @@ class MetaPlan:
                 raise InputError(f"plan, {name}", "a privacy budget above 0", f"{value} came")
         if not 0.0 < privacy.delta < 1.0:
             raise InputError("plan, delta", "a number between 0 and 1", f"{privacy.delta} came", "Try 1e-6.")
+        if self.method.rate < 1.0 and privacy.delta < LEAST_SAMPLED_DELTA:
+            expected = f"a delta from {LEAST_SAMPLED_DELTA:g} up where records are sampled"
+            raise InputError("plan, delta", expected, f"{privacy.delta:g} came", "Or sample none: rate = 1.")
         if self.data.answers == "classes" and self.data.classes is None:
             raise InputError(
                 "plan, classes",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from silograph.core.errors import DamageError, InputError
 from silograph.core.types import Json
 from silograph.data.clients import Labelled, read_clients
@@ -43,8 +45,8 @@ def personalise(
     regression = spec["answers"] == "numbers"
     outputs = 1 if regression else len(spec["classes"])
     task = build_network(spec, tuple(spec["shape"]), outputs, spec["answers"], device, 0)
-    if task.layout != layout:
-        raise DamageError(str(path), "parameters of the network it names", "others came")
+    if task.layout != layout or not np.isfinite(vector).all():
+        raise DamageError(str(path), "finite parameters of the network it names", "others came")
 
     def read(path: Path) -> Labelled:
         classes = None if regression else spec["classes"]

@@ -25,8 +25,9 @@ from torch import Tensor, nn
 
 #: What may be held at once by records that are being worked on, in numbers.
 _ROOM = {"cpu": 1 << 27, "cuda": 1 << 30}
-#: What clips leave for the rounding of lengths.
-_ROUNDING, _CANCELLED = 1e-9, 1e-9
+_LEAST_SLACK, _MOST_SLACK, _CANCELLED = 1e-9, 1e-2, 1e-9
+_NARROW = 128  # numbers that are cheaply measured in float64
+_LEAST_FACTOR = 2.0**-100  # below, single precision is no precision
 
 
 class _Layer(Protocol):
@@ -135,18 +136,14 @@ class _MaxPool:
 
 
 class _Input:
-    """What went into a dense layer, in the precision of sums too: made once, for gradients and curvatures."""
+    """What went into a dense layer; its lengths are measured once, for gradients and curvatures."""
 
     def __init__(self, a: Tensor) -> None:
-        self.single = a
-
-    @cached_property
-    def double(self) -> Tensor:
-        return self.single.double()
+        self.value = a
 
     @cached_property
     def squares(self) -> Tensor:
-        return _squares(self.double)
+        return _squares(self.value)
 
 
 @dataclass(frozen=True)
@@ -173,7 +170,7 @@ class _Dense:
         return self._apply(a, w), _Input(a)
 
     def along(self, ra: Tensor | None, kept: Any, w: Tensor, v: Tensor) -> Tensor | None:
-        moved = self._apply(kept.single, v)
+        moved = self._apply(kept.value, v)
         return moved if ra is None else torch.baddbmm(moved, ra, self.weight(w).mT)
 
     def back(self, delta: Tensor, kept: Any, w: Tensor) -> Tensor:
@@ -183,24 +180,37 @@ class _Dense:
         return torch.baddbmm(torch.bmm(rdelta, self.weight(w)), delta, self.weight(v))
 
     def lengths(self, a: _Input, delta: Tensor, ra: Tensor | None, rdelta: Tensor | None) -> Tensor:
-        """(K, B): squared lengths of the records' gradients, or of their curvatures; all in float64."""
-        aa, dd = a.squares + self.bias, _squares(delta)
+        """(K, B): squared lengths of the records' gradients, or of their curvatures."""
         if rdelta is None:
-            return aa * dd
-        straight = aa * _squares(rdelta)
+            return (a.squares + self.bias) * _squares(delta)
         if ra is None:
-            return straight
-        bent = dd * _squares(ra)
+            return (a.squares + self.bias) * _squares(rdelta)
+        before, delta, ra, rdelta = a.value.double(), delta.double(), ra.double(), rdelta.double()
+        straight, bent = (_squares(before) + self.bias) * _squares(rdelta), _squares(delta) * _squares(ra)
         # Where the two nearly cancel, rounding is a share of them and not of what is left.
-        return straight + bent + 2.0 * _dots(rdelta, delta) * _dots(a.double, ra) + _CANCELLED * (straight + bent)
+        return straight + bent + 2.0 * _dots(rdelta, delta) * _dots(before, ra) + _CANCELLED * (straight + bent)
 
-    def total(self, c: Tensor, a: _Input, delta: Tensor, ra: Tensor | None, rdelta: Tensor | None) -> Tensor:
-        """(K, size): the sum over records, each times its c; all in float64, so that the clip alone bounds a record."""
-        scaled = (delta if rdelta is None else rdelta) * c[..., None]
-        weight = torch.bmm(scaled.mT, a.double)
+    def add(
+        self,
+        c: Tensor,
+        a: _Input,
+        delta: Tensor,
+        ra: Tensor | None,
+        rdelta: Tensor | None,
+        kind: torch.dtype,
+        out: Tensor,
+    ) -> None:
+        """Add the sum over records, each times its c, to `out` (K, size); `kind` is the precision of products."""
         if rdelta is not None and ra is not None:
-            weight.baddbmm_((delta * c[..., None]).mT, ra)
-        return torch.cat([weight.flatten(1), scaled.sum(1)], 1) if self.bias else weight.flatten(1)
+            # The two parts may be far longer than what is left of them: no single precision here.
+            kind, c = torch.float64, c.double()
+        scaled = (delta if rdelta is None else rdelta).to(kind) * c[..., None]
+        weight = torch.bmm(scaled.mT, a.value.to(kind))
+        if rdelta is not None and ra is not None:
+            weight.baddbmm_((delta.to(kind) * c[..., None]).mT, ra.to(kind))
+        out[:, : self.outputs * self.inputs] += weight.flatten(1).to(out.dtype)
+        if self.bias:
+            out[:, self.outputs * self.inputs :] += scaled.sum(1).to(out.dtype)
 
 
 @dataclass(frozen=True)
@@ -269,7 +279,11 @@ class _Convolution:
 
 
 def _squares(x: Tensor) -> Tensor:
-    return torch.square(torch.linalg.vector_norm(x, dim=-1))
+    """Squared lengths in float64; of wide vectors in their own precision, and what may underflow there is added."""
+    if x.shape[-1] <= _NARROW:
+        return torch.square(torch.linalg.vector_norm(x.double(), dim=-1))
+    lost = x.shape[-1] * torch.finfo(x.dtype).smallest_normal * torch.finfo(x.dtype).eps
+    return torch.square(torch.linalg.vector_norm(x, dim=-1).double()) + lost
 
 
 def _dots(x: Tensor, y: Tensor) -> Tensor:
@@ -334,6 +348,7 @@ class _Tape:
     layers: Sequence[_Layer]
     parts: Sequence[slice]
     models: Tensor
+    rounding: Rounding
     kept: list[Any] = field(default_factory=list)
     deltas: list[Tensor] = field(default_factory=list)  # at the outputs
     chance: Tensor | None = None  # of every class
@@ -344,8 +359,8 @@ class _Tape:
             a, kept = layer.forward(a, self.models[:, part])
             self.kept.append(kept)
         if loss == "cross-entropy":
-            self.chance = a.softmax(-1)
-            delta = self.chance - F.one_hot(y, a.shape[-1])
+            self.chance = delta = a.softmax(-1)
+            delta = delta.scatter_add(-1, y[..., None], delta.new_full((1, 1, 1), -1.0).expand(*y.shape, 1))
         else:
             delta = a - y
         self.deltas = [delta] * len(self.layers)
@@ -399,18 +414,19 @@ class _Tape:
                 known[i] = layer.each(self.kept[i], self.deltas[i], moved[i], turned[i])[None].double()
                 squared += _squares(known[i])
             elif isinstance(layer, _Dense):
-                doubles = [None if x is None else x.double() for x in (self.deltas[i], moved[i], turned[i])]
-                known[i] = (self.kept[i], *doubles)
+                known[i] = (self.kept[i], self.deltas[i], moved[i], turned[i])
                 squared += layer.lengths(*known[i])
-        c = mask.double() if clip is None else shrink(squared, clip) * mask
+        c = mask.double() if clip is None else shrink(squared, clip, self.rounding.slack) * mask
         if clip is not None and not bool(torch.isfinite(squared).all()):
             # What is no number has no length either: such a record counts as nothing under a clip.
             known = {i: _without(~torch.isfinite(squared), value) for i, value in known.items()}
         for i, value in known.items():
-            layer = self.layers[i]
-            out[:, self.parts[i]] += (
-                layer.total(c, *value) if isinstance(layer, _Dense) else torch.bmm(c[:, None], value)[:, 0]
-            )
+            layer, part = self.layers[i], out[:, self.parts[i]]
+            if isinstance(layer, _Dense):
+                a, delta, ra, rdelta = value
+                layer.add(c.to(self.rounding.kind), a, delta, ra, rdelta, self.rounding.kind, part)
+            else:
+                part += torch.bmm(c[:, None], value)[:, 0].to(part.dtype)
 
 
 def _without(bad: Tensor, value: Any) -> Any:
@@ -418,26 +434,55 @@ def _without(bad: Tensor, value: Any) -> Any:
     if isinstance(value, tuple):
         return tuple(_without(bad, part) for part in value)
     if isinstance(value, _Input):
-        return _Input(_without(bad, value.single))
+        return _Input(_without(bad, value.value))
     return None if value is None else value.masked_fill(bad.reshape(*bad.shape, *[1] * (value.dim() - 2)), 0.0)
 
 
-def shrink(squared: Tensor, clip: float) -> Tensor:
-    """What records of these squared lengths are multiplied by, so that none is longer than the clip.
+@dataclass(frozen=True)
+class Rounding:
+    """What clips leave for rounding, as a share, and the precision in which products are summed."""
 
-    The little that is taken off covers the rounding of lengths, which is far smaller: a bound has to hold for the
-    numbers as computed.
-    """
-    inner = clip * (1.0 - _ROUNDING)
+    slack: float
+    kind: torch.dtype
+
+    @classmethod
+    def of(cls, kind: torch.dtype, widest: int, tile: int, places: int) -> Rounding:
+        """Of sums over all `places` at most, tile by tile.
+
+        With unit roundoff u, the sum over a tile of R records, none longer than C, is off by at most (R + 2) u R C, and
+        adding up T of them by another T u N C: by (R + T + 2) u N C in all, and so is the sum without one record.
+        Lengths are off by a share of `widest` u. Where single precision would take too much, sums are in double.
+        """
+        u, terms = torch.finfo(kind).eps / 2.0, tile + places / tile + 3.0
+        lengths, slack = widest * u, 2.0 * terms * u * places
+        if slack > _MOST_SLACK:
+            slack, kind = 2.0 * terms * torch.finfo(torch.float64).eps * places, torch.float64
+        return cls(slack + lengths + _LEAST_SLACK, kind)
+
+
+def shrink(squared: Tensor, clip: float, slack: float) -> Tensor:
+    """What records of these squared lengths are multiplied by, so that none is longer than the clip less the slack: a
+    bound has to hold for the numbers as computed."""
+    inner = clip * (1.0 - slack)
     factor = inner / squared.sqrt().clamp(min=inner)
-    return torch.where(torch.isfinite(squared), factor, 0.0)
+    return torch.where(torch.isfinite(squared) & (factor > _LEAST_FACTOR), factor, 0.0)
 
 
 class ChainPasses:
     """The records `mask` of some clients, at their models: (K, P), (K, B, ...), (K, B), (K, B)."""
 
-    def __init__(self, layers: Sequence[_Layer], loss: str, models: Tensor, x: Tensor, y: Tensor, mask: Tensor) -> None:
+    def __init__(
+        self,
+        layers: Sequence[_Layer],
+        loss: str,
+        models: Tensor,
+        x: Tensor,
+        y: Tensor,
+        mask: Tensor,
+        rounding: Rounding,
+    ) -> None:
         self._layers, self._loss, self._models, self._x, self._y, self._mask = layers, loss, models, x, y, mask
+        self._rounding = rounding
         ends = accumulate((layer.size for layer in layers), initial=0)
         self._parts = [slice(begin, end) for begin, end in pairwise(ends)]
         self._tape: _Tape | None = None
@@ -461,20 +506,16 @@ class ChainPasses:
             if self._tape is not None:
                 yield self._tape, rows, span
                 continue
-            tape = _Tape(self._layers, self._parts, self._models[rows])
+            tape = _Tape(self._layers, self._parts, self._models[rows], self._rounding)
             tape.record(self._x[rows, span], self._y[rows, span], self._loss)
             if len(pieces) == 1:
                 self._tape = tape
             yield tape, rows, span
 
-    def gradient(self, clip: float | None) -> Tensor:
-        out = torch.zeros_like(self._models, dtype=torch.float64)
+    def gradient(self, clip: float | None, out: Tensor) -> None:
         for tape, rows, span in self._tapes():
             tape.clipped(self._mask[rows, span], clip, out[rows])
-        return out
 
-    def curvature(self, direction: Tensor, clip: float | None) -> Tensor:
-        out = torch.zeros_like(self._models, dtype=torch.float64)
+    def curvature(self, direction: Tensor, clip: float | None, out: Tensor) -> None:
         for tape, rows, span in self._tapes():
             tape.curved(direction[rows], self._mask[rows, span], clip, out[rows])
-        return out

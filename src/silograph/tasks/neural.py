@@ -26,7 +26,7 @@ from torch.func import functional_call, grad, jvp, vmap
 
 from silograph.core.errors import InputError
 from silograph.core.types import Array, BoolArray
-from silograph.tasks.chain import ChainPasses, layers_of, shrink
+from silograph.tasks.chain import ChainPasses, Rounding, layers_of, shrink
 from silograph.tasks.networks import Layout, check_module, flatten, unflatten
 
 Loss = Literal["cross-entropy", "squared"]
@@ -34,17 +34,17 @@ Loss = Literal["cross-entropy", "squared"]
 UNIT = "one record"
 
 _ROOM = 1 << 25  # numbers that the gradients of single records may take at once
-_LEAST_TILE, _LARGEST_TILE = 16, {"cpu": 64, "cuda": 512}  # records: for the cache, or for few launches
+_LEAST_TILE, _LARGEST_TILE = 16, {"cpu": 128, "cuda": 512}  # records: for the cache, or for few launches
 
 
 class Passes(Protocol):
-    """The chosen records of some clients, at their models. Sums are over records, in float64; axis 0 is the client."""
+    """A tile of records of some clients, at their models. Sums over records are added to `out`, (K, P)."""
 
-    def gradient(self, clip: float | None) -> Tensor:
+    def gradient(self, clip: float | None, out: Tensor) -> None:
         """Of the loss; each record's no longer than `clip`."""
         ...
 
-    def curvature(self, direction: Tensor, clip: float | None) -> Tensor:
+    def curvature(self, direction: Tensor, clip: float | None, out: Tensor) -> None:
         """The Hessian times a direction; each record's no longer than `clip`."""
         ...
 
@@ -60,22 +60,22 @@ class RecordwisePasses:
     x: Tensor
     y: Tensor
     mask: Tensor
+    rounding: Rounding
 
-    def gradient(self, clip: float | None) -> Tensor:
-        return self._sum(vmap(grad(self._value), (None, 0, 0)), None, clip)
+    def gradient(self, clip: float | None, out: Tensor) -> None:
+        self._add(vmap(grad(self._value), (None, 0, 0)), None, clip, out)
 
-    def curvature(self, direction: Tensor, clip: float | None) -> Tensor:
+    def curvature(self, direction: Tensor, clip: float | None, out: Tensor) -> None:
         def product(model: Tensor, v: Tensor, x: Tensor, y: Tensor) -> Tensor:
             return jvp(lambda w: grad(self._value)(w, x, y), (model,), (v,))[1]  # type: ignore[no-any-return]
 
-        return self._sum(vmap(product, (None, None, 0, 0)), direction, clip)
+        self._add(vmap(product, (None, None, 0, 0)), direction, clip, out)
 
     def _value(self, model: Tensor, x: Tensor, y: Tensor) -> Tensor:
         out = functional_call(self.module, unflatten(model, self.layout), (x[None],))[0]
         return record_loss(out, y, self.loss)
 
-    def _sum(self, each: Any, direction: Tensor | None, clip: float | None) -> Tensor:
-        out = torch.zeros_like(self.models, dtype=torch.float64)
+    def _add(self, each: Any, direction: Tensor | None, clip: float | None, out: Tensor) -> None:
         for k, model in enumerate(self.models):
             at = (model,) if direction is None else (model, direction[k])
             step = max(1, _ROOM // len(model))
@@ -85,10 +85,9 @@ class RecordwisePasses:
                 squared = parts.square().sum(-1)
                 c = self.mask[k, part].double()
                 if clip is not None:
-                    c = c * shrink(squared, clip)
+                    c = c * shrink(squared, clip, self.rounding.slack)
                     parts = torch.where(torch.isfinite(squared)[:, None], parts, 0.0)
-                out[k] += c @ parts
-        return out
+                out[k] += (c @ parts).to(out.dtype)
 
 
 def record_loss(out: Tensor, y: Tensor, loss: Loss) -> Tensor:
@@ -166,15 +165,18 @@ class Neural:
         """The chosen records (K, B) of clients with their models (K, P); about a share `rate` of them is chosen."""
         if x.shape[2:] != self.shape:
             raise InputError("records", f"shape {self.shape}, as the network takes", f"{x.shape[2:]} came")
-        weights = self._tensor(models)
+        weights, places = self._tensor(models), chosen.shape[1]
         passes: list[Passes] = []
-        for part in tiles(x, y, chosen, rate, _LARGEST_TILE[self._on_device.type]):
+        size = tile_size(places, rate, _LARGEST_TILE[self._on_device.type])
+        widest = max(max(shape[0], math.prod(shape[1:])) for _, shape in self.layout)
+        rounding = Rounding.of(self._dtype, widest, size, places)
+        for part in tiles(x, y, chosen, size):
             tensors = weights, self._tensor(part[0]), self._answers(part[1]), self._tensor(part[2])
             if self._layers is not None:
-                passes.append(ChainPasses(self._layers, self.loss, *tensors))
+                passes.append(ChainPasses(self._layers, self.loss, *tensors, rounding))
             else:
-                passes.append(RecordwisePasses(self._skeleton, self.layout, self.loss, *tensors))
-        return Sums(passes, self, models.shape)
+                passes.append(RecordwisePasses(self._skeleton, self.layout, self.loss, *tensors, rounding))
+        return Sums(passes, self, models.shape, rounding.kind)
 
     def _tensor(self, x: NDArray[Any]) -> Tensor:
         kind = np.float64 if self.precise else np.float32
@@ -213,24 +215,33 @@ class Sums:
     passes: Sequence[Passes]
     task: Neural
     shape: tuple[int, ...]
+    kind: torch.dtype
 
     def gradient(self, clip: float | None) -> Array:
-        return self._total(lambda tile: tile.gradient(clip))
+        return self._total(lambda tile, out: tile.gradient(clip, out))
 
     def curvature(self, direction: Array, clip: float | None) -> Array:
         v = self.task._tensor(direction)
-        return self._total(lambda tile: tile.curvature(v, clip))
+        return self._total(lambda tile, out: tile.curvature(v, clip, out))
 
-    def _total(self, of: Callable[[Passes], Tensor]) -> Array:
+    def _total(self, add: Callable[[Passes, Tensor], None]) -> Array:
         with torch.no_grad():
-            total = torch.zeros(self.shape, dtype=torch.float64, device=self.task._on_device)
+            total = torch.zeros(self.shape, dtype=self.kind, device=self.task._on_device)
             for tile in self.passes:
-                total += of(tile)
-            return total.cpu().numpy()
+                add(tile, total)
+            out = np.empty(self.shape)  # numpy's memory comes in large pages, torch's does not
+            torch.from_numpy(out).copy_(total)
+            return out
+
+
+def tile_size(places: int, rate: float, largest: int) -> int:
+    """Tiles of about half a sample are seldom needed more than thrice; where all are chosen, they are all filled."""
+    wanted = np.clip(places if rate == 1.0 else 0.5 * rate * places, _LEAST_TILE, largest)
+    return max(-(-places // math.ceil(places / float(wanted))), 1)
 
 
 def tiles(
-    x: NDArray[Any], y: NDArray[Any], chosen: BoolArray, rate: float, largest: int
+    x: NDArray[Any], y: NDArray[Any], chosen: BoolArray, size: int
 ) -> Iterator[tuple[NDArray[Any], NDArray[Any], BoolArray]]:
     """The chosen records, a tile of every client's at a time: (K, R, ...), (K, R), and which slots are taken.
 
@@ -238,9 +249,11 @@ def tiles(
     nothing to do with who else was chosen. R follows from public numbers.
     """
     clients, places = chosen.shape
-    # Tiles of about half a sample are seldom needed more than thrice; where all are chosen, they are all filled.
-    wanted = np.clip(places if rate == 1.0 else 0.5 * rate * places, _LEAST_TILE, largest)
-    size = max(-(-places // math.ceil(places / wanted)), 1)
+    if places % size == 0 and chosen.all():
+        for begin in range(0, places, size):
+            part = slice(begin, begin + size)
+            yield x[:, part], y[:, part], chosen[:, part]
+        return
     slots = np.zeros((clients, -(-places // size) * size), dtype=np.bool_)
     slots[:, :places] = chosen
     slots = slots.reshape(clients, -1, size)

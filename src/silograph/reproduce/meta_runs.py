@@ -1,0 +1,409 @@
+"""Private meta-learning, its printed version and none at all, run by run: every repetition has its own clients, which
+all methods share."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from scipy.special import stdtrit
+
+from silograph.core.errors import InputError
+from silograph.core.keys import stream
+from silograph.core.types import Array, Json
+from silograph.data.clients import Single
+from silograph.data.collections import VARIABLE
+from silograph.data.personal import Classes, PictureSet, class_federation, pool, split
+from silograph.data.tables import shown
+from silograph.methods.base import Private
+from silograph.methods.meta_baselines import PaperMeta
+from silograph.methods.private_meta import SUPPORT, Order, PrivateMeta, divided
+from silograph.privacy.accounting import Planned, sampled_multiplier
+from silograph.privacy.gate import Budget, Door
+from silograph.privacy.ledger import Ledger
+from silograph.privacy.mechanisms import Gaussian
+from silograph.reproduce.entries import Progress, Row, Table, check_seeds
+from silograph.run.loop import ENGINES, REHEARSAL, rounds
+from silograph.run.meta_new import personal_models
+from silograph.topology import Topology, star
+
+if TYPE_CHECKING:
+    from silograph.tasks.neural import Neural
+
+RATE, DELTA = 0.1, 1e-3
+EVERY = 10  # rounds between the points of a curve
+TRIED = (0.01, 0.03, 0.1, 0.3, 0.5, 1.0)  # personal steps from the last start of a run
+CONFIDENCE = 0.95
+
+Pictures = tuple[Single, Classes]
+#: Of a line: its case and its method.
+Key = tuple[str, str]
+
+
+# ---- clients ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Collection:
+    """Pictures that a user has a copy of. Pooled two by two, their numbers are (x - centre) * scale, x from 0 to 1."""
+
+    name: str
+    files: tuple[str, ...]
+    read: Callable[[Path | None], PictureSet | None]
+    centre: float = 0.0
+    scale: float = 1.0
+
+    def pictures(self, folder: Path | None) -> Pictures:
+        found = self.read(folder)
+        if found is None:
+            named = os.environ.get(VARIABLE) if folder is None else folder
+            came = f"it is not in {shown(Path(named))}" if named else "no folder was named"
+            todo = f"Name the folder with --data or in {VARIABLE}."
+            raise InputError(self.name, f"a file {' or '.join(self.files)} in your folder of data sets", came, todo)
+        learn, classes, test, others = found  # clients hold back records of their own, so both are dealt
+        pictures = np.concatenate([pool(learn), pool(test)])
+        return (pictures - np.float32(self.centre)) * np.float32(self.scale), np.concatenate([classes, others])
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Clients that have three classes of a collection each, and the network that learns to tell classes apart.
+
+    The first `sources` of them learn the start, with `records` each; the others are new clients.
+    """
+
+    name: str
+    collection: Collection
+    network: Callable[[int], Neural]  # of a seed
+    clients: int = 50
+    sources: int = 30
+    per_class: int = 200
+    records: int = 600
+    rounds: int = 200
+
+    def world(self, pictures: Pictures, seed: int) -> World:
+        parts = class_federation(*pictures, seed, self.clients, 3, self.per_class)
+        topo, new = (
+            star([f"client {k:03d}" for k in ks]) for ks in (range(self.sources), range(self.sources, self.clients))
+        )
+        source = [(x[: self.records], y[: self.records]) for x, y in parts[: self.sources]]
+        halves = []
+        for name, (x, y) in zip(new.silos, parts[self.sources :], strict=True):
+            own, test = split(len(y), 0.5, stream(seed, name, 0, "held back"))
+            halves.append(((x[own], y[own]), (x[test], y[test])))
+        known = np.concatenate([x for x, _ in source]), np.concatenate([y for _, y in source])
+        return World(self.network(seed), topo, divided(source, topo.silos, seed), known, new, halves)
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """One repetition: source clients and their records, once more without whose they are; new clients, and the halves
+    of their records to learn from and to test on."""
+
+    task: Neural
+    topo: Topology
+    data: Private
+    known: Pictures
+    new: Topology
+    halves: Sequence[tuple[Pictures, Pictures]]
+
+    def tested(self, start: Array, step: float) -> Array:
+        """Loss and accuracy of the new clients' models, one step (4) from the start, on average over the clients."""
+        own = [half for half, _ in self.halves]
+        models = personal_models(self.task, start, step, 1, own, self.new.silos, Door(0, Ledger()))
+        pairs = [self.task.measure(w, *test) for w, (_, test) in zip(models, self.halves, strict=True)]
+        return np.asarray(np.mean(pairs, axis=0))
+
+    def score(self, start: Array, step: float) -> Array:
+        """(2, 2): loss and accuracy of new clients, and of the start itself on the records it was learned from."""
+        return np.array([self.tested(start, step), self.task.measure(start, *self.known)])
+
+    def by_step(self, start: Array) -> Array:
+        """Accuracy of new clients with each of the steps TRIED."""
+        return np.array([self.tested(start, step)[1] for step in TRIED])
+
+
+# ---- runs ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A method with its step sizes. Without a `clip` nothing is protected; `printed` is S4's version to the letter."""
+
+    name: str
+    inner_step: float
+    outer_step: float
+    personal_step: float
+    clip: float | None = None
+    order: Order = "second"
+    printed: bool = False
+
+
+@dataclass(frozen=True)
+class Run:
+    """A contender at a problem. Lines of different cases may be one run, if it has no privacy."""
+
+    problem: Problem
+    contender: Contender
+    epsilon: float = math.inf
+    delta: float = DELTA
+
+    def _method(self, world: World) -> PrivateMeta:
+        who = self.contender
+        made = PaperMeta if who.printed else PrivateMeta
+        weights = tuple(int(count) for count in world.data[SUPPORT])
+        steps: tuple[float, float, int] = who.inner_step, who.outer_step, 1
+        return made(world.task, weights, self.problem.rounds, *steps, RATE, who.order, who.clip)
+
+    def _door(self, seed: int) -> Door:
+        releases = self.problem.rounds
+        if self.contender.clip is None:
+            return Door(seed, Ledger(), randomness=REHEARSAL)
+        if self.contender.printed:
+            sigma = sampled_multiplier(self.epsilon, self.delta, RATE, 2 * releases, "rdp")  # Theorem 1
+            return Door(seed, Ledger(), Gaussian(sigma / 2.0), randomness=REHEARSAL)
+        sigma = sampled_multiplier(self.epsilon, self.delta, RATE, releases)
+        budget = Budget(self.epsilon, self.delta, planned=Planned(sigma, RATE, releases))
+        return Door(seed, Ledger(), Gaussian(sigma), budget, REHEARSAL)
+
+    def go(self, world: World, seed: int, tick: Callable[[], None]) -> Trained:
+        door, scores = self._door(seed), []
+        engine = ENGINES["vector"](world.data, world.topo, door)
+        for state in rounds(self._method(world), world.topo, engine, door):
+            if state.round % EVERY == 0:
+                scores.append(world.score(state.servers["model"], self.contender.personal_step))
+                tick()
+        cost = door.spent(world.topo.silos[0], self.delta)  # all source clients release the same
+        return Trained(np.array(scores), cost.epsilon, world.by_step(state.servers["model"]))
+
+    @property
+    def points(self) -> int:
+        return self.problem.rounds // EVERY
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """Scores (points, 2, 2) along the way; what was paid; accuracy at the end with other personal steps."""
+
+    scores: Array
+    epsilon: float
+    by_step: Array
+
+
+@dataclass(frozen=True)
+class Line:
+    """One case and method of the table. In a sweep it is the point at `x`."""
+
+    case: str
+    run: Run
+    x: float = math.nan
+
+    @property
+    def key(self) -> Key:
+        return self.case, self.run.contender.name
+
+
+@dataclass(frozen=True)
+class Measure:
+    """Of new clients after their step; or of the start itself on its `training` records."""
+
+    metric: Literal["loss", "accuracy"]
+    training: bool = False
+
+    def case(self, case: str) -> str:
+        return f"{case}, training" if self.training else case
+
+    def of(self, scores: Array) -> Array:
+        return np.asarray(scores[..., int(self.training), ("loss", "accuracy").index(self.metric)])
+
+    def gain(self, better: Array, worse: Array) -> Array:
+        return better - worse if self.metric == "accuracy" else worse - better
+
+
+ACCURACY, LOSS = Measure("accuracy"), Measure("loss")
+TRAINING_ACCURACY, TRAINING_LOSS = Measure("accuracy", training=True), Measure("loss", training=True)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Its lines, drawn round by round; or as a sweep over what `across` names."""
+
+    name: str
+    title: str
+    lines: Sequence[Line]
+    notes: Callable[[Result], Iterable[str]]
+    measures: tuple[Measure, ...] = (ACCURACY,)
+    printed: Mapping[tuple[str, str], float] = field(default_factory=dict)  # by case and metric
+    reference: Mapping[Key, float] = field(default_factory=dict)
+    across: str = ""
+    x_log: bool = False
+
+    def run(self, seeds: int, data: Path | None, progress: Progress) -> Table:
+        check_seeds(seeds)
+        runs = list(dict.fromkeys(line.run for line in self.lines))
+        collections = dict.fromkeys(run.problem.collection for run in runs)
+        pictures = {collection: collection.pictures(data) for collection in collections}
+        ticks, total = 0, seeds * sum(run.points for run in runs)
+
+        def tick() -> None:
+            nonlocal ticks
+            ticks += 1
+            progress(ticks / total, f"{self.name}, repetition {seed + 1} of {seeds}")
+
+        made: dict[Run, list[Trained]] = {run: [] for run in runs}
+        untrained: dict[Problem, list[Array]] = {run.problem: [] for run in runs}
+        for seed in range(seeds):
+            for problem, starts in untrained.items():
+                world = problem.world(pictures[problem.collection], seed)
+                starts.append(world.by_step(world.task.start))
+                for run in runs:
+                    if run.problem == problem:
+                        made[run].append(run.go(world, seed, tick))
+        result = Result(self, made, untrained)
+        return Table(self.name, seeds, result.rows, [*self.notes(result)], self.title, [*result.curves()])
+
+
+# ---- what they come to -----------------------------------------------------------------------------------------------
+
+
+HOLDS, FAILS, UNCLEAR = "Holds", "Does not hold", "Not clear"
+
+
+def half_width(gains: Array) -> float:
+    """Of the mean's confidence interval, by Student's t; infinite for one run."""
+    count = len(gains)
+    if count < 2:
+        return math.inf
+    return float(stdtrit(count - 1, (1.0 + CONFIDENCE) / 2.0) * gains.std(ddof=1) / math.sqrt(count))
+
+
+def sign(gains: Array) -> int:
+    """1 or -1 where the mean is clearly above or below 0, otherwise 0."""
+    mean = float(gains.mean())
+    return 0 if abs(mean) <= half_width(gains) else int(math.copysign(1.0, mean))
+
+
+def verdict(wanted: Sequence[Array], unwanted: Sequence[Array] = ()) -> str:
+    """Of a claim that all `wanted` gains are above 0, and that no `unwanted` one is below."""
+    signs = [sign(gains) for gains in wanted]
+    if -1 in signs or -1 in [sign(gains) for gains in unwanted]:
+        return FAILS
+    return HOLDS if all(signs) else UNCLEAR
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """What every run came to, seed by seed; and untrained starts with the steps TRIED."""
+
+    figure: Figure
+    made: Mapping[Run, Sequence[Trained]]
+    untrained: Mapping[Problem, Sequence[Array]]
+
+    def each(self, line: Line, measure: Measure = ACCURACY) -> Array:
+        """(seeds,): every run at its end."""
+        return np.array([measure.of(trained.scores[-1]) for trained in self.made[line.run]])
+
+    def level(self, line: Line, measure: Measure = ACCURACY) -> float:
+        return float(self.each(line, measure).mean())
+
+    def lines(self, method: str, problem: str = "") -> list[Line]:
+        """Those of a method, at the problems of a name, in the figure's order."""
+        return [line for line in self.figure.lines if line.key[1] == method and problem in ("", line.run.problem.name)]
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        return [self._row(line, measure) for line in self.figure.lines for measure in self.figure.measures]
+
+    def _row(self, line: Line, measure: Measure) -> Row:
+        each, case = self.each(line, measure), measure.case(line.case)
+        spread = float(each.std(ddof=1)) if len(each) > 1 else 0.0
+        private = line.run.contender.clip is not None
+        printed = self.figure.printed.get((case, measure.metric)) if private else None
+        reference = self.figure.reference.get(line.key) if measure == ACCURACY else None
+        return Row(case, line.key[1], measure.metric, float(each.mean()), spread, printed, reference)
+
+    # ---- statements ----
+
+    def _levels(self, lines: Sequence[Line], measure: Measure) -> str:
+        return ", ".join(f"{line.case} {self.level(line, measure):.3f}" for line in lines)
+
+    def _apart(self, a: Line, b: Line, measure: Measure) -> str:
+        """How far two lines are apart, run by run."""
+        apart = self.each(a, measure) - self.each(b, measure)
+        wide = f" (within {half_width(apart):.3f})" if len(apart) > 1 else ""
+        names = [", ".join(x for x, y in zip(p, q, strict=True) if x != y) for p, q in ((a.key, b.key), (b.key, a.key))]
+        return f"{names[0]} against {names[1]} {apart.mean():+.3f}{wide}"
+
+    def _gains(self, better: Line, worse: Line, measure: Measure) -> Array:
+        return measure.gain(self.each(better, measure), self.each(worse, measure))
+
+    def improves(self, text: str, lines: Sequence[Line], measure: Measure = ACCURACY) -> str:
+        """The claim that from line to line it gets better: the last is better than the first, and no step worse."""
+        ends = self._gains(lines[-1], lines[0], measure)
+        steps = [self._gains(b, a, measure) for a, b in pairwise(lines)]
+        said = f"{self._levels(lines, measure)}; {self._apart(lines[-1], lines[0], measure)}"
+        return f"{text}. {verdict([ends], steps)}: {lines[0].key[1]}, {said}."
+
+    def turns(self, text: str, lines: Sequence[Line], measure: Measure = ACCURACY) -> str:
+        """The claim that it gets better and then worse: one line between the ends is better than both."""
+        best = max(lines[1:-1], key=lambda line: measure.gain(self.each(line, measure), np.zeros(())).mean())
+        ends = [lines[0], lines[-1]]
+        word = verdict([self._gains(best, end, measure) for end in ends])
+        apart = ", ".join(self._apart(best, end, measure) for end in ends)
+        return f"{text}. {word}: {lines[0].key[1]}, {self._levels(lines, measure)}; {apart}."
+
+    def better(self, text: str, pairs: Sequence[tuple[Line, Line]], measure: Measure = ACCURACY) -> str:
+        """The claim that the first line of every pair is better than the second."""
+        found = [f"{verdict([self._gains(a, b, measure)])} at {a.case}: {self._apart(a, b, measure)}" for a, b in pairs]
+        return f"{text}. {'. '.join(found)}."
+
+    def literal_cost(self) -> str:
+        """What the printed version claims, and what its releases cost by the ledger."""
+        found = dict.fromkeys(
+            f"{line.run.epsilon:g} claimed, {self.made[line.run][0].epsilon:.2f} true"
+            + ("" if line.run.delta == DELTA else f" (delta {line.run.delta:g})")
+            for line in self.figure.lines
+            if line.run.contender.printed
+        )
+        return "; ".join(found)
+
+    # ---- pictures ----
+
+    def curves(self) -> Iterator[Json]:
+        return self._sweeps() if self.figure.across else self._courses()
+
+    def _courses(self) -> Iterator[Json]:
+        """Every private method has a panel, with none in it to compare."""
+        private = [line for line in self.figure.lines if line.run.contender.clip is not None]
+        panels: dict[tuple[str, str], list[Line]] = {}
+        for line in private:
+            panels.setdefault((line.run.problem.name, line.key[1]), []).append(line)
+        for (problem, method), lines in panels.items():
+            none = {line.run: line for line in self.lines("none", problem)}
+            for line in (*lines, *none.values()):
+                label = line.case if line in lines else "none" if len(none) == 1 else f"none, {line.case}"
+                y = np.mean([ACCURACY.of(trained.scores) for trained in self.made[line.run]], axis=0)
+                x = [*range(EVERY, line.run.problem.rounds + 1, EVERY)]
+                yield _curve(f"{problem}: {method}", label, x, y, "accuracy")
+
+    def _sweeps(self) -> Iterator[Json]:
+        across: Json = {"x_name": self.figure.across, "x_log": self.figure.x_log}
+        for measure in self.figure.measures:
+            sweeps: dict[tuple[str, str], list[Line]] = {}
+            for line in self.figure.lines:
+                sweeps.setdefault((line.run.problem.name, line.key[1]), []).append(line)
+            for (problem, method), lines in sweeps.items():
+                panel = f"{problem}, {measure.case(f'{measure.metric} over {self.figure.across}')}"
+                y = [self.level(line, measure) for line in lines]
+                yield _curve(panel, method, [line.x for line in lines], y, measure.metric) | across
+
+
+def _curve(panel: str, label: str, x: Sequence[float], y: Iterable[Any], unit: str) -> Json:
+    return {"panel": panel, "label": label, "x": list(x), "y": [round(float(value), 4) for value in y], "unit": unit}
