@@ -303,9 +303,12 @@ class Gate:
         """Choose among the first `counts[i]` records of silo i's `part`, each with chance `rate`."""
         chosen = np.zeros((len(self.silos), int(counts.max(initial=0))), dtype=np.bool_)
         for i, (silo, count) in enumerate(zip(self.silos, counts, strict=True)):
+            if rate == 1.0:
+                chosen[i, :count] = True
+                continue
             # Rounded down: a record is chosen no more often than it is charged for.
             words = Keystream(self._door.root, silo, self.round, f"sample of {site}").words(int(count))
-            chosen[i, :count] = True if rate == 1.0 else words < np.uint64(math.floor(rate * 2.0**64))
+            chosen[i, :count] = words < np.uint64(math.floor(rate * 2.0**64))
         return Batch(chosen, rate, site, part, self.round)
 
     def release(self, bounded: Bounded, site: str, batch: Batch | None = None, share: float = 1.0) -> Released:

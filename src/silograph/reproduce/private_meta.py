@@ -146,8 +146,8 @@ TUNED = (
     "0.2, as 0.5 diverges)."
 )
 SMALL_CLIPS = (
-    f"C = {' and '.join(f'{clip:g}' for clip in SMALLER)} are not in the paper. beta is the same for all C: where every "
-    "gradient is clipped only the product of both counts, so that too small a C is above all too short a step."
+    f"C = {' and '.join(f'{clip:g}' for clip in SMALLER)} are not in the paper. beta is the same for all C: where "
+    "every gradient is clipped only the product of both counts, so that too small a C is above all too short a step."
 )
 DEFECT = (
     "paper is Algorithm 1 to the letter, with its own account (RDP, 2 T tau0 releases of sensitivity C). It clips the "
@@ -186,15 +186,17 @@ def _personal_steps(result: Result) -> str:
     def levels(rows: Sequence[np.ndarray]) -> str:
         return ", ".join(f"{step:g}: {level:.3f}" for step, level in zip(TRIED, np.mean(rows, axis=0), strict=True))
 
-    line = result.lines("paper", MLP.name)[0]
+    first = [result.lines(method, MLP.name)[0] for method in ("paper", "sound")]
     said = [
-        f"{who.key[1]} at {who.case} {levels([trained.by_step for trained in result.made[who.run]])}"
-        for who in (line, result.lines("sound", MLP.name)[0])
+        f"{line.key[1]} at {line.case} {levels([trained.by_step for trained in result.made[line.run]])}"
+        for line in first
     ]
+    untrained = levels(result.untrained[first[0].run.problem])
     return (
-        f"By (4) a new client's step is eta, {PAPER.inner_step:g} in the paper. So that paper is not judged by that, its "
-        f"personal step is {PAPER.personal_step:g} here, the best of those tried on another federation; that of the "
-        f"others is eta. Accuracy by personal step: {'; '.join(said)}; the untrained start {levels(result.untrained[line.run.problem])}."
+        f"By (4) a new client's step is eta, in the paper {PAPER.inner_step:g}. So as not to judge paper by that, its "
+        f"personal step is {PAPER.personal_step:g} here: of those below, on another federation (seed 1000), about the "
+        "best, with 0.540 and 0.695 at epsilon 2 and 6, where 0.1 had 0.302 and 0.399. That of the others is eta. "
+        f"Accuracy by personal step: {'; '.join(said)}; the untrained start {untrained}."
     )
 
 

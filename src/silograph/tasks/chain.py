@@ -359,7 +359,9 @@ class _Tape:
             a, kept = layer.forward(a, self.models[:, part])
             self.kept.append(kept)
         if loss == "cross-entropy":
-            self.chance = delta = a.softmax(-1)
+            # The softmax; torch's own takes five times as long for so few classes.
+            odds = (a - a.amax(-1, keepdim=True)).exp_()
+            self.chance = delta = odds / torch.matmul(odds, odds.new_ones(a.shape[-1], 1))
             delta = delta.scatter_add(-1, y[..., None], delta.new_full((1, 1, 1), -1.0).expand(*y.shape, 1))
         else:
             delta = a - y
