@@ -199,7 +199,8 @@ def test_newtons_method_ends_at_the_minimum_wherever_it_starts(loss, seed, scale
     residual = task.loss_gradient(w, data) + weight * (w - centre)
     # Rounding: of the gradient's parts, and of w itself, moved by 2^-52 of its length
     bend = (10.0**scale) ** 2 * 30.0 + weight
-    assert np.abs(residual).max() <= 1e-11 * made_of + 1e-13 * bend * np.abs(w).max()
+    # (a few times that: libraries loaded beside numpy change the last digits of sums).
+    assert np.abs(residual).max() <= 1e-11 * made_of + 4e-13 * bend * np.abs(w).max()
 
 
 def test_huber_within_its_kink_is_ridge():

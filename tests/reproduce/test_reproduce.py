@@ -88,7 +88,12 @@ def test_printed_values_are_in_their_cells(tables):
 
 
 def test_an_unknown_name_lists_the_known_ones():
-    figures = {f"s1-fig{k}" for k in range(2, 6)} | {f"s2-fig{k}" for k in range(1, 13)}
+    figures = (
+        {f"s1-fig{k}" for k in range(2, 6)}
+        | {f"s2-fig{k}" for k in range(1, 13)}
+        | {f"s4-fig{k}" for k in range(2, 8)}
+        | {"s4-table2"}
+    )
     assert set(ENTRIES) == set(SHAPES) | figures
     with pytest.raises(InputError, match=re.escape("s0-table4, s1-fig2, s1-fig3, s1-fig4, s1-fig5, s2-fig1, ")):
         find("s3-table9")
