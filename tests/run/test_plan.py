@@ -42,7 +42,7 @@ def test_a_written_plan_reads_back_the_same(plan, tmp_path):
         ({"engine": "gpu"}, "one of vector, silowise"),
         ({"topology": "ring"}, "one of star"),
         ({"data": {}}, "at least one table"),
-        ({"data": {"files": "a.csv"}}, "list of file names"),
+        ({"data": {"files": "a.csv"}}, "a list of names"),
         ({"data": 3}, "a section"),
         ({"method": {"lam": 1.0}}, "lam came"),
         ({"method": {"beta": 0.0}}, "above 0"),
