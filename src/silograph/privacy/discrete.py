@@ -44,10 +44,12 @@ LEAST_SHARE = 0.5  # grid steps; below, the noise of an agent is mostly zeros an
 MOST_SHARE = 2.0**40  # so that every integer drawn is exact as a float
 _SAMPLER_RANGE = 2.0**-39  # see `discrete_gaussian`
 _INVERSE_E = math.exp(-1.0)
-_BLOCKS = 63  # of a sixteenth of sigma each; with the tail they are 64 columns, chosen by six bits
+_LAYERS = 256  # chosen by eight bits of a word; one bit is the sign, and the others choose a place in the layer
+_PLACE_BITS = 55
+_EDGE = 3.656  # the sigmas at which the tail begins, or a little more
 _AT_ONCE, _MANY = 2048, 1 << 16  # numbers: few for the cache; of many more, so that threads seldom wait in turn
 _NARROW = 2**31  # so that half a word times a limit fits in a word
-_LEAST_BLOCKED = 2.0**10  # below, a block would hold too few integers to be worth its table
+_LEAST_LAYERED = 2.0**10  # below, a layer would hold too few integers to be worth its table
 _LENGTH_ROUNDING = 1.0 + 1e-12  # the length check below is itself done in floating point
 
 
@@ -143,11 +145,12 @@ def check_share(share: float) -> None:
 def discrete_gaussian(source: Callable[[int], bytes | memoryview], sigma: float, size: int) -> Integers:
     """Integers with P(x) proportional to exp(-x^2 / (2 sigma^2)), from random bytes.
 
-    Rejection (after Canonne, Kamath, Steinke 2020) from a flat law on each of 63 blocks of integers and, beyond them,
-    from a discrete Laplace tail; small sigmas from the tail alone. A coin with chance exp(-g) is thrown in factors
-    exp(-1) and one of at least exp(-1), so that small chances keep their relative accuracy: every P(x) is right to a
-    factor within 1 +- 2^-40 out to 30 sigma (beyond lies a mass of e^-450). It does not run in constant time, and how
-    long it takes tells of the numbers drawn: who can watch the machine that closely is not kept out.
+    Rejection: from layers of equal area under the curve (a ziggurat, after Marsaglia and Tsang 2000, on the integers),
+    most of which are inside it, and beyond them from a discrete Laplace tail (after Canonne, Kamath, Steinke 2020);
+    small sigmas from the tail alone. A place in a layer is exactly uniform. A coin with chance exp(-g) is thrown in
+    factors exp(-1) and one of at least exp(-1), so that small chances keep their relative accuracy: every P(x) is right
+    to a factor within 1 +- 2^-40 out to 30 sigma (beyond lies a mass of e^-450). It does not run in constant time, and
+    how long it takes tells of the numbers drawn: who can watch the machine that closely is not kept out.
     """
     if not 0.0 < sigma <= MOST_SHARE:
         todo = "Under a budget: raise epsilon or cut rounds."
@@ -155,40 +158,52 @@ def discrete_gaussian(source: Callable[[int], bytes | memoryview], sigma: float,
             "discrete Gaussian", "a parameter above 0 and at most 2^40 grid steps", f"{sigma:g} came", todo
         )
     out = np.empty(size, dtype=np.int64)
-    width, keep, other = _blocks(sigma)
-    each = 4 if width else 16  # words a number takes, with room
-    at_once = min(size, _AT_ONCE if size < _MANY else 8 * _AT_ONCE)
-    words, kept, filled = np.empty(each * at_once + 1024, dtype=np.uint64), 0, 0
+    layers = _layers(sigma)
+    each = 1.03 if sigma >= _LEAST_LAYERED else 16.0  # words a number takes
+    at_once = min(size, 4 * _AT_ONCE if size < _MANY else 16 * _AT_ONCE)
+    words, kept, filled = np.empty(int(each * at_once) + 1024, dtype=np.uint64), 0, 0
     while filled < size:
         # What was kept is a proposal that ran out of words: it is made again from them and more, so that none is
         # favoured.
-        end = min(kept + each * min(size - filled, at_once) + 64, len(words))
+        end = min(kept + int(each * min(size - filled, at_once)) + 64, len(words))
         words[kept:end] = _words(source, end - kept)
-        filled, used = _proposals(words[:end], sigma, width, keep, other, out, filled)
+        filled, used = _proposals(words[:end], sigma, *layers, out, filled)
         kept = end - used
         words[:kept] = words[used:end].copy()
     return out
 
 
 @lru_cache(maxsize=256)
-def _blocks(sigma: float) -> tuple[int, NDArray[np.uint64], NDArray[np.int64]]:
-    """The width of a block, and how to choose one: of columns that are equally likely, column j is kept with chance
-    keep[j] / 2^53 and else means other[j] (Walker's alias method). The last column is the tail."""
-    if sigma < _LEAST_BLOCKED:
-        return 0, np.zeros(1, dtype=np.uint64), np.zeros(1, dtype=np.int64)
-    width = math.ceil(sigma / 16.0)
-    begin = width / sigma * np.arange(_BLOCKS + 1)
-    weight = width * np.exp(-0.5 * begin**2)
-    weight[-1] = _tail_mass(begin[-1], sigma)
-    chance, other = weight / weight.sum() * len(weight), np.zeros(len(weight), dtype=np.int64)
-    small, large = [list(np.flatnonzero(side)) for side in (chance < 1.0, chance >= 1.0)]
-    while small and large:
-        j, i = small.pop(), large.pop()
-        other[j] = i
-        chance[i] -= 1.0 - chance[j]
-        (small if chance[i] < 1.0 else large).append(i)
-    chance[small + large] = 1.0
-    return width, np.rint(chance * 2.0**53).astype(np.uint64), other
+def _layers(sigma: float) -> tuple[Integers, Integers, Integers, Array, float]:
+    """Layers of equal area under the curve f(x) = exp(-x^2 / (2 sigma^2)): the integers below `width`, from height
+    `low` to the next one's. All below `sure` are under the curve at any height of the layer. `spare` of the places that
+    55 bits can choose are too many. The lowest layer has the tail in it, but for the chance that is returned last.
+    """
+    width = np.zeros(_LAYERS + 1, dtype=np.int64)
+    low = np.zeros(_LAYERS + 1)
+    if sigma < _LEAST_LAYERED:
+        return width, width, width, low, 0.0
+    edge = math.floor(_EDGE * sigma)
+    while True:
+        area = edge * math.exp(-0.5 * (edge / sigma) ** 2) + _tail_mass(edge / sigma, sigma)
+        if _stack(sigma, edge, area, width, low):
+            break
+        edge -= math.ceil(sigma / 4096.0)  # the layers must reach the top, at f(0) = 1
+    sure = width[1:].copy()
+    sure[0] = sure[-1] = 0
+    width = width[:-1].copy()
+    return width, sure, 2**_PLACE_BITS % width, low, edge * low[1] / area
+
+
+@njit(cache=True)
+def _stack(sigma: float, edge: int, area: float, width: Integers, low: Array) -> bool:
+    """Fill in the layers from the lowest up; whether they reach the top."""
+    width[0] = width[1] = edge
+    low[1] = math.exp(-0.5 * (edge / sigma) ** 2)
+    for i in range(1, len(width) - 1):
+        low[i + 1] = low[i] + area / width[i]
+        width[i + 1] = math.ceil(sigma * math.sqrt(max(-2.0 * math.log(low[i + 1]), 0.0)))
+    return bool(low[-1] >= 1.0)
 
 
 def _tail_mass(begin: float, sigma: float) -> float:
@@ -211,32 +226,47 @@ def noisy(vector: Array, clip: float, fraction_bits: int, share: float, source: 
 def _proposals(
     words: NDArray[np.uint64],
     sigma: float,
-    width: int,
-    keep: NDArray[np.uint64],
-    other: Integers,
+    width: Integers,
+    sure: Integers,
+    spare: Integers,
+    low: Array,
+    base: float,
     out: Integers,
     filled: int,
 ) -> tuple[int, int]:
     """Go on filling `out`; returns how much is filled and how many words were used up by whole proposals."""
-    used, at, end, tail, mask = 0, 0, len(words), len(keep) - 1, _mask(width)
-    per_sigma = 1.0 / sigma
+    used, at, end, layered = 0, 0, len(words), width[0] > 0
+    per_place = 1.0 / (1 << _PLACE_BITS)
     while filled < len(out) and at < end:
         word = words[at]
         at += 1
-        negative = word >> np.uint64(63) == np.uint64(1)
-        column = 0
-        if width:
-            column = int(word >> np.uint64(53) & np.uint64(63))
-            if word & np.uint64(2**53 - 1) >= keep[column]:
-                column = other[column]
-        if column < tail:
-            offset, at = _below(words, at, width, mask)
-            magnitude = width * column + offset
-            far = offset * per_sigma
-            kept = at < end and _chance(words[at], far * (width * column * per_sigma + 0.5 * far))
-            at += 1
+        negative = np.int64(word >> np.uint64(63))
+        if layered:
+            layer = np.int64(word >> np.uint64(_PLACE_BITS)) & (_LAYERS - 1)
+            place = np.int64(word & np.uint64((1 << _PLACE_BITS) - 1))
+            across = width[layer]
+            # place * across / 2^55 rounded down, and what is left of it: a product of two words is out of reach.
+            magnitude = int(np.float64(place) * (np.float64(across) * per_place))
+            left = place * across - (magnitude << _PLACE_BITS)
+            if left < 0:
+                magnitude -= 1
+                left += 1 << _PLACE_BITS
+            elif left >> _PLACE_BITS:
+                magnitude += 1
+                left -= 1 << _PLACE_BITS
+            kept = left >= spare[layer]
+            if kept and magnitude >= sure[layer]:
+                if layer:
+                    height = low[layer + 1] - low[layer]
+                    far = magnitude / sigma
+                    kept = at < end and _coin(words[at], (math.exp(-0.5 * far * far) - low[layer]) / height)
+                    at += 1
+                elif at < end and not _coin(words[at], base):
+                    magnitude, kept, at = _tail(words, at + 1, across, sigma)
+                else:
+                    at += 1
         else:
-            magnitude, kept, at = _tail(words, at, width * tail, sigma)
+            magnitude, kept, at = _tail(words, at, 0, sigma)
         if at > end:
             break
         used = at

@@ -26,7 +26,6 @@ from torch import Tensor, nn
 #: What may be held at once by records that are being worked on, in numbers.
 _ROOM = {"cpu": 1 << 27, "cuda": 1 << 30}
 _LEAST_SLACK, _MOST_SLACK, _CANCELLED = 1e-9, 1e-2, 1e-9
-_NARROW = 128  # numbers that are cheaply measured in float64
 _LEAST_FACTOR = 2.0**-100  # below, single precision is no precision
 
 
@@ -76,18 +75,19 @@ class _ReLU:
 
     def forward(self, a: Tensor, w: Tensor) -> tuple[Tensor, Any]:
         out = a.relu()
-        return out, out > 0
+        return out, out
 
     def along(self, ra: Tensor | None, kept: Tensor, w: Tensor, v: Tensor) -> Tensor | None:
-        return None if ra is None else ra * kept
+        return None if ra is None else self.back(ra, kept, w)
 
     def back(self, delta: Tensor, kept: Tensor, w: Tensor) -> Tensor:
-        return delta * kept
+        out: Tensor = torch.ops.aten.threshold_backward(delta, kept, 0.0)  # where what came out is above 0
+        return out
 
     def back_along(
         self, rdelta: Tensor, delta: Tensor, rz: Tensor | None, kept: Tensor, w: Tensor, v: Tensor
     ) -> Tensor:
-        return rdelta * kept
+        return self.back(rdelta, kept, w)
 
 
 @dataclass(frozen=True)
@@ -279,9 +279,7 @@ class _Convolution:
 
 
 def _squares(x: Tensor) -> Tensor:
-    """Squared lengths in float64; of wide vectors in their own precision, and what may underflow there is added."""
-    if x.shape[-1] <= _NARROW:
-        return torch.square(torch.linalg.vector_norm(x.double(), dim=-1))
+    """Squared lengths in float64, measured in the vectors' own precision; what may underflow there is added."""
     lost = x.shape[-1] * torch.finfo(x.dtype).smallest_normal * torch.finfo(x.dtype).eps
     return torch.square(torch.linalg.vector_norm(x, dim=-1).double()) + lost
 

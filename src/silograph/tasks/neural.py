@@ -180,7 +180,7 @@ class Neural:
 
     def _tensor(self, x: NDArray[Any]) -> Tensor:
         kind = np.float64 if self.precise else np.float32
-        return torch.from_numpy(np.require(x, kind, ["C", "W"])).to(self._on_device)
+        return torch.from_numpy(np.require(x, kind, ["W"])).to(self._on_device)
 
     def _answers(self, y: NDArray[Any]) -> Tensor:
         if self.loss == "squared":
