@@ -1,9 +1,10 @@
-# make setup: .venv with everything; make demo: the main job; make test: all checks and tests.
+# make setup: .venv with everything; make demo: the main job; make test: all checks and tests;
+# make test-deploy: the long lane of deployments.
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup demo test lint clean
+.PHONY: setup demo test test-deploy lint clean
 
 setup: $(READY)
 
@@ -40,6 +41,10 @@ lint: setup
 
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# Every fault a deployment must survive, with real processes; about half an hour on two cores.
+test-deploy: setup
+	SILOGRAPH_DEPLOY=full $(BIN)/python -m pytest tests/deploy
 
 clean:
 	rm -rf .venv demo build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -244,6 +244,18 @@ def test_before_fit_there_is_nothing_to_predict_with(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("kind", [np.random.default_rng, np.random.RandomState])
+def test_a_generator_gives_every_fit_its_own_seed(kind):
+    """As scikit-learn has it: the same generator in the same state, the same results. It is a rehearsal too."""
+    private = QUICK | {"epsilon": EPSILON, "delta": DELTA}
+    model = PrivateMetaClassifier(**private | {"random_state": kind(5)})
+    one, two = (model.fit(clients()).start_ for _ in range(2))
+    again = PrivateMetaClassifier(**private | {"random_state": kind(5)}).fit(clients())
+    np.testing.assert_array_equal(again.start_, one)
+    assert not np.allclose(one, two)
+    assert {each["rehearsal"] for each in again.privacy_["guarantees"]} == {True}
+
+
 def test_a_seed_repeats_everything_and_none_repeats_nothing():
     private = QUICK | {"epsilon": EPSILON, "delta": DELTA}
     one, two = (PrivateMetaClassifier(**private).fit(clients()) for _ in range(2))
@@ -334,8 +346,24 @@ def test_a_module_of_ones_own_learns_from_its_own_start(make, tmp_path):
     np.testing.assert_array_equal(loaded.predict_proba(x), mine.predict_proba(x))
     with pytest.raises(InputError, match="the torch module it was learned with, but none came"):
         PrivateMetaClassifier.load(tmp_path / "mine.npz")
-    with pytest.raises(InputError, match="parameters of the network it names"):
+    first = next(iter(dict(make().named_parameters())))
+    with pytest.raises(InputError, match="parameters of the network it names") as error:
         PrivateMetaClassifier.load(tmp_path / "mine.npz", network(hidden=5))
+    assert f"{first} of shape (4, 3), but 0.weight of shape (5, 3) came" in str(error.value)
+
+
+def test_parameters_do_not_make_a_network(tmp_path):
+    """The same names and shapes, and another function: its predictions would be nonsense."""
+    model = PrivateMetaClassifier(network(), **QUICK).fit(clients())
+    model.save(tmp_path / "model.npz")
+    loaded = PrivateMetaClassifier.load(tmp_path / "model.npz", network())
+    loaded.personalise(*clients()[0]).save(tmp_path / "mine.npz")  # which has another trial
+    for name in ("model.npz", "mine.npz"):
+        PrivateMetaClassifier.load(tmp_path / name, network())
+        with pytest.raises(InputError, match="the same parameters that computes something else"):
+            PrivateMetaClassifier.load(tmp_path / name, nn.Sequential(network()[0], nn.Tanh(), network()[2]))
+        with pytest.raises(InputError, match=r"no more, but 3.weight of shape \(2, 2\) came"):
+            PrivateMetaClassifier.load(tmp_path / name, network().append(nn.Linear(2, 2).double()))
 
 
 @pytest.mark.parametrize(
@@ -435,12 +463,51 @@ def test_records_of_another_shape_than_learned_are_refused():
         ({"classes": ["1"]}, "classes"),
         ({"device": "abacus"}, "cpu or cuda"),
         ({"random_state": -1}, "plan, seed"),
+        ({"random_state": 1.5}, "random_state: expected None, a whole number, or a numpy Generator"),
         ({"model": "cnn"}, "pictures for a cnn"),
+        ({"model": None}, "PrivateMetaClassifier, model: expected one of linear, mlp"),
+        ({"model": lambda: network()}, "expected a torch.nn.Module, but a function came"),
+        ({"model": nn.Linear}, "expected a torch.nn.Module, but a type came"),
+        ({"rounds": 1.5}, "PrivateMetaClassifier, rounds: expected a whole number, but 1.5 came"),
+        ({"rounds": None}, "PrivateMetaClassifier, rounds: expected a whole number, but None came"),
+        ({"rounds": True}, "PrivateMetaClassifier, rounds: expected a whole number, but True came"),
+        ({"hidden": 8}, "PrivateMetaClassifier, hidden: expected a list of whole numbers, but 8 came"),
+        ({"hidden": (4.5,)}, "PrivateMetaClassifier, hidden: expected a list of whole numbers"),
+        ({"rate": "often"}, "PrivateMetaClassifier, rate: expected a number, but 'often' came"),
+        ({"epsilon": "little"}, "PrivateMetaClassifier, epsilon: expected a number, but 'little' came"),
+        ({"epsilon": 1.0, "delta": None}, "PrivateMetaClassifier, delta: expected a number, but None came"),
+        ({"classes": 2}, "PrivateMetaClassifier, classes: expected a list of labels, but 2 came"),
+        ({"classes": "01"}, "PrivateMetaClassifier, classes: expected a list of labels, but '01' came"),
     ],
 )
 def test_parameters_that_make_no_sense_are_refused_with_words(options, words):
     with pytest.raises(InputError, match=words):
         PrivateMetaClassifier(**QUICK | options).fit(clients())
+
+
+def test_numpys_numbers_are_numbers():
+    """As they come from a search over a grid."""
+    plain = PrivateMetaClassifier(**QUICK, inner_step=0.25, classes=[0, 1]).fit(clients())
+    numpys = {"hidden": np.array([4]), "rounds": np.int64(3), "rate": np.float32(1.0), "random_state": np.int64(1)}
+    model = PrivateMetaClassifier(**numpys, inner_step=np.float32(0.25), classes=np.array([0, 1])).fit(clients())
+    np.testing.assert_array_equal(model.start_, plain.start_)
+    assert model.classes_.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("given", [inputs(0), 5, {"ann": clients()[0]}, clients()[0], [(*clients()[0], "ann")]])
+def test_what_is_no_list_of_clients_is_refused_with_words(given):
+    with pytest.raises(InputError, match=r"a list of \(records, labels\), one for each.*write \[\(X, y\)\]"):
+        PrivateMetaClassifier(**QUICK).fit(given, clients()[0][1])
+
+
+def test_one_record_is_enough_to_personalise():
+    """Nothing is divided then; a step along its gradient makes it likelier."""
+    parts = clients()
+    model = PrivateMetaClassifier(**QUICK).fit(parts)
+    x, y = parts[0][0][:1], parts[0][1][:1]
+    assert model.personalise(x, y).predict_proba(x)[0, y[0]] > model.predict_proba(x)[0, y[0]]
+    with pytest.raises(InputError, match="at least one record, but there is none"):
+        model.personalise(x[:0], y[:0])
 
 
 @pytest.mark.parametrize(
@@ -459,6 +526,13 @@ def test_steps_that_leave_the_numbers_are_not_silent():
     model = PrivateMetaRegressor(**QUICK).fit(parts)
     with pytest.raises((InputError, ArithmeticError)):
         model.personalise(*parts[0], step=1e60)
+
+
+def test_a_folder_is_no_file_to_save_a_model_to(tmp_path):
+    model = PrivateMetaClassifier(**QUICK).fit(clients())
+    with pytest.raises(InputError, match="a file to write, but it is a folder"):
+        model.save(tmp_path)
+    assert list(tmp_path.iterdir()) == list(tmp_path.parent.glob("*.tmp")) == []
 
 
 def test_files_that_are_no_model_are_refused(tmp_path):

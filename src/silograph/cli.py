@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
-from decimal import ROUND_CEILING, Context
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
 
 import click
 import typer
 
+from silograph.console import AsJson, Out, bar, bill, cost, say, table
 from silograph.core.errors import InputError, SilographError
 from silograph.core.types import Json
+from silograph.deploy_cli import party_check, register
 
 app = typer.Typer(
     add_completion=True,
@@ -25,12 +23,8 @@ app = typer.Typer(
     help="Graphs learned across data silos, with privacy numbers that are true.",
 )
 
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output, for machines.")]
-Out = Annotated[Path, typer.Option("-o", "--out", help="Folder to write; new or empty.")]
+register(app)
 NodesIn = Annotated[Literal["columns", "rows"], typer.Option(help="Where the nodes are in the tables.")]
-
-_BAR_AFTER = 2.0  # seconds
-_NAMED = 5  # names in a cell of a table
 
 
 def main() -> None:
@@ -67,45 +61,11 @@ def _fail(text: str, code: str, exit_code: int) -> NoReturn:
     sys.exit(exit_code)
 
 
-def _say(as_json: bool, payload: Json, words: Callable[[], None]) -> None:
-    if as_json:
-        print(json.dumps(payload, allow_nan=False))
-    else:
-        words()
-
-
-@contextlib.contextmanager
-def _bar(title: str) -> Iterator[Callable[[float | None, str], None]]:
-    """A progress bar on standard error for whatever takes longer than two seconds; share None means unknown."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    progress = Progress(*columns, console=Console(stderr=True), transient=True)
-    task = progress.add_task(title, total=None)
-    begun, shown = time.monotonic(), False
-
-    def update(share: float | None, text: str) -> None:
-        nonlocal shown
-        if not shown and time.monotonic() - begun > _BAR_AFTER:
-            progress.start()
-            shown = True
-        if shown:
-            total = None if share is None else 1.0
-            progress.update(task, description=f"{title}  {text}", completed=share or 0.0, total=total)
-
-    try:
-        yield update
-    finally:
-        if shown:
-            progress.stop()
-
-
 def _execute(plan: Any, base: Path, out: Path, as_json: bool) -> None:
     from silograph.report.build import build as build_report
     from silograph.run.run import execute
 
-    with _bar("learning") as update:
+    with bar("learning") as update:
 
         def progress(number: int, line: Json | None) -> None:
             gap = line.get("gap") if line else None
@@ -117,20 +77,20 @@ def _execute(plan: Any, base: Path, out: Path, as_json: bool) -> None:
         "clustered_admm": _clusters_summary,
         "private_meta": _meta_summary,
     }
-    say = words.get(finished.result["method"], _graphs_summary)
-    _say(as_json, finished.result, lambda: say(finished.result, finished.folder))
+    summary = words.get(finished.result["method"], _graphs_summary)
+    say(as_json, finished.result, lambda: summary(finished.result, finished.folder))
 
 
 def _clusters_summary(result: Json, folder: Path) -> None:
     rows = [(c["name"], f"{c['clients']}", _error(c["test_error"])) for c in result["clusters"]]
-    _table(("cluster", "clients", "test error"), rows)
+    table(("cluster", "clients", "test error"), rows)
     if (test := result["test"]) is not None:
         lines = [(row["method"], _error(row["test_error"])) for row in result["comparison"]]
         print()
-        _table(("all clients", test["measure"]), [*lines, ("without features", _error(test["baseline"]))])
+        table(("all clients", test["measure"]), [*lines, ("without features", _error(test["baseline"]))])
     print(f"{result['rounds']} rounds, disagreement {result['disagreement']:.2e}")
     print()
-    _table(("site", "privacy", "against", "how"), _bill(result["privacy"]["guarantees"]))
+    table(("site", "privacy", "against", "how"), bill(result["privacy"]["guarantees"]))
     _closing(result, folder)
 
 
@@ -138,14 +98,14 @@ def _meta_summary(result: Json, folder: Path) -> None:
     test = result["test"]
     if test is not None:
         rows = [(c["name"], f"{c['records']}", _error(c["before"]), _error(c["after"])) for c in result["new"]]
-        _table(("new client", "records", "start", "personal"), rows)
+        table(("new client", "records", "start", "personal"), rows)
         print()
         lines = [(row["method"], _error(row["score"])) for row in result["comparison"]]
-        _table(("all new clients", test["measure"]), [*lines, ("without features", _error(test["baseline"]))])
+        table(("all new clients", test["measure"]), [*lines, ("without features", _error(test["baseline"]))])
     size = result["model"]["parameters"]
     print(f"{len(result['clients'])} source clients, {result['rounds']} rounds, {size} parameters")
     print()
-    _table(("site", "privacy", "against", "how"), _bill(result["privacy"]["guarantees"]))
+    table(("site", "privacy", "against", "how"), bill(result["privacy"]["guarantees"]))
     _say_claim(next((g["claim"] for g in result["privacy"]["guarantees"]), None))
     _closing(result, folder)
 
@@ -163,12 +123,12 @@ def _error(value: float | None) -> str:
 def _models_summary(result: Json, folder: Path) -> None:
     rows = [(unit["name"], f"{unit['agents']}", _error(unit["test_error"])) for unit in result["units"]]
     rows.append(("centroid", "", _error(result["centroid"]["test_error"])))
-    _table(("unit", "agents", "test error"), rows)
+    table(("unit", "agents", "test error"), rows)
     if result["test"] is not None:
         print(f"test: {result['test']['measure']}; without features {result['test']['baseline']:.4f}")
     print(f"{result['rounds']} rounds, disagreement {result['disagreement']:.2e}")
     print()
-    _table(("unit", "privacy", "against", "how"), _bill(result["privacy"]["guarantees"]))
+    table(("unit", "privacy", "against", "how"), bill(result["privacy"]["guarantees"]))
     _closing(result, folder)
 
 
@@ -188,13 +148,13 @@ def _graphs_summary(result: Json, folder: Path) -> None:
             f"{site['edges']}",
             f"{2 * site['edges'] / nodes:.1f}",
             f"{site['weight']:.3g}",
-            _cost(costs[site["name"]]),
+            cost(costs[site["name"]]),
         )
         for site in result["sites"]
     ]
     consensus = result["consensus"]["edges"]
     rows.append(("consensus", "", f"{consensus}", f"{2 * consensus / nodes:.1f}", "", ""))
-    _table(("site", "signals", "edges", "mean degree", "weight", "privacy"), rows)
+    table(("site", "signals", "edges", "mean degree", "weight", "privacy"), rows)
     print(f"{result['rounds']} rounds, {_exactness(result)}")
     asked, got = result["degree"], 2 * sum(site["edges"] for site in result["sites"]) / nodes / len(result["sites"])
     if asked is not None and abs(got - asked) > 0.1 * asked:
@@ -209,42 +169,6 @@ def _exactness(result: Json) -> str:
     if gap is None:
         return "stopped too early for a certificate: allow more with --rounds"
     return f"certified gap {gap:.1e}" + ("" if gap <= 1e-6 else ": not solved, allow more with --rounds")
-
-
-def _bill(guarantees: Sequence[Json]) -> list[tuple[str, ...]]:
-    """One line for each cost, naming whom it protects and from whom."""
-    observers: dict[tuple[str, str, str], list[str]] = {}
-    for each in guarantees:
-        observers.setdefault((each["site"], _cost(each), each["accountant"]), []).append(each["observer"])
-    sites: dict[tuple[str, str, str], list[str]] = {}
-    for (site, cost, how), against in observers.items():
-        sites.setdefault((cost, ", ".join(against), how), []).append(site)
-    everybody = len({each["site"] for each in guarantees})
-
-    def named(names: list[str]) -> str:
-        if len(names) == everybody > 1:
-            return f"all {everybody}"
-        return ", ".join(names) if len(names) <= _NAMED else f"{', '.join(names[:2])} and {len(names) - 2} more"
-
-    return [(named(names), *rest) for rest, names in sites.items()]
-
-
-def _cost(guarantee: Json) -> str:
-    if guarantee["epsilon"] == "infinity":
-        return "none"
-    text = f"epsilon {_at_most(guarantee['epsilon'])}, delta {_at_most(guarantee['delta'])}"
-    return text + (" (rehearsal)" if guarantee["rehearsal"] else "")
-
-
-def _at_most(value: float) -> str:
-    """Four digits, rounded up: what is printed is never less than what it cost, but for the rounding of its floats."""
-    return f"{float(Context(prec=4, rounding=ROUND_CEILING).create_decimal(repr(value * (1.0 - 1e-12)))):.4g}"
-
-
-def _table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
-    widths = [max(len(row[k]) for row in [header, *rows]) for k in range(len(header))]
-    for row in (header, *rows):
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 @app.command()
@@ -327,22 +251,29 @@ def run(plan: Annotated[Path, typer.Argument(help="A plan file.")], out: Out, as
 
 @app.command()
 def check(
-    files: Annotated[list[str], typer.Argument(help="Tables to check, one per site.")],
+    files: Annotated[list[str], typer.Argument(help="Tables to check, one per site; or a party's folder.")],
+    data: Annotated[Path | None, typer.Option(help="The party's own table, with a party's folder.")] = None,
     nodes_in: NodesIn = "columns",
     as_json: AsJson = False,
 ) -> None:
-    """Read the sites' tables, match their nodes, and say what is there; nothing is written."""
+    """Read the sites' tables, match their nodes, and say what is there.
+
+    With a party's folder and --data: whether its table is what the deployment needs. Nothing leaves this machine.
+    """
     from silograph.data.silos import read_silos
 
+    if data is not None:
+        party_check(Path(files[0]), data, as_json)
+        return
     silos = read_silos([Path(name) for name in files], nodes_in)
     sites = [{"name": name, "signals": len(x)} for name, x in zip(silos.names, silos.signals, strict=True)]
     payload = {"sites": sites, "nodes": list(silos.nodes)}
 
     def words() -> None:
-        _table(("site", "signals"), [(str(s["name"]), str(s["signals"])) for s in sites])
+        table(("site", "signals"), [(str(s["name"]), str(s["signals"])) for s in sites])
         print(f"{len(silos.nodes)} nodes, the same in every site. Ready to learn.")
 
-    _say(as_json, payload, words)
+    say(as_json, payload, words)
 
 
 @app.command()
@@ -355,7 +286,7 @@ def privacy(
     payload = bill_of_run(what) if what.is_dir() else bill_of_plan(what)
 
     def words() -> None:
-        _table(("site", "privacy", "against", "how"), _bill(payload["guarantees"]))
+        table(("site", "privacy", "against", "how"), bill(payload["guarantees"]))
         print(f"{payload['releases']} protected releases per site")
         if payload.get("noise") is not None:
             least, most = (f"{end(payload['noise']):.3g}" for end in (min, max))
@@ -370,7 +301,7 @@ def privacy(
         for note in payload["notes"]:
             print(f"note: {note}")
 
-    _say(as_json, payload, words)
+    say(as_json, payload, words)
 
 
 def _say_spends(payload: Json) -> None:
@@ -382,14 +313,14 @@ def _say_spends(payload: Json) -> None:
             for s in payload["spends"]
         ]
         print()
-        _table(("set", "release", "share of its budget", "times", "noise in a coordinate of the mean"), rows)
+        table(("set", "release", "share of its budget", "times", "noise in a coordinate of the mean"), rows)
     if payload.get("planner"):
         print()
         rows = [
             (f"{p['rounds']}", f"{p['rate']:g}", f"{p['sigma']:.4g}", f"{p['noise']:.3g}", "this plan" * p["planned"])
             for p in payload["planner"]
         ]
-        _table(("rounds", "rate", "sigma", "noise / movement", ""), rows)
+        table(("rounds", "rate", "sigma", "noise / movement", ""), rows)
         print("noise / movement: in the shared start after all rounds, over the most that they can move it")
         print()
 
@@ -411,11 +342,14 @@ def personalise(
     personal = run_steps(start, table, out, steps, step, test, device)
 
     def words() -> None:
-        what = "its own records" if test is None else f"the {personal.tested} records of {test}"
+        records = f"the {personal.tested} record{'s' * (personal.tested != 1)}"
+        what = f"{records} it learned from" if personal.seen else f"{records} of {test}"
         print(f"{personal.measure} on {what}: {personal.before:.4f} before, {personal.after:.4f} after")
+        if personal.seen:
+            print("note: other records will fare worse; --test says how")
         print(f"model: {out}")
 
-    _say(as_json, {"model": str(out), **personal.to_json()}, words)
+    say(as_json, {"model": str(out), **personal.to_json()}, words)
 
 
 @app.command()
@@ -423,14 +357,14 @@ def report(
     folder: Annotated[Path, typer.Argument(help="The folder of a finished run.")], as_json: AsJson = False
 ) -> None:
     """Write the report of a finished run again."""
+    from silograph.core.files import write_atomically
     from silograph.report.build import build as build_report
     from silograph.run.bill import bill_of_run
-    from silograph.run.store import write_atomically
 
     page = build_report(folder)
     bill_of_run(folder)  # refuses a page whose numbers are not the ledger's
     write_atomically(folder / "report.html", page.encode())
-    _say(as_json, {"report": str(folder / "report.html")}, lambda: print(f"report: {folder / 'report.html'}"))
+    say(as_json, {"report": str(folder / "report.html")}, lambda: print(f"report: {folder / 'report.html'}"))
 
 
 @app.command()
@@ -442,24 +376,22 @@ def reproduce(
     as_json: AsJson = False,
 ) -> None:
     """Redo a paper's table or figure: ours, its spread, the paper's number."""
+    from silograph.core.files import write_atomically
     from silograph.report.curves import page
     from silograph.reproduce.entries import ENTRIES, find
-    from silograph.run.store import write_atomically
 
     if name is None:
         listing = [{"name": entry.name, "title": entry.title} for entry in ENTRIES.values()]
-        _say(
-            as_json, {"entries": listing}, lambda: _table(("name", "what"), [(e["name"], e["title"]) for e in listing])
-        )
+        say(as_json, {"entries": listing}, lambda: table(("name", "what"), [(e["name"], e["title"]) for e in listing]))
         return
     entry = find(name)
-    with _bar(name) as update:
-        table = entry.run(seeds, data, update)
-    payload = table.to_json()
+    with bar(name) as update:
+        made = entry.run(seeds, data, update)
+    payload = made.to_json()
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         write_atomically(out / f"{name}.json", (json.dumps(payload, indent=1, allow_nan=False) + "\n").encode())
-        if table.curves:
+        if made.curves:
             write_atomically(out / f"{name}.html", page(payload).encode())
 
     def words() -> None:
@@ -474,13 +406,13 @@ def reproduce(
             )
             for row in payload["rows"]
         ]
-        _table(("case", "method", "metric", "ours", *beside), rows)
+        table(("case", "method", "metric", "ours", *beside), rows)
         for note in payload["notes"]:
             print(f"note: {note}")
-        if out is not None and table.curves:
+        if out is not None and made.curves:
             print(f"report: {out / f'{name}.html'}")
 
-    _say(as_json, payload, words)
+    say(as_json, payload, words)
 
 
 @app.command()
@@ -506,10 +438,10 @@ def sample(
     if clinics or hospitals or devices:
         from importlib.resources import files
 
+        from silograph.core.files import write_atomically
         from silograph.data.clusters import write_sample_hospitals
         from silograph.data.federation import write_sample_clinics
         from silograph.data.personal import write_sample_devices
-        from silograph.run.store import write_atomically
 
         if devices:
             name, (tables, others) = "devices", write_sample_devices(folder, seed)
@@ -524,4 +456,4 @@ def sample(
         from silograph.data.synthetic import write_sample_sites
 
         paths = write_sample_sites(folder, seed)
-    _say(as_json, {"files": [str(path) for path in paths]}, lambda: print("\n".join(str(path) for path in paths)))
+    say(as_json, {"files": [str(path) for path in paths]}, lambda: print("\n".join(str(path) for path in paths)))

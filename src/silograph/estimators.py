@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from silograph.core.errors import InputError
-from silograph.core.keys import secret_root
+from silograph.core.keys import secret_root, seed_of
 from silograph.data.silos import Silos, from_arrays
 from silograph.data.tables import LARGEST
 from silograph.data.units import UnitTables
@@ -37,7 +37,8 @@ class ConsensusGraph(BaseEstimator):
     solver : "exact" (with a certificate) or "paper" (Algorithm 1).
     epsilon, delta : total privacy budget of every site; None means no privacy.
     clip : public bound on the length of a signal around its own mean; None scales every signal to length 1.
-    random_state : a whole number makes the noise repeatable, which is a rehearsal; None draws secret noise.
+    random_state : a whole number, or a numpy generator, makes the noise repeatable, which is a rehearsal; None draws
+        secret noise.
 
     Attributes
     ----------
@@ -62,7 +63,7 @@ class ConsensusGraph(BaseEstimator):
         epsilon: float | None = None,
         delta: float | None = None,
         clip: float | None = None,
-        random_state: int | None = None,
+        random_state: int | np.random.Generator | np.random.RandomState | None = None,
     ) -> None:
         self.degree = degree
         self.beta = beta
@@ -124,7 +125,7 @@ class ConsensusGraph(BaseEstimator):
         privacy = None if self.epsilon is None else Privacy(self.epsilon, self.delta, clip=self.clip)
         if privacy is None and (self.delta is not None or self.clip is not None):
             raise InputError("ConsensusGraph", "epsilon with delta or clip", "it is None")
-        return Plan(Data(), method, privacy, seed=self.random_state)
+        return Plan(Data(), method, privacy, seed=seed_of(self.random_state))
 
 
 class ClusteredModels(BaseEstimator):
@@ -140,7 +141,8 @@ class ClusteredModels(BaseEstimator):
     graph : which servers talk to each other: "complete", "ring", "grid", "random" or "erdos-renyi".
     epsilon, delta, clip : budget for each of a client's records, over the whole run, and the longest gradient a record
         may have; steps are linearised then. None means no privacy.
-    random_state : a whole number makes the noise repeatable, which is a rehearsal; None draws secret noise.
+    random_state : a whole number, or a numpy generator, makes the noise repeatable, which is a rehearsal; None draws
+        secret noise.
 
     Attributes
     ----------
@@ -165,7 +167,7 @@ class ClusteredModels(BaseEstimator):
         epsilon: float | None = None,
         delta: float = 1e-6,
         clip: float | None = None,
-        random_state: int | None = None,
+        random_state: int | np.random.Generator | np.random.RandomState | None = None,
     ) -> None:
         self.find = find
         self.loss = loss
@@ -192,7 +194,7 @@ class ClusteredModels(BaseEstimator):
         tables, order = self._tables(X, servers, clusters)
         plan = self._plan(clusters is not None)
         job = ClusteredJob.of(plan, tables, {}, graph_of(plan.topology, tables.units, Path()))
-        outcome, door = run_in_memory(job, self.random_state)
+        outcome, door = run_in_memory(job, plan.seed)
         place = job.topo.index([tables.agents[k] for k in order])
         told = "model" if self.epsilon is None else "cell_model"
         self.models_ = outcome.arrays[told][place]
@@ -264,4 +266,4 @@ class ClusteredModels(BaseEstimator):
         if privacy is None and self.clip is not None:
             raise InputError("ClusteredModels", "epsilon with clip", "it is None")
         data = ClusterData("client", "answer", cluster="cluster" if told else None)
-        return ClusteredPlan(data, Servers(self.graph), method, privacy, seed=self.random_state)
+        return ClusteredPlan(data, Servers(self.graph), method, privacy, seed=seed_of(self.random_state))

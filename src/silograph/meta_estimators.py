@@ -5,6 +5,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from copy import copy
+from dataclasses import fields
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -14,6 +16,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from silograph.core.errors import InputError
+from silograph.core.keys import seed_of, stream
 from silograph.core.types import Array, Json
 from silograph.data.clients import ClientTables, from_arrays
 from silograph.privacy.gate import Door
@@ -23,13 +26,22 @@ from silograph.run.meta_job import MetaJob
 from silograph.run.meta_network import build_network, load_networks, network
 from silograph.run.meta_new import personal_models
 from silograph.run.meta_plan import MetaBudget, MetaData, MetaMethod, MetaPlan
+from silograph.run.sections import parse_into
 
 if TYPE_CHECKING:
     from silograph.tasks.neural import Neural
 
 _TARGET = "answer"
+_SAME = "Give the module it was learned with."
 #: From a label's text to the label, by numpy's letters for kinds of arrays.
 _KINDS: dict[str, Callable[[str], Any]] = {"b": "True".__eq__, "i": int, "u": int, "f": float}
+
+
+def _plain(value: Any) -> Any:
+    """As TOML has it: Python's numbers, and lists of them."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    return [_plain(part) for part in value] if isinstance(value, list | tuple) else value
 
 
 class _PrivateMeta(BaseEstimator):
@@ -54,7 +66,7 @@ class _PrivateMeta(BaseEstimator):
         curvature_clip: float | None = None,
         classes: Sequence[Any] | None = None,
         device: str = "cpu",
-        random_state: int | None = None,
+        random_state: int | np.random.Generator | np.random.RandomState | None = None,
     ) -> None:
         self.model = model
         self.hidden = hidden
@@ -77,14 +89,17 @@ class _PrivateMeta(BaseEstimator):
     def fit(self, X: Sequence[tuple[Any, Any]], y: None = None, *, names: Sequence[str] | None = None) -> Self:
         """Learn the shared start from a list of (records, answers), one for each client."""
         regression, private = self._answers == "numbers", self.epsilon is not None
-        classes = None if self.classes is None or regression else [str(label) for label in self.classes]
+        labels = _plain(self.classes)
+        if not isinstance(labels, list | None):
+            raise InputError(f"{type(self).__name__}, classes", "a list of labels", f"{labels!r} came")
+        classes = None if labels is None or regression else [str(label) for label in labels]
         if private and classes is None and not regression:
             classes = list(from_arrays(X, names).classes)
             warnings.warn("The labels that occur are taken for public; say `classes` if they are not.", stacklevel=2)
         tables = from_arrays(X, names, classes, regression, private)
         plan = self._plan(tables)
         job = MetaJob.of(plan, tables, None, self._network(plan, tables))
-        outcome, door = run_in_memory(job, self.random_state)
+        outcome, door = run_in_memory(job, plan.seed)
         self.task_: Neural = job.task
         self.spec_: Json = job.model_spec | ({} if isinstance(self.model, str) else {"model": "module"})
         self.start_: Array = outcome.arrays["model"]
@@ -93,7 +108,7 @@ class _PrivateMeta(BaseEstimator):
         self.privacy_: Json = job.privacy_section(door)
         self.n_iter_: int = outcome.facts["rounds"]
         # Labels come back as they came; tables hold them as texts. How a single record writes its label is private.
-        said = {str(label): label for label in self.classes or ()}
+        said = {str(label): label for label in labels or ()}
         kind = _KINDS.get(np.asarray(X[0][1]).dtype.kind, str)
         self.spec_["labels"] = [said.get(name, kind(name)) for name in tables.classes]
         self._set_labels()
@@ -117,7 +132,8 @@ class _PrivateMeta(BaseEstimator):
         from silograph.tasks.networks import save_model
 
         check_is_fitted(self)
-        save_model(path, self.spec_, self.task_.layout, self.model_)
+        spec = self.spec_ | ({"trial": self._trial()} if self.spec_["model"] == "module" else {})
+        save_model(path, spec, self.task_.layout, self.model_)
 
     @classmethod
     def load(cls, path: str | Path, module: Any = None, device: str = "cpu") -> Self:
@@ -129,32 +145,34 @@ class _PrivateMeta(BaseEstimator):
         outputs = 1 if cls._answers == "numbers" else len(spec["classes"])
         task = build_network({**spec, "module": module}, tuple(spec["shape"]), outputs, cls._answers, device, 0)
         if task.layout != layout:
-            raise InputError(str(path), "parameters of the network it names", "others came", "Give the same module.")
+            differ = next(pair for pair in zip_longest(layout, task.layout) if pair[0] != pair[1])
+            known, came = (f"{each[0]} of shape {each[1]}" if each else "no more" for each in differ)
+            raise InputError(str(path), f"the parameters of the network it names: {known}", f"{came} came", _SAME)
         out.task_, out.spec_, out.start_, out.model_ = task, spec, vector, vector
+        if not np.allclose(out._trial(), spec.get("trial", out._trial()), rtol=1e-3, atol=1e-4):
+            came = "one with the same parameters that computes something else came"
+            raise InputError(str(path), "the network it was learned with", came, _SAME)
         out._set_labels()
         return out
 
+    def _trial(self) -> list[list[float]]:
+        """What the model says of two records: parameters alone do not tell a ReLU from a tanh."""
+        x = stream(0, "", 0, "records to know a network by").standard_normal((2, *self.spec_["shape"]))
+        return list(self.task_.predict(self.model_, x).tolist())
+
     def _plan(self, tables: ClientTables) -> MetaPlan:
-        named = isinstance(self.model, str)
-        method = MetaMethod(
-            model=self.model if named else "mlp",
-            hidden=tuple(self.hidden),
-            rounds=self.rounds,
-            local_steps=self.local_steps,
-            rate=self.rate,
-            order=self.order,
-            inner_step=self.inner_step,
-            outer_step=self.outer_step,
-            clip=self.clip,
-            curvature_clip=self.curvature_clip,
-            personal_step=self.personal_step,
-            personal_steps=self.personal_steps,
-            device=self.device,
-        )
-        privacy = None if self.epsilon is None else MetaBudget(self.epsilon, self.delta)
+        privacy = None if self.epsilon is None else self._section(MetaBudget)
         classes = tables.classes if self._answers == "classes" else None
         data = MetaData(_TARGET, answers=self._answers, classes=classes)
-        return MetaPlan(data, method, privacy, seed=self.random_state)
+        return MetaPlan(data, self._section(MetaMethod), privacy, seed=seed_of(self.random_state))
+
+    def _section(self, kind: type[Any]) -> Any:
+        """Parameters as a section of a plan, read like a file's: what is of another type is refused by its name."""
+        given = self.get_params(deep=False)
+        if not isinstance(self.model, str | None):
+            given["model"] = "mlp"  # is not used
+        said = [part.name for part in fields(kind) if given.get(part.name, part.default) is not part.default]
+        return parse_into(kind, {name: _plain(given[name]) for name in said}, type(self).__name__)
 
     def _network(self, plan: MetaPlan, tables: ClientTables) -> Neural:
         return network(plan, tables, None if isinstance(self.model, str) else self.model)
@@ -163,24 +181,20 @@ class _PrivateMeta(BaseEstimator):
         """One client's records, checked against what the start was learned from."""
         regression = self._answers == "numbers"
         classes = None if regression else self.spec_["classes"]
-        mine = from_arrays([(X, y)], None, classes, regression, features=self._features(X))
+        mine = from_arrays([(X, y)], None, classes, regression, features=self._features(X), least=1)
         if mine.shape != tuple(self.spec_["shape"]):
             raise InputError("records", f"shape {tuple(self.spec_['shape'])}, as learned", f"{mine.shape} came")
         return mine
 
     def _outputs(self, X: Any) -> NDArray[np.float32]:
         check_is_fitted(self)
-        count = len(X)
-        if not count:
+        if not len(X):
             return np.empty((0, self.task_.outputs), np.float32)
-        # Read like records to learn from; a single one is read twice, since one record is no table.
-        twice = np.arange(count) if count > 1 else np.zeros(2, dtype=int)
-        several = X.iloc[twice] if hasattr(X, "iloc") else np.asarray(X)[twice]
-        features = self._features(X)
-        x = from_arrays([(several, np.zeros(len(several)))], regression=True, features=features).records[0][0]
-        if x.shape[1:] != tuple(self.spec_["shape"]):
-            raise InputError("records", f"shape {tuple(self.spec_['shape'])}, as learned", f"{x.shape[1:]} came")
-        return self.task_.predict(self.model_, x[:count])
+        # Read like records to learn from, whose answers do not matter.
+        read = from_arrays([(X, np.zeros(len(X)))], regression=True, features=self._features(X), least=1)
+        if read.shape != tuple(self.spec_["shape"]):
+            raise InputError("records", f"shape {tuple(self.spec_['shape'])}, as learned", f"{read.shape} came")
+        return self.task_.predict(self.model_, read.records[0][0])
 
     def _features(self, X: Any) -> list[str] | None:
         """The names that columns are matched by, where both sides have them."""
@@ -207,7 +221,8 @@ class PrivateMetaClassifier(ClassifierMixin, _PrivateMeta):
     classes : the labels there can be. They are public, and so is the list that is made of all clients' labels if it is
         left out: say it where the presence of a label is private.
     device : "cpu" or "cuda".
-    random_state : a whole number makes noise and samples repeatable, which is a rehearsal; None draws secret ones.
+    random_state : a whole number, or a numpy generator, makes noise and samples repeatable, which is a rehearsal; None
+        draws secret ones.
 
     Attributes
     ----------

@@ -294,7 +294,7 @@ def inside(case, data, state):
         state,
         topo,
         door.gate(topo.servers, state.round, OTHER_SERVERS),
-        lambda now: (*place.local(case.method, now, everybody), everybody),
+        lambda now: place.local(case.method, now, everybody),
     )
     return door.inside[0]
 

@@ -161,7 +161,7 @@ def test_a_regression_has_numbers(tmp_path):
     [
         ("z,x\na,2\nb,3\n", ["column 'y', the target", "'z', 'x'", "as it is called"]),
         ("y\na\nb\n", ["at least one feature"]),
-        ("y,x\n", ["at least 2 records", "there is none", "query and a support set"]),
+        ("y,x\n", ["at least 2 records", "there is none", "divides its records"]),
         ("y,x\na,1\n", ["at least 2 records", "only one"]),
         ("", ["the file is empty"]),
         ("1,2\n4,5\n", ["the columns' names", "begins with data"]),
@@ -205,6 +205,38 @@ def test_labels_beyond_the_list(tmp_path):
     for classes in (["a"], [], ["a", "a"], ["a", ""], ["1", "1.0"]):
         assert "at least 2 different" in refused(read_clients, paths, "y", classes=classes)
     assert read_clients(written(tmp_path, "y,x\n1,1\n2,1\n"), "y", classes=[10, 2, 1]).classes == ("1", "2", "10")
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".npz"])
+@pytest.mark.parametrize("regression", [True, False])
+def test_under_privacy_a_cell_is_named_and_not_quoted(tmp_path, suffix, regression):
+    """Whether it is a feature or, of a regression, the answer."""
+    for sick in ["x", "y"][: 1 + regression]:
+        cells = {"y": ["1", "2"], "x": ["3", "4"]} | {sick: ["1", "syphilis"]}
+        if suffix == ".npz":
+            x, y = np.array(cells["x"])[:, None], np.array(cells["y"])
+            paths = packed(tmp_path, client0={"x": x if sick == "x" else np.ones((2, 1)), "y": y})
+        else:
+            paths = written(tmp_path, "y,x\n" + "\n".join(map(",".join, zip(cells["y"], cells["x"], strict=True))))
+        for private in (True, False):
+            classes = None if regression else ["1", "2"]
+            message = refused(read_clients, paths, "y", private, classes, regression)
+            assert ("syphilis" in message) == (not private and suffix == ".csv")
+            assert f"client0{suffix}" in message
+            assert "row 2" in message or suffix == ".npz"  # where a whole array is text
+
+
+def test_under_privacy_gaps_are_not_counted(tmp_path):
+    paths = written(tmp_path, "y,x\na,1\nb,\na,\n")
+    assert "it is missing, one of 2" in refused(read_clients, paths, "y")
+    message = refused(read_clients, paths, "y", private=True, classes=["a", "b"])
+    assert "column 'x', data row 2: expected a number, but it is missing." in message
+
+
+def test_a_file_of_another_kind_is_told_all_that_would_do(tmp_path):
+    (tmp_path / "client.xlsx").write_text("PK")
+    message = refused(read_clients, [tmp_path / "client.xlsx"], "y")
+    assert "a name that ends in .csv, .tsv, .csv.gz, .tsv.gz, .parquet, .npz, but its name ends in '.xlsx'" in message
 
 
 def test_under_privacy_no_refusal_depends_on_all_records_together(tmp_path):

@@ -246,9 +246,9 @@ def test_new_clients_stand_before_and_after_with_the_worst_first(tmp_path: Path)
     assert rows[1] == ["new-03", "200", "200", "0.2500", "0.6000", "0.35 better", "0.2500"]
     assert [cell for cell in rows[0] if "oracle" in cell] == ["Before oracle", "After oracle", "Loss after oracle"]
     assert table(html, "Spread over new clients")[1:] == [
-        ["Before", "0.1000", "0.1000", "0.1500", "0.2000", "0.2500", "0.1750"],
-        ["After", "0.6000", "0.6000", "0.7000", "0.8000", "0.9000", "0.7500"],
-        ["Better by", "0.3500", "0.3500", "0.5000", "0.6500", "0.8000", "0.5750"],
+        ["Before", "0.1000", "0.1250", "0.1750", "0.2250", "0.2500", "0.1750"],
+        ["After", "0.6000", "0.6500", "0.7500", "0.8500", "0.9000", "0.7500"],
+        ["Better by", "0.3500", "0.4250", "0.5750", "0.7250", "0.8000", "0.5750"],
     ]
     assert "Every new client gained by its own records." in html
     assert "Higher is better" in html

@@ -334,6 +334,18 @@ def test_bounds_are_never_rounded_in_our_favour() -> None:
     assert words.number(12345.678) == "12,350"
 
 
+def test_what_is_half_way_is_rounded_up() -> None:
+    """In binary 0.7675 is a little less, and so is this mean of 0.765 and 0.77."""
+    assert words.column([1.0, 0.7675, (0.765 + 0.77) / 2, -0.7675, 0.76745]) == [
+        "1.000",
+        "0.768",
+        "0.768",
+        "−0.768",
+        "0.767",
+    ]
+    assert words.number(0.12345) == "0.1235"
+
+
 @pytest.mark.parametrize("name", ["result.json", "consensus.csv", "sites/site 1.csv", "ledger.jsonl", "plan.toml"])
 def test_a_missing_or_unreadable_file_is_named(tmp_path: Path, name: str) -> None:
     path = make_run(tmp_path) / name

@@ -12,6 +12,7 @@ import sys
 import time
 import tomllib
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -197,7 +198,6 @@ def test_counts_are_whole_numbers_from_1(key, value, place, came):
 @pytest.mark.parametrize(
     ("change", "where", "expected", "came"),
     [
-        ({"data": {"files": ["a.csv"]}}, "plan.toml, [data]", "target", "none came"),
         ({"data": {"target": "y", "files": []}}, "plan.toml, [data]", "at least one table", "none came"),
         ({"data": DATA | {"new": "b.csv"}}, "plan.toml, [data], new", "a list of names", "'b.csv' came"),
         ({"data": DATA | {"answers": "words"}}, "plan.toml, [data], answers", "classes, numbers", "'words' came"),
@@ -243,6 +243,25 @@ def test_nonsense_is_refused_and_says_where_what_was_expected_and_what_came(chan
     assert error.value.where == where
     assert expected in error.value.expected
     assert came in error.value.came
+
+
+def test_classes_that_are_numbers_are_written_as_texts():
+    with pytest.raises(InputError, match=r"a list of names, but .* came\. Put every name in quotes, a number too"):
+        parse(content({"data": DATA | {"classes": [1, 2]}}), "plan.toml")
+
+
+def test_every_key_is_in_the_manual_with_its_default():
+    manual = (Path(__file__).parents[2] / "docs/plans.md").read_text().split("## ")
+    told = next(part for part in manual if part.startswith("A shared start")).splitlines()
+    rows = {line.split(" | ")[1]: line for line in told if line.startswith("| ")}
+    words = {"hidden": "[32]", "delta": "1e-6", "compare": "false", "personal_steps": "one"}
+    for part in (*fields(MetaData), *fields(MetaMethod), *fields(MetaBudget)):
+        if part.name != "name":
+            row = next((row for keys, row in rows.items() if f"`{part.name}`" in keys), "")
+            assert row, part.name
+            default = words.get(part.name, part.default)
+            if isinstance(default, str | int | float):
+                assert (default if isinstance(default, str) else f"{default:g}") in row, row
 
 
 # ---- what it costs ---------------------------------------------------------------------------------------------------
@@ -531,6 +550,18 @@ def test_pictures_with_words_for_labels_and_a_convolutional_network(tmp_path):
     assert max(epsilons(result["privacy"]["guarantees"]).values()) <= EPSILON
 
 
+def test_a_target_need_not_be_said_where_it_is_y(tmp_path):
+    """NPZ files know no other."""
+    pictures(tmp_path, "ann")
+    tables = {"format": 1, "data": {"files": ["ann.npz"]}, "method": {"name": "private_meta", "rounds": 1, "rate": 1}}
+    (tmp_path / "plan.toml").write_text(tomli_w.dumps(tables))
+    assert result_of(finished(load(tmp_path / "plan.toml"), tmp_path, tmp_path / "out"))["task"]["target"] == "y"
+    table(*records("ann")).to_csv(tmp_path / "ann.csv", index=False)
+    tables["data"]["files"] = ["ann.csv"]
+    with pytest.raises(InputError, match="a column 'y', the target, but its columns are"):
+        open_job(parse(tables, "plan.toml"), tmp_path)
+
+
 def test_labels_may_be_missing_at_a_client_and_records_few(tmp_path):
     """One client knows a single class, another has two records: nothing is said of it under privacy."""
     x = np.random.default_rng(0).normal(size=(12, 3))
@@ -650,6 +681,19 @@ def test_a_device_that_is_not_there_is_refused(clients, tmp_path, monkeypatch):
         finished(planned(device="cuda"), clients, tmp_path / "out")
 
 
+def test_a_price_needs_no_device(clients, tmp_path, monkeypatch, quick_planner):
+    """A plan is approved where it will not run."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    bills = []
+    for device in ("cpu", "cuda"):
+        (tmp_path / "plan.toml").write_text(dumps(moved(planned(BUDGET, device=device), clients, tmp_path)))
+        bills.append(bill_of_plan(tmp_path / "plan.toml"))
+    assert bills[0] == bills[1]
+    (tmp_path / "plan.toml").write_text(dumps(moved(planned(BUDGET, device="abacus"), clients, tmp_path)))
+    with pytest.raises(InputError, match="cpu or cuda"):
+        bill_of_plan(tmp_path / "plan.toml")
+
+
 def test_under_privacy_a_label_that_is_not_listed_is_not_quoted(clients, tmp_path):
     for sick, private in (("ann", True), ("dee", True), ("ann", False)):
         folder = tmp_path / f"{sick} {private}"
@@ -685,6 +729,13 @@ def test_a_personal_step_far_too_long_ends_in_words(answers, privacy, clients, t
     (tmp_path / "plan.toml").write_text(dumps(moved(plan, clients, tmp_path)))
     code, _, error = silograph("run", tmp_path / "plan.toml", "-o", tmp_path / "out")
     assert code == 0 or "step" in error
+    left = tmp_path / ".out.unfinished"
+    assert left.exists() == (code != 0 and privacy is not None)
+    if left.exists():  # the ledger, and the start that was paid for; nothing that would take the noise off
+        assert set(contents(left)) == {"ledger.jsonl", "models/start.npz"}
+        _, _, error = silograph("run", tmp_path / "plan.toml", "-o", tmp_path / "out")
+        assert "tells what one has released and spent before it failed" in error
+        assert "Choose another output folder" in error
 
 
 @pytest.mark.parametrize(
@@ -847,12 +898,13 @@ def other_noise(folder):
 def test_editing_an_unfinished_folder_buys_nothing(edit, seed, error, unfinished, clients, tmp_path):
     plan, folder = unfinished(seed)
     edit(folder)
-    for _ in range(2):
-        with pytest.raises(error):
+    for said in (error, InputError if error is BudgetError else error):
+        with pytest.raises(said):
             finished(plan, clients, tmp_path / "out")
         gc.collect()
     assert not (tmp_path / "out").exists()
     if error is BudgetError:
+        assert {path.name for path in folder.iterdir()} <= {"ledger.jsonl", "lock"}  # what failed cannot go on
         ledger = Ledger(folder / "ledger.jsonl", mend=False)
         assert all(cost(ledger.of(name), DELTA).epsilon <= EPSILON * (1.0 + 1e-9) for name in SOURCES)
 
@@ -1007,7 +1059,7 @@ def test_personalise_takes_the_steps_and_says_what_they_did(words, step, steps, 
         np.testing.assert_allclose(load_model(out)[2], vector, atol=1e-5)
         assert told["before"] == descended(start_of(learned), x, y, step, 0)[1]
         assert told["after"] == right
-        assert (told["records"], told["tested"], told["measure"]) == (20, 20, "accuracy")
+        assert (told["records"], told["tested"], told["seen"], told["measure"]) == (20, 20, True, "accuracy")
         assert load_model(out)[:2] == load_model(learned / "models/start.npz")[:2]
     assert contents(learned) == before
 
@@ -1019,9 +1071,22 @@ def test_personalise_may_test_on_other_records_and_go_on_from_its_own_model(lear
     assert code == 0
     assert f"accuracy on the 26 records of {clients / 'cyd.csv'}:" in text
     assert f"model: {mine}" in text
+    assert "learned from" not in text
     assert silograph("personalise", mine, clients / "dee.csv", "-o", again)[0] == 0
     vector, _ = descended(start_of(learned), *records("dee"), 0.4, 2)
     np.testing.assert_allclose(load_model(again)[2], vector, atol=1e-5)
+
+
+def test_one_record_is_enough_to_personalise_and_no_test(learned, tmp_path, silograph):
+    table(*records("dee")).head(1).to_csv(tmp_path / "dee.csv", index=False)
+    code, text, _ = silograph("personalise", learned, tmp_path / "dee.csv", "-o", tmp_path / "mine.npz")
+    assert code == 0
+    assert "accuracy on the 1 record it learned from:" in text
+    assert "other records will fare worse; --test says how" in text
+    table(*records("dee")).head(0).to_csv(tmp_path / "none.csv", index=False)
+    code, _, error = silograph("personalise", learned, tmp_path / "none.csv", "-o", tmp_path / "new.npz")
+    assert code == 2
+    assert "at least one record, but there is none" in error
 
 
 def reshaped(start, out):

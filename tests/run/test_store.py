@@ -170,6 +170,28 @@ def test_other_data_never_meets_the_same_secret_noise(tmp_path):
     assert RunFolder(tmp_path / "out", "plan", [data], None).root != first.root
 
 
+@pytest.mark.parametrize("seed", [None, 5])
+def test_a_run_that_failed_leaves_its_ledger_and_no_secret(seed, tmp_path):
+    case = next(c for c in cases() if c.name == "per round, Corollary 1")
+    states, _, door = run(case, federation())
+    folder = RunFolder(tmp_path / "out", "plan", [], seed)
+    folder.ledger.append(door.ledger.rows[:18])
+    folder.save(states[5], [])
+    folder.discard()
+    left = folder.path / "ledger.jsonl"
+    assert list(folder.path.iterdir()) == [left]
+    evidence = left.read_bytes()
+    (folder.path / "root").write_text("7")  # as if killed before the last secret was removed
+    for _ in range(2):
+        with pytest.raises(InputError, match=r"ledger\.jsonl tells what one has released and spent before it failed"):
+            RunFolder(tmp_path / "out", "plan", [], seed)
+        assert not (folder.path / "root").exists()
+        assert left.read_bytes() == evidence
+    left.rename(tmp_path / "spent.jsonl")
+    RunFolder(tmp_path / "out", "plan", [], seed).discard()
+    assert not folder.path.exists()
+
+
 def test_the_current_folder_is_not_replaced(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for goal in (tmp_path, tmp_path.parent):

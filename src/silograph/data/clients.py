@@ -79,12 +79,15 @@ def read_clients(
     classes: Sequence[str] | None = None,
     regression: bool = False,
     features: Sequence[str] | None = None,
+    least: int = 2,
+    fewest_classes: int = 2,
 ) -> ClientTables:
     """One file a client, called and sorted by its name: tables with the column `target`, or NPZ files with x and y.
 
     Features are matched by name, in the order of the first client or of those a model was learned from. Without a list
-    of classes these are all labels that occur. With `private` only what a single record shows is checked, so the list
-    must be given.
+    of classes these are all labels that occur, `fewest_classes` or more. With `private` only what a single record shows
+    is checked, so the list must be given. A client has at least two records, to divide them, unless the `least` is
+    another.
     """
     files = [Path(path) for path in paths]
     packed = [path for path in files if path.name.lower().endswith(_NPZ)]
@@ -93,10 +96,11 @@ def read_clients(
         came = f"{shown(packed[0])} is NPZ and {shown(table)} is not"
         raise InputError("clients", "NPZ files or tables", came, "Save all in one format.")
     if packed:
-        clients = [_read_npz(path) for path in files]
+        clients = [_read_npz(path, private) for path in files]
     else:
         clients = [_read_table(path, target, private, regression) for path in files]
-    return _together(sorted(clients, key=lambda client: client.name), private, classes, regression, features)
+    clients.sort(key=lambda client: client.name)
+    return _together(clients, private, classes, regression, features, least, fewest_classes)
 
 
 def from_arrays(
@@ -106,14 +110,18 @@ def from_arrays(
     regression: bool = False,
     private: bool = False,
     features: Sequence[str] | None = None,
+    least: int = 2,
 ) -> ClientTables:
     """The same of an (X, y) for each client, in the given order; they are client_0, client_1, ... unless named."""
-    data = list(data)
+    pairs = data if isinstance(data, list | tuple) else [data]
+    if not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs):
+        todo = "For a single client write [(X, y)]."
+        raise InputError("clients", "a list of (records, labels), one for each", "something else came", todo)
     names = [f"client_{k}" for k in range(len(data))] if names is None else [str(name) for name in names]
     if len(names) != len(data):
         raise InputError("names", f"one for each of the {len(data)} clients", f"there are {len(names)}")
-    clients = [_given(name, *pair) for name, pair in zip(names, data, strict=True)]
-    return _together(clients, private, classes, regression, features)
+    clients = [_given(name, *pair, private) for name, pair in zip(names, data, strict=True)]
+    return _together(clients, private, classes, regression, features, least)
 
 
 def as_pictures(array: NDArray[Any], where: str) -> Single:
@@ -142,7 +150,7 @@ def as_pictures(array: NDArray[Any], where: str) -> Single:
 
 def _read_table(path: Path, target: str, private: bool, regression: bool) -> _Client:
     where = shown(path)
-    name, grid = read_columns(path, [] if regression else [target])
+    name, grid = read_columns(path, [] if regression else [target], [_NPZ])
     if grid.column_names is None:
         raise InputError(where, "a first line with the columns' names", "it begins with data", "Name the columns.")
     grid = without_index(grid, private)
@@ -156,17 +164,17 @@ def _read_table(path: Path, target: str, private: bool, regression: bool) -> _Cl
     def place(row: int) -> str:
         return f"{where}, column {shortened(target)}, data row {row + 1}"
 
-    return _client(name, path, where, place, tuple(columns), _numbers(columns, where), labels)
+    return _client(name, path, where, place, tuple(columns), _numbers(columns, where, private), labels)
 
 
-def _read_npz(path: Path) -> _Client:
+def _read_npz(path: Path, private: bool) -> _Client:
     where, arrays = shown(path), read_arrays(path)
     if not {"x", "y"} <= set(arrays):
         raise InputError(where, "the arrays x and y", f"it holds {listed(list(arrays)) or 'none'}")
-    return _of_arrays(path.name[: -len(_NPZ)], path, where, arrays["x"], arrays["y"])
+    return _of_arrays(path.name[: -len(_NPZ)], path, where, arrays["x"], arrays["y"], private)
 
 
-def _given(name: str, x: Any, y: Any) -> _Client:
+def _given(name: str, x: Any, y: Any, private: bool) -> _Client:
     where = f"client {shortened(name)}"
     if hasattr(y, "to_frame"):  # a Series, told without importing pandas
         y = frame_grid(y.to_frame(), None, "columns").columns[0]
@@ -174,7 +182,7 @@ def _given(name: str, x: Any, y: Any) -> _Client:
         x = frame_grid(x, [str(column) for column in x.columns], "columns")
     else:
         x = _array(x, f"{where}, records")
-    return _of_arrays(name, Path(name), where, x, _array(y, f"{where}, labels"))
+    return _of_arrays(name, Path(name), where, x, _array(y, f"{where}, labels"), private)
 
 
 def _array(given: Any, where: str) -> NDArray[Any]:
@@ -186,7 +194,7 @@ def _array(given: Any, where: str) -> NDArray[Any]:
         raise InputError(where, "an array", f"none can be made of it ({problem})") from None
 
 
-def _of_arrays(name: str, path: Path, where: str, x: NDArray[Any] | Grid, y: NDArray[Any]) -> _Client:
+def _of_arrays(name: str, path: Path, where: str, x: NDArray[Any] | Grid, y: NDArray[Any], private: bool) -> _Client:
     def place(row: int) -> str:
         return f"{where}, label of record {row + 1}"
 
@@ -195,7 +203,8 @@ def _of_arrays(name: str, path: Path, where: str, x: NDArray[Any] | Grid, y: NDA
     if isinstance(x, np.ndarray):
         return _client(name, path, where, place, (), as_pictures(x, where), y)
     names = checked_names(where, x.column_names or (), len(x.columns), "column")
-    return _client(name, path, where, place, names, _numbers(dict(zip(names, x.columns, strict=True)), where), y)
+    numbers = _numbers(dict(zip(names, x.columns, strict=True)), where, private)
+    return _client(name, path, where, place, names, numbers, y)
 
 
 def _client(
@@ -210,14 +219,10 @@ def _client(
     if labels.shape != (len(x),):
         came = f"labels of the shape {labels.shape} came"
         raise InputError(where, f"one label for each of the {len(x)} records", came)
-    if len(x) < 2:
-        came = "there is only one" if len(x) else "there is none"
-        todo = "A query and a support set need one each: leave the client out."
-        raise InputError(where, "at least 2 records", came, todo)
     return _Client(name, path, where, place, features, x, labels)
 
 
-def _numbers(columns: dict[str, NDArray[Any]], where: str) -> Single:
+def _numbers(columns: dict[str, NDArray[Any]], where: str, private: bool) -> Single:
     """The columns, checked and side by side."""
     names = list(columns)
     if not names:
@@ -226,11 +231,11 @@ def _numbers(columns: dict[str, NDArray[Any]], where: str) -> Single:
     def place(column: int, row: int) -> str:
         return f"{where}, column {shortened(names[column])}, data row {row + 1}"
 
-    return _single(list(columns.values()), place)
+    return _single(list(columns.values()), place, private)
 
 
-def _single(columns: Sequence[NDArray[Any]], place: Callable[[int, int], str]) -> Single:
-    values = checked_values(columns, place)
+def _single(columns: Sequence[NDArray[Any]], place: Callable[[int, int], str], private: bool) -> Single:
+    values = checked_values(columns, place, private)
     large = np.abs(values) > LARGEST_SINGLE
     if large.any():
         row, column = np.argwhere(large)[0]
@@ -245,9 +250,17 @@ def _together(
     classes: Sequence[str] | None,
     regression: bool,
     features: Sequence[str] | None,
+    least: int,
+    fewest_classes: int = 2,
 ) -> ClientTables:
     if not clients:
         raise InputError("clients", "at least one", "none came")
+    for client in clients:
+        if len(client.x) < least:
+            expected = "at least one record" if least == 1 else f"at least {least} records"
+            came = "there is only one" if len(client.x) else "there is none"
+            todo = "A client divides its records in two: leave it out." if least == 2 else ""
+            raise InputError(client.where, expected, came, todo)
     check_file_names([(client.name, client.path) for client in clients], "client")
     first = clients[0]
     wanted = first.features if features is None else tuple(features)
@@ -261,14 +274,14 @@ def _together(
     if regression:
         if classes is not None:
             raise InputError("classes", "none for a regression", f"{listed([str(c) for c in classes])} came")
-        answers = [_answers(client) for client in clients]
+        answers = [_answers(client, private) for client in clients]
         return ClientTables(names, wanted, (), shape, tuple(zip(inputs, answers, strict=True)))
-    public = None if classes is None else _listed_classes(classes)
+    public = None if classes is None else listed_classes(classes)
     if private and public is None:
         todo = "Which labels occur is itself private: list all that may."
         raise InputError("classes", "the list of all classes under privacy", "none came", todo)
     labels = [_labels(client) for client in clients]
-    known = _occurring(clients, labels) if public is None else public
+    known = _occurring(clients, labels, fewest_classes) if public is None else public
     numbers = [_numbered(client, own, known, private) for client, own in zip(clients, labels, strict=True)]
     return ClientTables(names, wanted, known, shape, tuple(zip(inputs, numbers, strict=True)))
 
@@ -283,8 +296,8 @@ def _matched(client: _Client, wanted: tuple[str, ...], owner: str) -> Single:
     return np.ascontiguousarray(client.x[:, [position[name] for name in wanted]])
 
 
-def _answers(client: _Client) -> Single:
-    return _single([client.labels], lambda column, row: client.place(row))[:, 0]
+def _answers(client: _Client, private: bool) -> Single:
+    return _single([client.labels], lambda column, row: client.place(row), private)[:, 0]
 
 
 def _labels(client: _Client) -> list[str]:
@@ -313,20 +326,26 @@ def _text(cell: object) -> str:
     return whole[1] if whole else text
 
 
-def _listed_classes(classes: Sequence[str]) -> tuple[str, ...]:
+def listed_classes(classes: Sequence[str]) -> tuple[str, ...]:
+    """Classes that somebody listed, in order."""
     texts = [_text(label) for label in classes]
     if len(set(texts)) < max(2, len(texts)) or "" in texts:
         raise InputError("classes", "at least 2 different ones", f"{listed(texts) or 'none'} came")
     return _ordered(texts)
 
 
-def _occurring(clients: Sequence[_Client], labels: Sequence[Sequence[str]]) -> tuple[str, ...]:
-    """All labels that occur: either whole numbers or text."""
+def _occurring(clients: Sequence[_Client], labels: Sequence[Sequence[str]], fewest: int) -> tuple[str, ...]:
+    """All labels that occur."""
     places: dict[str, str] = {}
     for client, own in zip(clients, labels, strict=True):
         for row, label in enumerate(own):
             if label not in places:
                 places[label] = client.place(row)
+    return classes_at(places, fewest)
+
+
+def classes_at(places: dict[str, str], fewest: int = 2) -> tuple[str, ...]:
+    """The classes of labels that occur at these places: either whole numbers or text, in order."""
     for label, place in places.items():
         if not _WHOLE.fullmatch(label) and _is_number(label):
             todo = "Are these numbers to be predicted? Then say that it is a regression."
@@ -336,8 +355,8 @@ def _occurring(clients: Sequence[_Client], labels: Sequence[Sequence[str]]) -> t
         expected = "labels that are all whole numbers or all text"
         came = f"{shortened(first[True])} is a number and {shortened(first[False])} is text"
         raise InputError(f"{places[first[True]]} and {places[first[False]]}", expected, came, "Name the classes alike.")
-    if len(places) < 2:
-        raise InputError("clients' labels", "at least 2 classes", f"all are {listed(list(places))}")
+    if len(places) < fewest:
+        raise InputError("clients' labels", f"at least {fewest} classes", f"all are {listed(list(places))}")
     return _ordered(list(places))
 
 

@@ -7,7 +7,7 @@ import gzip
 import io
 import math
 import warnings
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,16 +32,21 @@ def read_table(path: str | Path, nodes_in: NodesIn = "columns", private: bool = 
     return checked_table(grid, name, path, shown(path), nodes_in, private)
 
 
-def read_columns(path: str | Path, text: Collection[str] = ()) -> tuple[str, Grid]:
-    """The name of a CSV, TSV or Parquet file and its columns, unchecked; no cell of the columns `text` is a number."""
+def read_columns(path: str | Path, text: Collection[str] = (), others: Sequence[str] = ()) -> tuple[str, Grid]:
+    """The name of a CSV, TSV or Parquet file and its columns, unchecked; no cell of the columns `text` is a number.
+
+    `others` are suffixes that the caller reads itself: a name that ends in none may be mended to one of them, too.
+    """
     parsers = {suffix: partial(parse, nodes_in="columns", text=text) for suffix, parse in _FRAME_PARSERS.items()}
-    return _parsed(Path(path), parsers)
+    return _parsed(Path(path), parsers, others)
 
 
-def _parsed(path: Path, parsers: Mapping[str, Callable[[bytes, str], Grid]]) -> tuple[str, Grid]:
+def _parsed(
+    path: Path, parsers: Mapping[str, Callable[[bytes, str], Grid]], others: Sequence[str] = ()
+) -> tuple[str, Grid]:
     """The file's name without its suffix, and what the suffix's parser makes of its contents."""
     where = shown(path)
-    suffix, data = _contents(path, tuple(parsers))
+    suffix, data = _contents(path, tuple(parsers), others)
     try:
         # The parsers' warnings are either refused below as errors or of no use to the reader.
         with warnings.catch_warnings():
@@ -56,7 +61,7 @@ def _parsed(path: Path, parsers: Mapping[str, Callable[[bytes, str], Grid]]) -> 
         raise InputError(where, f"a table in the {suffix} format", f"it cannot be read ({reason[:120]})") from None
 
 
-def _contents(path: Path, suffixes: tuple[str, ...]) -> tuple[str, bytes]:
+def _contents(path: Path, suffixes: Sequence[str], others: Sequence[str]) -> tuple[str, bytes]:
     where = shown(path)
     try:
         if path.is_dir():
@@ -66,7 +71,8 @@ def _contents(path: Path, suffixes: tuple[str, ...]) -> tuple[str, bytes]:
         suffix = next((suffix for suffix in suffixes if path.name.lower().endswith(suffix)), None)
         if suffix is None:
             came = f"its name ends in {path.suffix!r}" if path.suffix else "its name has no suffix"
-            raise InputError(where, f"a name that ends in {', '.join(suffixes)}", came, "Save it as CSV or Parquet.")
+            expected = f"a name that ends in {', '.join([*suffixes, *others])}"
+            raise InputError(where, expected, came, "Save it as CSV or Parquet.")
         if not path.is_file():
             raise InputError(where, "an ordinary file", "it is a device or a pipe", "Save it as a file first.")
         data = path.read_bytes()
@@ -140,7 +146,7 @@ def _is_header(first: list[str], where: str, nodes_in: NodesIn) -> bool:
             raise InputError(
                 f"{where}, line 1",
                 "names, or data",
-                f"both came ({shortened(','.join(first))}): a record must not become the names of the columns",
+                "both came: a record must not become the names of the columns",
                 "Give every column a name that is not a number.",
             )
         return True

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Sized
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, DTypeLike
 
 from silograph.core.errors import InputError
 from silograph.core.types import Array
@@ -22,6 +22,7 @@ from silograph.data.tables import (
     check_same_names,
     checked_table,
     frame_grid,
+    listed,
     shortened,
     shown,
 )
@@ -43,16 +44,40 @@ class Silos:
     signals: tuple[Array, ...]
 
 
-def align(tables: Sequence[Table]) -> Silos:
-    """The tables over the first one's nodes and in its order; nodes are matched by name."""
+class Elsewhere(np.ndarray[Any, Any]):
+    """In the place of records that another organisation holds: their shape, which is public, and no memory."""
+
+    @classmethod
+    def of(cls, shape: tuple[int, ...], dtype: DTypeLike = np.float64) -> Elsewhere:
+        return np.broadcast_to(np.zeros((), dtype), shape).view(cls)
+
+
+Records = TypeVar("Records", bound=Sized)
+
+
+def records_of(
+    silos: Sequence[str] | None, order: Sequence[str], names: Sequence[str], records: Sequence[Records]
+) -> dict[str, Records]:
+    """The records of these silos (all if None) by name, in the given order; `records[k]` are those of `names[k]`."""
+    wanted = set(order if silos is None else silos)
+    if unknown := sorted(wanted - set(order)):
+        raise InputError(f"silo {shortened(unknown[0])}", f"one of {listed(order)}", "there is none of that name")
+    of = {name: own for name, own in zip(names, records, strict=True) if name in wanted}
+    for name, own in of.items():
+        if any(isinstance(part, Elsewhere) for part in (own if isinstance(own, tuple) else (own,))):
+            raise InputError(f"silo {shortened(name)}", "records that are here", "another party holds them")
+    return {name: of[name] for name in order if name in wanted}
+
+
+def align(tables: Sequence[Table], nodes: Sequence[str] | None = None) -> Silos:
+    """The tables over the given nodes, or the first one's, and in their order; nodes are matched by name."""
     if not tables:
         raise InputError("sites", "at least one table", "none came")
     check_file_names([(table.name, table.path) for table in tables])
-    return Silos(
-        tuple(table.name for table in tables),
-        tables[0].nodes,
-        tuple(_reordered(table, tables[0]) for table in tables),
-    )
+    common = tables[0].nodes if nodes is None else tuple(nodes)
+    owner = f"of site {shortened(tables[0].name)}" if nodes is None else "that all sites have"
+    signals = tuple(_reordered(table, common, f"the nodes {owner}") for table in tables)
+    return Silos(tuple(table.name for table in tables), common, signals)
 
 
 def standardise(silos: Silos) -> Silos:
@@ -60,9 +85,14 @@ def standardise(silos: Silos) -> Silos:
     return replace(silos, signals=tuple(map(_standardised, silos.signals)))
 
 
-def read_silos(paths: Iterable[str | Path], nodes_in: NodesIn = "columns", private: bool = False) -> Silos:
+def read_silos(
+    paths: Iterable[str | Path],
+    nodes_in: NodesIn = "columns",
+    private: bool = False,
+    nodes: Sequence[str] | None = None,
+) -> Silos:
     """One file per site, aligned."""
-    return align([read_table(path, nodes_in, private) for path in paths])
+    return align([read_table(path, nodes_in, private) for path in paths], nodes)
 
 
 def from_arrays(
@@ -129,18 +159,18 @@ def check_file_names(named: Iterable[tuple[str, Path]], kind: str = "site") -> N
         seen[name.casefold()] = name, path
 
 
-def _reordered(table: Table, first: Table) -> Array:
+def _reordered(table: Table, nodes: tuple[str, ...], expected: str) -> Array:
     check_same_names(
         table.nodes,
-        first.nodes,
+        nodes,
         f"site {shortened(table.name)}",
-        f"the nodes of site {shortened(first.name)}",
+        expected,
         "Every site must have the same nodes, by the same names; the order does not matter.",
     )
-    if table.nodes == first.nodes:
+    if table.nodes == nodes:
         return table.signals
     position = {name: k for k, name in enumerate(table.nodes)}
-    return np.ascontiguousarray(table.signals[:, [position[name] for name in first.nodes]])
+    return np.ascontiguousarray(table.signals[:, [position[name] for name in nodes]])
 
 
 def _standardised(signals: Array) -> Array:

@@ -99,7 +99,7 @@ def checked_table(
         column_name = shortened(column_names[column]) if column_names else column + 1
         return f"{where}, column {column_name}, data row {row + 1 if by_column else shortened(nodes[row])}"
 
-    values = checked_values(grid.columns, place)
+    values = checked_values(grid.columns, place, private)
     signals = np.ascontiguousarray(values if by_column else values.T)
     if not private:
         _check_variation(signals, nodes, where, "column" if by_column else "row")
@@ -116,12 +116,15 @@ def without_index(grid: Grid, private: bool = False) -> Grid:
     return grid
 
 
-def checked_values(columns: Sequence[NDArray[Any]], place: Place) -> Array:
-    """The columns as one array of finite numbers, or an InputError about the first cell that is none."""
+def checked_values(columns: Sequence[NDArray[Any]], place: Place, private: bool = False) -> Array:
+    """The columns as one array of finite numbers, or an InputError about the first cell that is none.
+
+    With `private` it says where the cell is, but neither what is in it nor how many there are.
+    """
     values = np.empty((len(columns[0]), len(columns)))
     for k, column in enumerate(columns):
-        values[:, k] = _as_floats(column, k, place)
-    _check_values(values, place)
+        values[:, k] = _as_floats(column, k, place, private)
+    _check_values(values, place, private)
     return values
 
 
@@ -216,10 +219,10 @@ def checked_names(where: str, given: Sequence[str], count: int, kind: str = "nod
     return names
 
 
-def _as_floats(column: NDArray[Any], k: int, place: Place) -> Array:
+def _as_floats(column: NDArray[Any], k: int, place: Place, private: bool) -> Array:
     kind = column.dtype.kind
     if kind == "O":
-        return _objects_as_floats(column.tolist(), k, place)
+        return _objects_as_floats(column.tolist(), k, place, private)
     if kind in "iu":
         large = (column > LARGEST_INTEGER) | (column < -LARGEST_INTEGER)
         if large.any():
@@ -232,7 +235,7 @@ def _as_floats(column: NDArray[Any], k: int, place: Place) -> Array:
         return column.astype(np.float64)
 
 
-def _objects_as_floats(cells: list[Any], k: int, place: Place) -> Array:
+def _objects_as_floats(cells: list[Any], k: int, place: Place, private: bool) -> Array:
     odd = [row for row, cell in enumerate(cells) if not (cell is None or _is_real(cell))]
     if odd:
         # One word turns a whole CSV column into text: the culprit is the first cell that does not read as a number.
@@ -241,7 +244,8 @@ def _objects_as_floats(cells: list[Any], k: int, place: Place) -> Array:
         if isinstance(cell, str) and re.fullmatch(r"\s*[+-]?[0-9]{16,}\s*", cell):
             raise _too_large_integer(place(k, row))
         what = "text" if isinstance(cell, str) else f"a value of type {type(cell).__name__}"
-        raise InputError(place(k, row), "a number", f"{what} came: {shortened(cell)}", _NUMBERS_ONLY)
+        came = f"{what} came" + ("" if private else f": {shortened(cell)}")
+        raise InputError(place(k, row), "a number", came, _NUMBERS_ONLY)
     for row, cell in enumerate(cells):
         if isinstance(cell, int) and abs(cell) > LARGEST_INTEGER:
             raise _too_large_integer(place(k, row))
@@ -269,13 +273,14 @@ def _too_large_integer(where: str) -> InputError:
     )
 
 
-def _check_values(values: Array, place: Place) -> None:
+def _check_values(values: Array, place: Place, private: bool) -> None:
     def refuse(bad: NDArray[np.bool_], expected: str, came: str, todo: str) -> None:
         if bad.any():
             column = int(bad.any(axis=0).argmax())
             at = place(column, int(bad[:, column].argmax()))
             number = int(bad.sum())
-            raise InputError(at, expected, f"it is {came}" + (f", one of {number}" if number > 1 else ""), todo)
+            others = f", one of {number}" if number > 1 and not private else ""
+            raise InputError(at, expected, f"it is {came}{others}", todo)
 
     refuse(np.isnan(values), "a number", "missing", "Fill the gaps, or leave out those rows or columns.")
     refuse(np.isinf(values), "a finite number", "infinite", "Replace it, or leave out those rows or columns.")

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from silograph.core.errors import InputError
 from silograph.core.types import Array
 from silograph.data.readers import read_columns
-from silograph.data.silos import RENAME, can_name_file, check_file_names
+from silograph.data.silos import RENAME, Elsewhere, can_name_file, check_file_names
 from silograph.data.tables import (
     check_same_names,
     checked_names,
@@ -44,6 +44,11 @@ class UnitTables:
     records: tuple[Records, ...]
     clusters: tuple[str, ...] = ()
 
+    @property
+    def answers(self) -> Array:
+        """Those of all records that are here."""
+        return np.concatenate([np.zeros(0), *(y for _, y in self.records if not isinstance(y, Elsewhere))])
+
 
 @dataclass(frozen=True)
 class _Unit:
@@ -56,12 +61,17 @@ class _Unit:
 
 
 def read_units(
-    paths: Iterable[str | Path], agent: str, target: str, private: bool = False, cluster: str | None = None
+    paths: Iterable[str | Path],
+    agent: str,
+    target: str,
+    private: bool = False,
+    cluster: str | None = None,
+    features: Sequence[str] | None = None,
 ) -> UnitTables:
     """One file a unit, called by its name; the columns `agent` and `target`, and numeric features by the same names.
 
-    A column `cluster` says the same of all records of an agent. With `private` only what a single record shows is
-    checked, as for every table.
+    These are in the order of the first unit, or of those given. A column `cluster` says the same of all records of an
+    agent. With `private` only what a single record shows is checked, as for every table.
     """
     roles = {agent: "agent", target: "target", **({} if cluster is None else {cluster: "cluster"})}
     if len(roles) < 2 + (cluster is not None):
@@ -73,13 +83,15 @@ def read_units(
     check_file_names([(unit.name, unit.path) for unit in units], "unit")
     for unit in units:
         _check_columns(unit, roles)
-    features = _others(units[0], roles)
-    if not features:
+    own = _others(units[0], roles)
+    if not own:
         raise InputError(units[0].where, "at least one feature", f"it has no column but {listed(list(roles))}")
+    wanted = own if features is None else tuple(features)
+    owner = f"of unit {shortened(units[0].name)}" if features is None else "that all units have"
     agents, home, records, clusters = [], [], [], []
     for number, unit in enumerate(units):
         rows = _rows_of_agents(unit, agent)
-        x, y = _numbers(unit, features, target, texts, f"the features of unit {shortened(units[0].name)}")
+        x, y = _numbers(unit, wanted, target, texts, f"the features {owner}", private)
         for name in sorted(rows):
             agents.append(f"{unit.name}/{name}")
             home.append(number)
@@ -87,7 +99,7 @@ def read_units(
             if cluster is not None:
                 clusters.append(_cluster_of(unit, cluster, rows[name], name))
     names = tuple(unit.name for unit in units)
-    return UnitTables(names, features, tuple(agents), tuple(home), tuple(records), tuple(clusters))
+    return UnitTables(names, wanted, tuple(agents), tuple(home), tuple(records), tuple(clusters))
 
 
 def check_one_home(agents: Sequence[str], unit: str = "unit", agent: str = "agent") -> None:
@@ -169,7 +181,9 @@ def _others(unit: _Unit, named: Collection[str]) -> tuple[str, ...]:
     return tuple(name for name in unit.columns if name not in named)
 
 
-def _numbers(unit: _Unit, features: Sequence[str], target: str, texts: Sequence[str], expected: str) -> Records:
+def _numbers(
+    unit: _Unit, features: Sequence[str], target: str, texts: Sequence[str], expected: str, private: bool = False
+) -> Records:
     """The features, matched by name, and the target."""
     todo = "Every file must have the same features, by the same names; the order does not matter."
     check_same_names(_others(unit, [*texts, target]), features, unit.where, expected, todo)
@@ -178,7 +192,7 @@ def _numbers(unit: _Unit, features: Sequence[str], target: str, texts: Sequence[
     def place(column: int, row: int) -> str:
         return f"{unit.where}, column {shortened(wanted[column])}, data row {row + 1}"
 
-    values = checked_values([unit.columns[name] for name in wanted], place)
+    values = checked_values([unit.columns[name] for name in wanted], place, private)
     return np.ascontiguousarray(values[:, :-1]), values[:, -1].copy()
 
 

@@ -16,8 +16,8 @@ from silograph.topology import Topology
 class Engine(Protocol):
     """Where the silos are and how their part is run."""
 
-    def local(self, method: Method, state: State, rows: Rows) -> tuple[Carry, Sent]:
-        """Run `method.local` at the silos `rows`; returns the whole new carry and their messages."""
+    def local(self, method: Method, state: State, rows: Rows) -> tuple[Carry, Sent, Rows]:
+        """Run `method.local` at the silos `rows`; returns the whole new carry, messages, and the rows that answered."""
         ...
 
     def deliver(self, method: Method, state: State) -> dict[str, Array]: ...
@@ -42,7 +42,7 @@ class InProcess:
             data if isinstance(data, dict) else {name: np.stack([part[name] for part in data]) for name in data[0]}
         )
 
-    def local(self, method: Method, state: State, rows: Rows) -> tuple[Carry, Sent]:
+    def local(self, method: Method, state: State, rows: Rows) -> tuple[Carry, Sent, Rows]:
         carry, messages = state.carry, []
         for part in self._grouping(rows):
             index = self._index(part)
@@ -52,7 +52,7 @@ class InProcess:
             )
             carry = put(carry, index, fresh)
             messages.append(check_message(message, len(part), f"{type(method).__name__}.local"))
-        return carry, self._joined(messages)
+        return carry, self._joined(messages), rows
 
     def deliver(self, method: Method, state: State) -> dict[str, Array]:
         messages = []

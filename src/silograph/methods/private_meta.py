@@ -44,30 +44,39 @@ UNIT = "one record"
 IN_THE_CLEAR = "no protection was asked for"
 
 
-def divided(records: Sequence[tuple[NDArray[Any], NDArray[Any]]], names: Sequence[str], seed: int) -> Private:
+def part_sizes(count: int) -> dict[str, int]:
+    """How many of a client's records are in its query set, and in its support set."""
+    return {QUERY: count - count // 2, SUPPORT: count // 2}
+
+
+def divided(
+    records: Sequence[tuple[NDArray[Any], NDArray[Any]]], names: Sequence[str], seed: int, most: int | None = None
+) -> Private:
     """Every client's records as a query and a support set of equal size, padded to the largest client's.
 
-    Which place of a table is in which set follows from the seed and the client's name, not from what is in it.
+    `most` says how many records that has, where it is not among these. Which place of a table is in which set follows
+    from the seed and the client's name, not from what is in it.
     """
     parts: dict[str, list[Any]] = {QUERY: [], SUPPORT: []}
+    widths = part_sizes(max(len(y) for _, y in records) if most is None else most)
     for (x, y), identity in zip(records, silo_ids(names), strict=True):
         order = np.argsort(uniforms(draw_key(seed, 0, "roles"), [identity], len(y))[0], kind="stable")
-        half = len(y) - len(y) // 2
+        half = part_sizes(len(y))[QUERY]
         parts[QUERY].append((x[order[:half]], y[order[:half]]))
         parts[SUPPORT].append((x[order[half:]], y[order[half:]]))
     data: Private = {}
     for part, pairs in parts.items():
-        data |= padded(pairs, part)
+        data |= padded(pairs, part, widths[part])
     return data
 
 
-def padded(pairs: Sequence[tuple[NDArray[Any], NDArray[Any]]], part: str) -> Private:
-    """Records of several clients as arrays whose axis 0 is the client."""
+def padded(pairs: Sequence[tuple[NDArray[Any], NDArray[Any]]], part: str, width: int | None = None) -> Private:
+    """Records of several clients as arrays whose axis 0 is the client, padded to a width or the largest's."""
     counts = np.array([len(y) for _, y in pairs])
     out: Private = {part: counts}
     for name, place in (("x", 0), ("y", 1)):
         first = pairs[0][place]
-        out[f"{part}_{name}"] = np.zeros((len(pairs), counts.max(), *first.shape[1:]), dtype=first.dtype)
+        out[f"{part}_{name}"] = np.zeros((len(pairs), width or counts.max(), *first.shape[1:]), dtype=first.dtype)
         for row, pair in zip(out[f"{part}_{name}"], pairs, strict=True):
             row[: len(pair[place])] = pair[place]
     return out

@@ -20,9 +20,10 @@ from silograph.core.types import Array, BoolArray
 from silograph.privacy.accounting import Cost, Planned, Tally, cost
 from silograph.privacy.bound import ADD_OR_REMOVE_ONE, REPLACE_ONE, Bounded, clip_rows
 from silograph.privacy.ledger import Ledger, Row
-from silograph.privacy.masking import Masks, masked_sum, planned
+from silograph.privacy.masking import MaskedSum, Masks, masked_sum
 from silograph.privacy.mechanisms import DistributedGaussian, Gaussian, Mechanism, Scheduled, on_grid, perturb
 from silograph.privacy.samplers import Keystream
+from silograph.privacy.secure_messages import Total as SumTotal
 
 _SEAL = object()  # known to this module only: nobody else can mint a Released
 
@@ -113,11 +114,16 @@ def _refuse_captured(function: Callable[..., Any]) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Sealed:
-    """What silos hand to their own server to be added up: no method can read it, a server's gate opens only sums."""
+    """What silos hand to their own server to be added up: no method can read it, a server's gate opens only sums.
+
+    Under masks between organisations the rows stay where they are: they are zeros here, and `elsewhere` runs the secure
+    sum with those who hold them.
+    """
 
     _rows: Array
     site: str
     clip: float | None
+    elsewhere: Callable[[MaskedSum], SumTotal] | None = None
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -149,6 +155,11 @@ class Batch:
     name: str
     part: str
     round: int
+
+
+def sealed_rows(sealed: Sealed) -> Array:
+    """For the engine that carries them to their server, and for nobody else."""
+    return sealed._rows
 
 
 def stack(parts: Sequence[Released | Sealed]) -> Released | Sealed:
@@ -252,6 +263,11 @@ class Door:
         """The key of a row's digest. Under a budget nobody without the run's root can tell anything from the digest: a
         ledger has many readers, and a row may be about a sum that is for one trusted server."""
         return b"" if self.budget is None else hashlib.sha256(repr((self.root, place)).encode()).digest()
+
+    @property
+    def waiting(self) -> list[Row]:
+        """Rows that the next `sync` writes."""
+        return list(self._waiting.values())
 
     def sync(self) -> None:
         """Write the waiting rows in the order of their silos, whatever order the engine took; then messages may go."""
@@ -362,6 +378,11 @@ class Gate:
             self._door.admit(row)
         return Released(out, _SEAL, owned=True)
 
+    def hand_over(self, sealed: Sealed) -> None:
+        """In the silo, where no masks hide what it hands to its own server: the row of its own ledger."""
+        for silo, part in zip(self.silos, sealed._rows, strict=True):
+            self._plainly(silo, sealed.site, part, OWN_SERVER, "the own server is trusted with this silo's updates")
+
     def reveal(self, value: Array, site: str, why: str) -> Released:
         """Send on purpose without protection: epsilon is infinite from here on."""
         for silo, part in zip(self.silos, value, strict=True):
@@ -395,35 +416,67 @@ class Gate:
                     why = f"{counts[p]:.0f} agents trust their own server with their updates"
                     self._plainly(unit, sealed.site, sums[p], OWN_SERVER, why)
             return Total(sums, counts, released=False)
-        if sealed.clip is None:
-            raise LeakError(f"masks at {sealed.site!r}", "clipped vectors, whose sum cannot overflow", "others came")
-        noise = self._mechanism if isinstance(self._mechanism, DistributedGaussian) else None
         for p, unit in enumerate(self.silos):
             members = np.flatnonzero(place == p)
             if len(members) < door.masks.minimum:
                 counts[p] = 0.0
                 continue
-            cohort = planned(len(members), sealed.clip, value.shape[1], noise)
-            facts: dict[str, Any] = {
-                "observer": EVERYBODY if noise is not None else OWN_SERVER,
-                "mechanism": "reveal" if noise is None else noise.name,
-                "why": f"masks hide {len(members)} agents from their server, not their sum ({door.masks.how})",
-            }
-            if noise is not None:
-                facts |= {
-                    "l2": cohort.l2,
-                    "noise": cohort.deviation,
-                    "unit": CLIPPED_AGENT,
-                    "relation": REPLACE_ONE,
-                    "randomness": door.randomness,
-                    "why": f"each update clipped to {sealed.clip:g}; sum of {len(members)} agents, each of whom adds a "
-                    f"share of the noise; {cohort.contributors} of them are counted on ({door.masks.how})",
-                }
+            there = tuple(names[rows[k]] for k in members)
+            asked = self.sum_of(sealed, there, unit)
+            facts = self._summing(asked)
             door.afford(self._row(unit, sealed.site, sums[p], **facts))  # before the server can know the sum
-            vectors = {names[rows[k]]: value[k] for k in members}
-            sums[p] = masked_sum(vectors, sealed.clip, door.masks, cohort, door.root, self.round, unit, sealed.site)
-            door.admit(self._row(unit, sealed.site, sums[p], **facts))
-        return Total(sums, counts, released=noise is not None)
+            if sealed.elsewhere is None:
+                total = masked_sum(dict(zip(there, value[members], strict=True)), asked, door.root)
+            else:
+                total = sealed.elsewhere(asked)
+            sums[p], counts[p] = total.values, len(total.survivors)
+            if counts[p]:
+                door.admit(self._row(unit, sealed.site, sums[p], **facts))
+        return Total(sums, counts, released=self._shared_noise is not None)
+
+    @property
+    def _shared_noise(self) -> DistributedGaussian | None:
+        """What the agents of a secure sum put in themselves."""
+        return self._mechanism if isinstance(self._mechanism, DistributedGaussian) else None
+
+    def sum_of(self, sealed: Sealed, members: tuple[str, ...], unit: str) -> MaskedSum:
+        """What a sum under masks will be: the server asks for it, and an agent checks what it is asked."""
+        masks, length = self._door.masks, sealed._rows.shape[1]
+        if masks is None or sealed.clip is None:
+            raise LeakError(f"masks at {sealed.site!r}", "clipped vectors, whose sum cannot overflow", "others came")
+        return MaskedSum(members, self.round, unit, sealed.site, sealed.clip, length, masks, self._shared_noise)
+
+    def join(self, asked: MaskedSum, vector: Array) -> None:
+        """In the silo, before anything goes out with which its vector could be added up: the row of its own ledger.
+
+        A sum that comes out a second time, with others in it, would show the difference: one place is summed once.
+        """
+        (silo,) = self.silos
+        door, row = self._door, self._row(silo, asked.site, vector, **self._summing(asked))
+        if door.ledger.find(row.place) is not None:
+            raise LeakError(
+                f"silo {silo}, round {asked.round}", f"to be added up once at {asked.site!r}", "it was before"
+            )
+        door.admit(row)
+        door.sync()
+
+    def _summing(self, asked: MaskedSum) -> dict[str, Any]:
+        """What the ledger says of a sum under masks."""
+        how, noise, cohort = asked.masks.how, asked.noise, asked.cohort
+        if noise is None:
+            why = f"masks hide {len(asked.members)} agents from their server, not their sum ({how})"
+            return {"observer": OWN_SERVER, "mechanism": "reveal", "why": why}
+        return {
+            "observer": EVERYBODY,
+            "mechanism": noise.name,
+            "l2": cohort.l2,
+            "noise": cohort.deviation,
+            "unit": CLIPPED_AGENT,
+            "relation": REPLACE_ONE,
+            "randomness": self._door.randomness,
+            "why": f"each update clipped to {asked.clip:g}; sum of {len(asked.members)} agents, each of whom adds a "
+            f"share of the noise; {cohort.contributors} of them are counted on ({how})",
+        }
 
     def sync(self) -> None:
         """Put the rows of this round on disk; only then may what they tell of be sent."""

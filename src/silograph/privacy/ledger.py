@@ -7,6 +7,7 @@ A last line without its newline was never synced, so its message was never sent:
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from silograph.core.errors import DamageError
+from silograph.core.files import sync_folder
 
 _CHAIN_START = "0" * 16
 _encode = json.JSONEncoder(sort_keys=True).encode
@@ -55,15 +57,6 @@ def _line(row: Row, previous: str) -> tuple[str, str]:
     body = _encode({name: value for name, value in vars(row).items() if value or name not in ("batch", "part")})
     chain = hashlib.sha256((previous + body).encode()).hexdigest()[:16]
     return f'{{"chain": "{chain}", {body[1:]}', chain
-
-
-def sync_folder(folder: Path) -> None:
-    """A new name in a folder is on disk only once the folder is."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 class Ledger:
@@ -141,14 +134,22 @@ class Ledger:
         if not added:
             return
         if self.path is not None:
-            with open(self.path, "ab") as file:
-                file.write("".join(lines).encode())
-                file.flush()
-                os.fsync(file.fileno())
-            if not self.rows:
-                sync_folder(self.path.parent)
+            self._write(self.path, "".join(lines).encode())
         for row, link in added:
             self._remember(row, link)
+
+    def _write(self, path: Path, content: bytes) -> None:
+        with open(path, "ab", buffering=0) as file:
+            end = file.tell()
+            try:
+                if file.write(content) < len(content):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+                os.fsync(file.fileno())
+                if not self.rows:
+                    sync_folder(path.parent)
+            except OSError:
+                file.truncate(end)  # no half row may stand before the next one
+                raise
 
     def of(self, silo: str) -> Sequence[Row]:
         return self._of.get(silo, [])

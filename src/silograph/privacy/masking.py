@@ -10,6 +10,7 @@ import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any, Literal
 
 from silograph.core.errors import InputError
@@ -17,7 +18,7 @@ from silograph.core.types import Array
 from silograph.privacy.discrete import LEAST_SHARE, MOST_SHARE, distributed_rho, grid_l2
 from silograph.privacy.mechanisms import DistributedGaussian
 from silograph.privacy.samplers import Keystream
-from silograph.privacy.secure_messages import threshold
+from silograph.privacy.secure_messages import Total, threshold
 from silograph.privacy.secure_sum import secure_sum, unmasked_sum
 from silograph.privacy.shamir import Source
 
@@ -63,23 +64,39 @@ def planned(agents: int, clip: float, length: int, noise: DistributedGaussian | 
     return Cohort(l2 * step, l2 * step / math.sqrt(2.0 * rho), contributors, share, bits)
 
 
-def masked_sum(
-    vectors: Mapping[str, Array], clip: float, masks: Masks, cohort: Cohort, root: int, round: int, unit: str, site: str
-) -> Array:
-    """The sum of the vectors, decoded.
+@dataclass(frozen=True)
+class MaskedSum:
+    """What a server asks for: the sum of the members' vectors at one place, none longer than `clip`. All public."""
 
-    An agent's noise is named by the whole cohort: should a round be repeated with others present, it is drawn anew.
-    Masks cancel, so they need not be repeatable, and are not.
-    """
-    members = hashlib.sha256(repr(sorted(vectors)).encode()).hexdigest()
+    members: tuple[str, ...]
+    round: int
+    unit: str
+    site: str
+    clip: float
+    length: int
+    masks: Masks
+    noise: DistributedGaussian | None
 
-    def noise_source(name: str) -> Source:
-        return Keystream(root, name, round, f"{site}, noise in {unit} with {members}").take
+    @cached_property
+    def cohort(self) -> Cohort:
+        return planned(len(self.members), self.clip, self.length, self.noise)
 
-    common: dict[str, Any] = {"noise": cohort.share, "minimum": masks.minimum, "noise_source": noise_source}
-    if masks.arithmetic == "skipped":
-        return unmasked_sum(vectors, clip, cohort.bits, **common).values
-    return secure_sum(vectors, clip, cohort.bits, round=round, unit=unit, **common).values
+    def noise_source(self, root: int, name: str) -> Source:
+        """An agent's noise is named by the whole cohort: should a round be repeated with others, it is drawn anew."""
+        members = hashlib.sha256(repr(sorted(self.members)).encode()).hexdigest()
+        return Keystream(root, name, self.round, f"{self.site}, noise in {self.unit} with {members}").take
+
+
+def masked_sum(vectors: Mapping[str, Array], asked: MaskedSum, root: int) -> Total:
+    """The sum of vectors that are all here. Masks cancel, so they need not be repeatable, and are not."""
+    common: dict[str, Any] = {
+        "noise": asked.cohort.share,
+        "minimum": asked.masks.minimum,
+        "noise_source": partial(asked.noise_source, root),
+    }
+    if asked.masks.arithmetic == "skipped":
+        return unmasked_sum(vectors, asked.clip, asked.cohort.bits, **common)
+    return secure_sum(vectors, asked.clip, asked.cohort.bits, round=asked.round, unit=asked.unit, **common)
 
 
 def noise_for(rho: float, l2: float, contributors: int, length: int) -> float:

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from statistics import median
 
 from silograph.core.types import Json
 from silograph.report import charts, servers, words
@@ -225,9 +226,10 @@ def _newcomers(result: Json) -> Json:
 
 
 def _quarters(values: Sequence[float]) -> list[float]:
-    """The lowest, those after a quarter, a half and three quarters of the clients, the highest; and the mean."""
-    ordered = sorted(values)
-    return [*(ordered[(len(ordered) - 1) * k // 4] for k in range(5)), _mean(values)]
+    """The lowest, the medians of the lower half, of all and of the upper half, the highest; and the mean."""
+    ordered, half = sorted(values), (len(values) + 1) // 2
+    middles = (median(part) for part in (ordered[:half], ordered, ordered[-half:]))
+    return [ordered[0], *middles, ordered[-1], _mean(values)]
 
 
 def _picture(clients: Sequence[Json], test: Json) -> str:

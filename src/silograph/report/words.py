@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
-from decimal import ROUND_CEILING, ROUND_HALF_EVEN, Decimal
+from decimal import ROUND_CEILING, ROUND_HALF_UP, Decimal
 from typing import TypeGuard
 
 from silograph.core.types import Json
@@ -15,7 +15,7 @@ SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 INVISIBLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 
 
-def number(value: object, digits: int = 4, rounding: str = ROUND_HALF_EVEN) -> str:
+def number(value: object, digits: int = 4, rounding: str = ROUND_HALF_UP) -> str:
     """A number as a person writes it: 4 digits, thousands marked, powers of ten where it is tiny or huge."""
     if value is None:
         return "–"
@@ -48,8 +48,11 @@ def column(values: Iterable[object]) -> list[str]:
     if not sizes or not 1e-3 <= top < 1e6 or min(sizes) < top / 1000:
         return [number(value) for value in values]
     decimals = max(0, 3 - math.floor(math.log10(top)))
+    # A mean that is half-way in decimals may lie a little below in binary.
     return [
-        f"{value:,.{decimals}f}".replace("-", "−") if is_number(value) and math.isfinite(value) else number(value)
+        f"{Decimal(f'{value:.12g}').quantize(Decimal(1).scaleb(-decimals), ROUND_HALF_UP):,f}".replace("-", "−")
+        if is_number(value) and math.isfinite(value)
+        else number(value)
         for value in values
     ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 from silograph.core.errors import DamageError
@@ -12,13 +13,17 @@ from silograph.privacy.accounting import cost
 from silograph.privacy.gate import hidden_from
 from silograph.privacy.ledger import Ledger
 from silograph.run.jobs import open_job
+from silograph.run.meta_plan import MetaPlan
 from silograph.run.plan import load
 from silograph.run.results import worst_by_site
 
 
 def bill_of_plan(path: Path) -> Json:
     """The forecast; of the tables it uses only their shape."""
-    return open_job(load(path), path.parent).forecast()
+    plan = load(path)
+    if isinstance(plan, MetaPlan) and plan.method.device.startswith("cuda"):
+        plan = replace(plan, method=replace(plan.method, device="cpu"))  # nothing runs: it need not be here
+    return open_job(plan, path.parent).forecast()
 
 
 def read_result(folder: Path) -> Json:

@@ -13,7 +13,7 @@ from silograph.data.silos import Silos
 from silograph.methods.algorithm_one import PaperConsensus
 from silograph.methods.base import Method
 from silograph.methods.consensus_graph import ExactConsensus
-from silograph.methods.private_graph import LEAST_EFFECTIVE_RECORDS, ReleasedConsensus
+from silograph.methods.private_graph import LEAST_EFFECTIVE_RECORDS, PATIENCE, ReleasedConsensus
 from silograph.privacy import accounting
 from silograph.privacy.gate import Budget
 from silograph.privacy.mechanisms import Gaussian, Laplace, Mechanism
@@ -36,6 +36,16 @@ class Setup:
     mechanism: Mechanism | None
     budget: Budget | None
     releases: int
+
+    @property
+    def most_rounds(self) -> int:
+        method = self.method
+        if isinstance(method, ReleasedConsensus):  # a silo is asked again while the server waits for others
+            return PATIENCE
+        if isinstance(method, PaperConsensus):  # a round more where the parameters are chosen first
+            return method.rounds + (None in (method.beta, method.nu, method.lam))
+        assert isinstance(method, ExactConsensus)
+        return method.rounds
 
 
 def default_degree(nodes: int) -> float:

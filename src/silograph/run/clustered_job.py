@@ -13,7 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from silograph.core.errors import InputError
+from silograph.core.files import write_atomically
 from silograph.core.types import Array, Json
+from silograph.data.silos import records_of
 from silograph.data.units import Records, UnitTables, check_one_home, read_tests, read_units
 from silograph.methods.base import Method, Outcome, Private
 from silograph.methods.clustered_admm import ClusteredADMM
@@ -28,7 +30,6 @@ from silograph.run.clustered_plan import ClusteredPlan
 from silograph.run.loop import ENGINES, rounds
 from silograph.run.results import stated, worst_by_site
 from silograph.run.servers import graph_of
-from silograph.run.store import write_atomically
 from silograph.tasks.clustered import Linearised, Proximal
 from silograph.tasks.linear import UNIT, Linear, signs
 from silograph.topology import Topology, spectral_gap, units
@@ -66,7 +67,7 @@ class ClusteredJob:
                 "plan, intercept", f"no feature called {INTERCEPT}", "there is one", "Say intercept = false."
             )
         if chosen.loss == "logistic" and not private:
-            signs(np.concatenate([y for _, y in tables.records]), f"column {data.target}")
+            signs(tables.answers, f"column {data.target}")
         topo = units(graph, np.bincount(tables.home).tolist(), tables.agents)
         if chosen.find is None:
             names, told = tuple(sorted(set(tables.clusters))), list(tables.clusters)
@@ -179,14 +180,16 @@ class ClusteredJob:
     def features(self) -> tuple[str, ...]:
         return (*self.tables.features, *([INTERCEPT] if self.plan.method.intercept else []))
 
-    def data(self) -> Private:
-        return self._prepared(self.task)
+    @property
+    def most_rounds(self) -> int:
+        return self.inner.rounds + (self.plan.method.find is not None)  # clusters are found first
 
-    def _prepared(self, task: Linear) -> Private:
-        of = dict(zip(self.tables.agents, self.tables.records, strict=True))
-        return task.prepare_all(
-            [(self._with_one(of[name][0]), of[name][1]) for name in self.topo.silos], self.topo.silos
-        )
+    def data(self, silos: Sequence[str] | None = None) -> Private:
+        return self._prepared(self.task, silos)
+
+    def _prepared(self, task: Linear, silos: Sequence[str] | None = None) -> Private:
+        of = records_of(silos, self.topo.silos, self.tables.agents, self.tables.records)
+        return task.prepare_all([(self._with_one(x), y) for x, y in of.values()], list(of))
 
     def _with_one(self, x: Array) -> Array:
         return np.column_stack([x, np.ones(len(x))]) if self.plan.method.intercept else x
@@ -293,10 +296,6 @@ class ClusteredJob:
                 "(where records are protected), and that they took part. Links "
                 "between a client and its server must be encrypted. Runs add up: another one costs its budget again."
             )
-        notes.append(
-            "This run played every client and server in one process. The bill is of what leaves a client when each "
-            "runs its own part."
-        )
         if plan.method.compare:
             notes.append(
                 "What each client gets alone, and one model for all, were learned for comparison: simulation only."

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from silograph.core.errors import InputError
+from silograph.core.files import write_atomically
 from silograph.core.types import Array, Json
-from silograph.data.units import UnitTables, check_one_home, read_test, read_units
+from silograph.data.silos import records_of
+from silograph.data.units import Records, UnitTables, check_one_home, read_test, read_units
 from silograph.methods.base import Outcome, Private
 from silograph.methods.graph_federation import GraphFederation
 from silograph.privacy import accounting
@@ -20,7 +23,6 @@ from silograph.privacy.mechanisms import DistributedGaussian, Gaussian, Mechanis
 from silograph.run.federation_plan import FederationPlan
 from silograph.run.results import feature_csv, stated, worst_by_site
 from silograph.run.servers import graph_of
-from silograph.run.store import write_atomically
 from silograph.tasks.linear import Linear, signs
 from silograph.theory.graph_federation import claimed_epsilon
 from silograph.topology import Topology, spectral_gap, units
@@ -34,26 +36,29 @@ _DROWNED = 10.0  # lengths of noise in a length of update
 class FederationJob:
     plan: FederationPlan
     tables: UnitTables
-    test: tuple[Array, Array] | None
+    test: Records | None
     topo: Topology
     method: GraphFederation
 
     @classmethod
     def open(cls, plan: FederationPlan, base: Path) -> FederationJob:
-        data, chosen = plan.data, plan.method
-        private = plan.privacy is not None
+        data, private = plan.data, plan.privacy is not None
         tables = read_units([base / name for name in data.files], data.agent, data.target, private)
         test = None if data.test is None else read_test(base / data.test, data.target, tables.features, data.agent)
+        return cls.of(plan, tables, test, graph_of(plan.topology, tables.units, base))
+
+    @classmethod
+    def of(cls, plan: FederationPlan, tables: UnitTables, test: Records | None, graph: Topology) -> FederationJob:
+        chosen = plan.method
         if chosen.intercept and INTERCEPT in tables.features:
             raise InputError(
                 "plan, intercept", f"no feature called {INTERCEPT}", "there is one", "Say intercept = false."
             )
-        if chosen.loss == "logistic" and not private:
-            signs(np.concatenate([y for _, y in tables.records]), f"column {data.target}")
+        if chosen.loss == "logistic" and plan.privacy is None:
+            signs(tables.answers, f"column {plan.data.target}")
         if CENTROID in [name.casefold() for name in tables.units]:
             raise InputError(f"unit {CENTROID}", "another name", "the mean of all units' models is called that")
-        sizes = np.bincount(tables.home)
-        topo = units(graph_of(plan.topology, tables.units, base), [int(size) for size in sizes], tables.agents)
+        topo = units(graph, np.bincount(tables.home).tolist(), tables.agents)
         task = Linear(
             len(tables.features) + chosen.intercept,
             max(len(y) for _, y in tables.records),
@@ -122,10 +127,13 @@ class FederationJob:
     def features(self) -> tuple[str, ...]:
         return (*self.tables.features, *([INTERCEPT] if self.plan.method.intercept else []))
 
-    def data(self) -> Private:
-        by_name = dict(zip(self.tables.agents, self.tables.records, strict=True))
-        ordered = [by_name[name] for name in self.topo.silos]
-        return self.method.task.prepare_all([(self._with_one(x), y) for x, y in ordered], self.topo.silos)
+    @property
+    def most_rounds(self) -> int:
+        return self.method.rounds
+
+    def data(self, silos: Sequence[str] | None = None) -> Private:
+        of = records_of(silos, self.topo.silos, self.tables.agents, self.tables.records)
+        return self.method.task.prepare_all([(self._with_one(x), y) for x, y in of.values()], list(of))
 
     def _with_one(self, x: Array) -> Array:
         return np.column_stack([x, np.ones(len(x))]) if self.plan.method.intercept else x
@@ -253,10 +261,6 @@ class FederationJob:
                 "agent and its server must be encrypted. Runs add up: another run on the same data costs its own "
                 "budget again."
             )
-        notes.append(
-            "This run played every agent and server in one process. The bill is of what leaves an agent when each runs "
-            "its own part."
-        )
         if self.test is not None:
             notes.append("The test table is not protected: errors on it are exact.")
         return notes

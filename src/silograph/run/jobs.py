@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Protocol
 
 from silograph.core.keys import secret_root
-from silograph.core.types import BoolArray, Json
+from silograph.core.types import Json
 from silograph.data.candidates import read_candidates
-from silograph.data.silos import Silos, read_silos, standardise
+from silograph.data.silos import Silos, read_silos, records_of, standardise
 from silograph.methods.base import Method, Outcome, Private
 from silograph.privacy.gate import Budget, Door
 from silograph.privacy.ledger import Ledger
@@ -45,8 +45,16 @@ class Job(Protocol):
     @property
     def masks(self) -> Masks | None: ...
 
-    def data(self) -> Sequence[Private] | Private:
-        """What each silo's task made of its records, in the topology's order."""
+    @property
+    def most_rounds(self) -> int:
+        """In how many rounds a silo can be asked at the most, rounds in which nobody answered not counted."""
+        ...
+
+    def data(self, silos: Sequence[str] | None = None) -> Sequence[Private] | Private:
+        """What the task of each of these silos (all if None) made of its records, in the topology's order.
+
+        Rows are the same whichever silos are asked for, and nobody else's records are looked at.
+        """
         ...
 
     def write(self, folder: Path, outcome: Outcome, trace: list[Json], door: Door) -> Json:
@@ -67,6 +75,13 @@ class GraphJob:
     setup: Setup
     masks: None = None
 
+    @classmethod
+    def of(cls, plan: Plan, silos: Silos, base: Path) -> GraphJob:
+        """Candidate edges are read relative to `base`."""
+        candidates = plan.data.candidates
+        allowed = None if candidates is None else read_candidates(base / candidates, silos.nodes)
+        return cls(plan, silos, build(plan, silos, allowed))
+
     @property
     def topo(self) -> Topology:
         return self.setup.topo
@@ -83,9 +98,13 @@ class GraphJob:
     def budget(self) -> Budget | None:
         return self.setup.budget
 
-    def data(self) -> list[Private]:
-        signals = dict(zip(self.silos.names, self.silos.signals, strict=True))
-        return [self.setup.task.prepare(signals[name]) for name in self.topo.silos]
+    @property
+    def most_rounds(self) -> int:
+        return self.setup.most_rounds
+
+    def data(self, silos: Sequence[str] | None = None) -> list[Private]:
+        signals = records_of(silos, self.topo.silos, self.silos.names, self.silos.signals)
+        return [self.setup.task.prepare(own) for own in signals.values()]
 
     def write(self, folder: Path, outcome: Outcome, trace: list[Json], door: Door) -> Json:
         return write_graphs(folder, self.plan, self.silos.nodes, self.setup, outcome, trace, door)
@@ -111,13 +130,5 @@ def open_job(plan: AnyPlan, base: Path) -> Job:
         return FederationJob.open(plan, base)
     if isinstance(plan, MetaPlan):
         return MetaJob.open(plan, base)
-    silos, candidates = _read_graphs(plan, base)
-    return GraphJob(plan, silos, build(plan, silos, candidates))
-
-
-def _read_graphs(plan: Plan, base: Path) -> tuple[Silos, BoolArray | None]:
-    """The plan's tables and candidate edges."""
     silos = read_silos([base / name for name in plan.data.files], plan.data.nodes_in, plan.privacy is not None)
-    candidates = plan.data.candidates
-    allowed = None if candidates is None else read_candidates(base / candidates, silos.nodes)
-    return (standardise(silos) if plan.data.standardise else silos), allowed
+    return GraphJob.of(plan, standardise(silos) if plan.data.standardise else silos, base)

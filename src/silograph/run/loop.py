@@ -49,7 +49,7 @@ def rounds(
             rows = np.arange(len(topo.silos))
         if present is not None:
             rows = rows[np.isin(rows, topo.index(present(now.round)))]
-        return (*engine.local(method, now, rows), rows)
+        return engine.local(method, now, rows)
 
     empty = 0
     while not method.done(state.servers):

@@ -14,9 +14,10 @@ import numpy as np
 from silograph.core.errors import InputError
 from silograph.core.types import Array, Json
 from silograph.data.clients import ClientTables, read_clients
+from silograph.data.silos import records_of
 from silograph.methods.base import Method, Outcome, Private
 from silograph.methods.meta_baselines import DEFECT, LocalTraining, PaperMeta
-from silograph.methods.private_meta import QUERY, SUPPORT, UNIT, PrivateMeta, divided
+from silograph.methods.private_meta import QUERY, SUPPORT, UNIT, PrivateMeta, divided, part_sizes
 from silograph.privacy import accounting
 from silograph.privacy.bound import ADD_OR_REMOVE_ONE
 from silograph.privacy.gate import Budget, Door
@@ -85,18 +86,23 @@ class MetaJob:
     def topo(self) -> Topology:
         return star(self.tables.names)
 
-    @cached_property
-    def _divided(self) -> Private:
-        of = dict(zip(self.tables.names, self.tables.records, strict=True))
-        names = self.topo.silos
-        return divided([of[name] for name in names], names, self.plan.seed or 0)
+    @property
+    def most_rounds(self) -> int:
+        return self.plan.method.rounds
 
-    def data(self) -> Private:
-        return self._divided
+    @property
+    def _counts(self) -> list[int]:
+        """How many records each client has, in the topology's order."""
+        of = {name: len(y) for name, (_, y) in zip(self.tables.names, self.tables.records, strict=True)}
+        return [of[name] for name in self.topo.silos]
+
+    def data(self, silos: Sequence[str] | None = None) -> Private:
+        of = records_of(silos, self.topo.silos, self.tables.names, self.tables.records)
+        return divided(list(of.values()), list(of), self.plan.seed or 0, max(self._counts))
 
     @property
     def _weights(self) -> tuple[int, ...]:
-        return tuple(int(count) for count in self._divided[SUPPORT])
+        return tuple(part_sizes(count)[SUPPORT] for count in self._counts)
 
     @property
     def method(self) -> PrivateMeta:
@@ -221,7 +227,7 @@ class MetaJob:
                 "release": what,
                 "share": share,
                 "times": self._samples,
-                "noise": self.sigma * clip / math.sqrt(share) / (chosen.rate * int(self._divided[part].max())),
+                "noise": self.sigma * clip / math.sqrt(share) / (chosen.rate * part_sizes(max(self._counts))[part]),
             }
             for part, what, clip, share in rows
         ]
@@ -235,7 +241,7 @@ class MetaJob:
         privacy, chosen = self.plan.privacy, self.plan.method
         if privacy is None or chosen.version == "paper:":
             return []
-        records, clients = float(np.median(self._divided[SUPPORT])), len(self.tables.names)
+        records, clients = float(np.median(self._weights)), len(self.tables.names)
         options = {(rounds, chosen.rate) for rounds in (*_PLANNED_ROUNDS, chosen.rounds)}
         options |= {(chosen.rounds, rate) for rate in (*_PLANNED_RATES, chosen.rate)}
         rows = []
@@ -290,10 +296,6 @@ class MetaJob:
                 if kept and plan.privacy is not None
                 else "New clients' models are written here. Their test scores are exact and not protected."
             )
-        notes.append(
-            "This run played every client and the server in one process. The bill is of what leaves a client when each "
-            "runs its own part."
-        )
         if plan.method.compare:
             notes.append("Other ways of learning were run for comparison: simulation only.")
         return notes

@@ -21,11 +21,12 @@ _LARGEST_STEP = 1e6
 class MetaData:
     """One file a client, named relative to the plan: a table with a column of labels, or an NPZ file with x and y.
 
+    `target` is the column; of NPZ files, where it is always y, it is only what the page calls it.
     `new` clients take no part in learning: they personalise the start and hold back records to test it on. `classes`
     are the labels there can be, a public list; with privacy they have to be said.
     """
 
-    target: str
+    target: str = "y"
     files: tuple[str, ...] = naming_files(())
     new: tuple[str, ...] = naming_files(())
     answers: Literal["classes", "numbers"] = "classes"

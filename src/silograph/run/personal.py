@@ -18,10 +18,11 @@ from silograph.run.meta_new import personal_models
 
 @dataclass(frozen=True)
 class Personal:
-    """Scores are of the client's own records, or of those it tests on; they stay with it."""
+    """Scores are of records to test on, or else of those it learned from (`seen`); they stay with the client."""
 
     records: int
     tested: int
+    seen: bool
     measure: str
     before: float
     after: float
@@ -50,7 +51,7 @@ def personalise(
 
     def read(path: Path) -> Labelled:
         classes = None if regression else spec["classes"]
-        mine = read_clients([path], spec["target"], False, classes, regression, tuple(spec["features"]))
+        mine = read_clients([path], spec["target"], False, classes, regression, tuple(spec["features"]), least=1)
         if mine.shape != tuple(spec["shape"]):
             raise InputError(str(path), f"records of shape {tuple(spec['shape'])}", f"{mine.shape} came")
         return mine.records[0]
@@ -61,4 +62,4 @@ def personalise(
     networks.save_model(out, spec, layout, model)
     measure = "mean squared error" if regression else "accuracy"
     before, after = task.measure(vector, *tested)[1], task.measure(model, *tested)[1]
-    return Personal(len(own[1]), len(tested[1]), measure, before, after)
+    return Personal(len(own[1]), len(tested[1]), test is None, measure, before, after)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from silograph.core.files import write_atomically
 from silograph.core.types import Array, Json
 from silograph.kernels.edges import pairs
 from silograph.methods.algorithm_one import PaperConsensus
@@ -23,7 +24,6 @@ from silograph.privacy.accounting import NO_PROTECTION, planned_cost
 from silograph.privacy.gate import Door
 from silograph.run.build import Setup, effective_records
 from silograph.run.plan import Plan
-from silograph.run.store import write_atomically
 from silograph.tasks.smooth_graph import UNIT
 
 OBSERVERS = ("server", "other sites", "wire", "public")

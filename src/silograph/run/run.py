@@ -10,17 +10,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from silograph.core.errors import DamageError, SilographError
+from silograph.core.files import write_atomically
 from silograph.core.types import Json
-from silograph.methods.base import begin
+from silograph.engines.base import Engine
+from silograph.methods.base import State, begin
 from silograph.privacy.gate import Door
 from silograph.run.jobs import Job, open_job
 from silograph.run.loop import ENGINES, REHEARSAL, SECRET, rounds
 from silograph.run.plan import AnyPlan, dumps
 from silograph.run.results import write_result
 from silograph.run.sections import moved, named_files
-from silograph.run.store import RunFolder, write_atomically
+from silograph.run.store import RunFolder
 
 _SAVE_EVERY, _SAVE_SHARE = 1.0, 10.0  # seconds of work a kill may cost, or so many times what saving takes
+
+IN_ONE_PROCESS = (
+    "This run played all parts in one process. The bill is of what leaves a silo when each runs its own part."
+)
 
 #: Called after every round with the round and what the method's trace says of it.
 Progress = Callable[[int, Json | None], None]
@@ -51,7 +57,8 @@ def execute(
         if not folder.finished:
             randomness = SECRET if plan.seed is None else REHEARSAL
             door = Door(folder.root, folder.ledger, job.mechanism, job.budget, randomness, job.masks)
-            told = _run(job, plan.engine, door, folder, progress)
+            place = ENGINES[plan.engine](job.data(), job.topo, door)
+            _, told = go_on(job, place, door, folder, progress, IN_ONE_PROCESS)
             write_result(folder.path, plan_text, plan.seed, door, told)
             write_atomically(folder.path / "report.html", report(folder.path).encode())
     except DamageError:
@@ -64,8 +71,14 @@ def execute(
     return Finished(folder.finish(), result)
 
 
-def _run(job: Job, engine: str, door: Door, folder: RunFolder, progress: Progress) -> Json:
-    place = ENGINES[engine](job.data(), job.topo, door)
+def go_on(
+    job: Job, place: Engine, door: Door, folder: RunFolder, progress: Progress, note: str, every_round: bool = False
+) -> tuple[State, Json]:
+    """From where the folder's run is to its end; returns the last state, and the job's part of result.json.
+
+    `note` says where the parts of it ran. `every_round`: other organisations remember what they sent, so no round may
+    be forgotten here.
+    """
     state, trace = folder.load() or (begin(job.method, job.topo), [])
     saved, pause = time.monotonic(), _SAVE_EVERY
     for after in rounds(job.method, job.topo, place, door, state):
@@ -74,9 +87,12 @@ def _run(job: Job, engine: str, door: Door, folder: RunFolder, progress: Progres
         if line is not None:
             trace.append({"round": state.round, **line})
         progress(state.round, line)
-        if not job.method.done(state.servers) and (begun := time.monotonic()) - saved > pause:
+        begun = time.monotonic()
+        if every_round or (not job.method.done(state.servers) and begun - saved > pause):
             folder.save(state, trace)
             saved = time.monotonic()
             pause = max(_SAVE_EVERY, _SAVE_SHARE * (saved - begun))
     outcome = job.method.outcome(state.servers, place.deliver(job.method, state), job.topo)
-    return job.write(folder.path, outcome, trace, door)
+    told = job.write(folder.path, outcome, trace, door)
+    told["privacy"]["notes"].append(note)
+    return state, told

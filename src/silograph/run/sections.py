@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, field, fields, is_dataclass, replace
 from pathlib import Path
 from types import UnionType
@@ -113,7 +113,7 @@ def _tuple(value: Any, inner: tuple[Any, ...], where: str) -> Any:
     if inner[0] is not str:
         return tuple(_pair(item, where) for item in value)
     if not all(isinstance(item, str) for item in value):
-        raise InputError(where, words, f"{value!r} came")
+        raise InputError(where, words, f"{value!r} came", "Put every name in quotes, a number too.")
     return tuple(value)
 
 
@@ -147,15 +147,16 @@ def named_files(section: Any, private: bool) -> Iterator[str]:
 
 def moved(section: Any, base: Path, goal: Path) -> Any:
     """The same with its files, relative to `base`, named from another folder."""
+    return renamed(section, lambda name: os.path.relpath(base / name, goal))
 
-    def rename(name: str) -> str:
-        return os.path.relpath(base / name, goal)
 
+def renamed(section: Any, rename: Callable[[str], str]) -> Any:
+    """The same with its files under other names."""
     changed: dict[str, Any] = {}
     for part in fields(section):
         value = getattr(section, part.name)
         if is_dataclass(value):
-            changed[part.name] = moved(value, base, goal)
+            changed[part.name] = renamed(value, rename)
         elif part.metadata.get("files") and value is not None:
             changed[part.name] = rename(value) if isinstance(value, str) else tuple(map(rename, value))
     return replace(section, **changed)

@@ -19,25 +19,16 @@ from typing import Any
 import numpy as np
 
 from silograph.core.errors import DamageError, InputError
+from silograph.core.files import write_atomically
 from silograph.core.keys import secret_root
 from silograph.core.types import Json
 from silograph.methods.base import State
 from silograph.privacy.gate import Released, relay
-from silograph.privacy.ledger import Ledger, sync_folder
+from silograph.privacy.ledger import Ledger
 
 _STATE, _IDENTITY, _ROOT, _LOCK = "state.npz", "identity.json", "root", "lock"
 _SECRET = (_STATE, _IDENTITY, _ROOT, _LOCK)
-
-
-def write_atomically(path: Path, content: bytes, mode: int = 0o644) -> None:
-    """All of it or nothing, on disk when this returns."""
-    temporary = path.with_name(path.name + ".tmp")
-    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-    sync_folder(path.parent)
+_PARTS = ("carry", "servers", "down")
 
 
 class RunFolder:
@@ -64,7 +55,11 @@ class RunFolder:
         if not self.finished:
             self._check_identity(plan_text, inputs)
         self.root = seed if seed is not None else self._secret_root(plan_text, inputs)
-        self.ledger = Ledger(self.path / "ledger.jsonl")
+        self.ledger = Ledger(self._evidence)
+
+    @property
+    def _evidence(self) -> Path:
+        return self.path / "ledger.jsonl"
 
     def _take_lock(self) -> io.TextIOWrapper:
         lock = open(self.path / _LOCK, "w", encoding="utf-8")  # noqa: SIM115 (held until the run ends)
@@ -81,6 +76,14 @@ class RunFolder:
         if not path.exists():
             if (self.path / _STATE).exists():
                 raise self._damaged(_IDENTITY)
+            if self._evidence.exists():
+                self._remove_secrets()  # a kill may have come between
+                raise InputError(
+                    str(self.goal),
+                    "a goal that no failed run was on its way to",
+                    f"{self._evidence} tells what one has released and spent before it failed",
+                    "Choose another output folder with -o, or put the ledger away: what it tells stays spent.",
+                )
             # Killed before the identity was written, nothing had been released: begin anew.
             write_atomically(path, json.dumps(identity).encode(), 0o600)
             return
@@ -124,14 +127,25 @@ class RunFolder:
     def save(self, state: State, trace: Sequence[Json]) -> None:
         """A point to resume from. Replaying from an older one is harmless: the ledger knows what was sent."""
         arrays: dict[str, Any] = {}
-        released = []
-        for part in ("carry", "servers", "down"):
-            for name, value in getattr(state, part).items():
-                key = f"{part}/{name}"
-                if isinstance(value, Released):
-                    released.append(key)
-                arrays[key] = value.value if isinstance(value, Released) else value
-        meta = {"round": state.round, "released": released, "trace": list(trace), "ledger": self.ledger.tip}
+        released: list[str] = []
+        plain: Json = {}
+
+        def keep(key: str, value: Any) -> None:
+            if isinstance(value, Released):
+                released.append(key)
+                arrays[key] = value.value
+            elif isinstance(value, np.ndarray | np.generic):
+                arrays[key] = value
+            elif isinstance(value, dict) and value:
+                for name, part in value.items():
+                    keep(f"{key}/{name}", part)
+            else:
+                plain[key] = value
+
+        for part in _PARTS:
+            keep(part, getattr(state, part))
+        meta = {"round": state.round, "released": released, "plain": plain, "trace": list(trace)}
+        meta["ledger"] = self.ledger.tip
         arrays["meta"] = np.array(json.dumps(meta))
         buffer = io.BytesIO()
         np.savez(buffer, **arrays)
@@ -144,14 +158,13 @@ class RunFolder:
         try:
             with np.load(path, allow_pickle=False) as content:
                 meta = json.loads(str(content["meta"]))
-                parts: dict[str, dict[str, Any]] = {"carry": {}, "servers": {}, "down": {}}
-                for key in content.files:
-                    if key != "meta":
-                        part, name = key.split("/", 1)
-                        value = content[key]
-                        # Zero-dimensional arrays were scalars.
-                        value = value[()] if value.ndim == 0 else value
-                        parts[part][name] = relay(value) if key in meta["released"] else value
+                parts: Json = {part: {} for part in _PARTS}
+                found = {key: content[key] for key in content.files if key != "meta"}
+            for key, value in {**found, **meta["plain"]}.items():
+                if isinstance(value, np.ndarray):
+                    # Zero-dimensional arrays were scalars.
+                    value = relay(value) if key in meta["released"] else value[()] if value.ndim == 0 else value
+                _put(parts, key.split("/"), value)
             self.ledger.check_tip(meta["ledger"])
             return State(meta["round"], parts["carry"], parts["servers"], parts["down"]), meta["trace"]
         except DamageError:
@@ -164,21 +177,35 @@ class RunFolder:
 
     def finish(self) -> Path:
         """Remove the secrets, then move the folder into place."""
-        for name in _SECRET:
-            (self.path / name).unlink(missing_ok=True)
+        self._remove_secrets()
         os.replace(self.path, self.goal)
         self._lock.close()
         return self.goal
+
+    def _remove_secrets(self) -> None:
+        for name in _SECRET:
+            (self.path / name).unlink(missing_ok=True)
 
     def release(self) -> None:
         """Let others at the folder, and leave it as it is."""
         self._lock.close()
 
     def discard(self) -> None:
-        """After a failure: keep the folder only if it is evidence of protected releases, which stay spent."""
+        """After a failure that would come again: keep what is evidence of protected releases, which stay spent.
+
+        Nobody can go on with them, so the secrets go: with the root whoever finds it could take the noise off.
+        """
         if all(row.mechanism == "reveal" for row in self.ledger.rows):
             shutil.rmtree(self.path, ignore_errors=True)
+        else:
+            self._remove_secrets()
         self._lock.close()
+
+
+def _put(parts: Json, path: Sequence[str], value: Any) -> None:
+    for name in path[:-1]:
+        parts = parts.setdefault(name, {})
+    parts[path[-1]] = value
 
 
 def _identity(plan_text: str, inputs: Sequence[Path]) -> Json:

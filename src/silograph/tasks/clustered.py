@@ -172,9 +172,11 @@ def _newton_rows(
         for j in range(r):
             start[j] = _inner(basis[i, j], w[i])
         z = _minimum(kind, delta, weight[i], scores[i, :n, :r], y[i, :n], start)
-        for j in range(r):
-            for m in range(w.shape[1]):
-                w[i, m] += (z[j] - start[j]) * basis[i, j, m]
+        for _ in range(2):  # the second time for what the first has rounded, where w is far shorter than the centre
+            for j in range(r):
+                move = z[j] - _inner(basis[i, j], w[i])
+                for m in range(w.shape[1]):
+                    w[i, m] += move * basis[i, j, m]
 
 
 @njit(cache=True)

@@ -11,7 +11,6 @@ import copy
 import io
 import json
 import math
-import os
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -29,10 +28,10 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils.parametrize import is_parametrized
 
 from silograph.core.errors import DamageError, InputError
+from silograph.core.files import write_atomically
 from silograph.core.keys import stream
 from silograph.core.types import Array, Json
 from silograph.data.tables import shown
-from silograph.privacy.ledger import sync_folder
 
 #: Names and shapes of a network's parameters, in the order in which a vector holds them.
 Layout = list[tuple[str, tuple[int, ...]]]
@@ -165,6 +164,8 @@ def check_module(module: nn.Module, shape: tuple[int, ...], outputs: int) -> Non
 
     Layers known for it are refused by name; what is home-made is found by running a copy on random records of `shape`.
     """
+    if not isinstance(module, nn.Module):
+        raise InputError("network", "a torch.nn.Module", f"a {type(module).__name__} came", "Give the module itself.")
     _check_layers(module)
     _check_parameters(module)
     _check_hooks(module)
@@ -321,13 +322,11 @@ def save_model(path: str | Path, module_spec: Json, layout: Layout, vector: Arra
     for (name, shape), part in zip(layout, parts, strict=True):
         arrays[_PARAMETER + name] = np.asarray(part, dtype=np.float64).reshape(shape)
     path = Path(path)
-    temporary = path.with_name(path.name + ".tmp")
-    with open(temporary, "wb") as file:
-        np.savez(file, **arrays)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-    sync_folder(path.parent)
+    if path.is_dir():
+        raise InputError(shown(path), "a file to write", "it is a folder", "Name a file in it, such as model.npz.")
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    write_atomically(path, buffer.getvalue())
 
 
 def load_model(path: str | Path) -> tuple[Json, Layout, Array]:

@@ -1,0 +1,235 @@
+"""Who is who in a deployment: the server has a certificate, every party a key of its own.
+
+The authority's certificate goes to every party, a party's public key to the server. People compare fingerprints by
+telephone; from then on nobody can stand between them.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import ipaddress
+import os
+import tempfile
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_ssh_private_key,
+    load_ssh_public_key,
+)
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from silograph.core.errors import InputError
+from silograph.core.files import sync_folder
+
+CA, CA_KEY, SERVER, SERVER_KEY = "ca.crt", "ca.key", "server.crt", "server.key"
+NODE_KEY, NODE_PUBLIC = "node.key", "node.pub"
+
+#: Clocks differ: what is made now must be valid for a party whose clock is behind.
+_EARLIER = timedelta(days=1)
+
+
+def make_authority(folder: Path, hosts: Sequence[str], days: int) -> None:
+    """ca.crt for every party; server.crt and server.key for the server at `hosts`; ca.key to be kept apart."""
+    if not hosts or days < 1:
+        raise InputError("certificate", "a host name or address, and at least one day", f"{list(hosts)}, {days} days")
+    _refuse_existing(folder, CA_KEY, CA, SERVER_KEY, SERVER)
+    names = x509.SubjectAlternativeName([_alternative(host) for host in hosts])
+    authority, server = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    issuer = _name("silograph authority")
+    root = (
+        _certificate(issuer, issuer, authority.public_key(), days)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs_certificates=True), critical=True)
+        .sign(authority, hashes.SHA256())
+    )
+    leaf = (
+        _certificate(_name("silograph server"), issuer, server.public_key(), days)
+        .add_extension(names, critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key()), critical=False)
+        .sign(authority, hashes.SHA256())
+    )
+    _write_new(folder / CA_KEY, _pem(authority), 0o600)
+    _write_new(folder / CA, root.public_bytes(Encoding.PEM), 0o644)
+    _write_new(folder / SERVER_KEY, _pem(server), 0o600)
+    _write_new(folder / SERVER, leaf.public_bytes(Encoding.PEM), 0o644)
+
+
+def make_node_key(folder: Path) -> None:
+    """node.key never leaves the party; node.pub goes to the server."""
+    _refuse_existing(folder, NODE_KEY, NODE_PUBLIC)
+    key = ec.generate_private_key(ec.SECP256R1())
+    _write_new(folder / NODE_KEY, key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()), 0o600)
+    _write_new(folder / NODE_PUBLIC, public_line(key.public_key()) + b"\n", 0o644)
+
+
+def read_public(path: Path) -> bytes:
+    """The content of a party's node.pub, after a look at what it is."""
+    content = _content(path)
+    if b"PRIVATE KEY" in content:
+        raise InputError(str(path), "a public key", "it is a private one", "Send node.pub; node.key stays where it is.")
+    public_key(content, str(path))
+    return content
+
+
+def fingerprint(path: Path) -> str:
+    """Of a public key as `ssh-keygen -l` says it, of a certificate as `openssl x509 -fingerprint -sha256` does."""
+    content = _content(path)
+    if b"BEGIN CERTIFICATE" in content:
+        try:
+            return x509.load_pem_x509_certificate(content).fingerprint(hashes.SHA256()).hex(":").upper()
+        except ValueError:
+            raise InputError(str(path), "a certificate", "it is damaged") from None
+    body = base64.b64decode(public_line(public_key(read_public(path), str(path))).split()[1])
+    return "SHA256:" + base64.b64encode(hashlib.sha256(body).digest()).decode().rstrip("=")
+
+
+def public_key(content: bytes, where: str) -> ec.EllipticCurvePublicKey:
+    """The key in a node.pub; all of ours are on the curve P-256."""
+    try:
+        key = load_ssh_public_key(content)
+    except (ValueError, UnsupportedAlgorithm):
+        key = None
+    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise InputError(where, "the public key of a party (node.pub)", "it is something else")
+    return key
+
+
+def public_line(key: ec.EllipticCurvePublicKey) -> bytes:
+    """The key as node.pub has it: its kind and its content, without a comment."""
+    return key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+
+
+def read_private(path: Path) -> ec.EllipticCurvePrivateKey:
+    """The key in a node.key."""
+    try:
+        key = load_ssh_private_key(_content(path), None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        key = None
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise InputError(str(path), "the private key of a party (node.key), without a password", "it is something else")
+    return key
+
+
+# ---- what a party signs ----------------------------------------------------------------------------------------------
+
+
+def sign_reply(key: ec.EllipticCurvePrivateKey, question: bytes, reply: bytes) -> bytes:
+    """It is this party's reply, and it is to this question."""
+    return key.sign(_statement(question, reply), ec.ECDSA(hashes.SHA256()))
+
+
+def signed(public: ec.EllipticCurvePublicKey, question: bytes, reply: bytes, signature: bytes) -> bool:
+    """Whether the holder of the key replied so to this question."""
+    try:
+        public.verify(signature, _statement(question, reply), ec.ECDSA(hashes.SHA256()))
+    except InvalidSignature:
+        return False
+    return True
+
+
+def _statement(question: bytes, reply: bytes) -> bytes:
+    return b"silograph reply 1" + hashlib.sha256(question).digest() + hashlib.sha256(reply).digest()
+
+
+# ---- certificates ----------------------------------------------------------------------------------------------------
+
+
+def _certificate(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: int
+) -> x509.CertificateBuilder:
+    now = datetime.now(UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _EARLIER)
+        .not_valid_after(now + timedelta(days=days))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+    )
+
+
+def _usage(signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _name(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+
+def _alternative(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        pass
+    letters = host.replace("-", "").replace(".", "")
+    if not (host.isascii() and letters.isalnum()):
+        raise InputError("certificate", "host names or addresses, without a port", f"{host!r} came")
+    return x509.DNSName(host)
+
+
+# ---- files -----------------------------------------------------------------------------------------------------------
+
+
+def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(str(path), "a file that can be read", error.strerror or "it cannot be read") from None
+
+
+def _refuse_existing(folder: Path, *names: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        if (folder / name).exists():
+            raise _exists(folder / name)
+
+
+def _exists(path: Path) -> InputError:
+    return InputError(str(path), "no such file yet", "it exists", "Keys are never overwritten: choose another folder.")
+
+
+def _write_new(path: Path, content: bytes, mode: int) -> None:
+    """All of it or nothing, on disk when this returns; whatever has the name already keeps it."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
+    try:
+        with open(handle, "wb") as file:
+            os.fchmod(handle, mode)
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(temporary, path)
+    except FileExistsError:
+        raise _exists(path) from None
+    finally:
+        os.unlink(temporary)
+    sync_folder(path.parent)

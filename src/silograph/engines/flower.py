@@ -1,0 +1,263 @@
+"""Silos in other organisations: every `local` is a question that goes through a link, and an answer that may not come.
+
+The server never sees what a silo remembers. Its own carry is the last round of each silo's that it has used, which it
+tells with every question: a silo whose answer came too late then knows that it does not count.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from silograph.core.errors import InputError, SilenceError, SilographError
+from silograph.core.types import Array, Carry, Json
+from silograph.engines.question import NEVER, Kind, Question, Reply, read_reply
+from silograph.engines.sums import read_said, run_sum
+from silograph.methods.base import Method, Rows, State, values
+from silograph.privacy.gate import Door, Released, Sealed, Sent, check_message, relay, sealed_rows
+from silograph.privacy.masking import MaskedSum
+from silograph.privacy.secure_messages import Total
+from silograph.topology import Topology
+
+ACCEPTED = "accepted"
+
+
+class Heard(Protocol):
+    """What came back, by party: answers, and refusals as a code and a class."""
+
+    @property
+    def replies(self) -> Mapping[str, bytes]: ...
+
+    @property
+    def refusals(self) -> Mapping[str, Any]: ...
+
+
+class Asking(Protocol):
+    """Carries questions to parties and brings their answers; `engines.link.Link` does it over TLS."""
+
+    def ask(
+        self, questions: Mapping[str, bytes], deadline: float, enough: Callable[[set[str]], bool] | None = None
+    ) -> Heard:
+        """Until all have answered or refused, or `enough` says so, or so many seconds are over."""
+        ...
+
+    def present(self) -> set[str]:
+        """Who is connected now."""
+        ...
+
+
+@dataclass(eq=False)
+class Flower:
+    """`parties` are who holds which silos. A round waits `deadline` seconds for those who are connected, and, if fewer
+    than `minimum` silos answer, up to `patience` for more. `said` gets a line about every round."""
+
+    link: Asking
+    topo: Topology
+    door: Door
+    parties: Mapping[str, Sequence[str]]
+    deployment: str
+    minimum: int = 1
+    deadline: float = 120.0
+    patience: float = 600.0
+    identities: Mapping[str, bytes] = field(default_factory=dict)
+    said: Callable[[Json], None] = lambda line: None
+    _lost: set[str] = field(default_factory=set)
+    _bytes: dict[str, int] = field(default_factory=lambda: {"down": 0, "up": 0})
+
+    # ---- the engine's two calls ----
+
+    def local(self, method: Method, state: State, rows: Rows) -> tuple[Carry, Sent, Rows]:
+        accepted = self._accepted(state)
+        down = {name: value.value for name, value in state.down.items()}
+        names = [self.topo.silos[k] for k in rows]
+        begun, before = time.monotonic(), dict(self._bytes)
+        replies, refused = self._collect("local", state.round, names, accepted, down)
+        answered, sent = self._joined(replies, names)
+        self.said(
+            {
+                "round": state.round,
+                "asked": len(names),
+                "answered": len(answered),
+                "absent": sorted(self._holders(names).keys() - replies.keys()),
+                "refused": refused,
+                "seconds": time.monotonic() - begun,
+                "bytes": {way: count - before[way] for way, count in self._bytes.items()},
+            }
+        )
+        fresh = accepted.copy()
+        fresh[answered] = state.round
+        self.door.sync()
+        return {ACCEPTED: fresh}, sent, answered
+
+    def deliver(self, method: Method, state: State) -> dict[str, Array]:
+        names = list(self.topo.silos)
+        replies, _ = self._collect("deliver", state.round, names, self._accepted(state), {}, everybody=True)
+        answered, sent = self._joined(replies, names)
+        if sent and len(answered) < len(names):
+            raise self._silent(sorted(set(self.parties) - replies.keys()), "hand over its result")
+        self.door.sync()
+        return values(sent)
+
+    def end(self, state: State) -> set[str]:
+        """Tell everybody who is there that the run is over; returns who heard it."""
+        questions = {}
+        for party, silos in self.parties.items():
+            last = self._last(party, self._accepted(state))
+            names = tuple(self.topo.silos)
+            questions[party] = Question(
+                self.deployment, party, "end", state.round, last, tuple(silos), names, {}
+            ).pack()
+
+        def enough(answered: set[str]) -> bool:
+            return not (questions.keys() - answered) & self.link.present()
+
+        return set(self._ask(questions, self.deadline, enough).replies)
+
+    def _last(self, party: str, accepted: NDArray[np.int64]) -> int:
+        return int(accepted[self.topo.index(self.parties[party])].max())
+
+    def _accepted(self, state: State) -> NDArray[np.int64]:
+        return np.asarray(state.carry.get(ACCEPTED, np.full(len(self.topo.silos), NEVER)), dtype=np.int64)
+
+    # ---- asking ----
+
+    def _holders(self, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        """By party, which of its silos are among `names`."""
+        wanted = set(names)
+        held = {party: tuple(name for name in silos if name in wanted) for party, silos in self.parties.items()}
+        return {party: silos for party, silos in held.items() if silos}
+
+    def _collect(
+        self,
+        kind: Kind,
+        round: int,
+        names: Sequence[str],
+        accepted: NDArray[np.int64],
+        down: dict[str, Array],
+        everybody: bool = False,
+    ) -> tuple[dict[str, Reply], dict[str, str]]:
+        """Answers by party, of all that are connected and of enough of them; and the classes of refusals."""
+        questions = {}
+        for party, silos in self._holders(names).items():
+            index = self.topo.index(silos)
+            part = {name: np.ascontiguousarray(value[index]) for name, value in down.items()}
+            last = self._last(party, accepted)
+            questions[party] = Question(self.deployment, party, kind, round, last, silos, tuple(names), part).pack()
+        replies: dict[str, Reply] = {}
+        refused: dict[str, str] = {}
+        end = time.monotonic() + self.patience
+        # A first round waits for everybody as long as it may: parties do not come at the same moment.
+        limit = self.patience if everybody or round == 0 else self.deadline
+        least = min(self.minimum, len(names))
+        while True:
+            waiting = {party: blob for party, blob in questions.items() if party not in replies | refused}
+            heard = self._ask(waiting, limit, partial(self._enough, set(waiting)))
+            refused |= {party: refusal.name for party, refusal in heard.refusals.items()}
+            for party, blob in heard.replies.items():
+                try:
+                    replies[party] = self._checked(blob, party, round, self._holders(names)[party])
+                except SilographError as error:
+                    refused[party] = type(error).__name__
+            replies = self._alike(replies)
+            self._lost = (self._lost | (questions.keys() - replies.keys())) - self.link.present()
+            if sum(len(self._holders(names)[party]) for party in replies) >= least:
+                return replies, refused
+            if time.monotonic() >= end or not waiting.keys() - refused.keys() - replies.keys():
+                raise self._silent(sorted(questions.keys() - replies.keys()), f"answer in round {round}", refused)
+            limit = end - time.monotonic()
+
+    def _ask(self, questions: Mapping[str, bytes], limit: float, enough: Callable[[set[str]], bool]) -> Heard:
+        heard = self.link.ask(questions, limit, enough)
+        self._bytes["down"] += sum(map(len, questions.values()))
+        self._bytes["up"] += sum(map(len, heard.replies.values()))
+        return heard
+
+    def _enough(self, asked: set[str], answered: set[str]) -> bool:
+        """Whoever missed a round and has not come back is asked, not waited for."""
+        return bool(answered) and asked - answered <= self._lost - self.link.present()
+
+    def _silent(self, missing: Sequence[str], what: str, refused: Mapping[str, str] | None = None) -> SilenceError:
+        names = ", ".join(
+            f"{party} (refused: {refused[party]})" if refused and party in refused else party for party in missing
+        )
+        return SilenceError(
+            "deployment",
+            f"at least {self.minimum} silos to {what} within {self.patience:g} s",
+            f"missing are {names}",
+            "Ask them, then start the server again: it goes on where it stopped.",
+        )
+
+    def _checked(self, blob: bytes, party: str, round: int, asked: Sequence[str]) -> Reply:
+        """A reply of this party in this round; its ledger rows wait in the server's ledger."""
+        where = f"answer of {party}"
+        reply, silos = read_reply(blob, where), set(self.parties[party])
+        if (reply.party, reply.round) != (party, round):
+            raise InputError(where, f"round {round}", f"round {reply.round} of {reply.party} came")
+        check_message(reply.sent, len(asked), where)
+        if any(row.silo not in silos or not 0 <= row.round <= round for row in reply.rows):
+            raise InputError(where, "ledger rows of its own", "others came")
+        for row in reply.rows:
+            # What a silo hands to its own server is in the server's ledger by unit, where it is added up.
+            if not any(isinstance(value, Sealed) and value.site == row.site for value in reply.sent.values()):
+                self.door.admit(row)
+        return reply
+
+    def _alike(self, replies: dict[str, Reply]) -> dict[str, Reply]:
+        """Those whose messages have the fields and shapes that most have."""
+        looks = {party: _look(reply.sent) for party, reply in replies.items()}
+        usual, _ = Counter(looks.values()).most_common(1)[0]
+        return {party: reply for party, reply in replies.items() if looks[party] == usual}
+
+    def _joined(self, replies: Mapping[str, Reply], names: Sequence[str]) -> tuple[Rows, Sent]:
+        """All messages as one, in the topology's order."""
+        held = self._holders(names)
+        silos = [name for party in replies for name in held[party]]
+        place = np.array(self.topo.index(silos), dtype=np.intp)
+        order = np.argsort(place)
+        sent: dict[str, Released | Sealed] = {}
+        for name, value in next(iter(replies.values())).sent.items():
+            parts: list[Any] = [reply.sent[name] for reply in replies.values()]
+            if isinstance(value, Released):
+                sent[name] = relay(np.concatenate([part.value for part in parts])[order])
+            else:
+                rows = np.concatenate([sealed_rows(part) for part in parts])[order]
+                elsewhere = None if self.door.masks is None else partial(self._sum, name, tuple(names))
+                sent[name] = Sealed(rows, value.site, value.clip, elsewhere)
+        return place[order], sent
+
+    # ---- secure sums ----
+
+    def _sum(self, field: str, members: tuple[str, ...], asked: MaskedSum) -> Total:
+        """One question for each step and party; whoever misses one is left behind by the protocol."""
+
+        def ask(messages: Mapping[str, Json]) -> dict[str, Json]:
+            questions = {}
+            for party, silos in self._holders(list(messages)).items():
+                step: Json = {"to": {silo: messages[silo] for silo in silos}}
+                question = Question(self.deployment, party, "sum", asked.round, NEVER, silos, members, {}, step)
+                questions[party] = question.pack()
+            heard = self._ask(questions, self.deadline, partial(self._enough, set(questions)))
+            said: dict[str, Json] = {}
+            for party, blob in heard.replies.items():
+                told = read_said(blob)
+                said |= {silo: told[silo] for silo in self.parties[party] if silo in told}
+            return said
+
+        return run_sum(self.deployment, asked, field, self.identities, ask)
+
+
+def _look(sent: Sent) -> tuple[Any, ...]:
+    """The fields of a message and the shapes of their rows."""
+    return tuple(
+        (name, "released", value.value.shape[1:])
+        if isinstance(value, Released)
+        else (name, value.site, value.clip, sealed_rows(value).shape[1:])
+        for name, value in sorted(sent.items())
+    )

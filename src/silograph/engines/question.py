@@ -1,0 +1,122 @@
+"""What a server asks a silo, and what a silo answers: plain data, checked before anything of it is used."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from silograph.core.errors import InputError
+from silograph.core.types import Array, Json
+from silograph.engines.wire import pack, unpack
+from silograph.privacy.gate import Released, Sealed, Sent, relay, sealed_rows
+from silograph.privacy.ledger import Row
+
+VERSION = 1
+NEVER = -1
+
+Kind = Literal["local", "deliver", "sum", "end"]
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """For one party: its part of a round, its result at the end, a step of a secure sum, or that the run is over.
+
+    `deployment` is the digest of all that the parties agreed on. `accepted` is the last round of this party that the
+    server has used. `silos` are those of the party's that are asked, `members` all that are asked in this round.
+    """
+
+    deployment: str
+    party: str
+    kind: Kind
+    round: int
+    accepted: int
+    silos: tuple[str, ...]
+    members: tuple[str, ...]
+    down: dict[str, Array]
+    sum: Json | None = None
+
+    def pack(self) -> bytes:
+        facts = {name: value for name, value in vars(self).items() if name != "down"}
+        return pack({"version": VERSION, **facts}, self.down)
+
+    @property
+    def content(self) -> str:
+        """A digest of what is asked, whatever the round: the same question gets the same answer."""
+        facts = {"kind": self.kind, "silos": list(self.silos)}
+        return hashlib.sha256(pack(facts, self.down)).hexdigest()
+
+
+def read_question(blob: bytes) -> Question:
+    facts, down = unpack(blob)
+    where = "question of the server"
+    if facts.pop("version", None) != VERSION:
+        raise InputError(where, f"version {VERSION}", "another came", "Use the same silograph at both ends.")
+    texts, lists = ("deployment", "party", "kind"), ("silos", "members")
+    good = (
+        facts.keys() == {*texts, *lists, "round", "accepted", "sum"}
+        and all(isinstance(facts[name], str) for name in texts)
+        and all(isinstance(facts[name], list) and all(isinstance(x, str) for x in facts[name]) for name in lists)
+        and all(type(facts[name]) is int for name in ("round", "accepted"))
+        and (facts["sum"] is None or isinstance(facts["sum"], dict))
+        and facts["kind"] in get_args(Kind)
+        and all(value.dtype == np.float64 and len(value) == len(facts["silos"]) for value in down.values())
+    )
+    if not good:
+        raise InputError(where, "deployment, party, kind, round, accepted, silos, members", "something else came")
+    return Question(**{**facts, **{name: tuple(facts[name]) for name in lists}}, down=down)
+
+
+# ---- answers ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Reply:
+    """`sent` has a row for each silo that was asked; `rows` are what the silo's own ledger says of it."""
+
+    party: str
+    round: int
+    sent: Sent
+    rows: tuple[Row, ...]
+
+
+def pack_reply(reply: Reply, masked: bool) -> bytes:
+    """Under masks nothing of a vector goes out with the reply but its size: it waits for the secure sum."""
+    arrays: dict[str, Array] = {}
+    sealed: dict[str, Any] = {}
+    for name, value in reply.sent.items():
+        if isinstance(value, Released):
+            arrays[name] = value.value
+        else:
+            vectors = sealed_rows(value)
+            sealed[name] = {"site": value.site, "clip": value.clip, "shape": list(vectors.shape)}
+            if not masked:
+                arrays[name] = vectors
+    facts = {"version": VERSION, "party": reply.party, "round": reply.round, "sealed": sealed}
+    return pack({**facts, "rows": [asdict(row) for row in reply.rows]}, arrays)
+
+
+def read_reply(blob: bytes, where: str) -> Reply:
+    """Values become `Released` again: they passed the silo's gate, and its signature says so."""
+    facts, arrays = unpack(blob)
+    try:
+        if facts["version"] != VERSION or type(facts["round"]) is not int:
+            raise ValueError
+        sent: dict[str, Released | Sealed] = {}
+        for name, about in facts["sealed"].items():
+            count, length = (int(n) for n in about["shape"])
+            vectors = arrays.pop(name) if name in arrays else np.broadcast_to(0.0, (count, length))
+            if vectors.shape != (count, length) or vectors.dtype != np.float64 or np.isnan(vectors).any():
+                raise ValueError
+            clip = about["clip"]
+            sent[name] = Sealed(vectors, str(about["site"]), None if clip is None else float(clip))
+        for name, value in arrays.items():
+            if value.dtype != np.float64 or not value.ndim or np.isnan(value).any():
+                raise ValueError
+            sent[name] = relay(value)
+        rows = tuple(Row(**row) for row in facts["rows"])
+        return Reply(str(facts["party"]), facts["round"], sent, rows)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise InputError(where, "an answer of silograph", "something else came") from None

@@ -1,0 +1,293 @@
+"""A party of a deployment: it answers a server it does not have to trust, and remembers on its own disk.
+
+The order in which things happen is what makes a kill at any moment harmless:
+
+    check the question -> compute, through the gate -> state with the answer on disk -> ledger rows on disk -> send
+
+Asked the same again, a party sends the same bytes: no noise is drawn twice, nothing is paid twice, nothing is refunded.
+An answer that the server never used is forgotten, not what it cost.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from silograph.core.errors import DamageError, InputError, LeakError
+from silograph.core.files import write_atomically
+from silograph.core.types import Carry, Json
+from silograph.engines.question import NEVER, Question, Reply, pack_reply, read_question, read_reply
+from silograph.engines.sums import SumAgents
+from silograph.methods.base import Method, Private, begin, put, take
+from silograph.privacy.gate import Door, Released, Sealed, Sent, check_message, relay, sealed_rows
+from silograph.topology import Topology
+
+_STATE = "state.npz"
+OWN = "own.npz"
+
+
+class RefusedError(InputError):
+    """The server asked for something this party did not agree to. It was told no, and nothing else."""
+
+    code = "refused"
+
+
+@dataclass(frozen=True, eq=False)
+class _Pending:
+    """An answer of which it is not known yet whether the server has used it."""
+
+    round: int
+    kind: str
+    content: str
+    silos: tuple[str, ...]
+    reply: bytes
+    carry: Carry
+    sealed: dict[str, Sealed]
+
+
+@dataclass(frozen=True, eq=False)
+class _Memory:
+    """`carry` is as of round `committed`; `answered` counts the rounds for which something was computed."""
+
+    carry: Carry
+    committed: int = NEVER
+    answered: int = 0
+    pending: _Pending | None = None
+
+
+class Silo:
+    """One party's end of a run.
+
+    `silos` are the topology's that it holds, `data` their prepared records. `most_rounds` is how often the plan lets
+    them be asked, `minimum` the smallest cohort.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        deployment: str,
+        party: str,
+        silos: Sequence[str],
+        method: Method,
+        topo: Topology,
+        data: Private,
+        door: Door,
+        most_rounds: int,
+        minimum: int,
+        sums: SumAgents | None = None,
+        tell: Callable[[Question], None] = lambda question: None,
+    ) -> None:
+        self._folder, self._deployment, self._party, self._silos = folder, deployment, party, tuple(silos)
+        self._method, self._topo, self._data, self._door = method, topo, data, door
+        self._most_rounds, self._minimum, self._sums, self._tell = most_rounds, minimum, sums, tell
+        self.finished = (folder / OWN).exists()
+        self._lock = self._take_lock()
+        self._memory = self._load()
+
+    def close(self) -> None:
+        self._lock.close()
+
+    def _take_lock(self) -> io.TextIOWrapper:
+        lock = open(self._folder / "lock", "w", encoding="utf-8")  # noqa: SIM115 (held as long as the party answers)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            lock.close()
+            raise InputError(str(self._folder), "one process for a party", "another one is running") from None
+        return lock
+
+    # ---- answering ----
+
+    def answer(self, blob: bytes) -> bytes:
+        question = read_question(blob)
+        self._check(question)
+        self._tell(question)
+        if question.kind == "sum":
+            return self._step_of_a_sum(question)
+        try:
+            return self._answered(question)
+        except BaseException:
+            # Nothing of it was sent, and what is not in the ledger yet never happened.
+            self._door = replace(self._door, _waiting={}, _tallies={})
+            raise
+
+    def _answered(self, question: Question) -> bytes:
+        memory = self._settled(question)
+        if question.kind == "end":
+            return self._ended(memory)
+        known = memory.pending
+        if known is not None and (known.kind, known.content) == (question.kind, question.content):
+            self._memory = memory
+            return self._again(known, question.round)
+        if known is not None and known.round == question.round:
+            raise self._refused("the question that was asked in this round before", "another one came")
+        if question.kind == "local" and memory.answered >= self._most_rounds:
+            raise self._refused(f"at most {self._most_rounds} rounds, as planned", "one more was asked for")
+        return self._fresh(memory, question)
+
+    def _check(self, question: Question) -> None:
+        """Nothing of a question is used before it is one that this party agreed to."""
+        if question.deployment != self._deployment:
+            raise self._refused("the deployment that was approved here", "another plan came")
+        if question.party != self._party or not set(question.silos) <= set(self._silos) or not question.silos:
+            raise self._refused(f"a question for {self._party}", "one for somebody else came")
+        members = set(question.members)
+        if not set(question.silos) <= members or not members <= set(self._topo.silos):
+            raise self._refused("a cohort of the deployment, this party in it", "another one came")
+        if question.kind == "local" and len(members) < self._minimum:
+            raise self._refused(f"a cohort of at least {self._minimum}", f"one of {len(members)} came")
+        if question.round < 0:
+            raise self._refused("a round from 0", f"{question.round} came")
+
+    def _settled(self, question: Question) -> _Memory:
+        """What the server says it has used of our answers, taken in."""
+        memory, pending = self._memory, self._memory.pending
+        if pending is not None and question.accepted == pending.round and pending.kind == "local":
+            if question.round <= pending.round and question.kind == "local":
+                raise self._refused("a round after the one that was used", f"round {question.round} came")
+            return _Memory(pending.carry, pending.round, memory.answered)
+        if question.accepted != memory.committed:
+            # E.g. the server began anew, or this folder is older than the run.
+            raise self._refused(f"{memory.committed} as the last round used", f"{question.accepted} came")
+        if question.round < (memory.committed if pending is None else pending.round):
+            raise self._refused("no round twice", f"round {question.round} came after a later one")
+        return memory
+
+    def _again(self, known: _Pending, round: int) -> bytes:
+        """The answer that was given before, under the round that asks now."""
+        self._door_has(known)
+        reply = read_reply(known.reply, "answer in this folder")
+        return pack_reply(Reply(reply.party, round, {**reply.sent, **known.sealed}, reply.rows), self._masked)
+
+    def _fresh(self, memory: _Memory, question: Question) -> bytes:
+        index = np.array([self._silos.index(name) for name in question.silos])
+        gate = self._door.gate(question.silos, question.round)
+        carry, data = take(memory.carry, index), take(self._data, index)
+        sent: Sent
+        if question.kind == "local":
+            down = {name: relay(value) for name, value in question.down.items()}
+            fresh, sent = self._method.local(carry, down, data, gate)
+            after = put(memory.carry, index, fresh)
+        else:
+            sent, after = self._method.deliver(carry, data, gate), memory.carry
+        sent = check_message(sent, len(question.silos), f"{type(self._method).__name__}.{question.kind}")
+        sealed = {name: value for name, value in sent.items() if isinstance(value, Sealed)}
+        if not self._masked:
+            for value in sealed.values():
+                gate.hand_over(value)
+        blob = pack_reply(Reply(self._party, question.round, sent, tuple(self._door.waiting)), self._masked)
+        held = sealed if self._masked else {}
+        pending = _Pending(question.round, question.kind, question.content, question.silos, blob, after, held)
+        self._save(_Memory(memory.carry, memory.committed, memory.answered + (question.kind == "local"), pending))
+        self._door.sync()
+        return blob
+
+    def _ended(self, memory: _Memory) -> bytes:
+        """The run is over. What this party has learned for itself is put down here, and stays here."""
+        if not self.finished:
+            buffer = io.BytesIO()
+            own: Json = {name: _bare(value) for name, value in memory.carry.items()}
+            np.savez(buffer, **own)
+            write_atomically(self._folder / OWN, buffer.getvalue(), 0o600)
+            self.finished = True
+        return pack_reply(Reply(self._party, NEVER, {}, ()), self._masked)
+
+    @property
+    def _masked(self) -> bool:
+        return self._door.masks is not None
+
+    def _refused(self, expected: str, came: str) -> RefusedError:
+        return RefusedError(f"party {self._party}", expected, came)
+
+    # ---- secure sums ----
+
+    def _step_of_a_sum(self, question: Question) -> bytes:
+        pending = self._memory.pending
+        if self._sums is None or pending is None or pending.round != question.round:
+            raise self._refused("a sum of what this round's answer held back", "there is nothing of the kind")
+        return self._sums.step(question, pending.sealed, pending.silos, self._door)
+
+    # ---- memory ----
+
+    def _save(self, memory: _Memory) -> None:
+        """On disk before anything of it is sent; all of it or nothing."""
+        arrays: dict[str, Any] = {}
+        meta: dict[str, Any] = {"committed": memory.committed, "answered": memory.answered, "released": []}
+        meta["ledger"] = self._door.ledger.tip
+        carries = {"carry": memory.carry}
+        if memory.pending is not None:
+            pending = memory.pending
+            carries["after"] = pending.carry
+            meta["pending"] = {name: getattr(pending, name) for name in ("round", "kind", "content", "silos")}
+            meta["sealed"] = {name: [value.site, value.clip] for name, value in pending.sealed.items()}
+            arrays["reply"] = np.frombuffer(pending.reply, dtype=np.uint8)
+            arrays |= {f"sealed/{name}": sealed_rows(value) for name, value in pending.sealed.items()}
+        for part, carry in carries.items():
+            for name, value in carry.items():
+                if isinstance(value, Released):
+                    meta["released"].append(f"{part}/{name}")
+                arrays[f"{part}/{name}"] = _bare(value)
+        buffer = io.BytesIO()
+        np.savez(buffer, meta=np.array(json.dumps(meta)), **arrays)
+        write_atomically(self._folder / _STATE, buffer.getvalue(), 0o600)
+        self._memory = memory
+
+    def _load(self) -> _Memory:
+        path = self._folder / _STATE
+        if not path.exists():
+            if self._door.ledger.rows:
+                raise self._damaged(path)
+            index = np.array(self._topo.index(self._silos), dtype=np.intp)
+            return _Memory(take(begin(self._method, self._topo).carry, index))
+        try:
+            with np.load(path, allow_pickle=False) as content:
+                meta = json.loads(str(content["meta"]))
+
+                def carried(part: str) -> Carry:
+                    names = [name for name in content.files if name.startswith(f"{part}/")]
+                    return {
+                        name.split("/", 1)[1]: relay(content[name]) if name in meta["released"] else content[name]
+                        for name in names
+                    }
+
+                self._door.ledger.check_tip(meta["ledger"])
+                pending = None
+                if "pending" in meta:
+                    sealed = {
+                        name: Sealed(content[f"sealed/{name}"], site, clip)
+                        for name, (site, clip) in meta["sealed"].items()
+                    }
+                    told = {**meta["pending"], "silos": tuple(meta["pending"]["silos"])}
+                    pending = _Pending(**told, reply=content["reply"].tobytes(), carry=carried("after"), sealed=sealed)
+                memory = _Memory(carried("carry"), meta["committed"], meta["answered"], pending)
+        except DamageError:
+            raise
+        except Exception:
+            # Whatever numpy or zipfile say about a damaged file, its owner needs to know one thing.
+            raise self._damaged(path) from None
+        if memory.pending is not None:
+            self._door_has(memory.pending)
+        return memory
+
+    def _door_has(self, pending: _Pending) -> None:
+        """The ledger rows of an answer are on disk before it is sent: also where a kill came between the two."""
+        for row in read_reply(pending.reply, "answer in this folder").rows:
+            if row.silo not in self._silos:
+                raise LeakError(f"party {self._party}", "rows of its own", f"a row of {row.silo}")
+            self._door.admit(row)
+        self._door.sync()
+
+    def _damaged(self, path: Path) -> DamageError:
+        todo = "Restore it from a backup. Without it this party cannot tell what it has sent, and sends nothing more."
+        return DamageError(str(path), "the state that silograph wrote", "it is damaged or gone", todo)
+
+
+def _bare(value: Any) -> Any:
+    return value.value if isinstance(value, Released) else value

@@ -1,0 +1,99 @@
+"""Plain facts and arrays as one blob, bit for bit: what a server and its silos send each other.
+
+    "SLG1" | length of the head, 4 bytes | head, JSON: {"arrays": [[name, kind, shape], ...], "facts": {...}} | numbers
+
+Reading a blob executes nothing, and allocates nothing that the blob is too short for.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from silograph.core.errors import InputError
+from silograph.core.types import Json
+
+_MARK = b"SLG1"
+_START = len(_MARK) + 4
+_LONGEST_HEAD = 1 << 26
+_MOST_AXES = 32
+# What numpy can address: beyond it even an array without numbers cannot be made.
+_LARGEST = 1 << 62
+_KINDS: dict[str, type[np.generic]] = {"<f8": np.float64, "<i8": np.int64, "|b1": np.bool_, "|u1": np.uint8}
+
+
+def pack(facts: Json, arrays: Mapping[str, NDArray[Any]]) -> bytes:
+    """Facts are what JSON can hold, without infinities; arrays are of float64, int64, bool or uint8."""
+    index, numbers = [], []
+    for name, value in arrays.items():
+        array = np.asarray(value)
+        kind = array.dtype.newbyteorder("<").str
+        if kind not in _KINDS or array.ndim > _MOST_AXES:
+            raise InputError(
+                f"array {name}", "float64, int64, bool or uint8", f"{array.dtype}, {array.ndim} axes, came"
+            )
+        index.append([name, kind, list(array.shape)])
+        numbers.append(array.astype(kind, copy=False).tobytes())
+    try:
+        head = _head(index, facts)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError("message", "facts that JSON can hold", f"they are not: {error}") from None
+    if len(head) > _LONGEST_HEAD:
+        raise InputError("message", f"at most {_LONGEST_HEAD} bytes of facts", f"{len(head)} came", "Send arrays.")
+    return b"".join([_MARK, len(head).to_bytes(4, "little"), head, *numbers])
+
+
+def unpack(blob: bytes) -> tuple[Json, dict[str, NDArray[Any]]]:
+    """What `pack` was given, or an InputError; the arrays are writable, and nobody else's."""
+    try:
+        return _read(blob)
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise InputError("message", "one that silograph packed", "it is damaged or made by something else") from None
+
+
+def _read(blob: bytes) -> tuple[Json, dict[str, NDArray[Any]]]:
+    size = int.from_bytes(blob[len(_MARK) : _START], "little")
+    at = _START + size
+    if blob[: len(_MARK)] != _MARK or size > _LONGEST_HEAD or len(blob) < at:
+        raise ValueError
+    content = json.loads(blob[_START:at])
+    index, facts = content["arrays"], content["facts"]
+    # Only what `pack` writes: no name twice, no NaN, no broken text, nothing beside.
+    if not isinstance(facts, dict) or _head(index, facts) != blob[_START:at]:
+        raise ValueError
+    arrays: dict[str, NDArray[Any]] = {}
+    for name, kind, shape in index:
+        if not _sound(name, kind, shape) or name in arrays:
+            raise ValueError
+        size = math.prod(shape) * np.dtype(kind).itemsize
+        if size > len(blob) - at:
+            raise ValueError
+        numbers = np.frombuffer(memoryview(blob)[at : at + size], kind)
+        if kind == "|b1" and np.any(numbers.view(np.uint8) > 1):
+            raise ValueError
+        arrays[name] = numbers.reshape(shape).astype(_KINDS[kind])
+        at += size
+    if at != len(blob):
+        raise ValueError
+    return facts, arrays
+
+
+def _head(index: list[Any], facts: Json) -> bytes:
+    content = {"arrays": index, "facts": facts}
+    return json.dumps(content, sort_keys=True, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _sound(name: object, kind: object, shape: object) -> bool:
+    return (
+        isinstance(name, str)
+        and kind in _KINDS
+        and isinstance(shape, list)
+        and len(shape) <= _MOST_AXES
+        and all(type(n) is int and n >= 0 for n in shape)
+        and 8 * math.prod(max(n, 1) for n in shape) <= _LARGEST
+    )

@@ -1,0 +1,117 @@
+"""A deployment with real processes on this machine: a server and parties in their own folders, killed and restarted."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from silograph.privacy.ledger import Ledger
+from silograph.report.deployment import page
+from silograph.run.deployment import Terms, deploy
+from silograph.run.party import enrol
+from silograph.run.plan import load
+from silograph.run.run import execute
+
+COMMAND = (sys.executable, "-c", "from silograph.cli import main; main()")
+QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "OMP_NUM_THREADS": "1"}
+LIMIT = 240.0  # seconds: whatever takes longer hangs
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+@dataclass
+class Organisations:
+    """`prefix` goes before every command, such as a namespace without a network."""
+
+    folder: Path
+    plan: Path  # its tables lie beside it
+    options: dict = field(default_factory=dict)
+    prefix: tuple[str, ...] = ()
+    running: dict[str, subprocess.Popen] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        terms = Terms(f"127.0.0.1:{free_port()}", **{"minimum": 2, "deadline": 60.0, "patience": 120.0} | self.options)
+        self.goal, self.out = self.folder / "deployment", self.folder / "out"
+        self.deployment = deploy(load(self.plan), self.plan.parent, self.goal, terms, page)
+        self.parties = list(self.deployment.facts.parties)
+        for party in self.parties:
+            card = enrol(self.goal / party, self.plan.parent / f"{party}.csv").card
+            (self.goal / "server" / "nodes" / card.name).write_bytes(card.read_bytes())
+
+    def command(self, name: str) -> list[str]:
+        if name == "server":
+            return [*COMMAND, "serve", str(self.goal / "server"), "-o", str(self.out)]
+        return [*COMMAND, "join", str(self.goal / name)]
+
+    def start(self, name: str, before: Callable[[], None] | None = None) -> None:
+        log = open(self.folder / f"{name}.log", "ab")  # noqa: SIM115 (the process has it)
+        self.running[name] = subprocess.Popen(
+            [*self.prefix, *self.command(name)],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **QUIET},
+            preexec_fn=before,
+        )
+        log.close()
+
+    def kill(self, name: str) -> None:
+        process = self.running[name]
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+    def log(self, name: str) -> str:
+        return (self.folder / f"{name}.log").read_text(errors="replace")
+
+    def run(self, disturb: Callable[[float], None] = lambda seconds: None) -> None:
+        """From the start to the end."""
+        for name in ("server", *self.parties):
+            self.start(name)
+        self.run_on(disturb)
+
+    def run_on(self, disturb: Callable[[float], None] = lambda seconds: None) -> None:
+        """Until all have ended well; whoever was killed is started again, as a supervisor would. Never for ever."""
+        begun = time.monotonic()
+        while any(process.poll() != 0 for process in self.running.values()):
+            now = time.monotonic() - begun
+            if now > LIMIT:
+                raise TimeoutError("\n".join(f"--- {name}\n{self.log(name)[-2000:]}" for name in self.running))
+            for name, process in list(self.running.items()):
+                if process.poll() == -signal.SIGKILL:
+                    self.start(name)
+                elif process.poll() not in (None, 0):
+                    raise AssertionError(f"{name} ended with {process.poll()}:\n{self.log(name)[-3000:]}")
+            disturb(now)
+            time.sleep(0.02)
+
+    def close(self) -> None:
+        for process in self.running.values():
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            process.wait()
+
+    # ---- what came of it ----
+
+    def check_same_as_in_one_process(self) -> None:
+        """Result and ledgers, byte for byte; every party's own ledger has its rows, once."""
+        expected = self.folder / "expected"
+        execute(self.deployment.plan, self.plan.parent, expected, lambda number, line: None, lambda folder: "")
+        for path in expected.rglob("*"):
+            if path.is_file() and path.name not in ("plan.toml", "report.html", "result.json"):
+                assert (self.out / path.relative_to(expected)).read_bytes() == path.read_bytes(), path.name
+        rows = Ledger(expected / "ledger.jsonl").rows
+        for party, silos in self.deployment.facts.parties.items():
+            own = Ledger(self.goal / party / "ledger.jsonl").rows
+            assert len({row.place for row in own}) == len(own)
+            assert [row for row in own if row in rows] == [row for row in rows if row.silo in silos]

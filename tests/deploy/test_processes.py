@@ -1,0 +1,255 @@
+"""Deployments with real processes, TLS and kill -9: the whole matrix by `make test-deploy`, in `make test` a part."""
+
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr", reason="deployments need the extra `flower`")
+
+from organisations import Organisations
+
+from silograph.privacy.accounting import cost
+from silograph.privacy.ledger import Ledger
+
+FULL = os.environ.get("SILOGRAPH_DEPLOY") == "full"
+full = pytest.mark.skipif(not FULL, reason="the long lane: make test-deploy")
+
+GRAPHS = """
+format = 1
+seed = 4
+[data]
+files = ["ada.csv", "bob.csv", "cyd.csv"]
+[method]
+name = "consensus_graph"
+solver = "paper"
+beta = 0.05
+nu = 3.0
+lambda = 0.05
+rounds = 15
+[privacy]
+epsilon = 3.0
+mode = "per-round"
+clip = 6.0
+"""
+
+MASKS = """
+format = 1
+seed = 4
+[data]
+files = ["east.csv", "north.csv", "west.csv"]
+agent = "agent"
+target = "y"
+[method]
+name = "graph_federation"
+step = 0.3
+rounds = 6
+clip = 0.5
+masks = "protocol"
+[privacy]
+epsilon = 8.0
+delta = 1e-3
+"""
+
+
+def graph_tables(folder, seed=0):
+    rng = np.random.default_rng(seed)
+    mix = rng.normal(size=(6, 6))
+    for name, count in {"ada": 200, "bob": 150, "cyd": 260}.items():
+        x = rng.normal(size=(count, 6)) @ mix
+        lines = ["a,b,c,d,e,f", *(",".join(f"{v:.6f}" for v in row) for row in x)]
+        (folder / f"{name}.csv").write_text("\n".join(lines) + "\n")
+
+
+def unit_tables(folder, seed=0):
+    rng = np.random.default_rng(seed)
+    for unit in ("east", "north", "west"):
+        lines = ["agent,u,v,y"]
+        for agent in range(12):
+            for u, v in rng.uniform(-1, 1, (8, 2)):
+                lines.append(f"p{agent},{u:.5f},{v:.5f},{0.7 * u - 0.2 * v + 0.05 * rng.normal():.5f}")
+        (folder / f"{unit}.csv").write_text("\n".join(lines) + "\n")
+
+
+@pytest.fixture
+def organisations(tmp_path):
+    made = []
+
+    def make(text=GRAPHS, tables=graph_tables, **options):
+        data = tmp_path / "data"
+        data.mkdir()
+        tables(data)
+        (data / "plan.toml").write_text(text)
+        made.append(Organisations(tmp_path, data / "plan.toml", **options))
+        return made[0]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+class Killer:
+    """Kills some of the processes at moments of its own choosing."""
+
+    def __init__(self, there, seed, names, times, span):
+        chance = random.Random(seed)
+        self.there = there
+        self.due = sorted((chance.uniform(0.5, span), chance.choice(names)) for _ in range(times))
+
+    def __call__(self, now):
+        while self.due and now > self.due[0][0]:
+            _, name = self.due.pop(0)
+            if self.there.running[name].poll() is None:
+                self.there.kill(name)
+
+
+# ---- the short lane --------------------------------------------------------------------------------------------------
+
+
+def test_a_run_across_processes_with_kills_is_the_run_in_one_process(organisations):
+    there = organisations()
+    killer = Killer(there, 1, ["server", "bob"], 3, 14.0)
+    there.run(killer)
+    there.check_same_as_in_one_process()
+    told = [json.loads(line) for line in (there.out / "rounds.jsonl").read_text().splitlines()]
+    assert {line["answered"] for line in told} == {3}
+
+
+def test_what_lies_at_the_server_is_released_and_what_is_secret_is_for_its_owner_alone(organisations):
+    there = organisations(GRAPHS.replace("seed = 4\n", ""))
+    for party in there.parties:
+        for name in ("node.key", "identity.key"):
+            assert (there.goal / party / name).stat().st_mode & 0o077 == 0
+    there.run()
+    secrets = [(there.goal / party / "root").read_text() for party in there.parties]
+    assert len(set(secrets)) == 3
+    tables = [line for path in there.plan.parent.glob("*.csv") for line in path.read_text().splitlines()[1:]]
+    cells = {cell for line in tables for cell in line.split(",") if len(cell) > 7}
+    for path in (*there.out.rglob("*"), *(there.goal / "server").rglob("*"), *there.folder.glob("*.log")):
+        if path.is_file():
+            text = path.read_text(errors="replace")
+            assert not any(secret in text for secret in secrets), path
+            assert not any(cell in text for cell in cells), path
+    result = json.loads((there.out / "result.json").read_text())
+    assert all(0 < each["epsilon"] <= 3.0 for each in result["privacy"]["guarantees"])
+    rows = {row.randomness for row in Ledger(there.goal / "ada" / "ledger.jsonl").rows}
+    assert rows == {"secret entropy of this machine"}
+
+
+# ---- the long lane ---------------------------------------------------------------------------------------------------
+
+
+@full
+@pytest.mark.parametrize("seed", range(30))
+def test_kills_at_random_moments_change_nothing(organisations, seed):
+    there = organisations()
+    who = [["server"], ["ada"], ["ada", "bob", "cyd"], ["server", "ada", "bob", "cyd"]][seed % 4]
+    there.run(Killer(there, seed, who, 1 + seed % 5, 16.0))
+    there.check_same_as_in_one_process()
+
+
+@full
+@pytest.mark.parametrize("seed", range(10))
+def test_kills_of_parties_in_secure_sums_lose_no_row_and_hang_nobody(organisations, seed):
+    there = organisations(MASKS, unit_tables, options={"deadline": 20.0, "minimum": 3})
+    there.run(Killer(there, seed, there.parties, 1 + seed % 2, 14.0))
+    for party in there.parties:
+        rows = Ledger(there.goal / party / "ledger.jsonl").rows
+        assert len({row.place for row in rows}) == len(rows)
+        for agent in {row.silo for row in rows}:
+            assert cost([row for row in rows if row.silo == agent], 1e-3).epsilon <= 8.0 * (1 + 1e-9)
+    assert (there.out / "result.json").exists()
+
+
+@full
+def test_secure_sums_across_processes_are_those_of_one_process(organisations):
+    there = organisations(MASKS, unit_tables)
+    there.run()
+    there.check_same_as_in_one_process()
+
+
+@full
+@pytest.mark.parametrize("seed", range(10))
+def test_a_party_that_sleeps_past_the_deadline_is_absent_and_pays_for_what_it_sent(organisations, seed):
+    """Stopped for eight seconds with a deadline of two: rounds go on without it, and it comes back."""
+    there = organisations(options={"deadline": 2.0, "minimum": 2})
+    chance = random.Random(seed)
+    asleep = {"at": chance.uniform(6.0, 12.0), "until": None}
+
+    def disturb(now):
+        process = there.running["bob"]
+        if asleep["until"] is None and now > asleep["at"] and process.poll() is None:
+            process.send_signal(signal.SIGSTOP)
+            asleep["until"] = now + 8.0
+        elif asleep["until"] and now > asleep["until"]:
+            process.send_signal(signal.SIGCONT)
+            asleep["until"] = float("inf")
+
+    there.run(disturb)
+    own = Ledger(there.goal / "bob" / "ledger.jsonl").rows
+    known = {row.place for row in Ledger(there.out / "ledger.jsonl").rows if row.silo == "bob"}
+    assert known <= {row.place for row in own}
+    assert cost(own, 1e-5).epsilon <= 3.0 * (1 + 1e-9)
+
+
+@full
+def test_a_party_that_never_comes_ends_the_run_in_the_stated_time(organisations):
+    there = organisations(options={"minimum": 3, "deadline": 3.0, "patience": 15.0})
+    for name in ("server", "ada", "bob"):
+        there.start(name)
+    assert there.running["server"].wait(60) == 1
+    assert "missing are cyd" in there.log("server")
+    for name in ("ada", "bob"):
+        assert there.running[name].wait(90) == 1
+        assert "server" in there.log(name)
+    # It comes after all, and so do the others: the run goes on.
+    there.run()
+    there.check_same_as_in_one_process()
+
+
+@full
+def test_a_party_with_a_full_disk_sends_nothing_more_until_there_is_room(organisations):
+    there = organisations(options={"deadline": 10.0, "minimum": 3})
+    small = 6_000  # bytes a file may have: the ledger fills up after a few rounds
+
+    def limit():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (small, small))
+
+    for name in ("server", "ada", "cyd"):
+        there.start(name)
+    there.start("bob", limit)
+    assert there.running["server"].wait(60) == 1
+    assert "missing are bob (refused: OSError)" in there.log("server")
+    there.kill("bob")
+    before = Ledger(there.goal / "bob" / "ledger.jsonl").rows
+    assert before
+    there.start("server")
+    there.start("bob")
+    there.run_on()
+    there.check_same_as_in_one_process()
+    assert Ledger(there.goal / "bob" / "ledger.jsonl").rows[: len(before)] == before
+
+
+@full
+def test_it_works_with_no_network_but_loopback(organisations):
+    if shutil.which("unshare") is None:
+        pytest.skip("there is no unshare here")
+    probe = subprocess.run(["unshare", "-rn", "true"], check=False, capture_output=True)
+    if probe.returncode:
+        pytest.skip("namespaces are not allowed here")
+    there = organisations()
+    script = "ip link set lo up; " + " & ".join(
+        " ".join(f"'{part}'" for part in there.command(name)) for name in (*there.parties, "server")
+    )
+    done = subprocess.run(
+        ["unshare", "-rn", "sh", "-c", script + "; wait"], timeout=200, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr.decode()[-3000:]
+    there.check_same_as_in_one_process()

@@ -1,0 +1,479 @@
+"""The engine for silos in other organisations: the bits and the ledger of a run in one process, whatever happens."""
+
+import contextlib
+import errno
+import os
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+import clusters
+import federations
+from parties import Direct, Federation, stacked
+from silograph.core.errors import BudgetError, DamageError, InputError, LeakError, SilenceError, SilographError
+from silograph.engines import silo as silo_module
+from silograph.engines.flower import Flower
+from silograph.engines.question import read_question, read_reply
+from silograph.methods.base import begin
+from silograph.privacy.accounting import cost
+from silograph.privacy.gate import Sealed, sealed_rows
+from silograph.privacy.ledger import Ledger
+from silograph.privacy.secure_sum import ProtocolError
+from silograph.run.loop import rounds
+from silograph.run.store import RunFolder
+from silograph.topology import star
+from support import cases, federation, run, same
+
+
+def graphs(case, folder, **options):
+    signals = federation()
+    topo = star(list(signals))
+    data = stacked([case.task.prepare(signals[name]) for name in topo.silos])
+    return Federation(case.method, topo, data, folder, case.mechanism, case.budget, **options)
+
+
+def models(kind, case, folder, **options):
+    topo = kind.topology()
+    data = kind.records(topo=topo) if kind is federations else kind.data_of(case)
+    ready = stacked([case.method.task.prepare(data[name]) for name in topo.silos])
+    return Federation(case.method, topo, ready, folder, case.mechanism, case.budget, case.masks, **options)
+
+
+@pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
+def test_graphs_are_those_of_one_process_bit_for_bit(case, tmp_path):
+    _, expected, door = run(case, federation())
+    _, outcome, ours = graphs(case, tmp_path).run()
+    same(outcome.arrays, expected.arrays)
+    assert outcome.facts == expected.facts
+    assert ours.ledger.rows == door.ledger.rows
+
+
+@pytest.mark.parametrize(
+    ("kind", "case"),
+    [(kind, case) for kind in (federations, clusters) for case in kind.cases()],
+    ids=lambda value: getattr(value, "name", ""),
+)
+def test_models_are_those_of_one_process_bit_for_bit(kind, case, tmp_path):
+    expected = kind.run(case)
+    _, outcome, ours = models(kind, case, tmp_path).run()
+    same(outcome.arrays, expected.outcome.arrays)
+    assert outcome.facts == expected.outcome.facts
+    assert ours.ledger.rows == expected.door.ledger.rows
+
+
+# ---- a silo that was killed ------------------------------------------------------------------------------------------
+
+
+class Killed(BaseException):
+    """Stands for kill -9: nothing after this moment happens."""
+
+
+def killing(federation, party, moment, monkeypatch):
+    """A link under which `party` dies once, at the given write to disk, and comes back from its folder when asked."""
+    count = iter(range(10**6))
+    real_state, real_append = silo_module.write_atomically, Ledger.append
+
+    def dies():
+        if next(count) == moment:
+            raise Killed
+
+    def save(path, content, mode=0o644):
+        if party in str(path):
+            dies()
+        real_state(path, content, mode)
+        if party in str(path):
+            dies()
+
+    def append(ledger, rows):
+        rows = list(rows)
+        if rows and ledger.path is not None and party in str(ledger.path):
+            dies()
+        real_append(ledger, rows)
+        if rows and ledger.path is not None and party in str(ledger.path):
+            dies()
+
+    monkeypatch.setattr(silo_module, "write_atomically", save)
+    monkeypatch.setattr(Ledger, "append", append)
+
+    class Mortal(Direct):
+        deaths = 0
+
+        def ask(self, questions, deadline, enough=None):
+            try:
+                return super().ask(questions, deadline, enough)
+            except Killed:
+                self.deaths += 1
+                self.silos[party].close()
+                self.silos[party] = federation.silo(party)
+                return super().ask(questions, deadline, enough)
+
+    return Mortal({name: federation.silo(name) for name in federation.parties})
+
+
+@pytest.mark.parametrize("moment", range(0, 24, 3))
+@pytest.mark.parametrize("name", ["exact", "one release", "per round, Corollary 1"])
+def test_a_silo_killed_at_any_write_answers_the_same_and_pays_once(name, moment, tmp_path, monkeypatch):
+    case = next(case for case in cases() if case.name == name)
+    _, expected, door = run(case, federation())
+    there = graphs(case, tmp_path)
+    link = killing(there, "party bob", moment, monkeypatch)
+    _, outcome, ours = there.run(link)
+    same(outcome.arrays, expected.arrays)
+    assert ours.ledger.rows == door.ledger.rows
+    own = Ledger(tmp_path / "party bob" / "ledger.jsonl").rows
+    assert own == [row for row in door.ledger.rows if row.silo == "bob"]
+    assert link.deaths == (moment < 2 * 2 * (len({row.round for row in own})))
+
+
+@pytest.mark.parametrize("name", ["exact", "one release", "per round, Theorem 2"])
+def test_a_server_that_begins_again_from_any_round_gets_the_same(name, tmp_path):
+    case = next(case for case in cases() if case.name == name)
+    _, expected, door = run(case, federation())
+    there = graphs(case, tmp_path)
+    link = Direct({party: there.silo(party) for party in there.parties})
+    state, saved, turn = None, RunFolder(tmp_path / "run", "plan", [], 5), 0
+    while True:  # a server that dies in every round: once before it saves the state, once after
+        ours = there.door()
+        place = there.engine(link, ours)
+        known = saved.load()
+        state = begin(case.method, there.topo) if known is None else known[0]
+        if case.method.done(state.servers):
+            break
+        state = next(iter(rounds(case.method, there.topo, place, ours, state)))
+        if (turn := turn + 1) % 2:
+            continue
+        saved.ledger = ours.ledger
+        saved.save(state, [])
+    delivered = place.deliver(case.method, state)
+    same(case.method.outcome(state.servers, delivered, there.topo).arrays, expected.arrays)
+    assert ours.ledger.rows == door.ledger.rows
+
+
+# ---- answers that do not come, or not in time ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", [case for case in cases() if case.private], ids=lambda case: case.name)
+def test_an_answer_that_was_not_used_is_paid_all_the_same(case, tmp_path):
+    """Bob's answer to round 1 is lost on the way, for good: what he released is in his ledger, and he goes on."""
+    there = graphs(case, tmp_path)
+    link = Direct({party: there.silo(party) for party in there.parties})
+    real = Direct.ask
+
+    class Losing(Direct):
+        def ask(self, questions, deadline, enough=None):
+            heard = real(self, questions, deadline, enough)
+            lost = [p for p, blob in questions.items() if p == "party bob" and read_question(blob).round == 1]
+            for party in lost:
+                heard.replies.pop(party, None)
+            return heard
+
+    _, outcome, ours = there.run(Losing(link.silos), minimum=2)
+    assert np.isfinite(outcome.arrays["graph"]).all()
+    own = Ledger(tmp_path / "party bob" / "ledger.jsonl")
+    assert cost(own.rows, case.budget.delta).epsilon <= case.budget.epsilon * (1 + 1e-9)
+    known = {row.place for row in own.rows}
+    assert {row.place for row in ours.ledger.rows if row.silo == "bob"} <= known
+
+
+def test_too_few_silos_end_the_run_with_their_names(tmp_path):
+    there = graphs(cases()[0], tmp_path, minimum=3)
+    link = Direct({party: there.silo(party) for party in there.parties}, away=lambda party, blob: party == "party bob")
+    with pytest.raises(SilenceError, match=r"at least 3 silos .* missing are party bob"):
+        there.run(link, patience=0.1, deadline=0.05)
+
+
+def test_the_same_question_twice_is_one_release(tmp_path):
+    case = next(case for case in cases() if case.name == "per round, Corollary 1")
+    _, expected, door = run(case, federation())
+    there = graphs(case, tmp_path)
+
+    class Twice(Direct):
+        def ask(self, questions, deadline, enough=None):
+            first = super().ask(questions, deadline, enough)
+            again = super().ask(questions, deadline, enough)
+            assert first.replies == again.replies
+            return again
+
+    _, outcome, _ = there.run(Twice({party: there.silo(party) for party in there.parties}))
+    same(outcome.arrays, expected.arrays)
+    assert len(Ledger(tmp_path / "party bob" / "ledger.jsonl").rows) == len(door.ledger.of("bob"))
+
+
+# ---- a server that wants more than was agreed ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def asked(tmp_path):
+    """A silo, and the questions it was asked in an honest run up to its third round."""
+    case = next(case for case in cases() if case.name == "per round, Corollary 1")
+    there = graphs(case, tmp_path, most_rounds=12, minimum=2)
+    questions = []
+    link = Direct({party: there.silo(party) for party in there.parties})
+    link.between = lambda party, blob, said: (questions.append((party, blob)), said)[1]
+    steps = iter(rounds(case.method, there.topo, there.engine(link, there.door()), there.door()))
+    for _ in range(3):
+        next(steps)
+    bob = [read_question(blob) for party, blob in questions if party == "party bob"]
+    return link.silos["party bob"], bob, tmp_path / "party bob" / "ledger.jsonl"
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"deployment": "e" * 64}, "the deployment that was approved here"),
+        ({"party": "party ada"}, "a question for party bob"),
+        ({"silos": ("ada",)}, "a question for party bob"),
+        ({"members": ("ada", "cyd")}, "a cohort of the deployment"),
+        ({"members": ("bob",)}, "a cohort of at least 2"),
+        ({"members": ("bob", "eve", "mallory")}, "a cohort of the deployment"),
+        ({"round": 0}, "no round twice"),
+        ({"round": 1, "accepted": 0}, "1 as the last round used"),
+        ({"accepted": 7}, "1 as the last round used"),
+        ({"round": -1}, "a round from 0"),
+    ],
+)
+def test_a_hostile_question_is_refused_and_costs_nothing(asked, change, expected):
+    silo, questions, ledger = asked
+    before = ledger.read_bytes()
+    with pytest.raises(InputError, match=expected):
+        silo.answer(replace(questions[-1], **change).pack())
+    assert ledger.read_bytes() == before
+
+
+def test_another_question_in_the_same_round_is_refused(asked):
+    """Its noise would be that of the first: the difference of the answers would be bare."""
+    silo, questions, ledger = asked
+    before = ledger.read_bytes()
+    other = {name: value + 1.0 for name, value in questions[-1].down.items()}
+    with pytest.raises(InputError, match="the question that was asked in this round before"):
+        silo.answer(replace(questions[-1], down=other).pack())
+    assert ledger.read_bytes() == before
+
+
+def test_more_rounds_than_planned_are_refused_by_count_and_by_budget(asked):
+    silo, questions, ledger = asked
+    last = questions[-1]
+    for number in range(3, 12):
+        other = {name: value + number for name, value in last.down.items()}
+        silo.answer(replace(last, round=number, accepted=number - 1, down=other).pack())
+    with pytest.raises(InputError, match="at most 12 rounds, as planned"):
+        silo.answer(replace(last, round=12, accepted=11, down={k: v + 99 for k, v in last.down.items()}).pack())
+    silo._most_rounds = 100
+    before = ledger.read_bytes()
+    with pytest.raises(BudgetError, match="would make it"):
+        silo.answer(replace(last, round=12, accepted=11, down={k: v + 99 for k, v in last.down.items()}).pack())
+    assert ledger.read_bytes() == before
+
+
+def test_garbage_is_refused_in_one_way(asked):
+    silo, questions, _ = asked
+    good = questions[-1].pack()
+    rng = np.random.default_rng(1)
+    for _ in range(300):
+        broken = bytearray(good)
+        for place in rng.integers(0, len(broken), 3):
+            broken[place] = rng.integers(256)
+        with contextlib.suppress(SilographError):
+            silo.answer(bytes(broken))
+    for blob in (b"", b"\0" * 8, good[:-1], good + b"\0", b"\xff" * 100):
+        with pytest.raises(InputError):
+            silo.answer(blob)
+
+
+# ---- what goes wrong at home -----------------------------------------------------------------------------------------
+
+
+def test_a_full_disk_sends_nothing_and_spoils_nothing(tmp_path, monkeypatch):
+    case = next(case for case in cases() if case.name == "per round, Corollary 1")
+    _, expected, door = run(case, federation())
+    there = graphs(case, tmp_path)
+    silos = {party: there.silo(party) for party in there.parties}
+    full = iter([False, False, True, True, False, True] + [False] * 1000)
+    real = os.fsync
+
+    def fsync(handle):
+        if "party bob" in os.readlink(f"/proc/self/fd/{handle}") and next(full):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+
+    class Patient(Direct):
+        def ask(self, questions, deadline, enough=None):
+            heard = SimpleNamespace(replies={}, refusals={})
+            for party, blob in questions.items():
+                while party not in heard.replies:
+                    with contextlib.suppress(OSError):
+                        heard.replies[party] = self.silos[party].answer(blob)
+            return heard
+
+    _, outcome, ours = there.run(Patient(silos))
+    same(outcome.arrays, expected.arrays)
+    assert ours.ledger.rows == door.ledger.rows
+    assert Ledger(tmp_path / "party bob" / "ledger.jsonl").rows == list(door.ledger.of("bob"))
+
+
+def test_a_folder_that_lost_its_state_or_its_ledger_is_refused(tmp_path):
+    there = graphs(next(case for case in cases() if case.name == "one release"), tmp_path)
+    there.run()
+    state, ledger = (tmp_path / "party bob" / name for name in ("state.npz", "ledger.jsonl"))
+    kept = state.read_bytes()
+    state.write_bytes(kept[: len(kept) // 2])
+    with pytest.raises(DamageError, match=r"state\.npz"):
+        there.silo("party bob")
+    state.unlink()
+    with pytest.raises(DamageError, match=r"state\.npz"):
+        there.silo("party bob")
+    state.write_bytes(kept)
+    ledger.unlink()
+    with pytest.raises(DamageError, match=r"ledger\.jsonl"):
+        there.silo("party bob")
+
+
+def test_two_processes_for_one_party_are_one_too_many(tmp_path):
+    there = graphs(cases()[0], tmp_path)
+    first = there.silo("party bob")
+    with pytest.raises(InputError, match="another one is running"):
+        there.silo("party bob")
+    first.close()
+    there.silo("party bob").close()
+
+
+# ---- secure sums between organisations -------------------------------------------------------------------------------
+
+
+def masked(tmp_path, name="private, masks"):
+    return models(federations, next(case for case in federations.cases() if case.name == name), tmp_path)
+
+
+def is_step(blob, step):
+    told = read_question(blob).sum
+    return told is not None and {message["step"] for message in told["to"].values()} == {step}
+
+
+def test_under_masks_no_vector_crosses(tmp_path):
+    """The bytes of each update, and of its grid points, are looked for in all that crosses."""
+    there = masked(tmp_path, "masks")
+    crossed, updates = [], []
+    link = Direct({party: there.silo(party) for party in there.parties})
+    link.between = lambda party, asked, said: (crossed.append(said), said)[1]
+    real = silo_module.pack_reply
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            silo_module,
+            "pack_reply",
+            lambda reply, hidden: (updates.extend(reply.sent.values()), real(reply, hidden))[1],
+        )
+        there.run(link)
+    vectors = [row for value in updates if isinstance(value, Sealed) for row in sealed_rows(value) if row.any()]
+    assert len(vectors) > 20
+    everything = b"".join(crossed)
+    for row in vectors:
+        grid = np.rint(row * 2.0**22).astype(np.int64)
+        for known in (row, grid, grid.astype(np.int32)):
+            assert known.tobytes()[:12] not in everything
+    # The twin: without masks they are all there.
+    bare = masked(tmp_path / "bare", "none")
+    link = Direct({party: bare.silo(party) for party in bare.parties})
+    seen = []
+    link.between = lambda party, asked, said: (seen.append(read_reply(said, "")), said)[1]
+    bare.run(link)
+    assert any(sealed_rows(value).any() for reply in seen for value in reply.sent.values())
+
+
+@pytest.mark.parametrize("step", ["share", "mask", "confirm", "unmask"])
+def test_an_agent_that_falls_silent_in_a_sum_is_left_behind(step, tmp_path):
+    """In round 2: the sum is that of the others where its vector never came, and the run goes on."""
+    there = masked(tmp_path)
+    party = min(there.parties)
+    link = Direct({name: there.silo(name) for name in there.parties})
+    link.away = lambda name, blob: name == party and read_question(blob).round == 2 and is_step(blob, step)
+    states, outcome, _ = there.run(link, deadline=0.05)
+    assert np.isfinite(outcome.arrays["model"]).all()
+    assert len(states) == federations.ROUNDS
+
+
+def test_a_second_sum_in_a_round_is_refused_by_every_agent_that_signed(tmp_path):
+    """It could leave one agent out, and the difference of the two sums would be that agent's vector."""
+    there = masked(tmp_path)
+    link = Direct({party: there.silo(party) for party in there.parties})
+    door = there.door()
+    place, real = there.engine(link, door), Flower._sum
+    again = []
+
+    def twice(self, field, members, asked):
+        first = real(self, field, members, asked)
+        again.append(real(self, field, members, asked))
+        return first
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Flower, "_sum", twice)
+        place = there.engine(link, door)
+        list(rounds(there.method, there.topo, place, door))
+    assert len(again) > 10
+    assert all(total.survivors == () for total in again)
+    assert {type(error) for _, error in link.refusals} <= {LeakError}
+
+
+def test_a_sum_that_broke_off_before_anybody_signed_can_be_made_again(tmp_path):
+    there = masked(tmp_path)
+    expected = federations.run(next(case for case in federations.cases() if case.name == "private, masks"))
+    link = Direct({party: there.silo(party) for party in there.parties})
+    real, broken = Flower._sum, []
+
+    def breaking(self, field, members, asked):
+        link.away = lambda party, blob: is_step(blob, "confirm")
+        broken.append(real(self, field, members, asked))
+        link.away = lambda party, blob: False
+        return real(self, field, members, asked)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Flower, "_sum", breaking)
+        _, outcome, door = there.run(link, deadline=0.05)
+    assert all(total.survivors == () for total in broken)
+    same(outcome.arrays, expected.outcome.arrays)
+    assert door.ledger.rows == expected.door.ledger.rows
+
+
+def test_an_agents_own_ledger_has_every_sum_it_was_in_and_keeps_to_its_budget(tmp_path):
+    there = masked(tmp_path)
+    there.run()
+    for party in there.parties:
+        rows = Ledger(tmp_path / party.replace("/", "_") / "ledger.jsonl").rows
+        assert rows
+        assert {row.mechanism for row in rows} == {"distributed-gaussian"}
+        assert cost(rows, there.budget.delta).epsilon <= there.budget.epsilon * (1 + 1e-9)
+
+
+def test_a_server_cannot_play_the_other_agents_once_they_are_known(tmp_path):
+    there = masked(tmp_path)
+    link = Direct({party: there.silo(party) for party in there.parties})
+    door = there.door()
+    place = there.engine(link, door)
+    run_on = iter(rounds(there.method, there.topo, place, door))
+    next(run_on)
+    forged = {name: Ed25519PrivateKey.generate().public_key().public_bytes_raw() for name in place.identities}
+    smallest = int(np.argmin(there.topo.sizes))  # whose agents are all sampled, in every round
+    mine = there.topo.silos[int(np.flatnonzero(there.topo.home == smallest)[0])]
+    victim = f"party {mine}"
+    place.identities = {**forged, mine: there.keys()[mine]}
+    link.refusals.clear()
+    for _ in range(2):
+        next(run_on)
+    assert {type(error) for party, error in link.refusals if party == victim} <= {ProtocolError}
+    assert any(party == victim for party, _ in link.refusals)
+
+
+def test_a_party_may_hold_many_agents(tmp_path):
+    case = next(case for case in federations.cases() if case.name == "private, masks")
+    topo = federations.topology()
+    homes = {}
+    for name, home in zip(topo.silos, topo.home, strict=True):
+        homes.setdefault(f"unit {topo.servers[home]}", []).append(name)
+    expected = federations.run(case)
+    _, outcome, door = models(federations, case, tmp_path, together=homes).run()
+    same(outcome.arrays, expected.outcome.arrays)
+    assert door.ledger.rows == expected.door.ledger.rows

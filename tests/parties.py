@@ -1,0 +1,105 @@
+"""Parties of a deployment in one process: engine and silos as in a real run, and a link that calls them directly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from silograph.core.errors import SilographError
+from silograph.engines.flower import Flower
+from silograph.engines.silo import Silo
+from silograph.engines.sums import SumAgents
+from silograph.methods.base import take
+from silograph.privacy.gate import Door
+from silograph.privacy.ledger import Ledger
+from silograph.run.loop import rounds
+
+DEPLOYMENT = "d" * 64
+
+
+@dataclass
+class Direct:
+    """Answers come at once, from whoever is not `away(party, question)`; `between` sees all that crosses."""
+
+    silos: dict[str, Silo]
+    away: Callable[[str, bytes], bool] = lambda party, blob: False
+    between: Callable[[str, bytes, bytes], bytes] = lambda party, asked, said: said
+    refusals: list = field(default_factory=list)
+
+    def present(self):
+        return set(self.silos)
+
+    def ask(self, questions, deadline, enough=None):
+        heard = SimpleNamespace(replies={}, refusals={})
+        for party, blob in questions.items():
+            if self.away(party, blob):
+                continue
+            try:
+                heard.replies[party] = self.between(party, blob, self.silos[party].answer(blob))
+            except SilographError as error:
+                heard.refusals[party] = SimpleNamespace(code=1000, name=type(error).__name__)
+                self.refusals.append((party, error))
+        return heard
+
+
+@dataclass
+class Federation:
+    """Everything that is needed to begin, stop and begin again, at every end."""
+
+    method: object
+    topo: object
+    data: dict  # axis 0: silos
+    folder: Path
+    mechanism: object = None
+    budget: object = None
+    masks: object = None
+    seed: int = 5
+    most_rounds: int = 10_000
+    minimum: int = 1
+    together: dict | None = None  # party -> silos; each silo its own party otherwise
+
+    def __post_init__(self):
+        self.parties = self.together or {f"party {name}": (name,) for name in self.topo.silos}
+        self.identities = {party: Ed25519PrivateKey.generate() for party in self.parties}
+
+    def silo(self, party: str, **options) -> Silo:
+        folder = self.folder / party.replace("/", "_")
+        folder.mkdir(parents=True, exist_ok=True)
+        names = tuple(self.parties[party])
+        door = Door(self.seed, Ledger(folder / "ledger.jsonl"), self.mechanism, self.budget, masks=self.masks)
+        sums = SumAgents(DEPLOYMENT, self.identities[party], folder / "roster.json")
+        held = take(self.data, self.topo.index(names))
+        common = {"most_rounds": self.most_rounds, "minimum": self.minimum} | options
+        return Silo(folder, DEPLOYMENT, party, names, self.method, self.topo, held, door, sums=sums, **common)
+
+    def keys(self) -> dict[str, bytes]:
+        public = {party: key.public_key().public_bytes_raw() for party, key in self.identities.items()}
+        return {name: public[party] for party, names in self.parties.items() for name in names}
+
+    def door(self) -> Door:
+        ledger = Ledger(self.folder / "server.jsonl")
+        return Door(self.seed, ledger, self.mechanism, self.budget, masks=self.masks)
+
+    def engine(self, link, door: Door, **options) -> Flower:
+        timing = {"deadline": 1.0, "patience": 2.0, "minimum": self.minimum} | options
+        return Flower(link, self.topo, door, self.parties, DEPLOYMENT, identities=self.keys(), **timing)
+
+    def run(self, link: Direct | None = None, **options):
+        """States, outcome and the server's door of a whole run."""
+        link = link or Direct({party: self.silo(party) for party in self.parties})
+        door = self.door()
+        place = self.engine(link, door, **options)
+        states = list(rounds(self.method, self.topo, place, door))
+        outcome = self.method.outcome(states[-1].servers, place.deliver(self.method, states[-1]), self.topo)
+        for silo in link.silos.values():
+            silo.close()
+        return states, outcome, door
+
+
+def stacked(parts):
+    return {name: np.stack([part[name] for part in parts]) for name in parts[0]}
