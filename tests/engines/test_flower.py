@@ -18,11 +18,12 @@ from silograph.engines import silo as silo_module
 from silograph.engines.flower import Flower
 from silograph.engines.question import read_question, read_reply
 from silograph.methods.base import begin
-from silograph.privacy.accounting import cost
-from silograph.privacy.gate import Sealed, sealed_rows
+from silograph.privacy.accounting import Planned, cost, sampled_multiplier
+from silograph.privacy.gate import Budget, Door, Sealed, sealed_rows
 from silograph.privacy.ledger import Ledger
+from silograph.privacy.mechanisms import Gaussian
 from silograph.privacy.secure_sum import ProtocolError
-from silograph.run.loop import rounds
+from silograph.run.loop import ENGINES, rounds
 from silograph.run.store import RunFolder
 from silograph.topology import star
 from support import cases, federation, run, same
@@ -176,6 +177,28 @@ def test_an_answer_that_was_not_used_is_paid_all_the_same(case, tmp_path):
     assert cost(own.rows, case.budget.delta).epsilon <= case.budget.epsilon * (1 + 1e-9)
     known = {row.place for row in own.rows}
     assert {row.place for row in ours.ledger.rows if row.silo == "bob"} <= known
+
+
+def test_an_answer_that_came_too_late_is_given_again_where_the_question_is_the_same(tmp_path):
+    """Bob's only release is lost twice. Asked again, he sends the same and pays nothing more."""
+    case = next(case for case in cases() if case.name == "one release")
+    _, expected, door = run(case, federation())
+    there = graphs(case, tmp_path)
+    real = Direct.ask
+
+    class Losing(Direct):
+        def ask(self, questions, deadline, enough=None):
+            heard = real(self, questions, deadline, enough)
+            for party, blob in questions.items():
+                if party == "party bob" and read_question(blob).round < 2:
+                    heard.replies.pop(party, None)
+            return heard
+
+    states, outcome, ours = there.run(Losing({party: there.silo(party) for party in there.parties}), minimum=2)
+    assert len(states) == 3
+    same(outcome.arrays, expected.arrays)
+    assert sorted(ours.ledger.rows, key=lambda row: row.silo) == door.ledger.rows
+    assert Ledger(tmp_path / "party bob" / "ledger.jsonl").rows == list(door.ledger.of("bob"))
 
 
 def test_too_few_silos_end_the_run_with_their_names(tmp_path):
@@ -477,3 +500,28 @@ def test_a_party_may_hold_many_agents(tmp_path):
     _, outcome, door = models(federations, case, tmp_path, together=homes).run()
     same(outcome.arrays, expected.outcome.arrays)
     assert door.ledger.rows == expected.door.ledger.rows
+
+
+# ---- neural networks -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", ["first", "second"])
+def test_a_shared_start_is_that_of_one_process_bit_for_bit(order, tmp_path):
+    pytest.importorskip("torch", reason="neural networks need the extra `neural`")
+    from silograph.methods.private_meta import SUPPORT, PrivateMeta, divided
+    from silograph.tasks.networks import initialise, mlp
+    from silograph.tasks.neural import Neural
+
+    rng, topo = np.random.default_rng(2), star(["ada", "bob", "cyd", "dan"])
+    records = [(rng.normal(size=(n, 5)), rng.integers(0, 3, n)) for n in (24, 13, 31, 40)]
+    data = divided(records, topo.silos, 5)
+    task = Neural(initialise(mlp(5, 3, (4,)), 2), (5,), 3)
+    weights = tuple(int(count) for count in data[SUPPORT])
+    method = PrivateMeta(task, weights, 4, rate=0.5, clip=0.5, order=order)
+    noise = sampled_multiplier(1.0, 1e-4, 0.5, 4)
+    budget = Budget(1.0, 1e-4, planned=Planned(noise, 0.5, 4))
+    door = Door(5, Ledger(), Gaussian(noise), budget)
+    *_, expected = rounds(method, topo, ENGINES["vector"](data, topo, door), door)
+    states, _, ours = Federation(method, topo, data, tmp_path, Gaussian(noise), budget).run()
+    np.testing.assert_array_equal(states[-1].servers["model"], expected.servers["model"])
+    assert ours.ledger.rows == door.ledger.rows

@@ -124,8 +124,7 @@ class Silo:
             return self._ended(memory)
         known = memory.pending
         if known is not None and (known.kind, known.content) == (question.kind, question.content):
-            self._memory = memory
-            return self._again(known, question.round)
+            return self._again(memory, known, question.round)
         if known is not None and known.round == question.round:
             raise self._refused("the question that was asked in this round before", "another one came")
         if question.kind == "local" and memory.answered >= self._most_rounds:
@@ -160,11 +159,15 @@ class Silo:
             raise self._refused("no round twice", f"round {question.round} came after a later one")
         return memory
 
-    def _again(self, known: _Pending, round: int) -> bytes:
-        """The answer that was given before, under the round that asks now."""
+    def _again(self, memory: _Memory, known: _Pending, round: int) -> bytes:
+        """The answer that was given before; where it came too late, under the round that asks the same now."""
         self._door_has(known)
+        if round == known.round:
+            return known.reply
         reply = read_reply(known.reply, "answer in this folder")
-        return pack_reply(Reply(reply.party, round, {**reply.sent, **known.sealed}, reply.rows), self._masked)
+        blob = pack_reply(replace(reply, round=round, sent={**reply.sent, **known.sealed}), self._masked)
+        self._save(replace(memory, pending=replace(known, round=round, reply=blob)))
+        return blob
 
     def _fresh(self, memory: _Memory, question: Question) -> bytes:
         index = np.array([self._silos.index(name) for name in question.silos])
