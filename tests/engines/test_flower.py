@@ -16,10 +16,10 @@ from parties import Direct, Federation, stacked
 from silograph.core.errors import BudgetError, DamageError, InputError, LeakError, SilenceError, SilographError
 from silograph.engines import silo as silo_module
 from silograph.engines.flower import Flower
-from silograph.engines.question import read_question, read_reply
+from silograph.engines.question import pack_reply, read_question, read_reply
 from silograph.methods.base import begin
 from silograph.privacy.accounting import Planned, cost, sampled_multiplier
-from silograph.privacy.gate import Budget, Door, Sealed, sealed_rows
+from silograph.privacy.gate import Budget, Door, Sealed, relay, sealed_rows
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.mechanisms import Gaussian
 from silograph.privacy.secure_sum import ProtocolError
@@ -206,6 +206,30 @@ def test_too_few_silos_end_the_run_with_their_names(tmp_path):
     link = Direct({party: there.silo(party) for party in there.parties}, away=lambda party, blob: party == "party bob")
     with pytest.raises(SilenceError, match=r"at least 3 silos .* missing are party bob"):
         there.run(link, patience=0.1, deadline=0.05)
+
+
+def test_where_nobody_answers_the_run_ends_in_time_and_goes_on_later(tmp_path):
+    there = graphs(cases()[0], tmp_path)
+    link = Direct({party: there.silo(party) for party in there.parties}, away=lambda party, blob: True)
+    with pytest.raises(SilenceError, match="missing are party ada, party bob, party cyd"):
+        there.run(link, patience=0.1, deadline=0.05)
+
+
+def test_an_answer_of_another_shape_counts_as_none(tmp_path):
+    there = graphs(cases()[0], tmp_path)
+    link = Direct({party: there.silo(party) for party in there.parties})
+
+    def forged(party, asked, said):
+        if party != "party bob":
+            return said
+        reply = read_reply(said, "")
+        return pack_reply(
+            replace(reply, sent={name: relay(value.value[:, :1]) for name, value in reply.sent.items()}), False
+        )
+
+    link.between = forged
+    with pytest.raises(SilenceError, match="missing are party bob"):
+        there.run(link, minimum=3, patience=0.1, deadline=0.05)
 
 
 def test_the_same_question_twice_is_one_release(tmp_path):

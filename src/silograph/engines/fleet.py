@@ -183,7 +183,12 @@ class _Client(FleetHttpClient):
 
 def _connect(address: str, ca: Path | None, key: ec.EllipticCurvePrivateKey) -> _Client:
     host, _, port = address.rpartition(":")
-    if not (host and port.isdigit()):
+    try:
+        url = httpx.URL(f"https://{address}/")
+        sound = bool(host) and 0 < int(port) < 1 << 16 and url.host == host.strip("[]").lower()
+    except (ValueError, httpx.InvalidURL):
+        sound = False
+    if not sound:
         raise InputError("address of the server", "HOST:PORT", f"{address!r} came")
     if ca is None and not is_loopback(host):
         raise InputError(
@@ -196,9 +201,10 @@ def _connect(address: str, ca: Path | None, key: ec.EllipticCurvePrivateKey) -> 
 
 
 def _tls(ca: Path) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
-        context = ssl.create_default_context(cafile=str(ca))
-    except (OSError, ValueError):
+        context.load_verify_locations(ca)
+    except OSError:
         raise InputError(str(ca), "the certificate of the server's authority (ca.crt)", "it cannot be read") from None
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     return context
@@ -226,11 +232,12 @@ class Fleet:
         """
         if self._memory.exists():
             # The server may know that we were gone, or have forgotten the number.
-            with contextlib.suppress(httpx.HTTPStatusError, ValueError):
+            with contextlib.suppress(httpx.HTTPStatusError, ValueError, OSError):
                 self._client.DeactivateNode(DeactivateNodeRequest(node_id=int(self._memory.read_text("ascii"))))
         asked = ActivateNodeRequest(public_key=self._public, heartbeat_interval=_HEARTBEAT)
         number = self._client.ActivateNode(asked).node_id
-        write_atomically(self._memory, str(number).encode("ascii"))
+        with contextlib.suppress(OSError):  # Without it, coming back after a kill takes some seconds longer.
+            write_atomically(self._memory, str(number).encode("ascii"))
         self._node = Node(node_id=number)
 
     def leave(self) -> None:
@@ -352,9 +359,12 @@ class Fleet:
             max_time=10.0,
         )
         make_confirm_message_received_fn_protobuf(self._client.ConfirmMessageReceived, node, run)(tree.object_id)
-        message = inflate_object_from_contents(tree.object_id, contents)
+        try:
+            message = inflate_object_from_contents(tree.object_id, contents)
+        except Exception:  # Flower's readers raise whatever they meet.
+            message = None
         if not isinstance(message, Message):
-            raise ValueError("not a message")
+            raise ObjectPullError(tree.object_id, "it is not a message")
         message.metadata.__dict__["_message_id"] = tree.object_id
         return message
 

@@ -212,8 +212,8 @@ class Flower:
     def _alike(self, replies: dict[str, Reply]) -> dict[str, Reply]:
         """Those whose messages have the fields and shapes that most have."""
         looks = {party: _look(reply.sent) for party, reply in replies.items()}
-        usual, _ = Counter(looks.values()).most_common(1)[0]
-        return {party: reply for party, reply in replies.items() if looks[party] == usual}
+        usual = [look for look, _ in Counter(looks.values()).most_common(1)]
+        return {party: reply for party, reply in replies.items() if looks[party] in usual}
 
     def _joined(self, replies: Mapping[str, Reply], names: Sequence[str]) -> tuple[Rows, Sent]:
         """All messages as one, in the topology's order."""

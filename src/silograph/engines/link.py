@@ -431,8 +431,12 @@ class LinkGrid(Grid):
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
         """Replies that are complete, at once. Who sent them and to what is as the LinkState has checked it."""
         wanted = set(message_ids)
-        for reply in self._state.get_message_res(wanted - self._half.keys(), self._run.run_id):
-            self._half[reply.metadata.reply_to_message_id] = reply
+        with self._state.lock:
+            # Flower would say of a silo that replied and left that it is gone: so replies first, then what it says.
+            for asked in wanted & self._state.message_ins_id_to_message_res_id.keys():
+                self._half[asked] = self._state.message_res_store[self._state.message_ins_id_to_message_res_id[asked]]
+            for reply in self._state.get_message_res(wanted - self._half.keys(), self._run.run_id):
+                self._half[reply.metadata.reply_to_message_id] = reply
         whole = []
         for asked in wanted & self._half.keys():
             reply = self._half[asked]
@@ -447,11 +451,9 @@ class LinkGrid(Grid):
 
     def _whole(self, reply: Message) -> Message | None:
         """The reply with its content, if all its parts are there."""
-        number = reply.metadata.message_id
-        parts = {
-            branch.object_id: self._state.get_object(self._run.run_id, branch.object_id)
-            for branch in iterate_object_tree(self._state.object_store.get_object_tree(number))
-        }
+        number, store = reply.metadata.message_id, self._state.object_store
+        tree = store.get_object_tree(number)
+        parts = {branch.object_id: store.get(branch.object_id) for branch in iterate_object_tree(tree)}
         contents = {name: part for name, part in parts.items() if part}
         if len(contents) < len(parts):
             return None
