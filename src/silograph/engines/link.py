@@ -194,7 +194,7 @@ class Link:
         enough: Callable[[set[str]], bool] | None = None,
         heard: Callable[[str], None] | None = None,
     ) -> Answers:
-        """Ask the parties until all have answered or refused, `enough` says so of those that answered, or the deadline.
+        """Ask the parties until all have answered or refused, `enough` says so of those who did, or the deadline.
 
         `deadline` is in seconds. Flower delivers a message once at most, so a party is asked anew when it came back,
         when an attempt ran out, or when its reply got lost or is not its own. `heard` is called for every party that
@@ -212,7 +212,11 @@ class Link:
                     if heard is not None:
                         heard(name)
                 left = end - time.monotonic()
-                if not waiting or left <= 0 or (enough is not None and enough(set(answers.replies))):
+                if (
+                    not waiting
+                    or left <= 0
+                    or (enough is not None and enough(answers.replies.keys() | answers.refusals.keys()))
+                ):
                     return answers
                 self.grid.wait(min(left, self._push(waiting, left)))
         finally:
