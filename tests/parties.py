@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -72,7 +73,8 @@ class Federation:
         folder.mkdir(parents=True, exist_ok=True)
         names = tuple(self.parties[party])
         door = Door(self.seed, Ledger(folder / "ledger.jsonl"), self.mechanism, self.budget, masks=self.masks)
-        sums = SumAgents(DEPLOYMENT, self.identities[party], folder / "roster.json")
+        (folder / "roster.json").write_text(json.dumps({name: key.hex() for name, key in self.keys().items()}))
+        sums = SumAgents(DEPLOYMENT, self.identities[party], names, folder / "roster.json")
         held = take(self.data, self.topo.index(names))
         common = {"most_rounds": self.most_rounds, "minimum": self.minimum} | options
         return Silo(folder, DEPLOYMENT, party, names, self.method, self.topo, held, door, sums=sums, **common)

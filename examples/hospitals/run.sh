@@ -54,7 +54,7 @@ ls "$world/coordinator"
 say "The coordinator, who has no table, makes the deployment and sends every hospital its folder"
 (
     cd "$world/coordinator"
-    "$silograph" deploy plan.toml -o deployment --address "127.0.0.1:$port" --minimum 5 --deadline 60 --patience 120
+    "$silograph" deploy plan.toml -o deployment --address "127.0.0.1:$port" --minimum 3 --deadline 60 --patience 120
 )
 for name in $hospitals; do
     send "$world/coordinator/deployment/$name" "$world/$name"
@@ -75,6 +75,7 @@ say "The coordinator serves, the hospitals join: six processes"
 server=$!
 for name in $hospitals; do
     (cd "$world/$name" && exec "$silograph" join "$name" >join.log 2>&1) &
+    joined="${joined:-} $!"
 done
 
 until [ -e "$world/coordinator/.out.unfinished" ] || [ -e "$world/coordinator/out" ]; do
@@ -87,7 +88,9 @@ if ! wait "$server"; then
     cat "$world/coordinator/serve.log" >&2
     exit 1
 fi
-wait # for the hospitals, which have heard that the run is over
+for id in $joined; do
+    wait "$id" # a hospital's process ends when it has heard that the run is over
+done
 cat "$world/coordinator/serve.log"
 
 say "What it came to"
@@ -95,7 +98,7 @@ say "What it came to"
 echo
 for name in $hospitals; do
     rows=$(wc -l <"$world/$name/$name/ledger.jsonl")
-    echo "$name: $((rows)) release in its own ledger, and: $(tail -n 1 "$world/$name/join.log")"
+    echo "$name: $((rows)) release in its own ledger, $world/$name/$name/ledger.jsonl"
     [ "$rows" -eq 1 ]
 done
 echo

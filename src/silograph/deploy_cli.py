@@ -129,7 +129,8 @@ def join(
                     raise KeyboardInterrupt
     finally:
         silo.close()
-    print(f"The run is over. What you learned for yourself: {folder / 'own.npz'}; what left: {folder / 'ledger.jsonl'}")
+    party.forget()
+    print(f"The run is over. Your last state: {folder / 'own.npz'}; what left this machine: {folder / 'ledger.jsonl'}")
 
 
 def _tell(text: str) -> None:
@@ -155,7 +156,7 @@ def serve(
     as_json: AsJson = False,
 ) -> None:
     """Run a deployment: wait for the parties, ask them, write the result. After a crash, the same command goes on."""
-    from silograph.engines.certificates import SERVER, SERVER_KEY
+    from silograph.engines.certificates import SERVER, SERVER_KEY, key_fingerprint
     from silograph.engines.link import Link
     from silograph.report.build import build as build_report
     from silograph.run.deployment import Deployment
@@ -168,6 +169,8 @@ def serve(
             secured = (folder / SERVER, folder / SERVER_KEY) if terms.tls else (None, None)
             keys = {party: card["node"] for party, card in cards.items()}
             link = open_links.enter_context(Link(host or terms.host, terms.port, keys, *secured))
+            for party, key in keys.items():
+                _tell(f"{party}: {key_fingerprint(key)}")
             _tell(f"listening at {host or terms.host}:{link.port} for {', '.join(keys)}")
             return link
 

@@ -495,19 +495,21 @@ def test_an_agents_own_ledger_has_every_sum_it_was_in_and_keeps_to_its_budget(tm
         assert cost(rows, there.budget.delta).epsilon <= there.budget.epsilon * (1 + 1e-9)
 
 
-def test_a_server_cannot_play_the_other_agents_once_they_are_known(tmp_path):
+@pytest.mark.parametrize("roster", [True, False])
+def test_a_server_cannot_play_the_other_agents(roster, tmp_path):
     there = masked(tmp_path)
     link = Direct({party: there.silo(party) for party in there.parties})
     door = there.door()
     place = there.engine(link, door)
     run_on = iter(rounds(there.method, there.topo, place, door))
-    next(run_on)
+    if not roster:
+        for path in tmp_path.glob("*/roster.json"):
+            path.unlink()
     forged = {name: Ed25519PrivateKey.generate().public_key().public_bytes_raw() for name in place.identities}
     smallest = int(np.argmin(there.topo.sizes))  # whose agents are all sampled, in every round
     mine = there.topo.silos[int(np.flatnonzero(there.topo.home == smallest)[0])]
     victim = f"party {mine}"
     place.identities = {**forged, mine: there.keys()[mine]}
-    link.refusals.clear()
     for _ in range(2):
         next(run_on)
     assert {type(error) for party, error in link.refusals if party == victim} <= {ProtocolError}

@@ -93,7 +93,12 @@ def fingerprint(path: Path) -> str:
             return x509.load_pem_x509_certificate(content).fingerprint(hashes.SHA256()).hex(":").upper()
         except ValueError:
             raise InputError(str(path), "a certificate", "it is damaged") from None
-    body = base64.b64decode(public_line(public_key(read_public(path), str(path))).split()[1])
+    return key_fingerprint(read_public(path))
+
+
+def key_fingerprint(content: bytes) -> str:
+    """Of what a node.pub holds."""
+    body = base64.b64decode(public_line(public_key(content, "public key")).split()[1])
     return "SHA256:" + base64.b64encode(hashlib.sha256(body).digest()).decode().rstrip("=")
 
 

@@ -98,10 +98,11 @@ class Flower:
 
     def deliver(self, method: Method, state: State) -> dict[str, Array]:
         names = list(self.topo.silos)
-        replies, _ = self._collect("deliver", state.round, names, self._accepted(state), {}, everybody=True)
+        replies, refused = self._collect("deliver", state.round, names, self._accepted(state), {}, everybody=True)
         answered, sent = self._joined(replies, names)
         if sent and len(answered) < len(names):
-            raise self._silent(sorted(set(self.parties) - replies.keys()), "hand over its result")
+            missing = sorted(set(self.parties) - replies.keys())
+            raise self._silent(missing, f"all {len(names)} silos to hand over their results", refused)
         self.door.sync()
         return values(sent)
 
@@ -170,7 +171,11 @@ class Flower:
             if sum(len(self._holders(names)[party]) for party in replies) >= least:
                 return replies, refused
             if time.monotonic() >= end or not waiting.keys() - refused.keys() - replies.keys():
-                raise self._silent(sorted(questions.keys() - replies.keys()), f"answer in round {round}", refused)
+                raise self._silent(
+                    sorted(questions.keys() - replies.keys()),
+                    f"at least {least} silos to answer in round {round}",
+                    refused,
+                )
             limit = end - time.monotonic()
 
     def _ask(self, questions: Mapping[str, bytes], limit: float, enough: Callable[[set[str]], bool]) -> Heard:
@@ -183,13 +188,11 @@ class Flower:
         """Whoever missed a round and has not come back is asked, not waited for."""
         return bool(answered) and asked - answered <= self._lost - self.link.present()
 
-    def _silent(self, missing: Sequence[str], what: str, refused: Mapping[str, str] | None = None) -> SilenceError:
-        names = ", ".join(
-            f"{party} (refused: {refused[party]})" if refused and party in refused else party for party in missing
-        )
+    def _silent(self, missing: Sequence[str], what: str, refused: Mapping[str, str]) -> SilenceError:
+        names = ", ".join(f"{party} (refused: {refused[party]})" if party in refused else party for party in missing)
         return SilenceError(
             "deployment",
-            f"at least {self.minimum} silos to {what} within {self.patience:g} s",
+            f"{what} within {self.patience:g} s",
             f"missing are {names}",
             "Ask them, then start the server again: it goes on where it stopped.",
         )

@@ -193,12 +193,13 @@ class Silo:
         return blob
 
     def _ended(self, memory: _Memory) -> bytes:
-        """The run is over. What this party has learned for itself is put down here, and stays here."""
+        """The run is over. This party's last state stays here; what only a run needs does not."""
         if not self.finished:
             buffer = io.BytesIO()
             own: Json = {name: _bare(value) for name, value in memory.carry.items()}
             np.savez(buffer, **own)
             write_atomically(self._folder / OWN, buffer.getvalue(), 0o600)
+            (self._folder / _STATE).unlink(missing_ok=True)
             self.finished = True
         return pack_reply(Reply(self._party, NEVER, {}, ()), self._masked)
 
@@ -244,6 +245,8 @@ class Silo:
 
     def _load(self) -> _Memory:
         path = self._folder / _STATE
+        if self.finished:
+            return _Memory({})
         if not path.exists():
             if self._door.ledger.rows:
                 raise self._damaged(path)

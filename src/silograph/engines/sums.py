@@ -18,7 +18,6 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from silograph.core.errors import InputError
-from silograph.core.files import write_atomically
 from silograph.core.types import Json
 from silograph.engines.question import Question
 from silograph.engines.wire import pack, unpack
@@ -113,12 +112,12 @@ def run_sum(run: str, asked: MaskedSum, field: str, identities: Mapping[str, byt
 class SumAgents:
     """The agents of one party, with the party's registered identity.
 
-    Others' identities are those of `roster`, a file. One that is not in it yet is taken from the first sum and kept: it
-    should be compared with the others by another way than through the server.
+    The identities of other parties' agents are those of `roster`, a file made of their enrolments; nobody's is taken
+    from the server. A sum among this party's own agents needs no such file.
     """
 
-    def __init__(self, run: str, identity: Ed25519PrivateKey, roster: Path) -> None:
-        self._run, self._identity, self._roster = run, identity, roster
+    def __init__(self, run: str, identity: Ed25519PrivateKey, silos: Sequence[str], roster: Path) -> None:
+        self._run, self._identity, self._silos, self._roster = run, identity, silos, roster
         self._agents: dict[str, tuple[str, Agent, MaskedSum]] = {}
         self._said: dict[str, bytes] = {}  # by question: one that is put twice is answered once
 
@@ -157,7 +156,7 @@ class SumAgents:
             if silo not in members or not set(members) <= set(question.members):
                 raise InputError("secure sum", "a cohort of this round", "another one came")
             asked = gate.sum_of(held, members, unit)
-            self._pin({name: identities.get(name, b"") for name in members})
+            self._check_identities({name: identities.get(name, b"") for name in members}, self._silos)
             source = asked.noise_source(door.root, silo)
             session = _session(self._run, nonce, asked, identities)
             agent = Agent(session, silo, self._identity, noise_source=source)
@@ -179,15 +178,18 @@ class SumAgents:
                 return agent.unmask(from_json(Proof, told["message"]))
         raise InputError("secure sum", "a step of it", "something else came")
 
-    def _pin(self, identities: Mapping[str, bytes]) -> None:
-        """Nobody's identity changes during a run: a server cannot play the other agents later on."""
-        known: dict[str, str] = json.loads(self._roster.read_text(encoding="utf-8")) if self._roster.exists() else {}
+    def _check_identities(self, identities: Mapping[str, bytes], silos: Sequence[str]) -> None:
+        """A server that could name identities as it likes would play all other agents itself, and be left with one."""
+        known: Json = json.loads(self._roster.read_text(encoding="utf-8")) if self._roster.exists() else {}
+        known |= dict.fromkeys(silos, self._identity.public_key().public_bytes_raw().hex())
         for name, key in identities.items():
-            if known.setdefault(name, key.hex()) != key.hex():
-                raise ProtocolError("secure sum", f"the identity of {name} that is known here", "another one came")
-        text = json.dumps(known, indent=1, sort_keys=True)
-        if not self._roster.exists() or self._roster.read_text(encoding="utf-8") != text:
-            write_atomically(self._roster, text.encode())
+            if known.get(name) != key.hex():
+                raise ProtocolError(
+                    "secure sum",
+                    f"the identity of {name} that is known here",
+                    "another one came" if name in known else "none is known",
+                    f"Agents of other parties need {self._roster.name}, from their enrolments, before the run.",
+                )
 
 
 def read_said(blob: bytes) -> dict[str, Json]:

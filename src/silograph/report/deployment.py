@@ -104,11 +104,13 @@ class _Kind:
     """What a plan says, in words."""
 
     def __init__(self, plan: Json, facts: Json) -> None:
-        self._plan, self._facts = plan, facts
+        self._facts = facts
         self._method: Json = plan["method"]
         self._privacy: Json = plan.get("privacy", {})
         self.name: str = self._method["name"]
         self.private = bool(self._privacy)
+        #: What neighbours differ in, where they do not differ in a record.
+        self.persons = "unit_column" in plan["data"]
         self.seeded = self.private and "seed" in plan
 
     @property
@@ -124,6 +126,11 @@ class _Kind:
     def trusting(self) -> bool:
         """Whether noise is the own server's affair."""
         return self._protects_clients and not self.masked
+
+    @property
+    def enforced(self) -> bool:
+        """Whether a party's own machine refuses what would cost more than the budget."""
+        return self.private and not self.trusting and self._method.get("version") != "paper:"
 
     @property
     def smallest_sum(self) -> int:
@@ -160,6 +167,8 @@ class _Kind:
     def unit(self) -> str:
         if self._protects_clients:
             return f"one {self.one}, with all its records"
+        if self.persons:
+            return "one person, with all signals of theirs"
         return "one signal (a row of a table)" if self.name == "consensus_graph" else "one record"
 
     @property
@@ -173,6 +182,20 @@ class _Kind:
     @property
     def counts_are_told(self) -> bool:
         return not self._protects_clients
+
+    @property
+    def kept(self) -> str:
+        """What a party has for itself when the run is over."""
+        if self.name == "clustered_admm":
+            return "your clients’ models"
+        return "your graph" if self.name == "consensus_graph" and self.rounds != "one release" else ""
+
+    @property
+    def hands_over(self) -> bool:
+        """Whether the run can only end when all are there, with their results."""
+        if self.name == "clustered_admm":
+            return "clip" not in self._method or (self.private and not self._protects_clients)
+        return self.name == "consensus_graph" and self.rounds != "one release"
 
     # ---- what leaves ----
 
@@ -212,7 +235,7 @@ class _Kind:
             return [Leaving(moment, pairs, "once; asked again it sends the same", "noise for the budget is in it")]
         if self.private:
             step = "the graph after this round’s step"
-            return [Leaving(step, pairs, self._each_round, "noise for a share of the budget is in it")]
+            return [Leaving(step, pairs, "in every round, the last again at the end", _NOISY)]
         rows = [
             Leaving("the party’s graph, or its pull at the consensus", pairs, self._each_round, _BARE, True),
             Leaving("how well the graph fits, and how dense it is", "7 numbers", self._each_round, _BARE, True),
@@ -238,10 +261,8 @@ class _Kind:
         return _BARE, True
 
     def _of_units(self) -> list[Leaving]:
-        rows = [
-            Leaving(f"how each {self.one} would move the model", self._features, self._each_round, *self._handed_over)
-        ]
-        return [*rows, *self._of_masks()]
+        what = f"how each {self.one} would move the model"
+        return [Leaving(what, self._features, self._each_round, *self._handed_over), *self._of_masks()]
 
     def _of_masks(self) -> list[Leaving]:
         what = "keys of the round, sealed shares of them, signatures"
@@ -250,15 +271,15 @@ class _Kind:
 
     def _of_clusters(self) -> list[Leaving]:
         rows = []
-        noisy = "noise for a share of the budget is in it"
         if "find" in self._method:
-            how = (noisy, False) if self.private else (_BARE, True)
+            how = (_NOISY, False) if self.private else (_BARE, True)
             rows.append(Leaving("the mean gradient at zero, to find clusters", self._features, "once, first", *how))
         if self.private and not self._protects_clients:
-            return [*rows, Leaving("each client’s model", self._features, self._each_round, noisy)]
+            when = f"{self._each_round}, the last again at the end"
+            return [*rows, Leaving("each client’s model", self._features, when, _NOISY)]
         what = "how far each client’s model is from its cluster’s"
         rows.append(Leaving(what, self._features, self._each_round, *self._handed_over))
-        if self._method.get("clip") is None:
+        if self.hands_over:
             rows.append(Leaving("each client’s model as the result", self._features, "once, at the end", _BARE, True))
         return [*rows, *self._of_masks()]
 
@@ -279,6 +300,7 @@ class _Kind:
 
 
 _BARE = "as it is: no protection"
+_NOISY = "noise for a share of the budget is in it"
 
 
 # ---- what it costs ---------------------------------------------------------------------------------------------------
@@ -288,12 +310,9 @@ def _verdict(kind: _Kind, guarantees: Sequence[Json]) -> tuple[str, str, str]:
     """A class of the style sheet, a label, and a sentence or two."""
     finite = [row for row in guarantees if row["epsilon"] != "infinity"]
     if not finite:
-        hidden = (
-            f" Masks hide what each {kind.one} sends from the server, and not the sums that come of it."
-            if kind.masked
-            else ""
-        )
-        return "none", "No protection", f"The plan has no privacy budget: ε is infinite against everybody.{hidden}"
+        bare = "The plan has no privacy budget: ε is infinite against everybody."
+        masked = f" Masks hide what each {kind.one} sends from the server, and not the sums that come of it."
+        return "none", "No protection", bare + (masked if kind.masked else "")
     epsilon = bound(max(row["epsilon"] for row in finite))
     delta = bound(max(row["delta"] or 0.0 for row in finite))
     promise = f"at most ε = {epsilon} at δ = {delta} over the whole run about {kind.unit}"

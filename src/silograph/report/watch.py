@@ -81,6 +81,8 @@ class Seen:
         if self.rounds:
             last, typical = self.rounds[-1], statistics.median(line["seconds"] for line in self.rounds[-_LATELY:])
             yield f"{last['answered']} of {last['asked']} answered last, {typical:.2g} s a round"
+            if refused := last.get("refused"):
+                yield f"refused: {listed([f'{party} ({kind})' for party, kind in refused.items()], most=6)}"
         if absent := self._absent():
             times = [f"{party} ({counted(count, 'round')})" for party, count in absent.items()]
             yield f"absent lately: {listed(times, most=6)}"

@@ -29,7 +29,7 @@ from silograph.run.plan import AnyPlan, dumps, parse
 from silograph.run.sections import named_files, renamed
 
 FORMAT = 1
-FILE, SERVER, NODES, SIDE = "deployment.json", "server", "nodes", "files"
+FILE, SERVER, NODES, SIDE, PROJECT = "deployment.json", "server", "nodes", "files", "flower"
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _DAYS = 825  # of a certificate
 
@@ -137,6 +137,9 @@ class Deployment:
         return deployment
 
     def _check(self, where: str) -> None:
+        if taken := {SERVER, PROJECT} & self.facts.parties.keys():
+            todo = "Call its table otherwise."
+            raise InputError(f"{where}, parties", "other names: this is a folder of ours", f"{min(taken)} came", todo)
         silos = sum(len(names) for names in self.facts.parties.values())
         if self.terms.minimum > silos:
             raise InputError(f"{where}, minimum", f"at most {silos}, all silos", f"{self.terms.minimum} came")
@@ -197,6 +200,8 @@ def deploy(plan: AnyPlan, base: Path, goal: Path, terms: Terms, page: Page) -> D
             )
             if terms.tls and party is not None:
                 write_atomically(folder / CA, (server / CA).read_bytes())
+        (making / PROJECT).mkdir()
+        write_atomically(making / PROJECT / "pyproject.toml", _project(deployment).encode())
         if goal.exists():
             goal.rmdir()
         os.replace(making, goal)
@@ -204,6 +209,29 @@ def deploy(plan: AnyPlan, base: Path, goal: Path, terms: Terms, page: Page) -> D
     finally:
         shutil.rmtree(making, ignore_errors=True)
     return deployment
+
+
+def _project(deployment: Deployment) -> str:
+    """A project for Flower's own tools. It has no code: both apps are installed with silograph."""
+    return f"""# For Flower's own SuperLink and SuperNodes; `silograph serve` and `silograph join` need none of this.
+[project]
+name = "silograph-deployment"
+version = "1.0.0"
+description = "deployment {deployment.digest}"
+license = "Apache-2.0"
+dependencies = ["flwr>=1.41,<1.42"]
+
+[tool.flwr.app]
+publisher = "silograph"
+
+[tool.flwr.app.components]
+serverapp = "silograph.flower_apps:server_app"
+clientapp = "silograph.flower_apps:client_app"
+
+[tool.flwr.app.config]
+folder = ""
+out = ""
+"""
 
 
 def open_job(deployment: Deployment, folder: Path) -> Job:

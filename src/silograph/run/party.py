@@ -17,7 +17,7 @@ from silograph.core.keys import secret_root
 from silograph.core.types import Json
 from silograph.engines.certificates import CA, NODE_KEY, NODE_PUBLIC, fingerprint, make_node_key
 from silograph.engines.question import Question
-from silograph.engines.silo import Silo
+from silograph.engines.silo import OWN, Silo
 from silograph.engines.sums import SumAgents
 from silograph.methods.base import Private
 from silograph.privacy.gate import Door
@@ -140,15 +140,19 @@ class Approved:
             door,
             job.most_rounds,
             minimum,
-            SumAgents(deployment.digest, _identity(folder), folder / ROSTER),
+            SumAgents(deployment.digest, _identity(folder), names, folder / ROSTER),
             tell,
         )
+
+    def forget(self) -> None:
+        """After the run: without its root nobody can ever take the noise off again."""
+        (self.folder / ROOT).unlink(missing_ok=True)
 
     def _root(self) -> int:
         """Secret entropy of this machine, bound to the deployment and the table: others never meet the same noise."""
         path = self.folder / ROOT
         if not path.exists():
-            if (self.folder / LEDGER).exists():
+            if (self.folder / LEDGER).exists() and not (self.folder / OWN).exists():
                 raise DamageError(str(path), "the secret root of this party's noise", "it is gone")
             write_atomically(path, str(secret_root()).encode(), 0o600)
         try:

@@ -1,0 +1,165 @@
+"""A deployment as a Flower project, for those who run Flower's own SuperLink and SuperNodes.
+
+`silograph deploy` writes the project: it holds no code, only the names of the two apps here, which every party has
+installed. The server's loop and the parties' checks are those of `silograph serve` and `silograph join`. What differs
+is Flower's: a new process for every message (secure sums need one that lasts, so they are not for this way), many
+seconds a round, and a SuperNode that runs whatever its SuperLink sends. docs/deploying.md has the whole list.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from silograph.core.errors import InputError
+from silograph.core.types import Json
+from silograph.engines.certificates import public_key, read_private, sign_reply, signed
+from silograph.engines.fleet import ASK, blob, content, refusal
+from silograph.engines.link import Answers, Refusal
+
+from flwr.app import Context, Message, RecordDict  # isort: skip (Flower is told first not to call home)
+from flwr.clientapp import ClientApp  # isort: skip
+from flwr.serverapp import Grid, ServerApp  # isort: skip
+
+WHO = "query.who"
+_LOOK, _AGAIN = 0.2, 120.0  # seconds between looks, and until a question is put again: Flower starts a process
+_REFUSAL = 1000
+
+logging.getLogger("flwr").setLevel(logging.INFO)  # here Flower's own log is the only one
+
+client_app = ClientApp()
+server_app = ServerApp()
+
+
+def _setting(name: str, configuration: Mapping[str, object]) -> Path:
+    value = configuration.get(name)
+    if not isinstance(value, str) or not value:
+        raise InputError(f"Flower's configuration, {name}", "the path of a folder", "none came")
+    return Path(value)
+
+
+# ---- a party ---------------------------------------------------------------------------------------------------------
+
+
+@client_app.query("ask")
+def ask(message: Message, context: Context) -> Message:
+    """Answer from the party's folder, `folder` in the node's configuration: all it must remember is there."""
+    from silograph.run.party import Approved
+
+    try:
+        party = Approved.open(_setting("folder", context.node_config))
+        question = blob(message, "blob")
+        silo = party.silo(lambda asked: None)
+        try:
+            reply = silo.answer(question)
+        finally:
+            silo.close()
+        return Message(_signed(party.node_key, question, reply), reply_to=message)
+    except Exception as error:  # its text may quote data, and Flower would send it
+        return Message(refusal(error), reply_to=message)
+
+
+@client_app.query("who")
+def who(message: Message, context: Context) -> Message:
+    """Which party this node is: the server knows its key."""
+    from silograph.run.party import Approved
+
+    try:
+        party = Approved.open(_setting("folder", context.node_config))
+        return Message(_signed(party.node_key, blob(message, "blob"), party.party.encode()), reply_to=message)
+    except Exception as error:
+        return Message(refusal(error), reply_to=message)
+
+
+def _signed(key: Path, question: bytes, reply: bytes) -> RecordDict:
+    return content(blob=reply, signature=sign_reply(read_private(key), question, reply))
+
+
+# ---- the server ------------------------------------------------------------------------------------------------------
+
+
+@server_app.main()
+def main(grid: Grid, context: Context) -> None:
+    """The run of the deployment in `folder`, to `out`; both in the run's configuration."""
+    from silograph.report.build import build
+    from silograph.run.deployment import Deployment
+    from silograph.run.serve import serve
+
+    def connect(deployment: Deployment, cards: dict[str, Json]) -> GridLink:
+        return GridLink(grid, {party: card["node"] for party, card in cards.items()})
+
+    folder, out = (_setting(name, context.run_config) for name in ("folder", "out"))
+    serve(folder, out, connect, lambda number, line: None, build)
+
+
+@dataclass(eq=False)
+class GridLink:
+    """Parties behind Flower's Grid; `keys` are theirs, as in node.pub."""
+
+    grid: Grid
+    keys: Mapping[str, bytes]
+    _nodes: dict[str, int] = field(default_factory=dict)
+    _strangers: dict[str, int] = field(default_factory=dict)  # by the message that asks who they are
+    _nonce: bytes = field(default_factory=lambda: secrets.token_bytes(32))
+
+    def present(self) -> set[str]:
+        there = set(self.grid.get_node_ids())
+        return {party for party, node in self._nodes.items() if node in there}
+
+    def ask(
+        self,
+        questions: Mapping[str, bytes],
+        deadline: float,
+        enough: Callable[[set[str]], bool] | None = None,
+    ) -> Answers:
+        answers, end = Answers({}, {}), time.monotonic() + deadline
+        asked: dict[str, tuple[str, float]] = {}  # by party: the message, and when to put the question again
+        while True:
+            self._meet()
+            now = time.monotonic()
+            waiting = questions.keys() - answers.replies.keys() - answers.refusals.keys()
+            for party in waiting & self._nodes.keys():
+                if party not in asked or now > asked[party][1]:
+                    record = content(blob=questions[party], salt=secrets.token_bytes(16))
+                    (number,) = self.grid.push_messages([Message(record, self._nodes[party], ASK, ttl=deadline)])
+                    asked[party] = (number, now + _AGAIN)
+            self._hear({number: party for party, (number, _) in asked.items() if party in waiting}, questions, answers)
+            heard = answers.replies.keys() | answers.refusals.keys()
+            if questions.keys() <= heard or now > end or (enough is not None and enough(heard)):
+                return answers
+            time.sleep(_LOOK)
+
+    def _hear(self, asked: Mapping[str, str], questions: Mapping[str, bytes], answers: Answers) -> None:
+        for message in self.grid.pull_messages([number for number in asked if number]):
+            party = asked.get(message.metadata.reply_to_message_id)
+            if party is None:
+                continue
+            if message.has_error():
+                if message.error.code >= _REFUSAL:
+                    answers.refusals[party] = Refusal(message.error.code, message.error.reason or "Exception")
+            elif self._is_from(party, questions[party], message):
+                answers.replies[party] = blob(message, "blob")
+
+    def _is_from(self, party: str, question: bytes, message: Message) -> bool:
+        key = public_key(self.keys[party], f"key of {party}")
+        try:
+            return signed(key, question, blob(message, "blob"), blob(message, "signature"))
+        except InputError:
+            return False
+
+    def _meet(self) -> None:
+        """Ask nodes that came who they are; each proves it with its key. Nobody is waited for."""
+        for node in self.grid.get_node_ids():
+            if node not in self._nodes.values() and node not in self._strangers.values():
+                (number,) = self.grid.push_messages([Message(content(blob=self._nonce), node, WHO, ttl=_AGAIN)])
+                if number:
+                    self._strangers[number] = node
+        for message in self.grid.pull_messages(list(self._strangers)):
+            node = self._strangers.pop(message.metadata.reply_to_message_id)
+            party = next((name for name in self.keys if self._is_from(name, self._nonce, message)), None)
+            if party is not None and blob(message, "blob") == party.encode():
+                self._nodes[party] = node
