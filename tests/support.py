@@ -12,7 +12,7 @@ from silograph.data.synthetic import paper_graphs, smooth_signals
 from silograph.methods.algorithm_one import PaperConsensus
 from silograph.methods.base import Method
 from silograph.methods.consensus_graph import ExactConsensus
-from silograph.methods.private_graph import ReleasedConsensus
+from silograph.methods.private_graph import LikelyGraphs, ReleasedConsensus
 from silograph.privacy.accounting import gaussian_multiplier
 from silograph.privacy.gate import Budget, Door
 from silograph.privacy.ledger import Ledger
@@ -68,6 +68,7 @@ def cases() -> list[Case]:
         Case("paper S0", SmoothGraph(NODES), PaperConsensus(NODES, **model, form="S0", local_steps=1, rounds=12)),
         Case("one release", moment, ReleasedConsensus(moment, exact, once, counts), once, budget),
         Case("one release, clip", clipped, ReleasedConsensus(clipped, exact, once, counts), once, budget),
+        Case("one release, likely", moment, ReleasedConsensus(moment, LikelyGraphs(), once, counts), once, budget),
         Case("one release, Laplace", moment, ReleasedConsensus(moment, exact, pure, counts), pure, Budget(20.0, 0.0)),
         Case("per round, Corollary 1", distances, corollary, often, budget),
         Case("per round, Theorem 2", distances, theorem, often, budget),

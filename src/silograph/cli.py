@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, NoReturn
 import click
 import typer
 
+from silograph.audit_cli import register as register_audit
 from silograph.console import AsJson, Out, bar, bill, cost, say, table
 from silograph.core.errors import InputError, SilographError
 from silograph.core.types import Json
@@ -24,6 +25,7 @@ app = typer.Typer(
 )
 
 register(app)
+register_audit(app)
 NodesIn = Annotated[Literal["columns", "rows"], typer.Option(help="Where the nodes are in the tables.")]
 
 
@@ -148,18 +150,30 @@ def _graphs_summary(result: Json, folder: Path) -> None:
             f"{site['edges']}",
             f"{2 * site['edges'] / nodes:.1f}",
             f"{site['weight']:.3g}",
+            _worth(site),
             cost(costs[site["name"]]),
         )
         for site in result["sites"]
     ]
-    consensus = result["consensus"]["edges"]
-    rows.append(("consensus", "", f"{consensus}", f"{2 * consensus / nodes:.1f}", "", ""))
-    table(("site", "signals", "edges", "mean degree", "weight", "privacy"), rows)
+    consensus = result["consensus"]
+    edges = consensus["edges"]
+    rows.append(("consensus", "", f"{edges}", f"{2 * edges / nodes:.1f}", "", _worth(consensus), ""))
+    header = ("site", result.get("counted", "signals"), "edges", "mean degree", "weight", "worth", "privacy")
+    noisy = "effective_records" in consensus
+    shown = [k for k, name in enumerate(header) if noisy or name != "worth"]
+    table(tuple(header[k] for k in shown), [tuple(row[k] for k in shown) for row in rows])
+    if noisy:
+        print("worth: so many records without noise would give as good a graph; 20 nodes need about 500")
     print(f"{result['rounds']} rounds, {_exactness(result)}")
     asked, got = result["degree"], 2 * sum(site["edges"] for site in result["sites"]) / nodes / len(result["sites"])
     if asked is not None and abs(got - asked) > 0.1 * asked:
         print(f"note: degree {asked:g} was asked for and {got:.1f} is the nearest that was found")
     _closing(result, folder)
+
+
+def _worth(graph: Json) -> str:
+    records = graph.get("effective_records")
+    return "" if records is None else f"{records:.0f}"
 
 
 def _exactness(result: Json) -> str:
@@ -175,7 +189,9 @@ def _exactness(result: Json) -> str:
 def learn(
     files: Annotated[list[str], typer.Argument(help="One table per site: CSV, TSV, Parquet, NPY, NPZ or MAT.")],
     out: Out,
-    degree: Annotated[float | None, typer.Option(help="Wanted mean degree of the sites' graphs; sets beta.")] = None,
+    degree: Annotated[
+        float | None, typer.Option(help="Wanted mean degree of the sites' graphs; sets beta, or the edges of log-det.")
+    ] = None,
     epsilon: Annotated[float | None, typer.Option(help="Total privacy budget of every site.")] = None,
     delta: Annotated[float | None, typer.Option(help="Delta of the budget (1e-6 if left out).")] = None,
     privacy: Annotated[
@@ -187,6 +203,17 @@ def learn(
         typer.Option(
             help="Public bound on a signal's length around its mean (left out: lengths are scaled to 1); "
             "with per-round noise, on its squared differences, or on gradients for several local steps."
+        ),
+    ] = None,
+    unit_column: Annotated[
+        str | None,
+        typer.Option(help="The column that says whose a signal is: a person is protected, not one signal."),
+    ] = None,
+    learner: Annotated[
+        Literal["log-det", "log-degree"] | None,
+        typer.Option(
+            help="With one release: the likelihood of Gaussian signals (up to 50 nodes, if left out), or the papers' "
+            "model (8)."
         ),
     ] = None,
     solver: Annotated[Literal["exact", "paper"], typer.Option(help="Exact optimum, or the papers' Algorithm 1.")] = (
@@ -222,6 +249,7 @@ def learn(
         raise InputError("options", "--epsilon with the other privacy options", "it did not come", "Try --epsilon 1.")
     budget = None if epsilon is None else Privacy(epsilon, delta, privacy, mechanism, clip)
     method = ConsensusGraph(
+        learner=learner,
         solver="paper" if privacy == "per-round" else solver,
         degree=degree,
         alpha=alpha,
@@ -237,7 +265,8 @@ def learn(
         momentum=momentum,
         coupling=coupling,
     )
-    plan = Plan(Data(tuple(files), nodes_in, standardise, candidates), method, budget, engine=engine, seed=seed)
+    data = Data(tuple(files), nodes_in, standardise, candidates, unit_column)
+    plan = Plan(data, method, budget, engine=engine, seed=seed)
     _execute(plan, Path(), out, as_json)
 
 
@@ -370,7 +399,9 @@ def report(
 @app.command()
 def reproduce(
     name: Annotated[str | None, typer.Argument(help="Which table or figure; left out: list them.")] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="How many random repetitions.")] = 20,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="How many random repetitions (20, or 3 where one takes minutes).")
+    ] = None,
     data: Annotated[Path | None, typer.Option(help="Folder with the papers' data sets (or SILOGRAPH_DATA).")] = None,
     out: Annotated[Path | None, typer.Option("-o", "--out", help="Also write the JSON, and a figure's page.")] = None,
     as_json: AsJson = False,
@@ -386,7 +417,7 @@ def reproduce(
         return
     entry = find(name)
     with bar(name) as update:
-        made = entry.run(seeds, data, update)
+        made = entry.run(seeds or entry.seeds, data, update)
     payload = made.to_json()
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)

@@ -3,8 +3,9 @@
 import cvxpy as cp
 import numpy as np
 import pytest
+from scipy.integrate import quad
 
-from silograph.kernels.pooling import empirical_bayes, project_psd
+from silograph.kernels.pooling import denoise, effective_records, empirical_bayes, project_psd, undo_clip
 
 
 def symmetric(rng, m):
@@ -160,3 +161,88 @@ def test_the_fixed_point_is_reached():
     np.testing.assert_allclose(pooled.mean, mean, atol=1e-8)
     distance = ((released - mean) ** 2).sum((1, 2)) / (SIZE * (1.0 - share))
     np.testing.assert_allclose((weight**2 * (distance - v)).sum() / (weight**2).sum(), tau2, rtol=1e-6)
+
+
+def test_the_variance_it_states_is_the_error_it_makes():
+    """Mean squared error per coordinate over 60 silos x 15 coordinates x 40 federations, against the stated variance.
+
+    Errors of one federation are dependent through the mean, so its 900 squares count as about 300: the mean of 40 has a
+    standard error of about 1.3 %, and 8 % is six of them."""
+    rng = np.random.default_rng(8)
+    deviations = np.geomspace(0.5, 2.0, SILOS)
+    errors, stated = np.zeros(SILOS), np.zeros(SILOS)
+    for _ in range(40):
+        truths, released, counts = simulated(rng, 0.7, deviations)
+        pooled = empirical_bayes(released, deviations, counts)
+        errors += ((pooled.moments - truths) ** 2).sum((1, 2)) / SIZE / 40
+        stated += pooled.variance / 40
+    np.testing.assert_allclose(errors.mean(), stated.mean(), rtol=0.08)
+    np.testing.assert_allclose(errors[:20].mean(), stated[:20].mean(), rtol=0.12)
+    np.testing.assert_allclose(errors[-20:].mean(), stated[-20:].mean(), rtol=0.12)
+
+
+# ---- effective records -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [50, 400])
+def test_moments_of_plain_gaussian_records_are_worth_as_many(count):
+    """No privacy noise: the variance per coordinate of N Gaussian records' moment makes N_eff = N. The mean of 300
+    squared distances with about 15 degrees of freedom has a standard error below 4 %; 20 % is five of them."""
+    rng, truth = np.random.default_rng([9, count]), np.diag([4.0, 2.0, 1.0, 0.5, 0.5])
+    draws = rng.standard_normal((300, count, M)) * np.sqrt(np.diag(truth))
+    moments = np.einsum("tna,tnb->tab", draws, draws) / count
+    variance = ((moments - truth) ** 2).sum((1, 2)).mean() / SIZE
+    np.testing.assert_allclose(effective_records(truth[None], np.array([variance])), count, rtol=0.2)
+
+
+# ---- noise and clip --------------------------------------------------------------------------------------------------
+
+
+def test_denoising_projects_where_noise_is_small_and_shrinks_where_it_swamps():
+    """Wigner noise on a spectrum with three large eigenvalues: nearer the truth than the projection alone."""
+    rng, m = np.random.default_rng(10), 30
+    truth = np.diag(np.r_[3.0, 2.0, 1.5, np.full(m - 3, 0.3)])
+    quiet, loud = np.stack([truth + noise_of(rng, m, s) for s in (0.01, 0.3)])
+    np.testing.assert_allclose(denoise(quiet[None], np.array([1e-4])), project_psd(quiet[None]), atol=1e-12)
+    shrunk, projected = denoise(loud[None], np.array([0.09]))[0], project_psd(loud)
+    np.testing.assert_allclose(np.trace(shrunk), np.trace(loud), rtol=1e-10)
+    assert np.linalg.eigvalsh(shrunk).min() >= -1e-12
+    assert ((shrunk - truth) ** 2).sum() < 0.8 * ((projected - truth) ** 2).sum()
+
+
+def test_a_clip_that_clips_nothing_changes_nothing():
+    moment = project_psd(symmetric(np.random.default_rng(11), 6) + np.eye(6))
+    np.testing.assert_allclose(undo_clip(moment[None], 1e6)[0], moment, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("quantile", [0.25, 0.9])
+def test_undoing_a_clip_gives_the_moment_of_what_was_clipped(quantile):
+    """Against 4e5 Gaussian signals that really were clipped."""
+    rng, truth = np.random.default_rng(12), np.array([5.0, 2.0, 1.0, 0.5])
+    turn = np.linalg.qr(rng.standard_normal((4, 4)))[0]
+    signals = (rng.standard_normal((400_000, 4)) * np.sqrt(truth)) @ turn.T
+    length = np.sqrt((signals**2).sum(1))
+    radius = np.quantile(length, quantile)
+    clipped = signals * np.minimum(1.0, radius / length)[:, None]
+    moment = clipped.T @ clipped / len(clipped)
+    goal = turn @ np.diag(truth) @ turn.T
+    assert np.abs(moment - goal).max() > 0.25  # the twin: not undone
+    np.testing.assert_allclose(undo_clip(moment[None], float(radius))[0], goal, atol=0.15)
+
+
+def test_undoing_the_scaling_to_length_one_inverts_the_exact_integral():
+    """The eigenvalues of scaled signals are l_k times the integral of 1/(1 + 2 t l_k) prod_j (1 + 2 t l_j)^-1/2."""
+    truth = np.array([0.5, 0.25, 0.15, 0.1])
+
+    def share(k):
+        return quad(lambda t: truth[k] / (1 + 2 * t * truth[k]) / np.sqrt(np.prod(1 + 2 * t * truth)), 0, np.inf)[0]
+
+    observed = np.diag([share(k) for k in range(4)])
+    np.testing.assert_allclose(np.trace(observed), 1.0, rtol=1e-6)
+    np.testing.assert_allclose(undo_clip(observed[None], None)[0], np.diag(truth), atol=0.012)
+    assert np.abs(observed - np.diag(truth)).max() > 0.05
+
+
+def test_nothing_released_stays_nothing():
+    assert not undo_clip(np.zeros((1, 3, 3)), None).any()
+    assert not undo_clip(np.zeros((1, 3, 3)), 1.0).any()

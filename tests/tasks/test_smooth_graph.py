@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
+from silograph.data.silos import People
 from silograph.kernels.edges import squared_distances
 from silograph.privacy.bound import clip_rows
 from silograph.tasks.smooth_graph import (
@@ -262,3 +263,94 @@ def test_stretching_by_less_would_give_accuracy_away():
     x, y = 10.0 * centred_basis(5).T[:2]
     assert moved(task, x, y, others) >= 0.999  # orthogonal records: no trace involved
     assert moved(task, x, np.zeros(5), others) >= 0.999  # a record against none: the trace does the rest
+
+
+# ---- persons instead of signals --------------------------------------------------------------------------------------
+
+
+def people(*signals):
+    """One argument a person: (signals, nodes)."""
+    return People(np.vstack(signals), np.repeat(np.arange(len(signals)), [len(x) for x in signals]))
+
+
+def moved_by_person(task, first, second, others):
+    bounded = []
+    for person in (first, second):
+        data = task.prepare(people(*others, person))
+        bounded.append(task.bounded({name: np.asarray(value)[None] for name, value in data.items()}))
+    assert bounded[0].l2[0] == bounded[1].l2[0] == math.sqrt(2.0) * task.radius**2 / (len(others) + 1)
+    return float(np.linalg.norm(bounded[0].value - bounded[1].value) / bounded[0].l2[0])
+
+
+def worst_person(task, seed=0, tries=60):
+    """Persons with one signal or many, alike or not, long or short."""
+    rng, d = np.random.default_rng(seed), task.nodes
+    size = 10.0 * (task.clip or 1.0)
+    others = [rng.standard_normal((k, d)) for k in (1, 4, 2)]
+    axes = size * centred_basis(d).T
+    structured = [
+        np.zeros((2, d)),
+        axes[:1],
+        axes[1:2],
+        np.repeat(axes[:1], 7, 0),
+        axes,
+        1e60 * axes[-1:],
+        axes[:1] / 1e3,
+    ]
+    swaps = [(x, y) for i, x in enumerate(structured) for y in structured[:i]]
+    for _ in range(tries):
+        shapes = rng.integers(1, 9, 2)
+        swaps.append(tuple(rng.standard_normal((k, d)) * size * 10.0 ** rng.uniform(-2, 1, (k, 1)) for k in shapes))
+    return max(moved_by_person(task, x, y, others) for x, y in swaps)
+
+
+PERSONS = [SmoothGraph(5, "moment", 0.7, person="who"), SmoothGraph(5, "moment", person="who")]
+
+
+@pytest.mark.parametrize("task", PERSONS, ids=["clipped", "scaled"])
+def test_one_person_never_moves_the_release_further_than_the_bound_which_is_tight(task):
+    assert 0.99 <= worst_person(task) <= 1.0
+
+
+@pytest.mark.parametrize("size", [1e150, 1e200])
+@pytest.mark.parametrize("task", PERSONS, ids=["clipped", "scaled"])
+def test_an_absurd_person_breaks_neither_bound_nor_run(task, size):
+    others = [np.random.default_rng(7).standard_normal((3, 5))] * 2
+    assert moved_by_person(task, size * np.eye(5)[:2], np.zeros((1, 5)), others) <= 1.0
+
+
+class SignalsClipped(SmoothGraph):
+    """A broken twin: signals are clipped and added up, and the sum is divided by the number of persons."""
+
+    def prepare(self, signals):
+        y = clip_rows(signals.rows @ centred_basis(self.nodes), self.radius)
+        return {"moment": to_coordinates(y.T @ y / len(signals), self.nodes), "count": np.array(float(len(signals)))}
+
+
+def test_a_person_with_many_signals_catches_the_twin_that_counts_signals():
+    assert worst_person(SignalsClipped(5, "moment", 0.7, person="who")) > 1.5
+
+
+@pytest.mark.parametrize("clip", [0.7, None])
+def test_persons_with_one_signal_each_are_signals(clip):
+    signals = np.random.default_rng(9).standard_normal((30, 5))
+    one = SmoothGraph(5, "moment", clip).prepare(signals)
+    other = SmoothGraph(5, "moment", clip, person="who").prepare(people(*signals[:, None]))
+    np.testing.assert_allclose(one["moment"], other["moment"], rtol=1e-7)
+    assert one["count"] == other["count"] == 30.0
+
+
+def test_a_person_counts_once_however_many_signals_it_has():
+    rng = np.random.default_rng(10)
+    few, many = rng.standard_normal((2, 5)), rng.standard_normal((3, 5))
+    task = SmoothGraph(5, "moment", 100.0, person="who")
+    found = from_coordinates(task.prepare(people(few, np.repeat(many, 4, 0)))["moment"], 5)
+    mean = 0.5 * (few.T @ few / 2 + many.T @ many / 3)
+    basis = centred_basis(5)
+    np.testing.assert_allclose(found, basis.T @ mean @ basis, rtol=1e-7, atol=1e-9)
+
+
+def test_the_ledger_is_told_who_is_protected():
+    task = PERSONS[0]
+    data = {name: np.asarray(value)[None] for name, value in task.prepare(people(np.ones((2, 5)))).items()}
+    assert task.bounded(data).unit == "one person of one site: all signals with the same 'who'"

@@ -8,6 +8,7 @@ import io
 import math
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,20 @@ from numpy.typing import NDArray
 
 from silograph.core.errors import InputError
 from silograph.data.matlab import read_mat
-from silograph.data.tables import Grid, NodesIn, Table, array_grid, checked_table, frame_grid, listed, shortened, shown
+from silograph.data.tables import (
+    Grid,
+    NodesIn,
+    Table,
+    array_grid,
+    checked_table,
+    frame_grid,
+    listed,
+    looks_like_identifier,
+    shortened,
+    shown,
+)
 
-__all__ = ["SUFFIXES", "Table", "read_columns", "read_table"]
+__all__ = ["SUFFIXES", "Table", "read_columns", "read_people", "read_table"]
 
 _MISSING = {"", "na", "n/a", "#n/a", "null", "none", "<na>"}
 _V73 = "Matlab's v7.3 (HDF5) files are not read: save it again with save(..., '-v7')."
@@ -29,7 +41,40 @@ def read_table(path: str | Path, nodes_in: NodesIn = "columns", private: bool = 
     """One site's table. Rows are signals and columns are nodes, or the other way round with nodes_in="rows"."""
     path = Path(path)
     name, grid = _parsed(path, {suffix: partial(parse, nodes_in=nodes_in) for suffix, parse in _PARSERS.items()})
+    if private and nodes_in == "columns":
+        _ask_for_unit(grid, shown(path))
     return checked_table(grid, name, path, shown(path), nodes_in, private)
+
+
+def _ask_for_unit(grid: Grid, where: str) -> None:
+    """A column of words that is named like an identifier says whose each signal is, which matters under privacy."""
+    for column, name in zip(grid.columns, grid.column_names or (), strict=False):
+        if looks_like_identifier(name) and column.dtype.kind in "OUST":
+            raise InputError(
+                f"{where}, column {shortened(name)}",
+                "a number in every row",
+                "words came: it seems to say whose a signal is",
+                "Name it as the unit column (--unit-column), and a person is protected with all signals; or remove it.",
+            )
+
+
+def read_people(path: str | Path, unit_column: str, private: bool = False) -> Table:
+    """One site's table with a column that says whose each signal is; all others are nodes."""
+    path = Path(path)
+    where = shown(path)
+    name, grid = read_columns(path, [unit_column])
+    names = [column.strip() for column in grid.column_names or ()]
+    if unit_column not in names:
+        came = f"its columns are {listed(names)}" if names else "its columns have no names"
+        raise InputError(where, f"a column {shortened(unit_column)}, which says whose a signal is", came)
+    at = names.index(unit_column)
+    persons = ["" if cell is None or cell != cell else str(cell).strip() for cell in grid.columns[at].tolist()]
+    if "" in persons:
+        place = f"{where}, column {shortened(unit_column)}, data row {persons.index('') + 1}"
+        raise InputError(place, "whose signal it is", "it is empty", "Say it, or leave out the row.")
+    others = Grid([*grid.columns[:at], *grid.columns[at + 1 :]], [*names[:at], *names[at + 1 :]])
+    table = checked_table(others, name, path, where, private=private)
+    return replace(table, person=np.unique(persons, return_inverse=True)[1].astype(np.intp))
 
 
 def read_columns(path: str | Path, text: Collection[str] = (), others: Sequence[str] = ()) -> tuple[str, Grid]:

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from silograph.core.errors import InputError
 from silograph.core.types import Array
-from silograph.data.readers import read_table
+from silograph.data.readers import read_people, read_table
 from silograph.data.tables import (
     Grid,
     NodesIn,
@@ -35,13 +35,25 @@ RENAME = "Rename it: no slash, no dot at the start, no control characters."
 _NOT_IN_FILE_NAMES = re.compile(r"[\x00-\x1f\x7f/\\\ud800-\udfff]")
 
 
+@dataclass(frozen=True, eq=False)
+class People:
+    """Signals of persons: row n is one of person `person[n]`, counted from 0. As long as there are persons, because a
+    person is the record that is protected and counted."""
+
+    rows: Array
+    person: NDArray[np.intp]
+
+    def __len__(self) -> int:
+        return int(self.person.max(initial=-1)) + 1
+
+
 @dataclass(frozen=True)
 class Silos:
-    """Site `names[i]` holds `signals[i]`: one signal per row, one of the common `nodes` per column."""
+    """Site `names[i]` holds `signals[i]`: one signal per row, one of the common `nodes` per column; or its people's."""
 
     names: tuple[str, ...]
     nodes: tuple[str, ...]
-    signals: tuple[Array, ...]
+    signals: tuple[Array | People, ...]
 
 
 class Elsewhere(np.ndarray[Any, Any]):
@@ -76,13 +88,14 @@ def align(tables: Sequence[Table], nodes: Sequence[str] | None = None) -> Silos:
     check_file_names([(table.name, table.path) for table in tables])
     common = tables[0].nodes if nodes is None else tuple(nodes)
     owner = f"of site {shortened(tables[0].name)}" if nodes is None else "that all sites have"
-    signals = tuple(_reordered(table, common, f"the nodes {owner}") for table in tables)
-    return Silos(tuple(table.name for table in tables), common, signals)
+    signals = [(_reordered(table, common, f"the nodes {owner}"), table.person) for table in tables]
+    held = tuple(rows if person is None else People(rows, person) for rows, person in signals)
+    return Silos(tuple(table.name for table in tables), common, held)
 
 
 def standardise(silos: Silos) -> Silos:
     """Each node of each silo at mean 0 and standard deviation 1."""
-    return replace(silos, signals=tuple(map(_standardised, silos.signals)))
+    return replace(silos, signals=tuple(_standardised(signals) for signals in silos.signals))
 
 
 def read_silos(
@@ -90,8 +103,11 @@ def read_silos(
     nodes_in: NodesIn = "columns",
     private: bool = False,
     nodes: Sequence[str] | None = None,
+    unit_column: str | None = None,
 ) -> Silos:
-    """One file per site, aligned."""
+    """One file per site, aligned; with a `unit_column` that says whose each signal is, people instead of signals."""
+    if unit_column is not None:
+        return align([read_people(path, unit_column, private) for path in paths], nodes)
     return align([read_table(path, nodes_in, private) for path in paths], nodes)
 
 
@@ -173,7 +189,8 @@ def _reordered(table: Table, nodes: tuple[str, ...], expected: str) -> Array:
     return np.ascontiguousarray(table.signals[:, [position[name] for name in nodes]])
 
 
-def _standardised(signals: Array) -> Array:
+def _standardised(signals: Array | People) -> Array:
+    assert not isinstance(signals, People), "people are read under privacy only, and then nothing is standardised"
     centred = signals - signals.mean(axis=0)
     # To size 1 first, so that the squares of very small values do not vanish.
     centred /= np.abs(centred).max(axis=0)

@@ -38,6 +38,11 @@ _NOT_NUMBERS = {
     "T": "text",
     "S": "text",
 }
+_IDENTIFIER = re.compile(
+    r"(.*[\W_])?(person|patient|subject|participant|customer|household|user|member|u?u?id|identifier)"
+    r"([\W_]?(id|no|nr|num|number|code|key|name))?",
+    re.IGNORECASE,
+)
 _NUMBERS_ONLY = "Every column must hold real numbers; remove or convert the others."
 
 
@@ -49,6 +54,7 @@ class Table:
     nodes: tuple[str, ...]
     signals: Array
     path: Path
+    person: NDArray[np.intp] | None = None  # where a column says it: whose each signal is, counted from 0
 
 
 @dataclass(frozen=True)
@@ -194,6 +200,11 @@ def _check_size(where: str, nodes: int, signals: int, nodes_in: NodesIn) -> None
             f"there {'is 1' if nodes == 1 else f'are {nodes}'}",
             f"A graph needs at least 3 nodes. Are the nodes in {other}? Then say nodes_in={other!r}.",
         )
+
+
+def looks_like_identifier(name: str) -> bool:
+    """Whether a column of this name is likely to say whose a row is."""
+    return _IDENTIFIER.fullmatch(name.strip()) is not None
 
 
 def checked_names(where: str, given: Sequence[str], count: int, kind: str = "node") -> tuple[str, ...]:

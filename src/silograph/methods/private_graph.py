@@ -1,18 +1,24 @@
 """Private graphs by one release: each silo releases its clipped second moment once, the server does the rest.
 
-Everything after the release is post-processing, so the solver, its rounds and every choice of parameters are free.
+Everything after the release is post-processing, so the solver, its rounds and every choice of parameters are free. The
+server pools the silos' moments as far as their noise asks, takes noise and clip off, says how many records the result
+is worth, and learns graphs from it: as the most likely precision of Gaussian signals, or by (8).
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NoReturn
 
 import numpy as np
 
 from silograph.core.errors import InputError
-from silograph.core.types import Array, Carry, Json
-from silograph.kernels.pooling import empirical_bayes, project_psd
+from silograph.core.types import Array, BoolArray, Carry, Json
+from silograph.kernels import log_det
+from silograph.kernels.descent import roughness
+from silograph.kernels.edges import node_count
+from silograph.kernels.pooling import denoise, effective_records, empirical_bayes, undo_clip
 from silograph.methods.base import (
     Method,
     Outcome,
@@ -28,24 +34,116 @@ from silograph.methods.base import (
     take,
     values,
 )
+from silograph.methods.choosing import learn_alone
 from silograph.privacy.gate import Message, OpenGate, Sent, relay
 from silograph.privacy.mechanisms import Mechanism
 from silograph.tasks.smooth_graph import SmoothGraph, distances_of, from_coordinates
 from silograph.topology import Topology
 
-LEAST_EFFECTIVE_RECORDS = 30.0  # fewer, and no pipeline draws more than chance (measured on the papers' graphs)
+# Fewer, and graphs of 20 nodes are chance where silos differ; where they are alike, some would still be of use.
+LEAST_EFFECTIVE_RECORDS = 30.0
 PATIENCE = 5  # rounds the server waits for a silo that has not released yet
 
 
 @dataclass(frozen=True)
+class Statistics:
+    """What the server made of the releases: zbar of the silos that were heard, and in the last row of their mean."""
+
+    zbar: Array  # (I + 1, p)
+    worth: Array  # (I + 1,), effective records: as many without noise would be as good
+    share: Array  # (I,), of each silo in the mean
+
+
+@dataclass(frozen=True)
+class Graphs:
+    """What a learner made of statistics; rows that were not drawn are empty."""
+
+    w: Array  # (I + 1, p), the consensus last
+    gamma: Array  # (I,), each silo's weight in the consensus
+    smoothness: Array  # (I,)
+    agreement: Array  # (I + 1,), share of edges that the papers' model would choose, too; NaN where not looked at
+    facts: Json
+    trace: list[Json]
+
+
+@dataclass(frozen=True)
+class LikelyGraphs:
+    """The graph under which Gaussian signals with these statistics are the most likely, with a ridge for their noise.
+
+    As many edges as `degree` says, or where it is None as Schwarz' criterion does at the effective records.
+    """
+
+    degree: float | None = None
+
+    def learn(self, known: Statistics, drawn: BoolArray) -> Graphs:
+        z, worth = known.zbar[drawn], known.worth[drawn]
+        mean = np.array([row[np.isfinite(row)].mean() for row in z])
+        ridge = (node_count(z.shape[-1]) - 1.0) * mean**2 / worth
+        first = log_det.solve(z, ridge)
+        chosen = [self._edges(z[i], float(ridge[i]), first.w[i], float(worth[i])) for i in range(len(z))]
+        w, agreement = np.zeros_like(known.zbar), np.full(len(drawn), np.nan)
+        w[drawn] = [likely.w[0] for likely in chosen]
+        agreement[drawn] = [_agreement(z[i], chosen[i].w[0]) for i in range(len(z))]
+        facts = {
+            "parameters": {"ridge": float(ridge.mean())},
+            "objective": float(sum(likely.objective[0] for likely in chosen)),
+            "certified_gap": float(max(first.gap.max(), *(likely.gap[0] for likely in chosen))),
+            "rounds": 1,
+        }
+        return Graphs(w, known.share, roughness(known.zbar, w)[:-1], agreement, facts, [])
+
+    def _edges(self, z: Array, ridge: float, w: Array, worth: float) -> log_det.Likely:
+        if self.degree is None:
+            return log_det.most_likely(z, ridge, w, worth)
+        return log_det.strongest(z, ridge, w, round(0.5 * self.degree * node_count(len(z))))
+
+
+def _agreement(z: Array, w: Array) -> float:
+    """The share of the edges of w that are also among the heaviest, as many, of the papers' model (7)."""
+    edges = np.count_nonzero(w)
+    if not edges:
+        return 1.0
+    other = learn_alone(z[None], 1.0, None, 0.0, 2.0 * edges / node_count(len(z)))[0].w[0]
+    heaviest = np.argsort(-other, kind="stable")[:edges]
+    return float((w[heaviest] > 0.0).mean())
+
+
+@dataclass(frozen=True)
+class Coupled:
+    """The graphs of (8), by a method that runs at the server among the silos whose graphs are drawn."""
+
+    method: Method
+
+    def learn(self, known: Statistics, drawn: BoolArray) -> Graphs:
+        here, method = np.flatnonzero(drawn[:-1]), self.method
+        silos, gate, trace = len(drawn) - 1, OpenGate(), []
+        topo, data = Topology(tuple(f"{k:09d}" for k in here)), {"zbar": known.zbar[here]}
+
+        def run_local(now: State) -> tuple[Carry, Sent, Rows]:
+            return (*method.local(now.carry, now.down, data, gate), np.arange(len(here)))
+
+        state = begin(method, topo)
+        while not method.done(state.servers):
+            state = advance(method, state, topo, gate, run_local)
+            line = method.trace(state.servers)
+            if line is not None:
+                trace.append({"round": state.round, **line})
+        found = method.outcome(state.servers, values(method.deliver(state.carry, data, gate)), topo)
+        w, gamma, smoothness = np.zeros_like(known.zbar), np.zeros(silos), np.full(silos, np.nan)
+        w[here], w[-1] = found.arrays["graph"], found.arrays["consensus"]
+        gamma[here], smoothness[here] = found.arrays["gamma"], found.arrays["smoothness"]
+        return Graphs(w, gamma, smoothness, np.full(silos + 1, np.nan), found.facts, trace)
+
+
+@dataclass(frozen=True)
 class ReleasedConsensus:
-    """`inner` solves (8) at the server on what `task` released under `mechanism`.
+    """`inner` learns at the server, from what `task` released under `mechanism`: likely graphs, or (8).
 
     `counts` (records per silo, in the topology's order) are public: neighbours replace a record, they do not add one.
     """
 
     task: SmoothGraph
-    inner: Method
+    inner: Method | LikelyGraphs
     mechanism: Mechanism
     counts: tuple[int, ...]
 
@@ -89,61 +187,67 @@ class ReleasedConsensus:
             servers = {**servers, "inner": self._learn(servers, topo)}
         return servers, {}
 
-    def distances(self, moments: Array, counts: Array) -> Array:
-        """zbar of every silo from the released moments: pooled as far as their noise asks, made positive, converted."""
+    def statistics(self, moments: Array, counts: Array) -> Statistics:
+        """From the released moments and public numbers alone: pooled, noise and clip taken off, converted."""
         nodes = self.task.nodes
         released = from_coordinates(moments, nodes)
         if self.task.clip is None:
             # Signals were scaled to length 1, so only the shape means anything: let the trace be 1.
             trace = np.einsum("iaa->i", released)[:, None, None]
             released = released / np.where(trace > 0.0, trace, 1.0)
-        pooled = project_psd(empirical_bayes(released, self._noise(counts), counts).moments)
-        return self.task.wall(distances_of(pooled, nodes))
+        pooled = empirical_bayes(released, self._noise(counts), counts)
+        noisy = np.concatenate([pooled.moments, pooled.mean[None]])
+        variance = np.append(pooled.variance, pooled.mean_variance)
+        clean = denoise(noisy, variance)
+        if self.task.person is None:  # a person's signals are scaled by one number, which hardly bends their moment
+            clean = undo_clip(clean, self.task.clip)
+        zbar = self.task.wall(distances_of(clean, nodes))
+        # Noise can be larger than the trace itself, which then says nothing.
+        positive = np.einsum("iaa->i", noisy) > 0.0
+        return Statistics(zbar, np.where(positive, effective_records(noisy, variance), 0.0), pooled.share)
 
     def _noise(self, counts: Array) -> Array:
         """The known standard deviation of every silo's noise, per coordinate."""
         sensitivity = math.sqrt(2.0) * self.task.radius**2 / counts
         return np.array([self.mechanism.deviation(float(l2), self._size) for l2 in sensitivity])
 
-    def _check_worth(self, moments: Array, counts: Array) -> None:
-        """Refuse to draw a graph of noise: N_eff <= 2 t^2 / (D s^2) of all silos, from what was released."""
-        trace = np.einsum("iaa->i", from_coordinates(moments, self.task.nodes))
-        noise = self._noise(counts)
-        worth = float((2.0 * trace**2 / (self._size * noise**2)).sum()) if noise.all() else math.inf
-        if worth < LEAST_EFFECTIVE_RECORDS:
-            raise InputError(
-                "released statistics",
-                f"data worth at least {LEAST_EFFECTIVE_RECORDS:.0f} records behind the noise",
-                f"they are worth at most {worth:.2g}: the clip is far longer than the signals",
-                "This budget is spent. Take a clip near the signals' length, or none.",
-            )
-
     def _learn(self, servers: Carry, topo: Topology) -> Json:
-        """Run the inner method here, on what was released; a silo that never came gets the consensus graph."""
+        """From what was released; a silo that never came gets the consensus graph.
+
+        A graph with fewer effective records than any method needs would be one of noise: it stays empty.
+        """
         heard = np.flatnonzero(servers["heard"])
-        there = Topology(tuple(topo.silos[k] for k in heard))
-        counts = np.asarray(self.counts, dtype=float)[heard]
-        self._check_worth(servers["moments"][heard], counts)
-        zbar = self.distances(servers["moments"][heard], counts)
-        data, gate, trace = {"zbar": zbar}, OpenGate(), []
+        known = self.statistics(servers["moments"][heard], np.asarray(self.counts, dtype=float)[heard])
+        drawn = known.worth >= LEAST_EFFECTIVE_RECORDS
+        if not drawn[:-1].any():
+            self._refuse(servers["moments"][heard], float(known.worth[:-1].max()))
+        learner = self.inner if isinstance(self.inner, LikelyGraphs) else Coupled(self.inner)
+        graphs = learner.learn(known, drawn)
+        consensus, silos = graphs.w[-1], len(topo.silos)
+        # Of a silo that never came all is known that is known of the consensus.
+        everyone = np.append(heard, silos)
+        arrays = {"graph": np.tile(consensus, (silos, 1)), "consensus": consensus}
+        arrays["graph"][heard] = graphs.w[:-1]
+        for name, of_heard, absent in (("gamma", graphs.gamma, 0.0), ("smoothness", graphs.smoothness, np.nan)):
+            arrays[name] = np.full(silos, absent)
+            arrays[name][heard] = of_heard
+        for name, of_all in (("effective_records", known.worth), ("agreement", graphs.agreement)):
+            arrays[name] = np.full(silos + 1, of_all[-1])
+            arrays[name][everyone] = of_all
+        return {"arrays": arrays, "facts": graphs.facts, "trace": graphs.trace}
 
-        def run_local(now: State) -> tuple[Carry, Sent, Rows]:
-            return (*self.inner.local(now.carry, now.down, data, gate), np.arange(len(heard)))
-
-        state = begin(self.inner, there)
-        while not self.inner.done(state.servers):
-            state = advance(self.inner, state, there, gate, run_local)
-            line = self.inner.trace(state.servers)
-            if line is not None:
-                trace.append({"round": state.round, **line})
-        delivered = self.inner.deliver(state.carry, data, gate)
-        inner = self.inner.outcome(state.servers, values(delivered), there)
-        arrays = {"consensus": inner.arrays["consensus"]}
-        for name, absent in (("graph", arrays["consensus"]), ("gamma", 0.0), ("smoothness", np.nan)):
-            whole = np.full((len(topo.silos), *inner.arrays[name].shape[1:]), absent)
-            whole[heard] = inner.arrays[name]
-            arrays[name] = whole
-        return {"arrays": arrays, "facts": inner.facts, "trace": trace}
+    def _refuse(self, moments: Array, worth: float) -> NoReturn:
+        """No graph of noise, and what would help."""
+        trace = np.einsum("iaa->i", from_coordinates(moments, self.task.nodes)).max()
+        why, todo = "a graph of them would be chance", "More records or a larger epsilon would carry one."
+        if self.task.clip is not None and trace < 0.1 * self.task.clip**2:
+            why, todo = "the clip is far longer than the signals", "Take a clip near the signals' length, or none."
+        raise InputError(
+            "released statistics",
+            f"data worth at least {LEAST_EFFECTIVE_RECORDS:.0f} records behind the noise",
+            f"they are worth at most {worth:.2g}: {why}",
+            f"This budget is spent. {todo}",
+        )
 
     def done(self, servers: Carry) -> bool:
         return servers["inner"] is not None

@@ -25,6 +25,7 @@ MEANING = {
     "beta": "how evenly weight is spread: larger gives more, lighter edges",
     "nu": "how strongly each site is pulled towards the consensus (times lambda)",
     "lambda": "how sparse the consensus is kept",
+    "ridge": "how strongly the likelihood’s weights are held down for the noise (mean of all graphs)",
     "zeta": "a small number that keeps the logarithm of a degree finite",
 }
 
@@ -49,6 +50,10 @@ def page(run: GraphRun) -> str:
         strongest=_strongest(run),
         convergence=_convergence(run.result),
         contributions=_contributions(run.result),
+        likely=run.result.get("learner") == "log-det",
+        counted="Persons" if run.result.get("counted") == "persons" else "Signals",
+        worth=_behind_noise(run.result, "effective_records", 0),
+        agreement=_behind_noise(run.result, "agreement", 2),
         meaning=MEANING,
     )
 
@@ -126,6 +131,14 @@ def _convergence(result: Json) -> str:
     above = [(t, (value - lowest) / (abs(lowest) or 1.0)) for t, value in values]
     label = "Relative gap and objective over the rounds, logarithmic axis"
     return markup(charts.convergence_svg([("certified gap", gaps), ("objective above its lowest", above)], label))
+
+
+def _behind_noise(result: Json, name: str, decimals: int) -> list[str]:
+    """A number that only graphs behind noise have, of every site and the consensus; none where no graph has it."""
+    found = [graph.get(name) for graph in (*result["sites"], result["consensus"])]
+    if not any(map(words.is_number, found)):
+        return []
+    return [f"{value:,.{decimals}f}" if words.is_number(value) else words.number(None) for value in found]
 
 
 def _contributions(result: Json) -> str:

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from silograph.core.errors import InputError
 from silograph.core.types import BoolArray
 from silograph.data.silos import Silos
+from silograph.data.tables import looks_like_identifier, shortened
 from silograph.methods.algorithm_one import PaperConsensus
 from silograph.methods.base import Method
 from silograph.methods.consensus_graph import ExactConsensus
-from silograph.methods.private_graph import LEAST_EFFECTIVE_RECORDS, PATIENCE, ReleasedConsensus
+from silograph.methods.private_graph import LEAST_EFFECTIVE_RECORDS, PATIENCE, LikelyGraphs, ReleasedConsensus
 from silograph.privacy import accounting
 from silograph.privacy.gate import Budget
 from silograph.privacy.mechanisms import Gaussian, Laplace, Mechanism
-from silograph.run.plan import ConsensusGraph, Plan, Privacy
+from silograph.run.plan import ConsensusGraph, Plan, Privacy, log_degree_only
 from silograph.tasks.smooth_graph import SmoothGraph
 from silograph.topology import Topology, star
 
+MOST_NODES_LIKELY = 50  # beyond, the likelihood takes longer than anybody waits for a default
 # Local steps, step size and momentum of each paper's experiments.
 PAPER_SETTINGS = {"S3": (5, 0.005, 0.9), "S0": (1, 0.01, 0.1)}
 
@@ -36,6 +39,7 @@ class Setup:
     mechanism: Mechanism | None
     budget: Budget | None
     releases: int
+    notes: tuple[str, ...] = ()  # what names and numbers, which are public, ask for
 
     @property
     def most_rounds(self) -> int:
@@ -72,19 +76,30 @@ def build(plan: Plan, silos: Silos, candidates: BoolArray | None = None) -> Setu
     if plan.privacy is None:
         task = SmoothGraph(nodes, forbidden=forbidden)
         return Setup(topo, counts, task, _solver(chosen, nodes, degree), None, None, 0)
-    return _private(plan.privacy, chosen, nodes, degree, forbidden, topo, counts)
+    setup = _private(plan, plan.privacy, nodes, degree, forbidden, topo, counts)
+    return replace(setup, notes=tuple(_questions(silos.nodes)))
+
+
+def _questions(nodes: Sequence[str]) -> Iterator[str]:
+    """Rows of one person protect nobody one by one."""
+    for name in nodes:
+        if looks_like_identifier(name):
+            yield (
+                f"Does the column {shortened(name)} say whose a signal is? It was taken for a node, and one signal is "
+                f"protected, not a person with several. Name it with --unit-column, or unit_column in the plan."
+            )
 
 
 def _private(
+    plan: Plan,
     privacy: Privacy,
-    chosen: ConsensusGraph,
     nodes: int,
     degree: float | None,
     forbidden: tuple[int, ...],
     topo: Topology,
     counts: tuple[int, ...],
 ) -> Setup:
-    delta = privacy.total_delta
+    chosen, delta = plan.method, privacy.total_delta
     for name, count in zip(topo.silos, counts, strict=True):
         accounting.check_budget(privacy.epsilon, delta, count, f"site {name}")
     if privacy.mode == "one-release":
@@ -95,8 +110,9 @@ def _private(
             else Laplace(accounting.laplace_multiplier(privacy.epsilon, releases))
         )
         _enough_records(privacy, nodes, counts, mechanism)
-        task = SmoothGraph(nodes, "moment", privacy.clip, forbidden)
-        method: Method = ReleasedConsensus(task, _solver(chosen, nodes, degree), mechanism, counts)
+        task = SmoothGraph(nodes, "moment", privacy.clip, forbidden, plan.data.unit_column)
+        inner = LikelyGraphs(chosen.degree) if _likely(chosen, nodes) else _solver(chosen, nodes, degree)
+        method: Method = ReleasedConsensus(task, inner, mechanism, counts)
     else:
         # One local step releases clipped distances; several clip gradients instead, and need no other clip.
         single = _local_steps(chosen, "S0") == 1
@@ -108,6 +124,13 @@ def _private(
         task = paper.release
         mechanism = Gaussian(accounting.gaussian_multiplier(privacy.epsilon, delta, releases))
     return Setup(topo, counts, task, method, mechanism, Budget(privacy.epsilon, delta), releases)
+
+
+def _likely(chosen: ConsensusGraph, nodes: int) -> bool:
+    """Whether the likelihood of Gaussian signals is the learner: if asked for, or if nothing else is."""
+    if chosen.learner is not None:
+        return chosen.learner == "log-det"
+    return nodes <= MOST_NODES_LIKELY and log_degree_only(chosen) is None
 
 
 def _solver(

@@ -291,7 +291,7 @@ def _read(plan: AnyPlan, path: Path, facts: Facts | None = None) -> tuple[Facts,
     """A party's own facts, and the records of its silos; where the facts of all are known, in their columns' order."""
     columns, private = None if facts is None else facts.columns, plan.privacy is not None
     if isinstance(plan, Plan):
-        silos = read_silos([path], plan.data.nodes_in, private, columns)
+        silos = read_silos([path], plan.data.nodes_in, private, columns, plan.data.unit_column)
         silos = standardise(silos) if plan.data.standardise else silos
         holding = Holding(silos.names[0], records=(len(silos.signals[0]),))
         return Facts(plan.method.name, silos.nodes, (holding,)), silos.signals

@@ -130,5 +130,6 @@ def open_job(plan: AnyPlan, base: Path) -> Job:
         return FederationJob.open(plan, base)
     if isinstance(plan, MetaPlan):
         return MetaJob.open(plan, base)
-    silos = read_silos([base / name for name in plan.data.files], plan.data.nodes_in, plan.privacy is not None)
+    data, private = plan.data, plan.privacy is not None
+    silos = read_silos([base / name for name in data.files], data.nodes_in, private, unit_column=data.unit_column)
     return GraphJob.of(plan, standardise(silos) if plan.data.standardise else silos, base)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from silograph.core.errors import SilenceError
-from silograph.core.types import Array, Carry
+from silograph.core.types import Carry
 from silograph.engines.base import Engine, InProcess
 from silograph.engines.silowise import silowise
 from silograph.engines.vector import vector
@@ -64,13 +64,13 @@ def rounds(
 class Task(Protocol):
     """What one silo makes of its records before anything else happens."""
 
-    def prepare(self, signals: Array) -> Private: ...
+    def prepare(self, signals: Any) -> Private: ...
 
 
 def simulate(
     method: Method,
     task: Task,
-    signals: Mapping[str, Array],
+    signals: Mapping[str, Any],
     mechanism: Mechanism | None = None,
     budget: Budget | None = None,
     seed: int = 0,

@@ -26,13 +26,18 @@ class Data:
     nodes_in: Literal["columns", "rows"] = "columns"
     standardise: bool = False
     candidates: str | None = naming_files(None)
+    unit_column: str | None = None
 
 
 @dataclass(frozen=True)
 class ConsensusGraph:
-    """S3 (8) and S0 (8). What is left out is chosen: beta for `degree`, the rest from the scale of the data."""
+    """S3 (8) and S0 (8). What is left out is chosen: beta for `degree`, the rest from the scale of the data.
+
+    The learner `log-det`, the likelihood of Gaussian signals, is for one private release and has no other parameters.
+    """
 
     name: Literal["consensus_graph"] = "consensus_graph"
+    learner: Literal["log-det", "log-degree"] | None = None
     solver: Literal["exact", "paper"] = "exact"
     degree: float | None = None
     alpha: float = 1.0
@@ -89,6 +94,8 @@ class Plan:
                     "standardising was asked for: it reads every signal's values in the clear, unaccounted",
                     "Scale the tables beforehand by constants that do not come from them.",
                 )
+        _check_learner(self)
+        _check_unit(self)
         if self.seed is not None and self.seed < 0:
             raise InputError("plan, seed", "a whole number from 0 up", f"{self.seed} came")
 
@@ -118,6 +125,37 @@ def _check_method(method: ConsensusGraph) -> None:
         for name in ("form", "local_steps", "step", "momentum"):
             if getattr(method, name) is not None:
                 raise InputError(f"plan, {public(name)}", "the solver 'paper'", "the exact solver has no such setting")
+
+
+def _check_learner(plan: Plan) -> None:
+    if plan.method.learner != "log-det":
+        return
+    if plan.privacy is None or plan.privacy.mode != "one-release":
+        came = "no privacy" if plan.privacy is None else "noise in every round"
+        raise InputError("plan, learner", "one private release for log-det", f"{came} came")
+    if given := log_degree_only(plan.method):
+        raise InputError(f"plan, {given}", "the learner 'log-degree'", "log-det has no such setting")
+
+
+def log_degree_only(method: ConsensusGraph) -> str | None:
+    """The first setting that only the model with log-degrees has, as it is called in plans."""
+    plain = ConsensusGraph()
+    names = ("solver", "alpha", "beta", "nu", "lam", "zeta", "rounds")
+    return next((public(name) for name in names if getattr(method, name) != getattr(plain, name)), None)
+
+
+def _check_unit(plan: Plan) -> None:
+    if plan.data.unit_column is None:
+        return
+    where = "plan, unit_column"
+    if not plan.data.unit_column.strip():
+        raise InputError(where, "the name of a column", "an empty one came")
+    if plan.privacy is None:
+        raise InputError(where, "a privacy budget, whose unit it says", "none came", "Add an epsilon, or leave it out.")
+    if plan.privacy.mode != "one-release":
+        raise InputError(where, "one release, where a person's signals can be bounded", "noise in every round came")
+    if plan.data.nodes_in != "columns":
+        raise InputError(where, "nodes in columns", "nodes in rows came", "Turn the tables round.")
 
 
 def _check_privacy(privacy: Privacy, method: ConsensusGraph) -> None:

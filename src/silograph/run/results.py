@@ -19,12 +19,11 @@ from silograph.core.types import Array, Json
 from silograph.kernels.edges import pairs
 from silograph.methods.algorithm_one import PaperConsensus
 from silograph.methods.base import Outcome
-from silograph.methods.private_graph import ReleasedConsensus
+from silograph.methods.private_graph import LEAST_EFFECTIVE_RECORDS, LikelyGraphs, ReleasedConsensus
 from silograph.privacy.accounting import NO_PROTECTION, planned_cost
 from silograph.privacy.gate import Door
 from silograph.run.build import Setup, effective_records
 from silograph.run.plan import Plan
-from silograph.tasks.smooth_graph import UNIT
 
 OBSERVERS = ("server", "other sites", "wire", "public")
 _PACKAGES = ("silograph", "numpy", "scipy", "numba", "networkx", "pandas", "pyarrow", "dp-accounting")
@@ -95,20 +94,29 @@ def privacy_section(plan: Plan, setup: Setup, door: Door) -> Json:
     guarantees = stated(door, setup.topo.silos, OBSERVERS, delta, claim, private and plan.seed is not None)
     return {
         "mode": "dp" if private else "exact",
-        "unit": UNIT if private else "none",
-        "relation": "replace-one: the number of signals of a site is public" if private else "none",
+        "unit": setup.task.unit if private else "none",
+        "relation": f"replace-one: the number of {_counted(plan)} of a site is public" if private else "none",
         "guarantees": guarantees,
-        "notes": _notes(plan),
+        "notes": _notes(plan, setup),
     }
 
 
-def _notes(plan: Plan) -> list[str]:
+def _counted(plan: Plan) -> str:
+    """What a site has so many of that everybody may know."""
+    return "signals" if plan.data.unit_column is None else "persons"
+
+
+def _notes(plan: Plan, setup: Setup) -> list[str]:
     if plan.privacy is None:
         return ["No privacy was asked for: from these messages a site's mean squared differences follow exactly."]
     notes = [
-        "Not protected: how many signals a site has, its node names, that it took part, and how long it took.",
+        f"Not protected: how many {_counted(plan)} a site has, its node names, that it took part, and how long it "
+        "took.",
         "Runs add up: another run on the same data spends its own budget on top of this one.",
+        *setup.notes,
     ]
+    if plan.data.unit_column is not None:
+        notes.append("A person with signals at several sites spends the budget of each of them.")
     if plan.seed is not None:
         notes.insert(
             0,
@@ -167,6 +175,7 @@ def write_graphs(
     sites = []
     (folder / "sites").mkdir(exist_ok=True)
     arrays = outcome.arrays
+    worth, agreement = (arrays.get(name) for name in ("effective_records", "agreement"))
     smoothness = arrays.get("smoothness", np.full(len(setup.topo.silos), np.nan))
     for k, name in enumerate(setup.topo.silos):
         graph = list(edges(arrays["graph"][k], nodes, threshold))
@@ -179,28 +188,51 @@ def write_graphs(
                 **_summary(graph),
                 "weight": float(arrays["gamma"][k]),
                 "smoothness": _finite(float(smoothness[k])),
+                **_behind_noise(worth, agreement, k),
             }
         )
     consensus = list(edges(arrays["consensus"], nodes, threshold))
     write_atomically(folder / "consensus.csv", _csv(consensus))
     write_atomically(folder / "consensus.graphml", _graphml(consensus, nodes))
     facts = outcome.facts
+    likely = isinstance(setup.method, ReleasedConsensus) and isinstance(setup.method.inner, LikelyGraphs)
+    privacy = privacy_section(plan, setup, door)
+    privacy["notes"] += _not_drawn(setup.topo.silos, worth)
     return {
         "method": plan.method.name,
         "solver": plan.method.solver,
+        "learner": "log-det" if likely else "log-degree",
+        "counted": _counted(plan),
         "parameters": facts["parameters"],
         "degree": plan.method.degree,
         "threshold": threshold,
         "nodes": list(nodes),
         "sites": sites,
-        "consensus": _summary(consensus),
+        "consensus": _summary(consensus) | _behind_noise(worth, agreement, -1),
         "objective": _finite(facts["objective"]),
         "certified_gap": _finite(facts["certified_gap"]),
         "rounds": facts["rounds"],
         "trace": facts.get("trace", trace),
-        "privacy": privacy_section(plan, setup, door),
+        "privacy": privacy,
         "numbers_are": dict.fromkeys(("edges", "mean_weight", "weight", "smoothness", "objective", "gap"), "released"),
     }
+
+
+def _behind_noise(worth: Array | None, agreement: Array | None, k: int) -> Json:
+    """What a private graph is worth: as many records without noise would give as good a one."""
+    if worth is None or agreement is None:
+        return {}
+    return {"effective_records": _finite(float(worth[k])), "agreement": _finite(float(agreement[k]))}
+
+
+def _not_drawn(sites: Sequence[str], worth: Array | None) -> list[str]:
+    named = [] if worth is None else [*sites, "the consensus"]
+    return [
+        f"No edges were drawn for {name}: behind the noise its data are worth {records:.2g} records, and below "
+        f"{LEAST_EFFECTIVE_RECORDS:.0f} any graph is chance. More records or a larger epsilon would help."
+        for name, records in zip(named, () if worth is None else worth, strict=True)
+        if records < LEAST_EFFECTIVE_RECORDS
+    ]
 
 
 def write_result(folder: Path, plan_text: str, seed: int | None, door: Door, told: Json) -> None:
@@ -244,5 +276,5 @@ def forecast(plan: Plan, setup: Setup) -> Json:
         "sites": sites,
         "guarantees": [{**site, "observer": observer} for site in sites for observer in OBSERVERS],
         "claim": paper_claim(setup, delta) if plan.privacy is not None else None,
-        "notes": _notes(plan),
+        "notes": _notes(plan, setup),
     }

@@ -14,11 +14,13 @@ from typing import Literal
 import numpy as np
 
 from silograph.core.types import Array
+from silograph.data.silos import People
 from silograph.kernels.edges import edge_count, moment_distances, pairs, squared_distances
 from silograph.privacy.bound import Bounded, clip_rows, row_lengths
 
 _HUGE = 1e70  # no square of anything up to here overflows: one absurd record may not decide whether a silo fails
 UNIT = "one signal of one site: its value at every node"
+PERSON = "one person of one site: all signals with the same {!r}"
 
 Statistic = Literal["distances", "clipped-distances", "moment"]
 
@@ -36,14 +38,22 @@ class SmoothGraph:
     statistic: Statistic = "distances"
     clip: float | None = None
     forbidden: tuple[int, ...] = ()  # edges that may not be used; public, so never chosen on private data
+    person: str | None = None  # the column that says whose a signal is; then a person is the unit, not a signal
 
     @property
     def edges(self) -> int:
         return edge_count(self.nodes)
 
-    def prepare(self, signals: Array) -> dict[str, Array]:
+    @property
+    def unit(self) -> str:
+        return UNIT if self.person is None else PERSON.format(self.person)
+
+    def prepare(self, signals: Array | People) -> dict[str, Array]:
         """The silo's private data as `local` will see it."""
         count = np.array(float(len(signals)))
+        if isinstance(signals, People):
+            assert self.statistic == "moment", "nothing else has a bound for persons"
+            return {"moment": to_coordinates(self._moment_of_people(signals), self.nodes), "count": count}
         if self.statistic == "distances":
             return {"zbar": self.wall(squared_distances(signals)), "count": count}
         if self.statistic == "clipped-distances":
@@ -55,6 +65,25 @@ class SmoothGraph:
             y = np.where(length > 0.0, y / np.where(length > 0.0, length, 1.0), 0.0)
         y = clip_rows(y, self.radius)
         return {"moment": to_coordinates(y.T @ y / len(signals), self.nodes), "count": count}
+
+    def _moment_of_people(self, people: People) -> Array:
+        """The mean over persons of M_q, the mean of y y' over a person's signals, scaled back to tr M_q <= R^2.
+
+        Without a clip every M_q is scaled to trace 1, so that a person counts as much as any other.
+        """
+        y = people.rows @ centred_basis(self.nodes)
+        lengths = row_lengths(y)[:, 0]
+        largest = np.zeros(len(people))
+        np.maximum.at(largest, people.person, lengths)
+        largest = np.where(largest > 0.0, largest, 1.0)
+        number = np.bincount(people.person, minlength=len(people))
+        squares = np.bincount(people.person, (lengths / largest[people.person]) ** 2, len(people))
+        typical = largest * np.sqrt(squares / number)  # sqrt(tr M_q), without squaring what could overflow
+        # Within the clip by a little, as `clip_rows` has it, so that the bound holds after rounding.
+        inner = self.radius * (1.0 - 1e-9)
+        divisor = np.where(typical > 0.0, typical, 1.0) if self.clip is None else np.maximum(typical, inner)
+        y = y * (inner / (divisor * np.sqrt(number)))[people.person, None]
+        return np.asarray(y.T @ y / len(people))
 
     def wall(self, zbar: Array) -> Array:
         """An edge that may not be used costs infinitely much."""
@@ -70,12 +99,10 @@ class SmoothGraph:
         """The statistic with how far one signal can move it."""
         count = data["count"]
         if self.statistic == "moment":
-            return Bounded(
-                data["moment"],
-                math.sqrt(2.0) * self.radius**2 / count,
-                UNIT,
-                "mean of y y' with |y| <= R and its trace scaled by sqrt(d): sqrt(2) R^2 / N",
-            )
+            why = "mean of y y' with |y| <= R and its trace scaled by sqrt(d): sqrt(2) R^2 / N"
+            if self.person is not None:
+                why = "mean over N persons of moments with trace <= R^2, the trace scaled by sqrt(d): sqrt(2) R^2 / N"
+            return Bounded(data["moment"], math.sqrt(2.0) * self.radius**2 / count, self.unit, why)
         assert self.clip is not None, "plain distances have no bound"
         return Bounded(
             data["zbar"],
@@ -113,7 +140,8 @@ def to_coordinates(moment: Array, nodes: int) -> Array:
 
     With a, b the squared lengths (<= R^2 = 1) of two signals the squared distance of their outer products becomes
     a^2 + b^2 - 2 (x.y)^2 + (d - 1)(a - b)^2 / m, convex in (a, b), with maximum 2 where both are 1 or one is 0:
-    the stretch costs nothing, and makes the released trace d times more precise in variance.
+    the stretch costs nothing, and makes the released trace d times more precise in variance. The same holds for means
+    of such outer products: A, B >= 0 have |A| <= tr A and A.B >= 0.
     """
     m = nodes - 1
     stretched = moment + (math.sqrt(nodes) - 1.0) * (np.trace(moment) / m) * np.eye(m)

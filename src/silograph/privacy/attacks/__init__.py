@@ -1,0 +1,12 @@
+"""Attacks as a library: what an observer can learn, and how surely. Every promise is held against them.
+
+    bounds      from an attack's scores to a lower bound on epsilon, with its confidence
+    scores      the likelihood ratio of what was released, over all of a silo's rows
+    search      adversarial swaps of a record: how far does a `Bounded` really move
+    graphs      a silo's statistics back from an uploaded graph, and what a graph's edges alone tell
+    duals       a client's records back from ADMM steps without noise
+    members     whose records a model was trained on
+    channels    what is not in any message: timing, participation, counts, error texts
+
+The un-mixing of homomorphic noise is `privacy.unmixing`. `run.audit` turns these on a plan.
+"""

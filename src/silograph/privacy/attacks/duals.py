@@ -1,0 +1,52 @@
+"""A client's records back from its ADMM steps, where they leave it without noise (S2, (4), (5), (8)).
+
+What a client sends is s = w - phi/rho. Its server knows phi, since (5) makes it of what was sent, so it knows w, and
+from the optimality of (4) the gradient of the client's mean loss there:
+
+    grad f(w) = rho (what - w) + phi.
+
+For the squared loss f is a parabola with the gradient A w - c, A = X'X/D and c = X'y/D: the differences of M + 1 steps
+give all of it, to rounding. A client with one record has A = x x', and that record is then known.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from silograph.core.types import Array
+
+
+def gradients_of_steps(sent: Array, asked: Array, answers: Array, rho: float) -> tuple[Array, Array]:
+    """(T, M) models and gradients of one client, from what it sent in T rounds without noise.
+
+    `asked` (T, M) are the models it was asked with, `answers` (T, M) what it was told at the end of the round before.
+    """
+    before = np.concatenate([np.zeros((1, sent.shape[1])), sent[:-1]])
+    phi = rho * (answers - before)  # (5)
+    w = sent + phi / rho
+    return w, np.asarray(rho * (asked - w) + phi)
+
+
+def parabola(models: Array, gradients: Array, ridge: float = 0.0) -> tuple[Array, Array]:
+    """A and c of a mean squared loss whose gradient is (A + ridge) w - c, by least squares over symmetric matrices."""
+    rounds, size = models.shape
+    a, b = np.triu_indices(size)
+    design = np.zeros((rounds, size, len(a) + size))
+    for k, (i, j) in enumerate(zip(a, b, strict=True)):
+        design[:, i, k] += models[:, j]
+        if i != j:
+            design[:, j, k] += models[:, i]
+    design[:, np.arange(size), len(a) + np.arange(size)] = -1.0
+    flat = (gradients - ridge * models).ravel()
+    found = np.linalg.lstsq(design.reshape(rounds * size, -1), flat, rcond=None)[0]
+    matrix = np.zeros((size, size))
+    matrix[a, b] = matrix[b, a] = found[: len(a)]
+    return matrix, np.asarray(found[len(a) :])
+
+
+def only_record(matrix: Array, c: Array) -> tuple[Array, float]:
+    """The record of a client that has one: x up to its sign, and y with it. A = x x', c = y x."""
+    values, axes = np.linalg.eigh(matrix)
+    x = np.sqrt(max(float(values[-1]), 0.0)) * axes[:, -1]
+    y = float(c @ x / max(float(x @ x), np.finfo(float).tiny))
+    return (x, y) if x[np.abs(x).argmax()] > 0.0 else (-x, -y)

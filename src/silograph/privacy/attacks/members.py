@@ -1,0 +1,45 @@
+"""Whose records was a model trained on? Scores by loss and by gradient, and how well they tell.
+
+A record that a model has seen has a smaller loss than one it has not. Whoever sees updates does better: the update
+leans to the gradient of every record that is in it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from silograph.core.types import Array
+from silograph.privacy.attacks.bounds import success
+
+
+@dataclass(frozen=True)
+class Membership:
+    """`area` under the curve (one half is chance), the best `accuracy`, and the hits at 1 % false alarms."""
+
+    area: float
+    accuracy: float
+    hits_at_one_percent: float
+
+
+def by_loss(losses: Array, population: Array | None = None) -> Array:
+    """Minus the loss; with the losses of reference models that have not seen the record (k, n), relative to theirs."""
+    if population is None:
+        return np.asarray(-losses)
+    spread = population.std(0)
+    return np.asarray((population.mean(0) - losses) / np.where(spread > 0.0, spread, 1.0))
+
+
+def by_gradient(update: Array, gradients: Array) -> Array:
+    """(n,): how far an update, a descent step, leans to each record's gradient (n, P), in units of its length."""
+    lengths = np.sqrt((gradients**2).sum(-1))
+    return np.asarray(-(gradients @ update) / np.where(lengths > 0.0, lengths, 1.0))
+
+
+def told(outside: Array, inside: Array) -> Membership:
+    """How well scores of records that were not, and that were, trained on tell the two apart."""
+    size = min(len(outside), len(inside))
+    area, accuracy = success(np.stack([outside[:size], inside[:size]]))
+    threshold = np.quantile(outside, 0.99)
+    return Membership(area, accuracy, float((inside > threshold).mean()))

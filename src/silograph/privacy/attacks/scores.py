@@ -1,0 +1,80 @@
+"""The best distinguisher: the likelihood ratio of everything that was released about a silo.
+
+The attacker knows both worlds, all but the noise and the coins. Along what was really released it computes what each
+world would have released there, f0 and f1, and weighs what came, y:
+
+    Gaussian    (y - (f0 + f1)/2).(f1 - f0) / sigma^2
+    Laplace     (|y - f0| - |y - f1|) / b, summed
+    sampled     log(1 - q + q e^L) with L the sum over all releases from one sample, f0 being without the record
+
+Releases add up, because each is conditional on those before it. By Neyman and Pearson nothing tells more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from silograph.core.errors import InputError
+from silograph.core.types import Array
+from silograph.privacy.accounting import GAUSSIANS
+
+
+@dataclass(frozen=True, eq=False)
+class Release:
+    """One place of the pipeline in n trials: what came (n, ...), what either world would have been, and the noise that
+    the ledger states, (n,). Releases with the same `batch` are from one sample of the records, at rate `sampling`."""
+
+    came: Array
+    without: Array
+    with_it: Array
+    noise: Array
+    mechanism: str = "gaussian"
+    sampling: float = 1.0
+    batch: str = ""
+
+    def log_ratio(self) -> Array:
+        """(n,), without regard to sampling."""
+        y, f0, f1 = (value.reshape(len(value), -1) for value in (self.came, self.without, self.with_it))
+        if self.mechanism in GAUSSIANS:
+            return np.asarray(((y - 0.5 * (f0 + f1)) * (f1 - f0)).sum(1) / self.noise**2)
+        if self.mechanism == "laplace":
+            return np.asarray((np.abs(y - f0) - np.abs(y - f1)).sum(1) / self.noise)
+        raise InputError("likelihood ratio", "Gaussian or Laplace noise", f"{self.mechanism} came")
+
+    def shift(self) -> Array:
+        """(n,): where the release lies between the two worlds, in units of its noise."""
+        y, f0, f1 = (value.reshape(len(value), -1) for value in (self.came, self.without, self.with_it))
+        apart = f1 - f0
+        length = np.sqrt((apart**2).sum(1))
+        return np.asarray(((y - 0.5 * (f0 + f1)) * apart).sum(1) / np.where(length > 0.0, length, 1.0) / self.noise)
+
+
+def log_ratios(releases: Sequence[Release]) -> Array:
+    """(n,): of all releases of one round together."""
+    total = np.zeros(len(releases[0].came))
+    samples: dict[tuple[str, float], Array] = {}
+    for release in releases:
+        if release.sampling == 1.0:
+            total += release.log_ratio()
+        else:
+            key = (release.batch, release.sampling)
+            samples[key] = samples.get(key, 0.0) + release.log_ratio()
+    for (_, rate), ratio in samples.items():
+        total += np.logaddexp(np.log1p(-rate), np.log(rate) + ratio)
+    return total
+
+
+def fitted(tuning: Array) -> Array:
+    """Fisher's direction for features (2, n, k) without and with the canary.
+
+    Where noise is what the ledger says this is the likelihood ratio again. Where it is not (noise used twice, or less
+    in one place than in another) it is better, because it has seen what noise there really is.
+    """
+    centred = (tuning - tuning.mean(1, keepdims=True)).reshape(-1, tuning.shape[2])
+    covariance = centred.T @ centred / len(centred)
+    # A floor for directions without any noise: there the worlds are told apart for certain.
+    covariance += 1e-12 * np.trace(covariance) * np.eye(len(covariance))
+    return np.asarray(np.linalg.solve(covariance, tuning[1].mean(0) - tuning[0].mean(0)))

@@ -1,0 +1,373 @@
+"""What an audit puts into the tables: canaries, the worst records for each method, from the geometry of its clip.
+
+A stage is the part of a plan that releases something about one protected unit, ready to be played many times at once.
+It is the plan's own method; everything else is chosen for the attacker: all other records are silent, and a server
+answers every round as suits it. `tables` makes the data of n trials, each with its own bits: canary k in or out, or,
+where a record is replaced, one of two. Canaries are longer than any clip, so that one that is missing shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from silograph.core.errors import InputError
+from silograph.core.types import Array, BoolArray, Carry
+from silograph.data.silos import People
+from silograph.methods.algorithm_one import PaperConsensus
+from silograph.methods.base import Outlet, Private, State, Up, begin, take, values
+from silograph.methods.clustered_admm import ClusteredADMM
+from silograph.methods.finding import FoundClusters
+from silograph.methods.graph_federation import GraphFederation
+from silograph.methods.private_meta import QUERY, SUPPORT
+from silograph.privacy.attacks.search import worst_swap
+from silograph.privacy.bound import Bounded
+from silograph.privacy.gate import OTHER_SERVERS, SERVER, Message, relay
+from silograph.privacy.masking import Masks
+from silograph.run.clustered_job import ClusteredJob
+from silograph.run.federation_job import FederationJob
+from silograph.run.jobs import GraphJob, Job
+from silograph.run.meta_job import MetaJob
+from silograph.tasks.linear import Linear
+from silograph.tasks.smooth_graph import centred_basis
+from silograph.topology import Topology
+
+Bits = BoolArray  # (trials, canaries)
+Tables = Callable[[Bits], Private]
+
+_CANDIDATES = 16  # records of the client itself that are tried as canaries
+_SCALES = (1.0, 10.0, 100.0, 1e3, 1e4)  # and how large
+_SEARCH = 40
+_SEVERAL = 5  # signals of a person
+
+
+@dataclass(frozen=True, eq=False)
+class SiloStage:
+    """One silo, whose records are protected, with a server that answers every round as it did the first.
+
+    `rounds` are those it takes part in; `most` canaries do not get in each other's way.
+    """
+
+    job: Job
+    victim: int
+    canary: str
+    rounds: tuple[int, ...]
+    most: int
+    tables: Tables
+    state: State
+    observer: str = SERVER
+    masks: None = None
+
+    @property
+    def site(self) -> str:
+        return self.job.topo.silos[self.victim]
+
+    def begin(self, trials: int) -> Carry:
+        return take(self.state.carry, np.full(trials, self.victim))
+
+    def step(self, round: int, memory: Carry, data: Private, gate: Outlet) -> tuple[Carry, dict[str, Array]]:
+        """One round of all trials: what each remembers, and what anybody could read."""
+        trials = np.full(len(next(iter(data.values()))), self.victim)
+        down: Message = {name: value.rows(trials) for name, value in self.state.down.items()}
+        if "finding" in down and round:  # clusters are found in the first round
+            down["finding"] = relay(np.zeros_like(down["finding"].value))
+        fresh, sent = self.job.method.local(memory, down, data, gate)
+        after, told = {**memory, **fresh}, values(sent)
+        if round == self.rounds[-1]:
+            delivered = values(self.job.method.deliver(after, data, gate))
+            told |= {f"delivered: {name}": value for name, value in delivered.items()}
+        return after, told
+
+
+@dataclass(frozen=True, eq=False)
+class UnitStage:
+    """One server with `size` agents, who are protected as a whole; no trial hears of another."""
+
+    job: Job
+    unit: GraphFederation | ClusteredADMM
+    site: str
+    size: int
+    canary: str
+    rounds: tuple[int, ...]
+    most: int
+    tables: Tables
+    masks: Masks | None
+    observer: str = OTHER_SERVERS
+
+    def _method(self, trials: int) -> GraphFederation | ClusteredADMM:
+        if isinstance(self.unit, GraphFederation):
+            return replace(self.unit, sample=None)
+        # What a cluster borrows is computed from what was released: here there is one.
+        return replace(self.unit, sample=None, clusters=(0,) * (trials * self.size), tau=0.0)
+
+    def begin(self, trials: int) -> Carry:
+        topo, method = _apart(trials, self.size), self._method(trials)
+        state = begin(method, topo)
+        return {"carry": state.carry, "servers": state.servers, "down": state.down, "method": method, "topo": topo}
+
+    def step(self, round: int, memory: Carry, data: Private, gate: Outlet) -> tuple[Carry, dict[str, Array]]:
+        method, topo = memory["method"], memory["topo"]
+        fresh, sent = method.local(memory["carry"], memory["down"], data, gate)
+        sealed = {name: value for name, value in sent.items() if name not in values(sent)}
+        up = Up(np.arange(len(topo.silos)), values(sent), sealed)
+        servers, across = method.gather(memory["servers"], up, topo, gate)
+        servers, told = method.settle(servers, values(across), topo)
+        down = {name: relay(value) for name, value in told.items()}
+        after = {**memory, "carry": {**memory["carry"], **fresh}, "servers": servers, "down": down}
+        return after, {**values(across), **{f"answer: {name}": value for name, value in told.items()}}
+
+
+Stage = SiloStage | UnitStage
+
+
+def _apart(trials: int, size: int) -> Topology:
+    """Servers with agents of their own. A topology must hang together; trials must not, so the links are taken off."""
+    names = tuple(trial_names(trials))
+    home = np.repeat(np.arange(trials), size)
+    topo = Topology(
+        tuple(f"{names[p]}/{k:05d}" for p in range(trials) for k in range(size)),
+        names,
+        home,
+        np.full((trials, trials), 1.0 / trials),
+    )
+    object.__setattr__(topo, "mixing", np.eye(trials))
+    return topo
+
+
+def trial_names(trials: int) -> list[str]:
+    return [f"trial {k:06d}" for k in range(trials)]
+
+
+def stage_of(job: Job) -> Stage:
+    """Where the plan's promise can be attacked, with the worst canary that its clip allows."""
+    if isinstance(job, GraphJob):
+        return _of_graphs(job)
+    if isinstance(job, MetaJob):
+        return _of_meta(job)
+    if isinstance(job, ClusteredJob) and job.plan.protect == "records":
+        return _of_clients(job)
+    if isinstance(job, FederationJob | ClusteredJob):
+        return _of_units(job)
+    raise InputError("audit", "a plan of a method that can be audited", f"{type(job).__name__} came")
+
+
+def _one_silo(job: Job, victim: int, rounds: Sequence[int], canary: str, most: int, tables: Tables) -> SiloStage:
+    return SiloStage(job, victim, canary, tuple(rounds), most, tables, begin(job.method, job.topo))
+
+
+def _by_pattern(bits: Bits, prepare: Callable[[Bits], Private]) -> Private:
+    """Tables with the same bits are the same: each is prepared once."""
+    patterns, place = np.unique(bits, axis=0, return_inverse=True)
+    return take(prepare(patterns), place.ravel())
+
+
+# ---- graphs ----------------------------------------------------------------------------------------------------------
+
+
+def _of_graphs(job: GraphJob) -> Stage:
+    task, method, nodes = job.setup.task, job.method, job.setup.task.nodes
+    victim = int(np.argmin(job.setup.counts))
+    count = job.setup.counts[victim]
+    rounds = range(method.rounds) if isinstance(method, PaperConsensus) else range(1)
+    basis, large = centred_basis(nodes), 1e3 * task.radius
+    if task.statistic == "moment" or job.mechanism is None:
+        # Orthogonal signals of the clip's whole length: their outer products are as far apart as it allows.
+        pairs = [(large * basis[:, k], large * basis[:, k + 1]) for k in range(0, nodes - 2, 2)]
+        words = "two signals longer than the clip at right angles, all other signals zero"
+    elif task.statistic == "clipped-distances":
+        # All of a node against all of another: their squared differences share one pair of d - 1.
+        pairs = [(large * np.eye(nodes)[k], large * np.eye(nodes)[k + 1]) for k in range(0, nodes - 1, 2)]
+        words = "a signal at one node alone against one at another, all other signals zero"
+    else:
+        pairs = [_searched_signals(job, victim, count)]
+        words = "the pair of signals that a search found to move the release furthest, all other signals zero"
+    pairs = (pairs or [(basis[:, 0], np.zeros(nodes))])[:count]
+
+    def tables(bits: Bits) -> Private:
+        return _by_pattern(bits, prepared)
+
+    def prepared(bits: Bits) -> Private:
+        made = []
+        for pattern in bits:
+            signals = np.zeros((count, nodes))
+            for k, with_it in enumerate(pattern):
+                signals[k] = pairs[k][int(with_it)]
+            made.append(task.prepare(signals if task.person is None else _several_each(signals)))
+        return {name: np.stack([part[name] for part in made]) for name in made[0]}
+
+    return _one_silo(job, victim, rounds, words, len(pairs), tables)
+
+
+def _several_each(signals: Array) -> People:
+    """Persons who have the same signal several times: where a person counted as often as that, it would show."""
+    return People(np.repeat(signals, _SEVERAL, 0), np.repeat(np.arange(len(signals)), _SEVERAL))
+
+
+def _searched_signals(job: GraphJob, victim: int, count: int) -> tuple[Array, Array]:
+    """For S0's Theorem 2, whose steps clip gradients: a gradient-free search over pairs of signals."""
+    state, nodes = begin(job.method, job.topo), job.setup.task.nodes
+    alone = np.array([victim])
+    carry, down = take(state.carry, alone), {name: value.rows(alone) for name, value in state.down.items()}
+
+    def released(signal: Array) -> list[Bounded]:
+        table = np.zeros((count, nodes))
+        table[0] = np.clip(signal, -1e60, 1e60)
+        keeper = Keeper()
+        data = {name: value[None] for name, value in job.setup.task.prepare(table).items()}
+        job.method.local(carry, down, data, keeper)
+        return keeper.kept
+
+    seeds = [(np.zeros(nodes), 1e3 * np.eye(nodes)[0]), (1e3 * np.eye(nodes)[0], 1e3 * np.eye(nodes)[1])]
+    found = worst_swap(released, nodes, np.random.default_rng(0), _SEARCH, _SEARCH, seeds)
+    return tuple(np.clip(signal, -1e60, 1e60) for signal in (found.one, found.other))  # type: ignore[return-value]
+
+
+class Keeper:
+    """In the place of a gate: keeps what would be released, and lets it through as it is. For searches, in memory."""
+
+    def __init__(self) -> None:
+        self.kept: list[Bounded] = []
+
+    def rows(self, index: Any) -> Keeper:
+        return self
+
+    def over(self, names: Any) -> Keeper:
+        return self
+
+    def release(self, bounded: Bounded, site: str, batch: Any = None, share: float = 1.0) -> Any:
+        self.kept.append(bounded)
+        return relay(bounded.value)
+
+    def __getattr__(self, name: str) -> Any:
+        raise InputError("search", "a release", f"the method asked the gate for {name}")
+
+
+# ---- a client's records ----------------------------------------------------------------------------------------------
+
+
+def _of_clients(job: ClusteredJob) -> Stage:
+    inner, task = job.inner, job.task
+    start = inner.start(job.topo).servers
+    took: list[list[int]] = [[] for _ in job.topo.silos]
+    first = int(isinstance(job.method, FoundClusters))
+    for number in range(inner.rounds):
+        rows = inner.asked({**start, "round": np.int64(number)}, job.topo)
+        for k in range(len(took)) if rows is None else rows:
+            took[k].append(number + first)
+    counts = [len(y) for _, y in job.tables.records]
+    of = dict(zip(job.tables.agents, counts, strict=True))
+    victim = max(range(len(took)), key=lambda k: (len(took[k]), -of[job.topo.silos[k]]))
+    count, rounds = of[job.topo.silos[victim]], [0] * first + took[victim]
+    features = task.features - job.plan.method.intercept
+
+    def tables(bits: Bits) -> Private:
+        return _by_pattern(bits, prepared)
+
+    def prepared(bits: Bits) -> Private:
+        x, y = np.zeros((len(bits), count, features)), np.zeros((len(bits), count))
+        for k in range(bits.shape[1]):  # every canary has a feature for itself
+            x[:, k, k] = 1e6
+            y[:, k] = np.where(bits[:, k], 1.0, -1.0) * (1.0 if task.loss == "logistic" else 1e12)
+        return task.prepare_all([(with_one(x[k], job.plan.method.intercept), y[k]) for k in range(len(bits))])
+
+    words = "a record whose gradient is clipped to its whole length, against the opposite one; all other records silent"
+    return _one_silo(job, victim, rounds, words, min(features, count), tables)
+
+
+def with_one(x: Array, intercept: bool) -> Array:
+    return np.column_stack([x, np.ones(len(x))]) if intercept else x
+
+
+# ---- whole agents ----------------------------------------------------------------------------------------------------
+
+
+def _of_units(job: FederationJob | ClusteredJob) -> Stage:
+    """A trial is a server with as few agents as the plan has anywhere, all silent but the canaries."""
+    method, chosen, topo = job.inner if isinstance(job, ClusteredJob) else job.method, job.plan.method, job.topo
+    task = method.task
+    assert isinstance(task, Linear), "agents have linear models"
+    features, loss = task.features - chosen.intercept, task.loss
+    sizes = topo.sizes if isinstance(job, FederationJob) else np.bincount(method.start(topo).servers["cell"])
+    least = int(sizes[sizes >= (1 if job.masks is None else job.masks.minimum)].min())
+    least = least if chosen.sample is None else min(chosen.sample, least)
+    length = 1e3 if loss == "logistic" else 1.0
+    if loss == "logistic" and isinstance(method, GraphFederation):
+        # Long enough for the clip in one local step, and not so long that the loss is flat after it.
+        length = 4.0 * method.epochs[1] * (method.clip or 1.0) / method.step
+    most = min(features, least)
+
+    def tables(bits: Bits) -> Private:
+        agents = []
+        for k in range(least):
+            for sign in (-1.0, 1.0):
+                x, y = np.zeros((1, features)), -1.0 if loss == "logistic" else 0.0
+                if k < bits.shape[1]:
+                    x[0, k], y = length, sign if loss == "logistic" else 1e8 * sign
+                agents.append((with_one(x, chosen.intercept), np.full(1, y)))
+        which = np.zeros((len(bits), least), dtype=np.intp)
+        which[:, : bits.shape[1]] = bits
+        return take(task.prepare_all(agents), (2 * np.arange(least) + which).ravel())
+
+    words = f"one agent of {least} whose update is as long as the clip, against the opposite one; all others silent"
+    # The secure sum gives the same bits with and without its messages; thousands of trials go without.
+    masks = None if job.masks is None else Masks("skipped", job.masks.minimum)
+    site = topo.servers[int(topo.sizes.argmin())]
+    return UnitStage(job, method, site, least, words, tuple(range(method.rounds)), most, tables, masks)
+
+
+# ---- networks --------------------------------------------------------------------------------------------------------
+
+
+def _of_meta(job: MetaJob) -> Stage:
+    """Canaries in the query set of a client that has hardly any other record: its bounds and its noise are in units of
+    one over how many it has, so that number changes nothing, and silent records need not be computed.
+
+    The server sends the start again every round.
+    """
+    model = begin(job.method, job.topo).servers["model"]
+    victim = int(np.argmin(job.data()[QUERY]))
+    own, clip = job.data([job.topo.silos[victim]]), job.method.clip or 1.0
+    x, y, whose, lengths = _candidates(job, own, model)
+    silent = int(lengths.argmin())
+    # Of each record the loudest form that is far from overflowing; the loudest record first.
+    heard = np.where(lengths < 1e6 * clip, lengths, 0.0)
+    loud = [int(np.where(whose == k, heard, -1.0).argmax()) for k in np.unique(whose)]
+    loud.sort(key=lambda k: -heard[k])
+
+    def tables(bits: Bits) -> Private:
+        trials, canaries = bits.shape
+        made: Private = {}
+        for part, records in ((QUERY, canaries + 1), (SUPPORT, 1)):
+            which = np.full((trials, records), silent)
+            if part == QUERY:
+                which[:, :canaries] = np.where(bits, loud[:canaries], silent)
+            made |= {part: np.full(trials, records), f"{part}_x": x[which], f"{part}_y": y[which]}
+        return made
+
+    words = "a record whose gradient is as long as the clip, or its place left empty; all other records silent"
+    return _one_silo(job, victim, range(job.method.rounds), words, len(loud), tables)
+
+
+def _candidates(job: MetaJob, data: Private, model: Array) -> tuple[Any, Any, Any, Array]:
+    """The client's own records at several sizes with all labels: which is whose, and how long its gradient is."""
+    own = data[f"{QUERY}_x"][0, : min(_CANDIDATES, int(data[QUERY][0]))]
+    x, whose = np.concatenate([scale * own for scale in _SCALES]), np.tile(np.arange(len(own)), len(_SCALES))
+
+    def gradients(x: Any, y: Any) -> Array:
+        models, alone = np.repeat(model[None], len(x), 0), np.ones((len(x), 1), dtype=np.bool_)
+        return np.asarray(job.task.at(models, x[:, None], y[:, None], alone).gradient(None), dtype=np.float64)
+
+    if job.plan.data.answers == "numbers":
+        # The gradient is linear in the answer: where it vanishes is known from two.
+        zero, one = (gradients(x, np.full(len(x), answer)) for answer in (0.0, 1.0))
+        slope = zero - one
+        flat = (zero * slope).sum(1) / np.maximum((slope**2).sum(1), 1e-300)
+        x, y, whose = np.concatenate([x, x]), np.concatenate([flat, flat + 1e3]), np.tile(whose, 2)
+    else:
+        classes = len(job.tables.classes)
+        x, y, whose = np.repeat(x, classes, 0), np.tile(np.arange(classes), len(x)), np.repeat(whose, classes)
+    lengths = np.sqrt((gradients(x, y) ** 2).sum(1))
+    return x, y, whose, np.where(np.isfinite(lengths), lengths, np.inf)
