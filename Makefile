@@ -1,10 +1,10 @@
 # make setup: .venv with everything; make demo: the main job; make test: all checks and tests;
-# make test-deploy: the long lane of deployments.
+# make test-deploy: the long lane of deployments; make bench: all benchmarks beside their peers.
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup demo test test-deploy lint clean
+.PHONY: setup demo test test-deploy bench lint clean
 
 setup: $(READY)
 
@@ -45,6 +45,10 @@ test: lint
 # Every fault a deployment must survive, with real processes; about half an hour on two cores.
 test-deploy: setup
 	SILOGRAPH_DEPLOY=full $(BIN)/python -m pytest tests/deploy
+
+# Silograph and its peers side by side, each peer in an environment of its own; JSON in build/benchmarks/.
+bench: setup
+	$(BIN)/python -m benchmarks
 
 clean:
 	rm -rf .venv demo build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

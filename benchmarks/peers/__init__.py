@@ -22,6 +22,17 @@ PFL = (
     "prv-accountant==0.2.0",
 )
 
+# Of numpy the newest that graph-structure-learning allows, and of the others what goes with it.
+GRAPHS = (
+    "graph-structure-learning==0.1.3",
+    "pygsp2==2.0.15",
+    "numpy==2.1.0",
+    "scikit-learn==1.7.2",
+    "scipy==1.15.3",
+    "matplotlib==3.10.7",
+    "requests==2.34.2",  # PyGSP2 imports it without asking for it
+)
+
 
 def environment(name: str, requirements: Sequence[str]) -> Path | None:
     """The python of a peer's own environment, made if it is not there with these requirements; None, and why on

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -14,13 +15,14 @@ import pytest
 from scipy import stats
 
 from pages import Page
+from silograph import cli
 from silograph.core.errors import InputError
 from silograph.data.collections import VARIABLE
 from silograph.privacy.accounting import Cost
 from silograph.privacy.gate import Door
 from silograph.report.curves import page
-from silograph.reproduce import meta_runs
-from silograph.reproduce.entries import find
+from silograph.reproduce import entries, meta_runs
+from silograph.reproduce.entries import Row, Table, find
 from silograph.reproduce.meta_runs import (
     ACCURACY,
     FAILS,
@@ -226,6 +228,25 @@ def test_missing_pictures_are_asked_for_by_name(tmp_path, monkeypatch):
         find("s4-table2").run(1, None, lambda done, text: None)
 
 
+def test_without_a_number_of_repetitions_there_are_as_many_as_the_notes_say(tables, monkeypatch, capsys):
+    asked = []
+
+    def run(seeds, data, progress):
+        asked.append(seeds)
+        return Table("x", seeds, [Row("case", "method", "metric", 0.0, 0.0, None)], [])
+
+    for name in ("s4-fig2", "s1-fig2"):
+        entry = replace(find(name), run=run)
+        monkeypatch.setattr(entries, "find", {name: entry}.__getitem__)
+        for words in ([], ["--seeds", "7"]):
+            monkeypatch.setattr(sys, "argv", ["silograph", "reproduce", name, *words])
+            with pytest.raises(SystemExit):
+                cli.main()
+    capsys.readouterr()
+    assert asked == [3, 7, 20, 7]
+    assert all("There are 3 unless --seeds says otherwise" in table["notes"][0] for table, _ in tables.values())
+
+
 def test_no_repetitions_are_refused(folder):
     with pytest.raises(InputError, match="seeds"):
         find("s4-fig2").run(0, folder, lambda done, text: None)
@@ -257,7 +278,7 @@ def test_new_clients_take_one_gradient_step_and_are_tested_on_what_they_held_bac
 def test_the_networks_are_those_that_the_notes_say():
     cnn, resnet, mlp = (problem.network(0) for problem in (CNN, RESNET, MLP))
     assert mlp.size == 196 * 32 + 32 + 32 * 10 + 10
-    assert cnn.size == (27 * 16 + 16) + (144 * 32 + 32) + (4 * 4 * 32 * 10 + 10)
+    assert cnn.size == (27 * 8 + 8) + (72 * 16 + 16) + (4 * 4 * 16 * 10 + 10)
     kinds = [type(layer).__name__ for layer in resnet.module.modules()]
     assert sum(kind == "Conv2d" for kind in kinds) == 17 + 3  # with those of the shortcuts
     assert "BatchNorm2d" not in kinds
@@ -301,7 +322,7 @@ def test_the_printed_version_is_said_to_cost_what_theory_has(folder):
     assert trained.epsilon > 2.0
     line = Line("eps=2", Run(problem, PAPER, 2.0))
     said = Result(Figure("x", "", [line], lambda result: []), {line.run: [trained]}, {}).literal_cost()
-    assert said == f"2 claimed, {trained.epsilon:.2f} true"
+    assert said == f"MNIST, 2 claimed, {trained.epsilon:.2f} true"
 
 
 # ---- verdicts --------------------------------------------------------------------------------------------------------

@@ -13,12 +13,14 @@ and w(q) = t / (4 beta). For *any* q > 0 the distance of w(q) from the optimum i
     g(w(q)) - D(q) = alpha sum_a (r_a - 1 - log r_a),      r_a = q_a (deg_a + zeta) / alpha
 
 which is what we return: it needs no second solver and does not suffer from cancellation.
-Edges with c_ab > h_a + h_b are provably inactive while q <= h, so only the others are ever looked at again.
+Edges with c_ab > h_a + h_b are provably inactive while q <= h, so only the others are ever looked at again: one pass
+over the costs finds each node's nearest, from which q and the box h are guessed, and a second one lists the edges.
 """
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -26,50 +28,188 @@ from numpy.typing import NDArray
 
 from silograph.core.types import Array
 from silograph.kernels.edges import node_count
+from silograph.kernels.memory import check_memory
 
 Starts = NDArray[np.int64]  # where each node's list begins
 Columns = NDArray[np.int32]  # the other end of each listed edge
 
-_BOX = 1.2  # screening box: h = 1.2 q
+_BOX = 1.1  # screening box: h = 1.1 q
+_NEAR = 12  # the first q is guessed from this many nearest neighbours
+_SWEEPS = 2
+_SAMPLE = 16  # and from this many of the others, where they matter
 _MAX_STEPS = 200
 _ARMIJO = 1e-4
 _LEAST = 1e-140  # a warm start outside of 1e-140 .. 1e140 is not one
 _GOOD = 1e-9  # a gap where digits ran out, not Newton
+_SAME = 1e-9  # points of a grid whose log(alpha beta) differ by less are one
+_FAR_BELOW = 1e-4  # of the gap asked for: what the linear solver may leave
 _PATH = 6  # the fallback starts at 10^6 beta
+_LESS = "Candidate edges need less (silograph.kernels.lists), single precision half."
+
+
+class Listed(NamedTuple):
+    """Edges a < b by their lower end: those of node a are start[a] .. start[a + 1]."""
+
+    start: Starts
+    col: Columns
+    val: Array
+
+
+class Room(NamedTuple):
+    """What a solve needs besides its problem; used again for the next one."""
+
+    astart: Starts  # the active edges, listed like the others
+    acol: Columns
+    box: Array
+    deg: Array
+    grad: Array
+    direction: Array
+    trial: Array
+    work: Array  # (5, d)
+
+
+@njit(cache=True)
+def _room(nodes: int, edges: int) -> Room:
+    return Room(
+        np.empty(nodes + 1, np.int64),
+        np.empty(edges, np.int32),
+        np.empty(nodes),
+        np.empty(nodes),
+        np.empty(nodes),
+        np.empty(nodes),
+        np.empty(nodes),
+        np.empty((5, nodes)),
+    )
+
+
+@njit(cache=True)
+def _list_for(c: Array, nodes: int) -> Listed:
+    return Listed(np.empty(nodes + 1, np.int64), np.empty(c.size, np.int32), np.empty(c.size, c.dtype))
+
+
+@njit(cache=True)
+def _insert(ascending: Array, names: Columns, x: float, name: int) -> float:
+    """Put x into its place, drop the largest; returns the largest that stayed."""
+    j = ascending.size - 1
+    while j > 0 and ascending[j - 1] > x:
+        ascending[j] = ascending[j - 1]
+        names[j] = names[j - 1]
+        j -= 1
+    ascending[j] = x
+    names[j] = name
+    return float(ascending[-1])
+
+
+@njit(cache=True)
+def _nearest(c: Array, nodes: int, near: Array, who: Columns) -> None:
+    """The smallest costs of every node, ascending, and whose they are; infinite where there are fewer."""
+    near[:] = np.inf
+    who[:] = 0
+    last = np.full(nodes, np.inf)
+    k = 0
+    for a in range(nodes - 1):
+        row = c[k : k + nodes - 1 - a]
+        tail = last[a + 1 :]
+        others, names = near[a + 1 :], who[a + 1 :]
+        own, mine = near[a], who[a]
+        limit = last[a]
+        for j in range(row.size):
+            x = row[j]
+            if x < limit:
+                limit = _insert(own, mine, x, a + 1 + j)
+            if x < tail[j]:
+                tail[j] = _insert(others[j], names[j], x, a)
+        k += row.size
+
+
+@njit(cache=True)
+def _usual(c: Array, nodes: int, a: int) -> float:
+    """The mean finite cost of a few edges of node a, evenly chosen."""
+    total = 0.0
+    count = 0
+    for s in range(_SAMPLE):
+        b = (a + 1 + s * (nodes - 1) // _SAMPLE) % nodes
+        low, high = min(a, b), max(a, b)
+        x = c[low * (2 * nodes - low - 1) // 2 + high - low - 1]
+        if x < np.inf:
+            total += x
+            count += 1
+    return total / count if count > 0 else np.inf
+
+
+@njit(cache=True)
+def _root(mean: float, room: float) -> float:
+    """The positive x with x (x - mean) = room, in the form that does not cancel."""
+    root = math.sqrt(mean * mean + 4.0 * room)
+    return 0.5 * (mean + root) if mean >= 0.0 else 2.0 * room / (root - mean)
+
+
+@njit(cache=True)
+def _alone(ascending: Array, own: float, alpha: float, beta: float) -> tuple[float, float, int]:
+    """The level q with alpha / q = sum_j max(0, own q - cost_j) / (4 beta), and the total and number of the costs that
+    count: own = 1 where the others' potentials are in the costs, own = 2 where they are taken to be q too."""
+    total = 0.0
+    count = 0
+    level = np.inf
+    while count < ascending.size and ascending[count] < own * level and ascending[count] < np.inf:
+        total += ascending[count]
+        count += 1
+        level = _root(total / count, 4.0 * own * alpha * beta / count) / own
+    return level, total, count
+
+
+@njit(cache=True)
+def _guess(
+    near: Array, who: Columns, usual: Array, among: Starts, alpha: float, beta: float, zeta: float, q: Array
+) -> None:
+    """A first q: at every node the level at which it joins its nearest neighbours, first as if they were at the same
+    level, then given theirs. `usual` is what the `among` edges of a node cost on average."""
+    nodes, size = near.shape
+    most = alpha / zeta if zeta > 0.0 else np.inf  # the potential of degree 0
+    crowded = np.zeros(nodes, np.bool_)
+    for a in range(nodes):
+        level, total, count = _alone(near[a], 2.0, alpha, beta)
+        crowded[a] = count == size and among[a] > size and usual[a] < 2.0 * level
+        if crowded[a]:
+            mean = (total + usual[a] * (among[a] - size)) / among[a]
+            level = 0.5 * _root(mean, 8.0 * alpha * beta / among[a])
+        level = min(level, most)
+        q[a] = level if level < np.inf else 1.0  # no edge is allowed at this node
+    own = np.empty(size)
+    for _ in range(_SWEEPS):
+        for a in range(nodes):
+            if crowded[a] or near[a, 0] == np.inf:
+                continue
+            for j in range(size):
+                x = near[a, j] - q[who[a, j]]
+                i = j
+                while i > 0 and own[i - 1] > x:
+                    own[i] = own[i - 1]
+                    i -= 1
+                own[i] = x
+            level, _, _ = _alone(own, 1.0, alpha, beta)
+            q[a] = min(level, most)
 
 
 @njit(cache=True)
 def _start(c: Array, nodes: int, alpha: float, beta: float, zeta: float, q: Array) -> None:
-    """A first q: the larger of the nearest neighbour's distance and the potential of the complete graph."""
-    nearest = np.full(nodes, np.inf)
-    k = 0
-    for a in range(nodes - 1):
-        row = c[k : k + nodes - 1 - a]
-        tail = nearest[a + 1 :]
-        low = nearest[a]
-        for j in range(row.size):
-            low = min(low, row[j])
-            tail[j] = min(tail[j], row[j])
-        nearest[a] = low
-        k += row.size
-    # Complete graph, all distances m: alpha / q = (d - 1)(2 q - m) / (4 beta).
+    size = min(_NEAR, nodes - 1)
+    near = np.empty((nodes, size))
+    who = np.empty((nodes, size), np.int32)
+    _nearest(c, nodes, near, who)
+    usual = np.empty(nodes)
     for a in range(nodes):
-        m = nearest[a]
-        if m == np.inf:  # no edge is allowed at this node: its potential is that of degree 0
-            q[a] = alpha / zeta if zeta > 0.0 else 1.0
-            continue
-        room = 32.0 * alpha * beta / (nodes - 1)
-        root = math.sqrt(m * m + room)
-        # The positive root, in the form that does not cancel where m is far below 0.
-        complete = (m + root) / 4.0 if m >= 0.0 else room / (4.0 * (root - m))
-        q[a] = max(m, complete)
+        usual[a] = _usual(c, nodes, a)
+    _guess(near, who, usual, np.full(nodes, nodes - 1), alpha, beta, zeta, q)
 
 
 @njit(cache=True)
-def _screen(c: Array, nodes: int, q: Array, box: Array, start: Starts, col: Columns, val: Array) -> int:
-    """List the edges that may be active while q <= box = 1.2 q, row by row; returns how many."""
+def _screen(c: Array, nodes: int, edges: Listed, q: Array, room: Room) -> None:
+    """List the edges that may be active while q stays in a box around where it is and where it wants to go."""
+    start, col, val = edges
+    box = room.box
     for a in range(nodes):
-        box[a] = _BOX * q[a]
+        box[a] = _BOX * max(q[a], room.trial[a])
     count = 0
     k = 0
     for a in range(nodes - 1):
@@ -85,27 +225,18 @@ def _screen(c: Array, nodes: int, q: Array, box: Array, start: Starts, col: Colu
         k += row.size
     start[nodes - 1] = count
     start[nodes] = count
-    return count
 
 
 @njit(cache=True)
-def _evaluate(
-    start: Starts,
-    col: Columns,
-    val: Array,
-    nodes: int,
-    q: Array,
-    beta: float,
-    deg: Array,
-    astart: Starts,
-    acol: Columns,
-) -> float:
+def _evaluate(edges: Listed, q: Array, beta: float, room: Room) -> float:
     """Degrees of w(q), the active edges, and sum t^2."""
+    start, col, val = edges
+    astart, acol, deg = room.astart, room.acol, room.deg
     scale = 1.0 / (4.0 * beta)
     deg[:] = 0.0
     square = 0.0
     active = 0
-    for a in range(nodes):
+    for a in range(q.size):
         astart[a] = active
         qa = q[a]
         total = 0.0
@@ -119,26 +250,28 @@ def _evaluate(
                 acol[active] = b
                 active += 1
         deg[a] += total * scale
-    astart[nodes] = active
+    astart[q.size] = active
     return square
 
 
 @njit(cache=True)
 def _dual_value(q: Array, square: float, alpha: float, beta: float, zeta: float) -> float:
     total = 0.0
+    scale = 1.0 / alpha
     for a in range(q.size):
-        total += alpha * math.log(q[a] / alpha) - zeta * q[a] + alpha
+        total += alpha * math.log(q[a] * scale) - zeta * q[a] + alpha
     return total - square / (8.0 * beta)
 
 
 @njit(cache=True)
 def _gap(q: Array, deg: Array, alpha: float, zeta: float) -> float:
     total = 0.0
+    scale = 1.0 / alpha
     for a in range(q.size):
-        r = q[a] * (deg[a] + zeta) / alpha
+        r = q[a] * (deg[a] + zeta) * scale
         if not 0.0 < r < np.inf:
             return np.inf
-        total += max(0.0, r - 1.0 - math.log(r)) if abs(r - 1.0) > 1e-4 else _small_gap(r - 1.0)
+        total += max(0.0, r - 1.0 - math.log(r)) if abs(r - 1.0) > 1e-3 else _small_gap(r - 1.0)
     return alpha * total
 
 
@@ -149,10 +282,26 @@ def _small_gap(x: float) -> float:
 
 
 @njit(cache=True)
+def _reached(objective: float, gap: float, alpha: float, tolerance: float) -> bool:
+    return gap < np.inf and gap <= tolerance * max(alpha, abs(objective))
+
+
+@njit(cache=True)
 def _newton_direction(
-    q: Array, grad: Array, astart: Starts, acol: Columns, alpha: float, beta: float, work: Array, direction: Array
+    q: Array,
+    grad: Array,
+    astart: Starts,
+    acol: Columns,
+    alpha: float,
+    beta: float,
+    goal: float,
+    work: Array,
+    direction: Array,
 ) -> None:
-    """Jacobi-CG on (diag(alpha/q^2) + (D_A + A_A)/(4 beta)) x = grad, A the active edges."""
+    """Jacobi-CG on (diag(alpha/q^2) + (D_A + A_A)/(4 beta)) x = grad, A the active edges.
+
+    It ends early where the residual alone would leave a gap far below the goal.
+    """
     nodes = q.size
     scale = 1.0 / (4.0 * beta)
     diag, res, pre, step, prod = work[0], work[1], work[2], work[3], work[4]
@@ -175,8 +324,9 @@ def _newton_direction(
     for a in range(nodes):
         relative = max(relative, abs(grad[a]) * q[a] / alpha)
     stop = size * min(0.1, relative) ** 2 * 0.01
+    left = np.inf
     for _ in range(nodes + 20):
-        if size <= stop:
+        if size <= stop or left <= _FAR_BELOW * goal:
             break
         for a in range(nodes):
             prod[a] = diag[a] * step[a]
@@ -193,51 +343,40 @@ def _newton_direction(
             curve += step[a] * prod[a]
         move = size / curve
         fresh = 0.0
+        left = 0.0
         for a in range(nodes):
             direction[a] += move * step[a]
             res[a] -= move * prod[a]
             pre[a] = res[a] / diag[a]
             fresh += res[a] * pre[a]
+            left += (res[a] * q[a]) ** 2 / (2.0 * alpha)  # the gap's leading term
         for a in range(nodes):
             step[a] = pre[a] + (fresh / size) * step[a]
         size = fresh
 
 
 @njit(cache=True)
-def _newton(
-    c: Array, nodes: int, alpha: float, beta: float, zeta: float, tolerance: float, q: Array, w: Array
-) -> tuple[float, float, int]:
-    """Improve q in place, write w(q); returns (g(w), certified absolute gap, Newton steps)."""
-    edges = c.size
-    start = np.empty(nodes + 1, np.int64)
-    col = np.empty(edges, np.int32)
-    val = np.empty(edges)
-    astart = np.empty(nodes + 1, np.int64)
-    acol = np.empty(edges, np.int32)
-    box = np.empty(nodes)
-    deg = np.empty(nodes)
-    grad = np.empty(nodes)
-    direction = np.empty(nodes)
-    trial = np.empty(nodes)
-    work = np.empty((5, nodes))
+def _descend(
+    edges: Listed, alpha: float, beta: float, zeta: float, tolerance: float, q: Array, room: Room
+) -> tuple[float, float, int, bool]:
+    """Newton steps over the listed edges, q in place; returns (D(q), certified absolute gap, steps, inside).
 
-    warm = True
-    for a in range(nodes):
-        warm = warm and _LEAST < q[a] < 1.0 / _LEAST
-    if not warm:
-        _start(c, nodes, alpha, beta, zeta, q)
-    _screen(c, nodes, q, box, start, col, val)
-    square = _evaluate(start, col, val, nodes, q, beta, deg, astart, acol)
+    Where a step would leave the box it stops, not inside, and leaves where it wanted to go in `room.trial`.
+    """
+    nodes = q.size
+    box, deg, grad, direction, trial = room.box, room.deg, room.grad, room.direction, room.trial
+    square = _evaluate(edges, q, beta, room)
     value = _dual_value(q, square, alpha, beta, zeta)
     gap = _gap(q, deg, alpha, zeta)
     steps = 0
     while steps < _MAX_STEPS:
-        if gap < np.inf and gap <= tolerance * max(alpha, abs(value + gap)):
+        if _reached(value + gap, gap, alpha, tolerance):
             break
         steps += 1
         for a in range(nodes):
             grad[a] = alpha / q[a] - zeta - deg[a]
-        _newton_direction(q, grad, astart, acol, alpha, beta, work, direction)
+        goal = tolerance * max(alpha, abs(value + gap)) if gap < np.inf else 0.0
+        _newton_direction(q, grad, room.astart, room.acol, alpha, beta, goal, room.work, direction)
         slope = 0.0
         length = 1.0
         for a in range(nodes):
@@ -245,14 +384,15 @@ def _newton(
             if direction[a] < 0.0:
                 length = min(length, -0.9 * q[a] / direction[a])
         moved = False
+        fresh = new_gap = 0.0
         while length > 1e-12:
             inside = True
             for a in range(nodes):
                 trial[a] = q[a] + length * direction[a]
                 inside = inside and trial[a] <= box[a]
             if not inside:
-                _screen(c, nodes, trial, box, start, col, val)
-            square = _evaluate(start, col, val, nodes, trial, beta, deg, astart, acol)
+                return value, gap, steps, False
+            square = _evaluate(edges, trial, beta, room)
             fresh = _dual_value(trial, square, alpha, beta, zeta)
             new_gap = _gap(trial, deg, alpha, zeta)
             # Near the optimum the dual's digits run out before the certificate's do: then let that one judge.
@@ -264,55 +404,124 @@ def _newton(
             break
         q[:] = trial
         value, gap = fresh, new_gap
+    return value, gap, steps, True
 
-    # Leave w, objective and certificate of the q we keep (a failed line search left the trial's behind).
-    inside = True
+
+@njit(cache=True)
+def _newton(
+    c: Array, alpha: float, beta: float, zeta: float, tolerance: float, q: Array, edges: Listed, room: Room
+) -> tuple[float, float, int]:
+    """Improve q in place and list the edges it needs; returns (g(w(q)), certified absolute gap, Newton steps)."""
+    nodes = q.size
+    warm = True
     for a in range(nodes):
-        inside = inside and q[a] <= box[a]
-    if not inside:
-        _screen(c, nodes, q, box, start, col, val)
-    square = _evaluate(start, col, val, nodes, q, beta, deg, astart, acol)
-    gap = _gap(q, deg, alpha, zeta)
-    value = _dual_value(q, square, alpha, beta, zeta)
-    w[:] = 0.0
+        warm = warm and _LEAST < q[a] < 1.0 / _LEAST
+    if not warm:
+        _start(c, nodes, alpha, beta, zeta, q)
+    room.trial[:] = q
+    steps = 0
+    inside = False
+    while not inside and steps < _MAX_STEPS:
+        _screen(c, nodes, edges, q, room)
+        value, gap, more, inside = _descend(edges, alpha, beta, zeta, tolerance, q, room)
+        steps += more
+    return value + gap, gap, steps
+
+
+@njit(cache=True, fastmath={"reassoc"})
+def _certify(c: Array, alpha: float, beta: float, zeta: float, q: Array, w: Array, deg: Array) -> tuple[float, float]:
+    """w(q), its objective and its certified gap by one pass over all edges, whatever was screened before."""
+    nodes = q.size
     scale = 1.0 / (4.0 * beta)
+    deg[:] = 0.0
+    square = 0.0
     k = 0
     for a in range(nodes - 1):
-        row = w[k : k + nodes - 1 - a]
-        for j in range(start[a], start[a + 1]):
-            b = col[j]
-            t = q[a] + q[b] - val[j]
-            if t > 0.0:
-                row[b - a - 1] = t * scale
+        row = c[k : k + nodes - 1 - a]
+        out = w[k : k + nodes - 1 - a]
+        tail, others = q[a + 1 :], deg[a + 1 :]
+        qa = q[a]
+        total = 0.0
+        for j in range(row.size):
+            t = max(0.0, qa + tail[j] - row[j])
+            out[j] = t * scale
+            others[j] += t
+            total += t
+            square += t * t
+        deg[a] += total
         k += row.size
-    return value + gap, gap, steps
+    deg *= scale
+    gap = _gap(q, deg, alpha, zeta)
+    return _dual_value(q, square, alpha, beta, zeta) + gap, gap
 
 
 @njit(cache=True)
 def _solve_one(
-    c: Array, nodes: int, alpha: float, beta: float, zeta: float, tolerance: float, q: Array, w: Array
+    c: Array, alpha: float, beta: float, zeta: float, tolerance: float, q: Array, w: Array, edges: Listed, room: Room
 ) -> tuple[float, float, int]:
     """Newton from q (from a good guess if it is 0); if that fails, a path of falling beta from a cold start."""
-    objective, gap, steps = _newton(c, nodes, alpha, beta, zeta, tolerance, q, w)
-    if gap < np.inf and gap <= max(tolerance, _GOOD) * max(alpha, abs(objective)):
-        return objective, gap, steps
-    q[:] = 0.0
-    for power in range(_PATH, -1, -1):
-        objective, gap, more = _newton(c, nodes, alpha, beta * 10.0**power, zeta, tolerance, q, w)
-        steps += more
+    objective, gap, steps = _newton(c, alpha, beta, zeta, tolerance, q, edges, room)
+    if not _reached(objective, gap, alpha, max(tolerance, _GOOD)):
+        q[:] = 0.0
+        for power in range(_PATH, -1, -1):
+            _, _, more = _newton(c, alpha, beta * 10.0**power, zeta, tolerance, q, edges, room)
+            steps += more
+    objective, gap = _certify(c, alpha, beta, zeta, q, w, room.deg)
     return objective, gap, steps
 
 
 @njit(cache=True)
 def _solve_rows(
-    c: Array, nodes: int, alpha: float, beta: Array, zeta: float, tolerance: float, q: Array, w: Array
+    c: Array, alpha: float, beta: Array, zeta: float, tolerance: float, q: Array, w: Array
 ) -> tuple[Array, Array, NDArray[np.int64]]:
-    rows = c.shape[0]
+    rows, nodes = q.shape
     objective = np.empty(rows)
     gap = np.empty(rows)
     steps = np.empty(rows, np.int64)
+    edges, room = _list_for(c[0], nodes), _room(nodes, c.shape[1])
     for i in range(rows):
-        objective[i], gap[i], steps[i] = _solve_one(c[i], nodes, alpha, beta[i], zeta, tolerance, q[i], w[i])
+        objective[i], gap[i], steps[i] = _solve_one(c[i], alpha, beta[i], zeta, tolerance, q[i], w[i], edges, room)
+    return objective, gap, steps
+
+
+@njit(cache=True)
+def _solve_paths(
+    c: Array,
+    alpha: Array,
+    beta: Array,
+    zeta: float,
+    tolerance: float,
+    order: NDArray[np.int64],
+    q: Array,
+    w: Array,
+) -> tuple[Array, Array, NDArray[np.int64]]:
+    """Every row of c at every (alpha, beta), in the order of alpha beta: where zeta = 0 q depends on that alone."""
+    rows, points, nodes = q.shape
+    objective = np.empty((rows, points))
+    gap = np.empty((rows, points))
+    steps = np.zeros((rows, points), np.int64)
+    x = np.log(alpha * beta)
+    edges, room = _list_for(c[0], nodes), _room(nodes, c.shape[1])
+    for i in range(rows):
+        cost = c[i]
+        q[i, order[0]] = 0.0
+        last = older = order[0]
+        for s in order:
+            here, out = q[i, s], w[i, s]
+            # Along the secant through the last two places where Newton was needed, until the certificate fails.
+            now, then = q[i, last], q[i, older]
+            before = x[last] - x[older]
+            share = (x[s] - x[last]) / before if before > _SAME else 0.0
+            for a in range(nodes):
+                here[a] = max(0.5 * now[a], now[a] + share * (now[a] - then[a]))
+            objective[i, s], gap[i, s] = _certify(cost, alpha[s], beta[s], zeta, here, out, room.deg)
+            if not _reached(objective[i, s], gap[i, s], alpha[s], tolerance):
+                objective[i, s], gap[i, s], steps[i, s] = _solve_one(
+                    cost, alpha[s], beta[s], zeta, tolerance, here, out, edges, room
+                )
+                if x[s] - x[last] > _SAME:
+                    older = last
+                last = s
     return objective, gap, steps
 
 
@@ -335,16 +544,34 @@ def solve(
 ) -> Solution:
     """Minimise g over w >= 0 for every row of c (n, p); `q` (n, d) warm-starts.
 
-    `tolerance` bounds gap / max(|g(w)|, alpha).
+    `tolerance` bounds gap / max(|g(w)|, alpha). Costs in single precision are taken as they are: half the memory,
+    weights in single precision, everything between in double.
     """
-    c = np.ascontiguousarray(c, dtype=np.float64)
+    c = np.ascontiguousarray(c, dtype=np.float32 if c.dtype == np.float32 else np.float64)
     rows, edges = c.shape
     nodes = node_count(edges)
+    check_memory("dense graphs", rows * edges * c.itemsize + 16 * edges, _LESS)
     potentials = np.zeros((rows, nodes)) if q is None else np.array(q, dtype=np.float64)
     w = np.empty_like(c)
     betas = np.ascontiguousarray(np.broadcast_to(np.asarray(beta, dtype=np.float64), (rows,)))
-    objective, gap, steps = _solve_rows(c, nodes, alpha, betas, zeta, tolerance, potentials, w)
+    objective, gap, steps = _solve_rows(c, float(alpha), betas, float(zeta), float(tolerance), potentials, w)
     return Solution(w, potentials, objective, gap, steps)
+
+
+def solve_grid(c: Array, alpha: Array, beta: Array, zeta: float = 0.0, tolerance: float = 1e-12) -> Solution:
+    """Minimise g for every row of c (n, p) at every point (alpha, beta), two arrays (m,), in one call.
+
+    The fields of the answer have one more axis than those of `solve`: (n, m, ...).
+    """
+    c = np.ascontiguousarray(c, dtype=np.float64)
+    rows, edges = c.shape
+    alphas, betas = np.asarray(alpha, dtype=np.float64), np.asarray(beta, dtype=np.float64)
+    check_memory("a grid of graphs", 8 * rows * alphas.size * edges, "Fewer points or rows at a time need less.")
+    q = np.empty((rows, alphas.size, node_count(edges)))
+    w = np.empty((rows, alphas.size, edges))
+    order = np.argsort(alphas * betas, kind="stable")
+    objective, gap, steps = _solve_paths(c, alphas, betas, float(zeta), float(tolerance), order, q, w)
+    return Solution(w, q, objective, gap, steps)
 
 
 def lower_bound(c: Array, q: Array, alpha: float, beta: float, zeta: float = 0.0) -> Array:

@@ -13,6 +13,9 @@ from numba import njit
 from numpy.typing import NDArray
 
 from silograph.core.types import Array
+from silograph.kernels.memory import check_memory
+
+_BLOCK = 256  # nodes whose distances are computed at a time
 
 
 def edge_count(nodes: int) -> int:
@@ -70,11 +73,31 @@ def squared_distances(signals: Array) -> Array:
     """zbar: the mean over the signals (rows) of (x[a] - x[b])^2, for every pair of nodes."""
     # What is common to all nodes, then each node's own level, is taken out before anything is squared, which keeps the
     # digits: of x_a - x_b = (level_a - level_b) + (y_a - y_b) the second part has mean 0 over the signals.
+    check_memory("distances", 8 * edge_count(signals.shape[1]), "Candidate edges need less: silograph.kernels.lists.")
     y = signals - signals.mean(axis=1, keepdims=True)
     level = y.mean(axis=0)
     y -= level
-    a, b = pairs(signals.shape[1])
-    return np.asarray(moment_distances(y.T @ y / len(signals)) + (level[a] - level[b]) ** 2)
+    nodes = y.shape[1]
+    square = np.einsum("na,na->a", y, y)
+    out = np.empty(edge_count(nodes))
+    for first in range(0, nodes, _BLOCK):
+        inner = y[:, first : first + _BLOCK].T @ y[:, first:]
+        _fill_distances(inner, square, level, first, len(y), out)
+    return out
+
+
+@njit(cache=True)
+def _fill_distances(inner: Array, square: Array, level: Array, first: int, signals: int, out: Array) -> None:
+    """The distances of nodes first, first + 1, ... to those after them, from their inner products with all of these."""
+    nodes = square.size
+    for i in range(inner.shape[0]):
+        a = first + i
+        k = a * (2 * nodes - a - 1) // 2
+        row = out[k : k + nodes - 1 - a]
+        products, others, levels = inner[i, i + 1 :], square[a + 1 :], level[a + 1 :]
+        for j in range(row.size):
+            apart = level[a] - levels[j]
+            row[j] = max(0.0, square[a] + others[j] - 2.0 * products[j]) / signals + apart * apart
 
 
 def moment_distances(moment: Array) -> Array:

@@ -8,7 +8,7 @@ import numpy as np
 from numba import njit
 
 from silograph.core.types import Array
-from silograph.kernels.dual_newton import _solve_one
+from silograph.kernels.dual_newton import Listed, Room, _list_for, _room, _solve_one
 from silograph.kernels.edges import node_count
 
 _ROOT_STEPS = 60
@@ -23,12 +23,22 @@ def soft_threshold(x: Array, amount: float | Array) -> Array:
 
 @njit(cache=True)
 def _solve_at(
-    z: Array, t: Array, pull: float, alpha: float, beta: float, zeta: float, c: Array, q: Array, w: Array
+    z: Array,
+    t: Array,
+    pull: float,
+    alpha: float,
+    beta: float,
+    zeta: float,
+    c: Array,
+    q: Array,
+    w: Array,
+    edges: Listed,
+    room: Room,
 ) -> float:
     """w = argmin g(w) + (pull/2)|w - t|^2 by the dual with c = z - pull t and beta + pull/4; returns |w - t|."""
     for e in range(z.size):
         c[e] = z[e] - pull * t[e]
-    _solve_one(c, q.size, alpha, beta + 0.25 * pull, zeta, _INNER_TOLERANCE, q, w)
+    _solve_one(c, alpha, beta + 0.25 * pull, zeta, _INNER_TOLERANCE, q, w, edges, room)
     total = 0.0
     for e in range(z.size):
         total += (w[e] - t[e]) ** 2
@@ -49,9 +59,10 @@ def _huber_rows(
     w: Array,
 ) -> None:
     c = np.empty(z.shape[1])
+    edges, room = _list_for(c, q.shape[1]), _room(q.shape[1], c.size)
     for i in range(z.shape[0]):
         guess = pull[i]
-        distance = _solve_at(z[i], t[i], penalty, alpha, beta, zeta, c, q[i], w[i])
+        distance = _solve_at(z[i], t[i], penalty, alpha, beta, zeta, c, q[i], w[i], edges, room)
         pull[i] = penalty
         if penalty * distance <= rho:
             continue
@@ -61,7 +72,7 @@ def _huber_rows(
         x = math.log(guess) if 0.0 < guess < penalty else math.log(rho / distance)
         for _ in range(_ROOT_STEPS):
             pull[i] = math.exp(x)
-            distance = _solve_at(z[i], t[i], pull[i], alpha, beta, zeta, c, q[i], w[i])
+            distance = _solve_at(z[i], t[i], pull[i], alpha, beta, zeta, c, q[i], w[i], edges, room)
             error = math.log(pull[i] * distance / rho)
             if error > 0.0:
                 high = pull[i]

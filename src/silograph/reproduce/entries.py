@@ -60,11 +60,15 @@ class Table:
 
 @dataclass(frozen=True)
 class Entry:
-    """`run(seeds, data, progress)` makes the table; `data` is a folder of data sets, for the entries that need one."""
+    """`run(seeds, data, progress)` makes the table; `data` is a folder of data sets, for the entries that need one.
+
+    `seeds` is how many repetitions there are, unless the user says so.
+    """
 
     name: str
     title: str
     run: Callable[[int, Path | None, Progress], Table]
+    seeds: int = 20
 
 
 #: Every entry by name. The papers' modules bring in solvers and accountants, so they wait until this is looked at.

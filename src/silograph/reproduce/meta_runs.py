@@ -367,7 +367,7 @@ class Result:
     def literal_cost(self) -> str:
         """What the printed version claims, and what its releases cost by the ledger."""
         found = dict.fromkeys(
-            f"{line.run.epsilon:g} claimed, {self.made[line.run][0].epsilon:.2f} true"
+            f"{line.run.problem.name}, {line.run.epsilon:g} claimed, {self.made[line.run][0].epsilon:.2f} true"
             + ("" if line.run.delta == DELTA else f" (delta {line.run.delta:g})")
             for line in self.figure.lines
             if line.run.contender.printed
