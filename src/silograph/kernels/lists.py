@@ -1,0 +1,445 @@
+"""Graphs on a list of candidate edges: the same solver where all pairs of nodes are too many.
+
+A list comes from the user, or from each node's nearest neighbours. The certificate of `dual_newton` then holds for the
+problem on the list. If no pair outside the list costs node a less than reach_a, such a pair is provably inactive in the
+problem on *all* pairs wherever
+
+    q_a + q_b <= max(reach_a, reach_b)
+
+and where that holds for all partners of all nodes, w, its objective and its certificate are those of the full problem.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from silograph.core.errors import InputError
+from silograph.core.types import Array, BoolArray
+from silograph.kernels.dual_newton import (
+    _GOOD,
+    _LEAST,
+    _NEAR,
+    _PATH,
+    Columns,
+    Listed,
+    Room,
+    Starts,
+    _descend,
+    _guess,
+    _insert,
+    _reached,
+    _room,
+)
+from silograph.kernels.memory import check_memory
+
+Search = Literal["exact", "approximate"]
+
+_EXACT_NODES = 30_000  # beyond, an exact search has to be asked for: its time grows with the square
+_BLOCK = 1 << 25  # bytes of distances at a time
+_LESS = "Fewer neighbours, fewer signals or single precision need less."
+_LINKS = 32  # of every node in the approximate search's own graph
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Edges a < b by their lower end, those of node a at start[a] .. start[a + 1], with what they cost.
+
+    `reach`: no pair outside the list costs a node less than this; None where nothing is known about them.
+    """
+
+    start: Starts
+    col: Columns
+    cost: Array
+    reach: Array | None = None
+
+    @property
+    def nodes(self) -> int:
+        return len(self.start) - 1
+
+    def ends(self) -> tuple[Columns, Columns]:
+        """The two ends of every edge, in the order of the weights."""
+        return np.repeat(np.arange(self.nodes, dtype=np.int32), np.diff(self.start)), self.col
+
+
+@dataclass(frozen=True)
+class ListSolution:
+    """w in the order of the list, the potentials that prove it, g(w), the certified absolute gap, Newton steps.
+
+    `proven`: nodes of which no edge outside the list can be active; where all are, this is the optimum on all pairs.
+    """
+
+    w: Array
+    q: Array
+    objective: float
+    gap: float
+    steps: int
+    proven: BoolArray
+
+
+# ---- candidates ----
+
+
+def listed(nodes: int, a: NDArray[np.integer], b: NDArray[np.integer], cost: Array) -> Candidates:
+    """Candidates from the user's pairs (a, b) of nodes, in any order, each once, with what they cost."""
+    a, b, cost = np.asarray(a), np.asarray(b), np.asarray(cost)
+    _check_pairs(nodes, a, b)
+    if cost.shape != a.shape or not np.isfinite(cost).all():
+        raise InputError("candidate edges", f"a finite cost for each of the {len(a)} pairs", _odd(cost, a.shape))
+    start, col, place = _arrange(nodes, a, b)
+    kind = np.float32 if cost.dtype == np.float32 else np.float64
+    return Candidates(start, col, np.ascontiguousarray(cost[place], dtype=kind))
+
+
+def masked(mask: BoolArray, signals: Array) -> Candidates:
+    """Candidates where a mask (d, d), symmetric or upper triangular, allows them; their cost is the mean squared
+    difference of the signals (n, d)."""
+    nodes = signals.shape[1]
+    if mask.dtype != np.bool_ or mask.shape != (nodes, nodes):
+        raise InputError("mask", f"truth values ({nodes}, {nodes})", f"{mask.dtype} {mask.shape} came")
+    if mask.diagonal().any():
+        raise InputError("mask", "no node joined to itself", f"node {int(mask.diagonal().argmax())} is")
+    below = np.tril(mask)
+    if below.any() and not (mask == mask.T).all():
+        raise InputError(
+            "mask", "the same answer for (a, b) and (b, a)", "they differ", "Or leave the lower half empty."
+        )
+    a, b = np.nonzero(np.triu(mask))
+    return priced(signals, a, b)
+
+
+def priced(signals: Array, a: NDArray[np.integer], b: NDArray[np.integer]) -> Candidates:
+    """Candidates from the user's pairs; their cost is the mean squared difference of the signals (n, d)."""
+    a, b = np.asarray(a), np.asarray(b)
+    _check_pairs(signals.shape[1], a, b)
+    start, col, _ = _arrange(signals.shape[1], a, b)
+    return Candidates(start, col, _costs(_rows(signals), start, col))
+
+
+def nearest(signals: Array, neighbours: int, search: Search | None = None) -> Candidates:
+    """Every node's nearest neighbours by the mean squared difference of the signals (n, d).
+
+    The exact search works in the precision of the signals; what it keeps is computed again in double precision, and
+    its reach allows for rounding. The approximate one needs the extra `knn`, and nothing is known of other pairs.
+    """
+    nodes = signals.shape[1]
+    if not 1 <= neighbours < nodes:
+        raise InputError("neighbours", f"from 1 to {nodes - 1}, as there are {nodes} nodes", f"{neighbours} came")
+    if search is None and nodes > _EXACT_NODES:
+        raise InputError(
+            "nearest neighbours",
+            f'at most {_EXACT_NODES} nodes, or search="exact" or "approximate"',
+            f"{nodes} nodes came",
+            "The exact search takes time with the square of the nodes.",
+        )
+    check_memory("nearest neighbours", 64 * nodes * neighbours + 3 * signals.nbytes + 2 * _BLOCK, _LESS)
+    y = _rows(signals)
+    if search == "approximate":
+        return _union(y, _approximate(y, neighbours), None)
+    who, reach = _exact(y, np.arange(nodes), neighbours)
+    return _union(y, who, reach)
+
+
+def _check_pairs(nodes: int, a: NDArray[np.integer], b: NDArray[np.integer]) -> None:
+    if a.ndim != 1 or a.shape != b.shape or not (a.dtype.kind in "iu" and b.dtype.kind in "iu"):
+        raise InputError("candidate edges", "two whole-number arrays of one length", f"{a.shape} and {b.shape} came")
+    for end in (a, b):
+        if len(end) and not (end.min() >= 0 and end.max() < nodes):
+            raise InputError("candidate edges", f"nodes 0 to {nodes - 1}", f"{end.min()} to {end.max()} came")
+    if (a == b).any():
+        raise InputError("candidate edges", "two different nodes", f"node {a[(a == b).argmax()]} is joined to itself")
+    check_memory("candidate edges", 48 * len(a), _LESS)
+    key = np.minimum(a, b).astype(np.int64) * nodes + np.maximum(a, b)
+    key.sort()
+    if len(again := np.flatnonzero(key[1:] == key[:-1])):
+        low, high = divmod(int(key[again[0]]), nodes)
+        raise InputError("candidate edges", "every edge once", f"{low} - {high} came again", "Drop the duplicates.")
+
+
+def _odd(cost: Array, shape: tuple[int, ...]) -> str:
+    return f"{cost.shape} came" if cost.shape != shape else f"{int((~np.isfinite(cost)).sum())} are not finite"
+
+
+def _arrange(nodes: int, a: NDArray[np.integer], b: NDArray[np.integer]) -> tuple[Starts, Columns, NDArray[np.int64]]:
+    """Pairs by their lower, then higher end: (start, col, where each came from)."""
+    low, high = np.minimum(a, b), np.maximum(a, b)
+    place = np.lexsort((high, low))
+    start = np.zeros(nodes + 1, np.int64)
+    np.cumsum(np.bincount(low, minlength=nodes), out=start[1:])
+    return start, np.ascontiguousarray(high[place], dtype=np.int32), place
+
+
+def _rows(signals: Array) -> Array:
+    """A row for every node, without what is common to all nodes: that leaves distances alone and keeps their digits."""
+    kind = np.float32 if signals.dtype == np.float32 else np.float64
+    if not np.isfinite(signals).all():
+        raise InputError("signals", "finite numbers", "some are not")
+    return np.ascontiguousarray((signals - signals.mean(axis=1, keepdims=True)).T, dtype=kind)
+
+
+@njit(cache=True)
+def _costs(y: Array, start: Starts, col: Columns) -> Array:
+    """The mean squared difference of the listed pairs of rows, in double precision."""
+    cost = np.empty(col.size)
+    signals = y.shape[1]
+    for a in range(start.size - 1):
+        one = y[a]
+        for j in range(start[a], start[a + 1]):
+            other = y[col[j]]
+            total = 0.0
+            for n in range(signals):
+                total += (np.float64(one[n]) - np.float64(other[n])) ** 2
+            cost[j] = total / signals
+    return cost
+
+
+def _union(y: Array, who: Columns, reach: Array | None) -> Candidates:
+    """The pairs of which at least one end names the other; who (d, k), its own name where there is none."""
+    start, col = _merge(who)
+    return Candidates(start, col, _costs(y, start, col), reach)
+
+
+@njit(cache=True)
+def _merge(who: Columns) -> tuple[Starts, Columns]:
+    nodes, size = who.shape
+    start = np.zeros(nodes + 1, np.int64)
+    for a in range(nodes):
+        for j in range(size):
+            b = who[a, j]
+            if b != a:
+                start[min(a, b) + 1] += 1
+    start = np.cumsum(start)
+    fill = start[:-1].copy()
+    col = np.empty(start[-1], np.int32)
+    for a in range(nodes):
+        for j in range(size):
+            b = who[a, j]
+            if b != a:
+                low = min(a, b)
+                col[fill[low]] = max(a, b)
+                fill[low] += 1
+    count = 0
+    for a in range(nodes):
+        row = np.sort(col[start[a] : start[a + 1]])
+        start[a] = count
+        for j in range(row.size):
+            if j == 0 or row[j] != row[j - 1]:
+                col[count] = row[j]
+                count += 1
+    start[nodes] = count
+    return start, col[:count].copy()
+
+
+# ---- nearest neighbours ----
+
+
+def _exact(y: Array, asked: NDArray[np.intp], size: int) -> tuple[Columns, Array]:
+    """The `size` nearest nodes of those asked and a bound all others keep, by blocks of inner products."""
+    nodes, signals = y.shape
+    length = np.einsum("an,an->a", y, y)
+    who = np.empty((len(asked), size), np.int32)
+    reach = np.empty(len(asked))
+    # An inner product of n numbers is off by at most n u |x||y|, and a distance is made of four of them.
+    slack = 8.0 * (signals + 4) * float(np.finfo(y.dtype).eps) * float(length.max(initial=0.0))
+    block = max(1, _BLOCK // (nodes * y.itemsize))
+    for k in range(0, len(asked), block):
+        some = asked[k : k + block]
+        _keep_nearest(y[some] @ y.T, length, some, who[k : k + block], reach[k : k + block])
+    return who, np.maximum(reach - slack, 0.0) / signals
+
+
+@njit(cache=True)
+def _keep_nearest(inner: Array, length: Array, asked: NDArray[np.intp], who: Columns, reach: Array) -> None:
+    """From inner products (m, d) the names of the nearest, and the distance of the farthest of them."""
+    nodes, size = length.size, who.shape[1]
+    heap = np.empty(size)  # the largest first
+    for i in range(asked.size):
+        row, names, own = inner[i], who[i], length[asked[i]]
+        heap[:] = np.inf
+        names[:] = asked[i]
+        for b in range(nodes):
+            x = own + length[b] - 2.0 * row[b]
+            if x < heap[0] and b != asked[i]:
+                at = 0
+                while True:
+                    child = 2 * at + 1
+                    if child >= size:
+                        break
+                    if child + 1 < size and heap[child + 1] > heap[child]:
+                        child += 1
+                    if heap[child] <= x:
+                        break
+                    heap[at], names[at] = heap[child], names[child]
+                    at = child
+                heap[at], names[at] = x, b
+        reach[i] = heap[0] if size < nodes - 1 else np.inf
+
+
+def _approximate(y: Array, size: int) -> Columns:
+    try:
+        import faiss
+    except ImportError:
+        raise InputError(
+            "nearest neighbours",
+            "faiss for the approximate search",
+            "it is not installed",
+            "pip install 'silograph[knn]'",
+        ) from None
+    points = np.ascontiguousarray(y, dtype=np.float32)
+    index = faiss.IndexHNSWFlat(points.shape[1], _LINKS)
+    index.hnsw.efSearch = max(64, 2 * size)
+    index.add(points)
+    _, found = index.search(points, size + 1)  # a node finds itself, as a rule first
+    own = np.arange(len(points), dtype=np.int32)[:, None]
+    found = np.where(found < 0, own, found).astype(np.int32)
+    # Where a node did not find itself (equal signals), the farthest goes instead.
+    last = (found == own).argmax(1)
+    last[~(found == own).any(1)] = size
+    keep = np.ones(found.shape, bool)
+    keep[np.arange(len(found)), last] = False
+    return np.ascontiguousarray(found[keep].reshape(len(found), size))
+
+
+# ---- solving ----
+
+
+@njit(cache=True)
+def _start_listed(edges: Listed, alpha: float, beta: float, zeta: float, q: Array) -> None:
+    nodes = q.size
+    near = np.full((nodes, _NEAR), np.inf)
+    who = np.zeros((nodes, _NEAR), np.int32)
+    usual = np.zeros(nodes)
+    among = np.zeros(nodes, np.int64)
+    for a in range(nodes):
+        for j in range(edges.start[a], edges.start[a + 1]):
+            b, x = edges.col[j], edges.val[j]
+            usual[a] += x
+            usual[b] += x
+            among[a] += 1
+            among[b] += 1
+            if x < near[a, _NEAR - 1]:
+                _insert(near[a], who[a], x, b)
+            if x < near[b, _NEAR - 1]:
+                _insert(near[b], who[b], x, a)
+    for a in range(nodes):
+        usual[a] /= max(1, among[a])
+    _guess(near, who, usual, among, alpha, beta, zeta, q)
+
+
+@njit(cache=True)
+def _newton_listed(
+    edges: Listed, alpha: float, beta: float, zeta: float, tolerance: float, q: Array, room: Room
+) -> tuple[float, float, int]:
+    warm = True
+    for a in range(q.size):
+        warm = warm and _LEAST < q[a] < 1.0 / _LEAST
+    if not warm:
+        _start_listed(edges, alpha, beta, zeta, q)
+    value, gap, steps, _ = _descend(edges, alpha, beta, zeta, tolerance, q, room)
+    return value + gap, gap, steps
+
+
+@njit(cache=True)
+def _solve_listed(
+    edges: Listed, alpha: float, beta: float, zeta: float, tolerance: float, q: Array, w: Array
+) -> tuple[float, float, int]:
+    room = _room(q.size, edges.col.size)
+    room.box[:] = np.inf  # the list is all there is
+    objective, gap, steps = _newton_listed(edges, alpha, beta, zeta, tolerance, q, room)
+    if not _reached(objective, gap, alpha, max(tolerance, _GOOD)):
+        q[:] = 0.0
+        for power in range(_PATH, -1, -1):
+            objective, gap, more = _newton_listed(edges, alpha, beta * 10.0**power, zeta, tolerance, q, room)
+            steps += more
+    scale = 1.0 / (4.0 * beta)
+    for a in range(q.size):
+        for j in range(edges.start[a], edges.start[a + 1]):
+            w[j] = max(0.0, q[a] + q[edges.col[j]] - edges.val[j]) * scale
+    return objective, gap, steps
+
+
+def solve_list(
+    candidates: Candidates,
+    alpha: float,
+    beta: float,
+    zeta: float = 0.0,
+    q: Array | None = None,
+    tolerance: float = 1e-6,
+) -> ListSolution:
+    """Minimise g over the weights w >= 0 of the candidates; `q` (d,) warm-starts, `tolerance` as in `solve`."""
+    nodes, edges = candidates.nodes, len(candidates.col)
+    if zeta == 0.0:
+        used = np.diff(candidates.start) > 0
+        used[candidates.col] = True
+        if not used.all():
+            alone = int((~used).argmax())
+            raise InputError("candidate edges", "an edge at every node, or zeta above 0", f"node {alone} has none")
+    check_memory("candidate edges", 12 * edges + 300 * nodes, _LESS)
+    potentials = np.zeros(nodes) if q is None else np.array(q, dtype=np.float64)
+    w = np.empty_like(candidates.cost)
+    listing = Listed(candidates.start, candidates.col, candidates.cost)
+    found = _solve_listed(listing, float(alpha), float(beta), float(zeta), float(tolerance), potentials, w)
+    return ListSolution(w, potentials, *found, proven_nodes(candidates, potentials))
+
+
+def proven_nodes(candidates: Candidates, q: Array) -> BoolArray:
+    """Nodes a with q_a + q_b <= max(reach_a, reach_b) for every other node b: no edge outside the list is active."""
+    nodes = candidates.nodes
+    if len(candidates.col) == nodes * (nodes - 1) // 2:
+        return np.ones(nodes, bool)
+    if candidates.reach is None:
+        return np.zeros(nodes, bool)
+    reach = candidates.reach
+    # b is a danger to a where q_b > reach_a - q_a and reach_b - q_b < q_a: of the largest q, the least spare room.
+    order = np.argsort(-q)
+    spare = reach - q
+    first = np.minimum.accumulate(spare[order])
+    dangerous = np.searchsorted(-q[order], -spare, side="left")  # how many have q_b > reach_a - q_a
+    least = np.where(dangerous > 0, first[np.maximum(dangerous, 1) - 1], np.inf)
+    return np.asarray(least >= q)
+
+
+def learn_graph(
+    signals: Array,
+    neighbours: int,
+    beta: float,
+    alpha: float = 1.0,
+    zeta: float = 0.0,
+    tolerance: float = 1e-6,
+    search: Search | None = None,
+) -> tuple[Candidates, ListSolution]:
+    """The graph of signals (n, d) on each node's nearest neighbours.
+
+    After an exact search the neighbours are doubled at those nodes where an edge outside the list might be active,
+    until there is none: the answer is then the optimum on all pairs.
+    """
+    candidates = nearest(signals, neighbours, search)
+    solution = solve_list(candidates, alpha, beta, zeta, tolerance=tolerance)
+    if candidates.reach is None:
+        return candidates, solution
+    y = _rows(signals)
+    while not solution.proven.all():
+        assert candidates.reach is not None
+        # Of two ends that may be joined the one with the larger q has 2 q > reach: more neighbours there are enough.
+        short = np.flatnonzero(~solution.proven & (2.0 * solution.q > candidates.reach))
+        neighbours = min(2 * neighbours, len(y) - 1)
+        who, farther = _exact(y, short, neighbours)
+        candidates = _widened(y, candidates, short, who, farther)
+        solution = solve_list(candidates, alpha, beta, zeta, solution.q, tolerance)
+    return candidates, solution
+
+
+def _widened(y: Array, candidates: Candidates, short: NDArray[np.intp], who: Columns, reach: Array) -> Candidates:
+    """The candidates and those newly found at the nodes that were short of them."""
+    assert candidates.reach is not None
+    a, b = candidates.ends()
+    ends = np.stack([np.concatenate([a, np.repeat(short, who.shape[1])]), np.concatenate([b, who.ravel()])])
+    key = np.unique(ends.min(0).astype(np.int64) * len(y) + ends.max(0))
+    start, col, _ = _arrange(len(y), *np.divmod(key, len(y)))
+    grown = candidates.reach.copy()
+    grown[short] = reach
+    return Candidates(start, col, _costs(y, start, col), grown)
