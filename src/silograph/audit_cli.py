@@ -1,4 +1,4 @@
-"""The command of an audit: `silograph audit plan.toml`."""
+"""The command of an audit: `silograph audit plan.toml`, or of a finished run: `silograph audit out`."""
 
 from __future__ import annotations
 
@@ -19,12 +19,18 @@ def register(app: typer.Typer) -> None:
 
 
 def audit(
-    plan: Annotated[Path, typer.Argument(help="A plan file.")],
+    target: Annotated[Path, typer.Argument(help="A plan file, or the folder of a finished run.")],
     observer: Annotated[
         Literal["server", "neighbour", "wire", "public"] | None,
         typer.Option(help="Who attacks; left out: the strongest that the plan promises something to be safe from."),
     ] = None,
-    runs: Annotated[int | None, typer.Option(help="How many trials; left out: what takes about a minute.")] = None,
+    runs: Annotated[
+        int | None,
+        typer.Option(
+            help="How many trials, each a pair of runs: one without the canary, one with it. "
+            "Left out: 10,000, or as many as take about a minute."
+        ),
+    ] = None,
     one_run: Annotated[
         bool, typer.Option("--one-run", help="Many canaries in a single run instead: quick, and far weaker.")
     ] = False,
@@ -32,13 +38,30 @@ def audit(
 ) -> None:
     """Attack a plan through its own pipeline: how much of its promise can an attack use up?
 
-    Exit code 1 if the promise is refuted.
+    Of a finished run its plan is attacked, with the tables where it says; what is found is kept in the folder as
+    audit.json and shown in its report. Exit code 1 if the promise is refuted.
     """
+    from silograph.report.build import build as build_report
     from silograph.run.audit import audit as attack
+    from silograph.run.audit import audit_run
 
+    finished = target.is_dir()
     with bar("attacking") as update:
-        finding = attack(plan, observer, runs, one_run, progress=lambda share: update(share, f"{share:.0%}"))
-    say(as_json, finding.to_json(), lambda: _words(finding))
+
+        def progress(share: float) -> None:
+            update(share, f"{share:.0%}")
+
+        if finished:
+            finding = audit_run(target, build_report, observer, runs, one_run, progress=progress)
+        else:
+            finding = attack(target, observer, runs, one_run, progress=progress)
+
+    def words() -> None:
+        _words(finding)
+        if finished:
+            print(f"report: {target / 'report.html'}")
+
+    say(as_json, finding.to_json(), words)
     if finding.refuted:
         raise typer.Exit(1)
 
@@ -59,7 +82,8 @@ def _words(finding: Finding) -> None:
         print("Something leaves past the gate: whatever the noise, the promise does not hold. Do not run this.")
         return
     assert finding.bound is not None
-    print(f"{finding.trials} trials; the attacker was right in {finding.accuracy:.1%} of them (a coin: 50 %).")
+    print(f"{finding.trials} trials, each {finding.trial}.")
+    print(f"The attacker could tell which was which in {finding.accuracy:.1%} of cases (a coin: 50 %).")
     print(f"With {finding.bound.confidence:.0%} confidence epsilon is at least {_at_least(lower)}.")
     print(f"  how: {finding.bound.how}; {finding.distinguisher}")
     if finding.refuted:

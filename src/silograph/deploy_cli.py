@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import signal
 import sys
 from collections.abc import Iterator
@@ -100,6 +101,8 @@ def enrol(folder: Folder, data: Table, as_json: AsJson = False) -> None:
     made = register_party(folder, data)
 
     def words() -> None:
+        if made.rehearsal:
+            print("REHEARSAL: the plan has a seed, so everybody who has it can take the noise off. Not for real data.")
         print(f"approved deployment {made.digest}")
         print(f"your key: {made.fingerprint}")
         print(f"send {made.card} to the server's operator, then: silograph join {folder}")
@@ -116,6 +119,8 @@ def join(
     from silograph.engines.fleet import Fleet
     from silograph.run.party import Approved
 
+    if patience is not None and not 0.0 < patience < math.inf:
+        raise InputError("join, patience", "seconds above 0", f"{patience} came")
     party = Approved.open(folder, data)
     silo = party.silo(lambda question: print(f"round {question.round}: {question.kind}", flush=True))
     try:

@@ -77,8 +77,10 @@ def test_two_accountants_agree_on_every_ledger(name, folder):
     assert renyi <= 1.35 * shown + 0.1
 
 
-def test_a_gaussian_release_gives_the_attack_most_of_what_is_accounted(folder):
-    found = audit_job(job(PRIVATE["graphs, one release"], folder), runs=10_000, root=ROOT)
+@pytest.mark.parametrize("root", [1_000_000, 2_000_000, 3_000_000])
+def test_a_gaussian_release_gives_the_attack_most_of_what_is_accounted(root, folder):
+    """10,000 pairs. Roots lie far apart: trials draw from the numbers that follow a root, and near ones share them."""
+    found = audit_job(job(PRIVATE["graphs, one release"], folder), runs=10_000, root=root)
     assert found.trials == 10_000
     assert 0.8 * found.accounted.epsilon <= found.epsilon_lower <= found.accounted.epsilon
     both = [bound.epsilon for bound in found.others]
@@ -113,7 +115,7 @@ def test_one_run_catches_what_has_hardly_any_noise(folder, monkeypatch):
 
 
 def test_a_trial_too_few_is_refused(folder):
-    with pytest.raises(InputError, match="400 or more"):
+    with pytest.raises(InputError, match="200 or more"):
         audit_job(job(PRIVATE["graphs, one release"], folder), runs=LEAST_RUNS - 1)
 
 
@@ -179,14 +181,14 @@ TWINS = ["graphs, one release", "graphs, Corollary 1", "units, trusted server", 
 @private(*TWINS)
 def test_half_the_noise_is_caught(name, folder, monkeypatch):
     monkeypatch.setattr("silograph.privacy.gate.perturb", with_noise(0.5))
-    assert audit_job(job(PRIVATE[name], folder), runs=1000, root=ROOT).refuted
+    assert audit_job(job(PRIVATE[name], folder), runs=500, root=ROOT).refuted
 
 
 def test_half_the_noise_of_networks_is_caught(folder, monkeypatch):
     needs_torch("networks")
     monkeypatch.setattr("silograph.privacy.gate.perturb", with_noise(0.25))
     content = plan({**PRIVATE["networks, first order"]["method"], "rate": 1.0, "rounds": 1, "local_steps": 1}, EPS)
-    assert audit_job(job(content, folder), runs=1000, root=ROOT).refuted
+    assert audit_job(job(content, folder), runs=500, root=ROOT).refuted
 
 
 def test_noise_that_is_used_again_is_caught(folder, monkeypatch):
@@ -194,7 +196,7 @@ def test_noise_that_is_used_again_is_caught(folder, monkeypatch):
     monkeypatch.setattr(
         "silograph.privacy.gate.Keystream", lambda root, silo, round, site: Keystream(root, silo, 0, site)
     )
-    found = audit_job(job(PRIVATE["records, linearised, schedule"], folder), runs=1000, root=ROOT)
+    found = audit_job(job(PRIVATE["records, linearised, schedule"], folder), runs=500, root=ROOT)
     assert found.refuted
     assert "as it was seen" in found.distinguisher
 

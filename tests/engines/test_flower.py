@@ -12,11 +12,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import clusters
 import federations
-from parties import Direct, Federation, stacked
+from parties import DEPLOYMENT, Direct, Federation, stacked
 from silograph.core.errors import BudgetError, DamageError, InputError, LeakError, SilenceError, SilographError
 from silograph.engines import silo as silo_module
 from silograph.engines.flower import Flower
-from silograph.engines.question import pack_reply, read_question, read_reply
+from silograph.engines.question import Question, pack_reply, read_question, read_reply
+from silograph.engines.wire import pack, unpack
 from silograph.methods.base import begin
 from silograph.privacy.accounting import Planned, cost, sampled_multiplier
 from silograph.privacy.gate import Budget, Door, Sealed, relay, sealed_rows
@@ -232,6 +233,39 @@ def test_an_answer_of_another_shape_counts_as_none(tmp_path):
         there.run(link, minimum=3, patience=0.1, deadline=0.05)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"noise": 0.0},
+        {"noise": -1.0},
+        {"noise": "1"},
+        {"l2": 10**400},
+        {"mechanism": "magic"},
+        {"site": ["a"]},
+        {"round": "0"},
+        {"sampling": 0.0},
+        {"observer": "nobody"},
+        {"silo": "ada"},
+        {"why": None},
+    ],
+    ids=str,
+)
+def test_a_party_that_tells_of_impossible_rows_has_not_answered(change, tmp_path):
+    there = graphs(next(case for case in cases() if case.name == "one release"), tmp_path)
+    link = Direct({party: there.silo(party) for party in there.parties})
+
+    def forged(party, asked, said):
+        facts, arrays = unpack(said)
+        if party == "party bob":
+            facts["rows"] = [{**row, **change} for row in facts["rows"]]
+        return pack(facts, arrays)
+
+    link.between = forged
+    with pytest.raises(SilenceError, match=r"missing are party bob \(refused: InputError\)"):
+        there.run(link, minimum=3, patience=0.1, deadline=0.05)
+    assert not (tmp_path / "server.jsonl").exists()
+
+
 def test_the_same_question_twice_is_one_release(tmp_path):
     case = next(case for case in cases() if case.name == "per round, Corollary 1")
     _, expected, door = run(case, federation())
@@ -280,6 +314,8 @@ def asked(tmp_path):
         ({"round": 1, "accepted": 0}, "1 as the last round used"),
         ({"accepted": 7}, "1 as the last round used"),
         ({"round": -1}, "a round from 0"),
+        ({"down": {}}, "the fields and shapes"),
+        ({"kind": "deliver", "round": 3}, "the fields and shapes"),
     ],
 )
 def test_a_hostile_question_is_refused_and_costs_nothing(asked, change, expected):
@@ -288,6 +324,44 @@ def test_a_hostile_question_is_refused_and_costs_nothing(asked, change, expected
     with pytest.raises(InputError, match=expected):
         silo.answer(replace(questions[-1], **change).pack())
     assert ledger.read_bytes() == before
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("wide", [0, 1, 1000])
+def test_numbers_that_the_method_does_not_send_are_refused(asked, value, wide):
+    """Of another shape they would be read past their end; where they are no numbers the answer would be none."""
+    silo, questions, ledger = asked
+    before = ledger.read_bytes()
+    down = {name: np.array(array) for name, array in questions[-1].down.items()}
+    name, array = next((name, array) for name, array in down.items() if array.ndim == 2)
+    if wide:
+        down[name] = np.concatenate([array, np.zeros((len(array), wide))], 1)
+    else:
+        array[0, 0] = value
+    with pytest.raises(InputError, match=r"fields and shapes|finite numbers"):
+        silo.answer(replace(questions[-1], round=3, accepted=2, down=down).pack())
+    assert ledger.read_bytes() == before
+
+
+def test_a_copy_of_a_folder_that_is_asked_something_else_draws_other_noise(tmp_path):
+    """Else the difference of the two answers would be bare. (In a rehearsal noise is the plan's, as in one process.)"""
+    case = next(case for case in cases() if case.name == "per round, Corollary 1")
+    there = graphs(case, tmp_path)
+    begun = begin(case.method, there.topo).down
+    names = tuple(there.topo.silos)
+    noise = {}
+    for secret in (True, False):
+        for shift in (0.0, 0.5):
+            there.folder = tmp_path / f"{secret} {shift}"
+            silo = there.silo("party bob", secret=secret)
+            down = {name: value.rows([1]).value + shift for name, value in begun.items()}
+            question = Question(DEPLOYMENT, "party bob", "local", 0, -1, ("bob",), names, down)
+            sent = read_reply(silo.answer(question.pack()), "").sent
+            noise[secret, shift] = np.concatenate([value.value.ravel() for value in sent.values()])
+            silo.close()
+    # What the question itself moves is the same in both; the rest is noise, which must differ where it is secret.
+    moved = {secret: noise[secret, 0.5] - noise[secret, 0.0] for secret in (True, False)}
+    assert np.median(np.abs(moved[True] - moved[False])) > 1e-5
 
 
 def test_another_question_in_the_same_round_is_refused(asked):
@@ -453,7 +527,7 @@ def test_a_second_sum_in_a_round_is_refused_by_every_agent_that_signed(tmp_path)
 
     def twice(self, field, members, asked):
         first = real(self, field, members, asked)
-        again.append(real(self, field, members, asked))
+        again.append(real(self, field, members, asked)[0])
         return first
 
     with pytest.MonkeyPatch.context() as patch:
@@ -465,6 +539,39 @@ def test_a_second_sum_in_a_round_is_refused_by_every_agent_that_signed(tmp_path)
     assert {type(error) for _, error in link.refusals} <= {LeakError}
 
 
+def test_a_cohort_that_names_somebody_twice_is_refused(tmp_path):
+    """Noise would be dealt for many, and few would take part."""
+    there = masked(tmp_path)
+    link = Direct({party: there.silo(party) for party in there.parties})
+    door = there.door()
+    place, real = there.engine(link, door), Flower._ask
+
+    def doubled(self, questions, limit, enough):
+        changed = {}
+        for party, blob in questions.items():
+            question = read_question(blob)
+            if question.sum is not None:
+                for message in question.sum["to"].values():
+                    message["members"] = [*message["members"], *message["members"][:1] * 50]
+            changed[party] = question.pack()
+        return real(self, changed, limit, enough)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Flower, "_ask", doubled)
+        next(iter(rounds(there.method, there.topo, place, door)))
+    assert not door.ledger.rows
+    assert {type(error) for _, error in link.refusals} == {InputError}
+
+
+def test_what_agents_signed_is_on_the_servers_bill_where_no_sum_came_of_it(tmp_path):
+    there = masked(tmp_path)
+    link = Direct({party: there.silo(party) for party in there.parties})
+    link.away = lambda party, blob: is_step(blob, "unmask")
+    door = there.door()
+    next(iter(rounds(there.method, there.topo, there.engine(link, door, deadline=0.05), door)))
+    assert {row.silo for row in door.ledger.rows if row.mechanism == "distributed-gaussian"} == set(there.topo.servers)
+
+
 def test_a_sum_that_broke_off_before_anybody_signed_can_be_made_again(tmp_path):
     there = masked(tmp_path)
     expected = federations.run(next(case for case in federations.cases() if case.name == "private, masks"))
@@ -473,7 +580,7 @@ def test_a_sum_that_broke_off_before_anybody_signed_can_be_made_again(tmp_path):
 
     def breaking(self, field, members, asked):
         link.away = lambda party, blob: is_step(blob, "confirm")
-        broken.append(real(self, field, members, asked))
+        broken.append(real(self, field, members, asked)[0])
         link.away = lambda party, blob: False
         return real(self, field, members, asked)
 

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from silograph.core.errors import InputError, SilenceError, SilographError
+from silograph.core.errors import InputError, SilenceError
 from silograph.core.types import Array, Carry, Json
 from silograph.engines.question import NEVER, Kind, Question, Reply, read_reply
 from silograph.engines.sums import read_said, run_sum
@@ -27,6 +27,9 @@ from silograph.privacy.secure_messages import Total
 from silograph.topology import Topology
 
 ACCEPTED = "accepted"
+_COMING_BACK = 25.0  # seconds in which a party that lost its server comes back
+_PASSING = ("OSError",)  # refusals that may pass: a full disk
+_AGAIN = 1.0
 
 
 class Heard(Protocol):
@@ -116,8 +119,12 @@ class Flower:
                 self.deployment, party, "end", state.round, last, tuple(silos), names, {}
             ).pack()
 
+        begun = time.monotonic()
+
         def enough(answered: set[str]) -> bool:
-            return not (questions.keys() - answered) & self.link.present()
+            # A server that was started again for this waits for the parties to come back.
+            missing = questions.keys() - answered
+            return not missing or (not missing & self.link.present() and time.monotonic() - begun > _COMING_BACK)
 
         return set(self._ask(questions, self.deadline, enough).replies)
 
@@ -153,22 +160,29 @@ class Flower:
             questions[party] = Question(self.deployment, party, kind, round, last, silos, tuple(names), part).pack()
         replies: dict[str, Reply] = {}
         refused: dict[str, str] = {}
-        end = time.monotonic() + self.patience
+        begun = time.monotonic()
+        end = begun + self.patience
         # A first round waits for everybody as long as it may: parties do not come at the same moment.
         limit = self.patience if everybody or round == 0 else self.deadline
         least = min(self.minimum, len(names))
         while True:
             waiting = {party: blob for party, blob in questions.items() if party not in replies | refused}
             heard = self._ask(waiting, limit, partial(self._enough, set(waiting)))
-            refused |= {party: refusal.name for party, refusal in heard.refusals.items()}
+            told = {party: refusal.name for party, refusal in heard.refusals.items()}
+            passing = {party for party, name in told.items() if name in _PASSING and time.monotonic() < begun + limit}
+            refused |= {party: name for party, name in told.items() if party not in passing}
             for party, blob in heard.replies.items():
                 try:
                     replies[party] = self._checked(blob, party, round, self._holders(names)[party])
-                except SilographError as error:
+                except Exception as error:  # whatever a party sends, it is that party that has not answered
                     refused[party] = type(error).__name__
             replies = self._alike(replies)
+            if passing and not waiting.keys() - passing - refused.keys() - replies.keys():
+                time.sleep(_AGAIN)  # a full disk may get room
+                continue
             self._lost = (self._lost | (questions.keys() - replies.keys())) - self.link.present()
             if sum(len(self._holders(names)[party]) for party in replies) >= least:
+                self._take_rows(replies)
                 return replies, refused
             if time.monotonic() >= end or not waiting.keys() - refused.keys() - replies.keys():
                 raise self._silent(
@@ -198,7 +212,7 @@ class Flower:
         )
 
     def _checked(self, blob: bytes, party: str, round: int, asked: Sequence[str]) -> Reply:
-        """A reply of this party in this round; its ledger rows wait in the server's ledger."""
+        """A reply of this party in this round."""
         where = f"answer of {party}"
         reply, silos = read_reply(blob, where), set(self.parties[party])
         if (reply.party, reply.round) != (party, round):
@@ -206,11 +220,21 @@ class Flower:
         check_message(reply.sent, len(asked), where)
         if any(row.silo not in silos or not 0 <= row.round <= round for row in reply.rows):
             raise InputError(where, "ledger rows of its own", "others came")
+        released = [value.value for value in reply.sent.values() if isinstance(value, Released)]
+        if self.door.budget is not None and not all(np.isfinite(value).all() for value in released):
+            raise InputError(where, "finite numbers", "others came")
         for row in reply.rows:
-            # What a silo hands to its own server is in the server's ledger by unit, where it is added up.
-            if not any(isinstance(value, Sealed) and value.site == row.site for value in reply.sent.values()):
-                self.door.admit(row)
+            self.door.afford(row)
         return reply
+
+    def _take_rows(self, replies: Mapping[str, Reply]) -> None:
+        """Ledger rows of the answers that are used."""
+        for reply in replies.values():
+            handed = {value.site for value in reply.sent.values() if isinstance(value, Sealed)}
+            for row in reply.rows:
+                # What a silo hands to its own server is in the server's ledger by unit, where it is added up.
+                if row.site not in handed:
+                    self.door.admit(row)
 
     def _alike(self, replies: dict[str, Reply]) -> dict[str, Reply]:
         """Those whose messages have the fields and shapes that most have."""
@@ -237,7 +261,7 @@ class Flower:
 
     # ---- secure sums ----
 
-    def _sum(self, field: str, members: tuple[str, ...], asked: MaskedSum) -> Total:
+    def _sum(self, field: str, members: tuple[str, ...], asked: MaskedSum) -> tuple[Total, bool]:
         """One question for each step and party; whoever misses one is left behind by the protocol."""
 
         def ask(messages: Mapping[str, Json]) -> dict[str, Json]:

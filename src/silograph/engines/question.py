@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
@@ -11,11 +12,25 @@ import numpy as np
 from silograph.core.errors import InputError
 from silograph.core.types import Array, Json
 from silograph.engines.wire import pack, unpack
-from silograph.privacy.gate import Released, Sealed, Sent, relay, sealed_rows
+from silograph.privacy.gate import (
+    EVERYBODY,
+    OTHER_SERVERS,
+    OWN_SERVER,
+    SERVER,
+    Released,
+    Sealed,
+    Sent,
+    relay,
+    sealed_rows,
+)
 from silograph.privacy.ledger import Row
+from silograph.privacy.mechanisms import DISTRIBUTED
 
 VERSION = 1
 NEVER = -1
+_MOST = 10**8  # silos of a party, or numbers of a silo
+_MECHANISMS = ("gaussian", "laplace", DISTRIBUTED)
+_OBSERVERS = (SERVER, OTHER_SERVERS, EVERYBODY, OWN_SERVER)
 
 Kind = Literal["local", "deliver", "sum", "end"]
 
@@ -98,6 +113,27 @@ def pack_reply(reply: Reply, masked: bool) -> bytes:
     return pack({**facts, "rows": [asdict(row) for row in reply.rows]}, arrays)
 
 
+def _row(told: Json) -> Row:
+    """A ledger row as another organisation tells it: of the right types, and one that an accountant can read."""
+    row = Row(**told)
+    texts = (row.silo, row.site, row.observer, row.unit, row.relation, row.randomness, row.why, row.digest)
+    amounts = (row.l2, row.noise)
+    protected = row.mechanism in _MECHANISMS
+    good = (
+        all(isinstance(text, str) for text in (*texts, row.batch, row.part))
+        and (protected or row.mechanism == "reveal")
+        and type(row.round) is int
+        and type(row.dim) is int
+        and isinstance(row.sampling, float)
+        and 0.0 < row.sampling <= 1.0
+        and row.observer in _OBSERVERS
+        and all((type(x) is float and 0.0 < x < math.inf) if protected else x is None for x in amounts)
+    )
+    if not good:
+        raise ValueError
+    return row
+
+
 def read_reply(blob: bytes, where: str) -> Reply:
     """Values become `Released` again: they passed the silo's gate, and its signature says so."""
     facts, arrays = unpack(blob)
@@ -107,8 +143,13 @@ def read_reply(blob: bytes, where: str) -> Reply:
         sent: dict[str, Released | Sealed] = {}
         for name, about in facts["sealed"].items():
             count, length = (int(n) for n in about["shape"])
-            vectors = arrays.pop(name) if name in arrays else np.broadcast_to(0.0, (count, length))
-            if vectors.shape != (count, length) or vectors.dtype != np.float64 or np.isnan(vectors).any():
+            if not (0 <= count <= _MOST and 0 <= length <= _MOST):
+                raise ValueError
+            sent_along = name in arrays
+            vectors = arrays.pop(name) if sent_along else np.broadcast_to(0.0, (count, length))
+            if vectors.shape != (count, length) or vectors.dtype != np.float64:
+                raise ValueError
+            if sent_along and np.isnan(vectors).any():
                 raise ValueError
             clip = about["clip"]
             sent[name] = Sealed(vectors, str(about["site"]), None if clip is None else float(clip))
@@ -116,7 +157,7 @@ def read_reply(blob: bytes, where: str) -> Reply:
             if value.dtype != np.float64 or not value.ndim or np.isnan(value).any():
                 raise ValueError
             sent[name] = relay(value)
-        rows = tuple(Row(**row) for row in facts["rows"])
+        rows = tuple(_row(row) for row in facts["rows"])
         return Reply(str(facts["party"]), facts["round"], sent, rows)
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         raise InputError(where, "an answer of silograph", "something else came") from None

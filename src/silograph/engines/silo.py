@@ -11,6 +11,7 @@ An answer that the server never used is forgotten, not what it cost.
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import io
 import json
 from collections.abc import Callable, Sequence
@@ -66,7 +67,8 @@ class Silo:
     """One party's end of a run.
 
     `silos` are the topology's that it holds, `data` their prepared records. `most_rounds` is how often the plan lets
-    them be asked, `minimum` the smallest cohort.
+    them be asked, `minimum` the smallest cohort. With a `secret` root, noise is named by the question too: a copy of
+    this folder that is asked something else draws other noise.
     """
 
     def __init__(
@@ -82,11 +84,18 @@ class Silo:
         most_rounds: int,
         minimum: int,
         sums: SumAgents | None = None,
+        secret: bool = False,
         tell: Callable[[Question], None] = lambda question: None,
     ) -> None:
         self._folder, self._deployment, self._party, self._silos = folder, deployment, party, tuple(silos)
         self._method, self._topo, self._data, self._door = method, topo, data, door
         self._most_rounds, self._minimum, self._sums, self._tell = most_rounds, minimum, sums, tell
+        self._secret = secret
+        down = begin(method, topo).down
+        self._shapes: dict[bool, dict[str, tuple[int, ...]]] = {
+            True: {name: value.value.shape[1:] for name, value in down.items()},
+            False: {},
+        }
         self.finished = (folder / OWN).exists()
         self._lock = self._take_lock()
         self._memory = self._load()
@@ -144,6 +153,10 @@ class Silo:
             raise self._refused(f"a cohort of at least {self._minimum}", f"one of {len(members)} came")
         if question.round < 0:
             raise self._refused("a round from 0", f"{question.round} came")
+        if {name: value.shape[1:] for name, value in question.down.items()} != self._shapes[question.kind == "local"]:
+            raise self._refused("the fields and shapes that the method sends down", "others came")
+        if not all(np.isfinite(value).all() for value in question.down.values()):
+            raise self._refused("finite numbers", "others came")
 
     def _settled(self, question: Question) -> _Memory:
         """What the server says it has used of our answers, taken in."""
@@ -171,7 +184,7 @@ class Silo:
 
     def _fresh(self, memory: _Memory, question: Question) -> bytes:
         index = np.array([self._silos.index(name) for name in question.silos])
-        gate = self._door.gate(question.silos, question.round)
+        gate = self._door_for(question.content).gate(question.silos, question.round)
         carry, data = take(memory.carry, index), take(self._data, index)
         sent: Sent
         if question.kind == "local":
@@ -186,6 +199,7 @@ class Silo:
             for value in sealed.values():
                 gate.hand_over(value)
         blob = pack_reply(Reply(self._party, question.round, sent, tuple(self._door.waiting)), self._masked)
+        read_reply(blob, f"answer of {type(self._method).__name__}")  # what cannot be read again is not kept, or sent
         held = sealed if self._masked else {}
         pending = _Pending(question.round, question.kind, question.content, question.silos, blob, after, held)
         self._save(_Memory(memory.carry, memory.committed, memory.answered + (question.kind == "local"), pending))
@@ -203,6 +217,12 @@ class Silo:
             self.finished = True
         return pack_reply(Reply(self._party, NEVER, {}, ()), self._masked)
 
+    def _door_for(self, content: str) -> Door:
+        if not self._secret:
+            return self._door
+        root = hashlib.sha256(f"{self._door.root} {content}".encode()).digest()
+        return replace(self._door, root=int.from_bytes(root, "big"))
+
     @property
     def _masked(self) -> bool:
         return self._door.masks is not None
@@ -216,7 +236,7 @@ class Silo:
         pending = self._memory.pending
         if self._sums is None or pending is None or pending.round != question.round:
             raise self._refused("a sum of what this round's answer held back", "there is nothing of the kind")
-        return self._sums.step(question, pending.sealed, pending.silos, self._door)
+        return self._sums.step(question, pending.sealed, pending.silos, self._door_for(pending.content))
 
     # ---- memory ----
 
@@ -291,7 +311,7 @@ class Silo:
         self._door.sync()
 
     def _damaged(self, path: Path) -> DamageError:
-        todo = "Restore it from a backup. Without it this party cannot tell what it has sent, and sends nothing more."
+        todo = "Put back the newest copy, never an older one, which would not know what was sent. Or enrol anew."
         return DamageError(str(path), "the state that silograph wrote", "it is damaged or gone", todo)
 
 

@@ -71,11 +71,14 @@ def _session(run: str, nonce: str, asked: MaskedSum, identities: Mapping[str, by
 AskMembers = Callable[[Mapping[str, Json]], Mapping[str, Json]]
 
 
-def run_sum(run: str, asked: MaskedSum, field: str, identities: Mapping[str, bytes], ask: AskMembers) -> Total:
-    """All steps with whoever answers; a total over nobody where too few did."""
+def run_sum(
+    run: str, asked: MaskedSum, field: str, identities: Mapping[str, bytes], ask: AskMembers
+) -> tuple[Total, bool]:
+    """All steps with whoever answers; a total over nobody where too few did. And whether agents were asked to sign:
+    from then on they count it as spent."""
     nonce = secrets.token_hex(8)
     session = _session(run, nonce, asked, identities)
-    server, silent = Server(session), set[str]()
+    server, silent, signing = Server(session), set[str](), False
     place: Json = {"nonce": nonce, "field": field, "unit": asked.unit, "members": list(asked.members)}
     place["identities"] = {name: identities[name].hex() for name in asked.members}
 
@@ -97,13 +100,13 @@ def run_sum(run: str, asked: MaskedSum, field: str, identities: Mapping[str, byt
         hear("share", lambda name: roster)
         deliveries = server.deliveries()
         hear("mask", lambda name: to_json(deliveries[name]))
-        request = to_json(server.request())
+        request, signing = to_json(server.request()), True
         hear("confirm", lambda name: request)
         proof = to_json(server.proof())
         hear("unmask", lambda name: proof)
-        return server.total()
+        return server.total(), signing
     except ProtocolError:
-        return Total(np.zeros(asked.length, dtype=np.int64), asked.cohort.bits, ())
+        return Total(np.zeros(asked.length, dtype=np.int64), asked.cohort.bits, ()), signing
 
 
 # ---- at the agents ---------------------------------------------------------------------------------------------------
@@ -153,7 +156,7 @@ class SumAgents:
             raise InputError("secure sum", "a step, its place and its members", "something else came") from None
         gate = door.gate([silo], question.round)
         if step == STEPS[0]:
-            if silo not in members or not set(members) <= set(question.members):
+            if silo not in members or len(set(members)) < len(members) or not set(members) <= set(question.members):
                 raise InputError("secure sum", "a cohort of this round", "another one came")
             asked = gate.sum_of(held, members, unit)
             self._check_identities({name: identities.get(name, b"") for name in members}, self._silos)

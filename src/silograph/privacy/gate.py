@@ -117,13 +117,13 @@ class Sealed:
     """What silos hand to their own server to be added up: no method can read it, a server's gate opens only sums.
 
     Under masks between organisations the rows stay where they are: they are zeros here, and `elsewhere` runs the secure
-    sum with those who hold them.
+    sum with those who hold them. It also says whether they count it as spent, which they may where no sum came of it.
     """
 
     _rows: Array
     site: str
     clip: float | None
-    elsewhere: Callable[[MaskedSum], SumTotal] | None = None
+    elsewhere: Callable[[MaskedSum], tuple[SumTotal, bool]] | None = None
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -426,11 +426,11 @@ class Gate:
             facts = self._summing(asked)
             door.afford(self._row(unit, sealed.site, sums[p], **facts))  # before the server can know the sum
             if sealed.elsewhere is None:
-                total = masked_sum(dict(zip(there, value[members], strict=True)), asked, door.root)
+                total, spent = masked_sum(dict(zip(there, value[members], strict=True)), asked, door.root), True
             else:
-                total = sealed.elsewhere(asked)
+                total, spent = sealed.elsewhere(asked)
             sums[p], counts[p] = total.values, len(total.survivors)
-            if counts[p]:
+            if spent:
                 door.admit(self._row(unit, sealed.site, sums[p], **facts))
         return Total(sums, counts, released=self._shared_noise is not None)
 

@@ -77,6 +77,10 @@ class MaskedSum:
     masks: Masks
     noise: DistributedGaussian | None
 
+    def __post_init__(self) -> None:
+        if len(set(self.members)) < len(self.members):
+            raise InputError(f"sum at {self.site!r}", "every member once", "one is named twice")
+
     @cached_property
     def cohort(self) -> Cohort:
         return planned(len(self.members), self.clip, self.length, self.noise)

@@ -10,6 +10,7 @@ from typing import Any
 
 from silograph.core.types import Json
 from silograph.report import figures, words
+from silograph.report.attacked import attacked
 from silograph.report.privacy_words import PrivacyWords
 from silograph.report.read import RunFolder
 
@@ -26,6 +27,7 @@ def render_run(template: str, run: RunFolder, privacy: PrivacyWords, releases: l
         protected=privacy.is_protected(),
         protection=privacy.verdict(),
         private=privacy.summary(),
+        attacked=attacked(run.audit),
         unprotected=privacy.left_open(),
         releases=releases,
         **values,

@@ -15,6 +15,8 @@ OBFUSCATED = (
     "enough of it can learn what went in. This is not differential privacy."
 )
 
+REFUTED = "An attack on this plan got more than the promise allows: do not rely on it, and see “Attacked”."
+
 
 @dataclass(frozen=True)
 class PrivacyWords:
@@ -38,6 +40,8 @@ class PrivacyWords:
 
     def verdict(self) -> tuple[str, str]:
         """How much of the run is protected: a class of the style sheet, and a label."""
+        if self._is_refuted():
+            return "none", "Refuted by an attack"
         if self._privacy["mode"] == "obfuscation":
             return "partial", "Obfuscation only: not differential privacy"
         if not self.is_protected():
@@ -50,6 +54,11 @@ class PrivacyWords:
 
     def summary(self) -> str:
         """Privacy in a sentence or a few."""
+        if self._is_refuted():
+            return f"{REFUTED} What was promised: {self._promise()}"
+        return self._promise()
+
+    def _promise(self) -> str:
         if not self.is_protected():
             return self._why_not()
         privacy = self._privacy
@@ -136,6 +145,9 @@ class PrivacyWords:
             return []
         rows = self._privacy["guarantees"]
         return [row["claim"] for row in rows if row["claim"] and row["claim"]["epsilon"] < row["epsilon"]]
+
+    def _is_refuted(self) -> bool:
+        return self.run.audit is not None and self.run.audit["refuted"] is True
 
     def _is_rehearsal(self) -> bool:
         """Whether noise came from a seed: the run says so, or its folder states the seed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
 import math
@@ -43,6 +44,25 @@ RESULT: Json = {
     "versions": {},
 }
 CLAIM: Json = {"epsilon": EPSILON, "delta": MAYBE_NUMBER, "basis": TEXT, "defect": (str, NoneType)}
+AUDIT: Json = {
+    "format": WHOLE,
+    "plan": TEXT,
+    "observer": TEXT,
+    "site": TEXT,
+    "unit": TEXT,
+    "canary": TEXT,
+    "trials": WHOLE,
+    "trial": TEXT,
+    "epsilon_lower": (int, float, str, NoneType),
+    "confidence": MAYBE_NUMBER,
+    "epsilon_accounted": EPSILON,
+    "delta": MAYBE_NUMBER,
+    "refuted": FLAG,
+    "how": (str, NoneType),
+    "accuracy": MAYBE_NUMBER,
+    "leak": (str, NoneType),
+    "attacks": [{"attack": TEXT, "aim": TEXT, "words": TEXT}],
+}
 LEDGER_ROW: Json = {"silo": TEXT, "site": TEXT, "mechanism": TEXT}
 
 
@@ -53,6 +73,8 @@ class RunFolder:
     result: Json
     ledger: list[Json]
     plan: str
+    #: What `silograph audit` found, where somebody asked it.
+    audit: Json | None
 
 
 def read_result(folder: Path) -> Json:
@@ -76,6 +98,32 @@ def read_result(folder: Path) -> Json:
             check(claim, CLAIM, f"{where}.claim")
             claim["epsilon"] = _epsilon(claim["epsilon"], f"{where}.claim")
     return result
+
+
+def read_audit(folder: Path) -> Json | None:
+    """audit.json, if there is one: an audit of this folder's plan, that does not contradict itself."""
+    path = folder / "audit.json"
+    if not path.exists():
+        return None
+    audit: Json = read_json(read_text(path), str(path))
+    check(audit, AUDIT, str(path))
+    todo = "Audit the folder again with silograph audit, or remove the file."
+    if audit["format"] != 1:
+        raise DamageError(str(path), "format 1", f"it says format {audit['format']}", todo)
+    if audit["plan"] != hashlib.sha256(read_text(folder / "plan.toml").encode()).hexdigest():
+        raise DamageError(str(path), "an audit of the plan in this folder", "it is of another plan", todo)
+    accounted = audit["epsilon_accounted"] = _epsilon(audit["epsilon_accounted"], f"{path}: epsilon_accounted")
+    claimed = math.isfinite(accounted)
+    if claimed:
+        check(audit, {"epsilon_lower": EPSILON, "confidence": NUMBER, "delta": NUMBER}, str(path))
+    for key in ("confidence", "delta", "accuracy"):
+        if audit[key] is not None and not 0.0 <= audit[key] <= 1.0:
+            raise DamageError(f"{path}: {key}", "a number from 0 to 1", f"found {short(audit[key])}", todo)
+    lower = audit["epsilon_lower"] = _epsilon(audit["epsilon_lower"], f"{path}: epsilon_lower") if claimed else None
+    if audit["refuted"] != (lower is not None and lower > accounted):
+        expected = "true where the lower bound is above the accounted epsilon, else false"
+        raise DamageError(f"{path}: refuted", expected, f"found {short(audit['refuted'])}", todo)
+    return audit
 
 
 def site_file(name: str) -> str:

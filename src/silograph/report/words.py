@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
-from decimal import ROUND_CEILING, ROUND_HALF_UP, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_UP, Decimal
 from typing import TypeGuard
 
 from silograph.core.types import Json
@@ -60,6 +60,11 @@ def column(values: Iterable[object]) -> list[str]:
 def bound(value: object) -> str:
     """A number that promises "at most": rounded up."""
     return number(value, rounding=ROUND_CEILING)
+
+
+def found(value: object) -> str:
+    """A number that was found to be "at least": rounded down."""
+    return number(value, rounding=ROUND_FLOOR)
 
 
 def spread(values: Iterable[object]) -> str:

@@ -1,7 +1,7 @@
 """Attack a plan through its own pipeline and gate, and hold what was found against what is promised.
 
-In every trial the plan's method runs with the canary or without it, with noise of its own, through the real gate. Two
-things are then asked of what came out.
+A trial is a pair of runs of the plan's method, one without the canary and one with it, each with noise of its own and
+through the real gate. Two things are then asked of what came out.
 
     Is there another way out? The round is computed again from each of the two worlds, with a gate that gives back what
     was released the first time. All messages must then be the same to the last bit: they may depend on what was
@@ -15,6 +15,8 @@ What the two worlds are is `canaries`. Where a plan claims no epsilon, attacks o
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,6 +26,7 @@ from typing import Literal
 import numpy as np
 
 from silograph.core.errors import InputError
+from silograph.core.files import write_atomically
 from silograph.core.keys import secret_root
 from silograph.core.types import Array, Json
 from silograph.methods.base import Outlet, Rows
@@ -33,19 +36,24 @@ from silograph.privacy.attacks.scores import Release, fitted, log_ratios
 from silograph.privacy.bound import Bounded
 from silograph.privacy.gate import Batch, Door, Released, Sealed, Total, hidden_from, sealed_rows
 from silograph.privacy.ledger import Ledger, Row
+from silograph.run.bill import bill_of_run
 from silograph.run.canaries import Bits, Stage, UnitStage, stage_of, trial_names
 from silograph.run.jobs import Job, open_job
 from silograph.run.meta_job import MetaJob
 from silograph.run.openness import exposure
-from silograph.run.plan import load
+from silograph.run.plan import AnyPlan, load
+from silograph.run.sections import named_files
 
 Observer = Literal["server", "neighbour", "wire", "public"]
 OBSERVERS: tuple[Observer, ...] = ("server", "neighbour", "wire", "public")
 
+PAIR = "a pair of runs, one without the canary and one with it"
+CANARY = "one canary of a single run, there or not by a coin"
+
 CONFIDENCE = 0.99
-LEAST_RUNS = 400
+LEAST_RUNS = 200
 _TUNING = 0.2  # of the trials choose threshold and distinguisher; the others are judged
-_RELEASES = 100_000  # in all trials of an audit, unless it is said how many trials
+_RELEASES = 50_000  # in either world of an audit, unless it is said how many trials
 _AT_ONCE = 2_000_000  # numbers of one release that are held at a time
 _UNITS_AT_ONCE = 200  # servers of trials; their mixing is a matrix
 _FEW, _GUESSES = 30, 1.0 / 3.0  # canaries of a single run: all of a few are guessed, else those with clear scores
@@ -65,6 +73,7 @@ class Finding:
     accounted: Cost
     trials: int
     bound: Bound | None
+    trial: str = PAIR
     others: tuple[Bound, ...] = ()
     accuracy: float | None = None
     distinguisher: str = ""
@@ -93,6 +102,7 @@ class Finding:
             "unit": self.unit,
             "canary": self.canary,
             "trials": self.trials,
+            "trial": self.trial,
             "epsilon_lower": number(self.epsilon_lower) if self.claimed else None,
             "confidence": CONFIDENCE if self.claimed else None,
             "epsilon_accounted": number(self.accounted.epsilon),
@@ -120,6 +130,44 @@ def audit(
     return audit_job(open_job(load(plan), plan.parent), observer, runs, one_run, root, progress)
 
 
+def audit_run(
+    folder: Path,
+    report: Callable[[Path], str],
+    observer: Observer | None = None,
+    runs: int | None = None,
+    one_run: bool = False,
+    root: int | None = None,
+    progress: Progress = lambda share: None,
+) -> Finding:
+    """Attack the plan of a finished run. What is found goes into its folder, as audit.json, and into its page.
+
+    `report` makes the page of a folder; it is passed in because it belongs to a layer above.
+    """
+    bill_of_run(folder)  # refuses a folder whose numbers are not the ledger's
+    path = folder / "plan.toml"
+    plan, digest = load(path), hashlib.sha256(path.read_bytes()).hexdigest()
+    _need_tables(plan, folder)
+    finding = audit_job(open_job(plan, folder), observer, runs, one_run, root, progress)
+    told = {"format": 1, "plan": digest, **finding.to_json()}
+    write_atomically(folder / "audit.json", (json.dumps(told, indent=1, allow_nan=False) + "\n").encode())
+    write_atomically(folder / "report.html", report(folder).encode())
+    return finding
+
+
+def _need_tables(plan: AnyPlan, folder: Path) -> None:
+    """A deployment's tables never come to the folder of its run."""
+    names = [*named_files(plan, private=True), *named_files(plan, private=False)]
+    missing = [name for name in names if not (folder / name).is_file()]
+    if missing:
+        raise InputError(
+            str(folder),
+            "the tables of its plan, where plan.toml says: an audit needs them for their shape",
+            f"{missing[0]} is not there" + f", nor {len(missing) - 1} more" * (len(missing) > 1),
+            "Put them back. Of a deployment, whose tables stay with the parties, audit the plan before it is deployed, "
+            "with made-up tables of the same columns and sizes.",
+        )
+
+
 def audit_job(
     job: Job,
     observer: Observer | None = None,
@@ -128,7 +176,7 @@ def audit_job(
     root: int | None = None,
     progress: Progress = lambda share: None,
 ) -> Finding:
-    """The same of a job. `runs` trials in all; `root` fixes every random number, for tests."""
+    """The same of a job. `runs` trials, each in both worlds; `root` fixes every random number, for tests."""
     if runs is not None and (runs < LEAST_RUNS or one_run):
         expected = f"{LEAST_RUNS} or more, or a single run"
         raise InputError("audit, runs", expected, f"{runs} came" + " with a single run" * one_run)
@@ -342,7 +390,7 @@ def _in_many(
     accuracy = success(held)[1]
     return replace(
         finding,
-        trials=scores.size,
+        trials=runs,
         bound=bounds[0],
         others=tuple(bounds),
         accuracy=accuracy,
@@ -354,10 +402,10 @@ def _trials(
     stage: Stage, runs: int, root: int, hidden: frozenset[str], progress: Progress
 ) -> tuple[Array, Array, list[Row], str | None]:
     """Scores (2, n) without and with the canary, and features (2, n, k); as many at once as memory likes."""
-    each, done, parts, rows = runs // 2, 0, [], []  # type: int, int, list[Played], list[Row]
+    done, parts, rows = 0, [], []  # type: int, list[Played], list[Row]
     size = 40
-    while done < each:
-        size = min(size, each - done)
+    while done < runs:
+        size = min(size, runs - done)
         bits = np.repeat([[False], [True]], size, 0)
         # Every call has a root of its own, so that no two trials share any noise.
         played = play(stage, bits, root + len(parts), hidden)
@@ -366,7 +414,7 @@ def _trials(
         rows = rows or played.rows
         if played.leak is not None:
             return np.zeros((2, 1)), np.zeros((2, 1, 1)), rows, played.leak
-        progress(done / each)
+        progress(done / runs)
         widest = max(row.dim for row in rows)
         size = max(20, min(_UNITS_AT_ONCE if isinstance(stage, UnitStage) else 1000, _AT_ONCE // widest))
     scores = np.concatenate([part.scores[:, 0].reshape(2, -1) for part in parts], axis=1)
@@ -398,15 +446,14 @@ def _in_one_run(finding: Finding, stage: Stage, root: int, hidden: frozenset[str
     sites = len(stage.job.topo.servers if isinstance(stage, UnitStage) else stage.job.topo.silos)
     coins = np.random.Generator(np.random.PCG64([root & (2**63 - 1), 1]))
     bits = coins.random((sites, stage.most)) < 0.5
+    finding = replace(finding, trials=bits.size, trial=CANARY)
     played = play(stage, bits, root, hidden)
     if played.leak is not None:
-        return replace(finding, trials=bits.size, leak=played.leak)
+        return replace(finding, leak=played.leak)
     scores = played.scores.ravel()
     guesses = min(scores.size, max(_FEW, math.ceil(_GUESSES * scores.size)))
     clearest = np.argsort(-np.abs(scores), kind="stable")[:guesses]
     right = int(((scores > 0.0) == bits.ravel())[clearest].sum())
     bound = by_one_run(scores.size, guesses, right, finding.accounted.delta, CONFIDENCE)
     words = f"{right} of {guesses} guesses right, of {scores.size} canaries in one run"
-    return replace(
-        finding, trials=scores.size, bound=bound, others=(bound,), accuracy=right / guesses, distinguisher=words
-    )
+    return replace(finding, bound=bound, others=(bound,), accuracy=right / guesses, distinguisher=words)

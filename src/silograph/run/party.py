@@ -29,6 +29,8 @@ from silograph.run.loop import REHEARSAL, SECRET
 
 APPROVED, IDENTITY, ROOT, LEDGER, ROSTER = "approved.json", "identity.key", "root", "ledger.jsonl", "roster.json"
 ENROLMENT = ".enrolment.json"
+_AGREED = ("deployment", "table", "content")
+_ANEW = "Else enrol anew, in a new folder and a new deployment; what was spent here stays spent."
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,7 @@ class Enrolled:
     card: Path
     digest: str
     fingerprint: str
+    rehearsal: bool
 
 
 def party_of(folder: Path, deployment: Deployment) -> str:
@@ -77,8 +80,10 @@ def enrol(folder: Path, table: Path) -> Enrolled:
     }
     card = folder / f"{party}{ENROLMENT}"
     write_atomically(card, (json.dumps(told, indent=1) + "\n").encode())
-    write_atomically(approved, json.dumps({"deployment": deployment.digest, "table": str(table.resolve())}).encode())
-    return Enrolled(card, deployment.digest, fingerprint(folder / NODE_PUBLIC))
+    agreed = {"deployment": deployment.digest, "table": str(table.resolve()), "content": _content(table)}
+    write_atomically(approved, json.dumps(agreed).encode())
+    rehearsal = deployment.plan.privacy is not None and deployment.plan.seed is not None
+    return Enrolled(card, deployment.digest, fingerprint(folder / NODE_PUBLIC), rehearsal)
 
 
 def _identity(folder: Path) -> Ed25519PrivateKey:
@@ -106,10 +111,17 @@ class Approved:
         except FileNotFoundError:
             todo = f"`silograph enrol {folder} --data TABLE` does that once."
             raise InputError(str(folder), "an enrolled party", "it is not", todo) from None
-        if told.get("deployment") != deployment.digest:
+        except ValueError:
+            told = {}
+        if not (isinstance(told, dict) and all(isinstance(told.get(name), str) for name in _AGREED)):
+            raise DamageError(str(folder / APPROVED), "what `silograph enrol` wrote", "it is damaged", _ANEW)
+        if told["deployment"] != deployment.digest:
             todo = "Ask why. To take part in the new one, enrol in a new folder; what was spent here stays spent."
             raise InputError(str(folder), "the deployment that was approved here", "it changed since", todo)
-        return cls(folder, deployment, party, Path(told["table"]) if table is None else table)
+        table = Path(told["table"]) if table is None else table
+        if _content(table) != told["content"]:
+            raise InputError(str(table), "the table that was enrolled", "it changed since", f"Put it back. {_ANEW}")
+        return cls(folder, deployment, party, table)
 
     @property
     def authority(self) -> Path | None:
@@ -141,6 +153,7 @@ class Approved:
             job.most_rounds,
             minimum,
             SumAgents(deployment.digest, _identity(folder), names, folder / ROSTER),
+            seed is None,
             tell,
         )
 
@@ -159,9 +172,15 @@ class Approved:
             secret = int(path.read_text(encoding="ascii"))
         except ValueError:
             raise DamageError(str(path), "the secret root of this party's noise", "it is damaged") from None
-        table = hashlib.sha256(self.table.read_bytes()).hexdigest()
-        bound = hashlib.sha256(json.dumps([secret, self.deployment.digest, table]).encode())
+        bound = hashlib.sha256(json.dumps([secret, self.deployment.digest, _content(self.table)]).encode())
         return int.from_bytes(bound.digest(), "big")
+
+
+def _content(table: Path) -> str:
+    try:
+        return hashlib.sha256(table.read_bytes()).hexdigest()
+    except OSError as error:
+        raise InputError(str(table), "the party's table", error.strerror or "it cannot be read") from None
 
 
 def _rows(job: Job, silos: tuple[str, ...]) -> Private:

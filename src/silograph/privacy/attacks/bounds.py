@@ -34,7 +34,10 @@ _MOST_MU = 1e3  # nothing is left to hide long before
 
 @dataclass(frozen=True)
 class Bound:
-    """With `confidence` epsilon is at least this, at `delta`. `trials` were judged."""
+    """With `confidence` epsilon is at least this, at `delta`.
+
+    `trials` were judged: pairs of runs, one in each world, or the canaries of one run.
+    """
 
     epsilon: float
     delta: float
@@ -61,7 +64,7 @@ def by_threshold(tuning: Array, judged: Array, delta: float, confidence: float) 
     thresholds = np.quantile(tuning, np.linspace(0.0, 1.0, _THRESHOLDS))
     best = max(thresholds, key=lambda threshold: _at(tuning, float(threshold), delta, confidence))
     epsilon = max(0.0, _at(judged, float(best), delta, confidence))
-    return Bound(epsilon, delta, confidence, CLOPPER_PEARSON, judged.size)
+    return Bound(epsilon, delta, confidence, CLOPPER_PEARSON, judged.shape[1])
 
 
 def _at(scores: Array, threshold: float, delta: float, confidence: float) -> float:
@@ -86,7 +89,7 @@ def by_gaussian(judged: Array, delta: float, confidence: float) -> Bound | None:
         return None
     shift = float(judged[1].mean() - judged[0].mean()) / deviation
     mu = _least_noncentrality(shift, n, confidence)
-    return Bound(gaussian_epsilon(mu, delta) if mu > 0.0 else 0.0, delta, confidence, GAUSSIAN_FIT, judged.size)
+    return Bound(gaussian_epsilon(mu, delta) if mu > 0.0 else 0.0, delta, confidence, GAUSSIAN_FIT, n)
 
 
 def _least_noncentrality(shift: float, n: int, confidence: float) -> float:
