@@ -80,7 +80,7 @@ class Seen:
         yield f"{self.folder}: {self.state}{rounds}{quiet}"
         if self.rounds:
             last, typical = self.rounds[-1], statistics.median(line["seconds"] for line in self.rounds[-_LATELY:])
-            yield f"{last['answered']} of {last['asked']} answered last, {typical:.2g} s a round"
+            yield f"{last['answered']} of {last['asked']} answered last, {typical:.2g} s until the answers to a round were there"
             if refused := last.get("refused"):
                 yield f"refused: {listed([f'{party} ({kind})' for party, kind in refused.items()], most=6)}"
         if absent := self._absent():
@@ -212,12 +212,13 @@ def _budget(plan: Json) -> Json | None:
 
 
 def _rounds(folder: Path) -> list[Json]:
-    """The lines that are whole."""
+    """The lines that are whole, the last one of each round: a server that was started again repeats one."""
     kinds = {"round": int, "asked": int, "answered": int, "seconds": float, "absent": list}
     found = [_json(line) for line in _text(folder / "rounds.jsonl").splitlines()]
-    return [
+    whole = [
         line for line in found if isinstance(line, dict) and all(isinstance(line.get(k), t) for k, t in kinds.items())
     ]
+    return list({line["round"]: line for line in whole}.values())
 
 
 def _trace(folder: Path) -> Json | None:
