@@ -80,7 +80,7 @@ class Seen:
         yield f"{self.folder}: {self.state}{rounds}{quiet}"
         if self.rounds:
             last, typical = self.rounds[-1], statistics.median(line["seconds"] for line in self.rounds[-_LATELY:])
-            yield f"{last['answered']} of {last['asked']} answered last, {typical:.2g} s until the answers to a round were there"
+            yield f"{last['answered']} of {last['asked']} answered last, {typical:.2g} s until they were there"
             if refused := last.get("refused"):
                 yield f"refused: {listed([f'{party} ({kind})' for party, kind in refused.items()], most=6)}"
         if absent := self._absent():
