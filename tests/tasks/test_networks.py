@@ -14,6 +14,7 @@ from scipy.signal import correlate2d
 from silograph.core.errors import DamageError, InputError
 
 torch = pytest.importorskip("torch", reason="neural networks need the extra `neural`")
+torch.manual_seed(0)  # some modules below are made while this file is read
 
 from torch import nn  # noqa: E402
 from torch.func import functional_call, grad, jvp, vmap  # noqa: E402
