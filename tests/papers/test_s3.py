@@ -20,6 +20,7 @@ from silograph.core.errors import SolverError
 from silograph.kernels.descent import gradient, objective
 from silograph.kernels.dual_newton import solve
 from silograph.kernels.edges import squared_distances
+from silograph.kernels.multipliers import feasible
 from silograph.kernels.prox import soft_threshold
 from silograph.methods.algorithm_one import PaperConsensus
 from silograph.methods.choosing import LOWER
@@ -172,8 +173,8 @@ def test_equation_8_certificate_is_true_however_early_it_stops(name, tolerance, 
 class InfeasibleMultipliers(ExactConsensus):
     """A broken twin: bounds from pulls that add up to more than lam, which is no multiplier of (8)."""
 
-    def _facts(self, carry, zbar, v, beta, rho):
-        return super()._facts({**carry, "seen": np.maximum(carry["seen"], v)}, zbar, v, beta, rho)
+    def _facts(self, carry, zbar, v, shares, beta, rho):
+        return super()._facts(carry, zbar, v, np.array([[0.0, 1.0]] * len(v)), beta, rho)
 
 
 def test_equation_8_certificate_of_a_broken_twin_is_caught(silos):
@@ -182,7 +183,8 @@ def test_equation_8_certificate_of_a_broken_twin_is_caught(silos):
         records = odd_one_out(silos) if name == "odd silo" else silos(2, count=3)
         for tolerance in LOOSE:
             certified, true = certified_and_true(InfeasibleMultipliers, records, JOINT[name], tolerance)
-            caught.append(true > certified + 1e-8)
+            # Bounds of several rounds contradict the objective sooner or later: then nothing is certified at all.
+            caught.append(true > certified + 1e-8 or not math.isfinite(certified))
     assert any(caught)
 
 
@@ -547,17 +549,18 @@ def test_equation_8_lower_bounds_stay_true_while_the_parameters_are_searched_for
     assert before.servers["weakened"] > 0
 
 
-@pytest.mark.parametrize(("reach", "sound"), [(4.0, True), (0.0, False)])
-def test_equation_8_a_pull_from_before_the_coupling_was_weakened_still_bounds_truly(reach, sound):
-    """One silo whose last pull was held to 4 rho: its bound holds because it knows that, and the twin's does not."""
+@pytest.mark.parametrize("sound", [True, False])
+def test_equation_8_a_pull_from_before_the_coupling_was_weakened_still_bounds_truly(sound):
+    """One silo whose last pull was held to 4 rho: its bound holds because it is scaled, and the twin's does not."""
     zbar = np.random.default_rng(0).random((1, 15)) + 0.5
     beta, rho = 0.05, 0.05
     alone = solve(zbar, 1.0, beta)
     pull = 4.0 * rho * alone.w / np.linalg.norm(alone.w)
     carry = {name: np.zeros((1, 15)) for name in ("own", "seen")}
     carry |= {"w": alone.w, "pull": pull, "q": solve(zbar + pull, 1.0, beta).q}
-    carry |= {"penalty": np.ones(1), "reach": np.array([reach * rho])}
-    facts, _ = ExactConsensus(6)._facts(carry, zbar, np.zeros((1, 15)), beta, rho)
+    carry |= {"penalty": np.ones(1)}
+    shares = feasible(pull, np.zeros(15), 10.0, rho) if sound else np.ones((1, 2))
+    facts, _ = ExactConsensus(6)._facts(carry, zbar, np.zeros((1, 15)), shares, beta, rho)
     # lam above every entry of the pull, so w_con = 0 is as good as any and (8) is at most g(w) + rho |w|.
     reached = float(alone.objective[0] + rho * np.linalg.norm(alone.w))
     assert (facts[0, LOWER] <= reached) == sound

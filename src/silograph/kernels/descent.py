@@ -15,9 +15,12 @@ def roughness(zbar: Array, w: Array) -> Array:
     )
 
 
-def objective(zbar: Array, w: Array, alpha: float, beta: float, zeta: float) -> Array:
-    """g_i(w) of S3 (8), (18) for every row; infinite where a degree is not positive."""
-    total = degrees(w) + zeta
+def objective(zbar: Array, w: Array, alpha: float, beta: float, zeta: float, degree: Array | None = None) -> Array:
+    """g_i(w) of S3 (8), (18) for every row; infinite where a degree is not positive.
+
+    `degree`: that of every node, where the edges are not all pairs.
+    """
+    total = (degrees(w) if degree is None else degree) + zeta
     safe = np.where(total > 0.0, total, 1.0)
     barrier = np.where(total > 0.0, np.log(safe), -np.inf).sum(-1)
     return np.asarray(roughness(zbar, w) - alpha * barrier + 2.0 * beta * (w * w).sum(-1))

@@ -345,9 +345,8 @@ def _newton_listed(
 
 @njit(cache=True)
 def _solve_listed(
-    edges: Listed, alpha: float, beta: float, zeta: float, tolerance: float, q: Array, w: Array
+    edges: Listed, alpha: float, beta: float, zeta: float, tolerance: float, q: Array, w: Array, room: Room
 ) -> tuple[float, float, int]:
-    room = _room(q.size, edges.col.size)
     room.box[:] = np.inf  # the list is all there is
     objective, gap, steps = _newton_listed(edges, alpha, beta, zeta, tolerance, q, room)
     if not _reached(objective, gap, alpha, max(tolerance, _GOOD)):
@@ -382,7 +381,8 @@ def solve_list(
     potentials = np.zeros(nodes) if q is None else np.array(q, dtype=np.float64)
     w = np.empty_like(candidates.cost)
     listing = Listed(candidates.start, candidates.col, candidates.cost)
-    found = _solve_listed(listing, float(alpha), float(beta), float(zeta), float(tolerance), potentials, w)
+    room = _room(nodes, edges)
+    found = _solve_listed(listing, float(alpha), float(beta), float(zeta), float(tolerance), potentials, w, room)
     return ListSolution(w, potentials, *found, proven_nodes(candidates, potentials))
 
 

@@ -8,8 +8,9 @@ import numpy as np
 from numba import njit
 
 from silograph.core.types import Array
-from silograph.kernels.dual_newton import Listed, Room, _list_for, _room, _solve_one
+from silograph.kernels.dual_newton import Columns, Listed, Room, Starts, _list_for, _room, _solve_one
 from silograph.kernels.edges import node_count
+from silograph.kernels.lists import _solve_listed
 
 _ROOT_STEPS = 60
 _ROOT_TOLERANCE = 1e-12
@@ -34,11 +35,19 @@ def _solve_at(
     w: Array,
     edges: Listed,
     room: Room,
+    given: bool,
 ) -> float:
-    """w = argmin g(w) + (pull/2)|w - t|^2 by the dual with c = z - pull t and beta + pull/4; returns |w - t|."""
+    """w = argmin g(w) + (pull/2)|w - t|^2 by the dual with c = z - pull t and beta + pull/4; returns |w - t|.
+
+    `given`: the list of edges is the user's, and what they cost is c.
+    """
     for e in range(z.size):
         c[e] = z[e] - pull * t[e]
-    _solve_one(c, alpha, beta + 0.25 * pull, zeta, _INNER_TOLERANCE, q, w, edges, room)
+    if given:
+        listed = Listed(edges.start, edges.col, c)
+        _solve_listed(listed, alpha, beta + 0.25 * pull, zeta, _INNER_TOLERANCE, q, w, room)
+    else:
+        _solve_one(c, alpha, beta + 0.25 * pull, zeta, _INNER_TOLERANCE, q, w, edges, room)
     total = 0.0
     for e in range(z.size):
         total += (w[e] - t[e]) ** 2
@@ -57,12 +66,14 @@ def _huber_rows(
     q: Array,
     pull: Array,
     w: Array,
+    edges: Listed,
+    given: bool,
 ) -> None:
     c = np.empty(z.shape[1])
-    edges, room = _list_for(c, q.shape[1]), _room(q.shape[1], c.size)
+    room = _room(q.shape[1], c.size)
     for i in range(z.shape[0]):
         guess = pull[i]
-        distance = _solve_at(z[i], t[i], penalty, alpha, beta, zeta, c, q[i], w[i], edges, room)
+        distance = _solve_at(z[i], t[i], penalty, alpha, beta, zeta, c, q[i], w[i], edges, room, given)
         pull[i] = penalty
         if penalty * distance <= rho:
             continue
@@ -72,7 +83,7 @@ def _huber_rows(
         x = math.log(guess) if 0.0 < guess < penalty else math.log(rho / distance)
         for _ in range(_ROOT_STEPS):
             pull[i] = math.exp(x)
-            distance = _solve_at(z[i], t[i], pull[i], alpha, beta, zeta, c, q[i], w[i], edges, room)
+            distance = _solve_at(z[i], t[i], pull[i], alpha, beta, zeta, c, q[i], w[i], edges, room, given)
             error = math.log(pull[i] * distance / rho)
             if error > 0.0:
                 high = pull[i]
@@ -99,6 +110,7 @@ def huber_solve(
     zeta: float,
     q: Array,
     pull: Array,
+    listed: tuple[Starts, Columns] | None = None,
 ) -> tuple[Array, Array, Array]:
     """For every row, minimise over w >= 0 and v
 
@@ -106,12 +118,17 @@ def huber_solve(
 
     With v eliminated the last two terms are a Huber function of |w - t|, so w solves g(w) + (pull/2)|w - t|^2 with
     pull = min(penalty, rho / |w - t|): the contribution weight of S3 (11), found exactly.
-    `q` and `pull` warm-start. Returns (w, q, pull).
+    `q` and `pull` warm-start. `listed`: the columns are these edges, not all pairs. Returns (w, q, pull).
     """
     rows, edges = z.shape
     w = np.empty((rows, edges))
     potentials = np.array(q, dtype=np.float64)
     pulls = np.array(pull, dtype=np.float64)
-    assert potentials.shape == (rows, node_count(edges))
-    _huber_rows(np.ascontiguousarray(z), np.ascontiguousarray(t), rho, penalty, alpha, beta, zeta, potentials, pulls, w)
+    if listed is None:
+        assert potentials.shape == (rows, node_count(edges))
+        room = _list_for(w[0], potentials.shape[1])
+    else:
+        room = Listed(*listed, np.empty(0))
+    z, t = np.ascontiguousarray(z), np.ascontiguousarray(t)
+    _huber_rows(z, t, rho, penalty, alpha, beta, zeta, potentials, pulls, w, room, listed is not None)
     return w, potentials, pulls

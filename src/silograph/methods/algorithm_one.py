@@ -15,6 +15,7 @@ from silograph.core.errors import SolverError
 from silograph.core.types import Array, Carry, Json
 from silograph.kernels.descent import extrapolate, gradient, objective, pulled_step, roughness
 from silograph.kernels.prox import soft_threshold
+from silograph.kernels.spaces import AllPairs
 from silograph.methods.base import Outcome, Outlet, Private, Start, Up, everywhere
 from silograph.methods.choosing import FACTS, UPPER, check_positive, choose, learn_alone
 from silograph.methods.consensus_graph import BETA, GAMMA_FLOOR, LAM, NU, OPEN
@@ -99,7 +100,7 @@ class PaperConsensus:
         beta = float(down["knobs"].value[0, BETA])
         anchor, pull = down["consensus"], down["pull"]
         if beta == 0.0:
-            _, facts = learn_alone(data["zbar"], self.alpha, self.beta, self.zeta, self.degree)
+            _, facts = learn_alone(AllPairs(self.nodes), data["zbar"], self.alpha, self.beta, self.zeta, self.degree)
             return carry, {"facts": gate.reveal(facts, "facts", OPEN)}
         if self.release is not None:
             noisy = self._private_steps(self.release, carry, down, data, gate, beta)

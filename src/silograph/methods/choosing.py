@@ -8,8 +8,8 @@ import numpy as np
 
 from silograph.core.errors import InputError
 from silograph.core.types import Array
-from silograph.kernels.dual_newton import Solution, solve
-from silograph.kernels.edges import node_count
+from silograph.kernels.dual_newton import Solution
+from silograph.kernels.spaces import Space
 
 LAM_OF_SCALE = 0.15  # default lam, in units of what an edge in use costs
 LAM_ALONE = 1e-6  # the same for a single silo, which has nobody to agree with
@@ -19,17 +19,16 @@ UPPER, LOWER, RESIDUAL, EDGES, SMOOTHNESS, LOG_BETA, SCALE = range(7)
 FACTS = 7
 
 
-def beta_for_degree(zbar: Array, alpha: float, zeta: float, degree: float) -> Array:
+def beta_for_degree(space: Space, zbar: Array, alpha: float, zeta: float, degree: float) -> Array:
     """For every row, the beta at which the graph learned alone has about this mean degree (it grows with beta)."""
-    nodes = node_count(zbar.shape[-1])
     typical = np.array([row[np.isfinite(row)].mean() for row in zbar])
     low = np.log(1e-8 * typical**2 + 1e-300)
     high = low + math.log(1e14)
     q = None
     for _ in range(30):
         middle = 0.5 * (low + high)
-        solution = solve(zbar, alpha, np.exp(middle), zeta, q, tolerance=1e-8)
-        dense = 2.0 * (solution.w > 0.0).sum(-1) / nodes >= degree
+        solution = space.solve(zbar, alpha, np.exp(middle), zeta, q, tolerance=1e-8)
+        dense = 2.0 * (solution.w > 0.0).sum(-1) / space.nodes >= degree
         high, low, q = np.where(dense, middle, high), np.where(dense, low, middle), solution.q
     return np.asarray(np.exp(high))
 
@@ -41,15 +40,15 @@ def check_positive(where: str, **parameters: float | None) -> None:
 
 
 def learn_alone(
-    zbar: Array, alpha: float, beta: float | None, zeta: float, degree: float | None
+    space: Space, zbar: Array, alpha: float, beta: float | None, zeta: float, degree: float | None
 ) -> tuple[Solution, Array]:
     """Each silo's graph by (7), and what it tells about beta and the scale of its data."""
     if beta is None:
         assert degree is not None, "either beta or a degree"
-        betas = beta_for_degree(zbar, alpha, zeta, degree)
+        betas = beta_for_degree(space, zbar, alpha, zeta, degree)
     else:
         betas = np.full(len(zbar), beta)
-    solution = solve(zbar, alpha, betas, zeta)
+    solution = space.solve(zbar, alpha, betas, zeta)
     facts = np.full((len(zbar), FACTS), np.inf)
     facts[:, LOG_BETA] = np.log(betas)
     facts[:, SCALE] = 2.0 * solution.q.mean(-1)  # what an edge in use costs, q_a + q_b, on average

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from silograph.core.types import Array, Carry, Json
-from silograph.kernels.descent import objective, roughness
-from silograph.kernels.dual_newton import lower_bound
-from silograph.kernels.prox import huber_solve, soft_threshold
+from silograph.kernels.descent import roughness
+from silograph.kernels.multipliers import feasible, over
+from silograph.kernels.prox import soft_threshold
+from silograph.kernels.spaces import AllPairs, EdgeList, Space
 from silograph.methods.base import Outcome, Outlet, Private, Start, Up, everywhere
 from silograph.methods.choosing import (
     EDGES,
@@ -33,12 +34,15 @@ from silograph.privacy.gate import Message
 from silograph.topology import Topology
 
 OPEN = "no privacy was asked for"
-TUNING_GAP = 1e-5  # close enough to (8)'s optimum to count its edges
+TUNING_GAP = 2e-4  # close enough to (8)'s optimum to count its edges
 TUNING_RANGE = math.log(10.0)  # beta may move this far from where silos alone would put it
 MOST_WEAKENED = 5  # times the coupling may be quartered for a wanted degree
 DEGREE_TOLERANCE = 0.02
-BALANCE = 0.3  # disagreement counted against movement when the penalty adapts; measured, and flat around it
+RELAXED = 1.6  # how far beyond its own step a multiplier goes
+BALANCE = 1.0  # disagreement counted against movement when the penalty adapts; measured, and flat around it
 GAMMA_FLOOR = 1e-3  # keeps (25) finite where a silo's graph equals the consensus
+
+_ANEW = {"gap": np.float64(np.inf), "floor": np.float64(-np.inf)}  # another problem, of which nothing is known yet
 
 # Columns of what the server tells every silo, besides the consensus graph.
 PENALTY, BETA, LAM, NU = range(4)
@@ -60,7 +64,8 @@ class ExactConsensus:
 
         v <- max(0, v + (sum_i m_i - lam) / (I penalty))
 
-    A pull is a feasible multiplier of (8) once sum_i m_i <= lam, so each silo can bound the optimum from below with it.
+    Pulls that keep to |m_i| <= rho and sum_i m_i <= lam are feasible multipliers of (8), and bound the optimum from
+    below. What is over the sum is divided among the silos so that no pull becomes longer than it must (`multipliers`).
     Parameters left None are chosen after the first round: beta for the wanted mean degree, lam and nu by `choose`.
     """
 
@@ -73,21 +78,27 @@ class ExactConsensus:
     degree: float | None = None
     tolerance: float = 1e-7
     rounds: int = 2000
+    candidates: EdgeList | None = None  # the only edges there can be
+
+    @property
+    def space(self) -> Space:
+        return AllPairs(self.nodes) if self.candidates is None else self.candidates
 
     def __post_init__(self) -> None:
         check_positive("ExactConsensus", alpha=self.alpha, beta=self.beta, nu=self.nu, lam=self.lam, degree=self.degree)
 
     def start(self, topo: Topology) -> Start:
-        silos, edges = len(topo.silos), self.nodes * (self.nodes - 1) // 2
+        silos, edges = len(topo.silos), self.space.size
         vectors = {name: np.zeros((silos, edges)) for name in ("w", "graph", "own", "pull", "seen")}
         carry: Carry = {**vectors, "q": np.zeros((silos, self.nodes)), "gamma": np.zeros(silos)}
-        carry |= {"penalty": np.zeros(silos), "reach": np.zeros(silos), "smoothness": np.zeros(silos)}
+        carry |= {"penalty": np.zeros(silos), "smoothness": np.zeros(silos)}
         servers: Carry = {
             "consensus": np.zeros(edges),
             "certified": np.zeros(edges),
             "vectors": np.zeros((silos, edges)),
             "anchors": np.zeros((silos, edges)),
             "knobs": np.zeros(4),
+            "shares": np.zeros((silos, 2)),
             "facts": np.full((silos, FACTS), np.inf),
             "present": np.zeros(silos, bool),
             "steady": np.bool_(False),
@@ -96,6 +107,7 @@ class ExactConsensus:
             "alone": np.float64(0.0),
             "weakened": np.int64(0),
             "tuned": np.bool_(self.degree is None),
+            "floor": np.float64(-np.inf),
             "objective": np.float64(np.inf),
             "gap": np.float64(np.inf),
             "round": np.int64(0),
@@ -103,7 +115,9 @@ class ExactConsensus:
         return Start(carry, servers, self._answer(servers, topo))
 
     def _answer(self, servers: Carry, topo: Topology) -> dict[str, Array]:
-        return {name: everywhere(servers[name], topo) for name in ("consensus", "knobs")}
+        return {name: everywhere(servers[name], topo) for name in ("consensus", "knobs")} | {
+            "shares": servers["shares"]
+        }
 
     # ---- in the silo ----
 
@@ -115,31 +129,32 @@ class ExactConsensus:
         rho = lam * nu
         first = carry["penalty"][:, None] == 0.0  # a silo that joins late has no multiplier yet
         y = np.where(first, 0.0, carry["pull"] + carry["penalty"][:, None] * (carry["seen"] - v))
-        facts, graph = self._facts(carry, zbar, v, beta, rho)
+        facts, graph = self._facts(carry, zbar, v, down["shares"].value, beta, rho)
         t = v - y / penalty
-        w, q, gamma = huber_solve(zbar, t, rho, penalty, self.alpha, beta, self.zeta, carry["q"], carry["gamma"])
-        pull = clip_rows(gamma[:, None] * (w - t), rho)
+        w, q, gamma = self.space.huber_solve(
+            zbar, t, rho, penalty, self.alpha, beta, self.zeta, carry["q"], carry["gamma"]
+        )
+        own = clip_rows(gamma[:, None] * (w - t), rho)
         carry = {
             "w": w,
             "graph": graph,
-            "own": t + pull / penalty,
-            "pull": pull,
+            "own": t + own / penalty,
+            "pull": y + RELAXED * (own - y),
             "seen": v,
             "q": q,
             "gamma": gamma,
             "penalty": np.full(len(w), penalty),
-            "reach": np.full(len(w), rho),
             "smoothness": facts[:, SMOOTHNESS],
         }
         return carry, {
-            "vector": gate.reveal(pull, "vector", OPEN),
+            "vector": gate.reveal(carry["pull"], "vector", OPEN),
             "facts": gate.reveal(facts, "facts", OPEN),
         }
 
     def _alone(self, carry: Carry, data: Private, gate: Outlet) -> tuple[Carry, Message]:
         """The first round: each silo's own graph, and what the server needs to choose beta, lam and the penalty."""
         zbar = data["zbar"]
-        solution, facts = learn_alone(zbar, self.alpha, self.beta, self.zeta, self.degree)
+        solution, facts = learn_alone(self.space, zbar, self.alpha, self.beta, self.zeta, self.degree)
         carry = {**carry, "w": solution.w, "q": solution.q, "graph": solution.w}
         carry["smoothness"] = roughness(zbar, solution.w)
         return carry, {
@@ -147,24 +162,19 @@ class ExactConsensus:
             "facts": gate.reveal(facts, "facts", OPEN),
         }
 
-    def _facts(self, carry: Carry, zbar: Array, v: Array, beta: float, rho: float) -> tuple[Array, Array]:
+    def _facts(
+        self, carry: Carry, zbar: Array, v: Array, shares: Array, beta: float, rho: float
+    ) -> tuple[Array, Array]:
         """Upper and lower bounds of this silo's part of (8) at its last pull and the consensus that came of it."""
         w, pull, penalty = carry["w"], carry["pull"], carry["penalty"][:, None]
         distance = np.sqrt(((w - v) ** 2).sum(-1))
-        apart = objective(zbar, w, self.alpha, beta, self.zeta) + rho * distance
-        merged = objective(zbar, v, self.alpha, beta, self.zeta)
+        apart = self.space.objective(zbar, w, self.alpha, beta, self.zeta) + rho * distance
+        merged = self.space.objective(zbar, v, self.alpha, beta, self.zeta)
         graph = np.where((merged < apart)[:, None], v, w)
-        # Where sum_i m_i exceeds lam the consensus moved up: give that excess back, then shrink to |m| <= rho.
-        # (A few rounding errors are added to it, so that the bound is true whatever the penalty.)
-        seen = carry["seen"]
-        excess = penalty * (np.maximum(v - seen, 0.0) + 8.0 * np.finfo(float).eps * np.maximum(v, seen))
-        # The pull was held to the rho of its own round, which a weakened coupling has left behind.
-        reach = np.maximum(rho, carry["reach"])[:, None]
-        shrink = rho / (reach + np.sqrt((excess**2).sum(-1, keepdims=True)))
-        multiplier = shrink * (pull - excess)
+        multiplier = (pull - shares[:, :1] * over(v, carry["seen"], penalty)) * shares[:, 1:]
         facts = np.full((len(w), FACTS), np.inf)
         facts[:, UPPER] = np.minimum(apart, merged)
-        facts[:, LOWER] = lower_bound(zbar + multiplier, carry["q"], self.alpha, beta, self.zeta)
+        facts[:, LOWER] = self.space.lower_bound(zbar + multiplier, carry["q"], self.alpha, beta, self.zeta)
         facts[:, RESIDUAL] = ((carry["own"] - v) ** 2).sum(-1)
         facts[:, EDGES] = (graph > 0.0).sum(-1)
         facts[:, SMOOTHNESS] = roughness(zbar, graph)
@@ -233,12 +243,14 @@ class ExactConsensus:
         v, facts = servers["consensus"], servers["facts"]
         lam = servers["knobs"][LAM]
         gap = total = np.float64(np.inf)
+        floor = servers["floor"]
         if servers["steady"]:
             total = facts[:, UPPER].sum() + lam * v.sum()
-            gap = (total - facts[:, LOWER].sum()) / max(abs(total), self.alpha)
+            floor = max(floor, facts[:, LOWER].sum())  # every round's bound is one of the same problem
+            gap = (total - floor) / max(abs(total), self.alpha)
             # Below 0 by more than rounding a certificate contradicts itself and certifies nothing.
             gap = np.float64(np.inf) if gap < -1e-12 else max(gap, np.float64(0.0))
-        servers = {**servers, "objective": total, "gap": gap, "certified": v}
+        servers = {**servers, "objective": total, "floor": floor, "gap": gap, "certified": v}
         return self._tune(servers) if not servers["tuned"] and gap <= TUNING_GAP else servers
 
     def _tune(self, servers: Carry) -> Carry:
@@ -258,14 +270,14 @@ class ExactConsensus:
         if stuck and not close and now > self.degree and self.lam is None and servers["weakened"] < MOST_WEAKENED:
             knobs[LAM], knobs[PENALTY], knobs[BETA] = 0.25 * knobs[LAM], 0.25 * knobs[PENALTY], math.exp(alone)
             bracket = alone + np.array([-TUNING_RANGE, TUNING_RANGE])
-            fresh = {"weakened": servers["weakened"] + 1, "gap": np.float64(np.inf)}
+            fresh = {"weakened": servers["weakened"] + 1, **_ANEW}
             return {**servers, **fresh, "knobs": knobs, "bracket": bracket}
         if close or stuck:
             return {**servers, "tuned": np.bool_(True), "bracket": bracket}
         guess = at + 1.5 * math.log(self.degree / now)
         margin = 0.1 * (high - low)
         knobs[BETA] = math.exp(guess if low + margin < guess < high - margin else 0.5 * (low + high))
-        return {**servers, "knobs": knobs, "bracket": bracket, "gap": np.float64(np.inf)}
+        return {**servers, "knobs": knobs, "bracket": bracket, **_ANEW}
 
     def _move(self, servers: Carry) -> Carry:
         """v <- max(0, mean_i(anchor_i + m_i / penalty) - lam / (I penalty)), then balance the residuals."""
@@ -273,6 +285,7 @@ class ExactConsensus:
         penalty = knobs[PENALTY]
         mean = (servers["anchors"] + servers["vectors"] / penalty).mean(0)
         fresh = soft_threshold(mean, knobs[LAM] / (silos * penalty))
+        shares = feasible(servers["vectors"], over(fresh, v, penalty), knobs[LAM], knobs[LAM] * knobs[NU])
         # Both residuals relative to what they are residuals of, so that units do not matter.
         moved = penalty * math.sqrt(((fresh - v) ** 2).sum()) / (knobs[LAM] * knobs[NU])
         size = math.sqrt(silos * (fresh**2).sum())
@@ -282,7 +295,7 @@ class ExactConsensus:
                 knobs[PENALTY] *= 1.2
             elif servers["moved"] > 1.5 * apart:
                 knobs[PENALTY] /= 1.2
-        return {**servers, "consensus": fresh, "knobs": knobs, "moved": np.float64(moved)}
+        return {**servers, "consensus": fresh, "knobs": knobs, "shares": shares, "moved": np.float64(moved)}
 
     def done(self, servers: Carry) -> bool:
         return bool(servers["round"] >= self.rounds or (servers["tuned"] and servers["gap"] <= self.tolerance))

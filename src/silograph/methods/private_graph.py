@@ -19,6 +19,7 @@ from silograph.kernels import log_det
 from silograph.kernels.descent import roughness
 from silograph.kernels.edges import node_count
 from silograph.kernels.pooling import denoise, effective_records, empirical_bayes, undo_clip
+from silograph.kernels.spaces import AllPairs
 from silograph.methods.base import (
     Method,
     Outcome,
@@ -103,7 +104,8 @@ def _agreement(z: Array, w: Array) -> float:
     edges = np.count_nonzero(w)
     if not edges:
         return 1.0
-    other = learn_alone(z[None], 1.0, None, 0.0, 2.0 * edges / node_count(len(z)))[0].w[0]
+    nodes = node_count(len(z))
+    other = learn_alone(AllPairs(nodes), z[None], 1.0, None, 0.0, 2.0 * edges / nodes)[0].w[0]
     heaviest = np.argsort(-other, kind="stable")[:edges]
     return float((w[heaviest] > 0.0).mean())
 

@@ -1,0 +1,66 @@
+"""Feasible multipliers of S3 (8) from the silos' pulls: |m_i| <= rho and sum_i m_i <= lam.
+
+With them each silo bounds its part of the optimum from below, so how little they are bent decides how soon a solution
+is certified. What is over lam is divided among the silos where that makes no pull longer than rho; one scale does the
+rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from silograph.core.types import Array
+
+_HALVINGS = 50
+
+
+def over(v: Array, seen: Array, penalty: float | Array) -> Array:
+    """What the pulls were over lam, for each of as many silos, when they moved the consensus from `seen` to v."""
+    return np.asarray(penalty * (v - seen))
+
+
+def feasible(pulls: Array, excess: Array, lam: float, rho: float) -> Array:
+    """Each silo's share of what is over, and the scale that makes its pull a multiplier, whatever was rounded."""
+    share = _shares(pulls, excess, rho)
+    left = pulls - share[:, None] * excess
+    rounding = 4.0 * len(pulls) * np.finfo(float).eps * np.abs(left).sum(0)
+    longest = max(np.sqrt((left**2).sum(-1)).max() / rho, ((left.sum(0) + rounding) / lam).max(), 1.0)
+    return np.stack([share, np.full(len(pulls), (1.0 - 1e-14) / longest)], axis=-1)
+
+
+def _shares(pulls: Array, excess: Array, rho: float) -> Array:
+    """How much each silo takes of what is over, I in all: as equal as can be where |pull - share * excess| <= rho.
+
+    For a given length a silo's shares are an interval. Where those of length rho do not admit the sum, the least length
+    that does is searched for.
+    """
+    silos, along, square, size = len(pulls), (pulls * excess).sum(-1), (pulls**2).sum(-1), float((excess**2).sum())
+    if size == 0.0:
+        return np.ones(silos)
+    middle = along / size
+    least = square - along * middle  # the square of what is left of a pull at best
+
+    def ends(level: float) -> tuple[Array, Array]:
+        spread = np.sqrt(np.maximum(level - least, 0.0) / size)
+        return middle - spread, middle + spread
+
+    def admits(level: float) -> bool:
+        low, high = ends(level)
+        return bool(low.sum() <= silos <= high.sum())
+
+    level = max(rho**2, float(least.max()))
+    if not admits(level):
+        level = _bisect(admits, level, float((square - 2.0 * along + size).max()))
+    low, high = ends(level)
+    common = _bisect(lambda x: bool(np.clip(x, low, high).sum() >= silos), float(low.min()), float(high.max()))
+    return np.asarray(np.clip(common, low, high))
+
+
+def _bisect(holds: Callable[[float], bool], low: float, high: float) -> float:
+    """The least number at which this holds, as it does at `high`."""
+    for _ in range(_HALVINGS):
+        middle = 0.5 * (low + high)
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high

@@ -1,0 +1,194 @@
+"""Where graphs live: on all pairs of nodes, or on a list of candidate edges. Both know the same problems.
+
+Rows of weights and costs are silos; columns are the pairs of `AllPairs` in the order of `triu_indices`, or the edges of
+`EdgeList` in the order of the list.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from silograph.core.types import Array
+from silograph.kernels import dual_newton, prox
+from silograph.kernels.descent import objective
+from silograph.kernels.dual_newton import Columns, Listed, Solution, Starts, _dual_value, _room
+from silograph.kernels.edges import edge_count, pairs, squared_distances
+from silograph.kernels.lists import _costs, _rows, _solve_listed
+from silograph.kernels.memory import check_memory
+
+
+class Space(Protocol):
+    @property
+    def nodes(self) -> int: ...
+
+    @property
+    def size(self) -> int:
+        """How many edges there can be."""
+        ...
+
+    def ends(self) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
+        """The two ends of every edge."""
+        ...
+
+    def distances(self, signals: Array) -> Array:
+        """zbar: the mean over the signals (n, d) of (x[a] - x[b])^2, for every edge."""
+        ...
+
+    def objective(self, zbar: Array, w: Array, alpha: float, beta: float, zeta: float) -> Array:
+        """g_i(w) of S3 (8), (18) for every row."""
+        ...
+
+    def solve(
+        self, c: Array, alpha: float, beta: float | Array, zeta: float, q: Array | None = None, tolerance: float = 1e-12
+    ) -> Solution:
+        """As `dual_newton.solve`."""
+        ...
+
+    def huber_solve(
+        self,
+        z: Array,
+        t: Array,
+        rho: float,
+        penalty: float,
+        alpha: float,
+        beta: float,
+        zeta: float,
+        q: Array,
+        pull: Array,
+    ) -> tuple[Array, Array, Array]:
+        """As `prox.huber_solve`."""
+        ...
+
+    def lower_bound(self, c: Array, q: Array, alpha: float, beta: float, zeta: float) -> Array:
+        """As `dual_newton.lower_bound`."""
+        ...
+
+
+@dataclass(frozen=True)
+class AllPairs:
+    nodes: int
+
+    @property
+    def size(self) -> int:
+        return edge_count(self.nodes)
+
+    def ends(self) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
+        return pairs(self.nodes)
+
+    def distances(self, signals: Array) -> Array:
+        return squared_distances(signals)
+
+    def objective(self, zbar: Array, w: Array, alpha: float, beta: float, zeta: float) -> Array:
+        return objective(zbar, w, alpha, beta, zeta)
+
+    def solve(
+        self, c: Array, alpha: float, beta: float | Array, zeta: float, q: Array | None = None, tolerance: float = 1e-12
+    ) -> Solution:
+        return dual_newton.solve(c, alpha, beta, zeta, q, tolerance)
+
+    def huber_solve(
+        self,
+        z: Array,
+        t: Array,
+        rho: float,
+        penalty: float,
+        alpha: float,
+        beta: float,
+        zeta: float,
+        q: Array,
+        pull: Array,
+    ) -> tuple[Array, Array, Array]:
+        return prox.huber_solve(z, t, rho, penalty, alpha, beta, zeta, q, pull)
+
+    def lower_bound(self, c: Array, q: Array, alpha: float, beta: float, zeta: float) -> Array:
+        return dual_newton.lower_bound(c, q, alpha, beta, zeta)
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeList:
+    """Edges a < b by their lower end, those of node a at start[a] .. start[a + 1], each once."""
+
+    start: Starts
+    col: Columns
+
+    @property
+    def nodes(self) -> int:
+        return len(self.start) - 1
+
+    @property
+    def size(self) -> int:
+        return len(self.col)
+
+    def ends(self) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
+        return np.repeat(np.arange(self.nodes, dtype=np.int32), np.diff(self.start)), self.col
+
+    def distances(self, signals: Array) -> Array:
+        return _costs(_rows(signals), self.start, self.col)
+
+    def objective(self, zbar: Array, w: Array, alpha: float, beta: float, zeta: float) -> Array:
+        rows = np.atleast_2d(w)
+        degree = np.zeros((len(rows), self.nodes))
+        for i, row in enumerate(rows):
+            _add_degrees(self.start, self.col, row, degree[i])
+        return objective(zbar, w, alpha, beta, zeta, degree.reshape(*w.shape[:-1], -1))
+
+    def solve(
+        self, c: Array, alpha: float, beta: float | Array, zeta: float, q: Array | None = None, tolerance: float = 1e-12
+    ) -> Solution:
+        rows = len(c)
+        check_memory("candidate edges", 16 * c.size, "Fewer candidates or sites at a time need less.")
+        potentials = np.zeros((rows, self.nodes)) if q is None else np.array(q, dtype=np.float64)
+        w, betas = np.empty(c.shape), np.broadcast_to(np.asarray(beta, dtype=np.float64), (rows,))
+        objective_, gap, steps = np.empty(rows), np.empty(rows), np.empty(rows, np.int64)
+        room = _room(self.nodes, self.size)
+        for i in range(rows):
+            listed = Listed(self.start, self.col, np.ascontiguousarray(c[i], dtype=np.float64))
+            objective_[i], gap[i], steps[i] = _solve_listed(
+                listed, float(alpha), float(betas[i]), float(zeta), float(tolerance), potentials[i], w[i], room
+            )
+        return Solution(w, potentials, objective_, gap, steps)
+
+    def huber_solve(
+        self,
+        z: Array,
+        t: Array,
+        rho: float,
+        penalty: float,
+        alpha: float,
+        beta: float,
+        zeta: float,
+        q: Array,
+        pull: Array,
+    ) -> tuple[Array, Array, Array]:
+        return prox.huber_solve(z, t, rho, penalty, alpha, beta, zeta, q, pull, (self.start, self.col))
+
+    def lower_bound(self, c: Array, q: Array, alpha: float, beta: float, zeta: float) -> Array:
+        out = np.empty(len(c))
+        for i in range(len(c)):
+            out[i] = _bound(self.start, self.col, c[i], q[i], alpha, beta, zeta) if (q[i] > 0.0).all() else -np.inf
+        return out
+
+
+@njit(cache=True)
+def _add_degrees(start: Starts, col: Columns, w: Array, degree: Array) -> None:
+    for a in range(start.size - 1):
+        total = 0.0
+        for j in range(start[a], start[a + 1]):
+            total += w[j]
+            degree[col[j]] += w[j]
+        degree[a] += total
+
+
+@njit(cache=True)
+def _bound(start: Starts, col: Columns, c: Array, q: Array, alpha: float, beta: float, zeta: float) -> float:
+    square = 0.0
+    for a in range(start.size - 1):
+        for j in range(start[a], start[a + 1]):
+            t = max(0.0, q[a] + q[col[j]] - c[j])
+            square += t * t
+    return _dual_value(q, square, alpha, beta, zeta)
