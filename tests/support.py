@@ -9,6 +9,8 @@ import numpy as np
 
 from silograph.core.keys import stream
 from silograph.data.synthetic import paper_graphs, smooth_signals
+from silograph.kernels.edges import pairs
+from silograph.kernels.spaces import EdgeList
 from silograph.methods.algorithm_one import PaperConsensus
 from silograph.methods.base import Method
 from silograph.methods.consensus_graph import ExactConsensus
@@ -32,6 +34,11 @@ def federation(seed: int = 0, nodes: int = NODES, counts: dict[str, int] = COUNT
         name: smooth_signals(stream(seed, name, 0, "signals"), w, count)
         for (name, count), w in zip(counts.items(), graphs.local, strict=True)
     }
+
+
+def all_but(nodes: int, *edges: int) -> EdgeList:
+    """Every pair may be joined but these, counted in the order of pairs."""
+    return EdgeList.of(nodes, *(np.delete(end, edges) for end in pairs(nodes)))
 
 
 @dataclass(frozen=True)

@@ -164,11 +164,38 @@ def _graphs_summary(result: Json, folder: Path) -> None:
     table(tuple(header[k] for k in shown), [tuple(row[k] for k in shown) for row in rows])
     if noisy:
         print("worth: so many records without noise would give as good a graph; 20 nodes need about 500")
-    print(f"{result['rounds']} rounds, {_exactness(result)}")
+    print(f"{_times(result['rounds'], 'round')}, {_sent(result)}{_exactness(result)}")
+    _say_proven(result)
     asked, got = result["degree"], 2 * sum(site["edges"] for site in result["sites"]) / nodes / len(result["sites"])
     if asked is not None and abs(got - asked) > 0.1 * asked:
         print(f"note: degree {asked:g} was asked for and {got:.1f} is the nearest that was found")
+    asked, got = result["consensus_density"], 2 * edges / nodes / (nodes - 1)
+    if asked is not None and abs(got - asked) > 0.1 * asked:
+        print(f"note: a consensus of density {asked:g} was asked for and {got:.2g} is the nearest that was found")
     _closing(result, folder)
+
+
+def _times(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count != 1)}"
+
+
+def _sent(result: Json) -> str:
+    """What a site sent in all; the largest, as sites that came late sent less."""
+    most = max(site["bytes_sent"] for site in result["sites"])
+    return f"{most / 1e6:.3g} MB sent by a site, " if most >= 1e6 else f"{most / 1e3:.3g} kB sent by a site, "
+
+
+def _say_proven(result: Json) -> None:
+    if result["candidates"] is None:
+        return
+    shares = [site["proven_nodes"] for site in result["sites"] if "proven_nodes" in site]
+    edges = f"{result['candidates']} candidate edges"
+    if not shares:
+        print(f"{edges}: the optimum among them; nothing is known about others")
+    elif min(shares) == 1.0:
+        print(f"{edges}: the optimum among all pairs, as no other can be active")
+    else:
+        print(f"{edges}: proven to be all that matter at {min(shares):.1%} of the nodes; more --neighbours prove more")
 
 
 def _worth(graph: Json) -> str:
@@ -191,6 +218,18 @@ def learn(
     out: Out,
     degree: Annotated[
         float | None, typer.Option(help="Wanted mean degree of the sites' graphs; sets beta, or the edges of log-det.")
+    ] = None,
+    density: Annotated[float | None, typer.Option(help="The same as a share of all pairs of nodes.")] = None,
+    edges: Annotated[int | None, typer.Option(help="The same as a number of edges.")] = None,
+    consensus_density: Annotated[
+        float | None, typer.Option(help="Wanted share of all pairs in the consensus graph; sets lambda.")
+    ] = None,
+    coupling_by: Annotated[
+        Literal["rule", "held-out"],
+        typer.Option(help="How strongly sites are held together: by a rule, or by the loss of signals held out."),
+    ] = "rule",
+    resamples: Annotated[
+        int | None, typer.Option(help="How often signals are drawn again to say how sure an edge is (100; 0: never).")
     ] = None,
     epsilon: Annotated[float | None, typer.Option(help="Total privacy budget of every site.")] = None,
     delta: Annotated[float | None, typer.Option(help="Delta of the budget (1e-6 if left out).")] = None,
@@ -238,6 +277,16 @@ def learn(
     candidates: Annotated[
         str | None, typer.Option(help="CSV with columns source,target: the only edges allowed; a public list.")
     ] = None,
+    neighbours: Annotated[
+        int | None,
+        typer.Option(
+            help="Only edges to so many nearest neighbours at some site (twice the degree beyond 3000 nodes)."
+        ),
+    ] = None,
+    search: Annotated[
+        Literal["exact", "approximate"] | None,
+        typer.Option(help="How neighbours are searched for; beyond 30000 nodes it has to be said."),
+    ] = None,
     engine: Annotated[Literal["vector", "silowise"], typer.Option(help="How silos are simulated.")] = "vector",
     seed: Annotated[int | None, typer.Option(help="Fixes every random number (a rehearsal, under privacy).")] = None,
     as_json: AsJson = False,
@@ -252,6 +301,11 @@ def learn(
         learner=learner,
         solver="paper" if privacy == "per-round" else solver,
         degree=degree,
+        density=density,
+        edges=edges,
+        consensus_density=consensus_density,
+        coupling_by=coupling_by,
+        resamples=resamples,
         alpha=alpha,
         beta=beta,
         nu=nu,
@@ -265,7 +319,7 @@ def learn(
         momentum=momentum,
         coupling=coupling,
     )
-    data = Data(tuple(files), nodes_in, standardise, candidates, unit_column)
+    data = Data(tuple(files), nodes_in, standardise, candidates, neighbours, search, unit_column)
     plan = Plan(data, method, budget, engine=engine, seed=seed)
     _execute(plan, Path(), out, as_json)
 

@@ -11,16 +11,16 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from silograph.core.errors import InputError
-from silograph.core.keys import secret_root, seed_of
+from silograph.core.keys import seed_of
+from silograph.core.types import Array
 from silograph.data.silos import Silos, from_arrays
 from silograph.data.tables import LARGEST
 from silograph.data.units import UnitTables
 from silograph.kernels.edges import adjacency
-from silograph.run.build import build
+from silograph.kernels.spaces import AllPairs
 from silograph.run.clustered_job import ClusteredJob
 from silograph.run.clustered_plan import ClusterBudget, ClusterData, ClusteredMethod, ClusteredPlan
-from silograph.run.jobs import run_in_memory
-from silograph.run.loop import REHEARSAL, SECRET, simulate
+from silograph.run.jobs import GraphJob, run_in_memory
 from silograph.run.plan import ConsensusGraph as MethodPlan
 from silograph.run.plan import Data, Plan, Privacy
 from silograph.run.results import edges, privacy_section, to_networkx
@@ -32,7 +32,12 @@ class ConsensusGraph(BaseEstimator):
 
     Parameters
     ----------
-    degree : wanted mean degree of the sites' graphs (6, or less for few nodes, if neither this nor `beta` is given).
+    degree, density : wanted mean degree of the sites' graphs, or share of all pairs that are joined (degree 6, or less
+        for few nodes, if neither these nor `beta` are given).
+    consensus_density : share of all pairs that are joined in the consensus graph; sets `lam`.
+    neighbours : candidate edges are the so many nearest neighbours of every node at any site (all pairs up to 3000
+        nodes, if left out); only these are looked at.
+    resamples : how often signals are drawn again to say how sure an edge is (100, where memory allows; 0 is never).
     beta, nu, lam, alpha : the weights of the model (8); what is None is chosen.
     solver : "exact" (with a certificate) or "paper" (Algorithm 1).
     epsilon, delta : total privacy budget of every site; None means no privacy.
@@ -42,8 +47,9 @@ class ConsensusGraph(BaseEstimator):
 
     Attributes
     ----------
-    graphs_ : (sites, nodes, nodes) weight matrices, in the order the sites were given.
+    graphs_ : (sites, nodes, nodes) weight matrices, in the order the sites were given; sparse ones on candidate edges.
     consensus_ : (nodes, nodes) weight matrix.
+    confidence_ : like `graphs_`, how often an edge is there when signals are drawn again; None under privacy.
     weights_ : contribution weight of every site to the consensus.
     gap_ : certified relative gap of (8), or None for the papers' solver.
     ledger_ : the rows of what left every site.
@@ -55,6 +61,10 @@ class ConsensusGraph(BaseEstimator):
         self,
         degree: float | None = None,
         *,
+        density: float | None = None,
+        consensus_density: float | None = None,
+        neighbours: int | None = None,
+        resamples: int | None = None,
         beta: float | None = None,
         nu: float | None = None,
         lam: float | None = None,
@@ -66,6 +76,10 @@ class ConsensusGraph(BaseEstimator):
         random_state: int | np.random.Generator | np.random.RandomState | None = None,
     ) -> None:
         self.degree = degree
+        self.density = density
+        self.consensus_density = consensus_density
+        self.neighbours = neighbours
+        self.resamples = resamples
         self.beta = beta
         self.nu = nu
         self.lam = lam
@@ -80,19 +94,18 @@ class ConsensusGraph(BaseEstimator):
         """Learn from a list of (signals, nodes) tables, one per site; a single table is one site."""
         silos = self._silos(X, names)
         plan = self._plan()
-        setup = build(plan, silos)
-        signals = dict(zip(silos.names, silos.signals, strict=True))
-        seed, randomness = (secret_root(), SECRET) if plan.seed is None else (plan.seed, REHEARSAL)
-        outcome, door = simulate(
-            setup.method, setup.task, signals, setup.mechanism, setup.budget, seed, randomness=randomness
-        )
+        job = GraphJob.of(plan, silos, Path())
+        outcome, door = run_in_memory(job, plan.seed)
 
+        setup, self._space = job.setup, job.setup.task.space
         order = setup.topo.index(silos.names)
         self._vectors = outcome.arrays["graph"][order]
         self._consensus = outcome.arrays["consensus"]
+        self._confidence = outcome.arrays["confidence"][order] if "confidence" in outcome.arrays else None
         self.names_, self.nodes_ = list(silos.names), list(silos.nodes)
-        self.graphs_ = np.stack([adjacency(w) for w in self._vectors])
-        self.consensus_ = adjacency(self._consensus)
+        self.graphs_ = self._matrices(self._vectors)
+        self.consensus_ = self._matrices(self._consensus[None])[0]
+        self.confidence_ = None if self._confidence is None else self._matrices(self._confidence)
         self.weights_ = outcome.arrays["gamma"][order]
         self.gap_, self.objective_ = outcome.facts["certified_gap"], outcome.facts["objective"]
         self.parameters_, self.n_iter_ = outcome.facts["parameters"], outcome.facts["rounds"]
@@ -103,11 +116,25 @@ class ConsensusGraph(BaseEstimator):
     def to_networkx(self, site: str | None = None, threshold: float = 0.0) -> Any:
         """The consensus graph, or a site's, as a networkx.Graph with edge attribute `weight`."""
         check_is_fitted(self)
-        if site is None:
-            return to_networkx(list(edges(self._consensus, self.nodes_, threshold)), self.nodes_)
-        if site not in self.names_:
+        if site is not None and site not in self.names_:
             raise InputError("to_networkx", f"one of {', '.join(self.names_)}", f"{site!r} came")
-        return to_networkx(list(edges(self._vectors[self.names_.index(site)], self.nodes_, threshold)), self.nodes_)
+        w, sure = self._consensus, None if self._confidence is None else self._confidence.mean(0)
+        if site is not None:
+            k = self.names_.index(site)
+            w, sure = self._vectors[k], None if self._confidence is None else self._confidence[k]
+        return to_networkx(list(edges(w, self.nodes_, threshold, self._space, sure)), self.nodes_)
+
+    def _matrices(self, vectors: Array) -> Any:
+        """Symmetric matrices: sparse ones on candidate edges, else one array."""
+        if isinstance(self._space, AllPairs):
+            return np.stack([adjacency(w) for w in vectors])
+        from scipy.sparse import coo_array
+
+        ends, shape = self._space.ends(), (self._space.nodes, self._space.nodes)
+        halves = [coo_array((w, ends), shape=shape).tocsr() for w in vectors]
+        for half in halves:
+            half.eliminate_zeros()
+        return [half + half.T for half in halves]
 
     def _silos(self, X: Any, names: Sequence[str] | None) -> Silos:
         if isinstance(X, list | tuple) and X and np.ndim(X[0]) == 2:
@@ -120,12 +147,20 @@ class ConsensusGraph(BaseEstimator):
 
     def _plan(self) -> Plan:
         method = MethodPlan(
-            solver=self.solver, degree=self.degree, alpha=self.alpha, beta=self.beta, nu=self.nu, lam=self.lam
+            solver=self.solver,
+            degree=self.degree,
+            density=self.density,
+            consensus_density=self.consensus_density,
+            resamples=self.resamples,
+            alpha=self.alpha,
+            beta=self.beta,
+            nu=self.nu,
+            lam=self.lam,
         )
         privacy = None if self.epsilon is None else Privacy(self.epsilon, self.delta, clip=self.clip)
         if privacy is None and (self.delta is not None or self.clip is not None):
             raise InputError("ConsensusGraph", "epsilon with delta or clip", "it is None")
-        return Plan(Data(), method, privacy, seed=seed_of(self.random_state))
+        return Plan(Data(neighbours=self.neighbours), method, privacy, seed=seed_of(self.random_state))
 
 
 class ClusteredModels(BaseEstimator):

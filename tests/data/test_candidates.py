@@ -15,9 +15,9 @@ def write(tmp_path, text):
     return path
 
 
-def test_a_list_becomes_a_mask_in_edge_order(tmp_path):
+def test_a_list_becomes_pairs_in_edge_order(tmp_path):
     path = write(tmp_path, "source,target,weight\nb,a,1\nc,b,2\nd,c,3\n")
-    np.testing.assert_array_equal(read_candidates(path, NODES), [True, False, False, True, False, True])
+    np.testing.assert_array_equal(read_candidates(path, NODES), [[0, 1, 2], [1, 2, 3]])
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from silograph.run.loop import simulate
 from silograph.run.plan import ConsensusGraph, Data, Plan, Privacy
 from silograph.tasks.smooth_graph import SmoothGraph, to_coordinates
 from silograph.topology import star
-from support import cases, federation, run
+from support import all_but, cases, federation, run
 
 NODES = 20
 
@@ -157,7 +157,7 @@ def test_a_silo_that_never_came_gets_the_consensus_and_what_it_is_worth():
 
 
 def test_forbidden_edges_stay_empty():
-    task = SmoothGraph(8, "moment", forbidden=(0, 3, 9))
+    task = SmoothGraph(8, "moment", candidates=all_but(8, 0, 3, 9))
     case = next(c for c in cases() if c.name == "one release, likely")
     method = replace(case.method, task=task)
     _, outcome, _ = run(replace(case, task=task, method=method), federation())

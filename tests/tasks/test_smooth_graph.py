@@ -16,6 +16,7 @@ from silograph.tasks.smooth_graph import (
     from_coordinates,
     to_coordinates,
 )
+from support import all_but
 
 RECORDS = 3  # the others in the silo; what they are does not matter to a mean
 
@@ -108,7 +109,7 @@ def test_what_all_nodes_share_is_not_seen(statistic):
 def test_forbidden_edges_cost_infinitely_much_and_the_others_what_they_did():
     signals = np.random.default_rng(8).standard_normal((10, 5))
     plain = SmoothGraph(5).prepare(signals)["zbar"]
-    walled = SmoothGraph(5, forbidden=(0, 7)).prepare(signals)["zbar"]
+    walled = SmoothGraph(5, candidates=all_but(5, 0, 7)).prepare(signals)["zbar"]
     np.testing.assert_array_equal(np.flatnonzero(walled == np.inf), [0, 7])
     np.testing.assert_array_equal(np.delete(walled, [0, 7]), np.delete(plain, [0, 7]))
 

@@ -7,13 +7,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from silograph.core.errors import InputError
-from silograph.core.types import BoolArray
+
+Ends = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
-def read_candidates(path: str | Path, nodes: Sequence[str]) -> BoolArray:
-    """A CSV with columns source,target (more are ignored) as a mask over all pairs of `nodes`."""
+def read_candidates(path: str | Path, nodes: Sequence[str]) -> Ends:
+    """A CSV with columns source,target (more are ignored) as the ends a < b of its edges, in order."""
     path = Path(path)
     if path.exists() and not path.is_file():
         raise InputError(str(path), "a CSV of candidate edges", "it is no ordinary file")
@@ -25,7 +29,7 @@ def read_candidates(path: str | Path, nodes: Sequence[str]) -> BoolArray:
     if not rows or not {"source", "target"} <= set(rows[0]):
         raise InputError(str(path), "a header with source,target and at least one edge", "there is none")
     position = {name: k for k, name in enumerate(nodes)}
-    allowed = np.zeros((len(nodes), len(nodes)), bool)
+    seen: set[int] = set()
     for number, row in enumerate(rows, 1):
         ends = [(row[end] or "").strip() for end in ("source", "target")]
         for name in ends:
@@ -34,19 +38,18 @@ def read_candidates(path: str | Path, nodes: Sequence[str]) -> BoolArray:
         a, b = sorted(position[name] for name in ends)
         if a == b:
             raise InputError(f"{path}, row {number}", "two different nodes", f"{ends[0]!r} twice")
-        if allowed[a, b]:
+        if a * len(nodes) + b in seen:
             raise InputError(f"{path}, row {number}", "every edge once", f"{ends[0]} - {ends[1]} came again")
-        allowed[a, b] = True
-    _check_connected(allowed | allowed.T, nodes, path)
-    return np.asarray(allowed[np.triu_indices(len(nodes), 1)])
+        seen.add(a * len(nodes) + b)
+    low, high = np.divmod(np.sort(np.fromiter(seen, np.int64, len(seen))), len(nodes))
+    _check_connected((low, high), nodes, path)
+    return low, high
 
 
-def _check_connected(allowed: BoolArray, nodes: Sequence[str], path: Path) -> None:
-    reached = np.zeros(len(nodes), bool)
-    reached[0] = True
-    while (grown := reached | allowed[reached].any(0)).sum() > reached.sum():
-        reached = grown
-    if not reached.all():
-        cut = [nodes[int(k)] for k in np.flatnonzero(~reached)]
+def _check_connected(ends: Ends, nodes: Sequence[str], path: Path) -> None:
+    links = coo_array((np.ones(len(ends[0]), bool), ends), shape=(len(nodes), len(nodes)))
+    _, part = connected_components(links, directed=False)
+    cut = [nodes[int(k)] for k in np.flatnonzero(part != part[0])]
+    if cut:
         shown = ", ".join(cut[:5]) + (f" and {len(cut) - 5} more" if len(cut) > 5 else "")
         raise InputError(str(path), "candidates that connect all nodes", f"{nodes[0]} cannot reach {shown}")

@@ -13,12 +13,12 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from silograph.core.types import Array
+from silograph.core.types import Array, BoolArray
 from silograph.kernels import dual_newton, prox
 from silograph.kernels.descent import objective
 from silograph.kernels.dual_newton import Columns, Listed, Solution, Starts, _dual_value, _room
 from silograph.kernels.edges import edge_count, pairs, squared_distances
-from silograph.kernels.lists import _costs, _rows, _solve_listed
+from silograph.kernels.lists import Candidates, _arrange, _costs, _rows, _solve_listed, proven_nodes
 from silograph.kernels.memory import check_memory
 
 
@@ -116,6 +116,12 @@ class EdgeList:
     start: Starts
     col: Columns
 
+    @classmethod
+    def of(cls, nodes: int, a: NDArray[np.integer], b: NDArray[np.integer]) -> EdgeList:
+        """Pairs in any order, each once."""
+        start, col, _ = _arrange(nodes, a, b)
+        return cls(start, col)
+
     @property
     def nodes(self) -> int:
         return len(self.start) - 1
@@ -123,6 +129,17 @@ class EdgeList:
     @property
     def size(self) -> int:
         return len(self.col)
+
+    def allowed(self) -> BoolArray:
+        """Which of all pairs are listed."""
+        a, b = (end.astype(np.int64) for end in self.ends())
+        out = np.zeros(edge_count(self.nodes), bool)
+        out[a * (2 * self.nodes - a - 1) // 2 + b - a - 1] = True
+        return out
+
+    def proven(self, q: Array, reach: Array) -> float:
+        """The share of nodes of which no edge outside the list can be active, where such edges cost `reach` or more."""
+        return float(proven_nodes(Candidates(self.start, self.col, np.empty(0), reach), q).mean())
 
     def ends(self) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
         return np.repeat(np.arange(self.nodes, dtype=np.int32), np.diff(self.start)), self.col

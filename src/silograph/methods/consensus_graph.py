@@ -21,6 +21,7 @@ from silograph.methods.base import Outcome, Outlet, Private, Start, Up, everywhe
 from silograph.methods.choosing import (
     EDGES,
     FACTS,
+    LOG_BETA,
     LOWER,
     RESIDUAL,
     SMOOTHNESS,
@@ -35,9 +36,12 @@ from silograph.topology import Topology
 
 OPEN = "no privacy was asked for"
 TUNING_GAP = 2e-4  # close enough to (8)'s optimum to count its edges
+FINE_GAP = 1e-5  # or those of the consensus, which settle later
 TUNING_RANGE = math.log(10.0)  # beta may move this far from where silos alone would put it
 MOST_WEAKENED = 5  # times the coupling may be quartered for a wanted degree
 DEGREE_TOLERANCE = 0.02
+CONSENSUS_TOLERANCE = 0.05
+SPARSITY_RANGE = math.log(1e4)  # lam may move this far for a wanted consensus
 RELAXED = 1.6  # how far beyond its own step a multiplier goes
 BALANCE = 1.0  # disagreement counted against movement when the penalty adapts; measured, and flat around it
 GAMMA_FLOOR = 1e-3  # keeps (25) finite where a silo's graph equals the consensus
@@ -76,6 +80,7 @@ class ExactConsensus:
     lam: float | None = None
     zeta: float = 0.0
     degree: float | None = None
+    consensus_edges: float | None = None
     tolerance: float = 1e-7
     rounds: int = 2000
     candidates: EdgeList | None = None  # the only edges there can be
@@ -90,8 +95,8 @@ class ExactConsensus:
     def start(self, topo: Topology) -> Start:
         silos, edges = len(topo.silos), self.space.size
         vectors = {name: np.zeros((silos, edges)) for name in ("w", "graph", "own", "pull", "seen")}
-        carry: Carry = {**vectors, "q": np.zeros((silos, self.nodes)), "gamma": np.zeros(silos)}
-        carry |= {"penalty": np.zeros(silos), "smoothness": np.zeros(silos)}
+        carry: Carry = {**vectors, "q": np.zeros((silos, self.nodes))}
+        carry |= {name: np.zeros(silos) for name in ("gamma", "penalty", "beta", "smoothness")}
         servers: Carry = {
             "consensus": np.zeros(edges),
             "certified": np.zeros(edges),
@@ -104,9 +109,11 @@ class ExactConsensus:
             "steady": np.bool_(False),
             "moved": np.float64(0.0),
             "bracket": np.zeros(2),
+            "sparser": np.array([-np.inf, np.inf]),
             "alone": np.float64(0.0),
+            "sparsity": np.float64(0.0),
             "weakened": np.int64(0),
-            "tuned": np.bool_(self.degree is None),
+            "tuned": np.bool_(self.degree is None and self.consensus_edges is None),
             "floor": np.float64(-np.inf),
             "objective": np.float64(np.inf),
             "gap": np.float64(np.inf),
@@ -144,6 +151,7 @@ class ExactConsensus:
             "q": q,
             "gamma": gamma,
             "penalty": np.full(len(w), penalty),
+            "beta": np.full(len(w), beta),
             "smoothness": facts[:, SMOOTHNESS],
         }
         return carry, {
@@ -155,7 +163,7 @@ class ExactConsensus:
         """The first round: each silo's own graph, and what the server needs to choose beta, lam and the penalty."""
         zbar = data["zbar"]
         solution, facts = learn_alone(self.space, zbar, self.alpha, self.beta, self.zeta, self.degree)
-        carry = {**carry, "w": solution.w, "q": solution.q, "graph": solution.w}
+        carry = {**carry, "w": solution.w, "q": solution.q, "graph": solution.w, "beta": np.exp(facts[:, LOG_BETA])}
         carry["smoothness"] = roughness(zbar, solution.w)
         return carry, {
             "vector": gate.reveal(solution.w, "vector", OPEN),
@@ -183,10 +191,25 @@ class ExactConsensus:
         return facts, graph
 
     def deliver(self, carry: Carry, data: Private, gate: Outlet) -> Message:
-        return {
-            "graph": gate.reveal(carry["graph"], "graph", OPEN),
-            "smoothness": gate.reveal(carry["smoothness"], "smoothness", OPEN),
-        }
+        told = {"graph": carry["graph"], "smoothness": carry["smoothness"]}
+        if "again" in data:
+            told["confidence"] = self._confidence(carry, data["again"])
+        if "reach" in data and self.candidates is not None:
+            proven = map(self.candidates.proven, carry["q"], data["reach"])
+            told["proven"] = np.array(list(proven))
+        return {name: gate.reveal(value, name, OPEN) for name, value in told.items()}
+
+    def _confidence(self, carry: Carry, again: Array) -> Array:
+        """How often each edge is there in graphs learned from resampled signals, the pull of the others being held.
+
+        w_i minimises g_i(w) + m_i . w, so that with the same signals the same graph would come.
+        """
+        confidence = np.empty_like(carry["pull"])
+        for i, (costs, pull) in enumerate(zip(again, carry["pull"], strict=True)):
+            q = np.tile(carry["q"][i], (len(costs), 1))
+            solution = self.space.solve(costs + pull, self.alpha, float(carry["beta"][i]), self.zeta, q, TUNING_GAP)
+            confidence[i] = (solution.w > 0.0).mean(0)
+        return np.asarray(confidence)
 
     # ---- at the server ----
 
@@ -234,6 +257,7 @@ class ExactConsensus:
             "knobs": knobs,
             "bracket": bracket,
             "alone": alone,
+            "sparsity": np.float64(math.log(lam)),
             "consensus": mean,
             "certified": mean,
         }
@@ -251,30 +275,51 @@ class ExactConsensus:
             # Below 0 by more than rounding a certificate contradicts itself and certifies nothing.
             gap = np.float64(np.inf) if gap < -1e-12 else max(gap, np.float64(0.0))
         servers = {**servers, "objective": total, "floor": floor, "gap": gap, "certified": v}
-        return self._tune(servers) if not servers["tuned"] and gap <= TUNING_GAP else servers
+        close = TUNING_GAP if self.consensus_edges is None else FINE_GAP
+        return self._tune(servers) if not servers["tuned"] and gap <= close else servers
 
     def _tune(self, servers: Carry) -> Carry:
-        """Search beta for the wanted mean degree of the silos' graphs; each answer is measured on (8) itself.
+        """Search beta for the wanted mean degree of the silos' graphs, then lam for the wanted edges of the consensus,
+        until both are as wanted; each answer is measured on (8) itself."""
+        if self.degree is None:
+            return self._tune_consensus(servers)
+        return self._tune_degree(servers, self.degree)
 
-        The coupling adds edges of its own. Where no beta near the silos' own is sparse enough and lam was left to us,
-        the coupling is weakened and the search begins anew.
-        """
-        assert self.degree is not None
+    def _tune_consensus(self, servers: Carry) -> Carry:
+        """A larger lam with the coupling rho left as it is makes the consensus sparser, and nothing else but by it."""
+        if self.consensus_edges is None:
+            return {**servers, "tuned": np.bool_(True)}
+        knobs, (low, high) = servers["knobs"].copy(), servers["sparser"]
+        edges, at = np.count_nonzero(servers["consensus"]), math.log(knobs[LAM])
+        low, high = (at, high) if edges > self.consensus_edges else (low, at)
+        close = abs(edges - self.consensus_edges) <= max(0.5, CONSENSUS_TOLERANCE * self.consensus_edges)
+        if close or high - low <= 1e-2 or abs(at - servers["sparsity"]) > SPARSITY_RANGE:
+            return {**servers, "tuned": np.bool_(True)}
+        rho, fresh = knobs[LAM] * knobs[NU], 0.5 * (low + high)
+        if math.isinf(high - low):
+            fresh = at + math.copysign(math.log(2.0), edges - self.consensus_edges)
+        knobs[LAM], knobs[NU] = math.exp(fresh), rho / math.exp(fresh)
+        near = math.log(knobs[BETA]) + np.array([-TUNING_RANGE, TUNING_RANGE])
+        return {**servers, "knobs": knobs, "bracket": near, "sparser": np.array([low, high]), **_ANEW}
+
+    def _tune_degree(self, servers: Carry, degree: float) -> Carry:
+        """The coupling adds edges of its own. Where no beta near the silos' own is sparse enough and lam was left to
+        us, the coupling is weakened and the search begins anew."""
         knobs, bracket = servers["knobs"].copy(), servers["bracket"].copy()
         now = 2.0 * max(servers["facts"][:, EDGES].mean(), 0.1) / self.nodes  # graphs may be empty
         at, alone = math.log(knobs[BETA]), servers["alone"]
-        bracket[0 if now < self.degree else 1] = at
+        bracket[0 if now < degree else 1] = at
         low, high = bracket
-        close = abs(now - self.degree) <= DEGREE_TOLERANCE * self.degree
+        close = abs(now - degree) <= DEGREE_TOLERANCE * degree
         stuck = high - low <= 1e-2
-        if stuck and not close and now > self.degree and self.lam is None and servers["weakened"] < MOST_WEAKENED:
+        if stuck and not close and now > degree and self.lam is None and servers["weakened"] < MOST_WEAKENED:
             knobs[LAM], knobs[PENALTY], knobs[BETA] = 0.25 * knobs[LAM], 0.25 * knobs[PENALTY], math.exp(alone)
             bracket = alone + np.array([-TUNING_RANGE, TUNING_RANGE])
-            fresh = {"weakened": servers["weakened"] + 1, **_ANEW}
+            fresh = {"weakened": servers["weakened"] + 1, "sparser": np.array([-np.inf, np.inf]), **_ANEW}
             return {**servers, **fresh, "knobs": knobs, "bracket": bracket}
         if close or stuck:
-            return {**servers, "tuned": np.bool_(True), "bracket": bracket}
-        guess = at + 1.5 * math.log(self.degree / now)
+            return self._tune_consensus({**servers, "bracket": bracket})
+        guess = at + 1.5 * math.log(degree / now)
         margin = 0.1 * (high - low)
         knobs[BETA] = math.exp(guess if low + margin < guess < high - margin else 0.5 * (low + high))
         return {**servers, "knobs": knobs, "bracket": bracket, **_ANEW}

@@ -74,7 +74,9 @@ def read(folder: Path, result: Json) -> GraphRun:
 
 
 def _read_edges(path: Path, nodes: Collection[str]) -> list[Edge]:
-    return [_edge(row, nodes, where) for where, row in read_table(path, ("source", "target", "weight"))]
+    columns = ("source", "target", "weight", "confidence")
+    known = 4 if read_text(path).startswith(",".join(columns)) else 3
+    return [_edge(row[:3], nodes, where) for where, row in read_table(path, columns[:known])]
 
 
 def _edge(row: list[str], nodes: Collection[str], where: str) -> Edge:

@@ -6,12 +6,10 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from silograph.core.errors import InputError
-from silograph.core.types import BoolArray
 from silograph.data.silos import Silos
 from silograph.data.tables import looks_like_identifier, shortened
+from silograph.kernels.spaces import EdgeList
 from silograph.methods.algorithm_one import PaperConsensus
 from silograph.methods.base import Method
 from silograph.methods.consensus_graph import ExactConsensus
@@ -24,6 +22,8 @@ from silograph.tasks.smooth_graph import SmoothGraph
 from silograph.topology import Topology, star
 
 MOST_NODES_LIKELY = 50  # beyond, the likelihood takes longer than anybody waits for a default
+USUAL_RESAMPLES = 100
+MOST_RESAMPLED = 10_000_000  # numbers a site keeps for them; 100 resamples of 440 nodes
 # Local steps, step size and momentum of each paper's experiments.
 PAPER_SETTINGS = {"S3": (5, 0.005, 0.9), "S0": (1, 0.01, 0.1)}
 
@@ -39,6 +39,7 @@ class Setup:
     mechanism: Mechanism | None
     budget: Budget | None
     releases: int
+    degree: float | None = None  # that was asked for or is usual; None where beta was given
     notes: tuple[str, ...] = ()  # what names and numbers, which are public, ask for
 
     @property
@@ -56,27 +57,36 @@ def default_degree(nodes: int) -> float:
     return min(6.0, (nodes - 1) / 2.0)
 
 
-def build(plan: Plan, silos: Silos, candidates: BoolArray | None = None) -> Setup:
+def _resamples(chosen: ConsensusGraph, edges: int) -> int:
+    """How often signals are drawn again; where nobody said, as often as memory hardly notices."""
+    if chosen.solver != "exact":
+        return 0
+    return (
+        USUAL_RESAMPLES * (USUAL_RESAMPLES * edges <= MOST_RESAMPLED) if chosen.resamples is None else chosen.resamples
+    )
+
+
+def build(plan: Plan, silos: Silos, candidates: EdgeList | None = None) -> Setup:
     """Check the plan against the data's shape and put the parts together. Nothing private is looked at."""
     nodes = len(silos.nodes)
     topo = star(silos.names)
     counts = tuple(len(silos.signals[silos.names.index(name)]) for name in topo.silos)
     chosen = plan.method
-    if chosen.beta is None and chosen.degree is None:
-        degree: float | None = default_degree(nodes)
-    else:
-        degree = chosen.degree
-    forbidden = () if candidates is None else tuple(int(k) for k in np.flatnonzero(~candidates))
-    most = 2.0 * (nodes * (nodes - 1) // 2 - len(forbidden)) / nodes
+    wanted = chosen.wanted_degree(nodes)
+    degree = default_degree(nodes) if chosen.beta is None and wanted is None else wanted
+    most = nodes - 1.0 if candidates is None else 2.0 * candidates.size / nodes
     if degree is not None and degree > most:
         graph = "complete graph" if candidates is None else "graph of all candidates"
-        if chosen.degree is not None:
+        if wanted is not None:
             raise InputError("plan, degree", f"at most {most:g}, the degree of the {graph}", f"{degree:g} came")
         degree = most
     if plan.privacy is None:
-        task = SmoothGraph(nodes, forbidden=forbidden)
-        return Setup(topo, counts, task, _solver(chosen, nodes, degree), None, None, 0)
-    setup = _private(plan, plan.privacy, nodes, degree, forbidden, topo, counts)
+        listed = candidates is not None and chosen.solver == "exact"
+        again = _resamples(chosen, candidates.size if candidates is not None else nodes * (nodes - 1) // 2)
+        task = SmoothGraph(nodes, "listed-distances" if listed else "distances", None, candidates, resamples=again)
+        method = _solver(chosen, nodes, degree, candidates=candidates if listed else None)
+        return Setup(topo, counts, task, method, None, None, 0, degree)
+    setup = _private(plan, plan.privacy, nodes, degree, candidates, topo, counts)
     return replace(setup, notes=tuple(_questions(silos.nodes)))
 
 
@@ -95,7 +105,7 @@ def _private(
     privacy: Privacy,
     nodes: int,
     degree: float | None,
-    forbidden: tuple[int, ...],
+    candidates: EdgeList | None,
     topo: Topology,
     counts: tuple[int, ...],
 ) -> Setup:
@@ -110,8 +120,8 @@ def _private(
             else Laplace(accounting.laplace_multiplier(privacy.epsilon, releases))
         )
         _enough_records(privacy, nodes, counts, mechanism)
-        task = SmoothGraph(nodes, "moment", privacy.clip, forbidden, plan.data.unit_column)
-        inner = LikelyGraphs(chosen.degree) if _likely(chosen, nodes) else _solver(chosen, nodes, degree)
+        task = SmoothGraph(nodes, "moment", privacy.clip, candidates, plan.data.unit_column)
+        inner = LikelyGraphs(chosen.wanted_degree(nodes)) if _likely(chosen, nodes) else _solver(chosen, nodes, degree)
         method: Method = ReleasedConsensus(task, inner, mechanism, counts)
     else:
         # One local step releases clipped distances; several clip gradients instead, and need no other clip.
@@ -139,6 +149,7 @@ def _solver(
     degree: float | None,
     release: SmoothGraph | None = None,
     gradient_clip: float | None = None,
+    candidates: EdgeList | None = None,
 ) -> Method:
     if chosen.solver == "exact":
         return ExactConsensus(
@@ -151,6 +162,8 @@ def _solver(
             degree=degree,
             tolerance=chosen.tolerance,
             rounds=2000 if chosen.rounds is None else chosen.rounds,
+            consensus_edges=_consensus_edges(chosen, nodes, candidates),
+            candidates=candidates,
         )
     form = chosen.form or ("S3" if release is None else "S0")
     _, step, momentum = PAPER_SETTINGS[form]
@@ -171,6 +184,16 @@ def _solver(
         release=release,
         gradient_clip=gradient_clip,
     )
+
+
+def _consensus_edges(chosen: ConsensusGraph, nodes: int, candidates: EdgeList | None) -> float | None:
+    if chosen.consensus_density is None:
+        return None
+    wanted = chosen.consensus_density * nodes * (nodes - 1) / 2
+    if candidates is not None and wanted > candidates.size:
+        most = f"at most {2 * candidates.size / (nodes * (nodes - 1)):.2g}, the density of all candidates"
+        raise InputError("plan, consensus_density", most, f"{chosen.consensus_density:g} came")
+    return wanted
 
 
 def _local_steps(chosen: ConsensusGraph, form: str) -> int:

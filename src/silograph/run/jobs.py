@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from silograph.core.keys import secret_root
-from silograph.core.types import Json
+from silograph.core.types import Array, Json
 from silograph.data.candidates import read_candidates
 from silograph.data.silos import Silos, read_silos, records_of, standardise
+from silograph.kernels.spaces import EdgeList
 from silograph.methods.base import Method, Outcome, Private
 from silograph.privacy.gate import Budget, Door
 from silograph.privacy.ledger import Ledger
@@ -24,8 +25,10 @@ from silograph.run.federation_plan import FederationPlan
 from silograph.run.loop import ENGINES, REHEARSAL, SECRET, rounds
 from silograph.run.meta_job import MetaJob
 from silograph.run.meta_plan import MetaPlan
+from silograph.run.neighbours import nearest_neighbours, needs_neighbours
 from silograph.run.plan import AnyPlan, Plan
 from silograph.run.results import forecast, write_graphs
+from silograph.run.selecting import choose_coupling
 from silograph.topology import Topology
 
 
@@ -73,14 +76,24 @@ class GraphJob:
     plan: Plan
     silos: Silos
     setup: Setup
+    reach: Mapping[str, Array] | None = None  # of each site's lists of neighbours, where they are exact
+    path: Json | None = None  # how the coupling was chosen, where it was
     masks: None = None
 
     @classmethod
     def of(cls, plan: Plan, silos: Silos, base: Path) -> GraphJob:
-        """Candidate edges are read relative to `base`."""
-        candidates = plan.data.candidates
-        allowed = None if candidates is None else read_candidates(base / candidates, silos.nodes)
-        return cls(plan, silos, build(plan, silos, allowed))
+        """Candidate edges are read relative to `base`, or are every site's nearest neighbours."""
+        candidates, reach, path = None, None, None
+        if needs_neighbours(plan, len(silos.nodes)):
+            near = nearest_neighbours(plan, silos)
+            candidates, reach = near.edges, near.reach
+        elif plan.data.candidates is not None:
+            ends = read_candidates(base / plan.data.candidates, silos.nodes)
+            candidates = EdgeList.of(len(silos.nodes), *ends)
+        if plan.method.coupling_by == "held-out":
+            chosen = choose_coupling(plan, silos, candidates)
+            plan, path = chosen.plan, chosen.path
+        return cls(plan, silos, build(plan, silos, candidates), reach, path)
 
     @property
     def topo(self) -> Topology:
@@ -104,10 +117,14 @@ class GraphJob:
 
     def data(self, silos: Sequence[str] | None = None) -> list[Private]:
         signals = records_of(silos, self.topo.silos, self.silos.names, self.silos.signals)
-        return [self.setup.task.prepare(own) for own in signals.values()]
+        prepared = {name: self.setup.task.prepare(own) for name, own in signals.items()}
+        if self.reach is not None:
+            prepared = {name: {**own, "reach": self.reach[name]} for name, own in prepared.items()}
+        return list(prepared.values())
 
     def write(self, folder: Path, outcome: Outcome, trace: list[Json], door: Door) -> Json:
-        return write_graphs(folder, self.plan, self.silos.nodes, self.setup, outcome, trace, door)
+        told = write_graphs(folder, self.plan, self.silos.nodes, self.setup, outcome, trace, door)
+        return told if self.path is None else {**told, "path": self.path}
 
     def forecast(self) -> Json:
         return forecast(self.plan, self.setup)

@@ -16,6 +16,7 @@ from silograph.run.sections import naming_files, parse_into, public, read_toml, 
 
 FORMAT = 1
 DEFAULT_DELTA = 1e-6
+MOST_RESAMPLES = 10_000
 
 
 @dataclass(frozen=True)
@@ -26,12 +27,15 @@ class Data:
     nodes_in: Literal["columns", "rows"] = "columns"
     standardise: bool = False
     candidates: str | None = naming_files(None)
+    neighbours: int | None = None
+    search: Literal["exact", "approximate"] | None = None
     unit_column: str | None = None
 
 
 @dataclass(frozen=True)
 class ConsensusGraph:
-    """S3 (8) and S0 (8). What is left out is chosen: beta for `degree`, the rest from the scale of the data.
+    """S3 (8) and S0 (8). What is left out is chosen: beta for `degree` (or `density`, or `edges`, which say the same),
+    lam for `consensus_density`, nu as `coupling_by` says, the rest from the scale of the data.
 
     The learner `log-det`, the likelihood of Gaussian signals, is for one private release and has no other parameters.
     """
@@ -40,6 +44,11 @@ class ConsensusGraph:
     learner: Literal["log-det", "log-degree"] | None = None
     solver: Literal["exact", "paper"] = "exact"
     degree: float | None = None
+    density: float | None = None
+    edges: int | None = None
+    consensus_density: float | None = None
+    coupling_by: Literal["rule", "held-out"] = "rule"
+    resamples: int | None = None
     alpha: float = 1.0
     beta: float | None = None
     nu: float | None = None
@@ -53,6 +62,12 @@ class ConsensusGraph:
     step: float | None = None
     momentum: float | None = None
     coupling: Literal["implicit", "explicit"] = "implicit"
+
+    def wanted_degree(self, nodes: int) -> float | None:
+        """The mean degree that was asked for, in whichever words."""
+        if self.density is not None:
+            return self.density * (nodes - 1)
+        return 2.0 * self.edges / nodes if self.edges is not None else self.degree
 
 
 @dataclass(frozen=True)
@@ -96,15 +111,20 @@ class Plan:
                 )
         _check_learner(self)
         _check_unit(self)
+        _check_data(self)
         if self.seed is not None and self.seed < 0:
             raise InputError("plan, seed", "a whole number from 0 up", f"{self.seed} came")
 
 
 def _check_method(method: ConsensusGraph) -> None:
-    for name in ("alpha", "beta", "nu", "lam", "degree", "step", "tolerance"):
+    for name in ("alpha", "beta", "nu", "lam", "degree", "edges", "step", "tolerance"):
         value = getattr(method, name)
         if value is not None and not (math.isfinite(value) and value > 0.0):
             raise InputError(f"plan, {public(name)}", "a number above 0", f"{value} came")
+    for name in ("density", "consensus_density"):
+        value = getattr(method, name)
+        if value is not None and not 0.0 < value <= 1.0:
+            raise InputError(f"plan, {name}", "a share of all pairs, above 0 and at most 1", f"{value} came")
     for name in ("zeta", "threshold"):
         value = getattr(method, name)
         if value is not None and not (math.isfinite(value) and value >= 0.0):
@@ -115,12 +135,23 @@ def _check_method(method: ConsensusGraph) -> None:
             raise InputError(f"plan, {public(name)}", "a whole number from 1 up", f"{value} came")
     if method.momentum is not None and not 0.0 <= method.momentum < 1.0:
         raise InputError("plan, momentum", "a number from 0 up to, but not, 1", f"{method.momentum} came")
-    if method.degree is not None and method.beta is not None:
-        raise InputError("plan", "a degree or a beta", "both came", "The degree sets beta; leave one of them out.")
+    said = [name for name in ("degree", "density", "edges", "beta") if getattr(method, name) is not None]
+    if len(said) > 1:
+        todo = "Degree, density and edges say the same and set beta; leave all but one out."
+        raise InputError("plan", "one of degree, density, edges and beta", f"{' and '.join(said)} came", todo)
+    for chosen, by in (("lam", "consensus_density"), ("nu", "coupling_by")):
+        if getattr(method, chosen) is not None and getattr(method, by) not in (None, "rule"):
+            raise InputError(f"plan, {by}", f"no {public(chosen)}, which it chooses", "both came")
+    if method.resamples is not None and not 0 <= method.resamples <= MOST_RESAMPLES:
+        raise InputError("plan, resamples", f"a whole number from 0 to {MOST_RESAMPLES}", f"{method.resamples} came")
     if method.solver == "paper" and method.zeta == 0.0:
         raise InputError(
             "plan, zeta", "a number above 0 for the papers' solver", "0 came", "The papers' step needs it."
         )
+    if method.solver == "paper":
+        for name, plain in (("consensus_density", None), ("coupling_by", "rule"), ("resamples", None)):
+            if getattr(method, name) != plain:
+                raise InputError(f"plan, {name}", "the exact solver", "the papers' solver has no such setting")
     if method.solver == "exact":
         for name in ("form", "local_steps", "step", "momentum"):
             if getattr(method, name) is not None:
@@ -140,8 +171,31 @@ def _check_learner(plan: Plan) -> None:
 def log_degree_only(method: ConsensusGraph) -> str | None:
     """The first setting that only the model with log-degrees has, as it is called in plans."""
     plain = ConsensusGraph()
-    names = ("solver", "alpha", "beta", "nu", "lam", "zeta", "rounds")
+    names = ("solver", "alpha", "beta", "nu", "lam", "zeta", "rounds", "consensus_density")
     return next((public(name) for name in names if getattr(method, name) != getattr(plain, name)), None)
+
+
+def _check_data(plan: Plan) -> None:
+    data = plan.data
+    if data.neighbours is not None and data.neighbours < 1:
+        raise InputError("plan, neighbours", "a whole number from 1 up", f"{data.neighbours} came")
+    if data.search is not None and data.neighbours is None:
+        raise InputError("plan, search", "how many neighbours to search for", "none came")
+    if data.neighbours is not None:
+        if data.candidates is not None:
+            raise InputError("plan, neighbours", "neighbours or a list of candidates", "both came")
+        if plan.method.solver != "exact":
+            raise InputError("plan, neighbours", "the exact solver", "the papers' solver came")
+    if plan.privacy is None:
+        return
+    leaks = (
+        ("neighbours", data.neighbours, None, "who is near whom would be told in the clear"),
+        ("coupling_by", plan.method.coupling_by, "rule", "signals that are held out would be looked at in the clear"),
+        ("resamples", plan.method.resamples or None, None, "signals that are drawn again would be looked at again"),
+    )
+    for name, value, plain, why in leaks:
+        if value != plain:
+            raise InputError(f"plan, {name}", "none with privacy", f"{value} came: {why}, unaccounted")
 
 
 def _check_unit(plan: Plan) -> None:

@@ -8,6 +8,7 @@ import json
 import math
 import platform
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import numpy as np
 
 from silograph.core.files import write_atomically
 from silograph.core.types import Array, Json
-from silograph.kernels.edges import pairs
+from silograph.kernels.spaces import Space
 from silograph.methods.algorithm_one import PaperConsensus
 from silograph.methods.base import Outcome
 from silograph.methods.private_graph import LEAST_EFFECTIVE_RECORDS, LikelyGraphs, ReleasedConsensus
@@ -28,21 +29,34 @@ from silograph.run.plan import Plan
 OBSERVERS = ("server", "other sites", "wire", "public")
 _PACKAGES = ("silograph", "numpy", "scipy", "numba", "networkx", "pandas", "pyarrow", "dp-accounting")
 
-Edge = tuple[str, str, float]
+
+@dataclass(frozen=True)
+class Edge:
+    """`confidence`: how often it is there when signals are drawn again; None where that was not looked at."""
+
+    source: str
+    target: str
+    weight: float
+    confidence: float | None = None
 
 
-def edges(w: Array, nodes: Sequence[str], threshold: float) -> Iterator[Edge]:
+def edges(
+    w: Array, nodes: Sequence[str], threshold: float, space: Space, confidence: Array | None = None
+) -> Iterator[Edge]:
     """The edges of a graph, in order; weights at or below the threshold are left out."""
-    a, b = pairs(len(nodes))
+    a, b = space.ends()
     for k in np.flatnonzero(w > threshold):
-        yield nodes[a[k]], nodes[b[k]], float(w[k])
+        sure = None if confidence is None else float(confidence[k])
+        yield Edge(nodes[a[k]], nodes[b[k]], float(w[k]), sure)
 
 
-def _csv(graph: Sequence[Edge]) -> bytes:
+def _csv(graph: Sequence[Edge], confident: bool) -> bytes:
     buffer = io.StringIO(newline="")
     writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(("source", "target", "weight"))
-    writer.writerows((source, target, repr(weight)) for source, target, weight in graph)
+    writer.writerow(("source", "target", "weight", *(("confidence",) if confident else ())))
+    for edge in graph:
+        sure = () if edge.confidence is None else (f"{edge.confidence:g}",)
+        writer.writerow((edge.source, edge.target, repr(edge.weight), *sure))
     return buffer.getvalue().encode()
 
 
@@ -51,7 +65,9 @@ def to_networkx(graph: Sequence[Edge], nodes: Sequence[str]) -> Any:
 
     made = nx.Graph()
     made.add_nodes_from(nodes)
-    made.add_weighted_edges_from(graph)
+    for edge in graph:
+        sure = {} if edge.confidence is None else {"confidence": edge.confidence}
+        made.add_edge(edge.source, edge.target, weight=edge.weight, **sure)
     return made
 
 
@@ -177,9 +193,10 @@ def write_graphs(
     arrays = outcome.arrays
     worth, agreement = (arrays.get(name) for name in ("effective_records", "agreement"))
     smoothness = arrays.get("smoothness", np.full(len(setup.topo.silos), np.nan))
+    space, sure, proven = setup.task.space, arrays.get("confidence"), arrays.get("proven")
     for k, name in enumerate(setup.topo.silos):
-        graph = list(edges(arrays["graph"][k], nodes, threshold))
-        write_atomically(folder / "sites" / f"{name}.csv", _csv(graph))
+        graph = list(edges(arrays["graph"][k], nodes, threshold, space, None if sure is None else sure[k]))
+        write_atomically(folder / "sites" / f"{name}.csv", _csv(graph, sure is not None))
         write_atomically(folder / "sites" / f"{name}.graphml", _graphml(graph, nodes))
         sites.append(
             {
@@ -188,11 +205,14 @@ def write_graphs(
                 **_summary(graph),
                 "weight": float(arrays["gamma"][k]),
                 "smoothness": _finite(float(smoothness[k])),
+                "bytes_sent": sum(8 * row.dim for row in door.ledger.of(name)),
+                **({} if proven is None else {"proven_nodes": float(proven[k])}),
                 **_behind_noise(worth, agreement, k),
             }
         )
-    consensus = list(edges(arrays["consensus"], nodes, threshold))
-    write_atomically(folder / "consensus.csv", _csv(consensus))
+    mean = None if sure is None else sure.mean(0)
+    consensus = list(edges(arrays["consensus"], nodes, threshold, space, mean))
+    write_atomically(folder / "consensus.csv", _csv(consensus, sure is not None))
     write_atomically(folder / "consensus.graphml", _graphml(consensus, nodes))
     facts = outcome.facts
     likely = isinstance(setup.method, ReleasedConsensus) and isinstance(setup.method.inner, LikelyGraphs)
@@ -204,7 +224,10 @@ def write_graphs(
         "learner": "log-det" if likely else "log-degree",
         "counted": _counted(plan),
         "parameters": facts["parameters"],
-        "degree": plan.method.degree,
+        "degree": plan.method.wanted_degree(len(nodes)),
+        "consensus_density": plan.method.consensus_density,
+        "candidates": None if setup.task.candidates is None else setup.task.candidates.size,
+        "resamples": setup.task.resamples,
         "threshold": threshold,
         "nodes": list(nodes),
         "sites": sites,
@@ -250,7 +273,7 @@ def write_result(folder: Path, plan_text: str, seed: int | None, door: Door, tol
 
 
 def _summary(graph: Sequence[Edge]) -> Json:
-    weights = [weight for _, _, weight in graph]
+    weights = [edge.weight for edge in graph]
     return {"edges": len(weights), "mean_weight": math.fsum(weights) / len(weights) if weights else 0.0}
 
 

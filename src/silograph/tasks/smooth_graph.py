@@ -13,16 +13,18 @@ from typing import Literal
 
 import numpy as np
 
+from silograph.core.keys import stream
 from silograph.core.types import Array
 from silograph.data.silos import People
 from silograph.kernels.edges import edge_count, moment_distances, pairs, squared_distances
+from silograph.kernels.spaces import AllPairs, EdgeList, Space
 from silograph.privacy.bound import Bounded, clip_rows, row_lengths
 
 _HUGE = 1e70  # no square of anything up to here overflows: one absurd record may not decide whether a silo fails
 UNIT = "one signal of one site: its value at every node"
 PERSON = "one person of one site: all signals with the same {!r}"
 
-Statistic = Literal["distances", "clipped-distances", "moment"]
+Statistic = Literal["distances", "listed-distances", "clipped-distances", "moment"]
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,7 @@ class SmoothGraph:
     """`statistic`: what the silo works with.
 
     distances            zbar as it is (no privacy)
+    listed-distances     zbar of the candidates alone (no privacy), and of resampled signals
     clipped-distances    mean of z clipped to length `clip` (the papers' way)
     moment               second moment of node-centred signals clipped to length `clip`, or scaled to length 1 if None
     """
@@ -37,12 +40,20 @@ class SmoothGraph:
     nodes: int
     statistic: Statistic = "distances"
     clip: float | None = None
-    forbidden: tuple[int, ...] = ()  # edges that may not be used; public, so never chosen on private data
+    candidates: EdgeList | None = None  # the only edges there can be; under privacy a public list
     person: str | None = None  # the column that says whose a signal is; then a person is the unit, not a signal
+    resamples: int = 0  # how often signals are drawn again, to see which edges stay
 
     @property
     def edges(self) -> int:
         return edge_count(self.nodes)
+
+    @property
+    def space(self) -> Space:
+        if self.statistic != "listed-distances":
+            return AllPairs(self.nodes)
+        assert self.candidates is not None, "no list"
+        return self.candidates
 
     @property
     def unit(self) -> str:
@@ -55,7 +66,9 @@ class SmoothGraph:
             assert self.statistic == "moment", "nothing else has a bound for persons"
             return {"moment": to_coordinates(self._moment_of_people(signals), self.nodes), "count": count}
         if self.statistic == "distances":
-            return {"zbar": self.wall(squared_distances(signals)), "count": count}
+            return {"zbar": self.wall(squared_distances(signals)), "count": count, **self._again(signals)}
+        if self.statistic == "listed-distances":
+            return {"zbar": self.space.distances(signals), "count": count, **self._again(signals)}
         if self.statistic == "clipped-distances":
             assert self.clip is not None
             return {"zbar": _clipped_distances(signals, self.clip), "count": count}
@@ -65,6 +78,14 @@ class SmoothGraph:
             y = np.where(length > 0.0, y / np.where(length > 0.0, length, 1.0), 0.0)
         y = clip_rows(y, self.radius)
         return {"moment": to_coordinates(y.T @ y / len(signals), self.nodes), "count": count}
+
+    def _again(self, signals: Array) -> dict[str, Array]:
+        """zbar of signals drawn again, as many with replacement; the same draws for everybody with as many signals."""
+        if not self.resamples:
+            return {}
+        drawn = stream(0, "bootstrap", 0, "signals").random((self.resamples, len(signals)))
+        rows = (len(signals) * drawn).astype(np.intp)
+        return {"again": np.array([self.space.distances(signals[row]) for row in rows])}
 
     def _moment_of_people(self, people: People) -> Array:
         """The mean over persons of M_q, the mean of y y' over a person's signals, scaled back to tr M_q <= R^2.
@@ -87,9 +108,9 @@ class SmoothGraph:
 
     def wall(self, zbar: Array) -> Array:
         """An edge that may not be used costs infinitely much."""
-        walled = zbar.copy()
-        walled[..., list(self.forbidden)] = np.inf
-        return walled
+        if self.candidates is None:
+            return zbar
+        return np.where(self.candidates.allowed(), zbar, np.inf)
 
     @property
     def radius(self) -> float:
