@@ -4,7 +4,8 @@ Nodes are random places in space, candidates the nearest 20 of each, costs their
 certified relative gap of 1e-6 on the list and peak of memory, without the search; each size in a process of its own.
 `growth` is the time of a candidate against the smallest size: 1 would be linear.
 
-Then the exact search of neighbours with its proof, next to scikit-learn's brute force, which gives neighbours alone.
+Then the exact search of neighbours with its proof, next to scikit-learn's brute force, which gives neighbours alone, and
+three sites that learn together on the union of their neighbours, with the search for the wanted degree.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import resource
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,9 +24,13 @@ from scipy.spatial import cKDTree
 from sklearn.neighbors import NearestNeighbors
 
 from benchmarks.dense_graph import best
+from silograph.data.silos import from_arrays
 from silograph.kernels.lists import learn_graph, nearest, priced, solve_list
+from silograph.run.jobs import GraphJob, run_in_memory
+from silograph.run.plan import ConsensusGraph, Data, Plan
 
 SIZES = (10_000, 100_000, 1_000_000)
+TOGETHER = (1_000, 10_000)
 NEIGHBOURS = 20
 
 
@@ -65,6 +71,27 @@ def rows() -> Iterator[dict[str, Any]]:
     yield _row("d=10000, 20 nearest by 20 signals, all threads", ours, "scikit-learn NearestNeighbors, brute", theirs)
     ours, (_, found) = best(lambda: learn_graph(signals, NEIGHBOURS, 0.05), 1)
     yield {**_row("the same, learned and proven on all pairs", ours), "proven": float(found.proven.mean())}
+    for nodes in TOGETHER:
+        yield together(nodes)
+
+
+def together(nodes: int, sites: int = 3) -> dict[str, Any]:
+    """Sites whose signals are smooth over the same places, to a certified gap of 1e-6 of (8) on their candidates."""
+    places = np.random.default_rng(0).random((nodes, 2)) * np.sqrt(nodes)
+
+    def signals(site: int) -> np.ndarray:
+        rng = np.random.default_rng(1 + site)
+        waves = np.cos(places @ (0.6 * rng.normal(size=(2, 24))) + 6.28 * rng.random(24))
+        return (waves + 0.05 * rng.normal(size=waves.shape)).T
+
+    silos = from_arrays([signals(site) for site in range(sites)])
+    plan = Plan(Data(neighbours=12), ConsensusGraph(degree=6.0, tolerance=1e-6, resamples=0))
+    job = GraphJob.of(plan, silos, Path())
+    spent, (found, door) = best(lambda: run_in_memory(job, None), 1)
+    size = job.setup.task.space.size
+    sent = sum(8 * row.dim for row in door.ledger.of(job.topo.silos[0]))
+    facts = {"rounds": found.facts["rounds"], "gap": found.facts["certified_gap"], "mb_sent_by_a_site": sent / 1e6}
+    return {**_row(f"{sites} sites together, d={nodes}, {size} candidates, {facts['rounds']} rounds", spent), **facts}
 
 
 def _row(case: str, ours: float, peer: str | None = None, theirs: float | None = None) -> dict[str, Any]:
