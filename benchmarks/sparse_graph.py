@@ -4,8 +4,8 @@ Nodes are random places in space, candidates the nearest 20 of each, costs their
 certified relative gap of 1e-6 on the list and peak of memory, without the search; each size in a process of its own.
 `growth` is the time of a candidate against the smallest size: 1 would be linear.
 
-Then the exact search of neighbours with its proof, next to scikit-learn's brute force, which gives neighbours alone, and
-three sites that learn together on the union of their neighbours, with the search for the wanted degree.
+Then the exact search of neighbours with its proof, next to scikit-learn's brute force, which gives neighbours alone.
+Last, three sites that learn together on the union of their neighbours, with the search for the wanted degree.
 """
 
 from __future__ import annotations
