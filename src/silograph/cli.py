@@ -238,6 +238,9 @@ def learn(
     candidates: Annotated[
         str | None, typer.Option(help="CSV with columns source,target: the only edges allowed; a public list.")
     ] = None,
+    coordinates: Annotated[
+        str | None, typer.Option(help="CSV with columns node,x,y and perhaps z: where the nodes are; for drawing.")
+    ] = None,
     engine: Annotated[Literal["vector", "silowise"], typer.Option(help="How silos are simulated.")] = "vector",
     seed: Annotated[int | None, typer.Option(help="Fixes every random number (a rehearsal, under privacy).")] = None,
     as_json: AsJson = False,
@@ -265,7 +268,7 @@ def learn(
         momentum=momentum,
         coupling=coupling,
     )
-    data = Data(tuple(files), nodes_in, standardise, candidates, unit_column)
+    data = Data(tuple(files), nodes_in, standardise, candidates, unit_column, coordinates)
     plan = Plan(data, method, budget, engine=engine, seed=seed)
     _execute(plan, Path(), out, as_json)
 

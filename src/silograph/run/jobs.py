@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from silograph.core.files import write_atomically
 from silograph.core.keys import secret_root
 from silograph.core.types import Json
 from silograph.data.candidates import read_candidates
+from silograph.data.coordinates import Coordinates, read_coordinates
 from silograph.data.silos import Silos, read_silos, records_of, standardise
 from silograph.methods.base import Method, Outcome, Private
 from silograph.privacy.gate import Budget, Door
@@ -73,14 +75,17 @@ class GraphJob:
     plan: Plan
     silos: Silos
     setup: Setup
+    coordinates: Coordinates | None = None
     masks: None = None
 
     @classmethod
     def of(cls, plan: Plan, silos: Silos, base: Path) -> GraphJob:
-        """Candidate edges are read relative to `base`."""
+        """Candidate edges and coordinates are read relative to `base`."""
         candidates = plan.data.candidates
         allowed = None if candidates is None else read_candidates(base / candidates, silos.nodes)
-        return cls(plan, silos, build(plan, silos, allowed))
+        places = plan.data.coordinates
+        known = None if places is None else read_coordinates(base / places, silos.nodes)
+        return cls(plan, silos, build(plan, silos, allowed), known)
 
     @property
     def topo(self) -> Topology:
@@ -107,7 +112,9 @@ class GraphJob:
         return [self.setup.task.prepare(own) for own in signals.values()]
 
     def write(self, folder: Path, outcome: Outcome, trace: list[Json], door: Door) -> Json:
-        return write_graphs(folder, self.plan, self.silos.nodes, self.setup, outcome, trace, door)
+        if self.coordinates is not None:
+            write_atomically(folder / "nodes.csv", self.coordinates.to_csv())
+        return write_graphs(folder, self.plan, self.silos.nodes, self.setup, outcome, trace, door, self.coordinates)
 
     def forecast(self) -> Json:
         return forecast(self.plan, self.setup)

@@ -27,6 +27,7 @@ class Data:
     standardise: bool = False
     candidates: str | None = naming_files(None)
     unit_column: str | None = None
+    coordinates: str | None = naming_files(None, private=False)
 
 
 @dataclass(frozen=True)

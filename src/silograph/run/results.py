@@ -16,6 +16,7 @@ import numpy as np
 
 from silograph.core.files import write_atomically
 from silograph.core.types import Array, Json
+from silograph.data.coordinates import Coordinates
 from silograph.kernels.edges import pairs
 from silograph.methods.algorithm_one import PaperConsensus
 from silograph.methods.base import Outcome
@@ -55,10 +56,13 @@ def to_networkx(graph: Sequence[Edge], nodes: Sequence[str]) -> Any:
     return made
 
 
-def _graphml(graph: Sequence[Edge], nodes: Sequence[str]) -> bytes:
+def _graphml(graph: Sequence[Edge], nodes: Sequence[str], coordinates: Coordinates | None) -> bytes:
     import networkx as nx
 
-    return ("\n".join(nx.generate_graphml(to_networkx(graph, nodes))) + "\n").encode()
+    made = to_networkx(graph, nodes)
+    if coordinates is not None:
+        nx.set_node_attributes(made, coordinates.attributes())
+    return ("\n".join(nx.generate_graphml(made)) + "\n").encode()
 
 
 def _finite(value: float | None) -> float | None:
@@ -168,7 +172,14 @@ def worst_by_site(guarantees: Sequence[Json]) -> list[Json]:
 
 
 def write_graphs(
-    folder: Path, plan: Plan, nodes: Sequence[str], setup: Setup, outcome: Outcome, trace: list[Json], door: Door
+    folder: Path,
+    plan: Plan,
+    nodes: Sequence[str],
+    setup: Setup,
+    outcome: Outcome,
+    trace: list[Json],
+    door: Door,
+    coordinates: Coordinates | None = None,
 ) -> Json:
     """Write the graphs into the folder; returns what the result says of them."""
     threshold = plan.method.threshold
@@ -180,7 +191,7 @@ def write_graphs(
     for k, name in enumerate(setup.topo.silos):
         graph = list(edges(arrays["graph"][k], nodes, threshold))
         write_atomically(folder / "sites" / f"{name}.csv", _csv(graph))
-        write_atomically(folder / "sites" / f"{name}.graphml", _graphml(graph, nodes))
+        write_atomically(folder / "sites" / f"{name}.graphml", _graphml(graph, nodes, coordinates))
         sites.append(
             {
                 "name": name,
@@ -193,7 +204,7 @@ def write_graphs(
         )
     consensus = list(edges(arrays["consensus"], nodes, threshold))
     write_atomically(folder / "consensus.csv", _csv(consensus))
-    write_atomically(folder / "consensus.graphml", _graphml(consensus, nodes))
+    write_atomically(folder / "consensus.graphml", _graphml(consensus, nodes, coordinates))
     facts = outcome.facts
     likely = isinstance(setup.method, ReleasedConsensus) and isinstance(setup.method.inner, LikelyGraphs)
     privacy = privacy_section(plan, setup, door)
