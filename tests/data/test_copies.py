@@ -95,7 +95,7 @@ def test_both_forms_of_brains_are_the_same(tmp_path):
     packed, download = load_brains(tmp_path / "packed"), load_brains(tmp_path / "download")
     assert packed.autism.tolist() == download.autism.tolist() == (GROUPS == 1).tolist()
     np.testing.assert_allclose(packed.series, download.series)
-    assert download.regions == tuple(str(2001 + k) for k in range(6))
+    assert download.regions == tuple(f"region_{2001 + k}" for k in range(6))
     assert download.person[0] == "NYU_0050952"
     assert download.motion[0] == 0.25
     assert np.isnan(download.motion[1])
@@ -177,7 +177,7 @@ def test_sensors_from_tables(tmp_path):
     (tmp_path / "metr_la/los_speed.csv").write_text("773869,767541\n60.5,50\n61,51\n")
     (tmp_path / "metr_la/los_adj.csv").write_text("1,0.5\n0.5,1\n")
     traffic = load_traffic(tmp_path)
-    assert traffic.names == ("773869", "767541")
+    assert traffic.names == ("sensor_773869", "sensor_767541")  # a header of numbers would read as data
     np.testing.assert_array_equal(traffic.roads, [[1, 0.5], [0.5, 1]])
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from silograph.core.errors import InputError
 from silograph.core.types import Array, BoolArray
-from silograph.data.collections import first_data, read_arrays
+from silograph.data.collections import first_data, read_arrays, worded
 from silograph.data.tables import listed, shown
 
 PACKED = {"aal": "abide/abide_um_aal116.npz", "cc200": "abide/abide_nyu_cc200.npz"}
@@ -71,7 +71,7 @@ def read_packed(path: Path) -> Brains:
         came = f"X has the shape {x.shape}, dx_group {group.shape}, subject {subject.shape}"
         raise InputError(shown(path), "X (persons, times, regions), with a group and a number each", came)
     named = there.get("roi_name90", there.get("roi_code", np.array([])))
-    regions = [str(name) for name in named] + [f"region_{k + 1}" for k in range(len(named), x.shape[2])]
+    regions = [*worded(named.tolist(), "region")] + [f"region_{k + 1}" for k in range(len(named), x.shape[2])]
     xyz = None
     if "roi_xyz90" in there:  # the rest of the regions have no place
         known = there["roi_xyz90"].astype(float)
@@ -103,7 +103,7 @@ def read_series(folder: Path, atlas: str) -> Brains:
         rows.append((row["FILE_ID"], _group(row["DX_GROUP"], where), _motion(row), series))
     if header is None:
         raise InputError(shown(tables[0]), f"a FILE_ID such as {listed(sorted(files))}", "none of them is there")
-    return _gathered(f"{folder.name}, {atlas}", shown(folder), rows, header, None)
+    return _gathered(f"{folder.name}, {atlas}", shown(folder), rows, worded(header, "region"), None)
 
 
 def _gathered(

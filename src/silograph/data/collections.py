@@ -43,6 +43,14 @@ def _root(folder: Path | None) -> Path | None:
     return folder
 
 
+def worded(names: Sequence[object], kind: str) -> tuple[str, ...]:
+    """Names as text, with a word in front if all are numbers: a table's header of numbers alone reads as data."""
+    texts = [str(name) for name in names]
+    if all(text.strip().lstrip("-").isdigit() for text in texts):
+        texts = [f"{kind}_{text.strip()}" for text in texts]
+    return tuple(texts)
+
+
 def read_arrays(path: str | Path, needed: Sequence[str] = ()) -> dict[str, NDArray[np.generic]]:
     """All arrays of an NPZ file, among which the needed ones must be."""
     try:

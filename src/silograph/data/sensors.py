@@ -15,7 +15,7 @@ import numpy as np
 
 from silograph.core.errors import InputError
 from silograph.core.types import Array
-from silograph.data.collections import first_data, read_arrays
+from silograph.data.collections import first_data, read_arrays, worded
 from silograph.data.coordinates import read_coordinates
 from silograph.data.tables import checked_names, shown
 
@@ -80,7 +80,7 @@ def load_traffic(folder: Path | None) -> Sensors:
     if path.is_dir():
         return read_tables(path, "los_speed.csv" if (path / "los_speed.csv").is_file() else "readings.csv")
     there = read_arrays(path, ("speed_mph", "sensor_id", "adj"))
-    names = tuple(str(name) for name in there["sensor_id"])
+    names = worded(there["sensor_id"].tolist(), "sensor")
     return _checked(path, Sensors(names, there["speed_mph"].astype(float), roads=there["adj"].astype(float)))
 
 
@@ -102,7 +102,7 @@ def read_tables(folder: Path, name: str) -> Sensors:
     names = checked_names(shown(path), [str(column) for column in table.columns], table.shape[1], "sensor")
     beside = folder / "coordinates.csv"
     places = read_coordinates(beside, names).places if beside.is_file() else None
-    return _checked(path, Sensors(names, readings, times, places=places, roads=roads))
+    return _checked(path, Sensors(worded(names, "sensor"), readings, times, places=places, roads=roads))
 
 
 def _checked(path: Path, sensors: Sensors) -> Sensors:
