@@ -1,6 +1,7 @@
 """The tables on real data, on stand-ins: every cell, the scores by other means, and what is said without data."""
 
 import json
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -10,7 +11,9 @@ from scipy.optimize import minimize
 from copies import write_abide, write_coil
 from silograph.core.errors import InputError
 from silograph.data.brains import load_brains
-from silograph.kernels.edges import pairs
+from silograph.data.views import load_views, view_signals
+from silograph.kernels.dual_newton import solve
+from silograph.kernels.edges import pairs, squared_distances
 from silograph.reproduce import graph_brains, graph_views
 from silograph.reproduce.entries import find
 from silograph.reproduce.graph_brains import adjusted_difference, by_person, reconstruct, relative_error
@@ -97,8 +100,24 @@ def test_without_data_it_says_what_is_needed(name, tmp_path, monkeypatch):
 def test_data_that_are_too_small_are_refused(tmp_path):
     write_abide(tmp_path, regions=20)
     for name in NAMES[1:]:
-        with pytest.raises(InputError, match="34 regions or more"):
+        with pytest.raises(InputError, match="with 34 regions and 176 volumes or more"):
             find(name).run(1, tmp_path, lambda done, text: None)
+
+
+def test_persons_are_the_first_fifty_of_each_group_with_volumes_like_the_papers(copies):
+    brains = load_brains(copies)  # 200 volumes each
+    groups = np.repeat([True, False], 60)
+    many = replace(
+        brains,
+        person=tuple(map(str, range(120))),
+        autism=groups,
+        motion=np.zeros(120),
+        series=tuple(brains.series[k % 7][: 176 if k % 60 else 170] for k in range(120)),
+    )
+    chosen = graph_brains._persons(many)
+    assert chosen.person == tuple(map(str, [*range(1, 51), *range(61, 111)]))
+    longer = replace(many, series=tuple(brains.series[0][: 170 + k % 60] for k in range(120)))
+    assert graph_brains._persons(longer).person[:2] == ("6", "7")  # too few have 176, so more will do
 
 
 # ---- communities ----
@@ -151,18 +170,14 @@ def test_pictures_of_objects_that_are_unlike_are_told_apart(tables):
     assert rows["degree 11", "exact-C"] > 0.9
 
 
-def test_settings_are_those_silograph_takes_by_default(copies):
-    """What a run without parameters says it took, for the same signals."""
-    from silograph.methods.algorithm_one import PaperConsensus
-    from silograph.run.loop import simulate
-    from silograph.tasks.smooth_graph import SmoothGraph
-
-    rng = np.random.default_rng(1)
-    signals = {name: rng.normal(size=(40, 10)) for name in "ab"}
-    outcome, _ = simulate(PaperConsensus(10, degree=4.0, rounds=1, zeta=1e-12), SmoothGraph(10), signals)
-    taken = outcome.facts["parameters"]
-    beta, lam, nu = settings(signals, 4.0)
-    assert [beta, lam, nu] == pytest.approx([taken["beta"], taken["lambda"], taken["nu"]], rel=1e-6)
+def test_settings_give_silos_alone_the_wanted_degree(copies):
+    signals = view_signals(load_views(copies), [0, 1, 2, 3])
+    for degree in (6.0, 11.0):
+        beta, lam, nu = settings(signals, degree)
+        graphs = solve(np.array([squared_distances(x) for x in signals.values()]), 1.0, np.full(3, beta), 0.0).w
+        assert 2 * (graphs > 0).sum() / 48 / 3 == pytest.approx(degree, rel=0.15)
+        assert lam > 0
+        assert nu > 0
 
 
 # ---- masked nodes ----
@@ -218,8 +233,6 @@ def test_edges_are_counted_from_their_least_weight(copies):
 
 def test_louder_signals_have_fewer_edges(copies):
     """What 'as measured' shows and standardised signals hide: loudness, nothing of who goes with whom."""
-    from dataclasses import replace
-
     brains = load_brains(copies).only(range(34))
     loud = replace(brains, series=tuple(own * (3.0 if k == 0 else 1.0) for k, own in enumerate(brains.series)))
     measured = by_person(graph_brains._as_measured(loud))[:, 0]

@@ -19,8 +19,8 @@ from silograph.core.types import Array, BoolArray
 from silograph.data.collections import first_data, read_arrays, worded
 from silograph.data.tables import listed, shown
 
-PACKED = {"aal": "abide/abide_um_aal116.npz", "cc200": "abide/abide_nyu_cc200.npz"}
-FOLDERS = ("abide", "ABIDE_pcp")
+PLACES = ("abide/abide_um_aal116.npz", "abide", "ABIDE_pcp")
+ATLAS = "aal"
 WHERE_TO_GET = (
     "ABIDE I is shared by the Preprocessed Connectomes Project (nilearn's fetch_abide_pcp downloads it, with "
     "derivatives='rois_aal'): keep the *_rois_*.1D files and the Phenotypic_V1_0b_preprocessed1.csv in a folder abide."
@@ -46,6 +46,17 @@ class Brains:
     xyz: Array | None = None
     left_out: int = 0
 
+    def of(self, persons: Sequence[int]) -> Brains:
+        """These persons alone."""
+        places = list(persons)
+        return replace(
+            self,
+            person=tuple(self.person[k] for k in places),
+            autism=self.autism[places],
+            motion=self.motion[places],
+            series=tuple(self.series[k] for k in places),
+        )
+
     def only(self, regions: Sequence[int]) -> Brains:
         """The same persons with these regions alone."""
         places = list(regions)
@@ -57,11 +68,22 @@ class Brains:
         )
 
 
-def load_brains(folder: Path | None, atlas: str = "aal") -> Brains:
-    """The copy in the folder; of the atlas AAL the regions of the cerebrum."""
-    path = first_data(folder, (PACKED.get(atlas, f"abide/{atlas}.npz"), *FOLDERS), WHERE_TO_GET)
-    brains = read_series(path, atlas) if path.is_dir() else read_packed(path)
-    return brains.only(range(min(CEREBRUM, len(brains.regions)))) if atlas == "aal" else brains
+def load_brains(folder: Path | None) -> Brains:
+    """The copy in the folder, in the atlas AAL: the regions of the cerebrum, and persons in whom all of them vary."""
+    path = first_data(folder, PLACES, WHERE_TO_GET)
+    brains = read_series(path, ATLAS) if path.is_dir() else read_packed(path)
+    return _varying(brains.only(range(min(CEREBRUM, len(brains.regions)))), shown(path))
+
+
+def _varying(brains: Brains, where: str) -> Brains:
+    kept = [k for k, own in enumerate(brains.series) if (np.ptp(own, axis=0) > 0.0).all()]
+    whole = brains.of(kept)
+    if whole.autism.all() or not whole.autism.any():
+        came = (
+            f"of {len(brains.series)} persons {len(kept)} have no constant region, {whole.autism.sum()} of them group 1"
+        )
+        raise InputError(where, "persons of group 1 (autism) and group 2 (control)", came)
+    return replace(whole, left_out=len(brains.series) - len(kept))
 
 
 def read_packed(path: Path) -> Brains:
@@ -79,7 +101,7 @@ def read_packed(path: Path) -> Brains:
     motion = there.get("mean_fd", np.full(len(x), np.nan))
     # In double precision, since squares of half-precision numbers overflow.
     rows = [(str(subject[p]), int(group[p]), float(motion[p]), x[p].astype(float)) for p in range(len(x))]
-    return _gathered(path.stem, shown(path), rows, regions, xyz)
+    return _gathered(path.stem, rows, regions, xyz)
 
 
 def read_series(folder: Path, atlas: str) -> Brains:
@@ -103,28 +125,14 @@ def read_series(folder: Path, atlas: str) -> Brains:
         rows.append((row["FILE_ID"], _group(row["DX_GROUP"], where), _motion(row), series))
     if header is None:
         raise InputError(shown(tables[0]), f"a FILE_ID such as {listed(sorted(files))}", "none of them is there")
-    return _gathered(f"{folder.name}, {atlas}", shown(folder), rows, worded(header, "region"), None)
+    return _gathered(f"{folder.name}, {atlas}", rows, worded(header, "region"), None)
 
 
 def _gathered(
-    source: str, where: str, rows: list[tuple[str, int, float, Array]], regions: Sequence[str], xyz: Array | None
+    source: str, rows: list[tuple[str, int, float, Array]], regions: Sequence[str], xyz: Array | None
 ) -> Brains:
-    whole = [row for row in rows if (np.ptp(row[3], axis=0) > 0.0).all()]
-    groups = {row[1] for row in whole}
-    if groups != {_AUTISM, _CONTROL}:
-        came = f"of {len(rows)} persons {len(whole)} have no constant region, of the groups {sorted(groups)}"
-        raise InputError(where, "persons of group 1 (autism) and group 2 (control)", came)
-    person, group, motion, series = zip(*whole, strict=True)
-    return Brains(
-        source,
-        person,
-        np.array(group) == _AUTISM,
-        np.array(motion),
-        tuple(regions),
-        series,
-        xyz,
-        len(rows) - len(whole),
-    )
+    person, group, motion, series = zip(*rows, strict=True)
+    return Brains(source, person, np.array(group) == _AUTISM, np.array(motion), tuple(regions), series, xyz)
 
 
 def _read_1d(path: Path) -> tuple[list[str], Array]:

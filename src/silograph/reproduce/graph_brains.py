@@ -10,7 +10,7 @@ import numpy as np
 from silograph.core.errors import InputError
 from silograph.core.keys import stream
 from silograph.core.types import Array, BoolArray
-from silograph.data.brains import PACKED, Brains, load_brains, read_packed
+from silograph.data.brains import Brains, load_brains, read_packed
 from silograph.data.collections import find_data
 from silograph.kernels.edges import pairs
 from silograph.methods.algorithm_one import PaperConsensus
@@ -25,6 +25,8 @@ from silograph.run.loop import simulate
 from silograph.tasks.smooth_graph import SmoothGraph
 
 REGIONS, TIMES, LEARNED = 34, 176, 150  # of the papers; 26 volumes are left to test on
+MOST = 50  # S3: persons of either group
+OTHER_ATLAS = "abide/abide_nyu_cc200.npz"
 DEGREE = 6.0  # what silograph takes if nobody says
 LEAST_WEIGHT = 0.01  # S3: lighter edges are removed
 EACH = 3  # S0: three persons of either group
@@ -53,17 +55,29 @@ OTHER_DATA = (
 
 def _cases(data: Path | None) -> dict[str, Brains]:
     """The user's copy in AAL, and a packed one in CC200 if there is one beside it."""
-    first = load_brains(data)
-    found = {first.source: first}
-    if (other := find_data(data, PACKED["cc200"])) is not None:
-        found[other.stem] = read_packed(other)
-    return found
+    found = [load_brains(data)]
+    if (other := find_data(data, OTHER_ATLAS)) is not None:
+        found.append(read_packed(other))
+    return {brains.source: _persons(brains) for brains in found}
+
+
+def _persons(brains: Brains) -> Brains:
+    """The first 50 of each group with 176 volumes, as NYU's scans have, or with more where these are too few."""
+    length = np.array([len(own) for own in brains.series])
+    groups = (brains.autism, ~brains.autism)
+    exact = length == TIMES
+    enough = min(int((exact & group).sum()) for group in groups) >= MOST
+    there = exact if enough else length >= TIMES
+    chosen = brains.of(sorted(int(k) for group in groups for k in np.flatnonzero(there & group)[:MOST]))
+    if chosen.autism.all() or not chosen.autism.any() or len(brains.regions) < REGIONS:
+        came = f"{int(there.sum())} persons have so many volumes, of {len(brains.regions)} regions"
+        raise InputError(
+            brains.source, f"persons of both groups with {REGIONS} regions and {TIMES} volumes or more", came
+        )
+    return chosen
 
 
 def _drawn(brains: Brains, seed: int) -> Brains:
-    if len(brains.regions) < REGIONS or min(map(len, brains.series)) < TIMES:
-        came = f"there are {len(brains.regions)} and {min(map(len, brains.series))}"
-        raise InputError(brains.source, f"{REGIONS} regions or more and {TIMES} volumes or more", came)
     places = stream(seed, "world", 0, "regions").choice(len(brains.regions), REGIONS, replace=False)
     return brains.only(sorted(int(k) for k in places))
 
@@ -209,7 +223,7 @@ def _split(brains: Brains, seed: int) -> tuple[dict[str, Array], dict[str, Array
 
 def table_6(seeds: int, data: Path | None, progress: Progress) -> Table:
     check_seeds(seeds)
-    brains = load_brains(data)
+    brains = _persons(load_brains(data))
     scores: dict[tuple[str, str], list[float]] = {}
     for seed in range(seeds):
         learned, tested = _split(_drawn(brains, seed), seed)

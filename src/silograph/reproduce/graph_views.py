@@ -9,11 +9,10 @@ import numpy as np
 
 from silograph.core.types import Array
 from silograph.data.views import ANGLES, OBJECTS, VIEWS, draw_objects, load_views, view_signals
-from silograph.kernels.edges import pairs, squared_distances
+from silograph.kernels.edges import pairs
 from silograph.methods.algorithm_one import PaperConsensus
 from silograph.methods.base import Method
 from silograph.methods.baselines import IGL, MRMTL, Ditto, FedAvg, FedProx
-from silograph.methods.choosing import choose, learn_alone
 from silograph.methods.consensus_graph import ExactConsensus
 from silograph.reproduce.entries import Entry, Progress, Row, Table, check_seeds
 from silograph.run.loop import simulate
@@ -51,9 +50,10 @@ RULE = (
 
 def settings(signals: Mapping[str, Array], degree: float) -> tuple[float, float, float]:
     """beta, lambda and nu that silograph takes by default for these silos and a wanted degree."""
-    zbar = np.array([squared_distances(own) for own in signals.values()])
-    _, facts = learn_alone(zbar, 1.0, None, 0.0, degree)
-    return choose(facts, len(zbar), None, None)
+    nodes = next(iter(signals.values())).shape[1]
+    outcome, _ = simulate(PaperConsensus(nodes, degree=degree, rounds=1), SmoothGraph(nodes), signals)
+    taken = outcome.facts["parameters"]
+    return taken["beta"], taken["lambda"], taken["nu"]
 
 
 def communities(w: Array, nodes: int, seed: int) -> Array:
