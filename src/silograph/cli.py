@@ -287,6 +287,9 @@ def learn(
         Literal["exact", "approximate"] | None,
         typer.Option(help="How neighbours are searched for; beyond 30000 nodes it has to be said."),
     ] = None,
+    coordinates: Annotated[
+        str | None, typer.Option(help="CSV with columns node,x,y and perhaps z: where the nodes are; for drawing.")
+    ] = None,
     engine: Annotated[Literal["vector", "silowise"], typer.Option(help="How silos are simulated.")] = "vector",
     seed: Annotated[int | None, typer.Option(help="Fixes every random number (a rehearsal, under privacy).")] = None,
     as_json: AsJson = False,
@@ -319,7 +322,7 @@ def learn(
         momentum=momentum,
         coupling=coupling,
     )
-    data = Data(tuple(files), nodes_in, standardise, candidates, neighbours, search, unit_column)
+    data = Data(tuple(files), nodes_in, standardise, candidates, neighbours, search, unit_column, coordinates)
     plan = Plan(data, method, budget, engine=engine, seed=seed)
     _execute(plan, Path(), out, as_json)
 

@@ -92,10 +92,10 @@ def test_an_unknown_name_lists_the_known_ones():
         {f"s1-fig{k}" for k in range(2, 6)}
         | {f"s2-fig{k}" for k in range(1, 13)}
         | {f"s4-fig{k}" for k in range(2, 8)}
-        | {"s4-table2"}
+        | {"s4-table2", "s3-table4", "s3-table5", "s0-table6"}
     )
     assert set(ENTRIES) == set(SHAPES) | figures
-    with pytest.raises(InputError, match=re.escape("s0-table4, s1-fig2, s1-fig3, s1-fig4, s1-fig5, s2-fig1, ")):
+    with pytest.raises(InputError, match=re.escape("s0-table4, s0-table6, s1-fig2, s1-fig3, s1-fig4, s1-fig5, ")):
         find("s3-table9")
 
 

@@ -16,7 +16,7 @@ from silograph.core.errors import InputError
 from silograph.core.keys import stream
 from silograph.core.types import Array
 from silograph.data.collections import read_arrays
-from silograph.data.tables import listed, shown
+from silograph.data.tables import shown
 from silograph.data.units import Records
 
 #: The classes on either side; the first is 1, the second -1.
@@ -49,9 +49,7 @@ class ClusteredPictures:
 
 def read_pictures(path: str | Path) -> Pictures:
     """An NPZ file with train_images and test_images, values 0 to 255, and train_labels and test_labels."""
-    where, there = shown(Path(path)), read_arrays(path)
-    if not set(_ARRAYS) <= set(there):
-        raise InputError(where, f"the arrays {listed(_ARRAYS)}", f"it holds {listed(list(there))}")
+    where, there = shown(Path(path)), read_arrays(path, _ARRAYS)
     x, label, test_x, test_label = (there[name].reshape(len(there[name]), -1) for name in _ARRAYS)
     if len(x) != len(label) or len(test_x) != len(test_label):
         raise InputError(where, "a label for every picture", f"{len(x)} and {len(test_x)} pictures have fewer or more")

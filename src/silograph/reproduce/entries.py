@@ -13,6 +13,8 @@ from silograph.core.types import Json
 
 _PAPERS = (
     "consensus_graph",
+    "graph_views",
+    "graph_brains",
     "graph_federation",
     "clustered_admm",
     "private_meta",

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from silograph.core.files import write_atomically
 from silograph.core.keys import secret_root
 from silograph.core.types import Array, Json
 from silograph.data.candidates import read_candidates
+from silograph.data.coordinates import Coordinates, read_coordinates
 from silograph.data.silos import Silos, read_silos, records_of, standardise
 from silograph.kernels.spaces import EdgeList
 from silograph.methods.base import Method, Outcome, Private
@@ -78,11 +80,12 @@ class GraphJob:
     setup: Setup
     reach: Mapping[str, Array] | None = None  # of each site's lists of neighbours, where they are exact
     path: Json | None = None  # how the coupling was chosen, where it was
+    coordinates: Coordinates | None = None
     masks: None = None
 
     @classmethod
     def of(cls, plan: Plan, silos: Silos, base: Path) -> GraphJob:
-        """Candidate edges are read relative to `base`, or are every site's nearest neighbours."""
+        """Candidate edges and coordinates are read relative to `base`; or neighbours are candidates."""
         candidates, reach, path = None, None, None
         if needs_neighbours(plan, len(silos.nodes)):
             near = nearest_neighbours(plan, silos)
@@ -93,7 +96,9 @@ class GraphJob:
         if plan.method.coupling_by == "held-out":
             chosen = choose_coupling(plan, silos, candidates)
             plan, path = chosen.plan, chosen.path
-        return cls(plan, silos, build(plan, silos, candidates), reach, path)
+        places = plan.data.coordinates
+        known = None if places is None else read_coordinates(base / places, silos.nodes)
+        return cls(plan, silos, build(plan, silos, candidates), reach, path, known)
 
     @property
     def topo(self) -> Topology:
@@ -123,7 +128,9 @@ class GraphJob:
         return list(prepared.values())
 
     def write(self, folder: Path, outcome: Outcome, trace: list[Json], door: Door) -> Json:
-        told = write_graphs(folder, self.plan, self.silos.nodes, self.setup, outcome, trace, door)
+        if self.coordinates is not None:
+            write_atomically(folder / "nodes.csv", self.coordinates.to_csv())
+        told = write_graphs(folder, self.plan, self.silos.nodes, self.setup, outcome, trace, door, self.coordinates)
         return told if self.path is None else {**told, "path": self.path}
 
     def forecast(self) -> Json:

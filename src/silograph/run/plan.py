@@ -30,6 +30,7 @@ class Data:
     neighbours: int | None = None
     search: Literal["exact", "approximate"] | None = None
     unit_column: str | None = None
+    coordinates: str | None = naming_files(None, private=False)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ import numpy as np
 
 from silograph.core.files import write_atomically
 from silograph.core.types import Array, Json
+from silograph.data.coordinates import Coordinates
 from silograph.kernels.spaces import Space
 from silograph.methods.algorithm_one import PaperConsensus
 from silograph.methods.base import Outcome
@@ -71,10 +72,13 @@ def to_networkx(graph: Sequence[Edge], nodes: Sequence[str]) -> Any:
     return made
 
 
-def _graphml(graph: Sequence[Edge], nodes: Sequence[str]) -> bytes:
+def _graphml(graph: Sequence[Edge], nodes: Sequence[str], coordinates: Coordinates | None) -> bytes:
     import networkx as nx
 
-    return ("\n".join(nx.generate_graphml(to_networkx(graph, nodes))) + "\n").encode()
+    made = to_networkx(graph, nodes)
+    if coordinates is not None:
+        nx.set_node_attributes(made, coordinates.attributes())
+    return ("\n".join(nx.generate_graphml(made)) + "\n").encode()
 
 
 def _finite(value: float | None) -> float | None:
@@ -184,7 +188,14 @@ def worst_by_site(guarantees: Sequence[Json]) -> list[Json]:
 
 
 def write_graphs(
-    folder: Path, plan: Plan, nodes: Sequence[str], setup: Setup, outcome: Outcome, trace: list[Json], door: Door
+    folder: Path,
+    plan: Plan,
+    nodes: Sequence[str],
+    setup: Setup,
+    outcome: Outcome,
+    trace: list[Json],
+    door: Door,
+    coordinates: Coordinates | None = None,
 ) -> Json:
     """Write the graphs into the folder; returns what the result says of them."""
     threshold = plan.method.threshold
@@ -197,7 +208,7 @@ def write_graphs(
     for k, name in enumerate(setup.topo.silos):
         graph = list(edges(arrays["graph"][k], nodes, threshold, space, None if sure is None else sure[k]))
         write_atomically(folder / "sites" / f"{name}.csv", _csv(graph, sure is not None))
-        write_atomically(folder / "sites" / f"{name}.graphml", _graphml(graph, nodes))
+        write_atomically(folder / "sites" / f"{name}.graphml", _graphml(graph, nodes, coordinates))
         sites.append(
             {
                 "name": name,
@@ -213,7 +224,7 @@ def write_graphs(
     mean = None if sure is None else sure.mean(0)
     consensus = list(edges(arrays["consensus"], nodes, threshold, space, mean))
     write_atomically(folder / "consensus.csv", _csv(consensus, sure is not None))
-    write_atomically(folder / "consensus.graphml", _graphml(consensus, nodes))
+    write_atomically(folder / "consensus.graphml", _graphml(consensus, nodes, coordinates))
     facts = outcome.facts
     likely = isinstance(setup.method, ReleasedConsensus) and isinstance(setup.method.inner, LikelyGraphs)
     privacy = privacy_section(plan, setup, door)

@@ -1,0 +1,80 @@
+"""Where nodes are: on a map, in a head, in a hall. Public, and used for drawing alone."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from silograph.core.errors import InputError
+from silograph.core.types import Array
+from silograph.data.tables import check_same_names, shortened, shown
+
+
+@dataclass(frozen=True, eq=False)
+class Coordinates:
+    """`places[k]`, x and y or x, y and z, of the node `nodes[k]`."""
+
+    nodes: tuple[str, ...]
+    places: Array
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        return ("x", "y", "z")[: self.places.shape[1]]
+
+    def to_csv(self) -> bytes:
+        buffer = io.StringIO(newline="")
+        writer = csv.writer(buffer, lineterminator="\n")
+        writer.writerow(("node", *self.axes))
+        for node, place in zip(self.nodes, self.places.tolist(), strict=True):
+            writer.writerow((node, *map(repr, place)))
+        return buffer.getvalue().encode()
+
+    def attributes(self) -> dict[str, dict[str, float]]:
+        """Of every node, as networkx has them."""
+        return {
+            node: dict(zip(self.axes, place, strict=True))
+            for node, place in zip(self.nodes, self.places.tolist(), strict=True)
+        }
+
+
+def read_coordinates(path: str | Path, nodes: Sequence[str]) -> Coordinates:
+    """A CSV with columns node,x,y and perhaps z (more are ignored), a row for each of the nodes, in any order."""
+    path = Path(path)
+    where = shown(path)
+    if path.exists() and not path.is_file():
+        raise InputError(where, "a CSV of coordinates", "it is no ordinary file")
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file)
+            rows, header = list(reader), reader.fieldnames or []
+    except FileNotFoundError:
+        raise InputError(where, "a CSV of coordinates", "there is none") from None
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(where, "a CSV of coordinates", str(error)) from None
+    if not {"node", "x", "y"} <= set(header):
+        raise InputError(where, "a header with node,x,y and perhaps z", f"{','.join(header) or 'nothing'} came")
+    axes = [axis for axis in ("x", "y", "z") if axis in header]
+    places: dict[str, list[float]] = {}
+    for number, row in enumerate(rows, 1):
+        name = (row["node"] or "").strip()
+        if name in places:
+            raise InputError(f"{where}, row {number}", "every node once", f"{shortened(name)} came again")
+        places[name] = [_number(row[axis], f"{where}, row {number}, {axis}") for axis in axes]
+    check_same_names(list(places), nodes, where, "the nodes of the sites", "Every node must have one place, by name.")
+    return Coordinates(tuple(nodes), np.array([places[node] for node in nodes]))
+
+
+def _number(text: str | None, where: str) -> float:
+    try:
+        value = float(text or "")
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise InputError(where, "a finite number", f"{shortened(text or '')} came")
+    return value
