@@ -83,6 +83,8 @@ def page(run: RunFolder) -> str:
         replace(run, result=named),
         privacy,
         releases=_releases(run.ledger),
+        # Protected, a client makes its releases inside and sends the model that follows from them.
+        message=None if result["parameters"]["clip"] is None else result["model"]["parameters"],
         learned=what_was_learned(result),
         accuracy=how_good(result),
         records=words.spread(client["records"] for client in result["clients"]),
