@@ -118,7 +118,7 @@ def test_the_page_is_well_formed_and_in_order(tmp_path: Path) -> None:
     assert page.tags["h1"] == 1
     assert page.tags["table"] == page.tags["caption"]
     assert page.tags["th"] == sum(key == "scope" for tag, key, _ in page.attributes if tag == "th")
-    assert page.tags["svg"] == sum(key == "aria-label" for tag, key, _ in page.attributes if tag == "svg") == 3
+    assert page.tags["svg"] == sum(key == "aria-label" for tag, key, _ in page.attributes if tag == "svg") == 5
     assert '[method]\nname = "graph_federation"  # <as given> & kept' in "".join(page.words)
 
 

@@ -9,8 +9,8 @@ from silograph.core.types import Json
 from silograph.report import charts, words
 from silograph.report.read import RunFolder
 
-#: Accountants of sampled releases take their time, so few moments are priced.
-MOST_MOMENTS = 6
+#: Moments that are priced; of sampled releases fewer, since their accountants take their time.
+MOST_MOMENTS, MOST_SAMPLED = 12, 4
 MOST_LINES = 4
 
 
@@ -39,7 +39,8 @@ def budget_over_rounds(run: RunFolder) -> Json | None:
         except TypeError:
             return None  # rows that no accountant can read
         rows = [row for row in rows if row.observer not in OBSERVERS[observer]]
-        moments = _moments(sorted({row.round for row in rows}))
+        sampled = any(row.sampling < 1.0 for row in rows)
+        moments = _moments(sorted({row.round for row in rows}), MOST_SAMPLED if sampled else MOST_MOMENTS)
         if len(moments) < 2:
             continue
         points = [
@@ -60,7 +61,7 @@ def budget_over_rounds(run: RunFolder) -> Json | None:
     return {"picture": picture, "sites": words.listed(sites)}
 
 
-def _moments(rounds: Sequence[int]) -> list[int]:
+def _moments(rounds: Sequence[int], most: int) -> list[int]:
     """Some of the rounds, evenly spread, the last among them."""
-    count = min(len(rounds), MOST_MOMENTS)
+    count = min(len(rounds), most)
     return [rounds[math.ceil((k + 1) * len(rounds) / count) - 1] for k in range(count)]

@@ -106,7 +106,18 @@ def _units(result: Json) -> Json:
         | {"error": error, "beside": servers.beside(row["test_error"], test["baseline"])}
         for row, error in zip(rows, errors[:-1], strict=True)
     ]
-    return {"rows": rows[:-1], "centroid": rows[-1], "guess": servers.guess(test), "guessed": errors[-1]}
+    picture = ""
+    if result["test"] is not None:
+        members = [(unit["name"], unit["test_error"]) for unit in result["units"][:MOST_UNITS_DRAWN]]
+        groups = [("Units’ own models", members, result["centroid"]["test_error"])]
+        picture = servers.spread_of_errors(groups, test, "unit", "centroid")
+    return {
+        "rows": rows[:-1],
+        "centroid": rows[-1],
+        "guess": servers.guess(test),
+        "guessed": errors[-1],
+        "picture": picture,
+    }
 
 
 def _weights(result: Json) -> Json:

@@ -114,6 +114,6 @@ def _environment() -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {name: getattr(words, name) for name in ("number", "bound", "column", "counted")}
+    environment.filters |= {name: getattr(words, name) for name in ("number", "bound", "column", "counted", "decibels")}
     environment.globals |= {"light": asdict(figures.LIGHT), "dark": asdict(figures.DARK), "infinity": math.inf}
     return environment
