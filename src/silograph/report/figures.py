@@ -152,14 +152,16 @@ def graph_svg(
         if name in spot
         for x, y in [spot[name]]
     )
-    around = "L".join(_at(on_page(place)) for place in outline)
+    corners = "L".join(_at(on_page(place)) for place in outline)
+    look = f'class="outline" fill="none" stroke="{palette.quiet}" stroke-opacity="0.5"'
+    around = f'<path {look} d="M{corners}Z"/>' if corners else ""
     words = "".join(
         f'<text x="{x:.1f}" y="{y + radius + 12:.1f}">{text(name, 16)}</text>'
         for name in (shown if names else ())
         for x, y in [spot[name]]
     )
     body = (
-        (f'<path class="grid" fill="none" stroke="{palette.line}" d="M{around}Z"/>' if around else "")
+        around
         + lines("own", palette.own, (edge for edge in drawn if frozenset(edge[:2]) in second))
         + lines("shared", palette.shared, (edge for edge in drawn if frozenset(edge[:2]) not in second))
         + f'<g class="node" fill="{palette.node}" stroke="{palette.paper}" stroke-width="1.2">{dots}</g>'

@@ -92,8 +92,8 @@
     if (slider) {
       least.textContent = number(weight);
       slider.setAttribute("aria-valuetext", `weight ${number(weight)}`);
-      drawnText.textContent = summary();
     }
+    drawnText.textContent = [slider ? summary() : "", cut()].join(" ").trim();
     drawHeat();
     highlight();
   }
@@ -102,9 +102,12 @@
     const kinds = data.kinds.map(() => 0);
     for (let e = 0; e < shown; e++) kinds[graph.edges[e][3]] += 1;
     const parts = data.kinds.map(([, name], k) => `${plain.format(kinds[k])} ${name}`).filter((_, k) => kinds[k]);
-    const cut = graph.total > graph.edges.length;
-    const rest = cut ? ` This page holds only the strongest ${plain.format(graph.edges.length)} of ${plain.format(graph.total)}.` : "";
-    return `${plain.format(shown)} of ${counted(graph.edges.length, "edge")} drawn${parts.length > 1 ? ": " + parts.join(", ") : ""}.${rest}`;
+    return `${plain.format(shown)} of ${counted(graph.edges.length, "edge")} drawn${parts.length > 1 ? ": " + parts.join(", ") : ""}.`;
+  }
+
+  function cut() {
+    const [held, all] = [plain.format(graph.edges.length), plain.format(graph.total)];
+    return graph.total > graph.edges.length ? `This page holds only the strongest ${held} of ${all} edges of this graph.` : "";
   }
 
   function drawHeat() {
