@@ -18,6 +18,8 @@ from silograph.data.federation import write_sample_clinics
 from silograph.data.personal import write_sample_devices
 from silograph.data.synthetic import write_sample_sites
 from silograph.report.build import build
+from silograph.report.compare import compare
+from silograph.report.compare_page import page as compare_page
 from silograph.report.deployment import page as deployment_page
 from silograph.run.deployment import Terms, make, open_job
 from silograph.run.plan import load
@@ -123,13 +125,14 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     write_sample_hospitals(base / "data" / "hospitals", 1)
     write_sample_devices(base / "data" / "devices", 1)
     names = ", ".join(f'"{path.name}"' for path in tables)
-    graphs, sites = GRAPHS.format(files=names), base / "data" / "sites"
+    graphs, sites, wards = GRAPHS.format(files=names), base / "data" / "sites", base / "data" / "hospitals"
     few = ("rounds = 20", "rounds = 3"), ('masks = "protocol"', 'masks = "none"')
     return {
         "graph-open": run("graph-open", sites, graphs),
         "graph-private": run("graph-private", sites, graphs + BUDGET),
         "federation": run("federation", base / "data" / "clinics", starter("clinics", *few)),
-        "clusters": run("clusters", base / "data" / "hospitals", starter("hospitals", ("rounds = 150", "rounds = 20"))),
+        "clusters": run("clusters", wards, starter("hospitals", ("rounds = 150", "rounds = 20"))),
+        "clusters-short": run("clusters-short", wards, starter("hospitals", ("rounds = 150", "rounds = 5"))),
         "meta": run("meta", base / "data" / "devices", starter("devices", ("rounds = 100", "rounds = 3"))),
     }
 
@@ -146,6 +149,8 @@ def pages(runs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> di
     party = told["facts"]["parties"][0]["name"]
     made["deployment-server"] = deployment_page(told, deployment.digest, forecast, None)
     made["deployment-party"] = deployment_page(told, deployment.digest, forecast, party)
+    made["compare-graphs"] = compare_page(compare([runs["graph-open"], runs["graph-private"]]))
+    made["compare-models"] = compare_page(compare([runs["clusters"], runs["clusters-short"]]))
     for name, html in made.items():
         (folder / f"{name}.html").write_text(html)
     return {name: folder / f"{name}.html" for name in made}

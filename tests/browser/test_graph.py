@@ -107,6 +107,15 @@ def test_search_finds_a_node_and_its_neighbours(runs: dict[str, Path], pages: di
     assert not page.locator("#about").is_visible()
 
 
+def test_edges_gained_and_lost_have_their_colours(runs: dict[str, Path], pages: dict[str, Path], visit: Visit) -> None:
+    page = visit(pages["compare-graphs"]).page
+    for label, file in (("consensus", "consensus.csv"), ("site_hill", "sites/site_hill.csv")):
+        before, after = (pairs(edges_of(runs[name] / file)) for name in ("graph-open", "graph-private"))
+        page.locator("#graph").select_option(label=f"{label}, graph-private against graph-open")
+        counts = [drawn(page, kind) for kind in (".shared", ".third", ".own")]
+        assert counts == [len(before & after), len(after - before), len(before - after)]
+
+
 def test_pointer_and_keys_tell_weight_and_confidence(visit: Visit, tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run", nodes=["a", "b", "c"], sites=["s"], edges=1)
     (folder / "consensus.csv").write_text("source,target,weight,confidence\na,b,1.5,0.75\nb,c,0.25,1\n")

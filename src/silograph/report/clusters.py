@@ -52,10 +52,9 @@ MEANING = {
 }
 
 
-def page(run: ServerRun) -> str:
-    result = run.result
-    noun, names = guarded(result)
-    privacy = PrivacyWords(
+def privacy_of(run: ServerRun) -> PrivacyWords:
+    noun, names = guarded(run.result)
+    return PrivacyWords(
         run,
         noun=noun,
         names=names,
@@ -65,10 +64,14 @@ def page(run: ServerRun) -> str:
         "are stated here as they are.",
         observers=servers.observers("a client", "clients"),
     )
+
+
+def page(run: ServerRun) -> str:
+    result = run.result
     return servers.render(
         "clusters.html.j2",
         run,
-        privacy,
+        privacy_of(run),
         MEANING,
         people="clients",
         learned=what_was_learned(result),

@@ -97,6 +97,7 @@ def graph_svg(
     edges: Sequence[Edge],
     highlight: Collection[tuple[str, str]] | None = None,
     *,
+    third: Collection[tuple[str, str]] = (),
     places: Mapping[str, Point] | None = None,
     label: str = "Graph",
     size: tuple[int, int] = (760, 540),
@@ -108,16 +109,17 @@ def graph_svg(
     palette: Palette = LIGHT,
     inline: bool = False,
 ) -> str:
-    """Draw a graph: line width by weight, `highlight`ed pairs in the second colour, the strongest `limit` edges.
+    """Draw a graph: line width by weight, `highlight`ed pairs in the second colour, those in `third` in the third.
 
-    `places` and `heaviest` let several pictures share positions and line widths; `names` writes node names (by
-    default up to 40 nodes). `outline` is drawn around it. `inline` leaves out what only a file of its own needs.
+    Only the strongest `limit` edges are drawn. `places` and `heaviest` let several pictures share positions and line
+    widths; `names` writes node names (by default up to 40 nodes). `outline` is drawn around it. `inline` leaves out
+    what only a file of its own needs.
     """
     drawn = strongest(edges, limit)
     places = places if places is not None else layout(nodes, drawn)
     top = heaviest or max((weight for *_, weight in drawn), default=1.0)
     names = len(nodes) <= 40 if names is None else names
-    second = {frozenset(pair) for pair in highlight or ()}
+    look_of = {frozenset(pair): "own" for pair in highlight or ()} | {frozenset(pair): "third" for pair in third}
     width, height = size
     margin = width * (0.07 if names else 0.03)
     crowd = crowding(len(nodes))
@@ -162,8 +164,10 @@ def graph_svg(
     )
     body = (
         around
-        + lines("own", palette.own, (edge for edge in drawn if frozenset(edge[:2]) in second))
-        + lines("shared", palette.shared, (edge for edge in drawn if frozenset(edge[:2]) not in second))
+        + "".join(
+            lines(kind, getattr(palette, kind), [e for e in drawn if look_of.get(frozenset(e[:2]), "shared") == kind])
+            for kind in ("own", *(["third"] if third else []), "shared")
+        )
         + f'<g class="node" fill="{palette.node}" stroke="{palette.paper}" stroke-width="1.2">{dots}</g>'
         + f'<g class="name" fill="{palette.ink}" stroke="{palette.paper}" stroke-width="3.5" stroke-linejoin="round" '
         f'paint-order="stroke" font-size="12" text-anchor="middle">{words}</g>'

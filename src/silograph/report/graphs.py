@@ -34,8 +34,8 @@ MEANING = {
 }
 
 
-def page(run: GraphRun) -> str:
-    privacy = PrivacyWords(
+def privacy_of(run: GraphRun) -> PrivacyWords:
+    return PrivacyWords(
         run,
         noun="site",
         names=[site["name"] for site in run.result["sites"]],
@@ -43,11 +43,14 @@ def page(run: GraphRun) -> str:
         "can learn the sites’ second moments exactly.",
         stated="The names of nodes and sites and the number of signals of each site are stated here as they are.",
     )
+
+
+def page(run: GraphRun) -> str:
     found = communities(run.result["nodes"], run.consensus)
     return render_run(
         "graphs.html.j2",
         run,
-        privacy,
+        privacy_of(run),
         scripts=(TABLES, GRAPH),
         releases=summarise(run.ledger, by=("silo", "site", "mechanism")),
         learned=words.what_was_learned(run.result),

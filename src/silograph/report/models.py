@@ -39,22 +39,25 @@ MEANING = {
 }
 
 
-def page(run: ServerRun) -> str:
-    result = run.result
-    privacy = PrivacyWords(
+def privacy_of(run: ServerRun) -> PrivacyWords:
+    return PrivacyWords(
         run,
         noun="unit",
-        names=[unit["name"] for unit in result["units"]],
+        names=[unit["name"] for unit in run.result["units"]],
         unprotected="No privacy protection: whoever hears a server learns its unit’s model after every round exactly, "
         "and with it what the unit’s agents answered on average.",
         stated="The names of units and features, the graph of servers and the number of agents in each unit are stated "
         "here as they are.",
         observers=servers.observers("an agent", "agents"),
     )
+
+
+def page(run: ServerRun) -> str:
+    result = run.result
     return servers.render(
         "models.html.j2",
         run,
-        privacy,
+        privacy_of(run),
         MEANING,
         people="agents",
         learned=what_was_learned(result),

@@ -40,5 +40,6 @@ def traffic(ledger: Sequence[Json], rounds: int, message: int | None = None) -> 
         "rows": rows[:MOST_SILOS],
         "left_out": len(rows[MOST_SILOS:]),
         "rounds": rounds,
+        "bytes": sum(row["bytes"] for row in rows),
         "inside": message is not None,
     }

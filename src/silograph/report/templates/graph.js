@@ -16,8 +16,9 @@
   // ---- words -------------------------------------------------------------------------------------------------------
 
   const plain = new Intl.NumberFormat("en-US", { maximumSignificantDigits: 4 });
+  const whole = new Intl.NumberFormat("en-US");
   const number = (value) => (value && Math.abs(value) < 1e-4 ? value.toExponential(3) : plain.format(value));
-  const counted = (amount, thing) => `${plain.format(amount)} ${thing}${amount === 1 ? "" : "s"}`;
+  const counted = (amount, thing) => `${whole.format(amount)} ${thing}${amount === 1 ? "" : "s"}`;
   const sure = (edge) => (edge.length > 4 ? `, confidence ${number(edge[4])}` : "");
   const told = (edge) =>
     `${data.nodes[edge[0]]} – ${data.nodes[edge[1]]}: weight ${number(edge[2])}${sure(edge)} (${data.kinds[edge[3]][1]})`;
@@ -101,12 +102,12 @@
   function summary() {
     const kinds = data.kinds.map(() => 0);
     for (let e = 0; e < shown; e++) kinds[graph.edges[e][3]] += 1;
-    const parts = data.kinds.map(([, name], k) => `${plain.format(kinds[k])} ${name}`).filter((_, k) => kinds[k]);
-    return `${plain.format(shown)} of ${counted(graph.edges.length, "edge")} drawn${parts.length > 1 ? ": " + parts.join(", ") : ""}.`;
+    const parts = data.kinds.map(([, name], k) => `${whole.format(kinds[k])} ${name}`).filter((_, k) => kinds[k]);
+    return `${whole.format(shown)} of ${counted(graph.edges.length, "edge")} drawn${parts.length > 1 ? ": " + parts.join(", ") : ""}.`;
   }
 
   function cut() {
-    const [held, all] = [plain.format(graph.edges.length), plain.format(graph.total)];
+    const [held, all] = [whole.format(graph.edges.length), whole.format(graph.total)];
     return graph.total > graph.edges.length ? `This page holds only the strongest ${held} of ${all} edges of this graph.` : "";
   }
 
@@ -173,7 +174,7 @@
       row.append(button, ` weight ${number(edge[2])}${sure(edge)}, ${data.kinds[edge[3]][1]}`);
       rows.append(row);
     }
-    if (near.length > LISTED) rows.append(make("li", `and ${plain.format(near.length - LISTED)} more`));
+    if (near.length > LISTED) rows.append(make("li", `and ${whole.format(near.length - LISTED)} more`));
     about.replaceChildren(title, rows);
   }
 
