@@ -53,7 +53,7 @@ def test_the_slider_draws_as_many_edges_as_the_file_has(
         least = float(page.locator("#threshold").input_value())
         wanted = sum(weight >= least for *_, weight in rows)
         assert drawn(page) == wanted
-        assert page.locator("#drawn").inner_text().startswith(f"{wanted} of {len(rows)} edges drawn")
+        assert page.locator("#drawn").inner_text().startswith(f"{wanted} of {len(rows)} edges of the consensus drawn")
         seen.add(wanted)
     assert len(seen) > 3
     # The heat map follows: two cells for every edge.

@@ -11,7 +11,7 @@ from silograph.report.read import Edge
 
 #: More nodes than this share cells, `BLOCKS` to a side.
 MOST_CELLS, BLOCKS = 400, 120
-#: Steps of darkness.
+#: Steps of colour.
 DEPTHS = 6
 SIDE, NAMES, MOST_NAMES = 520, 130, 40
 
@@ -52,7 +52,7 @@ def communities(nodes: Sequence[str], edges: Iterable[Edge]) -> Communities:
 
 
 def heat_svg(found: Communities, edges: Iterable[Edge], label: str, *, palette: Palette = LIGHT) -> str:
-    """A cell for every pair of nodes, or of blocks of nodes where there are many: the darker, the heavier."""
+    """A cell for every pair of nodes, or of blocks where there are many: the stronger its colour, the heavier."""
     order = found.order
     count = len(order)
     if not count:

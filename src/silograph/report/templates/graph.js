@@ -103,7 +103,9 @@
     const kinds = data.kinds.map(() => 0);
     for (let e = 0; e < shown; e++) kinds[graph.edges[e][3]] += 1;
     const parts = data.kinds.map(([, name], k) => `${whole.format(kinds[k])} ${name}`).filter((_, k) => kinds[k]);
-    return `${whole.format(shown)} of ${counted(graph.edges.length, "edge")} drawn${parts.length > 1 ? ": " + parts.join(", ") : ""}.`;
+    const heavy = Number(slider.value) > 0 ? `, those of weight ${number(Number(slider.value))} or more` : "";
+    const kind = parts.length > 1 ? `: ${parts.join(", ")}` : "";
+    return `${whole.format(shown)} of ${counted(graph.edges.length, "edge")} of ${graph.name} drawn${heavy}${kind}.`;
   }
 
   function cut() {
