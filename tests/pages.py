@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import re
 from collections import Counter
@@ -48,6 +50,8 @@ class Page(HTMLParser):
         self.tags: Counter[str] = Counter()
         self.attributes: list[tuple[str, str, str | None]] = []
         self.words: list[str] = []
+        #: What stands in script elements: their type, which is None where they run, and their text.
+        self.scripts: list[tuple[str | None, str]] = []
         self.feed(html)
         self.close()
         assert self.open == [], "tags left open"
@@ -55,6 +59,8 @@ class Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags[tag] += 1
         self.attributes += [(tag, key, value) for key, value in attrs]
+        if tag == "script":
+            self.scripts.append((dict(attrs).get("type"), ""))
         if tag not in VOID:
             self.open.append(tag)
 
@@ -66,7 +72,10 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        if "style" not in self.open:
+        if "script" in self.open:
+            kind, text = self.scripts[-1]
+            self.scripts[-1] = kind, text + data
+        elif "style" not in self.open:
             self.words.append(data)
 
     @property
@@ -74,12 +83,30 @@ class Page(HTMLParser):
         return " ".join(" ".join(self.words).split())
 
 
+def only_own_scripts(page: Page) -> None:
+    """At most one script runs, which the page's policy names by its digest; everything else is data."""
+    policy = next(value for tag, key, value in page.attributes if tag == "meta" and key == "content" and "src" in value)
+    allowed = re.findall(r"script-src ([^;]*);", policy)
+    digests = [
+        base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for kind, text in page.scripts if not kind
+    ]
+    assert allowed == [f"'sha256-{digests[0]}'" if digests else "'none'"]
+    assert len(digests) < 2
+    for kind, text in page.scripts:
+        if kind is not None:
+            assert kind == "application/json"
+            json.loads(text)
+    assert not any(key.startswith("on") for _, key, _ in page.attributes)
+    assert page.tags["img"] == 0
+
+
 def refuse_requests(html: str) -> None:
     """A page that asks the network for nothing."""
     page = Page(html)
+    only_own_scripts(page)
     policy = next(value for tag, key, value in page.attributes if tag == "meta" and key == "content" and "src" in value)
     assert "default-src 'none'" in policy
-    assert not page.tags.keys() & {"script", "link", "img", "iframe", "object", "embed", "form", "base"}
+    assert not page.tags.keys() & {"link", "img", "iframe", "object", "embed", "form", "base"}
     assert all(value.startswith("#") for _, key, value in page.attributes if key in ("href", "xlink:href", "action"))
     assert not any(key in ("src", "srcset", "background", "poster") for _, key, _ in page.attributes)
     assert not re.search(r"https?://|url\(|@import", html)

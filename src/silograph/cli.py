@@ -12,6 +12,7 @@ import click
 import typer
 
 from silograph.audit_cli import register as register_audit
+from silograph.compare_cli import register as register_compare
 from silograph.console import AsJson, Out, bar, bill, cost, say, table
 from silograph.core.errors import InputError, SilographError
 from silograph.core.types import Json
@@ -26,6 +27,7 @@ app = typer.Typer(
 
 register(app)
 register_audit(app)
+register_compare(app)
 NodesIn = Annotated[Literal["columns", "rows"], typer.Option(help="Where the nodes are in the tables.")]
 
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from audits import OPEN, PRIVATE, tables
-from pages import NASTY, Page, table
+from pages import NASTY, Page, only_own_scripts, table
 from silograph import cli
 from silograph.core.errors import DamageError
 from silograph.report.build import build
@@ -208,5 +208,5 @@ def test_a_leak_and_hostile_words_are_shown_as_they_are(audited):
     leak = {"leak": NASTY, "epsilon_lower": "infinity", "refuted": True, "how": None, "accuracy": None}
     path.write_text(json.dumps(json.loads(path.read_text()) | leak))
     page = Page(build(audited))
-    assert page.tags["script"] == 0
+    only_own_scripts(page)
     assert f"can tell it whatever the noise: {NASTY}. No epsilon holds" in page.text

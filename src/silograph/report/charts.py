@@ -154,12 +154,22 @@ def lines_svg(
 
 
 def dots_svg(
-    rows: Sequence[tuple[str, Sequence[tuple[str, float]], float]], label: str, *, palette: Palette = LIGHT
+    rows: Sequence[tuple[str, Sequence[tuple[str, float]], float]],
+    label: str,
+    *,
+    dot: str = "one unit",
+    bar: str = "centroid",
+    guess: float | None = None,
+    palette: Palette = LIGHT,
 ) -> str:
-    """A row for every feature: a dot at the weight of each unit, a bar at the centroid's. One axis for all."""
+    """A row for every feature or group: a dot for each of its members, a bar for all of it. One axis for all.
+
+    A dashed line stands at the `guess`, which needs no model.
+    """
     known = [v for _, units, centroid in rows for v in (*(v for _, v in units), centroid) if _is_drawable(v)]
     if not known:
         return ""
+    known += [guess] if guess is not None and _is_drawable(guess) else []
     step, width, left, right, above, below = 27, 640, 170, 16, 40, 30
     height = above + step * len(rows) + below
     columns = _ticks(*_padded([0.0, *known]), outside=True)
@@ -180,17 +190,23 @@ def dots_svg(
         if _is_drawable(centroid):
             bars.append(
                 f'<rect x="{across(centroid) - 1.75:.1f}" y="{y - 9:.1f}" width="3.5" height="18" rx="1.5">'
-                f"<title>{text(name)}, centroid: {number(centroid)}</title></rect>"
+                f"<title>{text(name)}, {bar}: {number(centroid)}</title></rect>"
             )
+    second, third = left + 100, left + 215
     legend = (
         f'<circle class="dot" fill="{palette.shared}" fill-opacity="0.45" cx="{left + 5}" cy="16" r="4.5"/>'
-        f'<text x="{left + 18}" y="20">one unit</text>'
-        f'<rect class="centre" fill="{palette.own}" x="{left + 100}" y="7" width="3.5" height="18" rx="1.5"/>'
-        f'<text x="{left + 113}" y="20">centroid</text>'
+        f'<text x="{left + 18}" y="20">{dot}</text>'
+        f'<rect class="centre" fill="{palette.own}" x="{second}" y="7" width="3.5" height="18" rx="1.5"/>'
+        f'<text x="{second + 13}" y="20">{bar}</text>'
     )
+    dashed = f'class="third" stroke="{palette.third}" stroke-width="1.8" stroke-dasharray="5 4"'
+    line = ""
+    if guess is not None and _is_drawable(guess):
+        line = f'<path {dashed} d="M{across(guess):.1f} {above}V{bottom}"/>'
+        legend += f'<path {dashed} d="M{third} 16h26"/><text x="{third + 34}" y="20">the guess</text>'
     body = (
         f'<g class="grid" stroke="{palette.line}">{"".join(grid)}</g>'
-        f'<path class="zero" stroke="{palette.quiet}" d="M{across(0):.1f} {above}V{bottom}"/>'
+        f'<path class="zero" stroke="{palette.quiet}" d="M{across(0):.1f} {above}V{bottom}"/>{line}'
         f'<g class="dot" fill="{palette.shared}" fill-opacity="0.45">{"".join(dots)}</g>'
         f'<g class="centre" fill="{palette.own}">{"".join(bars)}</g>'
         f'<g class="quiet" fill="{palette.quiet}" font-size="12.5">{"".join(marks)}{legend}</g>'

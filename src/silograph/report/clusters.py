@@ -11,6 +11,8 @@ from silograph.report.read_clusters import guarded
 from silograph.report.read_servers import ServerRun
 
 MOST_CLIENTS = 40
+#: Dots in a row of a picture.
+MOST_DRAWN = 200
 #: How dark a whole share is, in percent: the number on it must stay readable.
 DARKEST = 40
 #: Where the guess stands in the result.
@@ -50,10 +52,9 @@ MEANING = {
 }
 
 
-def page(run: ServerRun) -> str:
-    result = run.result
-    noun, names = guarded(result)
-    privacy = PrivacyWords(
+def privacy_of(run: ServerRun) -> PrivacyWords:
+    noun, names = guarded(run.result)
+    return PrivacyWords(
         run,
         noun=noun,
         names=names,
@@ -63,10 +64,14 @@ def page(run: ServerRun) -> str:
         "are stated here as they are.",
         observers=servers.observers("a client", "clients"),
     )
+
+
+def page(run: ServerRun) -> str:
+    result = run.result
     return servers.render(
         "clusters.html.j2",
         run,
-        privacy,
+        privacy_of(run),
         MEANING,
         people="clients",
         learned=what_was_learned(result),
@@ -77,6 +82,7 @@ def page(run: ServerRun) -> str:
         exchange=_exchange(result),
         weights=_weights(result),
         clients=_clients(result),
+        spread=_spread(result),
         combined=_combined(result),
         measures=_measures(result["parameters"]),
     )
@@ -142,10 +148,31 @@ def _comparison(result: Json) -> list[Json]:
     told = [
         row
         | {"method": words.capital(row["method"]), "share": f"{100 * size / top:.1f}"}
-        | {"kind": result["numbers_are"].get(row["path"], "")}
+        | {"kind": result["numbers_are"].get(row["path"], ""), "level": _level(row["test_error"], result["test"])}
         for row, size in zip(_told(rows, result), sizes, strict=True)
     ]
     return [row | {"kind": "guess", "beside": ("", "–")} if row["path"] == GUESS else row for row in told]
+
+
+def _level(error: float | None, test: Json) -> str:
+    """A squared error beside that of the guess, in dB."""
+    if not words.is_number(error) or not words.is_number(test["baseline"]) or not test["baseline"] > 0:
+        return words.number(None)
+    return words.decibels(error / test["baseline"])
+
+
+def _spread(result: Json) -> str:
+    """The test errors of clients, cluster by cluster."""
+    if result["test"] is None:
+        return ""
+    members: dict[str, list[tuple[str, float | None]]] = {}
+    for client in result["clients"]:
+        members.setdefault(client["cluster"], []).append((client["name"], client["test_error"]))
+    groups = [
+        (cluster["name"], members.get(cluster["name"], [])[:MOST_DRAWN], cluster["test_error"])
+        for cluster in result["clusters"][:MOST_CLIENTS]
+    ]
+    return servers.spread_of_errors(groups, result["test"], "client", "cluster")
 
 
 def _size(error: float | None) -> float:

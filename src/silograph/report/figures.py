@@ -97,38 +97,50 @@ def graph_svg(
     edges: Sequence[Edge],
     highlight: Collection[tuple[str, str]] | None = None,
     *,
+    third: Collection[tuple[str, str]] = (),
     places: Mapping[str, Point] | None = None,
     label: str = "Graph",
     size: tuple[int, int] = (760, 540),
     limit: int = 1000,
     heaviest: float | None = None,
     names: bool | None = None,
+    confidence: Mapping[frozenset[str], float] | None = None,
+    outline: Sequence[Point] = (),
     palette: Palette = LIGHT,
     inline: bool = False,
 ) -> str:
-    """Draw a graph: line width by weight, `highlight`ed pairs in the second colour, the strongest `limit` edges.
+    """Draw a graph: line width by weight, `highlight`ed pairs in the second colour, those in `third` in the third.
 
-    `places` and `heaviest` let several pictures share positions and line widths; `names` writes node names (by
-    default up to 40 nodes). `inline` leaves out what only a file of its own needs.
+    Only the strongest `limit` edges are drawn. `places` and `heaviest` let several pictures share positions and line
+    widths; `names` writes node names (by default up to 40 nodes). `outline` is drawn around it. `inline` leaves out
+    what only a file of its own needs.
     """
     drawn = strongest(edges, limit)
     places = places if places is not None else layout(nodes, drawn)
     top = heaviest or max((weight for *_, weight in drawn), default=1.0)
     names = len(nodes) <= 40 if names is None else names
-    second = {frozenset(pair) for pair in highlight or ()}
+    look_of = {frozenset(pair): "own" for pair in highlight or ()} | {frozenset(pair): "third" for pair in third}
     width, height = size
     margin = width * (0.07 if names else 0.03)
-    crowd = min(1.0, math.sqrt(40 / max(len(nodes), 1)))  # many nodes: thinner, lighter lines
-    spot = {
-        name: (margin + x * (width - 2 * margin), margin / 2 + 6 + y * (height - margin - 22))
-        for name, (x, y) in places.items()
-    }
+    crowd = crowding(len(nodes))
+
+    def on_page(place: Point) -> Point:
+        return margin + place[0] * (width - 2 * margin), margin / 2 + 6 + place[1] * (height - margin - 22)
+
+    spot = {name: on_page(place) for name, place in places.items()}
+    sure = confidence or {}
+
+    def told(edge: Edge) -> str:
+        share = sure.get(frozenset(edge[:2]))
+        return f"{text(edge[0])} – {text(edge[1])}: {number(edge[2])}" + (
+            "" if share is None else f", confidence {number(share)}"
+        )
 
     def lines(kind: str, colour: str, chosen: Iterable[Edge]) -> str:
         # Weakest first, so that strong edges lie on top.
         body = "".join(
             f'<path d="M{_at(spot[a])}L{_at(spot[b])}" stroke-width="{crowd * (0.5 + 4.5 * weight / top):.2f}">'
-            f"<title>{text(a)} – {text(b)}: {number(weight)}</title></path>"
+            f"<title>{told((a, b, weight))}</title></path>"
             for a, b, weight in reversed(list(chosen))
         )
         faint = f'stroke-opacity="{0.35 + 0.37 * crowd:.2f}"'
@@ -137,23 +149,35 @@ def graph_svg(
     radius = max(1.6, min(6.5, 0.035 * width / math.sqrt(max(len(nodes), 1)) + 1))
     shown = [name for name in nodes if name in spot]
     dots = "".join(
-        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}"><title>{text(name)}</title></circle>'
-        for name in shown
+        f'<circle data-i="{index}" cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}"><title>{text(name)}</title></circle>'
+        for index, name in enumerate(nodes)
+        if name in spot
         for x, y in [spot[name]]
     )
+    corners = "L".join(_at(on_page(place)) for place in outline)
+    look = f'class="outline" fill="none" stroke="{palette.quiet}" stroke-opacity="0.5"'
+    around = f'<path {look} d="M{corners}Z"/>' if corners else ""
     words = "".join(
         f'<text x="{x:.1f}" y="{y + radius + 12:.1f}">{text(name, 16)}</text>'
         for name in (shown if names else ())
         for x, y in [spot[name]]
     )
     body = (
-        lines("own", palette.own, (edge for edge in drawn if frozenset(edge[:2]) in second))
-        + lines("shared", palette.shared, (edge for edge in drawn if frozenset(edge[:2]) not in second))
+        around
+        + "".join(
+            lines(kind, getattr(palette, kind), [e for e in drawn if look_of.get(frozenset(e[:2]), "shared") == kind])
+            for kind in ("own", *(["third"] if third else []), "shared")
+        )
         + f'<g class="node" fill="{palette.node}" stroke="{palette.paper}" stroke-width="1.2">{dots}</g>'
         + f'<g class="name" fill="{palette.ink}" stroke="{palette.paper}" stroke-width="3.5" stroke-linejoin="round" '
         f'paint-order="stroke" font-size="12" text-anchor="middle">{words}</g>'
     )
     return svg(body, size, label, "graph", palette, inline)
+
+
+def crowding(nodes: int) -> float:
+    """What the lines of a picture are made thinner and lighter by, where there are many nodes."""
+    return min(1.0, math.sqrt(40 / max(nodes, 1)))
 
 
 def strongest(edges: Sequence[Edge], limit: int) -> list[Edge]:

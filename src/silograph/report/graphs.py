@@ -6,19 +6,23 @@ import math
 from collections.abc import Iterable
 
 from silograph.core.types import Json
-from silograph.report import charts, figures, words
-from silograph.report.page import markup, render_run, summarise
+from silograph.report import charts, figures, space, words
+from silograph.report.explore import Drawn, Kind, explorer, pairs
+from silograph.report.heat import BLOCKS, MOST_CELLS, Communities, communities, heat_svg
+from silograph.report.page import GRAPH, TABLES, embedded, markup, render_run, summarise
 from silograph.report.privacy_words import PrivacyWords
-from silograph.report.read import Edge
 from silograph.report.read_graphs import GraphRun
 
 MOST_PICTURES = 40
 MOST_EDGES = 1000
 #: Shared by all pictures of a page, so that many sites still make a small file.
 MOST_EDGES_IN_ALL = 12_000
-#: More nodes than this make neither a readable picture nor a quick layout.
-MOST_NODES = 400
-STRONGEST = 30
+#: More nodes than this make neither a readable picture nor a quick layout: the heat map and the table must do.
+MOST_NODES = MOST_CELLS
+STRONGEST, STRONGEST_WITHOUT_PICTURE = 30, 200
+MOST_COMMUNITIES, MOST_MEMBERS = 20, 6
+
+KINDS = (Kind("shared", "of the consensus"), Kind("own", "of this site only"))
 
 MEANING = {
     "alpha": "how strongly every node is kept connected",
@@ -30,8 +34,8 @@ MEANING = {
 }
 
 
-def page(run: GraphRun) -> str:
-    privacy = PrivacyWords(
+def privacy_of(run: GraphRun) -> PrivacyWords:
+    return PrivacyWords(
         run,
         noun="site",
         names=[site["name"] for site in run.result["sites"]],
@@ -39,15 +43,25 @@ def page(run: GraphRun) -> str:
         "can learn the sites’ second moments exactly.",
         stated="The names of nodes and sites and the number of signals of each site are stated here as they are.",
     )
+
+
+def page(run: GraphRun) -> str:
+    found = communities(run.result["nodes"], run.consensus)
     return render_run(
         "graphs.html.j2",
         run,
-        privacy,
+        privacy_of(run),
+        scripts=(TABLES, GRAPH),
         releases=summarise(run.ledger, by=("silo", "site", "mechanism")),
         learned=words.what_was_learned(run.result),
         exact=words.how_exact(run.result["certified_gap"]),
         pictures=_pictures(run),
+        explorer=embedded(_explorer(run, found)),
+        heat=_heat(run, found),
+        space=_space(run),
         strongest=_strongest(run),
+        sure=any(run.confidence.values()),
+        tried=_tried(run.result["path"]),
         convergence=_convergence(run.result),
         contributions=_contributions(run.result),
         likely=run.result.get("learner") == "log-det",
@@ -60,66 +74,137 @@ def page(run: GraphRun) -> str:
 
 def _pictures(run: GraphRun) -> Json:
     """The consensus, then a small picture per site; all share one layout and one scale of line widths."""
+    nodes: list[str] = run.result["nodes"]
+    if not _is_drawable(run):
+        return {"live": False, "edges": len(run.consensus)}
     names = list(run.sites)[:MOST_PICTURES]
-    nodes = _best_connected(run)
     limit = min(MOST_EDGES, MOST_EDGES_IN_ALL // (len(names) + 1))
-
-    def chosen(edges: list[Edge]) -> list[Edge]:
-        kept = set(nodes)
-        return figures.strongest([edge for edge in edges if edge[0] in kept and edge[1] in kept], limit)
-
-    consensus = chosen(run.consensus)
-    drawn = {name: chosen(run.sites[name]) for name in names}
+    consensus = figures.strongest(run.consensus, limit)
+    drawn = {name: figures.strongest(run.sites[name], limit) for name in names}
     union = [*consensus, *(edge for edges in drawn.values() for edge in edges)]
     shared: Json = {
         "places": figures.layout(nodes, union),
         "heaviest": max((weight for *_, weight in union), default=1.0),
         "inline": True,
     }
-    in_consensus = _pairs(run.consensus)
+    in_consensus = pairs(run.consensus)
 
     def of_site(name: str) -> Json:
         edges = run.sites[name]
-        own = _pairs(edges) - in_consensus
+        own = pairs(edges) - in_consensus
         label = f"Graph of {name}: {words.counted(len(edges), 'edge')}, {len(own)} of them not in the consensus"
         look = shared | {"label": label, "size": (380, 300), "names": len(nodes) <= 12}
+        look["confidence"] = run.confidence[name]
         svg = figures.graph_svg(nodes, drawn[name], _as_tuples(own), **look)
         return {"name": name, "svg": markup(svg), "edges": len(edges), "own": len(own), "drawn": len(drawn[name])}
 
     label = f"Consensus graph: {words.counted(len(nodes), 'node')}, {words.counted(len(run.consensus), 'edge')}"
+    picture = figures.graph_svg(nodes, consensus, label=label, confidence=run.confidence[None], **shared)
     return {
-        "consensus": markup(figures.graph_svg(nodes, consensus, label=label, **shared)),
+        "live": True,
+        "consensus": markup(picture),
         "edges": len(run.consensus),
         "drawn": len(consensus),
-        "nodes": len(nodes),
         "sites": [of_site(name) for name in names],
     }
 
 
-def _best_connected(run: GraphRun) -> list[str]:
-    """The nodes to draw: all, or those with the most weight on their edges, in their given order."""
-    nodes: list[str] = run.result["nodes"]
-    if len(nodes) <= MOST_NODES:
-        return nodes
-    weight = dict.fromkeys(nodes, 0.0)
-    for edges in (run.consensus, *run.sites.values()):
-        for a, b, w in edges:
-            weight[a] += w
-            weight[b] += w
-    best = set(sorted(nodes, key=lambda name: -weight[name])[:MOST_NODES])
-    return [name for name in nodes if name in best]
+def _is_drawable(run: GraphRun) -> bool:
+    return len(run.result["nodes"]) <= MOST_NODES
+
+
+def _explorer(run: GraphRun, found: Communities) -> Json:
+    shared = pairs(run.consensus)
+    graphs = [Drawn("the consensus", [(edge, 0) for edge in run.consensus], run.confidence[None])]
+    for name, edges in run.sites.items():
+        kinds = [(edge, int(frozenset(edge[:2]) not in shared)) for edge in edges]
+        graphs.append(Drawn(name, kinds, run.confidence[name]))
+    return explorer(run.result["nodes"], KINDS, graphs, found.order, drawn=_is_drawable(run))
+
+
+def _heat(run: GraphRun, found: Communities) -> Json:
+    """The heat map of the consensus, and the communities it is ordered by."""
+    nodes = len(run.result["nodes"])
+    label = f"Heat map of the consensus: {words.counted(nodes, 'node')} in the order of their communities"
+    inside = {name: k for k, group in enumerate(found.groups) for name in group}
+    within = [0] * len(found.groups)
+    for a, b, _ in run.consensus:
+        if inside[a] == inside[b]:
+            within[inside[a]] += 1
+    return {
+        "picture": markup(heat_svg(found, run.consensus, label)),
+        "block": math.ceil(nodes / BLOCKS) if nodes > MOST_CELLS else None,
+        "groups": [
+            {"size": len(group), "edges": edges, "members": words.listed(group, MOST_MEMBERS + 1)}
+            for group, edges in list(zip(found.groups, within, strict=True))[:MOST_COMMUNITIES]
+        ],
+        "count": len(found.groups),
+        "lonely": len(found.lonely),
+    }
+
+
+def _space(run: GraphRun) -> Json | None:
+    """The consensus where its nodes are in the world, if somebody said where."""
+    if not run.coordinates or not _is_drawable(run):
+        return None
+    placed = [edge for edge in run.consensus if edge[0] in run.coordinates and edge[1] in run.coordinates]
+    seen = space.views(run.coordinates)
+    # Of a width and height that keep lengths alike in both directions.
+    size = (380, 391) if len(seen) > 1 else (560, 565)
+    pictures = [
+        figures.graph_svg(
+            run.result["nodes"],
+            placed,
+            places=view.places,
+            label=f"The consensus in space, {view.name}: {words.counted(len(placed), 'edge')}",
+            size=size,
+            limit=MOST_EDGES,
+            names=False,
+            confidence=run.confidence[None],
+            outline=view.outline,
+            inline=True,
+        )
+        for view in seen
+    ]
+    return {
+        "views": [(view.name, markup(picture)) for view, picture in zip(seen, pictures, strict=True)],
+        "missing": len(run.result["nodes"]) - len(run.coordinates),
+        "cut": len(placed) > MOST_EDGES,
+    }
 
 
 def _strongest(run: GraphRun) -> list[Json]:
     """The heaviest consensus edges, and in how many sites each is found."""
     found: dict[frozenset[str], int] = {}
     for edges in run.sites.values():
-        for pair in _pairs(edges):
+        for pair in pairs(edges):
             found[pair] = found.get(pair, 0) + 1
+    sure = run.confidence[None]
     return [
         {"source": a, "target": b, "weight": weight, "sites": found.get(frozenset((a, b)), 0)}
-        for a, b, weight in figures.strongest(run.consensus, STRONGEST)
+        | {"confidence": sure.get(frozenset((a, b)))}
+        for a, b, weight in figures.strongest(
+            run.consensus, STRONGEST if _is_drawable(run) else STRONGEST_WITHOUT_PICTURE
+        )
     ]
+
+
+def _tried(path: Json | None) -> Json | None:
+    """The values of a parameter that were tried, and how each did."""
+    if path is None:
+        return None
+    rows = list(zip(path["values"], path["scores"], path["spread"], strict=True))
+    middle = [(value, math.nan if score is None else score) for value, score, _ in rows]
+    known = [(value, score, spread) for value, score, spread in rows if score is not None and spread is not None]
+    lines = [(path["score"], middle)]
+    if known:
+        lines += [("plus its spread", [(v, s + d) for v, s, d in known])]
+        lines += [("minus its spread", [(v, s - d) for v, s, d in known])]
+    positive = [value for value in path["values"] if value > 0]
+    wide = len(positive) == len(rows) and bool(positive) and max(positive) > 20 * min(positive)
+    label = f"{path['score']} over {path['parameter']}, for {words.counted(len(rows), 'value')}"
+    picture = charts.lines_svg(lines, label, x_name=path["parameter"], y_name=path["score"], log_x=wide)
+    return path | {"picture": markup(picture)}
 
 
 def _convergence(result: Json) -> str:
@@ -144,10 +229,6 @@ def _behind_noise(result: Json, name: str, decimals: int) -> list[str]:
 def _contributions(result: Json) -> str:
     weights = [(site["name"], site["weight"]) for site in result["sites"]]
     return markup(charts.bars_svg(weights, "Weight of each site in the consensus"))
-
-
-def _pairs(edges: Iterable[Edge]) -> set[frozenset[str]]:
-    return {frozenset(edge[:2]) for edge in edges}
 
 
 def _as_tuples(pairs: Iterable[frozenset[str]]) -> list[tuple[str, str]]:

@@ -63,10 +63,9 @@ MEANING = {
 }
 
 
-def page(run: RunFolder) -> str:
-    result = run.result
-    noun, protected = guarded(result)
-    privacy = PrivacyWords(
+def privacy_of(run: RunFolder) -> PrivacyWords:
+    noun, protected = guarded(run.result)
+    return PrivacyWords(
         run,
         noun=noun,
         names=protected,
@@ -76,13 +75,18 @@ def page(run: RunFolder) -> str:
         "they are.",
         observers=OBSERVERS,
     )
+
+
+def page(run: RunFolder) -> str:
+    result = run.result
     mode, relation = result["privacy"]["mode"], result["privacy"]["relation"].partition(":")[0]
     named = result | {"privacy": result["privacy"] | {"mode": MODES.get(mode, mode), "relation": relation}}
     return render_run(
         "meta.html.j2",
         replace(run, result=named),
-        privacy,
+        privacy_of(run),
         releases=_releases(run.ledger),
+        message=message_of(result),
         learned=what_was_learned(result),
         accuracy=how_good(result),
         records=words.spread(client["records"] for client in result["clients"]),
@@ -97,6 +101,12 @@ def page(run: RunFolder) -> str:
         measures=_measures(result),
         budget=_budget(run),
     )
+
+
+def message_of(result: Json) -> int | None:
+    """Protected, a client makes its releases inside, and sends the model that follows from them."""
+    size: int = result["model"]["parameters"]
+    return None if result["parameters"]["clip"] is None else size
 
 
 def what_was_learned(result: Json) -> tuple[str, str]:

@@ -39,22 +39,25 @@ MEANING = {
 }
 
 
-def page(run: ServerRun) -> str:
-    result = run.result
-    privacy = PrivacyWords(
+def privacy_of(run: ServerRun) -> PrivacyWords:
+    return PrivacyWords(
         run,
         noun="unit",
-        names=[unit["name"] for unit in result["units"]],
+        names=[unit["name"] for unit in run.result["units"]],
         unprotected="No privacy protection: whoever hears a server learns its unit’s model after every round exactly, "
         "and with it what the unit’s agents answered on average.",
         stated="The names of units and features, the graph of servers and the number of agents in each unit are stated "
         "here as they are.",
         observers=servers.observers("an agent", "agents"),
     )
+
+
+def page(run: ServerRun) -> str:
+    result = run.result
     return servers.render(
         "models.html.j2",
         run,
-        privacy,
+        privacy_of(run),
         MEANING,
         people="agents",
         learned=what_was_learned(result),
@@ -106,7 +109,18 @@ def _units(result: Json) -> Json:
         | {"error": error, "beside": servers.beside(row["test_error"], test["baseline"])}
         for row, error in zip(rows, errors[:-1], strict=True)
     ]
-    return {"rows": rows[:-1], "centroid": rows[-1], "guess": servers.guess(test), "guessed": errors[-1]}
+    picture = ""
+    if result["test"] is not None:
+        members = [(unit["name"], unit["test_error"]) for unit in result["units"][:MOST_UNITS_DRAWN]]
+        groups = [("Units’ own models", members, result["centroid"]["test_error"])]
+        picture = servers.spread_of_errors(groups, test, "unit", "centroid")
+    return {
+        "rows": rows[:-1],
+        "centroid": rows[-1],
+        "guess": servers.guess(test),
+        "guessed": errors[-1],
+        "picture": picture,
+    }
 
 
 def _weights(result: Json) -> Json:

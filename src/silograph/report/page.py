@@ -2,26 +2,49 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from functools import cache
+from importlib.resources import files
 from typing import Any
 
 from silograph.core.types import Json
 from silograph.report import figures, words
 from silograph.report.attacked import attacked
+from silograph.report.budget import budget_over_rounds
 from silograph.report.privacy_words import PrivacyWords
 from silograph.report.read import RunFolder
+from silograph.report.traffic import traffic
+
+#: The scripts of a page, in their order. Every page can be read without.
+TABLES, GRAPH = "tables.js", "graph.js"
 
 
-def render(template: str, **values: Any) -> str:
-    return str(_environment().get_template(template).render(values))
+def render(template: str, scripts: Sequence[str] = (), **values: Any) -> str:
+    """The page; of scripts it runs these and, by its policy, no others."""
+    folder = files("silograph.report") / "templates"
+    code = "".join((folder / name).read_text(encoding="utf-8") for name in scripts)
+    digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
+    allowed = f"'sha256-{digest}'" if code else "'none'"
+    return str(_environment().get_template(template).render(values, code=markup(code), allowed=markup(allowed)))
 
 
-def render_run(template: str, run: RunFolder, privacy: PrivacyWords, releases: list[Json], **values: Any) -> str:
+def render_run(
+    template: str,
+    run: RunFolder,
+    privacy: PrivacyWords,
+    releases: list[Json],
+    scripts: Sequence[str] = (TABLES,),
+    message: int | None = None,
+    **values: Any,
+) -> str:
     return render(
         template,
+        scripts,
         result=run.result,
         plan=run.plan,
         protected=privacy.is_protected(),
@@ -30,8 +53,15 @@ def render_run(template: str, run: RunFolder, privacy: PrivacyWords, releases: l
         attacked=attacked(run.audit),
         unprotected=privacy.left_open(),
         releases=releases,
+        traffic=traffic(run.ledger, run.result["rounds"], message),
+        spending=_spending(run),
         **values,
     )
+
+
+def _spending(run: RunFolder) -> Json | None:
+    found = budget_over_rounds(run)
+    return found and found | {"picture": markup(found["picture"])}
 
 
 def summarise(ledger: Iterable[Json], by: Sequence[str]) -> list[Json]:
@@ -51,11 +81,19 @@ def summarise(ledger: Iterable[Json], by: Sequence[str]) -> list[Json]:
     ]
 
 
-def markup(svg: str) -> str:
-    """A picture of ours, which is clean already."""
+def markup(text: str) -> str:
+    """A picture or a script of ours, which is clean already."""
     from markupsafe import Markup
 
-    return Markup(svg)
+    return Markup(text)
+
+
+def embedded(value: Json) -> str:
+    """Data for a script of the page: nothing in it can end the element that holds it, or open another."""
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    for sign in "<>&":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return markup(text)
 
 
 def _visible(value: Any) -> Any:
@@ -76,6 +114,6 @@ def _environment() -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {name: getattr(words, name) for name in ("number", "bound", "column", "counted")}
+    environment.filters |= {name: getattr(words, name) for name in ("number", "bound", "column", "counted", "decibels")}
     environment.globals |= {"light": asdict(figures.LIGHT), "dark": asdict(figures.DARK), "infinity": math.inf}
     return environment

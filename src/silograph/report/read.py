@@ -154,17 +154,17 @@ def _whole(digits: str) -> int:
     return int(digits)
 
 
-def read_table(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-    """The rows of a CSV file that must have these columns, each with where it stands."""
+def read_table(path: Path, columns: Sequence[str], further: str | None = None) -> Iterator[tuple[str, list[str]]]:
+    """The rows of a CSV file that must have these columns, and may have a `further` one, each with where it stands."""
     rows = csv.reader(io.StringIO(read_text(path), newline=""))
     try:
         header = next(rows, [])
-        if header != list(columns):
+        if header not in (list(columns), [*columns, further]):
             raise DamageError(str(path), f"the columns {','.join(columns)}", f"found {short(header)}", ADVICE)
         for row in rows:
             where = f"{path}: line {rows.line_num}"
-            if len(row) != len(columns):
-                raise DamageError(where, f"{len(columns)} values", f"found {len(row)}", ADVICE)
+            if len(row) != len(header):
+                raise DamageError(where, f"{len(header)} values", f"found {len(row)}", ADVICE)
             yield where, row
     except csv.Error as error:
         raise DamageError(

@@ -76,7 +76,7 @@ def _name_cells(result: Json) -> None:
     named = {f"{server}/cluster-{q}": f"{server}/{name}" for server in servers for q, name in enumerate(clusters)}
     if all(row["site"] in named for row in guarantees):
         for row in guarantees:
-            row["site"] = named[row["site"]]
+            row["silo"], row["site"] = row["site"], named[row["site"]]  # the ledger keeps the method's name
     empty = set(named.values()) - set(guarded(result)[1])
     result["privacy"]["guarantees"] = [row for row in guarantees if row["site"] not in empty]
 

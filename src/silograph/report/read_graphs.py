@@ -12,6 +12,7 @@ from silograph.core.types import Json
 from silograph.report.read import (
     ADVICE,
     MAYBE_NUMBER,
+    NUMBER,
     TEXT,
     WHOLE,
     Edge,
@@ -48,12 +49,29 @@ RESULT: Json = {
     "certified_gap": MAYBE_NUMBER,
     "trace": [{"round": WHOLE, "objective": MAYBE_NUMBER, "gap": MAYBE_NUMBER}],
 }
+#: How a parameter was chosen, where a run tried several.
+PATH: Json = {
+    "parameter": TEXT,
+    "values": [NUMBER],
+    "scores": [MAYBE_NUMBER],
+    "spread": [MAYBE_NUMBER],
+    "chosen": NUMBER,
+    "score": TEXT,
+}
+
+Pair = frozenset[str]
+#: How sure the run is of an edge, from 0 to 1.
+Confidence = dict[Pair, float]
 
 
 @dataclass(frozen=True)
 class GraphRun(RunFolder):
     consensus: list[Edge]
     sites: dict[str, list[Edge]]
+    #: By site, and under None of the consensus; empty where the run states none.
+    confidence: dict[str | None, Confidence]
+    #: Where nodes are: x and y, or x, y and z; empty where nobody said.
+    coordinates: dict[str, tuple[float, ...]]
 
 
 def read(folder: Path, result: Json) -> GraphRun:
@@ -62,30 +80,62 @@ def read(folder: Path, result: Json) -> GraphRun:
     check_unique(result["nodes"], f"{path}: nodes")
     names = [site["name"] for site in result["sites"]]
     check_unique(names, f"{path}: sites")
+    _check_path(result.setdefault("path", None), f"{path}: path")
     nodes = set(result["nodes"])
+    files: dict[str | None, Path] = {None: folder / "consensus.csv"}
+    files |= {name: folder / "sites" / site_file(name) for name in names}
+    found = {name: _read_edges(file, nodes) for name, file in files.items()}
     return GraphRun(
         result=result,
-        consensus=_read_edges(folder / "consensus.csv", nodes),
-        sites={name: _read_edges(folder / "sites" / site_file(name), nodes) for name in names},
+        consensus=found[None][0],
+        sites={name: found[name][0] for name in names},
+        confidence={name: confidence for name, (_, confidence) in found.items()},
+        coordinates=_read_coordinates(folder / "nodes.csv", nodes),
         ledger=read_ledger(folder / "ledger.jsonl"),
         plan=read_text(folder / "plan.toml"),
         audit=read_audit(folder),
     )
 
 
-def _read_edges(path: Path, nodes: Collection[str]) -> list[Edge]:
-    columns = ("source", "target", "weight", "confidence")
-    known = 4 if read_text(path).startswith(",".join(columns)) else 3
-    return [_edge(row[:3], nodes, where) for where, row in read_table(path, columns[:known])]
+def _check_path(tried: Json | None, where: str) -> None:
+    if tried is None:
+        return
+    check(tried, PATH, where)
+    if not len(tried["values"]) == len(tried["scores"]) == len(tried["spread"]):
+        raise DamageError(where, "as many scores and spreads as values", "found others", ADVICE)
 
 
-def _edge(row: list[str], nodes: Collection[str], where: str) -> Edge:
-    source, target, text = row
-    check_edge(source, target, nodes, where)
+def _read_edges(path: Path, nodes: Collection[str]) -> tuple[list[Edge], Confidence]:
+    edges: list[Edge] = []
+    confidence: Confidence = {}
+    for where, (source, target, text, *sure) in read_table(path, ("source", "target", "weight"), "confidence"):
+        check_edge(source, target, nodes, where)
+        weight = _number(text)
+        if not 0 < weight < math.inf:
+            raise DamageError(where, "a finite weight above 0", f"found {short(text)}", ADVICE)
+        edges.append((source, target, weight))
+        if sure and sure[0]:
+            share = confidence[frozenset((source, target))] = _number(sure[0])
+            if not 0 <= share <= 1:
+                raise DamageError(where, "a confidence from 0 to 1", f"found {short(sure[0])}", ADVICE)
+    return edges, confidence
+
+
+def _read_coordinates(path: Path, nodes: Collection[str]) -> dict[str, tuple[float, ...]]:
+    if not path.exists():
+        return {}
+    found: dict[str, tuple[float, ...]] = {}
+    for where, (node, *texts) in read_table(path, ("node", "x", "y"), "z"):
+        if node not in nodes or node in found:
+            raise DamageError(where, "a node named in result.json, once", f"found {short(node)}", ADVICE)
+        found[node] = tuple(map(_number, texts))
+        if not all(map(math.isfinite, found[node])):
+            raise DamageError(where, "finite coordinates", f"found {short(texts)}", ADVICE)
+    return found
+
+
+def _number(text: str) -> float:
     try:
-        weight = float(text)
+        return float(text)
     except ValueError:
-        weight = math.nan
-    if not 0 < weight < math.inf:
-        raise DamageError(where, "a finite weight above 0", f"found {short(text)}", ADVICE)
-    return source, target, weight
+        return math.nan

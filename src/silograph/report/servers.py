@@ -37,6 +37,7 @@ def render(template: str, run: ServerRun, privacy: PrivacyWords, meaning: Mappin
         releases=summarise(run.ledger, by=("site", "mechanism", "observer")),
         network=_network(run),
         convergence=_convergence(result),
+        levels=_levels(result),
         answered=words.spread(row["answered"] for row in result["trace"]),
         skipped=sum(row["skipped"] for row in result["trace"]),
         parameters=_parameters(result, MEANING | dict(meaning)),
@@ -103,6 +104,26 @@ def _network(run: ServerRun) -> Json:
 def _convergence(result: Json) -> str:
     series = [(name, [(row["round"], row[name]) for row in result["trace"]]) for name in ("movement", "disagreement")]
     return markup(charts.convergence_svg(series, "Movement and disagreement over the rounds, logarithmic axis"))
+
+
+def _levels(result: Json) -> str:
+    """The disagreement as the papers draw it, in dB."""
+    rows = [(row["round"], row["disagreement"]) for row in result["trace"]]
+    points = [(t, 10 * math.log10(value) if 0 < value < math.inf else math.nan) for t, value in rows]
+    label = "Disagreement over the rounds, in dB"
+    return markup(charts.lines_svg([("disagreement", points)], label, x_name="round", y_name="dB"))
+
+
+def spread_of_errors(
+    groups: Sequence[tuple[str, Sequence[tuple[str, float | None]], float | None]], test: Json, dot: str, bar: str
+) -> str:
+    """A picture of the test errors of many: a dot for each, a bar for all of a group."""
+    rows = [
+        (name, [(who, error) for who, error in members if words.is_number(error)], math.nan if all_ is None else all_)
+        for name, members, all_ in groups
+    ]
+    label = f"The {test['measure']} of each {dot}, and of each {bar}"
+    return markup(charts.dots_svg(rows, label, dot=dot, bar=bar, guess=test["baseline"]))
 
 
 def _parameters(result: Json, meaning: Mapping[str, str]) -> list[tuple[str, str, str]]:

@@ -62,6 +62,11 @@ def bound(value: object) -> str:
     return number(value, rounding=ROUND_CEILING)
 
 
+def decibels(ratio: object) -> str:
+    """A squared measure, or a ratio of two, as the papers print it: 10 log10."""
+    return f"{10 * math.log10(ratio):.1f} dB".replace("-", "−") if is_number(ratio) and 0 < ratio < math.inf else "–"
+
+
 def found(value: object) -> str:
     """A number that was found to be "at least": rounded down."""
     return number(value, rounding=ROUND_FLOOR)

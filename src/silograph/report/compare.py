@@ -1,0 +1,273 @@
+"""Several finished runs side by side: what differs in their plans, their graphs, their errors and their cost."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from silograph.core.errors import InputError
+from silograph.core.types import Json
+from silograph.report import clusters, graphs, meta, models, words
+from silograph.report.build import read
+from silograph.report.explore import pairs
+from silograph.report.privacy_words import PrivacyWords
+from silograph.report.read import Edge, RunFolder
+from silograph.report.read_graphs import GraphRun
+from silograph.report.traffic import traffic
+
+CONSENSUS = "consensus"
+#: How to speak of the privacy of a run, by its method; runs of other methods learned graphs.
+PRIVACY: dict[str, Callable[[Any], PrivacyWords]] = {
+    "graph_federation": models.privacy_of,
+    "clustered_admm": clusters.privacy_of,
+    "private_meta": meta.privacy_of,
+}
+#: What must be alike in the task of two runs that learned models.
+TASK = ("target", "features", "classes")
+
+
+@dataclass(frozen=True)
+class Change:
+    """A graph of a later run against the same graph of the first."""
+
+    graph: str
+    run: str
+    before: list[Edge]
+    after: list[Edge]
+
+    @property
+    def kept(self) -> list[Edge]:
+        """With their later weights."""
+        known = pairs(self.before)
+        return [edge for edge in self.after if frozenset(edge[:2]) in known]
+
+    @property
+    def gained(self) -> list[Edge]:
+        known = pairs(self.before)
+        return [edge for edge in self.after if frozenset(edge[:2]) not in known]
+
+    @property
+    def lost(self) -> list[Edge]:
+        known = pairs(self.after)
+        return [edge for edge in self.before if frozenset(edge[:2]) not in known]
+
+    @property
+    def alike(self) -> float | None:
+        """Edges in both, as a share of those in either."""
+        either = len(self.before) + len(self.gained)
+        return len(self.kept) / either if either else None
+
+    def to_json(self) -> Json:
+        told: Json = {name: [list(edge) for edge in getattr(self, name)] for name in ("gained", "lost")}
+        return {"graph": self.graph, "run": self.run, "kept": len(self.kept), "alike": self.alike} | told
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Runs of one method on the same nodes or the same task, by their names; others are held against the first."""
+
+    names: list[str]
+    runs: list[RunFolder]
+
+    @property
+    def method(self) -> str:
+        return str(self.runs[0].result["method"])
+
+    @property
+    def learned_graphs(self) -> bool:
+        return isinstance(self.runs[0], GraphRun)
+
+    def summaries(self) -> list[Json]:
+        """Each run in a line."""
+        found = []
+        for name, run in zip(self.names, self.runs, strict=True):
+            result, words_of = run.result, PRIVACY.get(self.method, graphs.privacy_of)(run)
+            message = meta.message_of(result) if self.method == "private_meta" else None
+            found.append(
+                {
+                    "name": name,
+                    "rounds": result["rounds"],
+                    "releases": len(run.ledger),
+                    "bytes": traffic(run.ledger, result["rounds"], message)["bytes"],
+                    "seed": result["seed"],
+                    "privacy": words_of.verdict()[1],
+                    "look": words_of.verdict()[0],
+                    "protected": words_of.is_protected(),
+                    "unit": result["privacy"]["unit"],
+                    "relation": result["privacy"]["relation"],
+                    "summary": words_of.summary(),
+                }
+            )
+        return found
+
+    def differences(self) -> list[Json]:
+        """What the plans, the parameters and the versions of software do not have in common."""
+        tables = [
+            dict(_flat(tomllib.loads(run.plan), ""))
+            | dict(_flat(run.result["parameters"], "result: "))
+            | dict(_flat(run.result["versions"], "version: "))
+            for run in self.runs
+        ]
+        keys = dict.fromkeys(key for table in tables for key in table)
+        rows = [{"name": key, "values": [table.get(key) for table in tables]} for key in keys]
+        return [row for row in rows if any(value != row["values"][0] for value in row["values"])]
+
+    def changes(self) -> list[Change]:
+        """Of later runs against the first: the consensus, then every site that both have."""
+        first, *others = (run for run in self.runs if isinstance(run, GraphRun))
+        found = []
+        for name, run in zip(self.names[1:], others, strict=True):
+            found.append(Change(CONSENSUS, name, first.consensus, run.consensus))
+            found += [
+                Change(site, name, first.sites[site], run.sites[site]) for site in first.sites if site in run.sites
+            ]
+        return found
+
+    def only_some(self) -> list[str]:
+        """Sites that not every run has."""
+        held = [set(run.sites) for run in self.runs if isinstance(run, GraphRun)]
+        return sorted({site for sites in held for site in sites if not all(site in others for others in held)})
+
+    def errors(self) -> list[Json]:
+        """A row for everything that was measured: its name, and its value in every run, None where it has none."""
+        tables = [dict(_measured(run)) for run in self.runs]
+        keys = dict.fromkeys(key for table in tables for key in table)
+        return [
+            {"name": name, "measure": measure, "kind": kind, "values": [t.get((name, measure, kind)) for t in tables]}
+            for name, measure, kind in keys
+        ]
+
+    def costs(self) -> list[Json]:
+        """A row for every site and observer: in every run epsilon and delta, None where none is stated."""
+        stated = [run.result["privacy"]["guarantees"] for run in self.runs]
+        tables = [{(row["site"], row["observer"]): row for row in rows} for rows in stated]
+        keys = dict.fromkeys(key for table in tables for key in table)
+        return [
+            {"site": site, "observer": observer, "values": [_cost(table.get((site, observer))) for table in tables]}
+            for site, observer in keys
+        ]
+
+    def equal_costs(self) -> list[Json]:
+        """The same, once for all sites and observers whose costs are printed alike."""
+        observers: dict[tuple[str, str], list[Json]] = {}
+        for row in self.costs():
+            observers.setdefault((row["site"], _printed(row["values"])), []).append(row)
+        sites: dict[tuple[str, ...], Json] = {}
+        for (site, printed), rows in observers.items():
+            against = [row["observer"] for row in rows]
+            alike = {"sites": [], "observers": against, "values": rows[0]["values"]}
+            sites.setdefault((printed, *against), alike)["sites"].append(site)
+        return list(sites.values())
+
+    def to_json(self) -> Json:
+        told: Json = {
+            "method": self.method,
+            "runs": self.summaries(),
+            "differences": self.differences(),
+            "errors": self.errors(),
+            "costs": self.costs(),
+        }
+        if self.learned_graphs:
+            told |= {"graphs": [change.to_json() for change in self.changes()], "not_in_all": self.only_some()}
+        finite: Json = _finite(told)
+        return finite
+
+
+def compare(folders: Sequence[Path]) -> Comparison:
+    """Read the runs; those that cannot be compared are refused."""
+    if len(folders) < 2:
+        raise InputError("compare", "two run folders or more", f"{len(folders)} came")
+    seen: dict[Path, Path] = {}
+    for folder in folders:
+        if folder.resolve() in seen:
+            raise InputError(str(folder), "another run", "it was named before", "Name every run once.")
+        seen[folder.resolve()] = folder
+    runs = [read(folder) for folder in folders]
+    for folder, run in zip(folders[1:], runs[1:], strict=True):
+        _check_alike(runs[0], run, f"{folders[0]} and {folder}")
+    return Comparison(_names(folders), runs)
+
+
+def _names(folders: Sequence[Path]) -> list[str]:
+    short = [folder.resolve().name for folder in folders]
+    return short if len(set(short)) == len(short) else [str(folder) for folder in folders]
+
+
+def _check_alike(first: RunFolder, other: RunFolder, where: str) -> None:
+    methods = [run.result["method"] for run in (first, other)]
+    if methods[0] != methods[1]:
+        raise InputError(where, "runs of one method", f"{methods[0]} and {methods[1]} came", "Compare them by eye.")
+    if isinstance(first, GraphRun):
+        ours, theirs = (set(run.result["nodes"]) for run in (first, other))
+        if ours != theirs:
+            strange = words.listed(sorted(ours ^ theirs), 5)
+            raise InputError(where, "graphs over the same nodes", f"only one of them has {strange}")
+        return
+    for key in TASK:
+        if first.result["task"].get(key) != other.result["task"].get(key):
+            raise InputError(where, f"the same {key}", "they differ", "Compare runs that learned the same thing.")
+
+
+def _flat(value: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Every value of nested tables under its dotted name."""
+    for key, inner in value.items():
+        if isinstance(inner, dict):
+            yield from _flat(inner, f"{name}{key}.")
+        else:
+            yield f"{name}{key}", inner
+
+
+def _measured(run: RunFolder) -> Iterator[tuple[tuple[str, str, str], float | None]]:
+    """What a run says of how good its result is: name, measure, and whether only a simulation knows it."""
+    result, marks = run.result, run.result["numbers_are"]
+
+    def kind(path: str) -> str:
+        return str(marks.get(path, marks.get(path.split(".")[-1], "")))
+
+    method, test = result["method"], result.get("test")
+    if isinstance(run, GraphRun):
+        yield ("certified relative gap", "gap", kind("certified_gap")), result["certified_gap"]
+        for site in result["sites"]:
+            yield (site["name"], "smoothness", kind("sites.smoothness")), site["smoothness"]
+            if "effective_records" in site:
+                yield (site["name"], "worth in records", kind("sites.effective_records")), site["effective_records"]
+    elif test is not None:
+        measure = test["measure"]
+        if method == "graph_federation":
+            yield ("centroid", measure, kind("test_error")), result["centroid"]["test_error"]
+            for unit in result["units"]:
+                yield (unit["name"], measure, kind("units.test_error")), unit["test_error"]
+        elif method == "clustered_admm":
+            for index, row in enumerate(result["comparison"]):
+                yield (row["method"], measure, kind("comparison" if index else "test_error")), row["test_error"]
+            for cluster in result["clusters"]:
+                yield (cluster["name"], measure, kind("clusters.test_error")), cluster["test_error"]
+        else:
+            for row in result["comparison"]:
+                yield (row["method"], measure, kind("comparison")), row["score"]
+            for client in result["new"]:
+                yield (client["name"], f"{measure} after its step", kind("new")), client["after"]
+        yield ("a guess without features", measure, kind("test")), test["baseline"]
+
+
+def _cost(row: Json | None) -> Json | None:
+    return None if row is None else {key: row[key] for key in ("epsilon", "delta")}
+
+
+def _printed(cells: list[Json | None]) -> str:
+    return repr([cell and (words.bound(cell["epsilon"]), words.bound(cell["delta"])) for cell in cells])
+
+
+def _finite(value: Any) -> Any:
+    """Numbers that JSON has no word for become text, or nothing."""
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(inner) for inner in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else "infinity" if value > 0 else "-infinity"
+    return value if isinstance(value, str | int | float | bool | None) else str(value)

@@ -1,0 +1,156 @@
+"""A browser, and one page of every kind that silograph makes, from real runs of small plans."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from silograph.core.types import Json
+from silograph.data.clusters import write_sample_hospitals
+from silograph.data.federation import write_sample_clinics
+from silograph.data.personal import write_sample_devices
+from silograph.data.synthetic import write_sample_sites
+from silograph.report.build import build
+from silograph.report.compare import compare
+from silograph.report.compare_page import page as compare_page
+from silograph.report.deployment import page as deployment_page
+from silograph.run.deployment import Terms, make, open_job
+from silograph.run.plan import load
+from silograph.run.run import execute
+
+SHOTS = Path(__file__).parents[2] / "build" / "browser"
+#: Debian's name first; nothing is ever downloaded.
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+QUIET = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update")
+
+GRAPHS = """format = 1
+seed = 3
+[data]
+files = [{files}]
+[method]
+name = "consensus_graph"
+degree = 5.0
+"""
+BUDGET = "[privacy]\nepsilon = 2.0\ndelta = 1e-6\n"
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    driver = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install 'silograph[dev]'")
+    path = next((found for name in BROWSERS if (found := shutil.which(name))), None)
+    if path is None:
+        pytest.skip("no browser: install Debian's chromium (apt-get install chromium)")
+    with driver.sync_playwright() as playwright:
+        try:
+            started = playwright.chromium.launch(executable_path=path, args=list(QUIET))
+        except driver.Error as error:
+            pytest.skip(f"{path} does not start here: {str(error).splitlines()[0]}")
+        yield started
+        started.close()
+
+
+@dataclass
+class Opened:
+    """A page in the browser, and what it said and asked for on the way."""
+
+    page: Any
+    name: str
+    console: list[str] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+
+    def shoot(self, look: str) -> Path:
+        SHOTS.mkdir(parents=True, exist_ok=True)
+        path = SHOTS / f"{self.name}-{look}.png"
+        self.page.screenshot(path=path, full_page=True)
+        return path
+
+
+@pytest.fixture
+def visit(browser: Any) -> Iterator[Callable[..., Opened]]:
+    """Opens a file of this machine; every other request is recorded and refused."""
+    contexts = []
+
+    def go(path: Path, *, width: int = 1100, scheme: str = "light", scripts: bool = True) -> Opened:
+        size = {"width": width, "height": 900}
+        context = browser.new_context(viewport=size, color_scheme=scheme, java_script_enabled=scripts)
+        contexts.append(context)
+        context.set_default_timeout(10_000)
+        found = Opened(context.new_page(), path.stem)
+
+        def refuse(route: Any) -> None:
+            if route.request.url == path.as_uri():
+                route.continue_()
+            else:
+                found.asked.append(route.request.url)
+                route.abort()
+
+        context.route("**/*", refuse)
+        found.page.on("console", lambda message: found.console.append(f"{message.type}: {message.text}"))
+        found.page.on("pageerror", lambda error: found.console.append(str(error)))
+        found.page.goto(path.as_uri())
+        return found
+
+    yield go
+    for context in contexts:
+        context.close()
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Folders of finished runs: graphs in the open and private, a federation, clusters and a shared start."""
+    base = tmp_path_factory.mktemp("runs")
+
+    def run(name: str, folder: Path, text: str) -> Path:
+        (folder / f"{name}.toml").write_text(text)
+        return execute(load(folder / f"{name}.toml"), folder, base / name, lambda *_: None, build).folder
+
+    def starter(name: str, *changes: tuple[str, str]) -> str:
+        text = (files("silograph.run") / "starters" / f"{name}.toml").read_text()
+        for old, new in changes:
+            assert old in text
+            text = text.replace(old, new)
+        return text
+
+    for name in ("sites", "clinics", "hospitals", "devices"):
+        (base / "data" / name).mkdir(parents=True)
+    tables = write_sample_sites(base / "data" / "sites", 1)
+    write_sample_clinics(base / "data" / "clinics", 1)
+    write_sample_hospitals(base / "data" / "hospitals", 1)
+    write_sample_devices(base / "data" / "devices", 1)
+    names = ", ".join(f'"{path.name}"' for path in tables)
+    graphs, sites, wards = GRAPHS.format(files=names), base / "data" / "sites", base / "data" / "hospitals"
+    few = ("rounds = 20", "rounds = 3"), ('masks = "protocol"', 'masks = "none"')
+    return {
+        "graph-open": run("graph-open", sites, graphs),
+        "graph-private": run("graph-private", sites, graphs + BUDGET),
+        "federation": run("federation", base / "data" / "clinics", starter("clinics", *few)),
+        "clusters": run("clusters", wards, starter("hospitals", ("rounds = 150", "rounds = 20"))),
+        "clusters-short": run("clusters-short", wards, starter("hospitals", ("rounds = 150", "rounds = 5"))),
+        "meta": run("meta", base / "data" / "devices", starter("devices", ("rounds = 100", "rounds = 3"))),
+    }
+
+
+@pytest.fixture(scope="session")
+def pages(runs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """An HTML file of every kind."""
+    folder = tmp_path_factory.mktemp("pages")
+    made = {name: (run / "report.html").read_text() for name, run in runs.items()}
+    plan = runs["graph-private"].parent / "data" / "sites" / "graph-private.toml"
+    deployment = make(load(plan), plan.parent, Terms("127.0.0.1:8765"))
+    told: Json = json.loads(deployment.to_bytes())
+    forecast = open_job(deployment, plan.parent).forecast()
+    party = told["facts"]["parties"][0]["name"]
+    made["deployment-server"] = deployment_page(told, deployment.digest, forecast, None)
+    made["deployment-party"] = deployment_page(told, deployment.digest, forecast, party)
+    made["compare-graphs"] = compare_page(compare([runs["graph-open"], runs["graph-private"]]))
+    made["compare-models"] = compare_page(compare([runs["clusters"], runs["clusters-short"]]))
+    for name, html in made.items():
+        (folder / f"{name}.html").write_text(html)
+    return {name: folder / f"{name}.html" for name in made}
