@@ -1,4 +1,4 @@
-"""Docstrings here describe a parameter on its own line, `name : words`. numpy's style would read the words as a type."""
+"""Docstrings here describe a parameter in one line, `name : words`. numpy's style would read the words as a type."""
 
 from __future__ import annotations
 

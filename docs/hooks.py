@@ -42,15 +42,15 @@ def commands_page() -> str:
     group = get_command(app)
     assert isinstance(group, click.Group)
     shown = {name: command for name, command in sorted(group.commands.items()) if not command.hidden}
-    listing = [f"| [`{name}`](#{name}) | {_cell(command.get_short_help_str(200))} |" for name, command in shown.items()]
+    listing = [f"| [`{name}`](#{name}) | {_cell(each.get_short_help_str(200))} |" for name, each in shown.items()]
     head = [
         "# Commands",
         "",
         "This page is made from the program. `silograph COMMAND --help` says the same.",
         "",
-        "Every command that prints a result takes `--json`: one JSON object on standard output. Exit codes: 0; 2 for bad",
-        "input; 1 for a failure, or a promise that an audit refutes; 130 for Ctrl-C. `silograph --install-completion`",
-        "teaches your shell to complete commands and options.",
+        "Every command that prints a result takes `--json`: one JSON object on standard output. Exit codes: 0; 2 for",
+        "bad input; 1 for a failure, or a promise that an audit refutes; 130 for Ctrl-C. `silograph",
+        "--install-completion` teaches your shell to complete commands and options.",
         "",
         "| command | does |",
         "| --- | --- |",

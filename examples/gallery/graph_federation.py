@@ -1,10 +1,10 @@
 """Graph federation: servers that mix their models over a graph.
 
 Ten units of thirty agents learn a linear model over 150 rounds. Homomorphic noise cancels in the mean of all units and
-stays in every unit's own model; it is obfuscation, with no epsilon. The private mode clips every agent's update and adds
-noise for the clip: epsilon 4 at delta 1e-6 for every agent, all its records together, replace-one, against everybody but
-its own server, which is trusted. The distance to the true optimum is known to a simulation only, and the seed makes this
-a rehearsal.
+stays in every unit's own model; it is obfuscation, with no epsilon. The private mode clips every agent's update and
+adds noise for the clip: epsilon 4 at delta 1e-6 for every agent, all its records together, replace-one, against
+everybody but its own server, which is trusted. The distance to the true optimum is known to a simulation only, and the
+seed makes this a rehearsal.
 
     python examples/gallery/graph_federation.py picture.svg
 """

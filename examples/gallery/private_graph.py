@@ -1,8 +1,8 @@
 """A private graph: what an epsilon buys.
 
 Every site sends one thing, once: its second moment with noise, for which a signal is protected at the stated epsilon
-and delta 1e-6, replace-one, against the server, other sites, the wire and the public. The graphs are computed from that.
-Noise is seeded here so that the picture can be drawn again: a rehearsal, which protects nobody.
+and delta 1e-6, replace-one, against the server, other sites, the wire and the public. The graphs are computed from
+that. Noise is seeded here so that the picture can be drawn again: a rehearsal, which protects nobody.
 
     python examples/gallery/private_graph.py picture.svg
 """
