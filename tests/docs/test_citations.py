@@ -44,3 +44,10 @@ def test_files_that_a_page_names_are_there(page):
     text = page.read_text(encoding="utf-8")
     named = set(re.findall(r"\b((?:tests|docs|examples|benchmarks|src)/[\w/.-]+\.(?:py|md|svg|sh|toml))", text))
     assert not [name for name in named if not (ROOT / name).exists()]
+
+
+def test_every_example_has_its_line_and_command():
+    text = (ROOT / "examples" / "README.md").read_text(encoding="utf-8")
+    examples = [*(ROOT / "examples").rglob("*.py"), *(ROOT / "examples").rglob("*.sh")]
+    assert len(examples) > 5
+    assert not [path for path in examples if f" {path.relative_to(ROOT)}" not in text.replace("`", " ")]
