@@ -16,6 +16,7 @@ import click
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from typer.main import get_command
+from typer.utils import get_params_from_function
 
 from silograph.cli import app
 
@@ -46,7 +47,7 @@ def commands_page() -> str:
     head = [
         "# Commands",
         "",
-        "This page is made from the program. `silograph COMMAND --help` says the same.",
+        "This page is made from the program; `silograph COMMAND --help` shows a part of it in the terminal.",
         "",
         "Every command that prints a result takes `--json`: one JSON object on standard output. Exit codes: 0; 2 for",
         "bad input; 1 for a failure, or a promise that an audit refutes; 130 for Ctrl-C. `silograph",
@@ -63,13 +64,15 @@ def _command(name: str, command: click.Command) -> Iterator[str]:
     context = click.Context(command, info_name=f"silograph {name}")
     arguments = [p for p in command.params if isinstance(p, click.Argument)]
     options = [p for p in command.params if isinstance(p, click.Option) and not p.hidden]
+    # Click forgets what typer was told of an argument, so that is read from the function itself.
+    told = get_params_from_function(command.callback)
     yield from ("", f"## {name}", "", command.help or "", "")
     usage = " ".join(p.make_metavar(context) for p in arguments)
-    required = " ".join(f"{p.opts[0]} {_kind(p)}" for p in options if p.required)
+    required = " ".join(f"{p.opts[0]} {_kind(p).upper()}" for p in options if p.required)
     yield from ("```text", " ".join(f"silograph {name} {usage} {required} [OPTIONS]".split()), "```", "")
     yield from ("| argument or option | takes | default | means |", "| --- | --- | --- | --- |")
     for p in arguments:
-        yield f"| `{p.make_metavar(context)}` | {_kind(p)} | {_default(p)} | {_cell(getattr(p, 'help', None) or '')} |"
+        yield f"| `{p.make_metavar(context)}` | {_kind(p)} | {_default(p)} | {_cell(told[p.name].default.help or '')} |"
     for p in options:
         names = ", ".join(f"`{name}`" for name in (*p.opts, *p.secondary_opts))
         yield f"| {names} | {_kind(p)} | {_default(p)} | {_cell(p.help or '')} |"
