@@ -1,5 +1,6 @@
 """Every code block of the README and the documentation runs, and prints what it shows."""
 
+import random
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,9 @@ RUNNABLE = [page for page in PAGES if any(True for _ in blocks(page.read_text(en
 
 @pytest.mark.parametrize("page", RUNNABLE, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_a_pages_blocks_run_in_their_order(page, tmp_path, monkeypatch):
+    """What is secret elsewhere comes from a seed here: an audit at 99 % confidence would else accuse now and then."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("silograph.core.keys.secrets.randbits", random.Random(8).getrandbits)
     run_page(page)
 
 

@@ -2,14 +2,17 @@
 
 import json
 import math
-from dataclasses import replace
+import re
+from dataclasses import fields, replace
 from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
 import pytest
 from blocks import blocks
+from typer.main import get_command
 
+from silograph.cli import app
 from silograph.data.clusters import write_sample_hospitals
 from silograph.data.federation import write_sample_clinics
 from silograph.data.personal import write_sample_devices
@@ -18,8 +21,12 @@ from silograph.privacy.ledger import Ledger
 from silograph.privacy.masking import Masks
 from silograph.privacy.mechanisms import DistributedGaussian
 from silograph.report.build import build as build_report
-from silograph.run.plan import load
+from silograph.run.clustered_plan import ClusterBudget, ClusterData, ClusteredMethod
+from silograph.run.federation_plan import AgentBudget, FederationMethod, UnitData
+from silograph.run.meta_plan import MetaBudget, MetaData, MetaMethod
+from silograph.run.plan import ConsensusGraph, Data, Privacy, load
 from silograph.run.run import execute
+from silograph.run.servers import Servers
 from support import cases, federation, run
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -113,3 +120,28 @@ def test_every_file_and_key_of_a_run_is_on_the_page(sample, tmp_path):
     for path in finished.folder.rglob("*.*"):
         name = path.relative_to(finished.folder).as_posix()
         assert f"`{name.replace(path.stem, 'UNIT') if path.stem in units else name}`" in page
+
+
+PLANS = [
+    [UnitData, FederationMethod, AgentBudget, Servers],
+    [ClusterData, ClusteredMethod, ClusterBudget, Servers],
+    [MetaData, MetaMethod, MetaBudget],
+]
+
+
+def named(key, page):
+    return re.search(rf"`{key}\b", page)
+
+
+@pytest.mark.parametrize("sections", PLANS, ids=["units", "clusters", "networks"])
+def test_every_key_of_a_plan_is_on_the_page(sections):
+    page = (DOCS / "plans.md").read_text(encoding="utf-8")
+    assert not [field.name for section in sections for field in fields(section) if not named(field.name, page)]
+
+
+def test_every_key_of_a_graphs_plan_is_on_the_page_or_an_option():
+    page = (DOCS / "plans.md").read_text(encoding="utf-8")
+    learn = get_command(app).commands["learn"]
+    known = {parameter.name.rstrip("_") for parameter in learn.params} | {"lam", "mode", "tolerance"}
+    keys = {field.name for section in (Data, ConsensusGraph, Privacy) for field in fields(section)}
+    assert not {key for key in keys if key not in known and not named(key, page)}
