@@ -1,10 +1,10 @@
 # make setup: .venv with everything; make demo: the main job; make test: all checks and tests;
-# make test-deploy: the long lane of deployments; make bench: all benchmarks beside their peers.
+# make docs: the site, in build/site; make test-deploy: the long lane of deployments; make bench: all benchmarks beside their peers.
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup demo test test-deploy bench lint clean
+.PHONY: setup demo test test-deploy docs bench lint clean
 
 setup: $(READY)
 
@@ -45,6 +45,10 @@ test: lint
 # Every fault a deployment must survive, with real processes; about half an hour on two cores.
 test-deploy: setup
 	SILOGRAPH_DEPLOY=full $(BIN)/python -m pytest tests/deploy
+
+# The documentation; a broken link, name or example is an error. Open build/site/index.html.
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 # Silograph and its peers side by side, each peer in an environment of its own; JSON in build/benchmarks/.
 bench: setup

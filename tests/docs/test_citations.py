@@ -1,0 +1,53 @@
+"""What the documentation cites is there: tests, files and names."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def functions(path):
+    return set(re.findall(r"^def (test_\w+)", path.read_text(encoding="utf-8"), re.MULTILINE))
+
+
+def cited(text):
+    """(file, test): by full name, or by name alone in a table whose head names the file."""
+    home = None
+    for line in text.splitlines():
+        if line.startswith("## "):
+            home = None
+        if found := re.search(r"test in `(tests/[\w/]+\.py)`", line):
+            home = found[1]
+        yield from re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", line)
+        yield from ((home, name) for name in re.findall(r"`(test_\w+)`", line))
+
+
+def test_every_test_that_the_page_on_papers_cites_is_there():
+    pairs = list(cited((ROOT / "docs" / "papers.md").read_text(encoding="utf-8")))
+    assert len(pairs) > 60
+    missing = [(file, name) for file, name in pairs if file is None or name not in functions(ROOT / file)]
+    assert not missing
+
+
+def test_every_line_of_the_page_on_papers_shows_its_test():
+    lines = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8").splitlines()
+    verdicts = [line for line in lines if line.startswith("| ") and not line.startswith(("| statement", "| ---"))]
+    assert len(verdicts) > 30
+    assert all("test_" in line for line in verdicts)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_that_a_page_names_are_there(page):
+    text = page.read_text(encoding="utf-8")
+    named = set(re.findall(r"\b((?:tests|docs|examples|benchmarks|src)/[\w/.-]+\.(?:py|md|svg|sh|toml))", text))
+    assert not [name for name in named if not (ROOT / name).exists()]
+
+
+def test_every_example_has_its_line_and_command():
+    text = (ROOT / "examples" / "README.md").read_text(encoding="utf-8")
+    examples = [*(ROOT / "examples").rglob("*.py"), *(ROOT / "examples").rglob("*.sh")]
+    assert len(examples) > 5
+    assert not [path for path in examples if f" {path.relative_to(ROOT)}" not in text.replace("`", " ")]
