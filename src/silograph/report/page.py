@@ -27,7 +27,7 @@ def render_run(template: str, run: RunFolder, privacy: PrivacyWords, releases: l
         protected=privacy.is_protected(),
         protection=privacy.verdict(),
         private=privacy.summary(),
-        attacked=attacked(run.audit),
+        attacked=attacked(run.audits),
         unprotected=privacy.left_open(),
         releases=releases,
         **values,

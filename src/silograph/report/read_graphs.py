@@ -19,7 +19,7 @@ from silograph.report.read import (
     check,
     check_edge,
     check_unique,
-    read_audit,
+    read_audits,
     read_ledger,
     read_table,
     read_text,
@@ -69,7 +69,7 @@ def read(folder: Path, result: Json) -> GraphRun:
         sites={name: _read_edges(folder / "sites" / site_file(name), nodes) for name in names},
         ledger=read_ledger(folder / "ledger.jsonl"),
         plan=read_text(folder / "plan.toml"),
-        audit=read_audit(folder),
+        audits=read_audits(folder, result),
     )
 
 
