@@ -350,7 +350,7 @@ def sampled_epsilon_from_below(ratios: Sequence[float], rate: float, delta: floa
     kinds = Counter(float(Context(3, ROUND_FLOOR).create_decimal(ratio)) for ratio in ratios if ratio > 0.0)
     if not kinds:
         return 0.0
-    grid = _MEDIUM if max(kinds) > 1.0 else _FINE
+    grid = _MEDIUM if len(ratios) <= 40 else _FINE  # every release is rounded down by up to that much
     parts = [
         from_gaussian_mechanism(
             1.0 / ratio,

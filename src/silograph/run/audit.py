@@ -129,7 +129,12 @@ def default_runs(stages: Sequence[Stage], first: Played, promise: Finding) -> in
 
 def _runs_to_refute(promise: Finding, confidence: float) -> int | None:
     judged = threshold_trials(promise.promised, promise.delta, confidence)
-    return None if judged is None else math.ceil(judged / (1.0 - _TUNING)) + 1
+    if judged is None:
+        return None
+    runs = max(LEAST_RUNS, int(judged / (1.0 - _TUNING)) - 2)
+    while runs - int(_TUNING * runs) < judged:
+        runs += 1
+    return runs
 
 
 def _all_gaussian(rows: Sequence[Row]) -> bool:
