@@ -74,14 +74,14 @@ COUPLINGS = {
 
 @pytest.mark.parametrize("coupling", COUPLINGS)
 def test_pairs_bound_mu_however_their_noise_is_coupled(coupling):
-    """1000 audits of 160 pairs at 99 %: more than 23 failures has the chance 1e-4. The shift is 1 and the wider world
+    """1000 audits of 160 pairs at 99 %: more than 24 failures has the chance 1e-4. The shift is 1 and the wider world
     has deviation 1, so that mu = 1."""
     z = np.random.default_rng(0).normal(size=(1000, 2, 160))
     failures = 0
     for pair in z:
         without, with_it = COUPLINGS[coupling](pair)
         failures += bounds.least_mu(np.stack([without, 1.0 + with_it]), 0.99) > 1.0
-    assert failures <= 23
+    assert failures <= 24
 
 
 @pytest.mark.parametrize("narrow", [1.0, 0.8, 0.3])
@@ -115,7 +115,7 @@ def sampled_trials(rng, n=200, samples=4, apart=0.6, rate=0.3):
 
 
 def test_samples_bound_their_rate_and_their_mu(monkeypatch):
-    """500 audits at 99 %: more than 14 in which rate or mu is too large has the chance 1e-4. What follows from the two
+    """500 audits at 99 %: more than 15 in which rate or mu is too large has the chance 1e-4. What follows from the two
     is monotone in both."""
     asked = []
     monkeypatch.setattr(bounds, "sampled_epsilon_from_below", lambda *values: asked.append(values) or 1.0)
@@ -123,7 +123,7 @@ def test_samples_bound_their_rate_and_their_mu(monkeypatch):
     for _ in range(500):
         bounds.by_samples(*sampled_trials(rng), 1e-5, 0.99)
     assert len(asked) > 495
-    assert sum(max(mus) > 0.6 or rate > 0.3 for mus, rate, _ in asked) <= 14
+    assert sum(max(mus) > 0.6 or rate > 0.3 for mus, rate, _ in asked) <= 15
 
 
 def test_the_fit_of_samples_comes_near_and_knows_what_it_assumes():
