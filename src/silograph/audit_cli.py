@@ -24,10 +24,7 @@ def register(app: typer.Typer) -> None:
 
 def audit(
     target: Annotated[
-        Path,
-        typer.Argument(
-            help="A plan file: nothing is written. Or the folder of a finished run: what is found is kept there."
-        ),
+        Path, typer.Argument(help="A plan file, or the folder of a finished run: what is found is then kept in it.")
     ],
     observer: Annotated[
         Literal["server", "neighbour", "wire", "public"] | None,
@@ -47,8 +44,8 @@ def audit(
 ) -> None:
     """Attack a plan through its own pipeline: how much of its promise can an attack use up?
 
-    Of a finished run its plan is attacked, with the tables where it says; what is found is added to audit.json in the
-    folder and shown in its report.
+    TARGET is a plan file: it is attacked, and nothing is written. Or it is the folder of a finished run: its plan is
+    attacked, with the tables where it says; what is found is added to audit.json in the folder and shown in its report.
 
     Exit code 0: not refuted. 3: refuted. 2: bad input. 1: a failure, such as a finding that could not be written (it
     is printed first). 130: Ctrl-C.
