@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from silograph.console import AsJson, at_most, bar, say
+from silograph.core.errors import InterruptError
 
 if TYPE_CHECKING:
-    from silograph.run.audit import Finding
+    from silograph.run.finding import Finding
+
+REFUTED = 3  # exit code
 
 
 def register(app: typer.Typer) -> None:
@@ -19,10 +23,12 @@ def register(app: typer.Typer) -> None:
 
 
 def audit(
-    target: Annotated[Path, typer.Argument(help="A plan file, or the folder of a finished run.")],
+    target: Annotated[
+        Path, typer.Argument(help="A plan file, or the folder of a finished run: what is found is then kept in it.")
+    ],
     observer: Annotated[
         Literal["server", "neighbour", "wire", "public"] | None,
-        typer.Option(help="Who attacks; left out: the strongest that the plan promises something to be safe from."),
+        typer.Option(help="Who attacks; left out: the first of these from whom the plan promises to hide something."),
     ] = None,
     runs: Annotated[
         int | None,
@@ -38,44 +44,75 @@ def audit(
 ) -> None:
     """Attack a plan through its own pipeline: how much of its promise can an attack use up?
 
-    Of a finished run its plan is attacked, with the tables where it says; what is found is kept in the folder as
-    audit.json and shown in its report. Exit code 1 if the promise is refuted.
+    TARGET is a plan file: it is attacked, and nothing is written. Or it is the folder of a finished run: its plan is
+    attacked, with the tables where it says; what is found is added to audit.json in the folder and shown in its report.
+
+    Exit code 0: not refuted. 3: refuted. 2: bad input. 1: a failure, such as a finding that could not be written (it
+    is printed first). 130: Ctrl-C.
     """
-    from silograph.report.build import build as build_report
     from silograph.run.audit import audit as attack
-    from silograph.run.audit import audit_run
+    from silograph.run.audit import audit_job
+    from silograph.run.audited import job_of_run
 
     finished = target.is_dir()
-    with bar("attacking") as update:
+    if finished:
+        from silograph.report.read import read_audits, read_result
 
-        def progress(share: float) -> None:
-            update(share, f"{share:.0%}")
+        job = job_of_run(target)
+        read_audits(target, read_result(target))  # what cannot be added to is refused before any work
+    try:
+        with bar("attacking") as update:
 
-        if finished:
-            finding = audit_run(target, build_report, observer, runs, one_run, progress=progress)
-        else:
-            finding = attack(target, observer, runs, one_run, progress=progress)
+            def progress(share: float) -> None:
+                update(share, f"{share:.0%}")
 
-    def words() -> None:
-        _words(finding)
-        if finished:
-            print(f"report: {target / 'report.html'}")
-
-    say(as_json, finding.to_json(), words)
+            if finished:
+                finding = audit_job(job, observer, runs, one_run, progress=progress)
+            else:
+                finding = attack(target, observer, runs, one_run, progress=progress)
+    except KeyboardInterrupt:
+        todo = "Nothing was kept; the same command starts from the beginning. --runs takes fewer trials."
+        raise InterruptError(f"audit of {target}", "to be let finish", "it was interrupted", todo) from None
+    say(as_json, finding.to_json(), lambda: _words(finding))
+    if finished:
+        _keep(target, finding, as_json)
     if finding.refuted:
-        raise typer.Exit(1)
+        raise typer.Exit(REFUTED)
+
+
+def _keep(folder: Path, finding: Finding, as_json: bool) -> None:
+    """After the words: a disk that is full must not swallow a refutation."""
+    from silograph.report.build import build as build_report
+    from silograph.run.audited import keep
+
+    try:
+        keep(folder, finding, build_report)
+    except OSError as error:
+        print(f"silograph: {error.filename or folder}: {error.strerror or error}. ", end="", file=sys.stderr)
+        print("What was found is printed above, and not kept in the folder.", file=sys.stderr)
+        raise typer.Exit(1) from None
+    if not as_json:
+        print(f"report: {folder / 'report.html'}")
 
 
 def _words(finding: Finding) -> None:
+    from silograph.report.words import apart
+
     if not finding.claimed:
         print(f"Against the observer '{finding.observer}' no epsilon is claimed: something leaves without protection.")
         for each in finding.attacks:
             print(f"attack: {each['attack']}, after {each['aim']}")
             print(f"  {each['words']}")
         return
-    accounted, lower = finding.accounted, finding.epsilon_lower
+    accounted = finding.accounted
+    lower, promised = apart(finding.epsilon_lower, finding.promised)
     print(f"The plan promises to hide {finding.unit} from the observer '{finding.observer}', up to")
-    print(f"  epsilon {at_most(accounted.epsilon)} at delta {at_most(accounted.delta)} ({accounted.accountant}).")
+    print(f"  epsilon {promised} at delta {at_most(finding.delta)}.")
+    budget = "no budget" if finding.budget is None else f"a budget of {finding.budget:g}"
+    print(f"  its ledger costs {apart(0.0, accounted.epsilon)[1]} ({accounted.accountant}); the plan has {budget}.")
+    if finding.rehearsal:
+        print("Rehearsal: the plan has a seed, and whoever knows it takes the noise off. What was attacked is the same")
+        print("  plan with noise that is secret.")
     print(f"canary: {finding.canary} (at {finding.site})")
     if finding.leak is not None:
         print(f"REFUTED. {finding.leak}.")
@@ -83,22 +120,37 @@ def _words(finding: Finding) -> None:
         return
     assert finding.bound is not None
     print(f"{finding.trials} trials, each {finding.trial}.")
-    print(f"The attacker could tell which was which in {finding.accuracy:.1%} of cases (a coin: 50 %).")
-    print(f"With {finding.bound.confidence:.0%} confidence epsilon is at least {_at_least(lower)}.")
+    print(f"The attacker could tell which was which in {_percent(finding.accuracy or 0.0)} of cases (a coin: 50 %).")
+    print(f"With 99 % confidence epsilon is at least {lower}.")
     print(f"  how: {finding.bound.how}; {finding.distinguisher}")
-    if finding.refuted:
+    _verdict(finding)
+
+
+def _verdict(finding: Finding) -> None:
+    from silograph.report.words import apart, found
+
+    if finding.epsilon_lower > finding.promised:
         print(
             "REFUTED. The attack got more than the promise allows: noise, clip or accounting is wrong. Do not run this."
         )
+        print("  By chance alone an audit accuses at most 1 % of sound plans; a second audit tells.")
         return
-    share = lower / accounted.epsilon if accounted.epsilon else 0.0
-    print(f"The promise stands: the attack could use {share:.0%} of it. The rest may be caution or a weak attack.")
+    if finding.overspent:
+        spent, budget = apart(finding.accounted.epsilon, finding.promised)
+        print(f"REFUTED. The ledger itself costs epsilon {spent}, more than the budget of {budget}. Do not run this.")
+        return
+    if not finding.could_refute:
+        print(f"Could not have refuted: so few trials can show no more than epsilon {found(finding.largest)}, whatever")
+        more = "no number within reach is enough" if finding.enough is None else f"--runs {finding.enough} could"
+        print(f"  leaks; {more}.")
+    elif finding.epsilon_lower == 0.0:
+        print("Nothing found: the attack was too weak to say anything, which does not mean that nothing leaks.")
+    else:
+        share = math.floor(100.0 * finding.epsilon_lower / finding.promised)
+        print(f"Not refuted: the attack could use {share} % of the promise. The rest may be caution or a weak attack.")
     print("An audit can refute a promise, not prove it; what it says nothing of is in docs/threat-model.md.")
 
 
-def _at_least(value: float) -> str:
-    """Rounded down to three digits: what is printed was found."""
-    if value <= 0.0 or math.isinf(value):
-        return "0" if value <= 0.0 else "infinity"
-    digits = 2 - math.floor(math.log10(value))
-    return f"{math.floor(value * 10.0**digits) / 10.0**digits:g}"
+def _percent(share: float) -> str:
+    """Rounded down: what is not certain never reads as 100 %."""
+    return f"{math.floor(1000.0 * share + 1e-9) / 10.0:g} %"

@@ -1,4 +1,4 @@
-"""The command line: thin. Exit code 0, 2 for bad input, 1 for a failure, 130 for Ctrl-C."""
+"""The command line: thin. Exit code 0, 2 for bad input, 1 for a failure, 3 for a refuted promise, 130 for Ctrl-C."""
 
 from __future__ import annotations
 
@@ -372,8 +372,15 @@ def privacy(
     from silograph.run.bill import bill_of_plan, bill_of_run
 
     payload = bill_of_run(what) if what.is_dir() else bill_of_plan(what)
+    if what.is_dir():
+        from silograph.report.read import read_audits, read_result
+
+        audits = read_audits(what, read_result(what))
+        payload["refuted"] = any(audit["refuted"] for audit in audits) if audits else None
 
     def words() -> None:
+        if payload.get("refuted"):
+            print("REFUTED by an audit (audit.json): do not rely on the numbers below. The report says more.")
         table(("site", "privacy", "against", "how"), bill(payload["guarantees"]))
         print(f"{payload['releases']} protected releases per site")
         if payload.get("noise") is not None:

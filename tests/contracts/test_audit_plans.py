@@ -10,18 +10,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from accountants import compare
 from audits import EPS, OPEN, PRIVATE, job, plan, tables
 from silograph.core.errors import BudgetError, DamageError, InputError
 from silograph.methods.graph_federation import GraphFederation
 from silograph.privacy import accounting
 from silograph.privacy.attacks.channels import seen_from_outside
 from silograph.privacy.bound import clip_rows
-from silograph.privacy.gate import Budget, Door
+from silograph.privacy.gate import Budget, Door, Gate, relay
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.mechanisms import Gaussian, perturb
 from silograph.privacy.samplers import Keystream
-from silograph.run.audit import CONFIDENCE, LEAST_RUNS, audit_job, play
-from silograph.run.canaries import stage_of
+from silograph.run.audit import CONFIDENCE, LEAST_RUNS, _promise, audit_job, default_runs
+from silograph.run.canaries import stages_of
+from silograph.run.played import Tap, There, play
 from silograph.tasks.smooth_graph import SmoothGraph, centred_basis, to_coordinates
 
 ROOT = 11
@@ -55,37 +57,23 @@ def test_no_attack_finds_more_than_is_accounted(name, folder):
 
 
 @private()
-def test_two_accountants_agree_on_every_ledger(name, folder):
-    """The reading that is shown, dp-accounting's two, and closed forms, each a bound on the next."""
+def test_two_accountants_agree_on_the_ledger_of_every_mode(name, folder):
+    """As tests/conftest.py asks of every ledger that any test leaves; these are of all methods and mechanisms."""
     needs_torch(name)
-    found = play(stage_of(job(PRIVATE[name], folder)), np.array([[False], [True]]), ROOT)
-    rows, delta = [row for row in found.rows if row.mechanism != "reveal"], EPS["delta"]
-    part = next((row.part for row in rows if row.part), "")
-    rows = [row for row in rows if row.part == part]
-    shown, renyi = accounting.cost(rows, delta).epsilon, accounting.rdp_epsilon(rows, delta)
-    assert rows
-    if any(row.mechanism == accounting.DISTRIBUTED for row in rows):
-        mu = math.sqrt(2.0 * accounting.zcdp(rows))
-        assert accounting.gaussian_epsilon(mu, delta) <= shown <= 1.001 * renyi
-        assert renyi <= 1.2 * shown
-        return
-    pld = accounting.pld_epsilon(rows, delta)
-    if rows[0].mechanism == "gaussian" and rows[0].sampling == 1.0:
-        assert pld == pytest.approx(shown, rel=2e-3)
-        assert shown <= accounting.zcdp_epsilon(accounting.zcdp(rows), delta)
-    assert shown <= 1.001 * renyi if rows[0].mechanism != "laplace" else pld <= shown
-    assert renyi <= 1.35 * shown + 0.1
+    found = play(stages_of(job(PRIVATE[name], folder))[0], np.array([[False], [True]]), ROOT)
+    compare([row for row in found.rows if row.mechanism != "reveal"])
 
 
-@pytest.mark.parametrize("root", [1_000_000, 2_000_000, 3_000_000])
-def test_a_gaussian_release_gives_the_attack_most_of_what_is_accounted(root, folder):
-    """10,000 pairs. Roots lie far apart: trials draw from the numbers that follow a root, and near ones share them."""
-    found = audit_job(job(PRIVATE["graphs, one release"], folder), runs=10_000, root=root)
+@pytest.mark.parametrize("epsilon", [1.0, 2.0, 3.0])
+def test_a_gaussian_release_gives_the_attack_most_of_what_is_accounted(epsilon, folder):
+    """10,000 pairs: 95 % and more, where 80 % is asked. Roots lie far apart: trials draw from the numbers that follow a
+    root, and near ones share them."""
+    found = audit_job(job(plan({}, {**EPS, "epsilon": epsilon}), folder), runs=10_000, root=1_000_000)
     assert found.trials == 10_000
-    assert 0.8 * found.accounted.epsilon <= found.epsilon_lower <= found.accounted.epsilon
-    both = [bound.epsilon for bound in found.others]
-    assert all(0.0 < bound <= found.accounted.epsilon for bound in both)
+    assert 0.95 * found.accounted.epsilon <= found.epsilon_lower <= found.accounted.epsilon
+    assert all(0.0 <= bound.epsilon <= found.accounted.epsilon for bound in found.others)
     assert found.bound.confidence == CONFIDENCE
+    assert math.isinf(found.largest)
 
 
 @pytest.mark.parametrize("observer", ["server", "neighbour", "wire", "public"])
@@ -114,6 +102,107 @@ def test_one_run_catches_what_has_hardly_any_noise(folder, monkeypatch):
     assert found.epsilon_lower == pytest.approx(math.log(0.01 ** (1 / 24) / (1.0 - 0.01 ** (1 / 24))), rel=0.01)
 
 
+def test_networks_are_attacked_in_both_of_their_sets(folder):
+    """The worse is shown, with what the confidence leaves to err shared between the two; and the loss beside it."""
+    needs_torch("networks")
+    made = job(PRIVATE["networks, first order"], folder)
+    query, support = stages_of(made)
+    assert ("query set" in query.canary, "support set" in support.canary) == (True, True)
+    found = audit_job(made, runs=LEAST_RUNS, root=ROOT)
+    assert found.bound.confidence == pytest.approx(1.0 - (1.0 - CONFIDENCE) / 2.0)
+    assert 0.6 * found.promised < found.epsilon_lower <= found.promised  # Clopper and Pearson find nothing here
+    assert math.isinf(found.largest)
+    assert "by the loss of the canary" in found.others[-1].how
+
+
+def test_too_little_noise_on_what_is_computed_from_support_records_is_caught(folder, monkeypatch):
+    """Only there: an audit of the query set alone would not see it."""
+    needs_torch("networks")
+    release = Gate.release
+
+    def leaky(gate, bounded, site, batch=None, share=1.0):
+        made = release(gate, bounded, site, batch, share)
+        if batch is None or batch.part != "support":
+            return made
+        return relay(bounded.value + 0.3 * (made.value - bounded.value))
+
+    monkeypatch.setattr(Gate, "release", leaky)
+    found = audit_job(job(PRIVATE["networks, first order"], folder), runs=LEAST_RUNS, root=ROOT)
+    assert found.refuted
+    assert "support" in found.canary
+
+
+def test_what_so_few_trials_could_not_have_refuted_is_said_to_be_so(folder):
+    """160 judged trials, all told right, show 3.39 by Clopper and Pearson; one run of nine canaries even less."""
+    found = audit_job(job(PRIVATE["graphs, one release, Laplace"], folder), runs=LEAST_RUNS, root=ROOT)
+    right = 0.005 ** (1.0 / 160.0)
+    assert found.largest == pytest.approx(math.log(right / (1.0 - right)))
+    assert not found.could_refute
+    assert found.to_json()["could_refute"] is False
+    assert found.enough is None  # for 30 no number within reach is enough
+    content = plan({}, {"epsilon": 4.0, "mechanism": "laplace"})
+    found = audit_job(job(content, folder), runs=LEAST_RUNS, root=ROOT)
+    assert not found.could_refute
+    enough = audit_job(job(content, folder), runs=found.enough, root=ROOT)
+    assert enough.could_refute
+    assert enough.enough is None
+    assert audit_job(job(content, folder), runs=found.enough - 1, root=ROOT).could_refute is False
+    one = audit_job(job(PRIVATE["graphs, one release"], folder), one_run=True, root=ROOT)
+    assert one.largest < 3.0
+    assert one.enough == 10_000
+
+
+def test_by_default_there_are_enough_trials_to_refute(folder):
+    content = plan({}, {"epsilon": 4.0, "mechanism": "laplace"})
+    made = job(content, folder)
+    stages = stages_of(made)
+    rows = play(stages[0], np.array([[False], [True]]), ROOT)
+    promise = _promise(made, stages[0], rows.rows, "server")
+    runs = default_runs([stages[0]] * 200, rows, promise)  # as if it had hundreds of releases
+    assert runs == audit_job(made, runs=LEAST_RUNS, root=ROOT).enough > LEAST_RUNS
+
+
+def test_the_budget_is_held_against_the_ledger_and_the_smaller_is_attacked(folder, monkeypatch):
+    """A method that releases twice what it planned for says so in its own ledger: that is no excuse."""
+    made = job(PRIVATE["graphs, one release"], folder)
+    setup = made.setup
+    twice = replace(made, setup=replace(setup, mechanism=Gaussian(0.5 * setup.mechanism.multiplier)))
+    found = audit_job(twice, runs=LEAST_RUNS, root=ROOT)
+    assert found.accounted.epsilon > 6.0
+    assert (found.promised, found.budget) == (3.0, 3.0)
+    assert found.overspent
+    assert found.refuted
+    assert found.epsilon_lower > 3.0
+    slightly = replace(made, setup=replace(setup, mechanism=Gaussian(0.99 * setup.mechanism.multiplier)))
+    found = audit_job(slightly, runs=LEAST_RUNS, root=ROOT)
+    assert found.epsilon_lower < 3.0 < found.accounted.epsilon
+    assert found.refuted
+
+
+def test_a_plan_whose_ledger_reveals_what_its_budget_promises_is_refuted(folder, monkeypatch):
+    monkeypatch.setattr(Gate, "release", lambda gate, bounded, site: gate.reveal(bounded.value, site, "why not"))
+    found = audit_job(job(PRIVATE["graphs, one release"], folder), runs=LEAST_RUNS, root=ROOT)
+    assert found.refuted
+    assert "leaves without protection" in found.leak
+
+
+def test_a_rehearsal_is_called_one(folder):
+    content = PRIVATE["graphs, one release"]
+    secret = {key: value for key, value in content.items() if key != "seed"}
+    for plan_, rehearsal in ((content, True), (secret, False)):
+        assert audit_job(job(plan_, folder), runs=LEAST_RUNS, root=ROOT).to_json()["rehearsal"] is rehearsal
+
+
+@pytest.mark.parametrize("name", ["graphs", "networks"])
+def test_who_sees_only_results_is_not_shown_an_attack_on_messages(name, folder):
+    needs_torch(name)
+    for observer in ("public", "neighbour"):
+        (attack,) = audit_job(job(OPEN[name], folder), observer, root=ROOT).attacks
+        assert "none was run" in attack["words"]
+    told = audit_job(job(OPEN[name], folder), "public", one_run=True, root=ROOT).to_json()
+    assert (told["trials"], told["trial"], told["largest_possible"]) == (0, None, None)
+
+
 def test_a_trial_too_few_is_refused(folder):
     with pytest.raises(InputError, match="200 or more"):
         audit_job(job(PRIVATE["graphs, one release"], folder), runs=LEAST_RUNS - 1)
@@ -123,7 +212,7 @@ def test_a_trial_too_few_is_refused(folder):
 def test_from_outside_all_tables_look_alike(name, folder):
     """Whether a silo answers, how much it sends and how it fails does not depend on its records, absurd ones too."""
     needs_torch(name)
-    stage = stage_of(job(PRIVATE[name], folder))
+    stage = stages_of(job(PRIVATE[name], folder))[0]
 
     def looks(bits, factor):
         data = stage.tables(np.array([[bits]]))
@@ -131,6 +220,7 @@ def test_from_outside_all_tables_look_alike(name, folder):
             if key in data:
                 data = {**data, key: factor * data[key]}
         gate = Door(ROOT, Ledger(), stage.job.mechanism).gate(["a"], stage.rounds[0])
+        gate = Tap(gate, {}, {}, There(stage.part, np.array([[bits]])))
         with np.errstate(all="ignore"):
             return seen_from_outside(lambda: stage.step(stage.rounds[0], stage.begin(1), data, gate)[1])
 
@@ -149,9 +239,9 @@ def test_without_a_claim_the_attack_is_shown_and_succeeds(name, folder):
     found = audit_job(job(OPEN[name], folder), observer, root=ROOT)
     assert not found.claimed
     assert found.to_json()["epsilon_lower"] is None
-    (attack,) = found.attacks
     most = {"units, homomorphic": 0.2, "networks": 0.45}.get(name, 1e-4)
-    assert attack["off_by"] <= most
+    assert found.attacks[0]["off_by"] <= most
+    assert (found.trials, found.trial) == (0, None)
 
 
 # ---- broken twins ----------------------------------------------------------------------------------------------------
@@ -199,6 +289,31 @@ def test_noise_that_is_used_again_is_caught(folder, monkeypatch):
     found = audit_job(job(PRIVATE["records, linearised, schedule"], folder), runs=500, root=ROOT)
     assert found.refuted
     assert "as it was seen" in found.distinguisher
+
+
+@private("graphs, one release", "networks, first order")
+def test_sites_that_have_the_same_noise_are_caught(name, folder, monkeypatch):
+    """A bound from trials that share their noise would mean nothing; that they share it says enough."""
+    needs_torch(name)
+    monkeypatch.setattr(
+        "silograph.privacy.gate.Keystream", lambda root, silo, round, site: Keystream(root, "", round, site)
+    )
+    found = audit_job(job(PRIVATE[name], folder), runs=LEAST_RUNS, root=ROOT)
+    assert found.refuted
+    assert "sites of one run have the same" in found.leak
+
+
+def test_noise_that_depends_on_the_records_makes_no_bound_lie(folder, monkeypatch):
+    """The two runs of a pair then have noise of their own, and the bound is only less sharp. 10 audits at 99 %: more
+    than two accusations have the chance 1e-4."""
+
+    def seeded_by_data(value, l2, mechanism, stream, out=None):
+        return perturb(value, l2, mechanism, Keystream(ROOT, value.tobytes().hex() + stream.take(8).hex(), 0, ""), out)
+
+    monkeypatch.setattr("silograph.privacy.gate.perturb", seeded_by_data)
+    found = [audit_job(job(PRIVATE["graphs, one release"], folder), runs=500, root=10_000 * k) for k in range(10)]
+    assert all(each.epsilon_lower > 0.5 for each in found)
+    assert sum(each.refuted for each in found) <= 2
 
 
 @private("graphs, one release, clip", "graphs, Corollary 1")

@@ -14,7 +14,7 @@ from silograph.privacy.attacks.search import worst_swap
 from silograph.privacy.bound import Bounded
 from silograph.privacy.gate import Batch, Door, Total, relay, sealed_rows
 from silograph.privacy.ledger import Ledger
-from silograph.run.canaries import Keeper, stage_of, with_one
+from silograph.run.canaries import Keeper, stages_of, with_one
 
 RECORDS = [name for name in PRIVATE if name.startswith(("graphs", "records")) and name != "graphs, persons"]
 AGENTS = [name for name in PRIVATE if "trusted" in name]
@@ -40,7 +40,7 @@ def folder(tmp_path_factory):
 
 def of_record(made):
     """A record of the first silo -> what its first round would release; and how many numbers a record is."""
-    stage = stage_of(made)
+    stage = stages_of(made)[0]
     state = begin(made.method, made.topo)
     alone = np.array([stage.victim])
     carry, down = take(state.carry, alone), {name: value.rows(alone) for name, value in state.down.items()}
@@ -95,7 +95,7 @@ def test_a_missing_clip_is_found(folder, monkeypatch):
 def test_no_agent_moves_a_mean_further_than_its_bound(name, folder):
     """One agent of a unit has any record; the mean that its server would release is watched."""
     made = job(PRIVATE[name], folder)
-    stage = stage_of(made)
+    stage = stages_of(made)[0]
     task, intercept, logistic = stage.unit.task, made.plan.method.intercept, made.plan.method.loss == "logistic"
     features, size = task.features - intercept, stage.size
     silent = (with_one(np.zeros((1, features)), intercept), np.full(1, -1.0))

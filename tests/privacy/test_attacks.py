@@ -4,6 +4,7 @@ Statistical tests have fixed seeds; the rate at which a sound one would fail is 
 """
 
 import math
+from collections import Counter
 
 import numpy as np
 import opendp.prelude as dp
@@ -14,6 +15,7 @@ from silograph.core.errors import InputError
 from silograph.kernels.descent import extrapolate, gradient, pulled_step
 from silograph.kernels.dual_newton import solve
 from silograph.kernels.edges import squared_distances
+from silograph.privacy import accounting
 from silograph.privacy.accounting import gaussian_epsilon
 from silograph.privacy.attacks import bounds, channels, duals, graphs, members, scores, search
 from silograph.privacy.bound import Bounded, clip_rows
@@ -45,33 +47,129 @@ def gaussian_trials(mu, n, seed):
 
 
 def test_the_bounds_of_a_gaussian_hold_and_are_near():
-    """mu = 1, 100 audits with 99 % confidence: more than 6 failures has the chance 1e-4; the fit is the sharper one."""
-    true, wrong, fits, plain = gaussian_epsilon(1.0, 1e-5), {"fit": 0, "plain": 0}, [], []
+    """mu = 1, 100 audits with 99 % confidence: more than 6 failures has the chance 1e-4. Pairs with the same noise are
+    sharper than pairs without, and both far sharper than a threshold."""
+    true, found = gaussian_epsilon(1.0, 1e-5), {"same noise": [], "own noise": [], "threshold": []}
     for seed in range(100):
         trials = gaussian_trials(1.0, 1000, seed)
-        fits.append(bounds.by_gaussian(trials[:, 200:], 1e-5, 0.99).epsilon)
-        plain.append(bounds.by_threshold(trials[:, :200], trials[:, 200:], 1e-5, 0.99).epsilon)
-        wrong["fit"] += fits[-1] > true
-        wrong["plain"] += plain[-1] > true
-    assert max(wrong.values()) <= 6
-    assert np.mean(fits) > 0.75 * true
-    assert 0.0 < np.mean(plain) < np.mean(fits)
+        same = trials[:1, 200:] + np.array([[0.0], [1.0]])
+        found["same noise"].append(bounds.by_pairs(same, 1e-5, 0.99).epsilon)
+        found["own noise"].append(bounds.by_pairs(trials[:, 200:], 1e-5, 0.99).epsilon)
+        found["threshold"].append(bounds.by_threshold(trials[:, :200], trials[:, 200:], 1e-5, 0.99).epsilon)
+    assert all(sum(each > true for each in values) <= 6 for values in found.values())
+    same, own, threshold = (np.mean(values) / true for values in found.values())
+    assert same > 0.9 > own > 0.7 > threshold > 0.0
 
 
-@pytest.mark.parametrize("shift", [0.05, 0.5, 5.0])
-def test_the_fit_bounds_mu_as_students_law_does(shift):
-    n = 160
-    mu = bounds._least_noncentrality(shift, n, 0.99)
-    chance = stats.nct.sf(shift * math.sqrt(n / 2.0), 2 * n - 2, max(mu, 0.0) * math.sqrt(n / 2.0))
-    assert mu < shift
-    if mu > 0.0:
-        assert chance == pytest.approx(0.01, rel=0.1)
+#: How the noise of the two runs of a pair may hang together, and the deviations of the two worlds.
+COUPLINGS = {
+    "the same noise": lambda z: (z[0], z[0]),
+    "noise of their own": lambda z: (z[0], z[1]),
+    "turned noise": lambda z: (z[0], -z[0]),
+    "less noise with the canary": lambda z: (z[0], 0.5 * z[0]),
+    "less noise without it": lambda z: (0.5 * z[0], z[0]),
+    "half of it shared": lambda z: (0.6 * z[0] + 0.8 * z[1], z[0]),
+}
+
+
+@pytest.mark.parametrize("coupling", COUPLINGS)
+def test_pairs_bound_mu_however_their_noise_is_coupled(coupling):
+    """1000 audits of 160 pairs at 99 %: more than 24 failures has the chance 1e-4. The shift is 1 and the wider world
+    has deviation 1, so that mu = 1."""
+    z = np.random.default_rng(0).normal(size=(1000, 2, 160))
+    failures = 0
+    for pair in z:
+        without, with_it = COUPLINGS[coupling](pair)
+        failures += bounds.least_mu(np.stack([without, 1.0 + with_it]), 0.99) > 1.0
+    assert failures <= 24
+
+
+@pytest.mark.parametrize("narrow", [1.0, 0.8, 0.3])
+def test_worlds_of_unequal_spread_tell_no_less_than_the_wider_one(narrow):
+    """The hockey-stick divergence of the two normals, by numbers: at the epsilon of mu = 1 it is delta or more, in the
+    direction that the proof names."""
+    delta, x = 1e-3, np.linspace(-12.0, 12.0, 400_001)
+    epsilon = gaussian_epsilon(1.0, delta)
+    for s0, s1 in ((narrow, 1.0), (1.0, narrow)):
+        p, q = stats.norm.pdf(x, 0.0, s0), stats.norm.pdf(x, 1.0, s1)
+        up, down = (np.maximum(a - math.exp(epsilon) * b, 0.0).sum() * (x[1] - x[0]) for a, b in ((q, p), (p, q)))
+        assert max(up, down) >= delta * (1.0 - 1e-4)
+
+
+def test_intervals_are_students_and_the_chi_squares():
+    values = np.random.default_rng(1).normal(2.0, 3.0, 50)
+    interval = stats.ttest_1samp(values, 0.0).confidence_interval(0.98)
+    assert bounds.least_mean(values, 0.01) == pytest.approx(interval.low)
+    assert bounds.most_deviation(values, 0.01) ** 2 == pytest.approx(49 * values.var(ddof=1) / stats.chi2.ppf(0.01, 49))
 
 
 def test_scores_that_are_not_normal_get_no_fit():
     rng = np.random.default_rng(0)
-    assert bounds.by_gaussian(rng.laplace(size=(2, 4000)), 1e-5, 0.99) is None
-    assert bounds.by_gaussian(np.zeros((2, 100)), 1e-5, 0.99) is None
+    assert bounds.by_pairs(rng.laplace(size=(2, 4000)), 1e-5, 0.99) is None
+    assert bounds.by_pairs(np.zeros((2, 100)), 1e-5, 0.99) is None
+
+
+def sampled_trials(rng, n=200, samples=4, apart=0.6, rate=0.3):
+    noise, coins = rng.normal(size=(n, samples)), rng.random((n, samples)) < rate
+    return np.stack([noise, noise + apart * coins]), np.full((2, n, samples), apart), coins
+
+
+def test_samples_bound_their_rate_and_their_mu(monkeypatch):
+    """500 audits at 99 %: more than 15 in which rate or mu is too large has the chance 1e-4. What follows from the two
+    is monotone in both."""
+    asked = []
+    monkeypatch.setattr(bounds, "sampled_epsilon_from_below", lambda *values: asked.append(values) or 1.0)
+    rng = np.random.default_rng(2)
+    for _ in range(500):
+        bounds.by_samples(*sampled_trials(rng), 1e-5, 0.99)
+    assert len(asked) > 495
+    assert sum(max(mus) > 0.6 or rate > 0.3 for mus, rate, _ in asked) <= 15
+
+
+def test_the_fit_of_samples_comes_near_and_knows_what_it_assumes():
+    rng = np.random.default_rng(3)
+    places, apart, coins = sampled_trials(rng, 2000, 20)
+    true = accounting.sampled_epsilon(1.0 / 0.6, 0.3, 20, 1e-5)
+    assert 0.85 * true < bounds.by_samples(places, apart, coins, 1e-5, 0.99).epsilon < true
+    shared = places - places[:1] + places[:1, :, :1]  # every sample has the noise of the first
+    assert bounds.by_samples(shared, apart, coins, 1e-5, 0.99) is None
+    assert bounds.by_samples(np.sign(places) * places**2, apart, coins, 1e-5, 0.99) is None
+    # Where the canary moves less than it should, the bound says so.
+    assert bounds.by_samples(places - 0.6 * apart * np.stack([0 * coins, coins]), apart, coins, 1e-5, 0.99).epsilon < (
+        0.6 * true
+    )
+
+
+@pytest.mark.parametrize(("ratios", "rate"), [([0.5] * 30, 0.2), ([0.3] * 5 + [0.8] * 5, 0.5), ([2.0], 0.1)])
+def test_an_epsilon_from_below_is_below_and_near(ratios, rate):
+    kinds = Counter(("gaussian", ratio, rate) for ratio in ratios)
+    above = accounting._pld(tuple(sorted(kinds.items())), 1e-5)
+    assert 0.97 * above < accounting.sampled_epsilon_from_below(ratios, rate, 1e-5) <= above
+
+
+def test_so_many_trials_show_so_much_and_no_more():
+    """All told right: both rates err by 1 - 0.005^(1/n), and the log of their odds is all there is."""
+    right = 0.005 ** (1.0 / 160.0)
+    assert bounds.largest_of_threshold(160, 0.0, 0.99) == pytest.approx(math.log(right / (1.0 - right)))
+    perfect = np.array([[0.0] * 160, [1.0] * 160])
+    found = bounds.by_threshold(perfect, perfect, 1e-5, 0.99)
+    assert found.epsilon == found.largest == pytest.approx(bounds.largest_of_threshold(160, 1e-5, 0.99))
+    enough = bounds.threshold_trials(4.0, 1e-5, 0.99)
+    assert bounds.largest_of_threshold(enough - 1, 1e-5, 0.99) <= 4.0 < bounds.largest_of_threshold(enough, 1e-5, 0.99)
+    assert bounds.threshold_trials(40.0, 0.0, 0.99) is None
+    one = bounds.by_one_run(24, 24, 20, 1e-5, 0.99)
+    assert one.epsilon < one.largest == bounds.by_one_run(24, 24, 24, 1e-5, 0.99).epsilon
+
+
+def test_how_often_the_right_world_is_told_is_judged_on_other_trials():
+    """Scores without any news: a threshold picked on the judged trials would tell more than half; 5 deviations."""
+    rng = np.random.default_rng(4)
+    rates = [bounds.told_right(*rng.normal(size=(2, 2, 200))) for _ in range(200)]
+    assert abs(np.mean(rates) - 0.5) < 5.0 * 0.5 / math.sqrt(2 * 200 * 200)
+    assert np.mean([bounds.success(rng.normal(size=(2, 200)))[1] for _ in range(50)]) > 0.53
+    assert bounds.told_right(gaussian_trials(2.0, 5000, 1), gaussian_trials(2.0, 5000, 2)) == pytest.approx(
+        stats.norm.cdf(1.0), abs=0.01
+    )
 
 
 def test_one_run_without_delta_is_a_binomial_tail():

@@ -48,6 +48,13 @@ class SilenceError(SilographError):
     code = "silence"
 
 
+class InterruptError(SilographError):
+    """Somebody pressed Ctrl-C, and the same command does not go on where it stopped."""
+
+    code = "interrupted"
+    exit_code = 130
+
+
 class SolverError(SilographError, ArithmeticError):
     """A numerical method did not reach its goal."""
 

@@ -12,7 +12,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from decimal import ROUND_FLOOR, Context
+from functools import cache, lru_cache, reduce
 from typing import Any, Literal
 
 import numpy as np
@@ -339,6 +340,29 @@ def sampled_epsilon(
         return gaussian_epsilon(math.sqrt(releases) / multiplier, delta)
     kinds = ((("gaussian", _rounded_up(1.0 / multiplier), rate), releases),)
     return _pld(kinds, delta) if accountant == "pld" else _rdp(kinds, delta)
+
+
+def sampled_epsilon_from_below(ratios: Sequence[float], rate: float, delta: float) -> float:
+    """Of Gaussian releases with these l2 / sd, each about a Poisson sample at `rate`, rounded down everywhere: what
+    they tell for certain. For audits; what a release costs is rounded up."""
+    from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
+
+    kinds = Counter(float(Context(3, ROUND_FLOOR).create_decimal(ratio)) for ratio in ratios if ratio > 0.0)
+    if not kinds:
+        return 0.0
+    grid = _MEDIUM if len(ratios) <= 40 else _FINE  # every release is rounded down by up to that much
+    parts = [
+        from_gaussian_mechanism(
+            1.0 / ratio,
+            pessimistic_estimate=False,
+            value_discretization_interval=grid,
+            sampling_prob=rate,
+            use_connect_dots=False,
+        ).self_compose(count)
+        for ratio, count in sorted(kinds.items())
+    ]
+    total = reduce(lambda one, other: one.compose(other), parts)
+    return max(0.0, float(total.get_epsilon_for_delta(delta)))
 
 
 _LEAST_LOG, _MOST_LOG = -1.5, 25.0  # of a multiplier; less noise than that would hide nothing worth hiding

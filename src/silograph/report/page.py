@@ -50,7 +50,7 @@ def render_run(
         protected=privacy.is_protected(),
         protection=privacy.verdict(),
         private=privacy.summary(),
-        attacked=attacked(run.audit),
+        attacked=attacked(run.audits),
         unprotected=privacy.left_open(),
         releases=releases,
         traffic=traffic(run.ledger, run.result["rounds"], message),

@@ -147,7 +147,7 @@ class PrivacyWords:
         return [row["claim"] for row in rows if row["claim"] and row["claim"]["epsilon"] < row["epsilon"]]
 
     def _is_refuted(self) -> bool:
-        return self.run.audit is not None and self.run.audit["refuted"] is True
+        return any(audit["refuted"] for audit in self.run.audits)
 
     def _is_rehearsal(self) -> bool:
         """Whether noise came from a seed: the run says so, or its folder states the seed."""

@@ -45,24 +45,38 @@ RESULT: Json = {
 }
 CLAIM: Json = {"epsilon": EPSILON, "delta": MAYBE_NUMBER, "basis": TEXT, "defect": (str, NoneType)}
 AUDIT: Json = {
-    "format": WHOLE,
-    "plan": TEXT,
     "observer": TEXT,
     "site": TEXT,
     "unit": TEXT,
     "canary": TEXT,
     "trials": WHOLE,
-    "trial": TEXT,
+    "trial": (str, NoneType),
     "epsilon_lower": (int, float, str, NoneType),
     "confidence": MAYBE_NUMBER,
     "epsilon_accounted": EPSILON,
+    "epsilon_budget": MAYBE_NUMBER,
     "delta": MAYBE_NUMBER,
     "refuted": FLAG,
+    "largest_possible": (int, float, str, NoneType),
+    "enough_runs": MAYBE_WHOLE,
+    "rehearsal": FLAG,
     "how": (str, NoneType),
     "accuracy": MAYBE_NUMBER,
     "leak": (str, NoneType),
     "attacks": [{"attack": TEXT, "aim": TEXT, "words": TEXT}],
+    "versions": {},
 }
+#: Whom an audit calls so, as guarantees call them.
+AUDITED: dict[str, tuple[str, ...]] = {
+    "server": ("server", "own server"),
+    "neighbour": ("neighbour", "other sites"),
+    "wire": ("wire",),
+    "public": ("public",),
+}
+AUDIT_ADVICE = (
+    "Restore audit.json from a copy. If there is none, remove it and audit the folder again; a refutation that it held "
+    "is lost then."
+)
 LEDGER_ROW: Json = {"silo": TEXT, "site": TEXT, "mechanism": TEXT}
 
 
@@ -73,8 +87,8 @@ class RunFolder:
     result: Json
     ledger: list[Json]
     plan: str
-    #: What `silograph audit` found, where somebody asked it.
-    audit: Json | None
+    #: What `silograph audit` found, as often as somebody asked it.
+    audits: list[Json]
 
 
 def read_result(folder: Path) -> Json:
@@ -100,30 +114,62 @@ def read_result(folder: Path) -> Json:
     return result
 
 
-def read_audit(folder: Path) -> Json | None:
-    """audit.json, if there is one: an audit of this folder's plan, that does not contradict itself."""
+def read_audits(folder: Path, result: Json) -> list[Json]:
+    """audit.json, if there is one: audits of this folder's run, which contradict neither it nor themselves."""
     path = folder / "audit.json"
     if not path.exists():
-        return None
-    audit: Json = read_json(read_text(path), str(path))
-    check(audit, AUDIT, str(path))
-    todo = "Audit the folder again with silograph audit, or remove the file."
-    if audit["format"] != 1:
-        raise DamageError(str(path), "format 1", f"it says format {audit['format']}", todo)
-    if audit["plan"] != hashlib.sha256(read_text(folder / "plan.toml").encode()).hexdigest():
-        raise DamageError(str(path), "an audit of the plan in this folder", "it is of another plan", todo)
-    accounted = audit["epsilon_accounted"] = _epsilon(audit["epsilon_accounted"], f"{path}: epsilon_accounted")
-    claimed = math.isfinite(accounted)
+        return []
+    try:
+        told: Json = read_json(read_text(path), str(path))
+        check(told, {"format": WHOLE}, str(path))
+        if told["format"] != 2:
+            raise DamageError(str(path), "format 2", f"it says format {told['format']}")
+        check(told, {"plan": TEXT, "ledger": TEXT, "audits": [AUDIT]}, str(path))
+        ran = hashlib.sha256(read_text(folder / "plan.toml").encode()).hexdigest()
+        if not told["plan"] == ran == result.get("plan") or told["ledger"] != result.get("ledger"):
+            raise DamageError(str(path), "audits of the run in this folder", "they are of another plan or ledger")
+        for index, audit in enumerate(told["audits"]):
+            _check_audit(audit, result, f"{path}: audits[{index}]")
+    except DamageError as error:
+        raise DamageError(error.where, error.expected, error.came, AUDIT_ADVICE) from None
+    audits: list[Json] = told["audits"]
+    return audits
+
+
+def _check_audit(audit: Json, result: Json, where: str) -> None:
+    def expect(good: bool, key: str, expected: str) -> None:
+        if not good:
+            raise DamageError(f"{where}: {key}", expected, f"found {short(audit[key])}")
+
+    accounted = audit["epsilon_accounted"] = _epsilon(audit["epsilon_accounted"], f"{where}: epsilon_accounted")
+    budget = math.inf if audit["epsilon_budget"] is None else float(audit["epsilon_budget"])
+    promised = audit["promised"] = min(accounted, budget)
+    claimed = math.isfinite(promised)
+    lower = None
     if claimed:
-        check(audit, {"epsilon_lower": EPSILON, "confidence": NUMBER, "delta": NUMBER}, str(path))
+        check(
+            audit, {"epsilon_lower": EPSILON, "confidence": NUMBER, "delta": NUMBER, "largest_possible": EPSILON}, where
+        )
+        lower = audit["epsilon_lower"] = _epsilon(audit["epsilon_lower"], f"{where}: epsilon_lower")
+        audit["largest_possible"] = _epsilon(audit["largest_possible"], f"{where}: largest_possible")
+        expect(audit["trials"] > 0 or audit["leak"] is not None, "trials", "how many there were")
     for key in ("confidence", "delta", "accuracy"):
-        if audit[key] is not None and not 0.0 <= audit[key] <= 1.0:
-            raise DamageError(f"{path}: {key}", "a number from 0 to 1", f"found {short(audit[key])}", todo)
-    lower = audit["epsilon_lower"] = _epsilon(audit["epsilon_lower"], f"{path}: epsilon_lower") if claimed else None
-    if audit["refuted"] != (lower is not None and lower > accounted):
-        expected = "true where the lower bound is above the accounted epsilon, else false"
-        raise DamageError(f"{path}: refuted", expected, f"found {short(audit['refuted'])}", todo)
-    return audit
+        expect(audit[key] is None or 0.0 <= audit[key] <= 1.0, key, "a number from 0 to 1")
+    refuted = lower is not None and (lower > promised or accounted > budget * (1.0 + 1e-9))
+    expect(audit["refuted"] == refuted, "refuted", "true where more was found or spent than promised, else false")
+    # Against the folder's own bill.
+    privacy = result["privacy"]
+    expect(audit["observer"] in AUDITED, "observer", ", ".join(AUDITED))
+    stated = [each for each in privacy["guarantees"] if each["observer"] in AUDITED[audit["observer"]]]
+    worst = max(stated, key=lambda each: each["epsilon"], default=None)
+    same = worst is not None and (
+        math.isclose(accounted, worst["epsilon"], rel_tol=1e-6) or accounted == worst["epsilon"] == math.inf
+    )
+    expect(same, "epsilon_accounted", "what the folder's bill says of this observer")
+    if claimed and worst is not None and math.isfinite(accounted):
+        expect(audit["delta"] == (worst["delta"] or 0.0), "delta", "the bill's")
+        expect(audit["unit"].startswith(privacy["unit"]), "unit", "what the bill protects")
+        expect(audit["rehearsal"] == (result["seed"] is not None), "rehearsal", "true where the plan has a seed")
 
 
 def site_file(name: str) -> str:

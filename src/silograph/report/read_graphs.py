@@ -20,7 +20,7 @@ from silograph.report.read import (
     check,
     check_edge,
     check_unique,
-    read_audit,
+    read_audits,
     read_ledger,
     read_table,
     read_text,
@@ -93,7 +93,7 @@ def read(folder: Path, result: Json) -> GraphRun:
         coordinates=_read_coordinates(folder / "nodes.csv", nodes),
         ledger=read_ledger(folder / "ledger.jsonl"),
         plan=read_text(folder / "plan.toml"),
-        audit=read_audit(folder),
+        audits=read_audits(folder, result),
     )
 
 

@@ -20,7 +20,7 @@ from silograph.report.read import (
     RunFolder,
     check,
     check_unique,
-    read_audit,
+    read_audits,
     read_ledger,
     read_text,
     short,
@@ -69,7 +69,7 @@ def read(folder: Path, result: Json) -> RunFolder:
         result=result,
         ledger=_read_ledger(folder / "ledger.jsonl", result["ledger"], {*sources, *new}),
         plan=read_text(folder / "plan.toml"),
-        audit=read_audit(folder),
+        audits=read_audits(folder, result),
     )
 
 

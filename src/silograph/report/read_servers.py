@@ -23,7 +23,7 @@ from silograph.report.read import (
     check,
     check_edge,
     check_unique,
-    read_audit,
+    read_audits,
     read_ledger,
     read_text,
     short,
@@ -60,7 +60,7 @@ def read(folder: Path, result: Json) -> ServerRun:
         links=[_link(link, servers, f"{where}: topology: links") for link in result["topology"]["links"]],
         ledger=read_ledger(folder / "ledger.jsonl"),
         plan=read_text(folder / "plan.toml"),
-        audit=read_audit(folder),
+        audits=read_audits(folder, result),
     )
 
 

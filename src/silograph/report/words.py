@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
-from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_UP, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_UP, Context, Decimal
 from typing import TypeGuard
 
 from silograph.core.types import Json
@@ -70,6 +70,17 @@ def decibels(ratio: object) -> str:
 def found(value: object) -> str:
     """A number that was found to be "at least": rounded down."""
     return number(value, rounding=ROUND_FLOOR)
+
+
+def apart(lower: float, upper: float) -> tuple[str, str]:
+    """What was found rounded down, what was promised rounded up, with so many digits that a larger one looks larger."""
+
+    def larger(digits: int) -> bool:
+        low = Context(digits, ROUND_FLOOR).create_decimal(repr(lower))
+        return low > Context(digits, ROUND_CEILING).create_decimal(repr(upper))
+
+    digits = 4 if lower <= upper else next((many for many in range(4, 17) if larger(many)), 17)
+    return number(lower, digits, ROUND_FLOOR), number(upper, digits, ROUND_CEILING)
 
 
 def spread(values: Iterable[object]) -> str:

@@ -1,7 +1,7 @@
 """Attack a plan through its own pipeline and gate, and hold what was found against what is promised.
 
-A trial is a pair of runs of the plan's method, one without the canary and one with it, each with noise of its own and
-through the real gate. Two things are then asked of what came out.
+A trial is a pair of runs of the plan's method, one without the canary and one with it, with the same noise and through
+the real gate. Two things are then asked of what came out.
 
     Is there another way out? The round is computed again from each of the two worlds, with a gate that gives back what
     was released the first time. All messages must then be the same to the last bit: they may depend on what was
@@ -10,15 +10,14 @@ through the real gate. Two things are then asked of what came out.
     How much does what was released tell? The likelihood ratio of the two worlds, over all rows that the observer may
     see, is the best score there is. From many trials follows a lower bound on epsilon, with its confidence.
 
-What the two worlds are is `canaries`. Where a plan claims no epsilon, attacks on what it sends are shown instead.
+What the two worlds are is `canaries`, how they are played is `played`. What is promised is the plan's budget and what
+its ledger costs, whichever is less. Where a plan claims no epsilon, attacks on what it sends are shown instead.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -26,96 +25,44 @@ from typing import Literal
 import numpy as np
 
 from silograph.core.errors import InputError
-from silograph.core.files import write_atomically
 from silograph.core.keys import secret_root
-from silograph.core.types import Array, Json
-from silograph.methods.base import Outlet, Rows
+from silograph.core.types import Array, BoolArray
 from silograph.privacy.accounting import GAUSSIANS, Cost, cost
-from silograph.privacy.attacks.bounds import Bound, by_gaussian, by_one_run, by_threshold, success
-from silograph.privacy.attacks.scores import Release, fitted, log_ratios
-from silograph.privacy.bound import Bounded
-from silograph.privacy.gate import Batch, Door, Released, Sealed, Total, hidden_from, sealed_rows
-from silograph.privacy.ledger import Ledger, Row
-from silograph.run.bill import bill_of_run
-from silograph.run.canaries import Bits, Stage, UnitStage, stage_of, trial_names
+from silograph.privacy.attacks.bounds import (
+    Bound,
+    by_one_run,
+    by_pairs,
+    by_samples,
+    by_threshold,
+    threshold_trials,
+    told_right,
+)
+from silograph.privacy.attacks.scores import fitted
+from silograph.privacy.gate import Budget, hidden_from
+from silograph.privacy.ledger import Row
+from silograph.run.canaries import Stage, UnitStage, stages_of
+from silograph.run.finding import CANARY, CONFIDENCE, PAIR, Finding
 from silograph.run.jobs import Job, open_job
 from silograph.run.meta_job import MetaJob
 from silograph.run.openness import exposure
-from silograph.run.plan import AnyPlan, load
-from silograph.run.sections import named_files
+from silograph.run.plan import load
+from silograph.run.played import Played, play
 
 Observer = Literal["server", "neighbour", "wire", "public"]
 OBSERVERS: tuple[Observer, ...] = ("server", "neighbour", "wire", "public")
 
-PAIR = "a pair of runs, one without the canary and one with it"
-CANARY = "one canary of a single run, there or not by a coin"
+LOSS = "Clopper-Pearson by the loss of the canary under the last model that was sent"
 
-CONFIDENCE = 0.99
 LEAST_RUNS = 200
 _TUNING = 0.2  # of the trials choose threshold and distinguisher; the others are judged
-_RELEASES = 50_000  # in either world of an audit, unless it is said how many trials
+_RELEASES, _MOST_RUNS = 50_000, 10_000  # in either world of an audit, unless it is said how many trials
 _AT_ONCE = 2_000_000  # numbers of one release that are held at a time
 _UNITS_AT_ONCE = 200  # servers of trials; their mixing is a matrix
 _FEW, _GUESSES = 30, 1.0 / 3.0  # canaries of a single run: all of a few are guessed, else those with clear scores
+_DIFFERENT = 0.9  # of the trials have scores of their own, or noise came more than once
 
 #: Called with the share of the work that is done.
 Progress = Callable[[float], None]
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What an audit found. Where nothing is claimed there is no `bound`, only what `attacks` made of it."""
-
-    observer: str
-    site: str
-    unit: str
-    canary: str
-    accounted: Cost
-    trials: int
-    bound: Bound | None
-    trial: str = PAIR
-    others: tuple[Bound, ...] = ()
-    accuracy: float | None = None
-    distinguisher: str = ""
-    leak: str | None = None
-    attacks: tuple[Json, ...] = ()
-
-    @property
-    def claimed(self) -> bool:
-        return math.isfinite(self.accounted.epsilon)
-
-    @property
-    def epsilon_lower(self) -> float:
-        return math.inf if self.leak is not None else 0.0 if self.bound is None else self.bound.epsilon
-
-    @property
-    def refuted(self) -> bool:
-        return self.claimed and self.epsilon_lower > self.accounted.epsilon
-
-    def to_json(self) -> Json:
-        def number(value: float) -> float | str:
-            return "infinity" if math.isinf(value) else value
-
-        return {
-            "observer": self.observer,
-            "site": self.site,
-            "unit": self.unit,
-            "canary": self.canary,
-            "trials": self.trials,
-            "trial": self.trial,
-            "epsilon_lower": number(self.epsilon_lower) if self.claimed else None,
-            "confidence": CONFIDENCE if self.claimed else None,
-            "epsilon_accounted": number(self.accounted.epsilon),
-            "delta": self.accounted.delta if self.claimed else None,
-            "accountant": self.accounted.accountant,
-            "refuted": self.refuted,
-            "how": None if self.bound is None else self.bound.how,
-            "bounds": [{"how": b.how, "epsilon": number(b.epsilon), "trials": b.trials} for b in self.others],
-            "distinguisher": self.distinguisher,
-            "accuracy": self.accuracy,
-            "leak": self.leak,
-            "attacks": list(self.attacks),
-        }
 
 
 def audit(
@@ -130,44 +77,6 @@ def audit(
     return audit_job(open_job(load(plan), plan.parent), observer, runs, one_run, root, progress)
 
 
-def audit_run(
-    folder: Path,
-    report: Callable[[Path], str],
-    observer: Observer | None = None,
-    runs: int | None = None,
-    one_run: bool = False,
-    root: int | None = None,
-    progress: Progress = lambda share: None,
-) -> Finding:
-    """Attack the plan of a finished run. What is found goes into its folder, as audit.json, and into its page.
-
-    `report` makes the page of a folder; it is passed in because it belongs to a layer above.
-    """
-    bill_of_run(folder)  # refuses a folder whose numbers are not the ledger's
-    path = folder / "plan.toml"
-    plan, digest = load(path), hashlib.sha256(path.read_bytes()).hexdigest()
-    _need_tables(plan, folder)
-    finding = audit_job(open_job(plan, folder), observer, runs, one_run, root, progress)
-    told = {"format": 1, "plan": digest, **finding.to_json()}
-    write_atomically(folder / "audit.json", (json.dumps(told, indent=1, allow_nan=False) + "\n").encode())
-    write_atomically(folder / "report.html", report(folder).encode())
-    return finding
-
-
-def _need_tables(plan: AnyPlan, folder: Path) -> None:
-    """A deployment's tables never come to the folder of its run."""
-    names = [*named_files(plan, private=True), *named_files(plan, private=False)]
-    missing = [name for name in names if not (folder / name).is_file()]
-    if missing:
-        raise InputError(
-            str(folder),
-            "the tables of its plan, where plan.toml says: an audit needs them for their shape",
-            f"{missing[0]} is not there" + f", nor {len(missing) - 1} more" * (len(missing) > 1),
-            "Put them back. Of a deployment, whose tables stay with the parties, audit the plan before it is deployed, "
-            "with made-up tables of the same columns and sizes.",
-        )
-
-
 def audit_job(
     job: Job,
     observer: Observer | None = None,
@@ -176,255 +85,197 @@ def audit_job(
     root: int | None = None,
     progress: Progress = lambda share: None,
 ) -> Finding:
-    """The same of a job. `runs` trials, each in both worlds; `root` fixes every random number, for tests."""
+    """The same of a job. `runs` trials, each in both worlds; `root` fixes every random number, for tests.
+
+    Of several stages the one that tells most is shown; they share what the confidence leaves to err.
+    """
     if runs is not None and (runs < LEAST_RUNS or one_run):
         expected = f"{LEAST_RUNS} or more, or a single run"
         raise InputError("audit, runs", expected, f"{runs} came" + " with a single run" * one_run)
-    stage, root = stage_of(job), secret_root() if root is None else root
-    rows = play(stage, np.array([[False], [True]]), root).rows
-    strongest = next((o for o in OBSERVERS if math.isfinite(_accounted(job, rows, o).epsilon)), "server")
-    against = strongest if observer is None else observer
-    accounted = _accounted(job, rows, against)
-    unit = next((row.unit for row in rows if row.unit), "none")
-    finding = Finding(against, stage.site, unit, stage.canary, accounted, 0, None)
-    if not finding.claimed:
-        return replace(finding, attacks=tuple(exposure(job, against, root)))
-    hidden = hidden_from(against)
-    if one_run:
-        return _in_one_run(finding, stage, root, hidden)
-    return _in_many(finding, stage, runs or default_runs(stage, rows), root, hidden, progress)
+    stages, root = stages_of(job), secret_root() if root is None else root
+    first = play(stages[0], np.array([[False], [True]]), root)
+    claimed = [each for each in OBSERVERS if _promise(job, stages[0], first.rows, each).claimed]
+    against: Observer = observer or (claimed or OBSERVERS)[0]
+    promise = _promise(job, stages[0], first.rows, against)
+    if not promise.claimed:
+        return replace(promise, attacks=tuple(exposure(job, against, root)))
+    if math.isinf(promise.accounted.epsilon):
+        what = next(row.site for row in first.rows if row.mechanism == "reveal")
+        return replace(promise, leak=f"what is sent at {what!r} leaves without protection, though the plan promises it")
+    enough = default_runs(stages, first, promise)
+    confidence = 1.0 - (1.0 - CONFIDENCE) / len(stages)
+    found: list[Finding] = []
+    for k, stage in enumerate(stages):
+        trials = _Trials(stage, root + k * _MOST_RUNS, hidden_from(against), confidence)
+        start = replace(promise, site=stage.site, canary=stage.canary)
+
+        def share(done: float, before: int = k) -> None:
+            progress((before + done) / len(stages))
+
+        found.append(_in_one_run(start, trials, enough) if one_run else _in_many(start, trials, runs or enough, share))
+    return max(found, key=lambda finding: finding.epsilon_lower)
 
 
-def default_runs(stage: Stage, rows: Sequence[Row]) -> int:
-    """Ten thousand of a single release, fewer of long runs: what two cores do in about a minute."""
-    agents = stage.size if isinstance(stage, UnitStage) and stage.masks is not None else 1  # each draws its own noise
-    return max(LEAST_RUNS, min(10_000, _RELEASES // (len(rows) * agents)))
+def default_runs(stages: Sequence[Stage], first: Played, promise: Finding) -> int:
+    """Ten thousand of a single release, fewer of long runs: what two cores do in about a minute. Where only the bounds
+    without assumptions apply, as many as could show more than is promised, if that is not more than ten thousand."""
+    masked = [stage.size for stage in stages if isinstance(stage, UnitStage) and stage.masks is not None]
+    agents = masked[0] if masked else 1  # each draws its own noise
+    runs = max(LEAST_RUNS, min(_MOST_RUNS, _RELEASES // (len(first.rows) * agents * len(stages))))
+    if _all_gaussian(first.rows) or first.samples:
+        return runs
+    return max(runs, min(_MOST_RUNS, _runs_to_refute(promise, CONFIDENCE) or _MOST_RUNS))
 
 
-def _accounted(job: Job, rows: Sequence[Row], observer: str) -> Cost:
-    """What the ledger of one trial costs: the same rows as the plan's own run leaves for its site."""
+def _runs_to_refute(promise: Finding, confidence: float) -> int | None:
+    judged = threshold_trials(promise.promised, promise.delta, confidence)
+    if judged is None:
+        return None
+    runs = max(LEAST_RUNS, int(judged / (1.0 - _TUNING)) - 2)
+    while runs - int(_TUNING * runs) < judged:
+        runs += 1
+    return runs
+
+
+def _all_gaussian(rows: Sequence[Row]) -> bool:
+    return all(row.mechanism in GAUSSIANS and row.sampling == 1.0 for row in rows)
+
+
+def _promise(job: Job, stage: Stage, rows: Sequence[Row], observer: Observer) -> Finding:
+    """What is promised to an observer: the ledger of a trial has the same rows as the plan's own run leaves there, and
+    the budget is the plan's word, to all but those whom it trusts."""
+    budget: Budget | None = job.budget
+    if budget is not None and budget.trusted - hidden_from(observer):
+        budget = None
     delta = 0.0 if job.budget is None else job.budget.delta
     if isinstance(job, MetaJob) and job.plan.privacy is not None:  # S4's own version has a delta and no budget
         delta = job.plan.privacy.delta
-    return cost([row for row in rows if row.observer not in hidden_from(observer)], delta)
-
-
-# ---- what is seen, and what would have been --------------------------------------------------------------------------
-
-
-class Tap:
-    """A gate that keeps what it lets out, by site. Everything passes as it came."""
-
-    def __init__(self, gate: Outlet, came: dict[str, Released | Total]) -> None:
-        self._gate, self._came = gate, came
-
-    def rows(self, index: Sequence[int] | Rows) -> Tap:
-        return Tap(self._gate.rows(index), self._came)
-
-    def over(self, names: Sequence[str]) -> Tap:
-        return Tap(self._gate.over(names), self._came)
-
-    def poisson(self, counts: Array, rate: float, site: str, part: str) -> Batch:
-        return self._gate.poisson(counts, rate, site, part)
-
-    def release(self, bounded: Bounded, site: str, batch: Batch | None = None, share: float = 1.0) -> Released:
-        # Positional and only where there is a batch: gates of tests take two arguments too.
-        made = self._gate.release(bounded, site) if batch is None else self._gate.release(bounded, site, batch, share)
-        self._came[site] = made
-        return made
-
-    def reveal(self, value: Array, site: str, why: str) -> Released:
-        return self._gate.reveal(value, site, why)
-
-    def contribute(self, value: Array, site: str, clip: float | None = None) -> Sealed:
-        return self._gate.contribute(value, site, clip)
-
-    def total(self, sealed: Sealed, rows: Rows, home: Rows, names: Sequence[str]) -> Total:
-        made = self._gate.total(sealed, rows, home, names)
-        if made.released:
-            self._came[sealed.site] = made
-        return made
-
-    def uniforms(self, count: int, site: str) -> Array:
-        return self._gate.uniforms(count, site)
-
-    def sync(self) -> None:
-        """Rows of trials are read from the door."""
-
-
-class Replay(Tap):
-    """In the place of a gate: keeps what a world would have released there, and gives back what was released.
-
-    Whoever attacks does not know the coins of a sample: here all records are in it, and the score weighs the chance.
-    """
-
-    def __init__(self, gate: Outlet, came: dict[str, Released | Total], inside: dict[str, Array], servers: int) -> None:
-        super().__init__(gate, came)
-        self._inside, self._servers = inside, servers
-
-    def rows(self, index: Sequence[int] | Rows) -> Replay:
-        return Replay(self._gate.rows(index), self._came, self._inside, self._servers)
-
-    def over(self, names: Sequence[str]) -> Replay:
-        return Replay(self._gate.over(names), self._came, self._inside, len(names))
-
-    def poisson(self, counts: Array, rate: float, site: str, part: str) -> Batch:
-        made = self._gate.poisson(counts, 1.0, site, part)
-        return replace(made, rate=rate)
-
-    def release(self, bounded: Bounded, site: str, batch: Batch | None = None, share: float = 1.0) -> Released:
-        made = self._came.get(site)
-        if not isinstance(made, Released):
-            raise InputError(f"audit, {site!r}", "the same releases whatever the records", "one came in one world only")
-        self._inside[site] = np.array(bounded.value)
-        return made
-
-    def reveal(self, value: Array, site: str, why: str) -> Released:
-        raise InputError(f"audit, {site!r}", "nothing revealed to who is promised something", "it was")
-
-    def total(self, sealed: Sealed, rows: Rows, home: Rows, names: Sequence[str]) -> Total:
-        value, place = sealed_rows(sealed), home[rows]
-        sums = np.zeros((self._servers, value.shape[1]))
-        np.add.at(sums, place, value)
-        made = self._came.get(sealed.site)
-        if isinstance(made, Total):
-            self._inside[sealed.site] = sums
-            return made
-        return Total(sums, np.bincount(place, minlength=self._servers).astype(np.float64), released=False)
-
-
-@dataclass(eq=False)
-class Played:
-    """Trials that ran: the ledger rows of the first, scores (trials, canaries), the features they are made of, and
-    where a message told more than what was released."""
-
-    rows: list[Row]
-    scores: Array
-    features: list[Array]
-    leak: str | None = None
-
-
-def play(stage: Stage, bits: Bits, root: int, hidden: frozenset[str] = frozenset()) -> Played:
-    """All trials of `bits` at once, round by round, each beside the worlds that it is held against: the one without any
-    canary, and the ones with each of them alone."""
-    trials, canaries = bits.shape
-    played = Played([], np.zeros(bits.shape), [])
-    names, data, memory = trial_names(trials), stage.tables(bits), stage.begin(trials)
-    worlds = np.eye(canaries + 1, canaries, -1, dtype=np.bool_)
-    tables = [stage.tables(np.repeat(world[None], trials, 0)) for world in worlds]
-    memories = [memory for _ in worlds]
-    for number in stage.rounds:
-        door = Door(root, Ledger(), stage.job.mechanism, masks=stage.masks)
-        gate = door.gate(names, number, stage.observer)
-        came: dict[str, Released | Total] = {}
-        memory, told = stage.step(number, memory, data, Tap(gate, came))
-        seen = [row for row in door.waiting if row.observer not in hidden]
-        played.rows += [row for row in seen if row.silo.split("/")[0] == names[0]]
-        if any(row.mechanism == "reveal" for row in seen):
-            continue  # nothing is promised to this observer, and no likelihood is needed
-        charged = {row.site for row in door.waiting}
-        for site in came.keys() - charged:
-            played.leak = played.leak or f"what was released at {site!r} in round {number} has no row in the ledger"
-        insides: list[dict[str, Array]] = []
-        for k, table in enumerate(tables):
-            inside: dict[str, Array] = {}
-            memories[k], again = stage.step(number, memories[k], table, Replay(gate, came, inside, trials))
-            insides.append(inside)
-            played.leak = played.leak or _difference(told, again, number)
-        for k in range(canaries):
-            told_of = {row.site for row in seen}
-            releases = [_release(site, seen, made, insides, k) for site, made in came.items() if site in told_of]
-            played.scores[:, k] += log_ratios(releases)
-            if canaries == 1:
-                played.features += [release.shift() for release in releases if release.sampling == 1.0]
-    return played
-
-
-def _difference(told: Mapping[str, Array], again: Mapping[str, Array], number: int) -> str | None:
-    """The first message that depends on more than what was released."""
-    for name in sorted(told.keys() | again.keys()):
-        if name not in told or name not in again or not np.array_equal(told[name], again[name], equal_nan=True):
-            return (
-                f"message {name!r} of round {number} changes with the records, though all that was released is the same"
-            )
-    return None
-
-
-def _release(
-    site: str, seen: Sequence[Row], made: Released | Total, insides: Sequence[Mapping[str, Array]], canary: int
-) -> Release:
-    """What came at a site, beside the worlds without and with one canary, the others being there or not by halves."""
-    rows = [row for row in seen if row.site == site]
-    came = made.value if isinstance(made, Released) else made.sums
-    base = insides[0][site]
-    parts = [inside[site] - base for inside in insides[1:]]
-    rate = rows[0].sampling
-    others = sum((0.5 * rate * part for k, part in enumerate(parts) if k != canary), np.zeros_like(base))
-    noise = np.array([row.noise for row in rows], dtype=np.float64)
-    kind = rows[0].mechanism
-    return Release(came, base + others, base + others + parts[canary], noise, kind, rate, rows[0].batch)
+    spent = cost([row for row in rows if row.observer not in hidden_from(observer)], delta)
+    return Finding(
+        observer,
+        stage.site,
+        next((row.unit for row in rows if row.unit), "none"),
+        stage.canary,
+        Cost(spent.epsilon, spent.delta, spent.accountant),
+        None if budget is None else budget.epsilon,
+        delta,
+        job.mechanism is not None and job.plan.seed is not None,
+    )
 
 
 # ---- how much it tells -----------------------------------------------------------------------------------------------
 
 
-def _in_many(
-    finding: Finding, stage: Stage, runs: int, root: int, hidden: frozenset[str], progress: Progress
-) -> Finding:
-    scores, features, rows, leak = _trials(stage, runs, root, hidden, progress)
+@dataclass(frozen=True, eq=False)
+class _Trials:
+    """How the trials of a stage are played, and with what confidence they are judged."""
+
+    stage: Stage
+    root: int
+    hidden: frozenset[str]
+    confidence: float
+
+    def pairs(self, runs: int, progress: Progress) -> tuple[_Pairs, str | None]:
+        """So many pairs, as many at once as memory likes; and where something leaked."""
+        done, parts, size = 0, [], 40  # type: int, list[tuple[Played, Played]], int
+        while done < runs:
+            size = min(size, runs - done)
+            # Every call has a root of its own, so that no two pairs share any noise, and the two of a pair do.
+            both = tuple(self._world(bit, size, len(parts)) for bit in (False, True))
+            parts.append(both)  # type: ignore[arg-type]
+            done += size
+            for played in both:
+                if played.leak is not None:
+                    return _Pairs.of(parts), played.leak
+            progress(done / runs)
+            widest = max(row.dim for row in both[0].rows)
+            most = _UNITS_AT_ONCE if isinstance(self.stage, UnitStage) else 1000
+            size = max(20, min(most, _AT_ONCE // widest))
+        return _Pairs.of(parts), None
+
+    def _world(self, bit: bool, size: int, part: int) -> Played:
+        return play(self.stage, np.full((size, 1), bit), self.root + part, self.hidden)
+
+
+@dataclass(frozen=True, eq=False)
+class _Pairs:
+    """Worlds by pairs: scores (2, n), features (2, n, k); of samples their places and how far apart the worlds are
+    (2, n, k), and the coins of the second world (n, k); losses (2, n) if what is sent is a model."""
+
+    rows: list[Row]
+    scores: Array
+    features: Array
+    places: Array
+    apart: Array
+    coins: BoolArray
+    losses: Array | None
+
+    @classmethod
+    def of(cls, parts: Sequence[tuple[Played, Played]]) -> _Pairs:
+        def worlds(read: Callable[[Played], Array]) -> Array:
+            return np.stack([np.concatenate([read(part[world]) for part in parts]) for world in (0, 1)])
+
+        def columns(values: Sequence[Array | BoolArray], played: Played) -> Array:
+            return np.array(values, dtype=np.float64).T if values else np.zeros((len(played.scores), 0))
+
+        return cls(
+            parts[0][0].rows,
+            worlds(lambda played: played.scores[:, 0]),
+            worlds(lambda played: columns(played.features, played)),
+            worlds(lambda played: columns([sample.place for sample in played.samples], played)),
+            worlds(lambda played: columns([sample.apart for sample in played.samples], played)),
+            worlds(lambda played: columns([sample.coin for sample in played.samples], played))[1].astype(np.bool_),
+            None if parts[0][0].losses is None else worlds(lambda played: np.asarray(played.losses)),
+        )
+
+
+def _in_many(finding: Finding, trials: _Trials, runs: int, progress: Progress) -> Finding:
+    pairs, leak = trials.pairs(runs, progress)
+    finding = replace(finding, trials=runs, trial=PAIR)
+    leak = leak or _noise_twice(pairs)
     if leak is not None:
-        return replace(finding, trials=runs, leak=leak)
-    tuning = int(_TUNING * scores.shape[1])
+        return replace(finding, leak=leak)
+    scores, delta, confidence = pairs.scores, finding.delta, trials.confidence
+    tuning = int(_TUNING * runs)
     distinguisher = "likelihood ratio with the noise that the ledger states"
-    gaussian = all(row.mechanism in GAUSSIANS and row.sampling == 1.0 for row in rows)
-    if gaussian and _is_better_fitted(scores[:, :tuning], features[:, :tuning]):
-        scores = features @ fitted(features[:, :tuning])
+    gaussian = _all_gaussian(pairs.rows)
+    if gaussian and _is_better_fitted(scores[:, :tuning], pairs.features[:, :tuning]):
+        scores = pairs.features @ fitted(pairs.features[:, :tuning])
         distinguisher = (
             "likelihood ratio with the noise as it was seen in other trials: the ledger's is not what is there"
         )
-    held = scores[:, tuning:]
-    delta = finding.accounted.delta
-    bounds = [by_threshold(scores[:, :tuning], held, delta, CONFIDENCE)]
-    if gaussian and (fit := by_gaussian(held, delta, CONFIDENCE)) is not None:
-        bounds.insert(0, fit)
-    accuracy = success(held)[1]
-    return replace(
-        finding,
-        trials=runs,
-        bound=bounds[0],
-        others=tuple(bounds),
-        accuracy=accuracy,
-        distinguisher=distinguisher,
+    cut, held = scores[:, :tuning], scores[:, tuning:]
+    fit = None
+    if gaussian:
+        fit = by_pairs(held, delta, confidence)
+    elif pairs.coins.size:
+        fit = by_samples(pairs.places, pairs.apart, pairs.coins, delta, confidence)
+    plain = [by_threshold(cut, held, delta, confidence)]
+    if pairs.losses is not None:
+        plain.append(by_threshold(pairs.losses[:, :tuning], pairs.losses[:, tuning:], delta, confidence, LOSS))
+    bounds = plain if fit is None else [fit, *plain]
+    return _with_bound(
+        replace(finding, others=tuple(bounds), accuracy=told_right(cut, held), distinguisher=distinguisher),
+        bounds[0],
+        _runs_to_refute(finding, confidence),
     )
 
 
-def _trials(
-    stage: Stage, runs: int, root: int, hidden: frozenset[str], progress: Progress
-) -> tuple[Array, Array, list[Row], str | None]:
-    """Scores (2, n) without and with the canary, and features (2, n, k); as many at once as memory likes."""
-    done, parts, rows = 0, [], []  # type: int, list[Played], list[Row]
-    size = 40
-    while done < runs:
-        size = min(size, runs - done)
-        bits = np.repeat([[False], [True]], size, 0)
-        # Every call has a root of its own, so that no two trials share any noise.
-        played = play(stage, bits, root + len(parts), hidden)
-        parts.append(played)
-        done += size
-        rows = rows or played.rows
-        if played.leak is not None:
-            return np.zeros((2, 1)), np.zeros((2, 1, 1)), rows, played.leak
-        progress(done / runs)
-        widest = max(row.dim for row in rows)
-        size = max(20, min(_UNITS_AT_ONCE if isinstance(stage, UnitStage) else 1000, _AT_ONCE // widest))
-    scores = np.concatenate([part.scores[:, 0].reshape(2, -1) for part in parts], axis=1)
-    features = np.concatenate([_paired(part) for part in parts], axis=1)
-    return scores, features, rows, None
+def _with_bound(finding: Finding, bound: Bound, enough: int | None) -> Finding:
+    """`enough` is only said where the trials were not."""
+    found = replace(finding, bound=bound)
+    return found if found.could_refute else replace(found, enough=enough)
 
 
-def _paired(part: Played) -> Array:
-    """(2, n, k): features without and with the canary."""
-    return np.array(part.features).T.reshape(2, part.scores.size // 2, len(part.features))
+def _noise_twice(pairs: _Pairs) -> str | None:
+    """Trials are sites of one run, as far as noise can tell: where scores that differ between the worlds come again and
+    again, several sites have the same noise, and their difference has none."""
+    places = pairs.features[0] if pairs.features.size else pairs.places[0]
+    if not places.size or (pairs.scores[0] == pairs.scores[1]).all():
+        return None
+    if len(np.unique(places.sum(1))) >= _DIFFERENT * len(places):
+        return None
+    return "noise depends on less than its place: sites of one run have the same, and their difference has none"
 
 
 def _is_better_fitted(scores: Array, features: Array) -> bool:
@@ -441,19 +292,20 @@ def _is_better_fitted(scores: Array, features: Array) -> bool:
     return apart(seen) > 1.5 * apart(stated) + 5.0 * math.sqrt(2.0 / half)
 
 
-def _in_one_run(finding: Finding, stage: Stage, root: int, hidden: frozenset[str]) -> Finding:
+def _in_one_run(finding: Finding, trials: _Trials, enough: int) -> Finding:
     """Canaries in every site at once, each by a coin; the clearest third of the scores are guessed, or all of a few."""
+    stage = trials.stage
     sites = len(stage.job.topo.servers if isinstance(stage, UnitStage) else stage.job.topo.silos)
-    coins = np.random.Generator(np.random.PCG64([root & (2**63 - 1), 1]))
+    coins = np.random.Generator(np.random.PCG64([trials.root & (2**63 - 1), 1]))
     bits = coins.random((sites, stage.most)) < 0.5
     finding = replace(finding, trials=bits.size, trial=CANARY)
-    played = play(stage, bits, root, hidden)
+    played = play(stage, bits, trials.root, trials.hidden)
     if played.leak is not None:
         return replace(finding, leak=played.leak)
     scores = played.scores.ravel()
     guesses = min(scores.size, max(_FEW, math.ceil(_GUESSES * scores.size)))
     clearest = np.argsort(-np.abs(scores), kind="stable")[:guesses]
     right = int(((scores > 0.0) == bits.ravel())[clearest].sum())
-    bound = by_one_run(scores.size, guesses, right, finding.accounted.delta, CONFIDENCE)
+    bound = by_one_run(scores.size, guesses, right, finding.delta, trials.confidence)
     words = f"{right} of {guesses} guesses right, of {scores.size} canaries in one run"
-    return replace(finding, bound=bound, others=(bound,), accuracy=right / guesses, distinguisher=words)
+    return _with_bound(replace(finding, others=(bound,), accuracy=right / guesses, distinguisher=words), bound, enough)

@@ -8,8 +8,9 @@ where a record is replaced, one of two. Canaries are longer than any clip, so th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -37,9 +38,12 @@ from silograph.topology import Topology
 
 Bits = BoolArray  # (trials, canaries)
 Tables = Callable[[Bits], Private]
+#: From what a trial sent in its last round to minus the canary's loss under it, one number a trial.
+Loss = Callable[[Mapping[str, Array]], Array]
 
 _CANDIDATES = 16  # records of the client itself that are tried as canaries
-_SCALES = (1.0, 10.0, 100.0, 1e3, 1e4)  # and how large
+_SCALES = (1.0, 3.0, 10.0, 30.0, 100.0, 1e3, 1e4)  # and how large
+_MODELS = 8  # at which they are tried
 _SEARCH = 40
 _SEVERAL = 5  # signals of a person
 
@@ -48,7 +52,8 @@ _SEVERAL = 5  # signals of a person
 class SiloStage:
     """One silo, whose records are protected, with a server that answers every round as it did the first.
 
-    `rounds` are those it takes part in; `most` canaries do not get in each other's way.
+    `rounds` are those it takes part in; `most` canaries do not get in each other's way. Where records are sampled,
+    canaries are the first of their `part`.
     """
 
     job: Job
@@ -58,6 +63,8 @@ class SiloStage:
     most: int
     tables: Tables
     state: State
+    part: str = ""
+    loss: Loss | None = None
     observer: str = SERVER
     masks: None = None
 
@@ -95,6 +102,8 @@ class UnitStage:
     most: int
     tables: Tables
     masks: Masks | None
+    part: str = ""
+    loss: None = None
     observer: str = OTHER_SERVERS
 
     def _method(self, trials: int) -> GraphFederation | ClusteredADMM:
@@ -141,16 +150,16 @@ def trial_names(trials: int) -> list[str]:
     return [f"trial {k:06d}" for k in range(trials)]
 
 
-def stage_of(job: Job) -> Stage:
-    """Where the plan's promise can be attacked, with the worst canary that its clip allows."""
+def stages_of(job: Job) -> tuple[Stage, ...]:
+    """Where the plan's promise can be attacked, each with the worst canary that its clip allows."""
     if isinstance(job, GraphJob):
-        return _of_graphs(job)
+        return (_of_graphs(job),)
     if isinstance(job, MetaJob):
         return _of_meta(job)
     if isinstance(job, ClusteredJob) and job.plan.protect == "records":
-        return _of_clients(job)
+        return (_of_clients(job),)
     if isinstance(job, FederationJob | ClusteredJob):
-        return _of_units(job)
+        return (_of_units(job),)
     raise InputError("audit", "a plan of a method that can be audited", f"{type(job).__name__} came")
 
 
@@ -321,53 +330,55 @@ def _of_units(job: FederationJob | ClusteredJob) -> Stage:
 # ---- networks --------------------------------------------------------------------------------------------------------
 
 
-def _of_meta(job: MetaJob) -> Stage:
-    """Canaries in the query set of a client that has hardly any other record: its bounds and its noise are in units of
-    one over how many it has, so that number changes nothing, and silent records need not be computed.
+def _of_meta(job: MetaJob) -> tuple[Stage, Stage]:
+    """A canary in the query set, and one in the support set, of a client whose other places are empty.
 
     The server sends the start again every round.
     """
-    model = begin(job.method, job.topo).servers["model"]
     victim = int(np.argmin(job.data()[QUERY]))
-    own, clip = job.data([job.topo.silos[victim]]), job.method.clip or 1.0
-    x, y, whose, lengths = _candidates(job, own, model)
-    silent = int(lengths.argmin())
-    # Of each record the loudest form that is far from overflowing; the loudest record first.
-    heard = np.where(lengths < 1e6 * clip, lengths, 0.0)
-    loud = [int(np.where(whose == k, heard, -1.0).argmax()) for k in np.unique(whose)]
-    loud.sort(key=lambda k: -heard[k])
+    own = job.data([job.topo.silos[victim]])
+    x, y = _loudest(job, own)
 
-    def tables(bits: Bits) -> Private:
+    def tables(bits: Bits, part: str) -> Private:
         trials, canaries = bits.shape
         made: Private = {}
-        for part, records in ((QUERY, canaries + 1), (SUPPORT, 1)):
-            which = np.full((trials, records), silent)
-            if part == QUERY:
-                which[:, :canaries] = np.where(bits, loud[:canaries], silent)
-            made |= {part: np.full(trials, records), f"{part}_x": x[which], f"{part}_y": y[which]}
+        for each in (QUERY, SUPPORT):
+            width = canaries if each == part else 1
+            made |= {f"{each}_{name}": value[None, :width].repeat(trials, 0) for name, value in (("x", x), ("y", y))}
+            made[each] = own[each].repeat(trials)  # how many places there are is public
         return made
 
-    words = "a record whose gradient is as long as the clip, or its place left empty; all other records silent"
-    return _one_silo(job, victim, range(job.method.rounds), words, len(loud), tables)
+    def loss(told: Mapping[str, Array]) -> Array:
+        return np.array([-job.task.measure(sent, x[:1], y[:1])[0] for sent in told["model"]])
+
+    def stage(part: str) -> SiloStage:
+        words = f"a record of the {part} set whose gradient is as long as the clip, or its place left empty; no others"
+        most = min(len(x), int(own[part][0]))
+        made = _one_silo(job, victim, range(job.method.rounds), words, most, partial(tables, part=part))
+        return replace(made, part=part, loss=loss)
+
+    return stage(QUERY), stage(SUPPORT)
 
 
-def _candidates(job: MetaJob, data: Private, model: Array) -> tuple[Any, Any, Any, Array]:
-    """The client's own records at several sizes with all labels: which is whose, and how long its gradient is."""
+def _loudest(job: MetaJob, data: Private) -> tuple[Any, Any]:
+    """The client's own records, each at the size and with the answer that bring its gradient to the clip at the start
+    and at models as far from it as noise takes a client within a round; those that are longest in the mean first."""
+    method, clip = job.method, job.method.clip or 1.0
     own = data[f"{QUERY}_x"][0, : min(_CANDIDATES, int(data[QUERY][0]))]
-    x, whose = np.concatenate([scale * own for scale in _SCALES]), np.tile(np.arange(len(own)), len(_SCALES))
-
-    def gradients(x: Any, y: Any) -> Array:
-        models, alone = np.repeat(model[None], len(x), 0), np.ones((len(x), 1), dtype=np.bool_)
-        return np.asarray(job.task.at(models, x[:, None], y[:, None], alone).gradient(None), dtype=np.float64)
-
-    if job.plan.data.answers == "numbers":
-        # The gradient is linear in the answer: where it vanishes is known from two.
-        zero, one = (gradients(x, np.full(len(x), answer)) for answer in (0.0, 1.0))
-        slope = zero - one
-        flat = (zero * slope).sum(1) / np.maximum((slope**2).sum(1), 1e-300)
-        x, y, whose = np.concatenate([x, x]), np.concatenate([flat, flat + 1e3]), np.tile(whose, 2)
-    else:
-        classes = len(job.tables.classes)
-        x, y, whose = np.repeat(x, classes, 0), np.tile(np.arange(classes), len(x)), np.repeat(whose, classes)
-    lengths = np.sqrt((gradients(x, y) ** 2).sum(1))
-    return x, y, whose, np.where(np.isfinite(lengths), lengths, np.inf)
+    answers = np.array([-1e3, 1e3]) if job.plan.data.answers == "numbers" else np.arange(len(job.tables.classes))
+    forms = [(scale, answer) for scale in _SCALES for answer in answers]
+    x = np.concatenate([scale * own for scale, _ in forms])
+    y = np.repeat([answer for _, answer in forms], len(own))
+    alone = np.ones((len(x), 1), dtype=np.bool_)
+    noise = 0.0 if job.mechanism is None else job.mechanism.multiplier * clip / (method.rate * float(data[QUERY][0]))
+    reach = noise * (method.inner_step + (method.local_steps - 1) * method.outer_step)
+    rng, total = np.random.default_rng(0), np.zeros(len(x))
+    for _ in range(_MODELS):
+        model = np.asarray(job.task.start) + reach * rng.normal(size=job.task.size)
+        gradients = job.task.at(np.repeat(model[None], len(x), 0), x[:, None], y[:, None], alone).gradient(None)
+        lengths = np.sqrt((np.asarray(gradients, dtype=np.float64) ** 2).sum(1))
+        total += np.where(lengths < 1e6 * clip, np.minimum(lengths, clip), 0.0)
+    heard = total.reshape(len(forms), len(own))
+    which = heard.argmax(0) * len(own) + np.arange(len(own))
+    order = np.argsort(-heard.max(0), kind="stable")
+    return x[which[order]], y[which[order]]

@@ -36,6 +36,9 @@ from silograph.topology import Topology
 
 class Job(Protocol):
     @property
+    def plan(self) -> AnyPlan: ...
+
+    @property
     def topo(self) -> Topology: ...
 
     @property

@@ -20,10 +20,10 @@ from silograph.methods.choosing import LOG_BETA
 from silograph.methods.clustered_admm import ClusteredADMM
 from silograph.methods.consensus_graph import BETA, ExactConsensus
 from silograph.methods.graph_federation import GraphFederation
-from silograph.methods.private_meta import SUPPORT, PrivateMeta
+from silograph.methods.private_meta import SUPPORT
 from silograph.privacy.attacks.duals import gradients_of_steps, parabola
 from silograph.privacy.attacks.graphs import distances_of_graph, distances_of_step
-from silograph.privacy.attacks.members import by_gradient, told
+from silograph.privacy.attacks.members import by_gradient, by_loss, told
 from silograph.privacy.gate import OTHER_SERVERS, Door, Sealed, Sent, hidden_from, sealed_rows
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.masking import Masks
@@ -41,12 +41,15 @@ def exposure(job: Job, observer: str, root: int) -> list[Json]:
     """The attacks that fit the plan and the observer, with what they got."""
     method = job.method
     own = "own server" not in hidden_from(observer)
+    star = isinstance(job, GraphJob | MetaJob)
+    if observer == "public" or (observer == "neighbour" and star):
+        return [RESULTS]
     if isinstance(job, GraphJob) and isinstance(method, ExactConsensus):
         return [_inverted_graph(job, method, root)]
     if isinstance(job, GraphJob) and isinstance(method, PaperConsensus) and method.local_steps == 1:
         return [_inverted_step(job, method, root)]
     if isinstance(job, MetaJob):
-        return [_members(job, root)]
+        return _members(job, root)
     if isinstance(method, GraphFederation):
         return [OWN_UPDATES] if own and job.masks is None else [_unmixed(job, method, root)]
     if isinstance(job, ClusteredJob) and own and job.masks is None and isinstance(job.method, ClusteredADMM):
@@ -60,6 +63,12 @@ def _found(aim: str, attack: str, off_by: float, words: str) -> Json:
     return {"aim": aim, "attack": attack, "off_by": off_by, "words": words}
 
 
+RESULTS = _found(
+    "what is computed from everybody's records",
+    "read as it is",
+    0.0,
+    "nothing hides the results; an attack needs messages that this observer does not see, and none was run",
+)
 OWN_UPDATES = _found(
     "an agent's update",
     "read as it is",
@@ -215,29 +224,37 @@ def _parabola(job: ClusteredJob, method: ClusteredADMM, root: int) -> Json:
     return _found("a client's records", "reconstruction from ADMM steps without noise", error, words)
 
 
-def _members(job: MetaJob, root: int) -> Json:
-    """The step a client sends leans to the gradients of its own records, those of the support set most."""
+def _members(job: MetaJob, root: int) -> list[Json]:
+    """The step a client sends leans to the gradients of its own records, those of the support set most; and the model
+    it sends fits them better than others."""
     listener = Listener(job, root)
     listener.listen()
-    data, method = listener.data, job.method
+    data, models = listener.data, listener.value("model")
     assert isinstance(data, dict)
-    start = np.asarray(job.task.start)
-    models = listener.value("model") - start
-    areas = []
-    for k in range(min(len(models), 8)):
-        scores = [_leaning(job, method, models[k], data, other) for other in (k, (k + 1) % len(models))]
-        areas.append(told(scores[1], scores[0]).area)
-    area = float(np.mean(areas))
-    words = (
-        f"told a client's own records from another client's with an area under the curve of {area:.2f} (chance 0.50)"
-    )
-    return _found("whose records", "membership by the direction of the client's step", 1.0 - area, words)
+    by = {"direction of the client's step": _leaning, "loss under the client's model": _fitting}
+    found = []
+    for name, score in by.items():
+        areas = []
+        for k in range(min(len(models), 8)):
+            own, other = (score(job, models[k], *_support(data, client)) for client in (k, (k + 1) % len(models)))
+            areas.append(told(other, own).area)
+        area = float(np.mean(areas))
+        words = f"told a client's own records from another's with an area under the curve of {area:.2f} (chance 0.50)"
+        found.append(_found("whose records", f"membership by the {name}", 1.0 - area, words))
+    return found
 
 
-def _leaning(job: MetaJob, method: PrivateMeta, update: Array, data: Mapping[str, Array], client: int) -> Array:
+def _support(data: Mapping[str, Array], client: int) -> tuple[Array, Array]:
     count = int(data[SUPPORT][client])
-    x, y = data[f"{SUPPORT}_x"][client, :count], data[f"{SUPPORT}_y"][client, :count]
-    models = np.repeat(np.asarray(job.task.start)[None], count, 0)
-    alone = np.ones((count, 1), dtype=np.bool_)
-    gradients = job.task.at(models, x[:, None], y[:, None], alone).gradient(None)
-    return by_gradient(update, np.asarray(gradients, dtype=np.float64))
+    return data[f"{SUPPORT}_x"][client, :count], data[f"{SUPPORT}_y"][client, :count]
+
+
+def _leaning(job: MetaJob, model: Array, x: Array, y: Array) -> Array:
+    start = np.asarray(job.task.start)
+    alone = np.ones((len(x), 1), dtype=np.bool_)
+    gradients = job.task.at(np.repeat(start[None], len(x), 0), x[:, None], y[:, None], alone).gradient(None)
+    return by_gradient(model - start, np.asarray(gradients, dtype=np.float64))
+
+
+def _fitting(job: MetaJob, model: Array, x: Array, y: Array) -> Array:
+    return by_loss(np.array([job.task.measure(model, x[k : k + 1], y[k : k + 1])[0] for k in range(len(x))]))

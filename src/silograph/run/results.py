@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
 import math
@@ -270,17 +271,23 @@ def _not_drawn(sites: Sequence[str], worth: Array | None) -> list[str]:
 
 
 def write_result(folder: Path, plan_text: str, seed: int | None, door: Door, told: Json) -> None:
-    """Write plan and result, the result last: with it the folder is complete."""
+    """Write plan and result, the result last: with it the folder is complete. It notes which plan ran."""
     more = ("torch",) if told["method"] == "private_meta" else ()
     write_atomically(folder / "plan.toml", plan_text.encode())
     result = {
         "format": 1,
         **told,
+        "plan": hashlib.sha256(plan_text.encode()).hexdigest(),
         "ledger": door.ledger.tip,
         "seed": seed,
-        "versions": {"python": platform.python_version(), **{name: version(name) for name in (*_PACKAGES, *more)}},
+        "versions": versions(more),
     }
     write_atomically(folder / "result.json", (json.dumps(result, indent=1, allow_nan=False) + "\n").encode())
+
+
+def versions(more: Sequence[str] = ()) -> Json:
+    """Of the software that made a result or an audit."""
+    return {"python": platform.python_version(), **{name: version(name) for name in (*_PACKAGES, *more)}}
 
 
 def _summary(graph: Sequence[Edge]) -> Json:

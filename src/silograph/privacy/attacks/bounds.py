@@ -1,9 +1,21 @@
 """From an attack's scores to a lower bound on epsilon. A high score says "with the canary".
 
-Three ways. Clopper and Pearson's bounds on the two error rates at one threshold assume nothing. The Gaussian fit
-assumes that scores are normal, as the likelihood ratio of Gaussian releases is, and so reads all of the curve off one
-number mu. One run with many canaries (Steinke, Nasr, Jagielski 2023, Theorem 5.2) assumes nothing and needs no second
-run, but many canaries that do not disturb each other.
+Four ways. Clopper and Pearson's bounds on the two error rates at one threshold assume nothing. One run with many
+canaries (Steinke, Nasr, Jagielski 2023, Theorem 5.2) assumes nothing either and needs no second run, but many canaries
+that do not disturb each other. Both are blunt: of n trials they can never show more than about log(n).
+
+The two fits assume that scores are normal, as the likelihood ratio of Gaussian releases is, and read the whole curve
+off a few numbers, each within its own confidence interval.
+
+    by_pairs     The scores are N(m0, s0^2) without the canary and N(m1, s1^2) with it. With s = max(s0, s1) the plan
+                 tells at least as much as the Gaussian with mu = (m1 - m0) / s: its threshold lies above m0 (below m1
+                 for the converse test), and there the narrower of the two worlds only errs less. m1 - m0 has Student's
+                 interval for the differences of pairs, s0 and s1 have the chi-square's. Where the two runs of a pair
+                 have the same noise, differences hardly vary and the shift is nearly exact; where they do not, it is
+                 less exact and no less true, since neither interval looks at how the two are coupled.
+    by_samples   The canary takes part in each of several samples by a coin. How often it does, how far it then moves
+                 the score and how wide the noise is have intervals too, and the bound is the epsilon of the sampled
+                 Gaussian at their ends, from below. Assumes that samples are independent of each other.
 
 Thresholds come from trials of their own, never from those that are judged.
 """
@@ -16,27 +28,31 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import brentq
 from scipy.special import betaincinv
-from scipy.stats import binom, kstest, norm
+from scipy.stats import binom, chi2, kstest, norm
+from scipy.stats import t as student
 
 from silograph.core.errors import InputError
-from silograph.core.types import Array
-from silograph.privacy.accounting import gaussian_epsilon
+from silograph.core.types import Array, BoolArray
+from silograph.privacy.accounting import gaussian_epsilon, sampled_epsilon_from_below
 
 CLOPPER_PEARSON = "Clopper-Pearson bounds on both error rates, at a threshold from other trials"
-GAUSSIAN_FIT = "Gaussian-DP fit: the likelihood ratio is normal, its shift bounds mu"
+PAIRED_FIT = "Gaussian-DP fit: scores are normal, pairs with the same noise bound their shift, all trials their spread"
+SAMPLED_FIT = "sampled-Gaussian fit: coins, shift and spread of the normal scores, each within its interval"
 ONE_RUN = "one run, many canaries (Steinke, Nasr, Jagielski 2023)"
 
-#: Where scores look less normal than this the Gaussian fit says nothing.
-NORMAL_ALARM = 1e-4
+#: Where scores look less normal, or rounds less independent, than this, a fit says nothing.
+FIT_ALARM = 1e-4
 _THRESHOLDS = 100
 _MOST_MU = 1e3  # nothing is left to hide long before
+_OF_SHIFT = 0.1  # of what a confidence leaves to err; pairs make the shift nearly exact, the spread needs the rest
 
 
 @dataclass(frozen=True)
 class Bound:
     """With `confidence` epsilon is at least this, at `delta`.
 
-    `trials` were judged: pairs of runs, one in each world, or the canaries of one run.
+    `trials` were judged: pairs of runs, one in each world, or the canaries of one run. `largest` is what so many trials
+    could have shown at the most: a promise above it cannot be refuted by them.
     """
 
     epsilon: float
@@ -44,6 +60,10 @@ class Bound:
     confidence: float
     how: str
     trials: int
+    largest: float = math.inf
+
+
+# ---- without assumptions ---------------------------------------------------------------------------------------------
 
 
 def rate_bounds(hits: int, trials: int, confidence: float) -> tuple[float, float]:
@@ -59,12 +79,44 @@ def epsilon_of_rates(power: float, false: float, delta: float) -> float:
     return max((math.log(up / down) if down > 0.0 else math.inf for up, down in ratios if up > 0.0), default=0.0)
 
 
-def by_threshold(tuning: Array, judged: Array, delta: float, confidence: float) -> Bound:
+def by_threshold(tuning: Array, judged: Array, delta: float, confidence: float, how: str = CLOPPER_PEARSON) -> Bound:
     """Scores (2, n) without and with the canary. The threshold that does best on `tuning` is used on `judged`."""
-    thresholds = np.quantile(tuning, np.linspace(0.0, 1.0, _THRESHOLDS))
-    best = max(thresholds, key=lambda threshold: _at(tuning, float(threshold), delta, confidence))
-    epsilon = max(0.0, _at(judged, float(best), delta, confidence))
-    return Bound(epsilon, delta, confidence, CLOPPER_PEARSON, judged.shape[1])
+    best = max(_thresholds(tuning), key=lambda threshold: _at(tuning, threshold, delta, confidence))
+    n = judged.shape[1]
+    epsilon = max(0.0, _at(judged, best, delta, confidence))
+    return Bound(epsilon, delta, confidence, how, n, largest_of_threshold(n, delta, confidence))
+
+
+def largest_of_threshold(trials: int, delta: float, confidence: float) -> float:
+    """What `by_threshold` says of trials that are all told right."""
+    side = 1.0 - (1.0 - confidence) / 2.0
+    return max(0.0, epsilon_of_rates(rate_bounds(trials, trials, side)[0], rate_bounds(0, trials, side)[1], delta))
+
+
+def threshold_trials(epsilon: float, delta: float, confidence: float) -> int | None:
+    """The least number of trials with which `by_threshold` can show more than epsilon; None beyond a billion."""
+    low, high = 0, 1
+    while largest_of_threshold(high, delta, confidence) <= epsilon:
+        low, high = high, 2 * high
+        if high > 10**9:
+            return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if largest_of_threshold(middle, delta, confidence) <= epsilon else (low, middle)
+    return high
+
+
+def told_right(tuning: Array, judged: Array) -> float:
+    """How often the right one of two worlds is told, at the threshold that does best on `tuning`."""
+
+    def right(scores: Array, threshold: float) -> float:
+        return 0.5 + 0.5 * float((scores[1] > threshold).mean() - (scores[0] > threshold).mean())
+
+    return right(judged, max(_thresholds(tuning), key=lambda threshold: right(tuning, threshold)))
+
+
+def _thresholds(tuning: Array) -> list[float]:
+    return [float(value) for value in np.quantile(tuning, np.linspace(0.0, 1.0, _THRESHOLDS))]
 
 
 def _at(scores: Array, threshold: float, delta: float, confidence: float) -> float:
@@ -75,31 +127,76 @@ def _at(scores: Array, threshold: float, delta: float, confidence: float) -> flo
     return epsilon_of_rates(rate_bounds(hits, n, side)[0], rate_bounds(alarms, n, side)[1], delta)
 
 
-def by_gaussian(judged: Array, delta: float, confidence: float) -> Bound | None:
-    """mu from the two means in units of the common deviation, as a lower confidence bound by Student's law.
+# ---- normal scores ---------------------------------------------------------------------------------------------------
+
+
+def by_pairs(judged: Array, delta: float, confidence: float) -> Bound | None:
+    """Scores (2, n) without and with the canary; column i is a pair.
 
     None where the scores do not look normal: then the fit would claim more than it knows.
     """
-    n = judged.shape[1]
-    centred = judged - judged.mean(1, keepdims=True)
-    deviation = math.sqrt(float((centred**2).sum()) / (2 * n - 2))
-    if deviation == 0.0:
+    if not all(looks_normal(row) for row in judged):
         return None
-    if min(kstest(row / row.std(), norm.cdf).pvalue for row in centred) < NORMAL_ALARM:
-        return None
-    shift = float(judged[1].mean() - judged[0].mean()) / deviation
-    mu = _least_noncentrality(shift, n, confidence)
-    return Bound(gaussian_epsilon(mu, delta) if mu > 0.0 else 0.0, delta, confidence, GAUSSIAN_FIT, n)
+    mu = least_mu(judged, confidence)
+    return Bound(gaussian_epsilon(mu, delta) if mu > 0.0 else 0.0, delta, confidence, PAIRED_FIT, judged.shape[1])
 
 
-def _least_noncentrality(shift: float, n: int, confidence: float) -> float:
-    """The mu at which a difference as large as `shift` has the chance 1 - confidence.
+def least_mu(judged: Array, confidence: float) -> float:
+    """A lower bound on the shift of normal scores (2, n) in units of the wider world's deviation."""
+    err = 1.0 - confidence
+    wide = max(most_deviation(row, 0.5 * (1.0 - _OF_SHIFT) * err) for row in judged)
+    shift = least_mean(judged[1] - judged[0], _OF_SHIFT * err)
+    return min(shift / wide, _MOST_MU) if wide > 0.0 else 0.0
 
-    Student's t, which is non-central: of hundreds of trials it is normal with the variance 1 + t^2 / (2 freedom).
+
+def least_mean(values: Array, err: float) -> float:
+    """Student's lower bound, which fails with the chance `err`."""
+    n = len(values)
+    return float(values.mean() - student.isf(err, n - 1) * values.std(ddof=1) / math.sqrt(n))
+
+
+def most_deviation(values: Array, err: float) -> float:
+    """The chi-square's upper bound on a normal deviation, which fails with the chance `err`."""
+    n = len(values)
+    return float(values.std(ddof=1) * math.sqrt((n - 1) / chi2.ppf(err, n - 1)))
+
+
+def looks_normal(values: Array) -> bool:
+    deviation = float(values.std())
+    return deviation > 0.0 and float(kstest((values - values.mean()) / deviation, norm.cdf).pvalue) >= FIT_ALARM
+
+
+def by_samples(places: Array, apart: Array, coins: BoolArray, delta: float, confidence: float) -> Bound | None:
+    """Of n trials with k samples each: (2, n, k) where a sample's release lies, 0 being without the canary and `apart`
+    (2, n, k) with it, in units of the stated noise; and whether the canary was in the sample of the second world.
+
+    None where the noise does not look normal, or samples not independent of each other.
     """
-    statistic, scale = shift * math.sqrt(n / 2.0), math.sqrt(n / 2.0)
-    spread = math.sqrt(1.0 + statistic**2 / (4.0 * n - 4.0))
-    return min((statistic - float(norm.ppf(confidence)) * spread) / scale, _MOST_MU)
+    noise = np.stack([places[0], places[1] - np.where(coins, apart[1], 0.0)])
+    inside = (noise[1] - noise[0])[coins]  # pairs with the same noise: what is left of it there is hardly any
+    if inside.size < 2 or not all(looks_normal(world.ravel()) and _looks_independent(world) for world in noise):
+        return None
+    err = 1.0 - confidence
+    wide = max(most_deviation(world.ravel(), 0.4 * err) for world in noise)
+    short = min(0.0, least_mean(inside, 0.1 * err))
+    rate = rate_bounds(int(coins.sum()), coins.size, 1.0 - 0.1 * err)[0]
+    # Of each sample the trial in which the worlds were nearest: where a clip holds them apart, all are alike.
+    mus = np.minimum((apart.min((0, 1)) + short) / wide, _MOST_MU)
+    epsilon = sampled_epsilon_from_below([float(mu) for mu in mus], rate, delta) if rate > 0.0 else 0.0
+    return Bound(epsilon, delta, confidence, SAMPLED_FIT, len(coins))
+
+
+def _looks_independent(noise: Array) -> bool:
+    """The largest correlation of any two columns of (n, k), Bonferroni's."""
+    n, k = noise.shape
+    if k < 2:
+        return True
+    z = (noise - noise.mean(0)) / noise.std(0)
+    largest = float(np.abs(z.T @ z / math.sqrt(n))[np.triu_indices(k, 1)].max())
+    return bool(k * (k - 1) * float(norm.sf(largest)) >= FIT_ALARM)
+
+
+# ---- one run ---------------------------------------------------------------------------------------------------------
 
 
 def one_run_chance(canaries: int, guesses: int, right: int, epsilon: float, delta: float) -> float:
@@ -126,7 +223,8 @@ def by_one_run(canaries: int, guesses: int, right: int, delta: float, confidence
     epsilon = 0.0
     if guesses and excess(0.0) < 0.0:
         epsilon = float(brentq(excess, 0.0, 40.0)) if excess(40.0) > 0.0 else 40.0
-    return Bound(epsilon, delta, confidence, ONE_RUN, canaries)
+    largest = epsilon if right == guesses else by_one_run(canaries, guesses, guesses, delta, confidence).epsilon
+    return Bound(epsilon, delta, confidence, ONE_RUN, canaries, largest)
 
 
 def success(scores: Array) -> tuple[float, float]:

@@ -44,12 +44,14 @@ class Release:
             return np.asarray((np.abs(y - f0) - np.abs(y - f1)).sum(1) / self.noise)
         raise InputError("likelihood ratio", "Gaussian or Laplace noise", f"{self.mechanism} came")
 
-    def shift(self) -> Array:
-        """(n,): where the release lies between the two worlds, in units of its noise."""
+    def place(self) -> tuple[Array, Array]:
+        """(n,) each: where the release lies on the way from one world to the other, and how far apart they are, in
+        units of its noise."""
         y, f0, f1 = (value.reshape(len(value), -1) for value in (self.came, self.without, self.with_it))
         apart = f1 - f0
         length = np.sqrt((apart**2).sum(1))
-        return np.asarray(((y - 0.5 * (f0 + f1)) * apart).sum(1) / np.where(length > 0.0, length, 1.0) / self.noise)
+        where = ((y - f0) * apart).sum(1) / np.where(length > 0.0, length, 1.0)
+        return np.asarray(where / self.noise), np.asarray(length / self.noise)
 
 
 def log_ratios(releases: Sequence[Release]) -> Array:
@@ -65,6 +67,20 @@ def log_ratios(releases: Sequence[Release]) -> Array:
     for (_, rate), ratio in samples.items():
         total += np.logaddexp(np.log1p(-rate), np.log(rate) + ratio)
     return total
+
+
+def sampled_places(releases: Sequence[Release]) -> dict[str, tuple[Array, Array]]:
+    """`Release.place` of each sample: that of all its releases together, along the difference that they make."""
+    found: dict[str, tuple[Array, Array]] = {}
+    for release in releases:
+        where, apart = release.place()
+        weighed, squared = found.get(release.batch, (0.0, 0.0))
+        found[release.batch] = (weighed + apart * where, squared + apart**2)
+    return {
+        batch: (weighed / np.sqrt(np.where(squared > 0.0, squared, 1.0)), np.sqrt(squared))
+        for batch, (weighed, squared) in found.items()
+        if np.any(squared > 0.0)
+    }
 
 
 def fitted(tuning: Array) -> Array:

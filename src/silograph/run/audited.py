@@ -1,0 +1,66 @@
+"""Audits of a finished run: its own plan is attacked, and what was found stays in its folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from silograph.core.errors import DamageError, InputError
+from silograph.core.files import write_atomically
+from silograph.core.types import Json
+from silograph.run.bill import bill_of_run, read_result
+from silograph.run.finding import Finding
+from silograph.run.jobs import Job, open_job
+from silograph.run.plan import AnyPlan, load
+from silograph.run.results import versions
+from silograph.run.sections import named_files
+
+
+def job_of_run(folder: Path) -> Job:
+    """The plan of a finished run, ready to be attacked: the plan that ran, with a bill that is its ledger's."""
+    bill_of_run(folder)
+    path = folder / "plan.toml"
+    plan = load(path)
+    if read_result(folder).get("plan") != hashlib.sha256(path.read_bytes()).hexdigest():
+        raise DamageError(
+            str(path),
+            "the plan that ran, as result.json notes it",
+            "it is another one",
+            "Restore it, or copy it elsewhere and audit the copy: an audit of another plan says nothing of this run.",
+        )
+    _need_tables(plan, folder)
+    return open_job(plan, folder)
+
+
+def _need_tables(plan: AnyPlan, folder: Path) -> None:
+    """A deployment's tables never come to the folder of its run."""
+    names = [*named_files(plan, private=True), *named_files(plan, private=False)]
+    missing = [name for name in names if not (folder / name).is_file()]
+    if missing:
+        raise InputError(
+            str(folder),
+            "the tables of its plan, where plan.toml says: an audit needs them for their shape",
+            f"{missing[0]} is not there" + f", nor {len(missing) - 1} more" * (len(missing) > 1),
+            "Put them back. Of a deployment, whose tables stay with the parties, audit the plan before it is deployed, "
+            "with made-up tables of the same columns and sizes.",
+        )
+
+
+def keep(folder: Path, finding: Finding, report: Callable[[Path], str]) -> None:
+    """Add a finding to those in audit.json, and to the page: a weak audit must not hide what a strong one found.
+
+    `report` makes the page of a folder; it is passed in because it belongs to a layer above.
+    """
+    result, path = read_result(folder), folder / "audit.json"
+    before: list[Json] = json.loads(path.read_text(encoding="utf-8"))["audits"] if path.exists() else []
+    more = ("torch",) if result["method"] == "private_meta" else ()
+    told = {
+        "format": 2,
+        "plan": result["plan"],
+        "ledger": result["ledger"],
+        "audits": [*before, {**finding.to_json(), "versions": versions(more)}],
+    }
+    write_atomically(path, (json.dumps(told, indent=1, allow_nan=False) + "\n").encode())
+    write_atomically(folder / "report.html", report(folder).encode())

@@ -1,0 +1,105 @@
+"""What an audit found, beside what was promised: numbers for machines."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from silograph.core.types import Json
+from silograph.privacy.accounting import Cost
+from silograph.privacy.attacks.bounds import Bound
+
+PAIR = "a pair of runs with the same noise, one without the canary and one with it"
+CANARY = "one canary of a single run, there or not by a coin"
+
+CONFIDENCE = 0.99
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What an audit found. Where nothing is claimed there is no `bound`, only what `attacks` made of it.
+
+    `accounted` is what the ledger of a trial costs, `budget` the epsilon that the plan promises, if it does: the
+    smaller of the two is attacked. `enough` is the number of pairs with which the bound could exceed that.
+    """
+
+    observer: str
+    site: str
+    unit: str
+    canary: str
+    accounted: Cost
+    budget: float | None
+    delta: float
+    rehearsal: bool
+    trials: int = 0
+    bound: Bound | None = None
+    trial: str | None = None
+    others: tuple[Bound, ...] = ()
+    accuracy: float | None = None
+    distinguisher: str = ""
+    leak: str | None = None
+    enough: int | None = None
+    attacks: tuple[Json, ...] = ()
+
+    @property
+    def promised(self) -> float:
+        """What is attacked: the budget or the ledger's cost, whichever is less."""
+        return min(self.accounted.epsilon, math.inf if self.budget is None else self.budget)
+
+    @property
+    def claimed(self) -> bool:
+        return math.isfinite(self.promised)
+
+    @property
+    def overspent(self) -> bool:
+        """Whether the ledger itself costs more than the plan promises; the rounding of floats is no excess."""
+        return self.budget is not None and self.accounted.epsilon > self.budget * (1.0 + 1e-9)
+
+    @property
+    def epsilon_lower(self) -> float:
+        return math.inf if self.leak is not None else 0.0 if self.bound is None else self.bound.epsilon
+
+    @property
+    def refuted(self) -> bool:
+        return self.claimed and (self.overspent or self.epsilon_lower > self.promised)
+
+    @property
+    def largest(self) -> float:
+        """What so many trials could have shown at the most."""
+        return math.inf if self.bound is None else self.bound.largest
+
+    @property
+    def could_refute(self) -> bool:
+        return self.refuted or self.largest > self.promised
+
+    def to_json(self) -> Json:
+        claimed = self.claimed
+        return {
+            "observer": self.observer,
+            "site": self.site,
+            "unit": self.unit,
+            "canary": self.canary,
+            "trials": self.trials,
+            "trial": self.trial,
+            "epsilon_lower": _number(self.epsilon_lower) if claimed else None,
+            "confidence": CONFIDENCE if claimed else None,
+            "epsilon_accounted": _number(self.accounted.epsilon),
+            "epsilon_budget": self.budget,
+            "delta": self.delta if claimed else None,
+            "accountant": self.accounted.accountant,
+            "refuted": self.refuted,
+            "largest_possible": _number(self.largest) if claimed else None,
+            "could_refute": self.could_refute if claimed else None,
+            "enough_runs": self.enough,
+            "rehearsal": self.rehearsal,
+            "how": None if self.bound is None else self.bound.how,
+            "bounds": [{"how": b.how, "epsilon": _number(b.epsilon), "trials": b.trials} for b in self.others],
+            "distinguisher": self.distinguisher,
+            "accuracy": self.accuracy,
+            "leak": self.leak,
+            "attacks": list(self.attacks),
+        }
+
+
+def _number(value: float) -> float | str:
+    return "infinity" if math.isinf(value) else value

@@ -1,0 +1,223 @@
+"""Trials of an audit: the plan's own method through the real gate, beside what other worlds would have released."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from silograph.core.errors import InputError
+from silograph.core.types import Array, BoolArray
+from silograph.methods.base import Outlet, Rows
+from silograph.privacy.attacks.scores import Release, log_ratios, sampled_places
+from silograph.privacy.bound import Bounded
+from silograph.privacy.gate import Batch, Door, Released, Sealed, Total, sealed_rows
+from silograph.privacy.ledger import Ledger, Row
+from silograph.run.canaries import Bits, Stage, trial_names
+
+
+@dataclass(frozen=True, eq=False)
+class There:
+    """Which canaries are there, trial by trial. Where records are sampled all other places are empty, in both worlds:
+    the relation is then to leave a place empty, and a sample never takes an empty one. Tables hold the canaries alone,
+    and one record of a part that has none."""
+
+    part: str
+    bits: Bits
+
+    def rows(self, index: Sequence[int] | Rows) -> There:
+        return replace(self, bits=self.bits[index])
+
+    def among(self, batch: Batch) -> Batch:
+        if batch.part != self.part:
+            return replace(batch, chosen=np.zeros((len(batch.chosen), 1), dtype=np.bool_))
+        return replace(batch, chosen=batch.chosen[:, : self.bits.shape[1]] & self.bits)
+
+
+class Tap:
+    """A gate that keeps what it lets out, by site, and who was in its samples. Everything passes as it came."""
+
+    def __init__(
+        self, gate: Outlet, came: dict[str, Released | Total], coins: dict[str, BoolArray], there: There
+    ) -> None:
+        self._gate, self._came, self._coins, self._there = gate, came, coins, there
+
+    def rows(self, index: Sequence[int] | Rows) -> Tap:
+        return Tap(self._gate.rows(index), self._came, self._coins, self._there.rows(index))
+
+    def over(self, names: Sequence[str]) -> Tap:
+        return Tap(self._gate.over(names), self._came, self._coins, self._there)
+
+    def poisson(self, counts: Array, rate: float, site: str, part: str) -> Batch:
+        made = self._there.among(self._gate.poisson(counts, rate, site, part))
+        self._coins[made.name] = made.chosen
+        return made
+
+    def release(self, bounded: Bounded, site: str, batch: Batch | None = None, share: float = 1.0) -> Released:
+        # Positional and only where there is a batch: gates of tests take two arguments too.
+        made = self._gate.release(bounded, site) if batch is None else self._gate.release(bounded, site, batch, share)
+        self._came[site] = made
+        return made
+
+    def reveal(self, value: Array, site: str, why: str) -> Released:
+        return self._gate.reveal(value, site, why)
+
+    def contribute(self, value: Array, site: str, clip: float | None = None) -> Sealed:
+        return self._gate.contribute(value, site, clip)
+
+    def total(self, sealed: Sealed, rows: Rows, home: Rows, names: Sequence[str]) -> Total:
+        made = self._gate.total(sealed, rows, home, names)
+        if made.released:
+            self._came[sealed.site] = made
+        return made
+
+    def uniforms(self, count: int, site: str) -> Array:
+        return self._gate.uniforms(count, site)
+
+    def sync(self) -> None:
+        """Rows of trials are read from the door."""
+
+
+class Replay(Tap):
+    """In the place of a gate: keeps what a world would have released there, and gives back what was released.
+
+    Whoever attacks does not know the coins of a sample: here all records are in it, and the score weighs the chance.
+    """
+
+    def __init__(
+        self, gate: Outlet, came: dict[str, Released | Total], inside: dict[str, Array], there: There, servers: int
+    ) -> None:
+        super().__init__(gate, came, {}, there)
+        self._inside, self._servers = inside, servers
+
+    def rows(self, index: Sequence[int] | Rows) -> Replay:
+        return Replay(self._gate.rows(index), self._came, self._inside, self._there.rows(index), self._servers)
+
+    def over(self, names: Sequence[str]) -> Replay:
+        return Replay(self._gate.over(names), self._came, self._inside, self._there, len(names))
+
+    def poisson(self, counts: Array, rate: float, site: str, part: str) -> Batch:
+        made = self._gate.poisson(counts, 1.0, site, part)
+        return replace(self._there.among(made), rate=rate)
+
+    def release(self, bounded: Bounded, site: str, batch: Batch | None = None, share: float = 1.0) -> Released:
+        made = self._came.get(site)
+        if not isinstance(made, Released):
+            raise InputError(f"audit, {site!r}", "the same releases whatever the records", "one came in one world only")
+        self._inside[site] = np.array(bounded.value)
+        return made
+
+    def reveal(self, value: Array, site: str, why: str) -> Released:
+        raise InputError(f"audit, {site!r}", "nothing revealed to who is promised something", "it was")
+
+    def total(self, sealed: Sealed, rows: Rows, home: Rows, names: Sequence[str]) -> Total:
+        value, place = sealed_rows(sealed), home[rows]
+        sums = np.zeros((self._servers, value.shape[1]))
+        np.add.at(sums, place, value)
+        made = self._came.get(sealed.site)
+        if isinstance(made, Total):
+            self._inside[sealed.site] = sums
+            return made
+        return Total(sums, np.bincount(place, minlength=self._servers).astype(np.float64), released=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Of one sample of the records in n trials: where what was released from it lies between the worlds, how far these
+    are apart, both in units of the stated noise, and whether the canary was in it."""
+
+    place: Array
+    apart: Array
+    coin: BoolArray
+
+
+@dataclass(eq=False)
+class Played:
+    """Trials that ran: the ledger rows of the first, scores (trials, canaries), the features they are made of, and
+    where a message told more than what was released. `losses` are of the canary, where what is sent is a model."""
+
+    rows: list[Row]
+    scores: Array
+    features: list[Array] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)
+    losses: Array | None = None
+    leak: str | None = None
+
+
+def play(stage: Stage, bits: Bits, root: int, hidden: frozenset[str] = frozenset()) -> Played:
+    """All trials of `bits` at once, round by round, each beside the worlds that it is held against: the one without any
+    canary, and the ones with each of them alone.
+
+    Noise is named by the root, the trial's number and the place: two plays with one root have the same.
+    """
+    trials, canaries = bits.shape
+    played = Played([], np.zeros(bits.shape))
+    names, data, memory = trial_names(trials), stage.tables(bits), stage.begin(trials)
+    worlds = np.eye(canaries + 1, canaries, -1, dtype=np.bool_)
+    others = [np.repeat(world[None], trials, 0) for world in worlds]
+    tables = [stage.tables(other) for other in others]
+    memories = [memory for _ in worlds]
+    told: dict[str, Array] = {}
+    for number in stage.rounds:
+        door = Door(root, Ledger(), stage.job.mechanism, masks=stage.masks)
+        gate = door.gate(names, number, stage.observer)
+        came: dict[str, Released | Total] = {}
+        coins: dict[str, BoolArray] = {}
+        memory, told = stage.step(number, memory, data, Tap(gate, came, coins, There(stage.part, bits)))
+        seen = [row for row in door.waiting if row.observer not in hidden]
+        played.rows += [row for row in seen if row.silo.split("/")[0] == names[0]]
+        if any(row.mechanism == "reveal" for row in seen):
+            continue  # nothing is promised to this observer, and no likelihood is needed
+        charged = {row.site for row in door.waiting}
+        for site in came.keys() - charged:
+            played.leak = played.leak or f"what was released at {site!r} in round {number} has no row in the ledger"
+        insides: list[dict[str, Array]] = []
+        for k, table in enumerate(tables):
+            inside: dict[str, Array] = {}
+            again_gate = Replay(gate, came, inside, There(stage.part, others[k]), trials)
+            memories[k], again = stage.step(number, memories[k], table, again_gate)
+            insides.append(inside)
+            played.leak = played.leak or _difference(told, again, number)
+        for k in range(canaries):
+            told_of = {row.site for row in seen}
+            releases = [_release(site, seen, made, insides, k) for site, made in came.items() if site in told_of]
+            played.scores[:, k] += log_ratios(releases)
+            if canaries == 1:
+                _keep_places(played, releases, coins)
+    if stage.loss is not None:
+        played.losses = stage.loss(told)
+    return played
+
+
+def _keep_places(played: Played, releases: Sequence[Release], coins: Mapping[str, BoolArray]) -> None:
+    played.features += [release.place()[0] for release in releases if release.sampling == 1.0]
+    sampled = [release for release in releases if release.sampling < 1.0]
+    for batch, (place, apart) in sampled_places(sampled).items():
+        if batch in coins:  # a batch that was charged under another name has coins nobody here can name
+            played.samples.append(Sample(place, apart, coins[batch][:, 0]))
+
+
+def _difference(told: Mapping[str, Array], again: Mapping[str, Array], number: int) -> str | None:
+    """The first message that depends on more than what was released."""
+    for name in sorted(told.keys() | again.keys()):
+        if name not in told or name not in again or not np.array_equal(told[name], again[name], equal_nan=True):
+            return (
+                f"message {name!r} of round {number} changes with the records, though all that was released is the same"
+            )
+    return None
+
+
+def _release(
+    site: str, seen: Sequence[Row], made: Released | Total, insides: Sequence[Mapping[str, Array]], canary: int
+) -> Release:
+    """What came at a site, beside the worlds without and with one canary, the others being there or not by halves."""
+    rows = [row for row in seen if row.site == site]
+    came = made.value if isinstance(made, Released) else made.sums
+    base = insides[0][site]
+    parts = [inside[site] - base for inside in insides[1:]]
+    rate = rows[0].sampling
+    others = sum((0.5 * rate * part for k, part in enumerate(parts) if k != canary), np.zeros_like(base))
+    noise = np.array([row.noise for row in rows], dtype=np.float64)
+    kind = rows[0].mechanism
+    return Release(came, base + others, base + others + parts[canary], noise, kind, rate, rows[0].batch)

@@ -1,0 +1,28 @@
+"""Whatever ledger a test leaves, two accountants must agree on it: no test can forget to ask."""
+
+import pytest
+
+from accountants import compare
+from silograph.privacy.ledger import Ledger
+
+
+@pytest.fixture(autouse=True)
+def ledgers(monkeypatch):
+    """All ledgers that were written to in a test, compared when it is over."""
+    written: dict[int, Ledger] = {}
+    append = Ledger.append
+
+    def noted(ledger, rows):
+        written[id(ledger)] = ledger
+        append(ledger, rows)
+
+    with pytest.MonkeyPatch.context() as patch:  # its own: tests undo theirs
+        patch.setattr(Ledger, "append", noted)
+        yield written
+    monkeypatch.undo()  # the accountants as they are
+    for ledger in written.values():
+        for silo in sorted({row.silo for row in ledger.rows})[:_SILOS]:
+            compare(ledger.of(silo))
+
+
+_SILOS = 50  # of one ledger; others have the same kinds of rows
