@@ -13,6 +13,10 @@ from silograph.core.errors import SilographError
 from silograph.data.coordinates import Coordinates
 from silograph.report.figures import graph_svg
 
+# Readings of one hour are like those of the next, and pixels like their neighbours. Drawn again as if they were
+# independent they would make every edge look surer than it is, so the examples do without.
+NOT_INDEPENDENT = ("--resamples", 0)
+
 
 def options(about):
     """Where the data sets are, and where everything goes."""
@@ -53,7 +57,8 @@ def write_places(path, names, places):
 def silograph(*words):
     """Run the command, having said it."""
     words = [str(word) for word in words]
-    shown = [*words[:3], f"... ({len(words) - 5} more)", *words[-2:]] if len(words) > 20 else words
+    last = words.index("-o")
+    shown = [*words[:3], f"... ({last - 3} more)", *words[last:]] if last > 9 else words
     print("\n$ silograph", *shown, flush=True)
     app(words, standalone_mode=False)
 

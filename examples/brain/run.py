@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 sys.path.append(str(Path(__file__).parents[1]))
-from worked import draw, matrix, options, play, read_edges, silograph, tell, write_places, write_table
+from worked import NOT_INDEPENDENT, draw, matrix, options, play, read_edges, silograph, tell, write_places, write_table
 
 from silograph.data.brains import CEREBRUM, load_brains
 from silograph.run.jobs import open_job, run_in_memory
@@ -82,7 +82,7 @@ def open_run(out, brains):
     words = []
     if brains.xyz is not None:
         words = ["--coordinates", write_places(out / "places.csv", brains.regions, brains.xyz)]
-    silograph("learn", *tables, "-o", out / "open", *words)
+    silograph("learn", *tables, "-o", out / "open", *NOT_INDEPENDENT, *words)
     upper = np.triu_indices(len(brains.regions), 1)
     graphs = np.array(
         [matrix(read_edges(out / f"open/sites/{person}.csv"), brains.regions)[upper] for person in brains.person]

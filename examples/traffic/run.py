@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 sys.path.append(str(Path(__file__).parents[1]))
-from worked import draw, matrix, options, play, read_edges, silograph, tell, write_places, write_table
+from worked import NOT_INDEPENDENT, draw, matrix, options, play, read_edges, silograph, tell, write_places, write_table
 
 from silograph.data.sensors import load_traffic
 from silograph.report.figures import layout
@@ -37,7 +37,7 @@ def main():
         places = np.array([spots[name] for name in traffic.names])
     if places is not None:
         words = ["--coordinates", write_places(out / "places.csv", traffic.names, places)]
-    silograph("learn", *tables, "-o", out / "run", "--standardise", *words)
+    silograph("learn", *tables, "-o", out / "run", "--standardise", *NOT_INDEPENDENT, *words)
     consensus = read_edges(out / "run/consensus.csv")
     if places is not None:
         draw(out / "map.svg", traffic.names, places, consensus, "Detectors that slow down together")

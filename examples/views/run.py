@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 sys.path.append(str(Path(__file__).parents[1]))
-from worked import draw, matrix, options, play, read_edges, silograph, tell, write_table
+from worked import NOT_INDEPENDENT, draw, matrix, options, play, read_edges, silograph, tell, write_table
 
 from silograph.data.views import ANGLES, OBJECTS, draw_objects, load_views, view_signals
 from silograph.report.figures import layout
@@ -22,7 +22,7 @@ def main():
     names = [f"object_{o + 1}_{k:02d}" for o in chosen for k in range(ANGLES)]
     views = view_signals(pixels, chosen)
     tables = [write_table(out / "tables" / f"{view}.csv", names, signals) for view, signals in views.items()]
-    silograph("learn", *tables, "-o", out / "run", "--degree", ANGLES - 1)
+    silograph("learn", *tables, "-o", out / "run", "--degree", ANGLES - 1, *NOT_INDEPENDENT)
     truth = np.repeat(np.arange(OBJECTS), ANGLES)
     numbers = {"objects": ", ".join(str(o + 1) for o in chosen)}
     graphs = {"consensus": out / "run/consensus.csv"} | {view: out / f"run/sites/{view}.csv" for view in views}

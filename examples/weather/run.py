@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 sys.path.append(str(Path(__file__).parents[1]))
-from worked import draw, matrix, options, play, read_edges, silograph, tell, write_places, write_table
+from worked import NOT_INDEPENDENT, draw, matrix, options, play, read_edges, silograph, tell, write_places, write_table
 
 from silograph.core.errors import InputError
 from silograph.data.sensors import load_brittany, load_weather
@@ -73,7 +73,7 @@ def learn(out, weather, silos, distance, squeeze=1.0):
         if weather.places is None
         else ["--coordinates", write_places(out / "places.csv", weather.names, weather.places)]
     )
-    silograph("learn", *tables, "-o", out / "run", *words)
+    silograph("learn", *tables, "-o", out / "run", *NOT_INDEPENDENT, *words)
     if weather.places is None:
         return {}
     consensus = read_edges(out / "run/consensus.csv")

@@ -98,6 +98,9 @@ def write_all(folder, scale=1.0):
     for name in CLIENTS:
         np.savez(folder / "pictures" / f"{name}.npz", **picture(name, scale))
     (folder / "edges.csv").write_text("source,target\np,q\nq,r\nr,s\ns,t\n")
+    (folder / "places.csv").write_text(
+        "node,x,y\n" + "".join(f"{node},{k},{k % 2}\n" for k, node in enumerate("pqrst"))
+    )
     nx.write_graphml(nx.path_graph(["west", "east", "north"]), folder / "servers.graphml")
     unit("east", scale).to_csv(folder / "test.csv", index=False)
     unit("east", scale, clusters=False).to_csv(folder / "bare.csv", index=False)
@@ -166,7 +169,7 @@ NUMBERS = {"answers": "numbers", "files": tables("numbers", CLIENTS)}
 
 PLANS = {
     "graphs": graphs(),
-    "graphs, standardised, candidates": graphs(standardise=True, candidates="edges.csv"),
+    "graphs, standardised, candidates": graphs(standardise=True, candidates="edges.csv", coordinates="places.csv"),
     "graphs, paper": graphs(ConsensusGraph(solver="paper", rounds=4)),
     "graphs, one release": graphs(privacy=Privacy(50.0, 1e-3)),
     "graphs, per round": graphs(PAPER, Privacy(50.0, 1e-3, mode="per-round", clip=2.0)),

@@ -155,7 +155,7 @@ def _difference(case: str, edges: Array, brains: Brains) -> str:
     own, others = edges[brains.autism], edges[~brains.autism]
     gap = float(own.mean() - others.mean())
     error = float(np.sqrt(own.var(ddof=1) / len(own) + others.var(ddof=1) / len(others))) if len(own) > 1 else np.inf
-    verdict = "fewer edges with autism, as in the paper" if gap < -2.0 * error else "no fewer edges with autism"
+    verdict = "fewer with autism, as in the paper" if gap < -2.0 * error else "not fewer by two standard errors"
     told = f"{case}: {gap:+.1f} edges with autism (standard error {error:.1f}; the paper -11): {verdict}."
     if np.isfinite(brains.motion).sum() > 3:
         known = np.isfinite(brains.motion)
