@@ -43,14 +43,24 @@ def test_the_line_is_the_accounted_cost_of_the_rows_so_far(tmp_path: Path, monke
     monkeypatch.setattr(charts, "lines_svg", lambda lines, label, **_: drawn.extend(lines) or "<svg></svg>")
     found = budget_over_rounds(read(private_run(tmp_path)))
     assert found is not None
-    assert found["sites"] == "a"  # which spent most
+    assert found["told"] == "server and public (a)"  # which spent most
     (name, points), *others = drawn
     assert not others
-    assert name == "against server and public"
+    assert name == "against server"
     assert points == [(0, 0.0), *((t, pytest.approx(spent_after(t))) for t in range(5, 61, 5))]
 
 
 def test_the_page_shows_it_where_there_is_something_to_show(tmp_path: Path) -> None:
     html = build(private_run(tmp_path / "private"))
-    assert re.search(r"How the budget was spent</h3>.*ε accounted so far.*<bdi>a</bdi>", html, re.DOTALL)
+    assert re.search(
+        r"How the budget was spent</h3>.*ε accounted so far.*<bdi>server and public \(a\)</bdi>", html, re.DOTALL
+    )
     assert "How the budget was spent" not in build(make_run(tmp_path / "open"))
+
+
+@pytest.mark.parametrize("damage", [{"noise": 0}, {"l2": None}, {"round": "late"}, {"sampling": "all"}, {"more": 1}])
+def test_rows_that_no_accountant_can_read_are_not_drawn(tmp_path: Path, damage: dict[str, object]) -> None:
+    folder = private_run(tmp_path)
+    first, *rest = (folder / "ledger.jsonl").read_text().splitlines()
+    (folder / "ledger.jsonl").write_text("\n".join([json.dumps(json.loads(first) | damage), *rest]) + "\n")
+    assert "How the budget was spent" not in build(folder)

@@ -472,3 +472,21 @@ def test_any_single_damage_to_the_result_is_drawn_or_refused(tmp_path: Path) -> 
             container[key] = kept
             with contextlib.suppress(DamageError):
                 Page(build(folder))
+
+
+def test_every_client_is_a_dot_in_the_row_of_its_cluster(tmp_path: Path) -> None:
+    folder = make_run(tmp_path)
+    result = json.loads((folder / "result.json").read_text())
+    picture = build(folder).split('aria-label="Picture of the clients’ test errors"', 1)[1].split("</svg>", 1)[0]
+    for client in result["clients"]:
+        assert (f"{client['cluster']}, {client['name']}: " in picture) == (client["test_error"] is not None)
+    assert picture.count("<rect") == len(result["clusters"]) + 1  # and one in the legend
+
+
+def test_squared_errors_are_also_told_in_decibels_of_the_guess(tmp_path: Path) -> None:
+    test = {"records": 100, "measure": "mean squared error", "baseline": 10.0}
+    rows = [{"method": "this run", "test_error": 1.0}, {"method": "one model for all", "test_error": 20.0}]
+    html = build(make_run(tmp_path / "squared", test=test, comparison=rows))
+    assert [row[2] for row in table(html, "Comparison")[1:]] == ["−10.0 dB", "3.0 dB", "0.0 dB"]
+    shares = build(make_run(tmp_path / "rates", test=test | {"measure": "error rate"}, comparison=rows))
+    assert "dB, of the guess" not in shares

@@ -427,3 +427,21 @@ def test_any_single_damage_to_the_result_is_drawn_or_refused(tmp_path: Path) -> 
             container[key] = kept
             with contextlib.suppress(DamageError):
                 Page(build(folder))
+
+
+def test_the_disagreement_is_also_told_in_decibels(tmp_path: Path) -> None:
+    html = build(make_run(tmp_path, disagreement=0.05))
+    assert '0.05 <span class="quiet small">−13.0 dB</span>' in html
+    assert 'aria-label="Disagreement over the rounds, in dB"' in html
+
+
+def test_personal_models_stand_beside_the_shared_one_and_the_guess(tmp_path: Path) -> None:
+    folder = make_run(tmp_path, units=["a", "b"])
+    result = json.loads((folder / "result.json").read_text())
+    picture = build(folder).split('aria-label="Picture of the test errors"', 1)[1].split("</svg>", 1)[0]
+    for unit in result["units"]:
+        assert f"{unit['name']}: {unit['test_error']:g}</title>" in picture
+    assert f"centroid: {result['centroid']['test_error']:g}</title>" in picture
+    assert "the guess" in picture
+    change(folder, test=None)
+    assert "Picture of the test errors" not in build(folder)

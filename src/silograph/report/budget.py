@@ -12,6 +12,8 @@ from silograph.report.read import RunFolder
 #: Moments that are priced; of sampled releases fewer, since their accountants take their time.
 MOST_MOMENTS, MOST_SAMPLED = 12, 4
 MOST_LINES = 4
+#: What every row of a ledger has.
+ROW = frozenset("silo round site observer mechanism l2 noise dim sampling unit relation randomness why digest".split())
 
 
 def budget_over_rounds(run: RunFolder) -> Json | None:
@@ -31,34 +33,37 @@ def budget_over_rounds(run: RunFolder) -> Json | None:
     lines = []
     for (site, epsilon), same in list(alike.items())[:MOST_LINES]:
         # Cells have other names in the ledger than on the page.
-        silo, observer, delta = same[0].get("silo", site), same[0]["observer"], same[0]["delta"]
-        if observer not in OBSERVERS:
+        silo, observer, delta = same[0].get("silo", site), same[0]["observer"], same[0]["delta"] or 0.0
+        stated_rows = [row for row in run.ledger if row["silo"] == silo]
+        if observer not in OBSERVERS or not 0.0 <= delta < 1.0 or not all(map(_is_priced, stated_rows)):
             continue
-        try:
-            rows = [Row(**{k: v for k, v in row.items() if k != "chain"}) for row in run.ledger if row["silo"] == silo]
-        except TypeError:
-            return None  # rows that no accountant can read
+        rows = [Row(**{name: value for name, value in row.items() if name != "chain"}) for row in stated_rows]
         rows = [row for row in rows if row.observer not in OBSERVERS[observer]]
         sampled = any(row.sampling < 1.0 for row in rows)
         moments = _moments(sorted({row.round for row in rows}), MOST_SAMPLED if sampled else MOST_MOMENTS)
         if len(moments) < 2:
             continue
         points = [
-            (moment + 1, cost([row for row in rows if row.round <= moment], delta or 0.0).epsilon)
-            for moment in moments[:-1]
+            (moment + 1, cost([row for row in rows if row.round <= moment], delta).epsilon) for moment in moments[:-1]
         ]
         # The last is what the run states; `silograph report` checks that against the ledger.
-        lines.append(
-            (words.listed([stated["observer"] for stated in same]), site, [*points, (moments[-1] + 1, epsilon)])
-        )
+        lines.append(([stated["observer"] for stated in same], site, [*points, (moments[-1] + 1, epsilon)]))
     if not lines:
         return None
-    sites = words.first_seen(site for _, site, _ in lines)
-    label = "Epsilon spent over the rounds: " + words.listed([f"against {who}" for who, *_ in lines])
-    picture = charts.lines_svg(
-        [(f"against {who}", [(0, 0.0), *points]) for who, _, points in lines], label, x_name="round", y_name="ε spent"
+    told = words.listed([f"{words.listed(observers)} ({site})" for observers, site, _ in lines])
+    drawn = [(f"against {observers[0]}", [(0, 0.0), *points]) for observers, _, points in lines]
+    picture = charts.lines_svg(drawn, f"Epsilon spent over the rounds against {told}", x_name="round", y_name="ε spent")
+    return {"picture": picture, "told": told}
+
+
+def _is_priced(row: Json) -> bool:
+    """Whether an accountant can read the row."""
+    sizes = [row.get(name) for name in ("l2", "noise", "sampling")]
+    return (
+        ROW <= row.keys() <= ROW | {"chain", "batch", "part"}
+        and isinstance(row["round"], int)
+        and (row["mechanism"] == "reveal" or all(words.is_number(size) and 0 < size < math.inf for size in sizes))
     )
-    return {"picture": picture, "sites": words.listed(sites)}
 
 
 def _moments(rounds: Sequence[int], most: int) -> list[int]:
