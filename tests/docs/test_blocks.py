@@ -26,6 +26,13 @@ def test_few_blocks_are_left_out_and_each_says_why():
     assert len(left_out) < len(everything) / 4
 
 
+def test_a_method_in_50_lines_has_no_more():
+    page = (ROOT / "docs" / "write-a-method.md").read_text(encoding="utf-8")
+    method = next(block.text for block in blocks(page) if block.kind == "python")
+    assert "class PrivateDescent" in method
+    assert len(method.splitlines()) <= 50
+
+
 @pytest.mark.parametrize(
     "text",
     [
