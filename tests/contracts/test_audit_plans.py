@@ -130,6 +130,7 @@ def test_too_little_noise_on_what_is_computed_from_support_records_is_caught(fol
     found = audit_job(job(PRIVATE["networks, first order"], folder), runs=LEAST_RUNS, root=ROOT)
     assert found.refuted
     assert "support" in found.canary
+    assert found.unit == "one record of the support set"
 
 
 def test_what_so_few_trials_could_not_have_refuted_is_said_to_be_so(folder):

@@ -107,7 +107,7 @@ def audit_job(
     found: list[Finding] = []
     for k, stage in enumerate(stages):
         trials = _Trials(stage, root + k * _MOST_RUNS, hidden_from(against), confidence)
-        start = replace(promise, site=stage.site, canary=stage.canary)
+        start = replace(promise, site=stage.site, unit=_unit(first.rows, stage), canary=stage.canary)
 
         def share(done: float, before: int = k) -> None:
             progress((before + done) / len(stages))
@@ -154,13 +154,17 @@ def _promise(job: Job, stage: Stage, rows: Sequence[Row], observer: Observer) ->
     return Finding(
         observer,
         stage.site,
-        next((row.unit for row in rows if row.unit), "none"),
+        _unit(rows, stage),
         stage.canary,
         Cost(spent.epsilon, spent.delta, spent.accountant),
         None if budget is None else budget.epsilon,
         delta,
         job.mechanism is not None and job.plan.seed is not None,
     )
+
+
+def _unit(rows: Sequence[Row], stage: Stage) -> str:
+    return next((row.unit for row in rows if row.unit and row.part in ("", stage.part)), "none")
 
 
 # ---- how much it tells -----------------------------------------------------------------------------------------------
