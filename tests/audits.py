@@ -10,6 +10,7 @@ from silograph.run.jobs import Job, open_job
 from silograph.run.plan import parse
 
 SITES, NODES, SIGNALS = ("ada", "bob", "cyd"), 8, 400
+MORE = ("dan", "eve")
 WARDS, FEATURES = 4, 3
 
 
@@ -36,6 +37,8 @@ def write_tables(folder: Path) -> Path:
     for client in ("ann", "ben", "cat"):
         x = rng.normal(size=(12, 4))
         write(client, ["a", "b", "c", "d", "y"], [[*x[k], "up" if x[k, 0] > 0 else "down"] for k in range(12)])
+    for site in MORE:
+        write(site, [f"n{k}" for k in range(NODES)], rng.normal(size=(SIGNALS, NODES)).cumsum(1).tolist())
     return folder
 
 
@@ -68,6 +71,11 @@ EPS = {"epsilon": 3.0, "delta": 1e-5}
 PRIVATE: dict[str, dict[str, object]] = {
     "graphs, one release": plan({}, EPS),
     "graphs, one release, clip": plan({}, {**EPS, "clip": 2.0}),
+    "graphs, correlated": {
+        **plan({}, {**EPS, "mode": "correlated"}),
+        "data": {"files": [f"{site}.csv" for site in (*SITES, *MORE)]},
+    },
+    "graphs, secure sum": plan({}, {**EPS, "mode": "secure-sum"}),
     "graphs, persons": plan({}, {**EPS, "clip": 2.0}, people=True),
     "graphs, one release, Laplace": plan({}, {"epsilon": 30.0, "mechanism": "laplace"}),
     "graphs, Corollary 1": plan({**GRAPHS, "local_steps": 1}, {**EPS, "mode": "per-round", "clip": 5.0}),

@@ -16,6 +16,7 @@ from silograph.methods.base import Method
 from silograph.methods.consensus_graph import ExactConsensus
 from silograph.methods.private_graph import LikelyGraphs, ReleasedConsensus
 from silograph.privacy.accounting import gaussian_multiplier
+from silograph.privacy.correlated import CorrelatedGaussian
 from silograph.privacy.gate import Budget, Door
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.mechanisms import Gaussian, Laplace, Mechanism
@@ -68,6 +69,7 @@ def cases() -> list[Case]:
     corollary = PaperConsensus(NODES, **model, form="S0", local_steps=1, rounds=12, release=distances)
     theorem = PaperConsensus(NODES, **model, local_steps=3, rounds=12, release=distances, gradient_clip=2.0)
     pure = Laplace(1.0 / 20.0)
+    shared = CorrelatedGaussian(once.multiplier, (tuple(sorted(COUNTS)),), 3)
     return [
         Case("exact", SmoothGraph(NODES), exact),
         Case("exact by degree", SmoothGraph(NODES), ExactConsensus(NODES, degree=3.0, tolerance=1e-5)),
@@ -76,6 +78,7 @@ def cases() -> list[Case]:
         Case("one release", moment, ReleasedConsensus(moment, exact, once, counts), once, budget),
         Case("one release, clip", clipped, ReleasedConsensus(clipped, exact, once, counts), once, budget),
         Case("one release, likely", moment, ReleasedConsensus(moment, LikelyGraphs(), once, counts), once, budget),
+        Case("correlated", moment, ReleasedConsensus(moment, LikelyGraphs(), shared, counts), shared, budget),
         Case("one release, Laplace", moment, ReleasedConsensus(moment, exact, pure, counts), pure, Budget(20.0, 0.0)),
         Case("per round, Corollary 1", distances, corollary, often, budget),
         Case("per round, Theorem 2", distances, theorem, often, budget),

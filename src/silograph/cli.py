@@ -149,8 +149,7 @@ def _graphs_summary(result: Json, folder: Path) -> None:
         (
             site["name"],
             f"{site['signals']}",
-            f"{site['edges']}",
-            f"{2 * site['edges'] / nodes:.1f}",
+            *(("", "") if site["edges"] is None else (f"{site['edges']}", f"{2 * site['edges'] / nodes:.1f}")),
             f"{site['weight']:.3g}",
             _worth(site),
             cost(costs[site["name"]]),
@@ -168,7 +167,8 @@ def _graphs_summary(result: Json, folder: Path) -> None:
         print("worth: so many records without noise would give as good a graph; 20 nodes need about 500")
     print(f"{_times(result['rounds'], 'round')}, {_sent(result)}{_exactness(result)}")
     _say_proven(result)
-    asked, got = result["degree"], 2 * sum(site["edges"] for site in result["sites"]) / nodes / len(result["sites"])
+    drawn = result["sites"] if result["site_graphs"] else [consensus]
+    asked, got = result["degree"], 2 * sum(graph["edges"] for graph in drawn) / nodes / len(drawn)
     if asked is not None and abs(got - asked) > 0.1 * asked:
         print(f"note: degree {asked:g} was asked for and {got:.1f} is the nearest that was found")
     asked, got = result["consensus_density"], 2 * edges / nodes / (nodes - 1)
@@ -236,7 +236,11 @@ def learn(
     epsilon: Annotated[float | None, typer.Option(help="Total privacy budget of every site.")] = None,
     delta: Annotated[float | None, typer.Option(help="Delta of the budget (1e-6 if left out).")] = None,
     privacy: Annotated[
-        Literal["one-release", "per-round"], typer.Option(help="One release, or the papers' noise in every round.")
+        Literal["one-release", "correlated", "secure-sum", "per-round"],
+        typer.Option(
+            help="One release a site; the same with noise that cancels between sites; noise once on the secure sum of "
+            "all sites (a consensus, no graphs of sites); or the papers' noise in every round."
+        ),
     ] = "one-release",
     mechanism: Annotated[Literal["gaussian", "laplace"], typer.Option(help="Shape of the noise.")] = "gaussian",
     clip: Annotated[
@@ -299,7 +303,9 @@ def learn(
     """Learn a graph per site and the consensus graph from their tables."""
     from silograph.run.plan import ConsensusGraph, Data, Plan, Privacy
 
-    if epsilon is None and (delta is not None or clip is not None or privacy == "per-round" or mechanism == "laplace"):
+    if epsilon is None and (
+        delta is not None or clip is not None or privacy != "one-release" or mechanism == "laplace"
+    ):
         raise InputError("options", "--epsilon with the other privacy options", "it did not come", "Try --epsilon 1.")
     budget = None if epsilon is None else Privacy(epsilon, delta, privacy, mechanism, clip)
     method = ConsensusGraph(

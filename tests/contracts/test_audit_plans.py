@@ -14,9 +14,11 @@ from accountants import compare
 from audits import EPS, OPEN, PRIVATE, job, plan, tables
 from silograph.core.errors import BudgetError, DamageError, InputError
 from silograph.methods.graph_federation import GraphFederation
-from silograph.privacy import accounting
+from silograph.privacy import accounting, masking
 from silograph.privacy.attacks.channels import seen_from_outside
 from silograph.privacy.bound import clip_rows
+from silograph.privacy.correlated import CorrelatedGaussian
+from silograph.privacy.discrete import discrete_gaussian
 from silograph.privacy.gate import Budget, Door, Gate, relay
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.mechanisms import Gaussian, perturb
@@ -220,7 +222,7 @@ def test_from_outside_all_tables_look_alike(name, folder):
         for key in ("x", "query_x"):
             if key in data:
                 data = {**data, key: factor * data[key]}
-        gate = Door(ROOT, Ledger(), stage.job.mechanism).gate(["a"], stage.rounds[0])
+        gate = Door(ROOT, Ledger(), stage.mechanism(1)).gate(["a"], stage.rounds[0])
         gate = Tap(gate, {}, {}, There(stage.part, np.array([[bits]])))
         with np.errstate(all="ignore"):
             return seen_from_outside(lambda: stage.step(stage.rounds[0], stage.begin(1), data, gate)[1])
@@ -273,6 +275,39 @@ TWINS = ["graphs, one release", "graphs, Corollary 1", "units, trusted server", 
 def test_half_the_noise_is_caught(name, folder, monkeypatch):
     monkeypatch.setattr("silograph.privacy.gate.perturb", with_noise(0.5))
     assert audit_job(job(PRIVATE[name], folder), runs=500, root=ROOT).refuted
+
+
+@pytest.mark.parametrize(("silent", "refuted"), [(1, False), (2, True)])
+def test_sites_of_a_sum_that_leave_their_noise_out_are_caught(silent, refuted, folder, monkeypatch):
+    """Two of three shares are counted on, so that one site may leave its own out, and no more."""
+    real = masking.unmasked_sum
+
+    def without(vectors, clip, bits, *, noise, minimum, noise_source):
+        total = real(vectors, clip, bits, noise=noise, minimum=minimum, noise_source=noise_source)
+        missing = [discrete_gaussian(noise_source(name), noise, total.whole.size) for name in list(vectors)[:silent]]
+        return replace(total, whole=total.whole - np.sum(missing, axis=0))
+
+    monkeypatch.setattr(masking, "unmasked_sum", without)
+    found = audit_job(job(PRIVATE["graphs, secure sum"], folder), runs=2000, root=ROOT)
+    assert found.refuted is refuted
+    assert found.epsilon_lower > 0.8 * found.accounted.epsilon
+
+
+def test_noise_that_only_cancels_is_caught(folder, monkeypatch):
+    """The twin has no noise of its own: of all releases together nothing is hidden."""
+    real = CorrelatedGaussian._streams
+    monkeypatch.setattr(CorrelatedGaussian, "_streams", lambda *place: list(real(*place))[1:])
+    found = audit_job(job(PRIVATE["graphs, correlated"], folder), runs=1000, root=ROOT)
+    assert found.refuted
+
+
+def test_shared_noise_that_is_too_small_is_caught(folder, monkeypatch):
+    real = CorrelatedGaussian.scale_in_steps
+    plain = job(PRIVATE["graphs, correlated"], folder)
+    assert not audit_job(plain, runs=1000, root=ROOT).refuted
+    monkeypatch.setattr(CorrelatedGaussian, "ratio", lambda self, scale, dim: 1.0 / self.multiplier)
+    monkeypatch.setattr(CorrelatedGaussian, "scale_in_steps", lambda self, dim: 0.5 * real(self, dim))
+    assert audit_job(plain, runs=1000, root=ROOT).refuted
 
 
 def test_half_the_noise_of_networks_is_caught(folder, monkeypatch):

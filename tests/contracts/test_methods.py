@@ -176,7 +176,9 @@ def test_one_record_never_moves_a_bounded_value_further_than_it_says(case):
     assert worst > 0.0
 
 
-@private
+@pytest.mark.parametrize(
+    "case", [c for c in cases() if c.private and c.name != "correlated"], ids=lambda case: case.name
+)
 def test_noise_matches_its_ledger_row(case):
     """What left minus what was inside, over all silos and rounds, has the row's law (KS, rate 1e-4) and no memory."""
     signals = federation()

@@ -5,7 +5,14 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 
-from silograph.kernels.pooling import denoise, effective_records, empirical_bayes, project_psd, undo_clip
+from silograph.kernels.pooling import (
+    correlated_bayes,
+    denoise,
+    effective_records,
+    empirical_bayes,
+    project_psd,
+    undo_clip,
+)
 
 
 def symmetric(rng, m):
@@ -246,3 +253,63 @@ def test_undoing_the_scaling_to_length_one_inverts_the_exact_integral():
 def test_nothing_released_stays_nothing():
     assert not undo_clip(np.zeros((1, 3, 3)), None).any()
     assert not undo_clip(np.zeros((1, 3, 3)), 1.0).any()
+
+
+# ---- noise that is correlated between silos --------------------------------------------------------------------------
+
+
+def test_correlated_noise_is_pooled_to_the_conditional_means():
+    """Against the conditional law of all truths given all releases, their mean having a prior as wide as numbers go."""
+    rng = np.random.default_rng(30)
+    silos, tau, unit = 6, 0.8, np.eye(6)
+    root = rng.standard_normal((silos, silos))
+    covariance = root @ root.T + 0.1 * unit
+    draws = np.linalg.cholesky(covariance)
+    truths = np.stack([10.0 * np.eye(M) + noise_of(rng, M, tau) for _ in range(silos)])
+    released = truths + np.einsum("ij,jab->iab", draws, np.stack([noise_of(rng, M, 1.0) for _ in range(silos)]))
+    pooled = correlated_bayes(released, covariance, np.full(silos, 1e15))
+    spread = spread_by_search(released, covariance)
+    prior = 1e4 * np.ones((silos, silos)) + spread * unit
+    gain = prior @ np.linalg.inv(prior + covariance)
+    np.testing.assert_allclose(pooled.moments, np.einsum("ij,jab->iab", gain, released), rtol=1e-3, atol=1e-3)
+    left = prior - gain @ prior
+    np.testing.assert_allclose(pooled.variance, left.diagonal(), rtol=1e-2)
+    assert pooled.share.sum() == pytest.approx(1.0)
+
+
+def spread_by_search(released, covariance):
+    """The tau^2 of the largest likelihood of the differences between silos, over a grid."""
+    silos = len(released)
+    apart = np.linalg.svd(np.ones((1, silos)))[2][1:]  # directions that sum to 0
+    upper = np.triu_indices(M, 1)
+    flat = np.concatenate(
+        [np.stack([np.diag(r) for r in released]), np.stack([np.sqrt(2.0) * r[upper] for r in released])], axis=1
+    )
+
+    def likelihood(spread):
+        within = apart @ (covariance + spread * np.eye(silos)) @ apart.T
+        values = apart @ flat
+        fit = np.einsum("ik,ij,jk->", values, np.linalg.inv(within), values)
+        return -0.5 * (flat.shape[1] * np.linalg.slogdet(within)[1] + fit)
+
+    grid = np.concatenate([[0.0], np.geomspace(1e-3, 30.0, 4000)])
+    return grid[np.argmax([likelihood(spread) for spread in grid])]
+
+
+def test_correlated_pooling_of_independent_noise_is_that_of_independent_noise():
+    """Equal silos: both estimators are the same mean of squares."""
+    rng = np.random.default_rng(31)
+    _, released, counts = simulated(rng, 1.0, np.full(SILOS, 0.7))
+    one = empirical_bayes(released, np.full(SILOS, 0.7), counts)
+    other = correlated_bayes(released, 0.49 * np.eye(SILOS), counts)
+    np.testing.assert_allclose(other.moments, one.moments, atol=1e-6)
+    np.testing.assert_allclose(other.variance, one.variance, rtol=1e-5)
+    np.testing.assert_allclose(other.shrinkage, one.shrinkage, rtol=1e-5)
+    assert other.mean_variance == pytest.approx(one.mean_variance, rel=1e-5)
+
+
+def test_a_single_silo_is_left_as_it_is():
+    released = np.eye(M)[None]
+    pooled = correlated_bayes(released, np.full((1, 1), 0.3), np.array([100.0]))
+    np.testing.assert_allclose(pooled.moments, released)
+    assert pooled.share.tolist() == [1.0]

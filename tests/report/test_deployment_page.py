@@ -32,6 +32,7 @@ PER_ROUND = GRAPHS.replace("degree = 3.0", 'solver = "paper"\nbeta = 0.05\nnu = 
 PLANS = {
     "graphs": GRAPHS,
     "graphs, a budget": GRAPHS + BUDGET,
+    "graphs, a budget, secure sum": GRAPHS.replace("rounds = 3\n", "") + BUDGET + 'mode = "secure-sum"\n',
     "graphs, a budget, per round": PER_ROUND + BUDGET + 'mode = "per-round"\nclip = 6.0\n',
     "units": UNITS,
     "units, masks": UNITS + 'masks = "protocol"\n',

@@ -256,7 +256,7 @@ class Flower:
             else:
                 rows = np.concatenate([sealed_rows(part) for part in parts])[order]
                 elsewhere = None if self.door.masks is None else partial(self._sum, name, tuple(names))
-                sent[name] = Sealed(rows, value.site, value.clip, elsewhere)
+                sent[name] = Sealed(rows, value.site, value.clip, value.within, elsewhere)
         return place[order], sent
 
     # ---- secure sums ----
@@ -285,6 +285,6 @@ def _look(sent: Sent) -> tuple[Any, ...]:
     return tuple(
         (name, "released", value.value.shape[1:])
         if isinstance(value, Released)
-        else (name, value.site, value.clip, sealed_rows(value).shape[1:])
+        else (name, value.site, value.clip, value.within, sealed_rows(value).shape[1:])
         for name, value in sorted(sent.items())
     )

@@ -12,6 +12,7 @@ import numpy as np
 from silograph.core.errors import InputError
 from silograph.core.types import Array, Json
 from silograph.engines.wire import pack, unpack
+from silograph.privacy.bound import Within
 from silograph.privacy.gate import (
     EVERYBODY,
     OTHER_SERVERS,
@@ -97,6 +98,21 @@ class Reply:
     rows: tuple[Row, ...]
 
 
+def about_sealed(sealed: Sealed) -> Json:
+    """All but the vectors."""
+    within = None if sealed.within is None else asdict(sealed.within)
+    return {"site": sealed.site, "clip": sealed.clip, "within": within}
+
+
+def sealed_again(vectors: Array, about: Json) -> Sealed:
+    clip, within = about["clip"], about["within"]
+    if within is not None:
+        within = Within(float(within["l2"]), str(within["unit"]), str(within["why"]))
+        if not 0.0 < within.l2 < math.inf:
+            raise ValueError
+    return Sealed(vectors, str(about["site"]), None if clip is None else float(clip), within)
+
+
 def pack_reply(reply: Reply, masked: bool) -> bytes:
     """Under masks nothing of a vector goes out with the reply but its size: it waits for the secure sum."""
     arrays: dict[str, Array] = {}
@@ -106,7 +122,7 @@ def pack_reply(reply: Reply, masked: bool) -> bytes:
             arrays[name] = value.value
         else:
             vectors = sealed_rows(value)
-            sealed[name] = {"site": value.site, "clip": value.clip, "shape": list(vectors.shape)}
+            sealed[name] = {**about_sealed(value), "shape": list(vectors.shape)}
             if not masked:
                 arrays[name] = vectors
     facts = {"version": VERSION, "party": reply.party, "round": reply.round, "sealed": sealed}
@@ -151,8 +167,7 @@ def read_reply(blob: bytes, where: str) -> Reply:
                 raise ValueError
             if sent_along and np.isnan(vectors).any():
                 raise ValueError
-            clip = about["clip"]
-            sent[name] = Sealed(vectors, str(about["site"]), None if clip is None else float(clip))
+            sent[name] = sealed_again(vectors, about)
         for name, value in arrays.items():
             if value.dtype != np.float64 or not value.ndim or np.isnan(value).any():
                 raise ValueError

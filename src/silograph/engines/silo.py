@@ -24,7 +24,16 @@ import numpy as np
 from silograph.core.errors import DamageError, InputError, LeakError
 from silograph.core.files import write_atomically
 from silograph.core.types import Carry, Json
-from silograph.engines.question import NEVER, Question, Reply, pack_reply, read_question, read_reply
+from silograph.engines.question import (
+    NEVER,
+    Question,
+    Reply,
+    about_sealed,
+    pack_reply,
+    read_question,
+    read_reply,
+    sealed_again,
+)
 from silograph.engines.sums import SumAgents
 from silograph.methods.base import Method, Private, begin, put, take
 from silograph.privacy.gate import Door, Released, Sealed, Sent, check_message, relay, sealed_rows
@@ -250,7 +259,7 @@ class Silo:
             pending = memory.pending
             carries["after"] = pending.carry
             meta["pending"] = {name: getattr(pending, name) for name in ("round", "kind", "content", "silos")}
-            meta["sealed"] = {name: [value.site, value.clip] for name, value in pending.sealed.items()}
+            meta["sealed"] = {name: about_sealed(value) for name, value in pending.sealed.items()}
             arrays["reply"] = np.frombuffer(pending.reply, dtype=np.uint8)
             arrays |= {f"sealed/{name}": sealed_rows(value) for name, value in pending.sealed.items()}
         for part, carry in carries.items():
@@ -287,8 +296,7 @@ class Silo:
                 pending = None
                 if "pending" in meta:
                     sealed = {
-                        name: Sealed(content[f"sealed/{name}"], site, clip)
-                        for name, (site, clip) in meta["sealed"].items()
+                        name: sealed_again(content[f"sealed/{name}"], about) for name, about in meta["sealed"].items()
                     }
                     told = {**meta["pending"], "silos": tuple(meta["pending"]["silos"])}
                     pending = _Pending(**told, reply=content["reply"].tobytes(), carry=carried("after"), sealed=sealed)

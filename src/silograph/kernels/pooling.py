@@ -65,6 +65,46 @@ def empirical_bayes(released: Array, noise: Array, counts: Array) -> Pooled:
     return Pooled(moments, mean, shrink, share, variance, float((share**2 * (v + spread)).sum()))
 
 
+def correlated_bayes(released: Array, covariance: Array, counts: Array) -> Pooled:
+    """The same for privacy noise that is correlated between silos: best linear predictions, with the spread by the
+    residuals' likelihood (REML), which for independent noise is a weighted mean of the same moments.
+
+    `covariance` (I, I) is the known one of the privacy noise, per coordinate.
+    """
+    silos, m = len(released), released.shape[-1]
+    size, one, unit = m * (m + 1) / 2.0, np.ones(len(released)), np.eye(len(released))
+    trace = np.einsum("iaa->i", released)
+    power = (project_psd(released) ** 2).sum((1, 2))
+    known = covariance + np.diag((trace**2 + power) / (counts * size))
+    flat = released.reshape(silos, -1)
+    products = flat @ flat.T / size
+    spread = 0.0
+    for _ in range(200):
+        precision, share = _generalised_mean(known + spread * unit)
+        residual = precision - np.outer(precision @ one, share)
+        excess = np.trace(residual @ (products - known) @ residual)
+        before, spread = spread, max(0.0, float(excess / np.trace(residual @ residual))) if silos > 1 else 0.0
+        if abs(spread - before) <= 1e-12 * (spread + known.trace() / silos):
+            break
+    precision, share = _generalised_mean(known + spread * unit)
+    mixing = np.outer(one, share) + spread * precision @ (unit - np.outer(one, share))
+    off = mixing - unit
+    return Pooled(
+        np.einsum("ij,jab->iab", mixing, released),
+        np.einsum("i,iab->ab", share, released),
+        1.0 - spread * precision.diagonal(),
+        share,
+        (mixing @ known @ mixing.T + spread * off @ off.T).diagonal(),
+        float(1.0 / precision.sum()),
+    )
+
+
+def _generalised_mean(covariance: Array) -> tuple[Array, Array]:
+    """Precision, and the weights of the most precise mean."""
+    precision = np.asarray(np.linalg.inv(covariance), dtype=np.float64)
+    return precision, np.asarray(precision.sum(1) / precision.sum())
+
+
 def effective_records(moments: Array, variance: Array) -> Array:
     """N_eff: how many Gaussian records would give second moments (I, m, m) with this variance per coordinate."""
     m = moments.shape[-1]

@@ -18,7 +18,7 @@ from silograph.core.types import Array, BoolArray, Carry, Json
 from silograph.kernels import log_det
 from silograph.kernels.descent import roughness
 from silograph.kernels.edges import node_count
-from silograph.kernels.pooling import denoise, effective_records, empirical_bayes, undo_clip
+from silograph.kernels.pooling import Pooled, correlated_bayes, denoise, effective_records, empirical_bayes, undo_clip
 from silograph.kernels.spaces import AllPairs
 from silograph.methods.base import (
     Method,
@@ -36,6 +36,7 @@ from silograph.methods.base import (
     values,
 )
 from silograph.methods.choosing import learn_alone
+from silograph.privacy.correlated import CorrelatedGaussian
 from silograph.privacy.gate import Message, OpenGate, Sent, relay
 from silograph.privacy.mechanisms import Mechanism
 from silograph.tasks.smooth_graph import SmoothGraph, distances_of, from_coordinates
@@ -53,6 +54,41 @@ class Statistics:
     zbar: Array  # (I + 1, p)
     worth: Array  # (I + 1,), effective records: as many without noise would be as good
     share: Array  # (I,), of each silo in the mean
+
+
+def moments_of(released: Array, task: SmoothGraph) -> Array:
+    """Second moments from their coordinates, (n, m(m+1)/2) to (n, m, m)."""
+    moments = from_coordinates(released, task.nodes)
+    if task.clip is not None:
+        return moments
+    # Signals were scaled to length 1, so only the shape means anything: let the trace be 1.
+    trace = np.einsum("iaa->i", moments)[:, None, None]
+    return np.asarray(moments / np.where(trace > 0.0, trace, 1.0))
+
+
+def cleaned(noisy: Array, variance: Array, share: Array, task: SmoothGraph) -> Statistics:
+    """Statistics of moments with this variance per coordinate: noise and clip taken off."""
+    clean = denoise(noisy, variance)
+    if task.person is None:  # a person's signals are scaled by one number, which hardly bends their moment
+        clean = undo_clip(clean, task.clip)
+    zbar = task.wall(distances_of(clean, task.nodes))
+    # Noise can be larger than the trace itself, which then says nothing.
+    positive = np.einsum("iaa->i", noisy) > 0.0
+    return Statistics(zbar, np.where(positive, effective_records(noisy, variance), 0.0), share)
+
+
+def refuse(released: Array, worth: float, task: SmoothGraph) -> NoReturn:
+    """No graph of noise, and what would help."""
+    trace = np.einsum("iaa->i", from_coordinates(released, task.nodes)).max()
+    why, todo = "a graph of them would be chance", "More records or a larger epsilon would carry one."
+    if task.clip is not None and trace < 0.1 * task.clip**2:
+        why, todo = "the clip is far longer than the signals", "Take a clip near the signals' length, or none."
+    raise InputError(
+        "released statistics",
+        f"data worth at least {LEAST_EFFECTIVE_RECORDS:.0f} records behind the noise",
+        f"they are worth at most {worth:.2g}: {why}",
+        f"This budget is spent. {todo}",
+    )
 
 
 @dataclass(frozen=True)
@@ -191,27 +227,17 @@ class ReleasedConsensus:
 
     def statistics(self, moments: Array, counts: Array) -> Statistics:
         """From the released moments and public numbers alone: pooled, noise and clip taken off, converted."""
-        nodes = self.task.nodes
-        released = from_coordinates(moments, nodes)
-        if self.task.clip is None:
-            # Signals were scaled to length 1, so only the shape means anything: let the trace be 1.
-            trace = np.einsum("iaa->i", released)[:, None, None]
-            released = released / np.where(trace > 0.0, trace, 1.0)
-        pooled = empirical_bayes(released, self._noise(counts), counts)
+        pooled = self._pooled(moments_of(moments, self.task), counts)
         noisy = np.concatenate([pooled.moments, pooled.mean[None]])
-        variance = np.append(pooled.variance, pooled.mean_variance)
-        clean = denoise(noisy, variance)
-        if self.task.person is None:  # a person's signals are scaled by one number, which hardly bends their moment
-            clean = undo_clip(clean, self.task.clip)
-        zbar = self.task.wall(distances_of(clean, nodes))
-        # Noise can be larger than the trace itself, which then says nothing.
-        positive = np.einsum("iaa->i", noisy) > 0.0
-        return Statistics(zbar, np.where(positive, effective_records(noisy, variance), 0.0), pooled.share)
+        return cleaned(noisy, np.append(pooled.variance, pooled.mean_variance), pooled.share, self.task)
 
-    def _noise(self, counts: Array) -> Array:
-        """The known standard deviation of every silo's noise, per coordinate."""
+    def _pooled(self, released: Array, counts: Array) -> Pooled:
+        """By the known noise of every silo."""
         sensitivity = math.sqrt(2.0) * self.task.radius**2 / counts
-        return np.array([self.mechanism.deviation(float(l2), self._size) for l2 in sensitivity])
+        if isinstance(self.mechanism, CorrelatedGaussian):
+            return correlated_bayes(released, self.mechanism.covariance(sensitivity, self._size), counts)
+        noise = np.array([self.mechanism.deviation(float(l2), self._size) for l2 in sensitivity])
+        return empirical_bayes(released, noise, counts)
 
     def _learn(self, servers: Carry, topo: Topology) -> Json:
         """From what was released; a silo that never came gets the consensus graph.
@@ -222,7 +248,7 @@ class ReleasedConsensus:
         known = self.statistics(servers["moments"][heard], np.asarray(self.counts, dtype=float)[heard])
         drawn = known.worth >= LEAST_EFFECTIVE_RECORDS
         if not drawn[:-1].any():
-            self._refuse(servers["moments"][heard], float(known.worth[:-1].max()))
+            refuse(servers["moments"][heard], float(known.worth[:-1].max()), self.task)
         learner = self.inner if isinstance(self.inner, LikelyGraphs) else Coupled(self.inner)
         graphs = learner.learn(known, drawn)
         consensus, silos = graphs.w[-1], len(topo.silos)
@@ -237,19 +263,6 @@ class ReleasedConsensus:
             arrays[name] = np.full(silos + 1, of_all[-1])
             arrays[name][everyone] = of_all
         return {"arrays": arrays, "facts": graphs.facts, "trace": graphs.trace}
-
-    def _refuse(self, moments: Array, worth: float) -> NoReturn:
-        """No graph of noise, and what would help."""
-        trace = np.einsum("iaa->i", from_coordinates(moments, self.task.nodes)).max()
-        why, todo = "a graph of them would be chance", "More records or a larger epsilon would carry one."
-        if self.task.clip is not None and trace < 0.1 * self.task.clip**2:
-            why, todo = "the clip is far longer than the signals", "Take a clip near the signals' length, or none."
-        raise InputError(
-            "released statistics",
-            f"data worth at least {LEAST_EFFECTIVE_RECORDS:.0f} records behind the noise",
-            f"they are worth at most {worth:.2g}: {why}",
-            f"This budget is spent. {todo}",
-        )
 
     def done(self, servers: Carry) -> bool:
         return servers["inner"] is not None

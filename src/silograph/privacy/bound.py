@@ -37,6 +37,15 @@ class Bounded:
             raise LeakError("Bounded", "finite values", "another came")
 
 
+@dataclass(frozen=True)
+class Within:
+    """How far one `unit` inside a vector can move it: in a sum of such vectors it is protected, not a whole vector."""
+
+    l2: float
+    unit: str
+    why: str
+
+
 def clip_rows(x: Array, radius: float) -> Array:
     """Scale every row (last axis) longer than `radius` back to it."""
     # The tiny shrink leaves room for rounding here and in whatever mean is taken next, so that the bound really holds.

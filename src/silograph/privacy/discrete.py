@@ -21,6 +21,16 @@ Gaussians of parameter s, and Q for the discrete Gaussian of parameter s sqrt(n)
 
 It is the bound of Kairouz, Liu and Steinke (2021), who have 10 sum q for our eta of about 4 sum q. More survivors than
 n only add independent noise, and the reduction mod 2^k is post-processing: the bound holds for both.
+
+**The same by the exact Gaussian curve**, on fine grids. Z and Q both sum to 1, so for all d coordinates together their
+log ratio is at most h = d eta in size, and for every event and shift
+
+    delta_Z(eps) <= e^h delta_Q(eps - 2h).
+
+From 2^18 steps a deviation on, Q is a rounded Gaussian (`mechanisms` says how closely), whose curve is exact. With mu
+its ratio, the right side is at most the curve at mu + 7h wherever that is below 1/2: along (mu + 7t, eps + 2t) its
+logarithm grows at least as fast as t. For its derivative in mu is phi(a), a = mu/2 - eps/mu; that in eps is no larger
+than 1.26 phi(a); and it is itself at most 3.5 phi(a), as a < 1. `distributed_mu` charges those 7h.
 """
 
 from __future__ import annotations
@@ -40,9 +50,10 @@ from silograph.privacy.shamir import Source
 
 Integers = NDArray[np.int64]
 
+LEAST_FINE = 2.0**18  # grid steps in a deviation from which on a discrete Gaussian is a rounded one
 LEAST_SHARE = 0.5  # grid steps; below, the noise of an agent is mostly zeros and eta is large
 MOST_SHARE = 2.0**40  # so that every integer drawn is exact as a float
-_SAMPLER_RANGE = 2.0**-39  # see `discrete_gaussian`
+SAMPLER_RANGE = 2.0**-39  # see `discrete_gaussian`
 _INVERSE_E = math.exp(-1.0)
 _LAYERS = 256  # chosen by eight bits of a word; one bit is the sign, and the others choose a place in the layer
 _PLACE_BITS = 55
@@ -105,6 +116,11 @@ def grid_l2(clip: float, fraction_bits: int, length: int) -> float:
     return (clip * 2.0**fraction_bits + 0.5 * math.sqrt(length)) * _LENGTH_ROUNDING
 
 
+def grid_move(l2: float, fraction_bits: int, length: int) -> float:
+    """How far apart two vectors are on the grid, in its steps, that are `l2` apart before: each moves half a step."""
+    return (l2 * 2.0**fraction_bits + math.sqrt(length)) * _LENGTH_ROUNDING
+
+
 # ---- noise -----------------------------------------------------------------------------------------------------------
 
 
@@ -125,11 +141,23 @@ def distributed_rho(l2: float, share: float, contributors: int, length: int) -> 
 
     The samplers' own error, a range of 2^-39 an agent, is charged with the rest.
     """
+    eta = _unlike_one(share, contributors)
+    return (l2 / (share * math.sqrt(contributors)) + eta * math.sqrt(length)) ** 2 / 2.0
+
+
+def distributed_mu(l2: float, share: float, contributors: int, length: int) -> float:
+    """The Gaussian ratio whose exact curve bounds such a sum, for shares of `LEAST_FINE` steps or more."""
+    if share < LEAST_FINE:
+        raise InputError("distributed noise", f"shares of at least {LEAST_FINE:g} grid steps", f"{share:g} came")
+    return l2 / (share * math.sqrt(contributors)) + 7.0 * length * _unlike_one(share, contributors)
+
+
+def _unlike_one(share: float, contributors: int) -> float:
+    """eta: by how much the logarithm of the sum's law over that of one discrete Gaussian varies, a coordinate."""
     check_share(share)
     k = np.arange(1, contributors)
     q = np.exp(-2.0 * math.pi**2 * share**2 * k / (k + 1))
-    eta = float(np.log1p(4.0 * q / ((1.0 - q**8) * (1.0 - 2.0 * q))).sum()) + contributors * _SAMPLER_RANGE
-    return (l2 / (share * math.sqrt(contributors)) + eta * math.sqrt(length)) ** 2 / 2.0
+    return float(np.log1p(4.0 * q / ((1.0 - q**8) * (1.0 - 2.0 * q))).sum()) + contributors * SAMPLER_RANGE
 
 
 def check_share(share: float) -> None:

@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 from silograph.core.errors import BudgetError, DamageError, InputError, LeakError
 from silograph.core.types import Array, BoolArray
 from silograph.privacy.accounting import Cost, Planned, Tally, cost
-from silograph.privacy.bound import ADD_OR_REMOVE_ONE, REPLACE_ONE, Bounded, clip_rows
+from silograph.privacy.bound import ADD_OR_REMOVE_ONE, REPLACE_ONE, Bounded, Within, clip_rows
+from silograph.privacy.correlated import CorrelatedGaussian
 from silograph.privacy.ledger import Ledger, Row
 from silograph.privacy.masking import MaskedSum, Masks, masked_sum
-from silograph.privacy.mechanisms import DistributedGaussian, Gaussian, Mechanism, Scheduled, on_grid, perturb
+from silograph.privacy.mechanisms import Gaussian, Mechanism, OwnNoise, Scheduled, on_grid, perturb
 from silograph.privacy.samplers import Keystream
 from silograph.privacy.secure_messages import Total as SumTotal
 
@@ -118,11 +119,13 @@ class Sealed:
 
     Under masks between organisations the rows stay where they are: they are zeros here, and `elsewhere` runs the secure
     sum with those who hold them. It also says whether they count it as spent, which they may where no sum came of it.
+    What is protected is a whole vector, or what moves one from `within`.
     """
 
     _rows: Array
     site: str
     clip: float | None
+    within: Within | None = None
     elsewhere: Callable[[MaskedSum], tuple[SumTotal, bool]] | None = None
 
     def __len__(self) -> int:
@@ -134,12 +137,13 @@ class Total:
     """Sums by server, and of how many silos: 0 where too few answered.
 
     `released`: noise is in the sums already. Otherwise they are the servers' own knowledge, and may leave them only
-    through the gate again.
+    through the gate again. `summed` are the vectors that are in a sum, among those that were to be.
     """
 
     sums: Array
     counts: Array
     released: bool
+    summed: BoolArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,7 +172,7 @@ def stack(parts: Sequence[Released | Sealed]) -> Released | Sealed:
         return parts[0]
     if isinstance(parts[0], Sealed):
         rows = [part._rows for part in parts if isinstance(part, Sealed)]
-        return Sealed(np.concatenate(rows), parts[0].site, parts[0].clip)
+        return Sealed(np.concatenate(rows), parts[0].site, parts[0].clip, parts[0].within)
     return Released(np.concatenate([part.value for part in parts if isinstance(part, Released)]), _SEAL)
 
 
@@ -356,9 +360,14 @@ class Gate:
         out = np.empty(bounded.value.shape)
 
         def released(i: int) -> Row:
-            l2, silo, size = float(bounded.l2[i]), self.silos[i], out[i].size
-            perturb(bounded.value[i], l2, mechanism, Keystream(self._door.root, silo, self.round, site), out[i])
-            charged = on_grid(l2, size)
+            l2, silo, size, root = float(bounded.l2[i]), self.silos[i], out[i].size, self._door.root
+            if isinstance(mechanism, CorrelatedGaussian):
+                mechanism.perturb(bounded.value[i], l2, root, silo, self.round, site, out[i])
+                charged, noise = mechanism.charged(l2, size)
+            else:
+                perturb(bounded.value[i], l2, mechanism, Keystream(root, silo, self.round, site), out[i])
+                charged = on_grid(l2, size)
+                noise = mechanism.scale(charged, size)
             return self._row(
                 silo,
                 site,
@@ -366,7 +375,7 @@ class Gate:
                 self._observer,
                 mechanism=mechanism.name,
                 l2=charged,
-                noise=mechanism.scale(charged, size),
+                noise=noise,
                 unit=bounded.unit,
                 relation=bounded.relation,
                 randomness=self._door.randomness,
@@ -389,22 +398,30 @@ class Gate:
             self._plainly(silo, site, part, self._observer, why)
         return Released(value, _SEAL)
 
-    def contribute(self, value: Array, site: str, clip: float | None = None) -> Sealed:
+    def contribute(self, value: Array | Bounded, site: str, clip: float | None = None) -> Sealed:
         """Hand a vector to the own server, for a sum. With a `clip` longer ones are scaled back to it first.
 
-        What is no number counts as zero under a clip: the bound must hold for any data.
+        What is no number counts as zero under a clip: the bound must hold for any data. Of a bounded value the unit
+        that it names is protected, else a whole vector. Scaling back brings no two vectors further apart.
         """
+        within = None
+        if isinstance(value, Bounded):
+            if clip is None or value.relation != REPLACE_ONE or np.unique(value.l2).size > 1:
+                expected = "a clip, and one bound for all vectors, on replacing a unit of one"
+                raise LeakError(f"contribution at {site!r}", expected, "others came")
+            within, value = Within(float(value.l2.max(initial=0.0)), value.unit, value.why), value.value
         if clip is not None:
             value = clip_rows(np.where(np.isfinite(value).all(-1, keepdims=True), value, 0.0), clip)
-        return Sealed(value, site, clip)
+        return Sealed(value, site, clip, within)
 
     def total(self, sealed: Sealed, rows: NDArray[np.intp], home: NDArray[np.intp], names: Sequence[str]) -> Total:
         """Add up what the silos `rows` handed to their servers, `home[k]` being the server of silo k.
 
         Without masks a server sees every vector, and its ledger says so. With masks it sees the sum, and with a
-        distributed mechanism the sum with noise that the silos put in.
+        distributed mechanism the sum with noise that the silos put in. Where the unit is within a silo's vector, every
+        silo of the sum gets a row, else its server.
         """
-        door, value = self._door, sealed._rows
+        door, value, summed = self._door, sealed._rows, np.ones(len(rows), dtype=np.bool_)
         place = home[rows]
         counts = np.bincount(place, minlength=len(self.silos)).astype(np.float64)
         sums = np.zeros((len(self.silos), value.shape[1]))
@@ -415,36 +432,40 @@ class Gate:
                 if counts[p]:
                     why = f"{counts[p]:.0f} agents trust their own server with their updates"
                     self._plainly(unit, sealed.site, sums[p], OWN_SERVER, why)
-            return Total(sums, counts, released=False)
+            return Total(sums, counts, False, summed)
         for p, unit in enumerate(self.silos):
             members = np.flatnonzero(place == p)
             if len(members) < door.masks.minimum:
-                counts[p] = 0.0
+                counts[p], summed[members] = 0.0, False
                 continue
             there = tuple(names[rows[k]] for k in members)
             asked = self.sum_of(sealed, there, unit)
             facts = self._summing(asked)
-            door.afford(self._row(unit, sealed.site, sums[p], **facts))  # before the server can know the sum
+            for payer in (unit,) if sealed.within is None else there:
+                door.afford(self._row(payer, sealed.site, sums[p], **facts))  # before the server can know the sum
             if sealed.elsewhere is None:
                 total, spent = masked_sum(dict(zip(there, value[members], strict=True)), asked, door.root), True
             else:
                 total, spent = sealed.elsewhere(asked)
             sums[p], counts[p] = total.values, len(total.survivors)
+            summed[members] = [name in total.survivors for name in there]
             if spent:
-                door.admit(self._row(unit, sealed.site, sums[p], **facts))
-        return Total(sums, counts, released=self._shared_noise is not None)
+                for payer in (unit,) if sealed.within is None else total.survivors or there:
+                    door.admit(self._row(payer, sealed.site, sums[p], **facts))
+        return Total(sums, counts, self._shared_noise is not None, summed)
 
     @property
-    def _shared_noise(self) -> DistributedGaussian | None:
+    def _shared_noise(self) -> OwnNoise | None:
         """What the agents of a secure sum put in themselves."""
-        return self._mechanism if isinstance(self._mechanism, DistributedGaussian) else None
+        return self._mechanism if isinstance(self._mechanism, OwnNoise) else None
 
     def sum_of(self, sealed: Sealed, members: tuple[str, ...], unit: str) -> MaskedSum:
         """What a sum under masks will be: the server asks for it, and an agent checks what it is asked."""
         masks, length = self._door.masks, sealed._rows.shape[1]
         if masks is None or sealed.clip is None:
             raise LeakError(f"masks at {sealed.site!r}", "clipped vectors, whose sum cannot overflow", "others came")
-        return MaskedSum(members, self.round, unit, sealed.site, sealed.clip, length, masks, self._shared_noise)
+        noise = self._shared_noise
+        return MaskedSum(members, self.round, unit, sealed.site, sealed.clip, length, masks, noise, sealed.within)
 
     def join(self, asked: MaskedSum, vector: Array) -> None:
         """In the silo, before anything goes out with which its vector could be added up: the row of its own ledger.
@@ -466,16 +487,18 @@ class Gate:
         if noise is None:
             why = f"masks hide {len(asked.members)} agents from their server, not their sum ({how})"
             return {"observer": OWN_SERVER, "mechanism": "reveal", "why": why}
+        within = asked.within or Within(cohort.l2, CLIPPED_AGENT, f"each update clipped to {asked.clip:g}")
+        who = "agents" if asked.within is None else "sites"
         return {
             "observer": EVERYBODY,
             "mechanism": noise.name,
             "l2": cohort.l2,
             "noise": cohort.deviation,
-            "unit": CLIPPED_AGENT,
+            "unit": within.unit,
             "relation": REPLACE_ONE,
             "randomness": self._door.randomness,
-            "why": f"each update clipped to {asked.clip:g}; sum of {len(asked.members)} agents, each of whom adds a "
-            f"share of the noise; {cohort.contributors} of them are counted on ({how})",
+            "why": f"{within.why}; sum of {len(asked.members)} {who}, each of whom adds a share of the noise; "
+            f"{cohort.contributors} of them are counted on ({how})",
         }
 
     def sync(self) -> None:
@@ -530,7 +553,7 @@ class OpenGate:
     def sync(self) -> None:
         """There is no ledger."""
 
-    def contribute(self, value: Array, site: str, clip: float | None = None) -> Sealed:
+    def contribute(self, value: Array | Bounded, site: str, clip: float | None = None) -> Sealed:
         raise LeakError(f"contribution at {site!r}", "nothing to add up behind an open gate", "a vector came")
 
     def total(self, sealed: Sealed, rows: NDArray[np.intp], home: NDArray[np.intp], names: Sequence[str]) -> Total:

@@ -15,14 +15,16 @@ from typing import Any, Literal
 
 from silograph.core.errors import InputError
 from silograph.core.types import Array
-from silograph.privacy.discrete import LEAST_SHARE, MOST_SHARE, distributed_rho, grid_l2
-from silograph.privacy.mechanisms import DistributedGaussian
+from silograph.privacy.bound import Within
+from silograph.privacy.discrete import MOST_SHARE, grid_l2, grid_move
+from silograph.privacy.mechanisms import OwnNoise
 from silograph.privacy.samplers import Keystream
 from silograph.privacy.secure_messages import Total, threshold
 from silograph.privacy.secure_sum import secure_sum, unmasked_sum
 from silograph.privacy.shamir import Source
 
 _CLIP_BITS = 20  # a clip is at least 2^20 grid steps
+_WITHIN_BITS = 24  # and what moves a vector from within 2^24: the grid must be fine for the exact curve
 
 
 @dataclass(frozen=True)
@@ -41,8 +43,8 @@ class Masks:
 class Cohort:
     """What the sum of so many agents' vectors, no longer than `clip`, will be protected by: known before it is made.
 
-    `l2` is how far another agent in one's place moves the sum; it is charged against `deviation`, so that
-    rho = (l2 / deviation)^2 / 2. `contributors` are those whose noise is counted on.
+    `l2` is how far another agent in one's place moves the sum, or another unit within an agent's vector; it is charged
+    against `deviation`, so that rho = (l2 / deviation)^2 / 2. `contributors` are those whose noise is counted on.
     """
 
     l2: float
@@ -52,16 +54,24 @@ class Cohort:
     bits: int
 
 
-def planned(agents: int, clip: float, length: int, noise: DistributedGaussian | None) -> Cohort:
-    bits = _CLIP_BITS - math.floor(math.log2(clip))
+def counted_on(agents: int) -> int:
+    """Of how many the noise is counted: the threshold's, less one, who looks, is of the cohort and knows its own."""
+    return threshold(agents) - 1
+
+
+def planned(agents: int, clip: float, length: int, noise: OwnNoise | None, within: Within | None = None) -> Cohort:
+    if within is None:
+        bits = _CLIP_BITS - math.floor(math.log2(clip))
+        l2 = 2.0 * grid_l2(clip, bits, length)
+    else:
+        bits = _WITHIN_BITS - math.floor(math.log2(within.l2))
+        l2 = grid_move(within.l2, bits, length)
     step = 2.0**-bits
-    contributors = threshold(agents) - 1  # less one: whoever looks may be of the cohort, and knows its own noise
-    l2 = 2.0 * grid_l2(clip, bits, length)
+    contributors = counted_on(agents)
     if noise is None:
         return Cohort(l2 * step, 0.0, contributors, 0.0, bits)
-    share = noise_for(noise.rho, l2, contributors, length)
-    rho = distributed_rho(l2, share, contributors, length)
-    return Cohort(l2 * step, l2 * step / math.sqrt(2.0 * rho), contributors, share, bits)
+    share = noise_for(noise, l2, contributors, length)
+    return Cohort(l2 * step, l2 * step / noise.ratio(l2, share, contributors, length), contributors, share, bits)
 
 
 @dataclass(frozen=True)
@@ -75,7 +85,8 @@ class MaskedSum:
     clip: float
     length: int
     masks: Masks
-    noise: DistributedGaussian | None
+    noise: OwnNoise | None
+    within: Within | None = None
 
     def __post_init__(self) -> None:
         if len(set(self.members)) < len(self.members):
@@ -83,7 +94,7 @@ class MaskedSum:
 
     @cached_property
     def cohort(self) -> Cohort:
-        return planned(len(self.members), self.clip, self.length, self.noise)
+        return planned(len(self.members), self.clip, self.length, self.noise, self.within)
 
     def noise_source(self, root: int, name: str) -> Source:
         """An agent's noise is named by the whole cohort: should a round be repeated with others, it is drawn anew."""
@@ -103,13 +114,13 @@ def masked_sum(vectors: Mapping[str, Array], asked: MaskedSum, root: int) -> Tot
     return secure_sum(vectors, asked.clip, asked.cohort.bits, round=asked.round, unit=asked.unit, **common)
 
 
-def noise_for(rho: float, l2: float, contributors: int, length: int) -> float:
-    """Each agent's share, in grid steps, for which `contributors` of them give at most `rho`."""
-    goal = math.sqrt(2.0 * rho)
-    share = max(l2 / (goal * math.sqrt(contributors)), LEAST_SHARE)
+def noise_for(noise: OwnNoise, l2: float, contributors: int, length: int) -> float:
+    """Each agent's share, in grid steps, for which `contributors` of them give as much as was planned."""
+    goal = noise.goal
+    share = max(l2 / (goal * math.sqrt(contributors)), noise.least_share)
     if not share <= MOST_SHARE:
-        came = f"each round may cost only rho = {rho:g}"
+        came = f"each round may cost only rho = {goal**2 / 2.0:g}"
         raise InputError("noise of the agents", "a budget that noise can meet", came, "Raise epsilon or cut rounds.")
-    while (over := math.sqrt(2.0 * distributed_rho(l2, share, contributors, length)) - goal) > 0.0:
+    while (over := noise.ratio(l2, share, contributors, length) - goal) > 0.0:
         share *= 1.0 + 2.0 * over / goal
     return share

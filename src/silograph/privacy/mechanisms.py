@@ -17,7 +17,7 @@ from numba import njit
 
 from silograph.core.errors import InputError, LeakError
 from silograph.core.types import Array
-from silograph.privacy.discrete import discrete_gaussian
+from silograph.privacy.discrete import LEAST_FINE, LEAST_SHARE, discrete_gaussian, distributed_mu, distributed_rho
 from silograph.privacy.samplers import Integers, Keystream, discrete_laplace
 
 _GRID_BITS = 22  # the grid makes a sensitivity at most 2^-22 larger
@@ -114,10 +114,20 @@ class DistributedGaussian:
 
     rho: float
     name: ClassVar[str] = DISTRIBUTED
+    least_share: ClassVar[float] = LEAST_SHARE
 
     @property
     def multiplier(self) -> float:
         return 1.0 / math.sqrt(2.0 * self.rho)
+
+    @property
+    def goal(self) -> float:
+        """The most that a sum's sensitivity over its noise may be."""
+        return math.sqrt(2.0 * self.rho)
+
+    def ratio(self, l2: float, share: float, contributors: int, length: int) -> float:
+        """What it is charged as, where so many add a share of so many grid steps each."""
+        return math.sqrt(2.0 * distributed_rho(l2, share, contributors, length))
 
     def scale(self, l2: float, dim: int) -> float:
         return self.multiplier * l2
@@ -127,6 +137,27 @@ class DistributedGaussian:
 
     def draw(self, stream: Keystream, steps: float, count: int) -> Integers:
         raise LeakError("distributed noise", "to be made by the agents of a secure sum", "a single place asked for it")
+
+
+@dataclass(frozen=True)
+class SharedGaussian(Gaussian):
+    """Gaussian noise that the sites of a secure sum put in themselves, on a grid so fine that the exact curve holds."""
+
+    least_share: ClassVar[float] = LEAST_FINE
+
+    @property
+    def goal(self) -> float:
+        return 1.0 / self.multiplier
+
+    def ratio(self, l2: float, share: float, contributors: int, length: int) -> float:
+        return distributed_mu(l2, share, contributors, length)
+
+    def draw(self, stream: Keystream, steps: float, count: int) -> Integers:
+        raise LeakError("shared noise", "to be made by the sites of a secure sum", "a single place asked for it")
+
+
+#: Noise that those whose vectors are added up put in themselves.
+OwnNoise = DistributedGaussian | SharedGaussian
 
 
 def grid_step(l2: float, dim: int) -> float:

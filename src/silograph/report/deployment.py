@@ -116,6 +116,8 @@ class _Kind:
     @property
     def masked(self) -> bool:
         default = "protocol" if self.private and self.name == "graph_federation" else "none"
+        if self._privacy.get("mode") == "secure-sum":
+            return True
         return bool(self._method.get("masks", default) != "none")
 
     @property
@@ -134,7 +136,7 @@ class _Kind:
 
     @property
     def smallest_sum(self) -> int:
-        return int(self._method["minimum"]) if self.masked else 1
+        return int(self._method.get("minimum", _FEWEST_IN_A_SUM)) if self.masked else 1
 
     @property
     def agents(self) -> bool:
@@ -148,8 +150,8 @@ class _Kind:
     @property
     def goal(self) -> str:
         return {
-            "consensus_graph": f"a graph of {counted(len(self._facts['columns']), 'node')} for every party, and one "
-            "for all",
+            "consensus_graph": f"a graph of {counted(len(self._facts['columns']), 'node')} for "
+            + ("all parties together" if self.masked else "every party, and one for all"),
             "graph_federation": "a model for every unit of agents",
             "clustered_admm": "personal models for clients in clusters",
             "private_meta": "a shared start for personal models",
@@ -232,6 +234,11 @@ class _Kind:
         pairs = f"{number(nodes * (nodes - 1) // 2)} numbers"
         if self.rounds == "one release":
             moment = "how strongly nodes vary together (the clipped second moment)"
+            if self.masked:
+                told = (
+                    f"only under masks: the server learns the sum over at least {self.smallest_sum} parties, with noise"
+                )
+                return [Leaving(moment, pairs, "once", f"{told} that they put in themselves"), *self._of_masks()]
             return [Leaving(moment, pairs, "once; asked again it sends the same", "noise for the budget is in it")]
         if self.private:
             step = "the graph after this round’s step"
@@ -267,7 +274,8 @@ class _Kind:
     def _of_masks(self) -> list[Leaving]:
         what = "keys of the round, sealed shares of them, signatures"
         told = "sealed for the other agents, or of no use alone"
-        return [Leaving(what, "some for each other agent", "in every round", told)] if self.masked else []
+        when = "once" if self.name == "consensus_graph" else "in every round"
+        return [Leaving(what, "some for each other agent", when, told)] if self.masked else []
 
     def _of_clusters(self) -> list[Leaving]:
         rows = []
@@ -299,6 +307,7 @@ class _Kind:
         return f"{number(sum((before + 1) * after for before, after in pairwise(layers)))} numbers"
 
 
+_FEWEST_IN_A_SUM = 3  # parties, where a plan says nothing
 _BARE = "as it is: no protection"
 _NOISY = "noise for a share of the budget is in it"
 

@@ -59,6 +59,7 @@ def page(run: GraphRun) -> str:
         explorer=embedded(_explorer(run, found)),
         heat=_heat(run, found),
         space=_space(run),
+        has_sites=bool(run.sites),
         strongest=_strongest(run),
         sure=any(run.confidence.values()),
         tried=_tried(run.result["path"]),

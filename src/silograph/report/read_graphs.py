@@ -12,6 +12,7 @@ from silograph.core.types import Json
 from silograph.report.read import (
     ADVICE,
     MAYBE_NUMBER,
+    MAYBE_WHOLE,
     NUMBER,
     TEXT,
     WHOLE,
@@ -38,7 +39,7 @@ RESULT: Json = {
         {
             "name": TEXT,
             "signals": WHOLE,
-            "edges": WHOLE,
+            "edges": MAYBE_WHOLE,
             "mean_weight": MAYBE_NUMBER,
             "weight": MAYBE_NUMBER,
             "smoothness": MAYBE_NUMBER,
@@ -78,8 +79,8 @@ def read(folder: Path, result: Json) -> GraphRun:
     path = folder / "result.json"
     check(result, RESULT, str(path))
     check_unique(result["nodes"], f"{path}: nodes")
-    names = [site["name"] for site in result["sites"]]
-    check_unique(names, f"{path}: sites")
+    check_unique([site["name"] for site in result["sites"]], f"{path}: sites")
+    names = [site["name"] for site in result["sites"] if site["edges"] is not None]
     _check_path(result.setdefault("path", None), f"{path}: path")
     nodes = set(result["nodes"])
     files: dict[str | None, Path] = {None: folder / "consensus.csv"}

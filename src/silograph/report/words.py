@@ -124,10 +124,14 @@ def first_seen(items: Iterable[str]) -> list[str]:
 
 def what_was_learned(result: Json) -> tuple[str, str]:
     """The headline, and the sentence below it."""
-    sites, edges = result["sites"], [site["edges"] for site in result["sites"]]
-    who = f"{counted(len(sites), 'site')} learned " + ("a graph" if len(sites) == 1 else "graphs together")
+    sites, edges = result["sites"], [site["edges"] for site in result["sites"] if site["edges"] is not None]
+    summed = bool(sites) and not edges
+    what = "one graph together" if summed else "a graph" if len(sites) == 1 else "graphs together"
+    who = f"{counted(len(sites), 'site')} learned {what}"
     found = f"The consensus graph has {counted(result['consensus']['edges'], 'edge')}"
-    per_site = f"; the graph of each site has {spread(edges)}" if sites else ""
+    per_site = f"; the graph of each site has {spread(edges)}" if edges else ""
+    if summed:
+        per_site = "; there are no graphs of sites, of which only the sum was seen"
     return f"{who} over {counted(len(result['nodes']), 'node')}.", f"{found}{per_site}."
 
 

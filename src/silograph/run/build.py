@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from silograph.core.errors import InputError
 from silograph.data.silos import Silos
 from silograph.data.tables import looks_like_identifier, shortened
@@ -14,9 +16,12 @@ from silograph.methods.algorithm_one import PaperConsensus
 from silograph.methods.base import Method
 from silograph.methods.consensus_graph import ExactConsensus
 from silograph.methods.private_graph import LEAST_EFFECTIVE_RECORDS, PATIENCE, LikelyGraphs, ReleasedConsensus
+from silograph.methods.summed_graph import SmoothestGraph, SummedConsensus
 from silograph.privacy import accounting
+from silograph.privacy.correlated import LEAST_HONEST, CorrelatedGaussian
 from silograph.privacy.gate import Budget
-from silograph.privacy.mechanisms import Gaussian, Laplace, Mechanism
+from silograph.privacy.masking import Masks, counted_on
+from silograph.privacy.mechanisms import Gaussian, Laplace, Mechanism, SharedGaussian
 from silograph.run.plan import ConsensusGraph, Plan, Privacy, log_degree_only
 from silograph.tasks.smooth_graph import SmoothGraph
 from silograph.topology import Topology, star
@@ -41,11 +46,14 @@ class Setup:
     releases: int
     degree: float | None = None  # that was asked for or is usual; None where beta was given
     notes: tuple[str, ...] = ()  # what names and numbers, which are public, ask for
+    masks: Masks | None = None
 
     @property
     def most_rounds(self) -> int:
         method = self.method
-        if isinstance(method, ReleasedConsensus):  # a silo is asked again while the server waits for others
+        if isinstance(
+            method, ReleasedConsensus | SummedConsensus
+        ):  # a silo is asked again while the server waits for others
             return PATIENCE
         if isinstance(method, PaperConsensus):  # a round more where the parameters are chosen first
             return method.rounds + (None in (method.beta, method.nu, method.lam))
@@ -112,14 +120,12 @@ def _private(
     chosen, delta = plan.method, privacy.total_delta
     for name, count in zip(topo.silos, counts, strict=True):
         accounting.check_budget(privacy.epsilon, delta, count, f"site {name}")
-    if privacy.mode == "one-release":
+    if privacy.mode == "secure-sum":
+        return _summed(plan, privacy, nodes, degree, candidates, topo, counts)
+    if privacy.mode != "per-round":
         releases = 1
-        mechanism: Mechanism = (
-            Gaussian(accounting.gaussian_multiplier(privacy.epsilon, delta, releases))
-            if privacy.mechanism == "gaussian"
-            else Laplace(accounting.laplace_multiplier(privacy.epsilon, releases))
-        )
-        _enough_records(privacy, nodes, counts, mechanism)
+        mechanism = _once(privacy, topo)
+        _enough_records(privacy, nodes, counts, effective_records_together(nodes, counts, mechanism))
         task = SmoothGraph(nodes, "moment", privacy.clip, candidates, plan.data.unit_column)
         inner = LikelyGraphs(chosen.wanted_degree(nodes)) if _likely(chosen, nodes) else _solver(chosen, nodes, degree)
         method: Method = ReleasedConsensus(task, inner, mechanism, counts)
@@ -134,6 +140,56 @@ def _private(
         task = paper.release
         mechanism = Gaussian(accounting.gaussian_multiplier(privacy.epsilon, delta, releases))
     return Setup(topo, counts, task, method, mechanism, Budget(privacy.epsilon, delta), releases)
+
+
+def _once(privacy: Privacy, topo: Topology) -> Mechanism:
+    """Noise of a single release that spends the budget."""
+    if privacy.mechanism == "laplace":
+        return Laplace(accounting.laplace_multiplier(privacy.epsilon, 1))
+    multiplier = accounting.gaussian_multiplier(privacy.epsilon, privacy.total_delta, 1)
+    if privacy.mode != "correlated":
+        return Gaussian(multiplier)
+    honest = counted_on(len(topo.silos))
+    if honest < LEAST_HONEST:
+        raise _too_few(topo, f"five sites or more, so that {LEAST_HONEST} can be counted on")
+    return CorrelatedGaussian(multiplier, (topo.silos,), honest)
+
+
+def _too_few(topo: Topology, expected: str) -> InputError:
+    return InputError("plan, privacy", expected, f"{len(topo.silos)} came", "Use the mode 'one-release'.")
+
+
+def effective_records_together(nodes: int, counts: tuple[int, ...], mechanism: Mechanism) -> float:
+    """What all silos' releases are worth at the most, from public numbers alone."""
+    if not isinstance(mechanism, CorrelatedGaussian):
+        return sum(effective_records(nodes, count, mechanism) for count in counts)
+    # In the sum over silos, in units of their sensitivities, only the own noise is left.
+    total = math.sqrt(mechanism.covariance(np.ones(len(counts)), nodes * (nodes - 1) // 2).sum())
+    return _worth(nodes, sum(counts), math.sqrt(2.0) / sum(counts) * total)
+
+
+def _summed(
+    plan: Plan,
+    privacy: Privacy,
+    nodes: int,
+    degree: float | None,
+    candidates: EdgeList | None,
+    topo: Topology,
+    counts: tuple[int, ...],
+) -> Setup:
+    """All sites are one cohort, whose moments are added up under masks."""
+    chosen, masks = plan.method, Masks()
+    if len(counts) < masks.minimum:
+        raise _too_few(topo, f"at least {masks.minimum} sites, the fewest whose sum may be known")
+    mechanism = SharedGaussian(accounting.gaussian_multiplier(privacy.epsilon, privacy.total_delta, 1))
+    task = SmoothGraph(nodes, "moment", privacy.clip, candidates, plan.data.unit_column)
+    smoothest = SmoothestGraph(chosen.alpha, chosen.beta, chosen.zeta or 0.0, degree)
+    method = SummedConsensus(
+        task, LikelyGraphs(chosen.wanted_degree(nodes)) if _likely(chosen, nodes) else smoothest, mechanism, counts
+    )
+    _enough_records(privacy, nodes, counts, effective_records_of_sum(method))
+    budget = Budget(privacy.epsilon, privacy.total_delta)
+    return Setup(topo, counts, task, method, mechanism, budget, 1, masks=masks)
 
 
 def _likely(chosen: ConsensusGraph, nodes: int) -> bool:
@@ -201,18 +257,23 @@ def _local_steps(chosen: ConsensusGraph, form: str) -> int:
 
 
 def effective_records(nodes: int, count: int, mechanism: Mechanism) -> float:
-    """An upper estimate, from public numbers alone, of how many records a release of N records is worth.
-
-    N_eff = (t^2 + |P|^2) / (D V) with trace t = 1, |P|^2 about 1/m and V >= s^2, the noise per coordinate.
-    """
-    size = nodes * (nodes - 1) // 2
-    noise = mechanism.deviation(math.sqrt(2.0) / count, size)
-    return min(float(count), 1.0 / (size * noise**2))
+    """An upper estimate, from public numbers alone, of how many records a release of N records is worth."""
+    return _worth(nodes, count, mechanism.deviation(math.sqrt(2.0) / count, nodes * (nodes - 1) // 2))
 
 
-def _enough_records(privacy: Privacy, nodes: int, counts: tuple[int, ...], mechanism: Mechanism) -> None:
-    """Refuse before anything is spent where even all silos together cannot carry a graph."""
-    total = sum(effective_records(nodes, count, mechanism) for count in counts)
+def effective_records_of_sum(method: SummedConsensus) -> float:
+    """The same of a sum, if everybody is in it."""
+    silos, records = len(method.counts), sum(method.counts)
+    return _worth(method.task.nodes, records, method.noise(silos, silos) / (records * method.task.radius**2))
+
+
+def _worth(nodes: int, count: int, noise: float) -> float:
+    """N_eff = (t^2 + |P|^2) / (D V) with trace t = 1, |P|^2 about 1/m and V >= s^2, the noise per coordinate."""
+    return min(float(count), 1.0 / (nodes * (nodes - 1) // 2 * noise**2))
+
+
+def _enough_records(privacy: Privacy, nodes: int, counts: tuple[int, ...], total: float) -> None:
+    """Refuse before anything is spent where even all silos together, worth `total` records, cannot carry a graph."""
     if total < LEAST_EFFECTIVE_RECORDS:
         factor = math.sqrt(LEAST_EFFECTIVE_RECORDS / max(total, 1e-300))
         raise InputError(

@@ -24,10 +24,14 @@ from silograph.methods.clustered_admm import ClusteredADMM
 from silograph.methods.finding import FoundClusters
 from silograph.methods.graph_federation import GraphFederation
 from silograph.methods.private_meta import QUERY, SUPPORT
+from silograph.methods.summed_graph import SummedConsensus
 from silograph.privacy.attacks.search import worst_swap
 from silograph.privacy.bound import Bounded
+from silograph.privacy.correlated import CorrelatedGaussian
 from silograph.privacy.gate import OTHER_SERVERS, SERVER, Message, relay
+from silograph.privacy.ledger import Row
 from silograph.privacy.masking import Masks
+from silograph.privacy.mechanisms import Mechanism, Scheduled
 from silograph.run.clustered_job import ClusteredJob
 from silograph.run.federation_job import FederationJob
 from silograph.run.jobs import GraphJob, Job
@@ -72,6 +76,17 @@ class SiloStage:
     def site(self) -> str:
         return self.job.topo.silos[self.victim]
 
+    def mechanism(self, trials: int) -> Mechanism | Scheduled | None:
+        return self.job.mechanism
+
+    def about(self, row: Row) -> bool:
+        """Whether a ledger row is about what the canary is in."""
+        return True
+
+    def view(self, values: Array) -> Array:
+        """What an attacker looks at of a release, a row for each trial."""
+        return values
+
     def begin(self, trials: int) -> Carry:
         return take(self.state.carry, np.full(trials, self.victim))
 
@@ -94,7 +109,7 @@ class UnitStage:
     """One server with `size` agents, who are protected as a whole; no trial hears of another."""
 
     job: Job
-    unit: GraphFederation | ClusteredADMM
+    unit: GraphFederation | ClusteredADMM | SummedConsensus
     site: str
     size: int
     canary: str
@@ -105,8 +120,20 @@ class UnitStage:
     part: str = ""
     loss: None = None
     observer: str = OTHER_SERVERS
+    victim: int | None = None  # whose records are protected, where it is not whole agents
 
-    def _method(self, trials: int) -> GraphFederation | ClusteredADMM:
+    def mechanism(self, trials: int) -> Mechanism | Scheduled | None:
+        return self.job.mechanism
+
+    def view(self, values: Array) -> Array:
+        return values
+
+    def about(self, row: Row) -> bool:
+        return self.victim is None or row.silo.endswith(f"/{self.victim:05d}")
+
+    def _method(self, trials: int) -> GraphFederation | ClusteredADMM | SummedConsensus:
+        if isinstance(self.unit, SummedConsensus):
+            return replace(self.unit, counts=self.unit.counts * trials)
         if isinstance(self.unit, GraphFederation):
             return replace(self.unit, sample=None)
         # What a cluster borrows is computed from what was released: here there is one.
@@ -127,6 +154,43 @@ class UnitStage:
         down = {name: relay(value) for name, value in told.items()}
         after = {**memory, "carry": {**memory["carry"], **fresh}, "servers": servers, "down": down}
         return after, {**values(across), **{f"answer: {name}": value for name, value in told.items()}}
+
+
+@dataclass(frozen=True, eq=False)
+class SharedNoiseStage(SiloStage):
+    """The victim among all sites of the plan, with whom it shares noise. All releases are seen, which tell a part of
+    its noise, and no shared noise is known."""
+
+    sensitivities: tuple[float, ...] = ()
+
+    def mechanism(self, trials: int) -> Mechanism | Scheduled | None:
+        shared, names = self.job.mechanism, self._names(trials)
+        assert isinstance(shared, CorrelatedGaussian)
+        size = len(self.sensitivities)
+        return replace(shared, cohorts=tuple(tuple(names[k : k + size]) for k in range(0, len(names), size)))
+
+    def _names(self, trials: int) -> list[str]:
+        return [f"{trial}/{k:05d}" for trial in trial_names(trials) for k in range(len(self.sensitivities))]
+
+    def about(self, row: Row) -> bool:
+        return row.silo.endswith(f"/{self.victim:05d}")
+
+    def view(self, values: Array) -> Array:
+        """The victim's release less the best guess at its noise from the others', whose signals are known: in units of
+        the sensitivities noise has precision 1 + r J, so the guess is -r / (1 + r) times the others' sum."""
+        shared = self.job.mechanism
+        assert isinstance(shared, CorrelatedGaussian)
+        r, units = (shared.shared / shared.own) ** 2, np.array(self.sensitivities)[:, None]
+        each = values.reshape(-1, len(units), values.shape[-1]) / units
+        return np.asarray((r * each.sum(1) + each[:, self.victim]) / (1.0 + r) * units[self.victim])
+
+    def begin(self, trials: int) -> Carry:
+        return take(self.state.carry, np.tile(np.arange(len(self.sensitivities)), trials))
+
+    def step(self, round: int, memory: Carry, data: Private, gate: Outlet) -> tuple[Carry, dict[str, Array]]:
+        names = self._names(len(data["count"]) // len(self.sensitivities))
+        fresh, sent = self.job.method.local(memory, {}, data, gate.over(names))
+        return {**memory, **fresh}, values(sent)
 
 
 Stage = SiloStage | UnitStage
@@ -207,7 +271,35 @@ def _of_graphs(job: GraphJob) -> Stage:
             made.append(task.prepare(signals if task.person is None else _several_each(signals)))
         return {name: np.stack([part[name] for part in made]) for name in made[0]}
 
+    if isinstance(method, SummedConsensus):
+        return _of_a_sum(job, method, victim, words, len(pairs), tables)
+    if isinstance(job.mechanism, CorrelatedGaussian):
+        among = _among_silent(tables, victim, job.setup.counts)
+        moves = tuple(task.longest_term / n for n in job.setup.counts)
+        start = begin(method, job.topo)
+        return SharedNoiseStage(job, victim, words, (0,), len(pairs), among, start, sensitivities=moves)
     return _one_silo(job, victim, rounds, words, len(pairs), tables)
+
+
+def _of_a_sum(job: GraphJob, method: SummedConsensus, victim: int, words: str, most: int, tables: Tables) -> UnitStage:
+    """All sites of the plan in one sum."""
+    among, size, site = _among_silent(tables, victim, method.counts), len(method.counts), job.topo.silos[victim]
+    return UnitStage(job, method, site, size, words, (0,), most, among, Masks("skipped"), victim=victim)
+
+
+def _among_silent(tables: Tables, victim: int, counts: Sequence[int]) -> Tables:
+    """The victim's tables among those of all sites, whose signals are zero."""
+
+    def joined(bits: Bits) -> Private:
+        own = tables(bits)
+        sites = [own if k == victim else _silent(own, count) for k, count in enumerate(counts)]
+        return {name: np.stack([site[name] for site in sites], 1).reshape(-1, *own[name].shape[1:]) for name in own}
+
+    return joined
+
+
+def _silent(data: Private, count: int) -> Private:
+    return {"moment": np.zeros_like(data["moment"]), "count": np.full_like(data["count"], count)}
 
 
 def _several_each(signals: Array) -> People:
@@ -249,6 +341,11 @@ class Keeper:
     def release(self, bounded: Bounded, site: str, batch: Any = None, share: float = 1.0) -> Any:
         self.kept.append(bounded)
         return relay(bounded.value)
+
+    def contribute(self, value: Array | Bounded, site: str, clip: float | None = None) -> Any:
+        if not isinstance(value, Bounded):
+            raise InputError("search", "a bounded value", "a whole vector came")
+        return self.release(value, site)
 
     def __getattr__(self, name: str) -> Any:
         raise InputError("search", "a release", f"the method asked the gate for {name}")

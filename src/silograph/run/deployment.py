@@ -145,6 +145,9 @@ class Deployment:
             raise InputError(f"{where}, minimum", f"at most {silos}, all silos", f"{self.terms.minimum} came")
         if getattr(self.plan.method, "masks", None) == "skipped":
             raise InputError(f"{where}, masks", "protocol or none", "skipped is for simulations")
+        if getattr(self.plan.privacy, "mode", None) == "correlated":
+            came = "noise shared by two sites came: it takes a key for every two, which no deployment makes yet"
+            raise InputError(f"{where}, privacy", "one-release, secure-sum or per-round", came)
 
     def lay_out(self, folder: Path) -> None:
         """The plan's public files, where the plan looks for them."""

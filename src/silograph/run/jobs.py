@@ -84,7 +84,6 @@ class GraphJob:
     reach: Mapping[str, Array] | None = None  # of each site's lists of neighbours, where they are exact
     path: Json | None = None  # how the coupling was chosen, where it was
     coordinates: Coordinates | None = None
-    masks: None = None
 
     @classmethod
     def of(cls, plan: Plan, silos: Silos, base: Path) -> GraphJob:
@@ -118,6 +117,10 @@ class GraphJob:
     @property
     def budget(self) -> Budget | None:
         return self.setup.budget
+
+    @property
+    def masks(self) -> Masks | None:
+        return self.setup.masks
 
     @property
     def most_rounds(self) -> int:

@@ -15,6 +15,7 @@ from silograph.engines.vector import vector
 from silograph.methods.base import Method, Outcome, Private, Rows, State, advance, begin
 from silograph.privacy.gate import OTHER_SERVERS, Budget, Door, Sent
 from silograph.privacy.ledger import Ledger
+from silograph.privacy.masking import Masks
 from silograph.privacy.mechanisms import Mechanism
 from silograph.topology import Topology, star
 
@@ -76,10 +77,11 @@ def simulate(
     seed: int = 0,
     engine: str = "vector",
     randomness: str = REHEARSAL,
+    masks: Masks | None = None,
 ) -> tuple[Outcome, Door]:
     """A whole run in memory: silo name -> records, to the outcome (rows in the order of the sorted names)."""
     topo = star(list(signals))
-    door = Door(seed, Ledger(), mechanism, budget, randomness)
+    door = Door(seed, Ledger(), mechanism, budget, randomness, masks)
     place = ENGINES[engine]([task.prepare(signals[name]) for name in topo.silos], topo, door)
     state = begin(method, topo)
     for after in rounds(method, topo, place, door, state):

@@ -77,7 +77,7 @@ class Privacy:
 
     epsilon: float
     delta: float | None = None
-    mode: Literal["one-release", "per-round"] = "one-release"
+    mode: Literal["one-release", "correlated", "secure-sum", "per-round"] = "one-release"
     mechanism: Literal["gaussian", "laplace"] = "gaussian"
     clip: float | None = None
 
@@ -162,7 +162,7 @@ def _check_method(method: ConsensusGraph) -> None:
 def _check_learner(plan: Plan) -> None:
     if plan.method.learner != "log-det":
         return
-    if plan.privacy is None or plan.privacy.mode != "one-release":
+    if plan.privacy is None or plan.privacy.mode == "per-round":
         came = "no privacy" if plan.privacy is None else "noise in every round"
         raise InputError("plan, learner", "one private release for log-det", f"{came} came")
     if given := log_degree_only(plan.method):
@@ -207,7 +207,7 @@ def _check_unit(plan: Plan) -> None:
         raise InputError(where, "the name of a column", "an empty one came")
     if plan.privacy is None:
         raise InputError(where, "a privacy budget, whose unit it says", "none came", "Add an epsilon, or leave it out.")
-    if plan.privacy.mode != "one-release":
+    if plan.privacy.mode == "per-round":
         raise InputError(where, "one release, where a person's signals can be bounded", "noise in every round came")
     if plan.data.nodes_in != "columns":
         raise InputError(where, "nodes in columns", "nodes in rows came", "Turn the tables round.")
@@ -227,6 +227,14 @@ def _check_privacy(privacy: Privacy, method: ConsensusGraph) -> None:
         raise InputError("plan, delta", "no delta with Laplace noise, whose delta is 0", f"{privacy.delta} came")
     if privacy.clip is not None and not 1e-70 <= privacy.clip <= 1e70:
         raise InputError("plan, clip", "a number above 0 whose powers are numbers", f"{privacy.clip} came")
+    if privacy.mode in ("correlated", "secure-sum") and privacy.mechanism != "gaussian":
+        raise InputError("plan, mechanism", f"gaussian in the mode {privacy.mode}", f"{privacy.mechanism} came")
+    if privacy.mode == "secure-sum":
+        plain = ConsensusGraph()
+        for name in ("solver", "nu", "lam", "rounds"):
+            if getattr(method, name) != getattr(plain, name):
+                todo = "There are no graphs of sites that it could couple to a consensus."
+                raise InputError(f"plan, {public(name)}", "one release for this setting", "a secure sum came", todo)
     if privacy.mode == "per-round":
         if method.solver != "paper":
             raise InputError("plan, privacy", "the solver 'paper' for noise in every round", "the exact solver came")

@@ -27,7 +27,7 @@ class There:
     bits: Bits
 
     def rows(self, index: Sequence[int] | Rows) -> There:
-        return replace(self, bits=self.bits[index])
+        return replace(self, bits=self.bits[index]) if self.part else self
 
     def among(self, batch: Batch) -> Batch:
         if batch.part != self.part:
@@ -63,7 +63,7 @@ class Tap:
     def reveal(self, value: Array, site: str, why: str) -> Released:
         return self._gate.reveal(value, site, why)
 
-    def contribute(self, value: Array, site: str, clip: float | None = None) -> Sealed:
+    def contribute(self, value: Array | Bounded, site: str, clip: float | None = None) -> Sealed:
         return self._gate.contribute(value, site, clip)
 
     def total(self, sealed: Sealed, rows: Rows, home: Rows, names: Sequence[str]) -> Total:
@@ -119,7 +119,8 @@ class Replay(Tap):
         if isinstance(made, Total):
             self._inside[sealed.site] = sums
             return made
-        return Total(sums, np.bincount(place, minlength=self._servers).astype(np.float64), released=False)
+        counts = np.bincount(place, minlength=self._servers).astype(np.float64)
+        return Total(sums, counts, False, np.ones(len(rows), dtype=np.bool_))
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,12 +161,12 @@ def play(stage: Stage, bits: Bits, root: int, hidden: frozenset[str] = frozenset
     memories = [memory for _ in worlds]
     told: dict[str, Array] = {}
     for number in stage.rounds:
-        door = Door(root, Ledger(), stage.job.mechanism, masks=stage.masks)
+        door = Door(root, Ledger(), stage.mechanism(trials), masks=stage.masks)
         gate = door.gate(names, number, stage.observer)
         came: dict[str, Released | Total] = {}
         coins: dict[str, BoolArray] = {}
         memory, told = stage.step(number, memory, data, Tap(gate, came, coins, There(stage.part, bits)))
-        seen = [row for row in door.waiting if row.observer not in hidden]
+        seen = [row for row in door.waiting if row.observer not in hidden and stage.about(row)]
         played.rows += [row for row in seen if row.silo.split("/")[0] == names[0]]
         if any(row.mechanism == "reveal" for row in seen):
             continue  # nothing is promised to this observer, and no likelihood is needed
@@ -181,7 +182,7 @@ def play(stage: Stage, bits: Bits, root: int, hidden: frozenset[str] = frozenset
             played.leak = played.leak or _difference(told, again, number)
         for k in range(canaries):
             told_of = {row.site for row in seen}
-            releases = [_release(site, seen, made, insides, k) for site, made in came.items() if site in told_of]
+            releases = [_release(stage, site, seen, made, insides, k) for site, made in came.items() if site in told_of]
             played.scores[:, k] += log_ratios(releases)
             if canaries == 1:
                 _keep_places(played, releases, coins)
@@ -209,13 +210,18 @@ def _difference(told: Mapping[str, Array], again: Mapping[str, Array], number: i
 
 
 def _release(
-    site: str, seen: Sequence[Row], made: Released | Total, insides: Sequence[Mapping[str, Array]], canary: int
+    stage: Stage,
+    site: str,
+    seen: Sequence[Row],
+    made: Released | Total,
+    insides: Sequence[Mapping[str, Array]],
+    canary: int,
 ) -> Release:
     """What came at a site, beside the worlds without and with one canary, the others being there or not by halves."""
     rows = [row for row in seen if row.site == site]
-    came = made.value if isinstance(made, Released) else made.sums
-    base = insides[0][site]
-    parts = [inside[site] - base for inside in insides[1:]]
+    came = stage.view(made.value if isinstance(made, Released) else made.sums)
+    base = stage.view(insides[0][site])
+    parts = [stage.view(inside[site]) - base for inside in insides[1:]]
     rate = rows[0].sampling
     others = sum((0.5 * rate * part for k, part in enumerate(parts) if k != canary), np.zeros_like(base))
     noise = np.array([row.noise for row in rows], dtype=np.float64)

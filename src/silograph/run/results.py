@@ -23,9 +23,12 @@ from silograph.kernels.spaces import Space
 from silograph.methods.algorithm_one import PaperConsensus
 from silograph.methods.base import Outcome
 from silograph.methods.private_graph import LEAST_EFFECTIVE_RECORDS, LikelyGraphs, ReleasedConsensus
+from silograph.methods.summed_graph import SummedConsensus
 from silograph.privacy.accounting import NO_PROTECTION, planned_cost
+from silograph.privacy.correlated import CorrelatedGaussian
 from silograph.privacy.gate import Door
-from silograph.run.build import Setup, effective_records
+from silograph.privacy.masking import counted_on
+from silograph.run.build import Setup, effective_records, effective_records_of_sum, effective_records_together
 from silograph.run.plan import Plan
 
 OBSERVERS = ("server", "other sites", "wire", "public")
@@ -136,6 +139,10 @@ def _notes(plan: Plan, setup: Setup) -> list[str]:
         "Runs add up: another run on the same data spends its own budget on top of this one.",
         *setup.notes,
     ]
+    if isinstance(setup.method, SummedConsensus):
+        notes[:0] = _of_a_sum(len(setup.counts))
+    if isinstance(setup.mechanism, CorrelatedGaussian):
+        notes.insert(0, _of_shared_noise(len(setup.counts)))
     if plan.data.unit_column is not None:
         notes.append("A person with signals at several sites spends the budget of each of them.")
     if plan.seed is not None:
@@ -145,6 +152,35 @@ def _notes(plan: Plan, setup: Setup) -> list[str]:
             "guarantee is what the same plan gives without a seed. Run real data without --seed.",
         )
     return notes
+
+
+def _of_a_sum(sites: int) -> list[str]:
+    enough = counted_on(sites)
+    failing = _spared(sites, "drop")
+    return [
+        "There are no graphs of sites, only the consensus: everybody, the server too, sees nothing but the noisy sum "
+        "of all sites' second moments (secure sum).",
+        f"Every site adds a share of the noise, and {enough} of {sites} shares are enough: one more may be known to a "
+        f"site that looks, its own. The guarantee holds as long as {failing} out while the sum is made, or tells "
+        "others what noise it drew.",
+    ]
+
+
+def _of_shared_noise(sites: int) -> str:
+    telling = _spared(sites, "tell")
+    return (
+        "Every two sites share noise that cancels between them, so that the consensus has less. The guarantee holds as "
+        f"long as {telling} others what noise it shares or drew, a site that looks not counted. It takes a secret key "
+        "for every two sites, which runs across organisations do not make yet."
+    )
+
+
+def _spared(sites: int, verb: str) -> str:
+    """How many sites may fail, besides one that looks."""
+    spared = sites - counted_on(sites) - 1
+    return {0: f"no site {verb}s", 1: f"at most one site {verb}s"}.get(
+        spared, f"each of at most {spared} sites {verb}s"
+    )
 
 
 def feature_csv(features: Sequence[str], model: Array) -> bytes:
@@ -201,25 +237,29 @@ def write_graphs(
     """Write the graphs into the folder; returns what the result says of them."""
     threshold = plan.method.threshold
     sites = []
-    (folder / "sites").mkdir(exist_ok=True)
     arrays = outcome.arrays
+    alone = "graph" in arrays  # of a secure sum there is nothing but the consensus
+    if alone:
+        (folder / "sites").mkdir(exist_ok=True)
     worth, agreement = (arrays.get(name) for name in ("effective_records", "agreement"))
     smoothness = arrays.get("smoothness", np.full(len(setup.topo.silos), np.nan))
     space, sure, proven = setup.task.space, arrays.get("confidence"), arrays.get("proven")
     for k, name in enumerate(setup.topo.silos):
-        graph = list(edges(arrays["graph"][k], nodes, threshold, space, None if sure is None else sure[k]))
-        write_atomically(folder / "sites" / f"{name}.csv", _csv(graph, sure is not None))
-        write_atomically(folder / "sites" / f"{name}.graphml", _graphml(graph, nodes, coordinates))
+        told: Json = {"edges": None, "mean_weight": None}
+        if alone:
+            graph = list(edges(arrays["graph"][k], nodes, threshold, space, None if sure is None else sure[k]))
+            write_atomically(folder / "sites" / f"{name}.csv", _csv(graph, sure is not None))
+            write_atomically(folder / "sites" / f"{name}.graphml", _graphml(graph, nodes, coordinates))
+            told = _summary(graph) | _behind_noise(worth, agreement, k)
         sites.append(
             {
                 "name": name,
                 "signals": setup.counts[k],
-                **_summary(graph),
+                **told,
                 "weight": float(arrays["gamma"][k]),
                 "smoothness": _finite(float(smoothness[k])),
                 "bytes_sent": sum(8 * row.dim for row in door.ledger.of(name)),
                 **({} if proven is None else {"proven_nodes": float(proven[k])}),
-                **_behind_noise(worth, agreement, k),
             }
         )
     mean = None if sure is None else sure.mean(0)
@@ -227,9 +267,12 @@ def write_graphs(
     write_atomically(folder / "consensus.csv", _csv(consensus, sure is not None))
     write_atomically(folder / "consensus.graphml", _graphml(consensus, nodes, coordinates))
     facts = outcome.facts
-    likely = isinstance(setup.method, ReleasedConsensus) and isinstance(setup.method.inner, LikelyGraphs)
+    private = setup.method if isinstance(setup.method, ReleasedConsensus | SummedConsensus) else None
+    likely = private is not None and isinstance(private.inner, LikelyGraphs)
     privacy = privacy_section(plan, setup, door)
-    privacy["notes"] += _not_drawn(setup.topo.silos, worth)
+    privacy["notes"] += _not_drawn(setup.topo.silos if alone else (), worth)
+    if not alone:
+        privacy["notes"] += [f"{name} did not come: it is not in the sum." for name in facts["silent"]]
     return {
         "method": plan.method.name,
         "solver": plan.method.solver,
@@ -242,6 +285,7 @@ def write_graphs(
         "resamples": setup.task.resamples,
         "threshold": threshold,
         "nodes": list(nodes),
+        "site_graphs": alone,
         "sites": sites,
         "consensus": _summary(consensus) | _behind_noise(worth, agreement, -1),
         "objective": _finite(facts["objective"]),
@@ -307,9 +351,19 @@ def forecast(plan: Plan, setup: Setup) -> Json:
             planned = planned_cost(mechanism, size, setup.releases, delta)
             site["rehearsal"] = plan.seed is not None
             site |= {"epsilon": planned.epsilon, "delta": planned.delta, "accountant": planned.accountant}
-            if isinstance(setup.method, ReleasedConsensus):
+            if isinstance(setup.method, ReleasedConsensus) and not isinstance(mechanism, CorrelatedGaussian):
                 site["effective_records"] = effective_records(nodes, count, mechanism)
         sites.append(site)
+    notes = _notes(plan, setup)
+    worth = None
+    if isinstance(setup.method, SummedConsensus):
+        worth = effective_records_of_sum(setup.method)
+    if isinstance(mechanism, CorrelatedGaussian):
+        worth = effective_records_together(nodes, setup.counts, mechanism)
+    if worth is not None:
+        notes.insert(
+            0, f"All {sum(setup.counts)} {_counted(plan)} together are worth about {worth:.0f} behind the noise."
+        )
     return {
         "releases": setup.releases,
         "noise_multiplier": None if mechanism is None else mechanism.multiplier,
@@ -317,5 +371,5 @@ def forecast(plan: Plan, setup: Setup) -> Json:
         "sites": sites,
         "guarantees": [{**site, "observer": observer} for site in sites for observer in OBSERVERS],
         "claim": paper_claim(setup, delta) if plan.privacy is not None else None,
-        "notes": _notes(plan, setup),
+        "notes": notes,
     }

@@ -18,7 +18,7 @@ from silograph.core.types import Array
 from silograph.data.silos import People
 from silograph.kernels.edges import edge_count, moment_distances, pairs, squared_distances
 from silograph.kernels.spaces import AllPairs, EdgeList, Space
-from silograph.privacy.bound import Bounded, clip_rows, row_lengths
+from silograph.privacy.bound import Bounded, Within, clip_rows, row_lengths
 
 _HUGE = 1e70  # no square of anything up to here overflows: one absurd record may not decide whether a silo fails
 UNIT = "one signal of one site: its value at every node"
@@ -115,6 +115,29 @@ class SmoothGraph:
     @property
     def radius(self) -> float:
         return 1.0 if self.clip is None else self.clip
+
+    @property
+    def moment_size(self) -> int:
+        """Coordinates of a second moment."""
+        return self.nodes * (self.nodes - 1) // 2
+
+    @property
+    def longest_term(self) -> float:
+        """The most that one unit adds to a sum of moments, and replacing one moves it: sqrt(2) R^2, both."""
+        return math.sqrt(2.0) * self.radius**2
+
+    def summand(self, data: dict[str, Array]) -> Bounded:
+        """N times the moment: one unit moves it as far whatever N is."""
+        within = self.summand_bound
+        bounds = np.full(len(data["count"]), within.l2)
+        return Bounded(data["moment"] * data["count"][:, None], bounds, within.unit, within.why)
+
+    @property
+    def summand_bound(self) -> Within:
+        why = "sum of y y' with |y| <= R and its trace scaled by sqrt(d): sqrt(2) R^2"
+        if self.person is not None:
+            why = "sum over persons of moments with trace <= R^2, the trace scaled by sqrt(d): sqrt(2) R^2"
+        return Within(self.longest_term, self.unit, why)
 
     def bounded(self, data: dict[str, Array]) -> Bounded:
         """The statistic with how far one signal can move it."""

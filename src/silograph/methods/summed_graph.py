@@ -1,0 +1,151 @@
+"""A private consensus graph from a secure sum: the silos' second moments are added up under masks, with noise once.
+
+The server sees the noisy sum alone, so there is a consensus and no graph of any silo. Every record weighs the same,
+wherever it is, and replacing one moves the sum as far in a small silo as in a large one. What is learned from the sum
+is post-processing, as in `private_graph`; how far silos differ cannot be told from it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from silograph.core.errors import SilenceError
+from silograph.core.types import Array, BoolArray, Carry, Json
+from silograph.kernels.edges import node_count
+from silograph.kernels.pooling import empirical_bayes
+from silograph.kernels.spaces import AllPairs
+from silograph.methods.base import Outcome, Outlet, Private, Start, Up
+from silograph.methods.choosing import LOG_BETA, learn_alone
+from silograph.methods.private_graph import (
+    LEAST_EFFECTIVE_RECORDS,
+    PATIENCE,
+    Graphs,
+    LikelyGraphs,
+    Statistics,
+    cleaned,
+    moments_of,
+    refuse,
+)
+from silograph.privacy.gate import Message, Sent
+from silograph.privacy.masking import planned
+from silograph.privacy.mechanisms import SharedGaussian
+from silograph.tasks.smooth_graph import SmoothGraph
+from silograph.topology import Topology
+
+
+@dataclass(frozen=True)
+class SmoothestGraph:
+    """The papers' model (7) of one statistic: there are no silos whose graphs it could be coupled with."""
+
+    alpha: float = 1.0
+    beta: float | None = None
+    zeta: float = 0.0
+    degree: float | None = None
+
+    def learn(self, known: Statistics, drawn: BoolArray) -> Graphs:
+        pairs = AllPairs(node_count(known.zbar.shape[-1]))
+        solution, told = learn_alone(pairs, known.zbar, self.alpha, self.beta, self.zeta, self.degree)
+        objective = float(solution.objective[0])
+        facts = {
+            "parameters": {"alpha": self.alpha, "beta": math.exp(told[0, LOG_BETA]), "zeta": self.zeta},
+            "objective": objective,
+            "certified_gap": float(solution.gap[0]) / max(abs(objective), 1e-300),
+            "rounds": 1,
+        }
+        return Graphs(solution.w, known.share, known.share, np.full(len(drawn), np.nan), facts, [])
+
+
+@dataclass(frozen=True)
+class SummedConsensus:
+    """`inner` learns the consensus from the sum of what `task` makes of the silos, with noise that they add themselves.
+
+    `counts` (records per silo, in the topology's order) are public: neighbours replace a record, they do not add one.
+    """
+
+    task: SmoothGraph
+    inner: LikelyGraphs | SmoothestGraph
+    mechanism: SharedGaussian | None
+    counts: tuple[int, ...]
+
+    @property
+    def clip(self) -> float:
+        """No silo's sum is longer."""
+        return self.task.longest_term * max(self.counts)
+
+    def start(self, topo: Topology) -> Start:
+        servers: Carry = {
+            "sum": np.zeros((len(topo.servers), self.task.moment_size)),
+            "summed": np.zeros(len(topo.silos), bool),
+            "cohort": np.int64(0),
+            "round": np.int64(0),
+        }
+        return Start({}, servers, {})
+
+    def local(self, carry: Carry, down: Message, data: Private, gate: Outlet) -> tuple[Carry, Sent]:
+        return {}, {"moment": gate.contribute(self.task.summand(data), "moment", self.clip)}
+
+    def asked(self, servers: Carry, topo: Topology) -> None:
+        return None
+
+    def gather(self, servers: Carry, up: Up, topo: Topology, gate: Outlet) -> tuple[Carry, Message]:
+        """Add up once: when everybody is there, or nobody else is waited for any more."""
+        servers = {**servers, "round": servers["round"] + 1}
+        last = servers["round"] >= PATIENCE
+        if len(up.rows) < len(topo.silos) and not last:
+            return servers, {}
+        total = gate.total(up.sealed["moment"], up.rows, topo.home, topo.silos)
+        if not total.counts.all():
+            if last:
+                todo = "Ask them, and run again: no sum was made. What a ledger says was spent is spent."
+                raise SilenceError("secure sum", "enough sites to the end", f"{len(up.rows)} answered", todo)
+            return servers, {}
+        summed = np.zeros(len(topo.silos), bool)
+        summed[up.rows[total.summed]] = True
+        return {**servers, "sum": total.sums, "summed": summed, "cohort": np.int64(len(up.rows))}, {}
+
+    def settle(self, servers: Carry, across: dict[str, Array], topo: Topology) -> tuple[Carry, dict[str, Array]]:
+        return servers, {}
+
+    def done(self, servers: Carry) -> bool:
+        return bool(servers["summed"].any())
+
+    def trace(self, servers: Carry) -> Json | None:
+        return None
+
+    def deliver(self, carry: Carry, data: Private, gate: Outlet) -> Message:
+        """Nothing more: the server has all there is."""
+        return {}
+
+    def noise(self, cohort: int, summed: int) -> float:
+        """The standard deviation of a coordinate of the sum: `summed` shares of noise, dealt for the whole cohort."""
+        if self.mechanism is None:
+            return 0.0
+        within = self.task.summand_bound
+        made = planned(cohort, self.clip, self.task.moment_size, self.mechanism, within)
+        return made.share * 2.0**-made.bits * math.sqrt(summed)
+
+    def statistics(self, total: Array, cohort: int, summed: BoolArray) -> Statistics:
+        """From the noisy sum (1, D) and public numbers alone."""
+        records = np.array([np.asarray(self.counts, dtype=float)[summed].sum()])
+        noise = self.noise(cohort, int(summed.sum())) / records
+        alone = empirical_bayes(moments_of(total / records, self.task), noise, records)
+        return cleaned(alone.moments, alone.variance, np.zeros(0), self.task)
+
+    def outcome(self, servers: Carry, delivered: dict[str, Array], topo: Topology) -> Outcome:
+        summed = servers["summed"]
+        known = self.statistics(servers["sum"], int(servers["cohort"]), summed)
+        if known.worth[0] < LEAST_EFFECTIVE_RECORDS:
+            refuse(servers["sum"] / sum(self.counts), float(known.worth[0]), self.task)
+        graphs = self.inner.learn(known, np.ones(1, bool))
+        counts = np.where(summed, self.counts, 0.0)
+        arrays = {
+            "consensus": graphs.w[0],
+            "gamma": counts / counts.sum(),
+            "effective_records": known.worth,
+            "agreement": graphs.agreement,
+        }
+        silent = [topo.silos[k] for k in np.flatnonzero(~summed)]
+        return Outcome(arrays, {**graphs.facts, "trace": [], "silent": silent})

@@ -1,0 +1,129 @@
+"""Noise of which every two sites of a cohort share a part, with opposite signs: it cancels in sums, not in releases.
+
+Of I sites, site i adds to its release n_i = own_i + the sum over the others j of +-shared_ij, independent discrete
+Gaussians on one grid, of parameters o and t. With L = I 1 - J the Laplacian of the complete graph, J being all ones,
+
+    covariance   o^2 1 + t^2 L          precision   (1 + (t/o)^2 J) / (o^2 + I t^2).
+
+So the sum of all releases has the own noise alone, and is more precise than any other direction. Releases are in units
+of each site's own sensitivity: the sum is then one in which every record weighs the same, and sites of any size can
+take part.
+
+**What it guarantees.** Let h sites be honest, and let whoever looks know all that the others know: their records, their
+own noise and what they share with the honest. Taking that off leaves the same noise among the h. A record of site i
+moves its release alone, so given the other releases, whose law it does not touch, that of site i is a Gaussian shift of
+precision 1/(h o^2) + (1 - 1/h) / (o^2 + h t^2). Both terms are made equal: half of what a record may cost is spent on
+the mean of the honest, half on all else, o^2 = 2 s^2 / h and t^2 = 2 s^2 (h - 2) / h^2 for a precision of 1 / s^2. With
+two honest sites nothing would be shared.
+
+For discrete Gaussians the same holds, but for the following. The joint law of the honest releases is a sum over all
+integers that the h (h - 1) / 2 pairs may share. Completing the square, it is a discrete Gaussian of that precision,
+around a centre that need not be an integer, times a theta sum of a shifted grid, with covariance at least
+o^2 t^2 / (o^2 + h t^2), for L has no eigenvalue above h. By Poisson summation that sum is constant but for a part of
+the order of h^2 exp(-2 pi^2 times that): with 2^18 steps or more in o and t it is nothing, for a million sites too.
+What is left is the samplers' own error, of which a range of 2^-39 is charged for each of the h (h + 1) / 2 draws. From
+there on it is the argument of `discrete`: mu + 7 eta d. A site that stays away leaves its shared noise in the others'
+releases: that is noise more, never less.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from silograph.core.errors import InputError, LeakError
+from silograph.core.types import Array
+from silograph.privacy.discrete import LEAST_FINE, MOST_SHARE, SAMPLER_RANGE, discrete_gaussian, grid_move
+from silograph.privacy.mechanisms import Gaussian
+from silograph.privacy.samplers import Integers, Keystream
+
+_BITS = 26  # a sensitivity is 2^26 grid steps
+LEAST_HONEST, _MOST_HONEST = 3, 1_000_000
+
+
+@dataclass(frozen=True)
+class CorrelatedGaussian(Gaussian):
+    """Noise for which `honest` sites of a cohort are enough: an honest site's release is as protected as by Gaussian
+    noise of deviation multiplier * l2, though it has more in it. Usually there is one cohort; trials have many."""
+
+    cohorts: tuple[tuple[str, ...], ...]
+    honest: int
+
+    def __post_init__(self) -> None:
+        if not LEAST_HONEST <= self.honest <= _MOST_HONEST or any(len(set(c)) != len(c) for c in self.cohorts):
+            raise InputError("shared noise", "cohorts of different sites, three to a million honest", "others came")
+
+    @property
+    def own(self) -> float:
+        """o / s"""
+        return math.sqrt(2.0 / self.honest)
+
+    @property
+    def shared(self) -> float:
+        """t / s"""
+        return math.sqrt(2.0 * (self.honest - 2)) / self.honest
+
+    def scale_in_steps(self, dim: int) -> float:
+        """s, in grid steps."""
+        goal = 1.0 / self.multiplier
+        scale = max(grid_move(1.0, _BITS, dim) / goal, LEAST_FINE / min(self.own, self.shared))
+        while (over := self.ratio(scale, dim) - goal) > 0.0:
+            scale *= 1.0 + 2.0 * over / goal
+        if scale > MOST_SHARE:
+            raise InputError("shared noise", "a budget that noise can meet", "it is too small", "Raise epsilon.")
+        return scale
+
+    def ratio(self, scale: float, dim: int) -> float:
+        """What a release is charged as: its sensitivity over the deviation of its noise, given all others."""
+        eta = 0.5 * self.honest * (self.honest + 1) * SAMPLER_RANGE
+        return grid_move(1.0, _BITS, dim) / scale + 7.0 * dim * eta
+
+    def covariance(self, l2: Array, dim: int) -> Array:
+        """Of a coordinate of the releases of some sites of a cohort, with these sensitivities."""
+        if not self.multiplier:
+            return np.zeros((len(l2), len(l2)))
+        (cohort,) = self.cohorts
+        unit, scale = np.eye(len(l2)), self.scale_in_steps(dim) * 2.0**-_BITS
+        noise = self.own**2 * unit + self.shared**2 * (len(cohort) * unit - 1.0)
+        return np.asarray(scale**2 * np.outer(l2, l2) * noise)
+
+    def deviation(self, l2: float, dim: int) -> float:
+        """Of all the noise in one release."""
+        return math.sqrt(self.covariance(np.array([l2]), dim)[0, 0])
+
+    def perturb(self, value: Array, l2: float, root: int, silo: str, round: int, site: str, out: Array) -> None:
+        """Write `value` with noise to `out`. What a site shares with another is named by both, and drawn by both."""
+        step = l2 * 2.0**-_BITS
+        noise = np.zeros(value.size, dtype=np.int64)
+        if self.multiplier:
+            scale = self.scale_in_steps(value.size)
+            for sign, part, stream in self._streams(root, silo, round, site):
+                noise += sign * discrete_gaussian(stream.lend, part * scale, value.size)
+        whole = np.rint(np.clip(value.ravel() / step, -(2.0**61), 2.0**61)).astype(np.int64)
+        out.reshape(-1)[:] = (whole + noise) * step
+
+    def _streams(self, root: int, silo: str, round: int, site: str) -> Iterator[tuple[int, float, Keystream]]:
+        if silo not in self._cohort:
+            raise LeakError(f"release at {site!r}", "a site of the cohort that shares noise", f"{silo} came")
+        yield 1, self.own, Keystream(root, silo, round, site)
+        for other in self._cohort[silo]:
+            if other != silo:
+                first, second = sorted((silo, other))
+                stream = Keystream(root, first, round, f"{site}, shared with {second}")
+                yield (1 if silo == first else -1), self.shared, stream
+
+    @cached_property
+    def _cohort(self) -> dict[str, tuple[str, ...]]:
+        return {silo: cohort for cohort in self.cohorts for silo in cohort}
+
+    def charged(self, l2: float, dim: int) -> tuple[float, float]:
+        """Sensitivity on the grid, and the deviation it is charged against."""
+        moved = grid_move(1.0, _BITS, dim) * 2.0**-_BITS * l2
+        return moved, moved / self.ratio(self.scale_in_steps(dim), dim) if self.multiplier else 0.0
+
+    def draw(self, stream: Keystream, steps: float, count: int) -> Integers:
+        raise LeakError("shared noise", "to be made by a site among others", "a single place asked for it")
