@@ -12,6 +12,7 @@ from silograph.core.types import Json
 from silograph.report.read import (
     ADVICE,
     MAYBE_NUMBER,
+    MAYBE_WHOLE,
     NUMBER,
     TEXT,
     WHOLE,
@@ -81,6 +82,7 @@ def read(folder: Path, result: Json) -> GraphRun:
     names = [site["name"] for site in result["sites"]]
     check_unique(names, f"{path}: sites")
     _check_path(result.setdefault("path", None), f"{path}: path")
+    check({"resamples": result.setdefault("resamples", None)}, {"resamples": MAYBE_WHOLE}, str(path))
     nodes = set(result["nodes"])
     files: dict[str | None, Path] = {None: folder / "consensus.csv"}
     files |= {name: folder / "sites" / site_file(name) for name in names}
