@@ -130,7 +130,7 @@ def _heat(run: GraphRun, found: Communities) -> Json:
     inside = {name: k for k, group in enumerate(found.groups) for name in group}
     within = [0] * len(found.groups)
     for a, b, _ in run.consensus:
-        if inside[a] == inside[b]:
+        if found.groups and inside[a] == inside[b]:
             within[inside[a]] += 1
     return {
         "picture": markup(heat_svg(found, run.consensus, label)),
