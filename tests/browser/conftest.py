@@ -128,7 +128,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     graphs, sites, wards = GRAPHS.format(files=names), base / "data" / "sites", base / "data" / "hospitals"
     few = ("rounds = 20", "rounds = 3"), ('masks = "protocol"', 'masks = "none"')
     return {
-        "graph-open": run("graph-open", sites, graphs),
+        "graph-open": run("graph-open", sites, graphs + "resamples = 5\n"),
         "graph-private": run("graph-private", sites, graphs + BUDGET),
         "federation": run("federation", base / "data" / "clinics", starter("clinics", *few)),
         "clusters": run("clusters", wards, starter("hospitals", ("rounds = 150", "rounds = 20"))),

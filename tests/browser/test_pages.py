@@ -13,6 +13,8 @@ KINDS = [
     *("graph-open", "graph-private", "federation", "clusters", "meta", "compare-graphs", "compare-models"),
     *("deployment-server", "deployment-party"),
 ]
+#: Together these have every colour of the style sheet.
+CONTRASTED = ("graph-open", "clusters", "compare-graphs", "deployment-party")
 Visit = Callable[..., Any]
 
 
@@ -54,7 +56,8 @@ def test_a_page_is_dark_where_the_reader_wants_it(kind: str, pages: dict[str, Pa
     opened = visit(pages[kind], scheme="dark")
     opened.shoot("dark")
     assert max(paper_of(opened.page)) < 60
-    assert faults(opened.page, "color-contrast") == []
+    if kind in CONTRASTED:
+        assert faults(opened.page, "color-contrast") == []
     assert opened.console == []
 
 

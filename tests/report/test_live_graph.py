@@ -123,6 +123,21 @@ def test_many_nodes_fall_back_to_blocks_and_strongest_edges(tmp_path: Path) -> N
     assert data_of(html)["graphs"][0]["total"] == len(edges)
 
 
+def test_a_huge_graph_still_makes_a_small_page(tmp_path: Path) -> None:
+    nodes = [f"a sensor with a long name, number {i}" for i in range(60_000)]
+    draw = random.Random(0)
+    ends = sorted({(a, draw.randrange(a)) for a in range(1, 60_000)})
+    folder = make_run(tmp_path, nodes=nodes, sites=1, edges=0)
+    write_edges(folder / "consensus.csv", [(nodes[a], nodes[b], draw.uniform(0.1, 2.0)) for a, b in ends])
+    html = build(folder)
+    data = data_of(html)
+    assert len(html.encode()) < 6_000_000
+    assert "Nodes stand in their given order: they are too many to look for communities." in html
+    assert data["all_nodes"] == 60_000
+    assert len(data["graphs"][0]["edges"]) == 5_000
+    assert {node for edge in data["graphs"][0]["edges"] for node in edge[:2]} == set(range(len(data["nodes"])))
+
+
 def write_places(folder: Path, places: dict[str, tuple[float, ...]]) -> None:
     axes = "xyz"[: len(next(iter(places.values())))]
     lines = [",".join(("node", *axes)), *(",".join((name, *map(str, at))) for name, at in places.items())]

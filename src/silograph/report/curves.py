@@ -7,7 +7,7 @@ import math
 from silograph.core.errors import DamageError
 from silograph.core.types import Json
 from silograph.report import charts, words
-from silograph.report.page import markup, render
+from silograph.report.page import TABLES, markup, render
 from silograph.report.read import FLAG, MAYBE_NUMBER, NUMBER, TEXT, WHOLE, check
 
 TABLE: Json = {
@@ -38,7 +38,7 @@ def page(payload: Json) -> str:
     rows = [{"reference": None} | row for row in payload["rows"]]
     check(rows, [{"reference": MAYBE_NUMBER}], f"{where}: rows")
     beside = {key: name for key, name in BESIDE.items() if any(row[key] is not None for row in rows)}
-    return render("curves.html.j2", table=payload, panels=_panels(curves), rows=_rows(rows), beside=beside)
+    return render("curves.html.j2", (TABLES,), table=payload, panels=_panels(curves), rows=_rows(rows), beside=beside)
 
 
 def _panels(curves: list[Json]) -> list[Json]:

@@ -9,8 +9,8 @@ from silograph.core.types import Json
 from silograph.report import figures, words
 from silograph.report.read import Edge
 
-#: Edges on one page, shared by all its graphs: so it stays a small file.
-MOST_EDGES = 40_000
+#: Edges on one page, shared by all its graphs, and names of nodes: so it stays a small file.
+MOST_EDGES, MOST_NAMES, LONGEST_NAME = 40_000, 20_000, 100
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,16 @@ def explorer(
     nodes: Sequence[str], kinds: Sequence[Kind], graphs: Sequence[Drawn], order: Sequence[str], *, drawn: bool
 ) -> Json:
     """`order` is that of the heat map; `drawn` whether there are pictures to bring to life."""
-    place = {name: index for index, name in enumerate(nodes)}
-    limit = MOST_EDGES // max(len(graphs), 1)
+    all_nodes, most = len(nodes), MOST_EDGES if len(nodes) <= MOST_NAMES else MOST_NAMES // 2
+    limit = most // max(len(graphs), 1)
     chosen = [sorted(graph.edges, key=_heaviest)[:limit] for graph in graphs]
+    if all_nodes > MOST_NAMES:
+        named = {name for edges in chosen for edge, _ in edges for name in edge[:2]}
+        nodes = [name for name in nodes if name in named]
+    place = {name: index for index, name in enumerate(nodes)}
     return {
-        "nodes": [words.visible(name) for name in nodes],
+        "all_nodes": all_nodes,
+        "nodes": [_short(words.visible(name)) for name in nodes],
         "order": [place[name] for name in order] if drawn else [],
         "crowd": figures.crowding(len(nodes)),
         "heaviest": max((edge[2] for edges in chosen for edge, _ in edges), default=1.0),
@@ -56,6 +61,10 @@ def explorer(
 
 def pairs(edges: Collection[Edge]) -> set[frozenset[str]]:
     return {frozenset(edge[:2]) for edge in edges}
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
 
 
 def _heaviest(row: tuple[Edge, int]) -> tuple[float, str, str]:

@@ -14,7 +14,8 @@ from silograph.report.privacy_words import PrivacyWords
 from silograph.report.read_graphs import GraphRun
 
 MOST_PICTURES = 40
-MOST_EDGES = 1000
+#: Edges in a still picture: the large one, and a small one.
+MOST_EDGES, MOST_SMALL = 1000, 400
 #: Shared by all pictures of a page, so that many sites still make a small file.
 MOST_EDGES_IN_ALL = 12_000
 #: More nodes than this make neither a readable picture nor a quick layout: the heat map and the table must do.
@@ -79,8 +80,8 @@ def _pictures(run: GraphRun) -> Json:
     if not _is_drawable(run):
         return {"live": False, "edges": len(run.consensus)}
     names = list(run.sites)[:MOST_PICTURES]
-    limit = min(MOST_EDGES, MOST_EDGES_IN_ALL // (len(names) + 1))
-    consensus = figures.strongest(run.consensus, limit)
+    limit = min(MOST_SMALL, MOST_EDGES_IN_ALL // (len(names) + 1))
+    consensus = figures.strongest(run.consensus, MOST_EDGES)
     drawn = {name: figures.strongest(run.sites[name], limit) for name in names}
     union = [*consensus, *(edge for edges in drawn.values() for edge in edges)]
     shared: Json = {
@@ -130,7 +131,7 @@ def _heat(run: GraphRun, found: Communities) -> Json:
     inside = {name: k for k, group in enumerate(found.groups) for name in group}
     within = [0] * len(found.groups)
     for a, b, _ in run.consensus:
-        if inside[a] == inside[b]:
+        if found.groups and inside[a] == inside[b]:
             within[inside[a]] += 1
     return {
         "picture": markup(heat_svg(found, run.consensus, label)),

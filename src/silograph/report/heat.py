@@ -11,6 +11,8 @@ from silograph.report.read import Edge
 
 #: More nodes than this share cells, `BLOCKS` to a side.
 MOST_CELLS, BLOCKS = 400, 120
+#: Of more nodes than this no communities are looked for: it would take minutes.
+MOST_ORDERED = 10_000
 #: Steps of colour.
 DEPTHS = 6
 SIDE, NAMES, MOST_NAMES = 520, 130, 40
@@ -18,7 +20,7 @@ SIDE, NAMES, MOST_NAMES = 520, 130, 40
 
 @dataclass(frozen=True)
 class Communities:
-    """Nodes in the order of a heat map, largest community first; nodes without edges are a last group, if any."""
+    """Nodes in the order of a heat map, largest community first; nodes that are in none come last."""
 
     groups: list[list[str]]
     lonely: list[str]
@@ -29,9 +31,14 @@ class Communities:
 
 
 def communities(nodes: Sequence[str], edges: Iterable[Edge]) -> Communities:
-    """By modularity (Louvain, fixed seed). In a community the best connected node comes first."""
+    """By modularity (Louvain, fixed seed). In a community the best connected node comes first.
+
+    Nodes beyond `MOST_ORDERED` stay in their given order, in no community.
+    """
     import networkx as nx
 
+    if len(nodes) > MOST_ORDERED:
+        return Communities([], list(nodes))
     # By numbers, in their given order: what is found must not depend on hashing or on the order of rows.
     place = {name: index for index, name in enumerate(nodes)}
     pairs = sorted((min(place[a], place[b]), max(place[a], place[b]), weight) for a, b, weight in edges)
@@ -69,7 +76,7 @@ def heat_svg(found: Communities, edges: Iterable[Edge], label: str, *, palette: 
         f'<path d="{path}" fill-opacity="{(depth + 1) / DEPTHS:.2f}"/>' for depth, path in enumerate(paths)
     )
     edge, lines = 0, []
-    for group in found.groups[:-1] if not found.lonely else found.groups:
+    for group in found.groups if found.lonely else found.groups[:-1]:
         edge += len(group)
         at = SIDE * edge / count
         lines.append(f'<path d="M0 {at:.1f}H{SIDE}M{at:.1f} 0V{SIDE}"/>')

@@ -82,6 +82,7 @@ def read(folder: Path, result: Json) -> GraphRun:
     check_unique([site["name"] for site in result["sites"]], f"{path}: sites")
     names = [site["name"] for site in result["sites"] if site["edges"] is not None]
     _check_path(result.setdefault("path", None), f"{path}: path")
+    check({"resamples": result.setdefault("resamples", None)}, {"resamples": MAYBE_WHOLE}, str(path))
     nodes = set(result["nodes"])
     files: dict[str | None, Path] = {None: folder / "consensus.csv"}
     files |= {name: folder / "sites" / site_file(name) for name in names}

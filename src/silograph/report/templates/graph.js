@@ -110,7 +110,8 @@
 
   function cut() {
     const [held, all] = [whole.format(graph.edges.length), whole.format(graph.total)];
-    return graph.total > graph.edges.length ? `This page holds only the strongest ${held} of ${all} edges of this graph.` : "";
+    const nodes = data.nodes.length < data.all_nodes ? " and only the nodes of such edges" : "";
+    return graph.total > graph.edges.length ? `This page holds only the strongest ${held} of ${all} edges of this graph${nodes}.` : "";
   }
 
   function drawHeat() {
