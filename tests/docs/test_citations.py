@@ -48,6 +48,7 @@ def test_files_that_a_page_names_are_there(page):
 
 def test_every_example_has_its_line_and_command():
     text = (ROOT / "examples" / "README.md").read_text(encoding="utf-8")
-    examples = [*(ROOT / "examples").rglob("*.py"), *(ROOT / "examples").rglob("*.sh")]
+    scripts = [*(ROOT / "examples").rglob("*.py"), *(ROOT / "examples").rglob("*.sh")]
+    examples = [path for path in scripts if path.stem != "worked"]  # which is what some of them share
     assert len(examples) > 5
     assert not [path for path in examples if f" {path.relative_to(ROOT)}" not in text.replace("`", " ")]

@@ -16,6 +16,7 @@ from silograph.cli import app
 from silograph.data.clusters import write_sample_hospitals
 from silograph.data.federation import write_sample_clinics
 from silograph.data.personal import write_sample_devices
+from silograph.data.synthetic import write_sample_sites
 from silograph.privacy.gate import Budget, Door
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.masking import Masks
@@ -24,7 +25,7 @@ from silograph.report.build import build as build_report
 from silograph.run.clustered_plan import ClusterBudget, ClusterData, ClusteredMethod
 from silograph.run.federation_plan import AgentBudget, FederationMethod, UnitData
 from silograph.run.meta_plan import MetaBudget, MetaData, MetaMethod
-from silograph.run.plan import ConsensusGraph, Data, Privacy, load
+from silograph.run.plan import ConsensusGraph, Data, Plan, Privacy, load
 from silograph.run.run import execute
 from silograph.run.servers import Servers
 from support import cases, federation, run
@@ -101,6 +102,30 @@ def test_every_key_of_a_row_is_on_the_page():
     assert not [name for name in vars(door.ledger.rows[0]) if f"`{name}`" not in page]
 
 
+def check_run_folder(folder):
+    """Every file, and every key of the result, is on the page."""
+    page = (DOCS / "run-folder.md").read_text(encoding="utf-8")
+    result = json.loads((folder / "result.json").read_text())
+    assert not [key for key in [*result, *result["privacy"]] if f"`{key}`" not in page]
+    units = [unit["name"] for unit in result.get("units", [])]
+    sites = [site["name"] for site in result.get("sites", [])]
+    for path in folder.rglob("*.*"):
+        name = path.relative_to(folder).as_posix()
+        for names, word in ((units, "UNIT"), (sites, "NAME")):
+            name = name.replace(path.stem, word) if path.stem in names else name
+        assert f"`{name}`" in page
+
+
+@pytest.mark.parametrize("privacy", [None, Privacy(2.0, 1e-6)], ids=["open", "private"])
+def test_every_file_and_key_of_a_run_that_learns_graphs_is_on_the_page(privacy, tmp_path):
+    tables = write_sample_sites(tmp_path, 1)
+    nodes = tables[0].read_text().splitlines()[0].split(",")
+    (tmp_path / "places.csv").write_text("node,x,y\n" + "".join(f"{node},{k},0\n" for k, node in enumerate(nodes)))
+    data = Data(tuple(path.name for path in tables), coordinates="places.csv")
+    plan = Plan(data, ConsensusGraph(degree=6.0), privacy, seed=1)
+    check_run_folder(execute(plan, tmp_path, tmp_path / "out", lambda *_: None, build_report).folder)
+
+
 @pytest.mark.parametrize("sample", ["clinics", "hospitals", "devices"])
 def test_every_file_and_key_of_a_run_is_on_the_page(sample, tmp_path):
     """Of the starter plans, with two rounds."""
@@ -112,14 +137,7 @@ def test_every_file_and_key_of_a_run_is_on_the_page(sample, tmp_path):
     plan = load(tmp_path / "plan.toml")
     method = replace(plan.method, rounds=2, **({"masks": "skipped"} if sample == "clinics" else {}))
     finished = execute(replace(plan, method=method, seed=1), tmp_path, tmp_path / "out", lambda *_: None, build_report)
-    page = (DOCS / "run-folder.md").read_text(encoding="utf-8")
-    result = json.loads((finished.folder / "result.json").read_text())
-    assert not [key for key in result if f"`{key}`" not in page]
-    assert not [key for key in result["privacy"] if f"`{key}`" not in page]
-    units = [unit["name"] for unit in result.get("units", [])]
-    for path in finished.folder.rglob("*.*"):
-        name = path.relative_to(finished.folder).as_posix()
-        assert f"`{name.replace(path.stem, 'UNIT') if path.stem in units else name}`" in page
+    check_run_folder(finished.folder)
 
 
 PLANS = [
