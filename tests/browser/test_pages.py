@@ -125,13 +125,25 @@ def test_tables_sort(pages: dict[str, Path], visit: Visit) -> None:
 def test_numbers_sort_as_the_page_writes_them(visit: Visit, tmp_path: Path) -> None:
     script = Path("src/silograph/report/templates/tables.js").read_text()
     cells = ["12,350", "–", "10⁻⁵", "∞ (no protection)", "−0.5", "1.2 × 10⁻³", "0.066 better", "3 of 5", "1"]
+    cells += ["0.2 worse", "no better"]
     rows = "".join(f"<tr><td>{cell}</td></tr>" for cell in cells)
     path = tmp_path / "table.html"
     head = '<meta charset="utf-8"><table><thead><tr><th>n</th></tr></thead><tbody>'
     path.write_text(f"{head}{rows}</tbody></table><script>{script}</script>")
     table = visit(path).page.locator("table")
     table.locator("button").click()
-    rising = ["−0.5", "10⁻⁵", "1.2 × 10⁻³", "0.066 better", "1", "3 of 5", "12,350", "∞ (no protection)"]
+    rising = [
+        "−0.5",
+        "0.2 worse",
+        "no better",
+        "10⁻⁵",
+        "1.2 × 10⁻³",
+        "0.066 better",
+        "1",
+        "3 of 5",
+        "12,350",
+        "∞ (no protection)",
+    ]
     assert column(table, 0) == [*rising, "–"]
     table.locator("button").click()
     assert column(table, 0) == [*reversed(rising), "–"]

@@ -6,13 +6,15 @@
   function number(text) {
     if (/^(∞|none\b|no protection)/.test(text)) return Infinity;
     if (text.startsWith("−∞")) return -Infinity;
+    if (text === "no better") return 0;
     const found = /^(?:[±ε=]\s*)*([−-]?[\d,]+(?:\.\d+)?)(?:\s×\s10([⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+))?/.exec(text);
     if (!found) return null;
     let value = found[1].replaceAll(",", "").replace("−", "-");
     let power = found[2];
     const bare = /^10([⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)/.exec(text);
     if (bare) [value, power] = ["1", bare[1]];
-    return Number(value + (power ? "e" + [...power].map((sign) => RAISED[sign]).join("") : ""));
+    const size = Number(value + (power ? "e" + [...power].map((sign) => RAISED[sign]).join("") : ""));
+    return text.endsWith(" worse") ? -size : size;
   }
 
   function sort(table, column, direction) {
