@@ -361,7 +361,7 @@ def test_a_run_leaves_a_consensus_and_says_that_sites_have_no_graphs(folder, tmp
     notes = " ".join(result["privacy"]["notes"])
     assert "There are no graphs of sites" in notes
     assert "3 of 5 shares are enough" in notes
-    assert "at most one site drops out" in notes
+    assert "or tell others what noise they drew, are no more than 1" in notes
     page = (finished.folder / "report.html").read_text()
     assert "There are none: the sites’ statistics were added up under masks" in page
     assert "of which only the sum was seen" in page
@@ -415,7 +415,7 @@ def test_shared_noise_gives_graphs_of_sites_and_says_what_it_rests_on(folder, tm
     epsilons = [guarantee["epsilon"] for guarantee in result["privacy"]["guarantees"]]
     assert epsilons == pytest.approx([8.0] * 4 * len(COUNTS), rel=1e-6)
     assert max(epsilons) <= 8.0
-    assert "as long as at most one site tells others what noise" in " ".join(result["privacy"]["notes"])
+    assert "what noise they share or drew are no more than 1" in " ".join(result["privacy"]["notes"])
     told = open_job(plan(SHARED), folder).forecast()
     assert told["notes"][0].startswith("All 1460 signals together are worth about")
     assert told["sites"][0]["epsilon"] == pytest.approx(8.0)

@@ -155,32 +155,27 @@ def _notes(plan: Plan, setup: Setup) -> list[str]:
 
 
 def _of_a_sum(sites: int) -> list[str]:
-    enough = counted_on(sites)
-    failing = _spared(sites, "drop")
     return [
         "There are no graphs of sites, only the consensus: everybody, the server too, sees nothing but the noisy sum "
         "of all sites' second moments (secure sum).",
-        f"Every site adds a share of the noise, and {enough} of {sites} shares are enough: one more may be known to a "
-        f"site that looks, its own. The guarantee holds as long as {failing} out while the sum is made, or tells "
-        "others what noise it drew.",
+        f"Every site adds a share of the noise, and {counted_on(sites)} of {sites} shares are enough: one more may be "
+        "known to a site that looks, its own. The guarantee holds as long as the sites that drop out while the sum is "
+        f"made, or tell others what noise they drew, are {_spared(sites)}.",
     ]
 
 
 def _of_shared_noise(sites: int) -> str:
-    telling = _spared(sites, "tell")
     return (
         "Every two sites share noise that cancels between them, so that the consensus has less. The guarantee holds as "
-        f"long as {telling} others what noise it shares or drew, a site that looks not counted. It takes a secret key "
-        "for every two sites, which runs across organisations do not make yet."
+        f"long as the sites that tell others what noise they share or drew are {_spared(sites)}, a site that looks not "
+        "counted. It takes a secret key for every two sites, which runs across organisations do not make yet."
     )
 
 
-def _spared(sites: int, verb: str) -> str:
+def _spared(sites: int) -> str:
     """How many sites may fail, besides one that looks."""
     spared = sites - counted_on(sites) - 1
-    return {0: f"no site {verb}s", 1: f"at most one site {verb}s"}.get(
-        spared, f"each of at most {spared} sites {verb}s"
-    )
+    return f"no more than {spared}" if spared else "none"
 
 
 def feature_csv(features: Sequence[str], model: Array) -> bytes:
