@@ -50,7 +50,7 @@ def commands_page() -> str:
         "This page is made from the program; `silograph COMMAND --help` shows a part of it in the terminal.",
         "",
         "Every command that prints a result takes `--json`: one JSON object on standard output. Exit codes: 0; 2 for",
-        "bad input; 1 for a failure, or a promise that an audit refutes; 130 for Ctrl-C. `silograph",
+        "bad input; 1 for a failure; 3 for a promise that an audit refutes; 130 for Ctrl-C. `silograph",
         "--install-completion` teaches your shell to complete commands and options.",
         "",
         "| command | does |",
