@@ -470,15 +470,17 @@ def report(
 
 @app.command()
 def reproduce(
-    name: Annotated[str | None, typer.Argument(help="Which table or figure; left out: list them.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Which table or figure, or all; left out: list them.")] = None,
     seeds: Annotated[
         int | None, typer.Option(min=1, help="How many random repetitions (20, or 3 where one takes minutes).")
     ] = None,
     data: Annotated[Path | None, typer.Option(help="Folder with the papers' data sets (or SILOGRAPH_DATA).")] = None,
     out: Annotated[Path | None, typer.Option("-o", "--out", help="Also write the JSON, and a figure's page.")] = None,
+    short: Annotated[bool, typer.Option("--short", help="Fewer rounds, where an entry has that.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="With all: the papers' own sizes, which take hours.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Redo a paper's table or figure: ours, its spread, the paper's number."""
+    """Redo a paper's table or figure: ours, its spread, the paper's number. With all: a gallery of everything."""
     from silograph.core.files import write_atomically
     from silograph.report.curves import page
     from silograph.reproduce.entries import ENTRIES, find
@@ -487,9 +489,14 @@ def reproduce(
         listing = [{"name": entry.name, "title": entry.title} for entry in ENTRIES.values()]
         say(as_json, {"entries": listing}, lambda: table(("name", "what"), [(e["name"], e["title"]) for e in listing]))
         return
+    if name == "all":
+        from silograph.gallery_cli import reproduce_all
+
+        reproduce_all(out, seeds, full, data, as_json)
+        return
     entry = find(name)
     with bar(name) as update:
-        made = entry.run(seeds or entry.seeds, data, update)
+        made = (entry.short if short and entry.short else entry.run)(seeds or entry.seeds, data, update)
     payload = made.to_json()
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
@@ -510,6 +517,8 @@ def reproduce(
             for row in payload["rows"]
         ]
         table(("case", "method", "metric", "ours", *beside), rows)
+        for verdict in made.judged():
+            print(f"verdict: {verdict}")
         for note in payload["notes"]:
             print(f"note: {note}")
         if out is not None and made.curves:

@@ -56,7 +56,7 @@ def convergence_svg(
         marks.append(f'<text x="{left - 8}" y="{y + 4:.1f}" text-anchor="end">10{superscript(power)}</text>')
     marks += [
         f'<text x="{across(t):.1f}" y="{height - below + 20}" text-anchor="middle">{number(round(t))}</text>'
-        for t in _ticks(across.low, across.high, least=1)
+        for t in ticks(across.low, across.high, least=1)
     ]
     marks.append(f'<text x="{(left + width - right) / 2}" y="{height - 6}" text-anchor="middle">round</text>')
     column = left
@@ -109,12 +109,12 @@ def lines_svg(
     width, height, left, right, above, below = 800, 360, 62, 244, 34, 48
     scale: Callable[[float], float] = math.log10 if log_x else float
     first, last = min(x for x, _ in shown), max(x for x, _ in shown)
-    heights = _ticks(*_padded([y for _, y in shown]), outside=True)
+    heights = ticks(*padded([y for _, y in shown]), outside=True)
     across = Axis(scale(first), scale(last), left, width - right)
     down = Axis(heights[0], heights[-1], height - below, above)
     powers = [10.0**k for k in range(math.ceil(across.low - 1e-9), math.floor(across.high + 1e-9) + 1)] if log_x else []
     # Between two powers of ten there is none to write: the ends must do.
-    columns = (powers if len(powers) > 1 else [first, last]) if log_x else _ticks(first, last)
+    columns = (powers if len(powers) > 1 else [first, last]) if log_x else ticks(first, last)
     grid = [f'<path d="M{left} {down(y):.1f}H{width - right}"/>' for y in heights]
     marks = [f'<text x="{left - 9}" y="{down(y) + 4:.1f}" text-anchor="end">{number(y)}</text>' for y in heights] + [
         f'<text x="{across(scale(x)):.1f}" y="{height - below + 20}" text-anchor="middle">{number(x)}</text>'
@@ -172,7 +172,7 @@ def dots_svg(
     known += [guess] if guess is not None and _is_drawable(guess) else []
     step, width, left, right, above, below = 27, 640, 170, 16, 40, 30
     height = above + step * len(rows) + below
-    columns = _ticks(*_padded([0.0, *known]), outside=True)
+    columns = ticks(*padded([0.0, *known]), outside=True)
     across = Axis(columns[0], columns[-1], left, width - right)
     bottom = height - below
     grid = [f'<path d="M{across(x):.1f} {above}V{bottom}"/>' for x in columns]
@@ -253,7 +253,7 @@ def _apart(wanted: Sequence[float], gap: float, low: float, high: float) -> list
     return places
 
 
-def _padded(values: Sequence[float]) -> tuple[float, float]:
+def padded(values: Sequence[float]) -> tuple[float, float]:
     """The range of the values, widened where it is a single one."""
     low, high = min(values), max(values)
     if _is_apart(low, high):
@@ -267,7 +267,7 @@ def _is_apart(low: float, high: float) -> bool:
     return high - low > max(1e-300, 1e-12 * max(abs(low), abs(high)))
 
 
-def _ticks(first: float, last: float, *, least: float = 0.0, outside: bool = False) -> list[float]:
+def ticks(first: float, last: float, *, least: float = 0.0, outside: bool = False) -> list[float]:
     """A handful of round numbers, `least` or more apart, between two values or (`outside`) just around them."""
     if not _is_apart(first, last):
         return [first]
