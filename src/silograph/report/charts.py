@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from silograph.report.figures import LIGHT, Palette, Point, svg, text
@@ -96,27 +96,40 @@ def bars_svg(values: Sequence[tuple[str, float | None]], label: str, *, palette:
 
 
 def lines_svg(
-    lines: Sequence[Line], label: str, *, x_name: str, y_name: str, log_x: bool = False, palette: Palette = LIGHT
+    lines: Sequence[Line],
+    label: str,
+    *,
+    x_name: str,
+    y_name: str,
+    log_x: bool = False,
+    log_y: bool = False,
+    palette: Palette = LIGHT,
 ) -> str:
-    """Several quantities on a linear axis (`log_x`: over powers of ten), each named where it ends.
+    """Several quantities, each named where it ends; `log_x`, `log_y`: over powers of ten.
 
     A value that is not finite leaves a hole in its line. Without any value there is no picture.
     """
-    kept = [(name, _thinned([(x, y) for x, y in points if x > 0 or not log_x])) for name, points in lines]
+    allowed = [
+        (name, [(x, y) for x, y in points if (x > 0 or not log_x) and (y > 0 or not log_y)]) for name, points in lines
+    ]
+    kept = [(name, _thinned(points)) for name, points in allowed]
     shown = [(x, y) for _, points in kept for x, y in points if _is_drawable(x, y)]
     if not shown:
         return ""
     width, height, left, right, above, below = 800, 360, 62, 244, 34, 48
-    scale: Callable[[float], float] = math.log10 if log_x else float
+    scale, rise = (math.log10 if log else float for log in (log_x, log_y))
     first, last = min(x for x, _ in shown), max(x for x, _ in shown)
-    heights = ticks(*padded([y for _, y in shown]), outside=True)
+    values = [y for _, y in shown]
+    heights = _decades(min(values), max(values)) if log_y else ticks(*padded(values), outside=True)
     across = Axis(scale(first), scale(last), left, width - right)
-    down = Axis(heights[0], heights[-1], height - below, above)
+    down = Axis(rise(heights[0]), rise(heights[-1]), height - below, above)
     powers = [10.0**k for k in range(math.ceil(across.low - 1e-9), math.floor(across.high + 1e-9) + 1)] if log_x else []
     # Between two powers of ten there is none to write: the ends must do.
     columns = (powers if len(powers) > 1 else [first, last]) if log_x else ticks(first, last)
-    grid = [f'<path d="M{left} {down(y):.1f}H{width - right}"/>' for y in heights]
-    marks = [f'<text x="{left - 9}" y="{down(y) + 4:.1f}" text-anchor="end">{number(y)}</text>' for y in heights] + [
+    grid = [f'<path d="M{left} {down(rise(y)):.1f}H{width - right}"/>' for y in heights]
+    marks = [
+        f'<text x="{left - 9}" y="{down(rise(y)) + 4:.1f}" text-anchor="end">{number(y)}</text>' for y in heights
+    ] + [
         f'<text x="{across(scale(x)):.1f}" y="{height - below + 20}" text-anchor="middle">{number(x)}</text>'
         for x in columns
     ]
@@ -124,7 +137,7 @@ def lines_svg(
     marks.append(f'<text x="{(left + width - right) / 2}" y="{height - 6}" text-anchor="middle">{text(x_name)}</text>')
     curves, ends = [], []
     for index, (name, points) in enumerate(kept):
-        spots = [(across(scale(x)), down(y)) if _is_drawable(x, y) else None for x, y in points]
+        spots = [(across(scale(x)), down(rise(y))) if _is_drawable(x, y) else None for x, y in points]
         drawn = [spot for spot in spots if spot is not None]
         if not drawn:
             continue
@@ -213,6 +226,12 @@ def dots_svg(
         f'<g class="ink" fill="{palette.ink}" font-size="13">{"".join(names)}</g>'
     )
     return svg(body, (width, height), label, "chart wide", palette, inline=True)
+
+
+def _decades(low: float, high: float) -> list[float]:
+    """Powers of ten around two values."""
+    bottom, top = math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9)
+    return [10.0**k for k in range(bottom, max(top, bottom + 1) + 1)]
 
 
 def _is_drawable(*values: float) -> bool:

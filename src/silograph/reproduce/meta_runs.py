@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 RATE, DELTA = 0.1, 1e-3
 EVERY = 10  # rounds between the points of a curve
-SHORTER = 5  # times fewer rounds, where little time is given
+SHORTER = 10  # times fewer rounds, where little time is given
 TRIED = (0.01, 0.03, 0.1, 0.3, 0.5, 1.0)  # personal steps from the last start of a run
 
 Pictures = tuple[Single, Classes]
