@@ -28,6 +28,10 @@ app = typer.Typer(
 register(app)
 register_audit(app)
 register_compare(app)
+Track = Annotated[
+    Literal["mlflow"] | None,
+    typer.Option(help="Tell MLflow of the finished run: MLFLOW_TRACKING_URI, or mlflow.db in this folder."),
+]
 NodesIn = Annotated[Literal["columns", "rows"], typer.Option(help="Where the nodes are in the tables.")]
 
 
@@ -65,10 +69,14 @@ def _fail(text: str, code: str, exit_code: int) -> NoReturn:
     sys.exit(exit_code)
 
 
-def _execute(plan: Any, base: Path, out: Path, as_json: bool) -> None:
+def _execute(plan: Any, base: Path, out: Path, as_json: bool, track: str | None) -> None:
     from silograph.report.build import build as build_report
     from silograph.run.run import execute
 
+    if track is not None:
+        from silograph import tracking
+
+        tracking.require()
     with bar("learning") as update:
 
         def progress(number: int, line: Json | None) -> None:
@@ -76,6 +84,9 @@ def _execute(plan: Any, base: Path, out: Path, as_json: bool) -> None:
             update(None, f"round {number}" + (f", gap {gap:.1e}" if gap is not None else ""))
 
         finished = execute(plan, base, out, progress, build_report)
+        if track is not None:
+            update(None, "telling MLflow")
+            tracking.send(finished.folder)
     words = {
         "graph_federation": _models_summary,
         "clustered_admm": _clusters_summary,
@@ -298,6 +309,7 @@ def learn(
     ] = None,
     engine: Annotated[Literal["vector", "silowise"], typer.Option(help="How silos are simulated.")] = "vector",
     seed: Annotated[int | None, typer.Option(help="Fixes every random number (a rehearsal, under privacy).")] = None,
+    track: Track = None,
     as_json: AsJson = False,
 ) -> None:
     """Learn a graph per site and the consensus graph from their tables."""
@@ -332,15 +344,17 @@ def learn(
     )
     data = Data(tuple(files), nodes_in, standardise, candidates, neighbours, search, unit_column, coordinates)
     plan = Plan(data, method, budget, engine=engine, seed=seed)
-    _execute(plan, Path(), out, as_json)
+    _execute(plan, Path(), out, as_json, track)
 
 
 @app.command()
-def run(plan: Annotated[Path, typer.Argument(help="A plan file.")], out: Out, as_json: AsJson = False) -> None:
+def run(
+    plan: Annotated[Path, typer.Argument(help="A plan file.")], out: Out, track: Track = None, as_json: AsJson = False
+) -> None:
     """Run a plan file."""
     from silograph.run.plan import load
 
-    _execute(load(plan), plan.parent, out, as_json)
+    _execute(load(plan), plan.parent, out, as_json, track)
 
 
 @app.command()
