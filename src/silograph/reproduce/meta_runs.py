@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 RATE, DELTA = 0.1, 1e-3
 EVERY = 10  # rounds between the points of a curve
-SHORTER = 10  # times fewer rounds, where little time is given
+SHORTER, SMALLER = 10, 3  # times fewer rounds and clients, where little time is given
 TRIED = (0.01, 0.03, 0.1, 0.3, 0.5, 1.0)  # personal steps from the last start of a run
 
 Pictures = tuple[Single, Classes]
@@ -87,6 +87,18 @@ class Problem:
     per_class: int = 200
     records: int = 600
     rounds: int = 200
+
+    def shortened(self) -> Problem:
+        rounds = max(EVERY, self.rounds // SHORTER // EVERY * EVERY)
+        sources, new = (max(2, count // SMALLER) for count in (self.sources, self.clients - self.sources))
+        return replace(self, rounds=rounds, sources=sources, clients=sources + new)
+
+    def in_short(self) -> str:
+        small = self.shortened()
+        return (
+            f"{self.name} with {small.rounds} rounds instead of {self.rounds}, {small.sources} source clients instead "
+            f"of {self.sources} and {small.clients - small.sources} new ones instead of {self.clients - self.sources}"
+        )
 
     def world(self, pictures: Pictures, seed: int) -> World:
         parts = class_federation(*pictures, seed, self.clients, 3, self.per_class)
@@ -184,8 +196,7 @@ class Run:
         return Trained(np.array(scores), cost.epsilon, world.by_step(state.servers["model"]))
 
     def shortened(self) -> Run:
-        rounds = max(EVERY, self.problem.rounds // SHORTER // EVERY * EVERY)
-        return replace(self, problem=replace(self.problem, rounds=rounds))
+        return replace(self, problem=self.problem.shortened())
 
     @property
     def points(self) -> int:
@@ -253,10 +264,7 @@ class Figure:
         """With few rounds, for a look."""
         lines = [replace(line, run=line.run.shortened()) for line in self.lines]
         table = replace(self, lines=lines).run(seeds, data, progress)
-        rounds = dict.fromkeys(
-            (a.run.problem.rounds, b.run.problem.rounds) for a, b in zip(lines, self.lines, strict=True)
-        )
-        table.shorter = ", ".join(f"{few} rounds instead of {many}" for few, many in rounds)
+        table.shorter = "; ".join(dict.fromkeys(line.run.problem.in_short() for line in self.lines))
         return table
 
     def run(self, seeds: int, data: Path | None, progress: Progress) -> Table:
