@@ -85,6 +85,12 @@ def test_shorter_runs_say_where_they_point():
     )
 
 
+def test_a_reason_is_given_where_a_statement_fails():
+    held, failed = (Verdict("S", outcome, "so much", why="Because") for outcome in (REPRODUCED, DOES_NOT_HOLD))
+    assert held.to_json()["found"] == "so much"
+    assert str(failed) == "S. Statement does not hold: so much. Because."
+
+
 def test_a_table_judges_its_printed_numbers_measure_by_measure():
     rows = [
         Row("a", "m", "FS", 0.70, 0.01, 0.701),

@@ -56,7 +56,9 @@ def _shown(entry: Json) -> Json:
     table = {"title": entry["title"], "curves": []} | entry["table"]
     check(table, TABLE | JUDGED, f"gallery: {entry['name']}")
     drawn = panels(table["curves"])
-    compared = [{"name": f"{metric}, beside", "svg": markup(svg)} for metric, svg in beside.pictures(table["rows"])]
+    compared = [
+        {"name": f"{metric}: ours and theirs", "svg": markup(svg)} for metric, svg in beside.pictures(table["rows"])
+    ]
     return entry | {
         "verdicts": shaded(table["verdicts"]),
         "counts": _counts(Counter(verdict["outcome"] for verdict in table["verdicts"])),

@@ -244,11 +244,11 @@ class Result:
     def remark(self, text: str, *pairs: tuple[Key, Key]) -> str:
         return f"{text}. {'; '.join(self._apart(*pair) for pair in pairs)}."
 
-    def near(self, text: str, *pairs: tuple[Key, Key]) -> Verdict:
+    def near(self, text: str, *pairs: tuple[Key, Key], why: str = "") -> Verdict:
         """The paper's statement that the lines of every pair end alike."""
         outcome = alike([self._gains(*pair) for pair in pairs], NEAR)
         found = "; ".join(self._apart(*pair) for pair in pairs)
-        return Verdict(f"The paper: {text}", outcome, found, ALIKE.format(within=f"{NEAR:g} dB"))
+        return Verdict(f"The paper: {text}", outcome, found, ALIKE.format(within=f"{NEAR:g} dB"), why)
 
     def paid(self) -> str:
         found = dict.fromkeys(

@@ -96,7 +96,7 @@ class Table:
                 for row in rows:
                     del row[column]
         figure = {"title": self.title, "curves": self.curves} if self.curves else {}
-        verdicts = [asdict(verdict) for verdict in self.judged()]
+        verdicts = [verdict.to_json() for verdict in self.judged()]
         notes = [f"Shorter than the paper's: {self.shorter}.", *self.notes] if self.shorter else self.notes
         told: Json = {"name": self.name, "seeds": self.seeds, "rows": rows, "notes": notes, "verdicts": verdicts}
         return told | figure

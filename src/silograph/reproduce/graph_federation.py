@@ -167,7 +167,8 @@ def _claim(result: Result, metric: str, whose: str, weights: Weights) -> Verdict
             words.setdefault(sign(gains[-1]), []).append(wins)
         found += [f"{FOUND[side]} {method} at {', '.join(cases)}" for side, cases in words.items()]
     text = f"The paper: homomorphic perturbations do less harm to {whose} than random ones ({WEIGHTS[weights]} weights)"
-    return Verdict(text, compared(gains), "; ".join(found))
+    why = "Homomorphic noise cancels in the mean of all servers, not at each of them" if metric == "average" else ""
+    return Verdict(text, compared(gains), "; ".join(found), why=why)
 
 
 def _growth(result: Result) -> str:

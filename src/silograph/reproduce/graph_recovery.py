@@ -82,11 +82,11 @@ class Result:
         """(seeds,): by how much one method's F-score is above another's."""
         return np.asarray(self.scores[case, better][:, FS] - self.scores[case, worse][:, FS])
 
-    def statement(self, text: str, *pairs: tuple[str, str, str]) -> Verdict:
+    def statement(self, text: str, *pairs: tuple[str, str, str], why: str = "") -> Verdict:
         """The paper's: in every (case, better, worse) one method has a better F-score than the other."""
         gains = [self.gains(*pair) for pair in pairs]
         found = "; ".join(f"{c}, {a} against {b} {said(g)}" for (c, a, b), g in zip(pairs, gains, strict=True))
-        return Verdict(f"The paper: {text}", compared(gains), f"F-scores, {found}")
+        return Verdict(f"The paper: {text}", compared(gains), f"F-scores, {found}", why=why)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 from scipy.special import stdtrit
 
-from silograph.core.types import Array
+from silograph.core.types import Array, Json
 
 Outcome = Literal["reproduced", "not reproduced", "statement does not hold", "not clear"]
 REPRODUCED: Outcome = "reproduced"
@@ -46,15 +46,24 @@ PRINTED = (
 
 @dataclass(frozen=True)
 class Verdict:
-    """A statement of a paper, whether it came out, what was found, and the rule by which it was judged."""
+    """A statement of a paper, whether it came out, what was found, and the rule by which it was judged.
+
+    `why` is the reason it fails for, where that is known; it is said only if it does.
+    """
 
     statement: str
     outcome: Outcome
     found: str
     rule: str = COMPARED
+    why: str = ""
+
+    def to_json(self) -> Json:
+        why = f". {self.why}" if self.why and self.outcome == DOES_NOT_HOLD else ""
+        found = f"{self.found}{why}"
+        return {"statement": self.statement, "outcome": self.outcome, "found": found, "rule": self.rule}
 
     def __str__(self) -> str:
-        return f"{self.statement}. {self.outcome.capitalize()}: {self.found}."
+        return f"{self.statement}. {self.outcome.capitalize()}: {self.to_json()['found']}."
 
 
 def half_width(values: Array, confidence: float = CONFIDENCE) -> float:
