@@ -142,7 +142,7 @@ class ConsensusGraph(BaseEstimator):
         if not hasattr(self, "graphs_"):
             return str(super()._html_repr())
         costs, nodes = worst(self.privacy_["guarantees"]), len(self.nodes_)
-        drawn = list(edges(self._consensus, self.nodes_, 0.0, self._space))
+        drawn = [(e.source, e.target, e.weight) for e in edges(self._consensus, self.nodes_, 0.0, self._space)]
         facts = [
             ("sites", len(self.names_)),
             ("nodes", nodes),

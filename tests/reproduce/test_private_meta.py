@@ -222,8 +222,8 @@ def test_short_runs_point_somewhere_and_decide_nothing(folder, monkeypatch):
     ]
     table = replace(figure, lines=many).run_short(2, folder, lambda done, text: None).to_json()
     assert table["notes"][0] == (
-        "Shorter than the paper's: MNIST with 30 rounds instead of 300, 2 source clients instead of 3 and 2 new ones "
-        "instead of 2."
+        "Not the paper's own experiment: MNIST with 30 rounds instead of 300, 2 source clients instead of 3 and 2 "
+        "new ones instead of 2."
     )
     assert {verdict["outcome"] for verdict in table["verdicts"]} == {UNCLEAR}
     assert table["curves"][0]["x"] == [10, 20, 30]

@@ -16,7 +16,7 @@ from silograph.reproduce.verdicts import (
     alike,
     compared,
     half_width,
-    in_short,
+    left_open,
     printed,
     together,
 )
@@ -78,10 +78,10 @@ def test_the_worst_decides():
 
 
 def test_shorter_runs_say_where_they_point():
-    short = in_short(Verdict("S", DOES_NOT_HOLD, "so much"))
+    short = left_open(Verdict("S", DOES_NOT_HOLD, "so much"))
     assert (short.outcome, short.found) == (
         UNCLEAR,
-        "so much (as far as shorter runs can say, statement does not hold)",
+        "so much (as far as this experiment can say, statement does not hold)",
     )
 
 
@@ -108,5 +108,5 @@ def test_a_table_judges_its_printed_numbers_measure_by_measure():
         "of 2 numbers 1 reproduced, 1 not reproduced; the largest difference is -0.100 (b, m: ours 0.700 ± 0.010, the "
         "paper's 0.800)"
     )
-    table.shorter = "2 rounds instead of 3"
+    table.unlike = "2 rounds instead of 3"
     assert {verdict["outcome"] for verdict in table.to_json()["verdicts"]} == {UNCLEAR}

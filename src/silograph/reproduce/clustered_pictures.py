@@ -45,7 +45,7 @@ from silograph.topology import server_graph, units
 
 MNIST, ORGANS = "mnist/mnist.npz", "organamnist/organamnist.npz"
 NAMES = {MNIST: "MNIST", ORGANS: "OrganAMNIST (of MedMNIST)"}
-HOLDS = "the arrays train_images and test_images (N, 28, 28), train_labels and test_labels"
+HOLDS = "It holds the arrays train_images and test_images (N, 28, 28), train_labels and test_labels."
 PIXELS, ROUNDS, RHO, RADIUS = 784, 100, 1.0, 10.0
 
 DIGIT_PAIRS: tuple[Sides, ...] = (((4,), (8,)), ((1,), (9,)), ((7,), (8,)))

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from silograph.core.errors import InputError
 from silograph.core.types import Json
-from silograph.data.collections import find_data
-from silograph.reproduce.verdicts import PRINTED, UNCLEAR, Outcome, Verdict, in_short, printed, together
+from silograph.data.collections import find_place
+from silograph.reproduce.verdicts import PRINTED, UNCLEAR, Outcome, Verdict, left_open, printed, together
 
 _PAPERS = (
     "consensus_graph",
@@ -53,7 +53,7 @@ class Table:
     title: str = ""
     curves: list[Json] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)
-    shorter: str = ""  # in which way runs are shorter than the paper's, if they are
+    unlike: str = ""  # in which way this is not the paper's own experiment, if it is not
 
     @classmethod
     def of(
@@ -74,7 +74,7 @@ class Table:
     def _outcome(self, row: Row) -> Outcome | None:
         if row.paper is None:
             return None
-        return UNCLEAR if self.shorter else printed(row.ours, row.std, self.seeds, row.paper)
+        return UNCLEAR if self.unlike else printed(row.ours, row.std, self.seeds, row.paper)
 
     def judged(self) -> list[Verdict]:
         """Of the paper's numbers, measure by measure; then of its statements."""
@@ -87,7 +87,7 @@ class Table:
             most = f"the largest difference is {away[row]:+.3f} ({row.case}, {row.method}: ours {row.ours:.3f} ± "
             text = f"of {len(away)} numbers {counts}; {most}{row.std:.3f}, the paper's {row.paper:.3f})"
             found.append(Verdict(f"The paper's numbers, {metric}", together(outcomes), text, PRINTED))
-        return [*found, *(map(in_short, self.verdicts) if self.shorter else self.verdicts)]
+        return [*found, *(map(left_open, self.verdicts) if self.unlike else self.verdicts)]
 
     def to_json(self) -> Json:
         rows = [asdict(row) | {"verdict": self._outcome(row)} for row in self.rows]
@@ -97,21 +97,21 @@ class Table:
                     del row[column]
         figure = {"title": self.title, "curves": self.curves} if self.curves else {}
         verdicts = [verdict.to_json() for verdict in self.judged()]
-        notes = [f"Shorter than the paper's: {self.shorter}.", *self.notes] if self.shorter else self.notes
+        notes = [f"Not the paper's own experiment: {self.unlike}.", *self.notes] if self.unlike else self.notes
         told: Json = {"name": self.name, "seeds": self.seeds, "rows": rows, "notes": notes, "verdicts": verdicts}
         return told | figure
 
 
 @dataclass(frozen=True)
 class DataSet:
-    """One of these `files` in the user's folder, and what it has to hold."""
+    """One of these files or folders in the user's folder of data sets, and how it can be had."""
 
     name: str
-    files: tuple[str, ...]
-    holds: str
+    places: tuple[str, ...]
+    how: str
 
     def find(self, folder: Path | None) -> Path | None:
-        return next(filter(None, (find_data(folder, file) for file in self.files)), None)
+        return next(filter(None, (find_place(folder, place) for place in self.places)), None)
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class Entry:
     """`run(seeds, data, progress)` makes the table; `data` is a folder of data sets, for the entries that need one.
 
     `seeds` is how many repetitions there are, unless the user says so; `quick` how many in the quick gallery, where
-    `short` runs instead, if there is one. Of each of the `data` sets one of its files has to be there.
+    `short` runs instead, if there is one. Of each of the `data` sets one of its places has to be there.
     """
 
     name: str

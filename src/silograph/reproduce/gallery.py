@@ -31,7 +31,7 @@ ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_
 
 @dataclass(frozen=True)
 class Setting:
-    """What a table was made with; `data` are the first digits of the data sets' SHA-256."""
+    """What a table was made with; `data` tells data sets apart by what is in them."""
 
     name: str
     seeds: int
@@ -48,7 +48,7 @@ def setting_of(entry: Entry, seeds: int | None, full: bool, folder: Path | None)
     if seeds is not None:
         check_seeds(seeds)
     found = {data.name: path for data in entry.data if (path := data.find(folder)) is not None}
-    digests = {name: hashlib.sha256(path.read_bytes()).hexdigest()[:16] for name, path in found.items()}
+    digests = {name: _digest(path) for name, path in found.items()}
     short = entry.short is not None and not full
     return Setting(entry.name, seeds or (entry.seeds if full else entry.quick), short, version("silograph"), digests)
 
@@ -56,11 +56,19 @@ def setting_of(entry: Entry, seeds: int | None, full: bool, folder: Path | None)
 def missing_data(entry: Entry, folder: Path | None) -> str:
     """What of an entry's data is not there, and how to bring it; nothing if all is."""
     return " ".join(
-        f"{data.name} is not there: bring a copy as {' or '.join(data.files)} ({data.holds}), in a folder that "
-        f"--data or {VARIABLE} names."
+        f"{data.name} is not there: looked for was {' or '.join(data.places)} in the folder that --data or {VARIABLE} "
+        f"names. {data.how}"
         for data in entry.data
         if data.find(folder) is None
     )
+
+
+def _digest(path: Path) -> str:
+    """Of a file what is in it; of a folder its files' names and sizes."""
+    if path.is_file():
+        return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    files = sorted((str(file.relative_to(path)), file.stat().st_size) for file in path.rglob("*") if file.is_file())
+    return hashlib.sha256(json.dumps(files).encode()).hexdigest()[:16]
 
 
 def make_all(

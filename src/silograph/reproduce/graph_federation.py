@@ -35,7 +35,7 @@ from silograph.topology import Weights
 
 AVAZU = "avazu/avazu_first8999.npz"
 CLICKS = DataSet(
-    "Avazu", (AVAZU,), "the first 8999 records of Avazu's click-through competition, an array for every column"
+    "Avazu", (AVAZU,), "It holds the first 8999 records of Avazu's click-through competition, an array for each column."
 )
 BUDGETS = (1.0, 4.0)
 #: Of a claim, by the sign of what was gained.

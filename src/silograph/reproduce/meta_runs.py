@@ -264,7 +264,7 @@ class Figure:
         """With few rounds, for a look."""
         lines = [replace(line, run=line.run.shortened()) for line in self.lines]
         table = replace(self, lines=lines).run(seeds, data, progress)
-        table.shorter = "; ".join(dict.fromkeys(line.run.problem.in_short() for line in self.lines))
+        table.unlike = "; ".join(dict.fromkeys(line.run.problem.in_short() for line in self.lines))
         return table
 
     def run(self, seeds: int, data: Path | None, progress: Progress) -> Table:

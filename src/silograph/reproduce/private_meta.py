@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 REPETITIONS = 3  # of a figure take up to a quarter of an hour on one core of a processor
 CLASSES = 10
-HOLDS = "the arrays train_images, train_labels, test_images and test_labels, or x_train and so on"
+HOLDS = "It holds the arrays train_images, train_labels, test_images and test_labels, or x_train and so on."
 MNIST = Collection("MNIST", MNIST_FILES, mnist)
 CIFAR = Collection("CIFAR-10", CIFAR10_FILES, cifar10, centre=0.5, scale=4.0)
 DIGITS, PHOTOGRAPHS = (1, 14, 14), (3, 16, 16)  # shapes of the pooled pictures

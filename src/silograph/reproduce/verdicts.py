@@ -108,9 +108,9 @@ def printed(ours: float, std: float, repetitions: int, paper: float) -> Outcome:
     return REPRODUCED if width <= RESOLUTION * abs(paper) else UNCLEAR
 
 
-def in_short(verdict: Verdict) -> Verdict:
-    """Of runs that are shorter than the paper's: they point somewhere, and decide nothing."""
-    points = "" if verdict.outcome == UNCLEAR else f" (as far as shorter runs can say, {verdict.outcome})"
+def left_open(verdict: Verdict) -> Verdict:
+    """Of an experiment that is not the paper's own: it points somewhere, and decides nothing."""
+    points = "" if verdict.outcome == UNCLEAR else f" (as far as this experiment can say, {verdict.outcome})"
     return replace(verdict, outcome=UNCLEAR, found=verdict.found + points)
 
 
