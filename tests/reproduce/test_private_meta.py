@@ -388,8 +388,8 @@ def result_of(levels, metric=ACCURACY, spread=0.001):
 def test_verdicts_follow_the_numbers(levels, grows, turns):
     result, lines = result_of(levels)
     improves = result.improves("Text", lines)
-    assert (improves.statement, improves.outcome) == ("Text", grows)
-    assert improves.found.startswith(f"sound, case 0 {levels[0]:.3f}")
+    assert (improves.statement, improves.outcome) == ("Text, sound", grows)
+    assert improves.found.startswith(f"case 0 {levels[0]:.3f}")
     assert result.turns("Text", lines).outcome == turns
 
 

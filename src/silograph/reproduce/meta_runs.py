@@ -349,7 +349,7 @@ class Result:
         ends = self._gains(lines[-1], lines[0], measure)
         steps = [self._gains(b, a, measure) for a, b in pairwise(lines)]
         found = f"{self._levels(lines, measure)}; {self._apart(lines[-1], lines[0], measure)}"
-        return Verdict(text, compared([ends], steps), f"{lines[0].key[1]}, {found}")
+        return Verdict(f"{text}, {lines[0].key[1]}", compared([ends], steps), found)
 
     def turns(self, text: str, lines: Sequence[Line], measure: Measure = ACCURACY) -> Verdict:
         """The claim that it gets better and then worse: one line between the ends is better than both."""
@@ -357,7 +357,7 @@ class Result:
         ends = [lines[0], lines[-1]]
         apart = ", ".join(self._apart(best, end, measure) for end in ends)
         outcome = compared([self._gains(best, end, measure) for end in ends])
-        return Verdict(text, outcome, f"{lines[0].key[1]}, {self._levels(lines, measure)}; {apart}")
+        return Verdict(f"{text}, {lines[0].key[1]}", outcome, f"{self._levels(lines, measure)}; {apart}")
 
     def better(self, text: str, pairs: Sequence[tuple[Line, Line]], measure: Measure = ACCURACY) -> Verdict:
         """The claim that the first line of every pair is better than the second."""
