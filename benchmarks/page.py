@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks import peers
 from silograph.report.charts import lines_svg
-from silograph.report.page import markup, render
+from silograph.report.page import TABLES, markup, render
 from silograph.report.words import number
 
 Row = dict[str, Any]
@@ -71,7 +71,7 @@ def _version(package: str) -> str | None:
 def html(results: dict[str, Result]) -> str:
     """The page of benchmarks by name."""
     parts = [_part(name, result) | {"picture": markup(growth_svg(result["rows"]))} for name, result in results.items()]
-    return render("benchmarks.html.j2", parts=parts, peers=PEERS)
+    return render("benchmarks.html.j2", (TABLES,), parts=parts, peers=PEERS)
 
 
 def markdown(results: dict[str, Result]) -> str:

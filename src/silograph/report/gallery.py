@@ -7,7 +7,7 @@ from collections import Counter
 from silograph.core.types import Json
 from silograph.report import beside, words
 from silograph.report.curves import JUDGED, SHADES, TABLE, panels, shaded
-from silograph.report.page import markup, render
+from silograph.report.page import TABLES, markup, render
 from silograph.report.read import NUMBER, TEXT, check
 
 #: By the beginning of an entry's name.
@@ -39,6 +39,7 @@ def page(entries: list[Json], about: Json) -> str:
     seconds = {clock: sum(entry["seconds"][clock] for entry in shown if entry["seconds"]) for clock in ("wall", "cpu")}
     return render(
         "gallery.html.j2",
+        (TABLES,),
         papers=papers,
         about=about,
         rules=rules,
