@@ -50,7 +50,7 @@ test-deploy: setup
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-# Silograph and its peers side by side, each peer in an environment of its own; JSON in build/benchmarks/.
+# Silograph and its peers side by side, each peer in an environment of its own; a page and JSON in build/benchmarks/.
 bench: setup
 	$(BIN)/python -m benchmarks
 

@@ -105,6 +105,7 @@ def main() -> None:
     add("150 clients x 300 rounds, linearised", 10, 300, 3, task=Linearised(FEATURES, MOST), rho=60.0)
     for servers in (100, 1000, 6667):
         add(f"{servers * CLIENTS} clients x 10 rounds", servers, 10, 1)
+        rows[-1] |= {"sweep": "clients", "size": servers * CLIENTS}
     if "--json" in sys.argv:
         print(json.dumps({"rows": rows}))
         return

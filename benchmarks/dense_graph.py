@@ -65,12 +65,13 @@ def rows() -> Iterator[dict[str, Any]]:
         ours, _ = best(lambda c=c: solve(c, 1.0, 0.5, tolerance=TOLERANCE), REPEATS[nodes])
         optimum = float(solve(c, 1.0, 0.5).objective[0])
         found = _theirs(signals, theta, others) if others else []
+        size = {"sweep": "nodes", "size": nodes}
         if not found:
-            yield _row(f"d={nodes}", ours)
+            yield _row(f"d={nodes}", ours) | size
         for row in found:
             reached = row["objective"]
             gap = None if reached is None else (reached - optimum) / abs(optimum)
-            yield {**_row(f"d={nodes}", ours, row["peer"], row["cpu_s"]), "theirs_gap": gap}
+            yield _row(f"d={nodes}", ours, row["peer"], row["cpu_s"]) | size | {"theirs_gap": gap}
     half = c.astype(np.float32)
     single, _ = best(lambda: solve(half, 1.0, 0.5, tolerance=TOLERANCE), REPEATS[nodes])
     yield _row(f"d={nodes}, costs in single precision", single, "silograph in double precision", ours)

@@ -85,7 +85,8 @@ def rows() -> Iterator[dict[str, Any]]:
     for servers in (1, 10, 100, 1000):
         # Fewer records, so that a million agents' data are 0.5 GB.
         found = apart(servers, 1000, 10, 5, 20 if servers < 1000 else 6)
-        yield _row(f"{1000 * servers} agents, {servers} servers, 10 records of 5 features", found)
+        row = _row(f"{1000 * servers} agents, {servers} servers, 10 records of 5 features", found)
+        yield row | {"sweep": "agents", "size": 1000 * servers}
     python = peers.environment("pfl", peers.PFL)
     work = ("--agents", 1000, "--records", RECORDS, "--features", FEATURES, "--steps", STEPS, "--batch", BATCH)
     found = [] if python is None else peers.answer(python, "pfl_round.py", *work)["rows"]

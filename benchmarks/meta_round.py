@@ -56,8 +56,6 @@ LONG = 30.0  # seconds of rounds, after which no other is begun
 AGREED = 1e-4  # what the peers' sums may differ from ours, in their lengths
 THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
-# Of torch exactly this one: it is ours, and comes without GPU libraries.
-OPACUS = ("opacus==1.6.0", "torch==2.13.0", "numpy==2.4.6")
 FIRST_ORDER = {
     "hooks": "Opacus, a gradient for every record",
     "ghost": "Opacus, ghost clipping",
@@ -221,7 +219,7 @@ def rows(nets: list[str], clients: int, records: int, repeat: int) -> Iterator[d
     """On one core with one thread, and so is all that is started from here."""
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     os.environ.update(THREADS)
-    python = peers.environment("opacus", OPACUS)
+    python = peers.environment("opacus", peers.OPACUS)
     for net in nets:
         ours = {order: apart(net, clients, records, order, 4 * repeat) for order in ("first", "second")}
         theirs = {} if python is None else against(python, net, clients, records, repeat)
@@ -233,7 +231,8 @@ def rows(nets: list[str], clients: int, records: int, repeat: int) -> Iterator[d
         yield _row(f"{net}, second order", ours["second"], "cpu", peer, theirs.get("autograd"))
     for more in (30, 100, 300):
         found = apart(nets[0], more, records, "second", repeat)
-        yield _row(f"{nets[0]}, second order, {more} clients", found, "cpu")
+        row = _row(f"{nets[0]}, second order, {more} clients", found, "cpu")
+        yield row | {"sweep": "clients", "size": more}
 
 
 def rows_by_wall(nets: list[str], device: str, clients: int, records: int, repeat: int) -> Iterator[dict[str, Any]]:

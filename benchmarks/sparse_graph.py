@@ -63,7 +63,8 @@ def rows() -> Iterator[dict[str, Any]]:
         first = first or each
         case = f"d={nodes}, {found['candidates']} candidates"
         facts = {name: found[name] for name in ("peak_gb", "gap", "degree")}
-        yield {**_row(case, found["cpu"]), **facts, "growth": each / first}
+        size = {"sweep": "candidate edges", "size": found["candidates"]}
+        yield _row(case, found["cpu"]) | facts | size | {"growth": each / first}
     signals = np.random.default_rng(1).normal(size=(20, 10_000))
     ours, _ = best(lambda: nearest(signals, NEIGHBOURS), 2)
     search = NearestNeighbors(n_neighbors=NEIGHBOURS + 1, algorithm="brute")

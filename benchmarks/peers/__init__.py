@@ -33,6 +33,9 @@ GRAPHS = (
     "requests==2.34.2",  # PyGSP2 imports it without asking for it
 )
 
+# Of torch exactly this one: it is ours, and comes without GPU libraries.
+OPACUS = ("opacus==1.6.0", "torch==2.13.0", "numpy==2.4.6")
+
 
 def environment(name: str, requirements: Sequence[str]) -> Path | None:
     """The python of a peer's own environment, made if it is not there with these requirements; None, and why on

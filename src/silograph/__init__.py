@@ -13,23 +13,28 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from silograph.core.errors import SilographError
     from silograph.estimators import ClusteredModels, ConsensusGraph
+    from silograph.finished import FinishedRun, open_run
     from silograph.meta_estimators import PrivateMetaClassifier, PrivateMetaRegressor
 
 __all__ = [
     "ClusteredModels",
     "ConsensusGraph",
+    "FinishedRun",
     "PrivateMetaClassifier",
     "PrivateMetaRegressor",
     "SilographError",
     "__version__",
+    "open_run",
 ]
 
 _HOMES = {
     "ClusteredModels": "silograph.estimators",
     "ConsensusGraph": "silograph.estimators",
+    "FinishedRun": "silograph.finished",
     "PrivateMetaClassifier": "silograph.meta_estimators",
     "PrivateMetaRegressor": "silograph.meta_estimators",
     "SilographError": "silograph.core.errors",
+    "open_run": "silograph.finished",
 }
 
 

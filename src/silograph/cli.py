@@ -28,6 +28,10 @@ app = typer.Typer(
 register(app)
 register_audit(app)
 register_compare(app)
+Track = Annotated[
+    Literal["mlflow"] | None,
+    typer.Option(help="Tell MLflow of the finished run: MLFLOW_TRACKING_URI, or mlflow.db in this folder."),
+]
 NodesIn = Annotated[Literal["columns", "rows"], typer.Option(help="Where the nodes are in the tables.")]
 
 
@@ -65,10 +69,14 @@ def _fail(text: str, code: str, exit_code: int) -> NoReturn:
     sys.exit(exit_code)
 
 
-def _execute(plan: Any, base: Path, out: Path, as_json: bool) -> None:
+def _execute(plan: Any, base: Path, out: Path, as_json: bool, track: str | None) -> None:
     from silograph.report.build import build as build_report
     from silograph.run.run import execute
 
+    if track is not None:
+        from silograph import tracking
+
+        tracking.require()
     with bar("learning") as update:
 
         def progress(number: int, line: Json | None) -> None:
@@ -76,6 +84,9 @@ def _execute(plan: Any, base: Path, out: Path, as_json: bool) -> None:
             update(None, f"round {number}" + (f", gap {gap:.1e}" if gap is not None else ""))
 
         finished = execute(plan, base, out, progress, build_report)
+        if track is not None:
+            update(None, "telling MLflow")
+            tracking.send(finished.folder)
     words = {
         "graph_federation": _models_summary,
         "clustered_admm": _clusters_summary,
@@ -298,6 +309,7 @@ def learn(
     ] = None,
     engine: Annotated[Literal["vector", "silowise"], typer.Option(help="How silos are simulated.")] = "vector",
     seed: Annotated[int | None, typer.Option(help="Fixes every random number (a rehearsal, under privacy).")] = None,
+    track: Track = None,
     as_json: AsJson = False,
 ) -> None:
     """Learn a graph per site and the consensus graph from their tables."""
@@ -332,15 +344,17 @@ def learn(
     )
     data = Data(tuple(files), nodes_in, standardise, candidates, neighbours, search, unit_column, coordinates)
     plan = Plan(data, method, budget, engine=engine, seed=seed)
-    _execute(plan, Path(), out, as_json)
+    _execute(plan, Path(), out, as_json, track)
 
 
 @app.command()
-def run(plan: Annotated[Path, typer.Argument(help="A plan file.")], out: Out, as_json: AsJson = False) -> None:
+def run(
+    plan: Annotated[Path, typer.Argument(help="A plan file.")], out: Out, track: Track = None, as_json: AsJson = False
+) -> None:
     """Run a plan file."""
     from silograph.run.plan import load
 
-    _execute(load(plan), plan.parent, out, as_json)
+    _execute(load(plan), plan.parent, out, as_json, track)
 
 
 @app.command()
@@ -470,15 +484,17 @@ def report(
 
 @app.command()
 def reproduce(
-    name: Annotated[str | None, typer.Argument(help="Which table or figure; left out: list them.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Which table or figure, or all; left out: list them.")] = None,
     seeds: Annotated[
         int | None, typer.Option(min=1, help="How many random repetitions (20, or 3 where one takes minutes).")
     ] = None,
     data: Annotated[Path | None, typer.Option(help="Folder with the papers' data sets (or SILOGRAPH_DATA).")] = None,
     out: Annotated[Path | None, typer.Option("-o", "--out", help="Also write the JSON, and a figure's page.")] = None,
+    short: Annotated[bool, typer.Option("--short", help="Fewer rounds, where an entry has that.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="With all: the papers' own sizes, which take hours.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Redo a paper's table or figure: ours, its spread, the paper's number."""
+    """Redo a paper's table or figure: ours, its spread, the paper's number. With all: a gallery of everything."""
     from silograph.core.files import write_atomically
     from silograph.report.curves import page
     from silograph.reproduce.entries import ENTRIES, find
@@ -487,9 +503,14 @@ def reproduce(
         listing = [{"name": entry.name, "title": entry.title} for entry in ENTRIES.values()]
         say(as_json, {"entries": listing}, lambda: table(("name", "what"), [(e["name"], e["title"]) for e in listing]))
         return
+    if name == "all":
+        from silograph.gallery_cli import reproduce_all
+
+        reproduce_all(out, seeds, full, data, as_json)
+        return
     entry = find(name)
     with bar(name) as update:
-        made = entry.run(seeds or entry.seeds, data, update)
+        made = (entry.short if short and entry.short else entry.run)(seeds or entry.seeds, data, update)
     payload = made.to_json()
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
@@ -510,6 +531,8 @@ def reproduce(
             for row in payload["rows"]
         ]
         table(("case", "method", "metric", "ours", *beside), rows)
+        for verdict in made.judged():
+            print(f"verdict: {verdict}")
         for note in payload["notes"]:
             print(f"note: {note}")
         if out is not None and made.curves:

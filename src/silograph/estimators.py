@@ -18,6 +18,7 @@ from silograph.data.tables import LARGEST
 from silograph.data.units import UnitTables
 from silograph.kernels.edges import adjacency
 from silograph.kernels.spaces import AllPairs
+from silograph.report.card import COST, card, most_paid, protected, small_graph, worst
 from silograph.run.clustered_job import ClusteredJob
 from silograph.run.clustered_plan import ClusterBudget, ClusterData, ClusteredMethod, ClusteredPlan
 from silograph.run.jobs import GraphJob, run_in_memory
@@ -136,6 +137,25 @@ class ConsensusGraph(BaseEstimator):
             half.eliminate_zeros()
         return [half + half.T for half in halves]
 
+    def _html_repr(self) -> str:
+        """For notebooks: what was learned, once there is something; before that scikit-learn's own diagram."""
+        if not hasattr(self, "graphs_"):
+            return str(super()._html_repr())
+        costs, nodes = worst(self.privacy_["guarantees"]), len(self.nodes_)
+        drawn = [(e.source, e.target, e.weight) for e in edges(self._consensus, self.nodes_, 0.0, self._space)]
+        facts = [
+            ("sites", len(self.names_)),
+            ("nodes", nodes),
+            ("consensus edges", len(drawn)),
+            ("certified gap", self.gap_),
+            ("rounds", self.n_iter_),
+            *protected(self.privacy_),
+        ]
+        counts = [int((w > 0.0).sum()) for w in self._vectors]
+        rows = [(s, n, 2 * n / nodes, *costs[s]) for s, n in zip(self.names_, counts, strict=True)]
+        header = ("site", "edges", "mean degree", *COST)
+        return card(repr(self), facts, header, rows, small_graph(self.nodes_, drawn, "Consensus graph"))
+
     def _silos(self, X: Any, names: Sequence[str] | None) -> Silos:
         if isinstance(X, list | tuple) and X and np.ndim(X[0]) == 2:
             silos = from_arrays(X, names, private=self.epsilon is not None)
@@ -252,6 +272,15 @@ class ClusteredModels(BaseEstimator):
         margin = np.einsum("nm,m->n", x, self.models_[client][: self.n_features_in_])
         margin = margin + (self.models_[client][-1] if self.intercept else 0.0)
         return np.where(margin >= 0.0, 1, 0) if self.loss == "logistic" else margin
+
+    def _html_repr(self) -> str:
+        """For notebooks: what was learned, once there is something; before that scikit-learn's own diagram."""
+        if not hasattr(self, "models_"):
+            return str(super()._html_repr())
+        names, counts = np.unique(self.clusters_, return_counts=True)
+        facts = [("clients", len(self.models_)), ("features", self.n_features_in_), ("clusters", len(names))]
+        rows = [(str(name), int(count)) for name, count in zip(names, counts, strict=True)]
+        return card(repr(self), [*facts, *most_paid(self.privacy_)], ("cluster", "clients"), rows)
 
     def _tables(
         self, clients: Sequence[tuple[Any, Any]], servers: Sequence[str] | None, clusters: Sequence[Any] | None

@@ -21,6 +21,7 @@ from silograph.core.types import Array, Json
 from silograph.data.clients import ClientTables, from_arrays
 from silograph.privacy.gate import Door
 from silograph.privacy.ledger import Ledger
+from silograph.report.card import card, most_paid
 from silograph.run.jobs import run_in_memory
 from silograph.run.meta_job import MetaJob
 from silograph.run.meta_network import build_network, load_networks, network
@@ -154,6 +155,14 @@ class _PrivateMeta(BaseEstimator):
             raise InputError(str(path), "the network it was learned with", came, _SAME)
         out._set_labels()
         return out
+
+    def _html_repr(self) -> str:
+        """For notebooks: what was learned, once there is something; before that scikit-learn's own diagram."""
+        if not hasattr(self, "model_"):
+            return str(super()._html_repr())
+        whose = "the shared start" if self.model_ is self.start_ else "a client's own"
+        facts = [("model", whose), ("parameters", len(self.model_)), ("rounds", getattr(self, "n_iter_", None))]
+        return card(repr(self), [*facts, *most_paid(getattr(self, "privacy_", None))])
 
     def _trial(self) -> list[list[float]]:
         """What the model says of two records: parameters alone do not tell a ReLU from a tanh."""

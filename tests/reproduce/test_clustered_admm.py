@@ -25,6 +25,7 @@ from silograph.reproduce.clustered_admm import CLIPS, GENERATED, ZETAS
 from silograph.reproduce.clustered_pictures import ORGANS, PICTURED
 from silograph.reproduce.clustered_runs import Figure, Result
 from silograph.reproduce.entries import find
+from silograph.reproduce.verdicts import DOES_NOT_HOLD, REPRODUCED, UNCLEAR
 from silograph.theory.clustered_admm import leakage
 
 #: How many repetitions and rounds; the smallest that show what is asserted.
@@ -101,6 +102,11 @@ def note(table, words):
     return found
 
 
+def verdict(table, words):
+    (found,) = [verdict for verdict in table["verdicts"] if words in verdict["statement"]]
+    return found
+
+
 @pytest.mark.parametrize("name", FEW)
 def test_a_figure_has_all_rows_and_its_page_all_curves(name, tables):
     table, told = tables[name]
@@ -112,7 +118,8 @@ def test_a_figure_has_all_rows_and_its_page_all_curves(name, tables):
     assert json.loads(json.dumps(table)) == table
     assert [done for done, _ in told] == sorted(done for done, _ in told)
     assert told[-1] == (pytest.approx(1.0), f"{name}, repetition {FEW[name][0]} of {FEW[name][0]}")
-    assert any(text.startswith("The paper: ") for text in table["notes"])
+    assert all(verdict["statement"].startswith("The paper: ") for verdict in table["verdicts"])
+    assert table["verdicts"]
 
     panels = {curve["panel"] for curve in table["curves"]}
     assert all(len(curve["x"]) == len(curve["y"]) <= 200 for curve in table["curves"])
@@ -140,10 +147,10 @@ def test_the_levels_are_those_of_an_independent_implementation(tables):
 
 def test_what_is_robust_in_figure_1(tables):
     table, _ = tables["s2-fig1"]
-    assert "Held: everybody, PGFL(0.4) against GFL -" in note(table, "superior to GFL")
-    assert note(table, "notably poor").count("Held: ") == 2
-    assert note(table, "notably poor").count("better in 3 of 3 runs") == 2
-    assert "better in 3 of 3 runs" in note(table, "convergence speed, after 10 rounds. Held")
+    assert "everybody, PGFL(0.4) against GFL -" in verdict(table, "superior to GFL")["found"]
+    assert verdict(table, "notably poor")["outcome"] == REPRODUCED
+    assert verdict(table, "notably poor")["found"].count("better in 3 of 3 runs") == 2
+    assert "better in 3 of 3 runs" in verdict(table, "convergence speed, after 10 rounds")["found"]
     assert level(table, "everybody", "PGFL(0.4, all)") < level(table, "everybody", "PGFL(0.4)")
     assert level(table, "everybody", "alone") == pytest.approx(-0.4, abs=0.2)
 
@@ -167,8 +174,9 @@ def test_exchange_between_dissimilar_clusters_has_to_end(tables):
     fixed, decaying, none, _ = (row["ours"] for row in table["rows"])
     assert fixed > none + 3.0
     assert decaying == pytest.approx(none, abs=1.0)
-    assert note(table, "improves the initial convergence, after 10 rounds").count("better in 2 of 2 runs") == 2
-    assert note(table, "improves the initial convergence, after 20 rounds").count("better in 0 of 2 runs") == 2
+    for rounds, wins in ((10, 2), (20, 0)):
+        found = verdict(table, f"improves the initial convergence, after {rounds} rounds")["found"]
+        assert found.count(f"better in {wins} of 2 runs") == 2
 
 
 def test_more_noise_is_worse_and_the_ledger_says_what_it_buys(tables):
@@ -197,8 +205,7 @@ def test_the_papers_total_and_the_true_one(tables):
     table, _ = tables["s2-fig3"]
     assert "0.095 zCDP (epsilon 1.86 at delta 1e-05)" in note(table, "The paper's total")
     assert "1.939 in total (epsilon 10.5)" in note(table, "The paper's total")
-    alike = note(table, "nearly identical")
-    assert alike.count("Did not hold") == 4
+    assert verdict(table, "nearly identical")["found"].count("against") == 4
     for method in FOUR:
         assert level(table, "phi0=0.001", method) > level(table, "no privacy", method) + 5.0
 
@@ -253,26 +260,36 @@ def result(unit, **scores):
     return Result(figure, {("case", name): np.array(runs)[:, None] for name, runs in scores.items()}, {})
 
 
-def test_a_statement_is_held_against_its_standard_error():
-    """Differences 1, 2, 3, 2 of mean 2: standard deviation (2/3)^(1/2), standard error half of it, 0.41."""
+def test_a_statement_is_held_against_its_confidence_interval():
+    """Differences 1, 2, 3, 2 of mean 2: standard error (2/3)^(1/2) / 2, times 3.182 is 1.30."""
     found = result("dB", a=10 ** (np.array([-1.0, -2.0, -3.0, -2.0]) / 10), b=np.ones(4))
     a, b = ("case", "a"), ("case", "b")
-    size = "-2.00 dB, standard error 0.41, better in 4 of 4 runs."
-    assert found.statement("a is better", (a, b)) == f"The paper: a is better. Held: case, a against b {size}"
-    assert "Did not hold: case, b against a +2.00 dB" in found.statement("b is better", (b, a))
-    assert "Did not hold" in found.near("alike", (a, b))
+    size = "-2.00 (within 1.30) dB, better in 4 of 4 runs"
+    held = found.statement("a is better", (a, b))
+    assert (held.outcome, str(held)) == (
+        REPRODUCED,
+        f"The paper: a is better. Reproduced: case, a against b {size}.",
+    )
+    assert found.statement("b is better", (b, a)).outcome == DOES_NOT_HOLD
+    assert found.statement("both", (a, b), (b, a)).outcome == DOES_NOT_HOLD
+    assert found.near("alike", (a, b)).outcome == DOES_NOT_HOLD  # the interval, 0.70 to 3.30 dB, is outside 0.5 dB
+    assert found.near("alike", (a, a_bit_off(found))).outcome == REPRODUCED
+
+
+def a_bit_off(found):
+    """A line that is always 0.1 dB from a."""
+    found.scores["case", "c"] = found.scores["case", "a"] * 10**0.01
+    return "case", "c"
 
 
 def test_one_run_or_a_draw_decides_nothing():
     a, b = ("case", "a"), ("case", "b")
-    draw = result("accuracy", a=[0.5, 0.7], b=[0.6, 0.6])
-    assert draw.statement("more", (a, b)) == (
-        "The paper: more. Not decided: case, a against b +0.0 points, standard error 10.00, better in 1 of 2 runs."
-    )
-    one = result("accuracy", a=[0.9], b=[0.6])
-    assert one.statement("more", (a, b)) == (
-        "The paper: more. Not decided: case, a against b +30.0 points, better in 1 of 1 runs."
-    )
+    draw = result("accuracy", a=[0.5, 0.7], b=[0.6, 0.6]).statement("more", (a, b))
+    assert draw.outcome == UNCLEAR
+    assert draw.found == "case, a against b +0.0 (within 127.1) points, better in 1 of 2 runs"
+    one = result("accuracy", a=[0.9], b=[0.6]).statement("more", (a, b))
+    assert one.outcome == UNCLEAR
+    assert one.found == "case, a against b +30.0 points, better in 1 of 1 runs"
 
 
 def test_no_repetitions_are_refused():

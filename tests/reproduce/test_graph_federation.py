@@ -22,6 +22,7 @@ from silograph.report.curves import page
 from silograph.reproduce.entries import find
 from silograph.reproduce.graph_federation import AVAZU, FIGURE_2, FIGURE_3, FIGURE_4, figure_5
 from silograph.reproduce.server_noise import Case
+from silograph.reproduce.verdicts import DOES_NOT_HOLD, REPRODUCED
 
 METHODS = ["none", "homomorphic", "edge", "sender", "private"]
 METRICS = ["centroid", "average", "disagreement"]
@@ -53,6 +54,10 @@ def tables():
 
 def level(table, case, method, metric):
     return next(r["ours"] for r in table["rows"] if (r["case"], r["method"], r["metric"]) == (case, method, metric))
+
+
+def verdicts(table, words):
+    return [verdict for verdict in table["verdicts"] if words in verdict["statement"]]
 
 
 def note(table, words):
@@ -110,9 +115,9 @@ def test_homomorphic_noise_spares_the_centroid(tables):
         assert homomorphic < edge - 10.0
         assert edge < sender - 5.0
         assert private == pytest.approx(sender, abs=2.0)
-    claim = note(table, "less harm to the centroid")
-    assert claim.count("(3 of 3 runs)") == 4
-    assert "fails" not in claim
+    claims = verdicts(table, "less harm to the centroid")
+    assert [claim["outcome"] for claim in claims] == [REPRODUCED] * 2
+    assert all(claim["found"].count("(3 of 3 runs)") == 2 for claim in claims)
 
 
 def test_homomorphic_noise_spares_the_units_own_models_only_against_one_scheme_on_lazy_weights(tables):
@@ -121,10 +126,10 @@ def test_homomorphic_noise_spares_the_units_own_models_only_against_one_scheme_o
         homomorphic, edge, sender = (level(table, case, method, "average") for method in METHODS[1:4])
         assert homomorphic > edge + 4.0
         assert (homomorphic < sender - 3.0) if "lazy" in case else (homomorphic > sender + 2.0)
-    claim = note(table, "less harm to the units' own models")
-    holds, fails = claim.split("; it fails against ")
-    assert holds.endswith("holds against sender on lazy weights (3 of 3 runs)")
-    assert fails.count("(0 of 3 runs)") == 3
+    metropolis, lazy = verdicts(table, "less harm to the units' own models")
+    assert metropolis["outcome"] == lazy["outcome"] == DOES_NOT_HOLD
+    assert metropolis["found"].count("(0 of 3 runs)") == 2
+    assert "less than sender at sigma2=0.1, lazy (3 of 3 runs)" in lazy["found"]
 
 
 def test_more_noise(tables):

@@ -25,19 +25,18 @@ from silograph.reproduce import entries, meta_runs
 from silograph.reproduce.entries import Row, Table, find
 from silograph.reproduce.meta_runs import (
     ACCURACY,
-    FAILS,
-    HOLDS,
     LOSS,
     TRAINING_LOSS,
-    UNCLEAR,
     Figure,
     Line,
     Result,
     Run,
     Trained,
-    sign,
 )
 from silograph.reproduce.private_meta import CNN, FIGURES, MLP, MNIST, NONE, PAPER, PAPER_C, RESNET, SOUND
+from silograph.reproduce.verdicts import DOES_NOT_HOLD as FAILS
+from silograph.reproduce.verdicts import REPRODUCED as HOLDS
+from silograph.reproduce.verdicts import UNCLEAR, sign
 from silograph.run.meta_network import build_network
 from silograph.theory.private_meta import true_cost_of_the_literal_version
 
@@ -167,7 +166,7 @@ def test_a_figure_has_all_rows_and_its_page_all_curves(name, tables):
     assert told[-1][0] == pytest.approx(1.0)
     assert told[0][1].startswith(f"{name}, repetition 1 of ")
     assert len(told) >= 7
-    assert any(text.startswith("The paper: ") for text in table["notes"])
+    assert any(verdict["statement"].startswith("The paper: ") for verdict in table["verdicts"])
     panels = {curve["panel"] for curve in table["curves"]}
     assert Page(page(table)).tags["svg"] == len(panels)
 
@@ -203,10 +202,31 @@ def test_without_privacy_the_case_does_not_matter(tables):
 
 
 def test_one_repetition_decides_nothing(tables):
-    said = [text for text in tables["s4-fig2"][0]["notes"] if text.startswith("The paper: accuracy grows")]
-    assert len(said) == 6
-    assert all(f" {UNCLEAR}: " in text for text in said)
-    assert "(within " in note(tables["s4-fig3"][0], "grows with delta")
+    said = tables["s4-fig2"][0]["verdicts"]
+    assert [verdict["outcome"] for verdict in said] == [UNCLEAR] * 6
+    assert all("(within " in verdict["found"] for verdict in tables["s4-fig3"][0]["verdicts"])
+
+
+def test_the_papers_losses_are_drawn_beside_ours(tables):
+    """Once in each panel, over the six clips that the paper has."""
+    printed = [curve for curve in tables["s4-table2"][0]["curves"] if curve["label"] == "printed"]
+    assert [curve["x"] for curve in printed] == [[0.8, 1.6, 2.4, 3.2, 4.0, 4.8]] * 4
+    assert printed[0]["y"] == [0.861, 0.709, 0.649, 0.657, 0.712, 1.012]
+
+
+def test_short_runs_point_somewhere_and_decide_nothing(folder, monkeypatch):
+    without_accountant(monkeypatch)
+    figure = small(FIGURES[1])
+    many = [
+        replace(line, run=replace(line.run, problem=replace(line.run.problem, rounds=300))) for line in figure.lines
+    ]
+    table = replace(figure, lines=many).run_short(2, folder, lambda done, text: None).to_json()
+    assert table["notes"][0] == (
+        "Not the paper's own experiment: MNIST with 30 rounds instead of 300, 2 source clients instead of 3 and 2 "
+        "new ones instead of 2."
+    )
+    assert {verdict["outcome"] for verdict in table["verdicts"]} == {UNCLEAR}
+    assert table["curves"][0]["x"] == [10, 20, 30]
 
 
 def test_a_repetition_gives_the_same_numbers_again(folder, monkeypatch):
@@ -367,29 +387,32 @@ def result_of(levels, metric=ACCURACY, spread=0.001):
 )
 def test_verdicts_follow_the_numbers(levels, grows, turns):
     result, lines = result_of(levels)
-    assert f"Text. {grows}: sound, case 0 {levels[0]:.3f}" in result.improves("Text", lines)
-    assert f"Text. {turns}: sound, " in result.turns("Text", lines)
+    improves = result.improves("Text", lines)
+    assert (improves.statement, improves.outcome) == ("Text, sound", grows)
+    assert improves.found.startswith(f"case 0 {levels[0]:.3f}")
+    assert result.turns("Text", lines).outcome == turns
 
 
 def test_of_losses_less_is_better():
     for measure in (LOSS, TRAINING_LOSS):
         result, lines = result_of((0.9, 0.4, 0.6), measure)
-        assert f". {HOLDS}: " in result.turns("Text", lines, measure)
-        assert f". {FAILS}: " in result.improves("Text", lines, measure)
-        assert f". {HOLDS}: " in result.improves("Text", lines[:2], measure)
+        assert result.turns("Text", lines, measure).outcome == HOLDS
+        assert result.improves("Text", lines, measure).outcome == FAILS
+        assert result.improves("Text", lines[:2], measure).outcome == HOLDS
 
 
 def test_a_wide_spread_leaves_things_open():
     result, lines = result_of((0.5, 0.6, 0.7), spread=0.5)
-    assert f". {UNCLEAR}: " in result.improves("Text", lines)
-    assert f". {UNCLEAR} at case 1: " in result.better("Text", [(lines[1], lines[0])])
+    assert result.improves("Text", lines).outcome == UNCLEAR
+    assert result.better("Text", [(lines[1], lines[0])]).outcome == UNCLEAR
 
 
 def test_pairs_are_compared_run_by_run():
     """All runs share what makes a repetition hard, so that a small difference shows."""
     result, lines = result_of((0.5, 0.51), spread=0.003)
-    said = result.better("Text", [(lines[1], lines[0])])
-    assert said.startswith(f"Text. {HOLDS} at case 1: case 1 against case 0 +0.01")
+    better = result.better("Text", [(lines[1], lines[0])])
+    assert better.outcome == HOLDS
+    assert better.found.startswith("case 1, case 1 against case 0 +0.01")
 
 
 def test_table_2_and_figure_7_are_the_same_runs():

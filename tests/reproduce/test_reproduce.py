@@ -58,12 +58,12 @@ def cell(table, case, method, metric):
 def test_a_table_has_every_cell_of_the_papers(name, tables):
     table, _ = tables[name]
     cases, methods, columns = SHAPES[name]
-    assert list(table) == ["name", "seeds", "rows", "notes"]
+    assert list(table) == ["name", "seeds", "rows", "notes", "verdicts"]
     assert (table["name"], table["seeds"]) == (name, SEEDS[name])
     cells = [(row["case"], row["method"], row["metric"]) for row in table["rows"]]
     assert cells == [(case, method, metric) for case in cases for method in methods for metric in columns]
     for row in table["rows"]:
-        assert list(row) == ["case", "method", "metric", "ours", "std", "paper"]
+        assert list(row) == ["case", "method", "metric", "ours", "std", "paper", "verdict"]
         assert type(row["ours"]) is float
         assert type(row["std"]) is float
         assert np.isfinite([row["ours"], row["std"]]).all()

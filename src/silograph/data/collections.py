@@ -21,6 +21,12 @@ def find_data(folder: Path | None, relative: str) -> Path | None:
     return root / relative if root is not None and (root / relative).is_file() else None
 
 
+def find_place(folder: Path | None, relative: str) -> Path | None:
+    """As `find_data`, of a file or a folder."""
+    root = _root(folder)
+    return root / relative if root is not None and (root / relative).exists() else None
+
+
 def first_data(folder: Path | None, relatives: Sequence[str], todo: str) -> Path:
     """The first of these files or folders that is there; `todo` says where they can be had."""
     root = _root(folder)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from silograph.report.figures import LIGHT, Palette, Point, svg, text
@@ -56,7 +56,7 @@ def convergence_svg(
         marks.append(f'<text x="{left - 8}" y="{y + 4:.1f}" text-anchor="end">10{superscript(power)}</text>')
     marks += [
         f'<text x="{across(t):.1f}" y="{height - below + 20}" text-anchor="middle">{number(round(t))}</text>'
-        for t in _ticks(across.low, across.high, least=1)
+        for t in ticks(across.low, across.high, least=1)
     ]
     marks.append(f'<text x="{(left + width - right) / 2}" y="{height - 6}" text-anchor="middle">round</text>')
     column = left
@@ -96,27 +96,40 @@ def bars_svg(values: Sequence[tuple[str, float | None]], label: str, *, palette:
 
 
 def lines_svg(
-    lines: Sequence[Line], label: str, *, x_name: str, y_name: str, log_x: bool = False, palette: Palette = LIGHT
+    lines: Sequence[Line],
+    label: str,
+    *,
+    x_name: str,
+    y_name: str,
+    log_x: bool = False,
+    log_y: bool = False,
+    palette: Palette = LIGHT,
 ) -> str:
-    """Several quantities on a linear axis (`log_x`: over powers of ten), each named where it ends.
+    """Several quantities, each named where it ends; `log_x`, `log_y`: over powers of ten.
 
     A value that is not finite leaves a hole in its line. Without any value there is no picture.
     """
-    kept = [(name, _thinned([(x, y) for x, y in points if x > 0 or not log_x])) for name, points in lines]
+    allowed = [
+        (name, [(x, y) for x, y in points if (x > 0 or not log_x) and (y > 0 or not log_y)]) for name, points in lines
+    ]
+    kept = [(name, _thinned(points)) for name, points in allowed]
     shown = [(x, y) for _, points in kept for x, y in points if _is_drawable(x, y)]
     if not shown:
         return ""
     width, height, left, right, above, below = 800, 360, 62, 244, 34, 48
-    scale: Callable[[float], float] = math.log10 if log_x else float
+    scale, rise = (math.log10 if log else float for log in (log_x, log_y))
     first, last = min(x for x, _ in shown), max(x for x, _ in shown)
-    heights = _ticks(*_padded([y for _, y in shown]), outside=True)
+    values = [y for _, y in shown]
+    heights = _decades(min(values), max(values)) if log_y else ticks(*padded(values), outside=True)
     across = Axis(scale(first), scale(last), left, width - right)
-    down = Axis(heights[0], heights[-1], height - below, above)
+    down = Axis(rise(heights[0]), rise(heights[-1]), height - below, above)
     powers = [10.0**k for k in range(math.ceil(across.low - 1e-9), math.floor(across.high + 1e-9) + 1)] if log_x else []
     # Between two powers of ten there is none to write: the ends must do.
-    columns = (powers if len(powers) > 1 else [first, last]) if log_x else _ticks(first, last)
-    grid = [f'<path d="M{left} {down(y):.1f}H{width - right}"/>' for y in heights]
-    marks = [f'<text x="{left - 9}" y="{down(y) + 4:.1f}" text-anchor="end">{number(y)}</text>' for y in heights] + [
+    columns = (powers if len(powers) > 1 else [first, last]) if log_x else ticks(first, last)
+    grid = [f'<path d="M{left} {down(rise(y)):.1f}H{width - right}"/>' for y in heights]
+    marks = [
+        f'<text x="{left - 9}" y="{down(rise(y)) + 4:.1f}" text-anchor="end">{number(y)}</text>' for y in heights
+    ] + [
         f'<text x="{across(scale(x)):.1f}" y="{height - below + 20}" text-anchor="middle">{number(x)}</text>'
         for x in columns
     ]
@@ -124,7 +137,7 @@ def lines_svg(
     marks.append(f'<text x="{(left + width - right) / 2}" y="{height - 6}" text-anchor="middle">{text(x_name)}</text>')
     curves, ends = [], []
     for index, (name, points) in enumerate(kept):
-        spots = [(across(scale(x)), down(y)) if _is_drawable(x, y) else None for x, y in points]
+        spots = [(across(scale(x)), down(rise(y))) if _is_drawable(x, y) else None for x, y in points]
         drawn = [spot for spot in spots if spot is not None]
         if not drawn:
             continue
@@ -172,7 +185,7 @@ def dots_svg(
     known += [guess] if guess is not None and _is_drawable(guess) else []
     step, width, left, right, above, below = 27, 640, 170, 16, 40, 30
     height = above + step * len(rows) + below
-    columns = _ticks(*_padded([0.0, *known]), outside=True)
+    columns = ticks(*padded([0.0, *known]), outside=True)
     across = Axis(columns[0], columns[-1], left, width - right)
     bottom = height - below
     grid = [f'<path d="M{across(x):.1f} {above}V{bottom}"/>' for x in columns]
@@ -215,6 +228,12 @@ def dots_svg(
     return svg(body, (width, height), label, "chart wide", palette, inline=True)
 
 
+def _decades(low: float, high: float) -> list[float]:
+    """Powers of ten around two values."""
+    bottom, top = math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9)
+    return [10.0**k for k in range(bottom, max(top, bottom + 1) + 1)]
+
+
 def _is_drawable(*values: float) -> bool:
     return all(abs(value) < LARGEST for value in values)
 
@@ -253,7 +272,7 @@ def _apart(wanted: Sequence[float], gap: float, low: float, high: float) -> list
     return places
 
 
-def _padded(values: Sequence[float]) -> tuple[float, float]:
+def padded(values: Sequence[float]) -> tuple[float, float]:
     """The range of the values, widened where it is a single one."""
     low, high = min(values), max(values)
     if _is_apart(low, high):
@@ -267,7 +286,7 @@ def _is_apart(low: float, high: float) -> bool:
     return high - low > max(1e-300, 1e-12 * max(abs(low), abs(high)))
 
 
-def _ticks(first: float, last: float, *, least: float = 0.0, outside: bool = False) -> list[float]:
+def ticks(first: float, last: float, *, least: float = 0.0, outside: bool = False) -> list[float]:
     """A handful of round numbers, `least` or more apart, between two values or (`outside`) just around them."""
     if not _is_apart(first, last):
         return [first]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from types import NoneType
 
 from silograph.core.errors import DamageError
 from silograph.core.types import Json
 from silograph.report import charts, words
+from silograph.report.beside import BESIDE
 from silograph.report.page import TABLES, markup, render
 from silograph.report.read import FLAG, MAYBE_NUMBER, NUMBER, TEXT, WHOLE, check
 
@@ -21,32 +23,44 @@ TABLE: Json = {
 #: What a curve may also say of its horizontal axis.
 ACROSS: Json = {"x_name": TEXT, "x_log": FLAG}
 ROUNDS: Json = {"x_name": "round", "x_log": False}
-#: What may stand beside our numbers: the paper's, or where it prints none another implementation's.
-BESIDE = {"paper": "Paper", "reference": "Reference"}
+#: What was judged; left out where nothing was.
+JUDGED: Json = {"verdicts": [{"statement": TEXT, "outcome": TEXT, "found": TEXT, "rule": TEXT}]}
+
+
+#: Names of colours, by outcome.
+SHADES = {"reproduced": "good", "not reproduced": "bad", "statement does not hold": "bad"}
 
 
 def page(payload: Json) -> str:
     """The HTML page of a reproduced table: its curves, its numbers beside the paper's, its notes."""
     where = "reproduced table"
     check(payload, TABLE, where)
-    curves = [ROUNDS | curve for curve in payload["curves"]]
-    check(curves, [ACROSS], f"{where}: curves")
+    curves = payload["curves"]
+    check([ROUNDS | curve for curve in curves], [ACROSS], f"{where}: curves")
     for index, curve in enumerate(curves):
         if len(curve["x"]) != len(curve["y"]):
             came = f"found {len(curve['x'])} and {len(curve['y'])}"
             raise DamageError(f"{where}: curves[{index}]", "as many values in x as in y", came)
-    rows = [{"reference": None} | row for row in payload["rows"]]
-    check(rows, [{"reference": MAYBE_NUMBER}], f"{where}: rows")
+    rows = [{"reference": None, "verdict": None} | row for row in payload["rows"]]
+    check(rows, [{"reference": MAYBE_NUMBER, "verdict": (str, NoneType)}], f"{where}: rows")
+    verdicts = payload.get("verdicts", [])
+    check({"verdicts": verdicts}, JUDGED, where)
     beside = {key: name for key, name in BESIDE.items() if any(row[key] is not None for row in rows)}
-    return render("curves.html.j2", (TABLES,), table=payload, panels=_panels(curves), rows=_rows(rows), beside=beside)
+    values = {"rows": _rows(rows), "beside": beside, "verdicts": shaded(verdicts)}
+    return render("curves.html.j2", (TABLES,), table=payload, panels=panels(curves), **values)
 
 
-def _panels(curves: list[Json]) -> list[Json]:
+def shaded(verdicts: list[Json]) -> list[Json]:
+    """The verdicts with the colour that each has."""
+    return [verdict | {"shade": SHADES.get(verdict["outcome"], "part")} for verdict in verdicts]
+
+
+def panels(curves: list[Json]) -> list[Json]:
     """A picture for each panel, in the order in which they first come."""
-    panels: dict[str, list[Json]] = {}
+    found: dict[str, list[Json]] = {}
     for curve in curves:
-        panels.setdefault(curve["panel"], []).append(curve)
-    return [{"name": name, "svg": markup(_picture(name, members))} for name, members in panels.items()]
+        found.setdefault(curve["panel"], []).append(ROUNDS | curve)
+    return [{"name": name, "svg": markup(_picture(name, members))} for name, members in found.items()]
 
 
 def _picture(panel: str, curves: list[Json]) -> str:

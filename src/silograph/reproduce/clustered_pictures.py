@@ -38,11 +38,14 @@ from silograph.reproduce.clustered_runs import (
     pgfl,
     tau_lines,
 )
-from silograph.reproduce.entries import Progress, Table
+from silograph.reproduce.entries import DataSet, Progress, Table
+from silograph.reproduce.verdicts import Verdict
 from silograph.tasks.clustered import Proximal
 from silograph.topology import server_graph, units
 
 MNIST, ORGANS = "mnist/mnist.npz", "organamnist/organamnist.npz"
+NAMES = {MNIST: "MNIST", ORGANS: "OrganAMNIST (of MedMNIST)"}
+HOLDS = "It holds the arrays train_images and test_images (N, 28, 28), train_labels and test_labels."
 PIXELS, ROUNDS, RHO, RADIUS = 784, 100, 1.0, 10.0
 
 DIGIT_PAIRS: tuple[Sides, ...] = (((4,), (8,)), ((1,), (9,)), ((7,), (8,)))
@@ -59,8 +62,7 @@ HOW = (
     "clients and repetitions after 100 rounds. The deviation is that of the repetitions, each with its own clients, "
     f"graph and schedule. Logistic models of the 784 pixels, without an intercept (52), lambda 0.01, rho {RHO:g} "
     f"({PRIVATE_RHO:g} with noise), which the paper leaves out and which were taken after trying 0.3 to 30 (with noise "
-    "10 only) on the first repetition. Classes take turns in a client's pictures. A statement "
-    "held, or did not, where the mean difference run by run is more than 2 standard errors from 0; points are "
+    "10 only) on the first repetition. Classes take turns in a client's pictures. Points are "
     "percentage points."
 )
 PROTECTED = (
@@ -80,8 +82,12 @@ class Pictured:
     clients: int
     counts: tuple[int, int]
     lines: Sequence[Line]
-    statements: Callable[[Result], Iterable[str]]
+    statements: Callable[[Result], Iterable[str | Verdict]]
     across: str = ""
+
+    @property
+    def data(self) -> DataSet:
+        return DataSet(NAMES[self.file], (self.file,), HOLDS)
 
     def figure(self, path: Path | None) -> Figure:
         """On the user's copy, or on drawn pictures."""
@@ -96,7 +102,7 @@ class Pictured:
         topo = units(server_graph("random", SERVERS, seed, degree=3.0), self.clients)
         return World(topo, made.records, made.clusters, lambda model: accuracy(model, made))
 
-    def _notes(self, used: str, result: Result) -> Iterable[str]:
+    def _notes(self, used: str, result: Result) -> Iterable[str | Verdict]:
         yield used
         yield HOW
         yield from self.statements(result)
@@ -120,20 +126,20 @@ def _both(most: int, sample: int | None, *contenders: Contender) -> list[Line]:
     return lines_of(_open(NO_NOISE, most, sample), *contenders, *OTHERS) + lines_of(noisy, *contenders)
 
 
-def _exchange_helps(text: str, exchange: Contender, result: Result) -> Iterable[str]:
+def _exchange_helps(text: str, exchange: Contender, result: Result) -> Iterable[str | Verdict]:
     none = NO_EXCHANGE.name
     yield result.statement(text, *(((case, exchange.name), (case, none)) for case in (NO_NOISE, NOISE)))
     yield result.remark("Not in the paper: learned exchange", ((NO_NOISE, LEARNED.name), (NO_NOISE, none)))
 
 
-def _decay_helps(result: Result) -> Iterable[str]:
+def _decay_helps(result: Result) -> Iterable[str | Verdict]:
     text = "exchange that decays at a medium rate improves"
     yield from _exchange_helps(f"{text} accuracy, by about 2 points", MEDIUM, result)
     pair = (NO_NOISE, MEDIUM.name), (NO_NOISE, NO_EXCHANGE.name)
     yield result.statement(f"{text} the learning speed", pair, at=EARLY)
 
 
-def _sweep(result: Result) -> Iterable[str]:
+def _sweep(result: Result) -> Iterable[str | Verdict]:
     yield from result.tau_statements("medium and large tau significantly improve accuracy", (0.4, 0.5, 0.6, 0.7, 0.8))
     yield "The paper's figure has noise for privacy; here it has none (s2-fig9 shows what noise does)."
 

@@ -21,6 +21,7 @@ from silograph.privacy.gate import Door, Released
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.mechanisms import Scheduled
 from silograph.reproduce.entries import Progress, Row, Table, check_seeds
+from silograph.reproduce.verdicts import ALIKE, Verdict, alike, compared, said
 from silograph.run.loop import ENGINES, REHEARSAL, rounds
 from silograph.tasks.clustered import Linearised, Proximal
 from silograph.topology import Topology
@@ -28,8 +29,7 @@ from silograph.topology import Topology
 LAM, DELTA = 0.01, 1e-5
 EVERY = 2  # rounds between the points of a curve
 EARLY = 10  # rounds
-ALIKE = 0.5  # dB
-CLEAR = 2.0  # standard errors from 0: a difference that is there
+NEAR = 0.5  # dB: so close are curves that end alike
 
 PHI_0, ZETA = 0.001, 0.99  # zCDP of the first round, and what is multiplied every round
 
@@ -153,7 +153,7 @@ class Figure:
     title: str
     world: Callable[[int], World]
     lines: Sequence[Line]
-    notes: Callable[[Result], Iterable[str]]
+    notes: Callable[[Result], Iterable[str | Verdict]]
     unit: Literal["dB", "accuracy"] = "dB"
     reference: Mapping[Key, float] = field(default_factory=dict)
     across: str = ""
@@ -182,7 +182,7 @@ class Figure:
             if all
         }
         result = Result(self, {key: np.array(runs) for key, runs in scores.items()}, paid)
-        return Table(self.name, seeds, result.rows, [*self.notes(result)], self.title, [*result.curves()])
+        return Table.of(self.name, seeds, result.rows, self.notes(result), self.title, result.curves())
 
 
 def _cost(door: Door, topo: Topology) -> Cost:
@@ -221,38 +221,34 @@ class Result:
 
     # ---- statements ----
 
-    def _apart(self, better: Key, worse: Key, at: int | None) -> tuple[str, str]:
-        """Whether one line is better than another, run by run, in a word; and by how much."""
-        decibels = self.figure.unit == "dB"
+    def _gains(self, better: Key, worse: Key, at: int | None = None) -> Array:
+        """(seeds,): by how much one line is better than another, run by run."""
         apart = self.each(better, at) - self.each(worse, at)
-        gain, runs = -apart if decibels else apart, len(apart)
-        error = float(apart.std(ddof=1)) / math.sqrt(runs) if runs > 1 else math.inf
-        word = "Not decided"
-        if abs(gain.mean()) > CLEAR * error:
-            word = "Held" if gain.mean() > 0.0 else "Did not hold"
-        size = f"{apart.mean():+.2f} dB" if decibels else f"{100.0 * apart.mean():+.1f} points"
-        wide = f", standard error {error if decibels else 100.0 * error:.2f}" if runs > 1 else ""
+        return -apart if self.figure.unit == "dB" else apart
+
+    def _apart(self, better: Key, worse: Key, at: int | None = None) -> str:
+        """By how much one line is above or below another, run by run."""
+        gains = self._gains(better, worse, at)
+        size = f"{said(-gains, 2)} dB" if self.figure.unit == "dB" else f"{said(100.0 * gains, 1)} points"
         both = [*zip(better, worse, strict=True)]
         common = "".join(f"{a}, " for a, b in both if a == b)
         first, second = (", ".join(side) for side in zip(*((a, b) for a, b in both if a != b), strict=True))
-        return word, f"{common}{first} against {second} {size}{wide}, better in {(gain > 0.0).sum()} of {runs} runs"
+        return f"{common}{first} against {second} {size}, better in {(gains > 0.0).sum()} of {len(gains)} runs"
 
-    def statement(self, text: str, *pairs: tuple[Key, Key], at: int | None = None) -> str:
-        """The paper's, and whether it held: the first line of every pair is to be better than the second."""
-        found = [self._apart(*pair, at) for pair in pairs]
+    def statement(self, text: str, *pairs: tuple[Key, Key], at: int | None = None) -> Verdict:
+        """The paper's: the first line of every pair is better than the second."""
         when = "" if at is None else f", after {at} rounds"
-        return f"The paper: {text}{when}. {'. '.join(f'{word}: {size}' for word, size in found)}."
+        outcome = compared([self._gains(*pair, at) for pair in pairs])
+        return Verdict(f"The paper: {text}{when}", outcome, "; ".join(self._apart(*pair, at) for pair in pairs))
 
     def remark(self, text: str, *pairs: tuple[Key, Key]) -> str:
-        return f"{text}. {'; '.join(self._apart(*pair, None)[1] for pair in pairs)}."
+        return f"{text}. {'; '.join(self._apart(*pair) for pair in pairs)}."
 
-    def near(self, text: str, *pairs: tuple[Key, Key]) -> str:
+    def near(self, text: str, *pairs: tuple[Key, Key], why: str = "") -> Verdict:
         """The paper's statement that the lines of every pair end alike."""
-        found = [
-            f"{'Held' if abs(self.level(a) - self.level(b)) < ALIKE else 'Did not hold'}: {self._apart(a, b, None)[1]}"
-            for a, b in pairs
-        ]
-        return f"The paper: {text}. {'. '.join(found)}."
+        outcome = alike([self._gains(*pair) for pair in pairs], NEAR)
+        found = "; ".join(self._apart(*pair) for pair in pairs)
+        return Verdict(f"The paper: {text}", outcome, found, ALIKE.format(within=f"{NEAR:g} dB"), why)
 
     def paid(self) -> str:
         found = dict.fromkeys(
@@ -263,7 +259,7 @@ class Result:
             f"took part in, and epsilon at delta {DELTA:g} of the client that paid most: {'; '.join(found)}."
         )
 
-    def tau_statements(self, text: str, good: Sequence[float]) -> Iterator[str]:
+    def tau_statements(self, text: str, good: Sequence[float]) -> Iterator[str | Verdict]:
         """Of a sweep over tau: that the good ones are better than 0, and that 1 is worse."""
         keys = {line.x: line.key for line in self.figure.lines}
         yield self.statement(text, *((keys[tau], keys[0.0]) for tau in good))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib import import_module
@@ -10,6 +10,8 @@ from pathlib import Path
 
 from silograph.core.errors import InputError
 from silograph.core.types import Json
+from silograph.data.collections import find_place
+from silograph.reproduce.verdicts import PRINTED, UNCLEAR, Outcome, Verdict, left_open, printed, together
 
 _PAPERS = (
     "consensus_graph",
@@ -42,7 +44,7 @@ class Row:
 
 @dataclass
 class Table:
-    """Rows and notes; of a figure also its curves, as `report.curves` draws them, below a title."""
+    """Rows, notes and verdicts; of a figure also its curves, as `report.curves` draws them, below a title."""
 
     name: str
     seeds: int
@@ -50,27 +52,83 @@ class Table:
     notes: list[str]
     title: str = ""
     curves: list[Json] = field(default_factory=list)
+    verdicts: list[Verdict] = field(default_factory=list)
+    unlike: str = ""  # in which way this is not the paper's own experiment, if it is not
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        seeds: int,
+        rows: Sequence[Row],
+        said: Iterable[str | Verdict],
+        title: str = "",
+        curves: Iterable[Json] = (),
+    ) -> Table:
+        """What is `said` beside the rows are notes and verdicts, in any order."""
+        told = list(said)
+        notes = [text for text in told if isinstance(text, str)]
+        verdicts = [verdict for verdict in told if isinstance(verdict, Verdict)]
+        return cls(name, seeds, list(rows), notes, title, list(curves), verdicts)
+
+    def _outcome(self, row: Row) -> Outcome | None:
+        if row.paper is None:
+            return None
+        return UNCLEAR if self.unlike else printed(row.ours, row.std, self.seeds, row.paper)
+
+    def judged(self) -> list[Verdict]:
+        """Of the paper's numbers, measure by measure; then of its statements."""
+        found = []
+        for metric in dict.fromkeys(row.metric for row in self.rows if row.paper is not None):
+            away = {row: row.ours - row.paper for row in self.rows if row.metric == metric and row.paper is not None}
+            outcomes = [outcome for row in away if (outcome := self._outcome(row)) is not None]
+            counts = ", ".join(f"{outcomes.count(kind)} {kind}" for kind in dict.fromkeys(outcomes))
+            row = max(away, key=lambda row: abs(away[row]))
+            most = f"the largest difference is {away[row]:+.3f} ({row.case}, {row.method}: ours {row.ours:.3f} ± "
+            text = f"of {len(away)} numbers {counts}; {most}{row.std:.3f}, the paper's {row.paper:.3f})"
+            found.append(Verdict(f"The paper's numbers, {metric}", together(outcomes), text, PRINTED))
+        return [*found, *(map(left_open, self.verdicts) if self.unlike else self.verdicts)]
 
     def to_json(self) -> Json:
-        rows = [asdict(row) for row in self.rows]
-        if all(row.reference is None for row in self.rows):
-            for row in rows:
-                del row["reference"]
+        rows = [asdict(row) | {"verdict": self._outcome(row)} for row in self.rows]
+        for column in ("reference", "verdict"):
+            if all(row[column] is None for row in rows):
+                for row in rows:
+                    del row[column]
         figure = {"title": self.title, "curves": self.curves} if self.curves else {}
-        return {"name": self.name, "seeds": self.seeds, "rows": rows, "notes": self.notes} | figure
+        verdicts = [verdict.to_json() for verdict in self.judged()]
+        notes = [f"Not the paper's own experiment: {self.unlike}.", *self.notes] if self.unlike else self.notes
+        told: Json = {"name": self.name, "seeds": self.seeds, "rows": rows, "notes": notes, "verdicts": verdicts}
+        return told | figure
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """One of these files or folders in the user's folder of data sets, and how it can be had."""
+
+    name: str
+    places: tuple[str, ...]
+    how: str
+
+    def find(self, folder: Path | None) -> Path | None:
+        return next(filter(None, (find_place(folder, place) for place in self.places)), None)
 
 
 @dataclass(frozen=True)
 class Entry:
     """`run(seeds, data, progress)` makes the table; `data` is a folder of data sets, for the entries that need one.
 
-    `seeds` is how many repetitions there are, unless the user says so.
+    `seeds` is how many repetitions there are, unless the user says so; `quick` how many in the quick gallery, where
+    `short` runs instead, if there is one. Of each of the `data` sets one of its places has to be there.
     """
 
     name: str
     title: str
     run: Callable[[int, Path | None, Progress], Table]
     seeds: int = 20
+    quick: int = 3
+    data: tuple[DataSet, ...] = ()
+    short: Callable[[int, Path | None, Progress], Table] | None = None
 
 
 #: Every entry by name. The papers' modules bring in solvers and accountants, so they wait until this is looked at.

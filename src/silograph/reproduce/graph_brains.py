@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from silograph.core.errors import InputError
 from silograph.core.keys import stream
 from silograph.core.types import Array, BoolArray
-from silograph.data.brains import Brains, load_brains, read_packed
+from silograph.data.brains import PLACES, WHERE_TO_GET, Brains, load_brains, read_packed
 from silograph.data.collections import find_data
 from silograph.kernels.edges import pairs
 from silograph.methods.algorithm_one import PaperConsensus
@@ -19,8 +19,9 @@ from silograph.methods.baselines import IGL, FedAvg
 from silograph.methods.consensus_graph import ExactConsensus
 from silograph.privacy.mechanisms import Mechanism
 from silograph.reproduce.consensus_graph import CLIP, DELTA, ROUNDS, S0_SETTINGS, corollary_one, exact_totals
-from silograph.reproduce.entries import Entry, Progress, Row, Table, check_seeds
+from silograph.reproduce.entries import DataSet, Entry, Progress, Row, Table, check_seeds
 from silograph.reproduce.graph_views import settings
+from silograph.reproduce.verdicts import DOES_NOT_HOLD, REPRODUCED, UNCLEAR, Verdict, compared, said
 from silograph.run.loop import simulate
 from silograph.tasks.smooth_graph import SmoothGraph
 
@@ -48,6 +49,10 @@ OTHER_DATA = (
     "copy is not of NYU's scanner in AAL (a case's name says what it is), no number can be the paper's. The first 176 "
     "volumes are used."
 )
+
+
+UNLIKE = "which 34 regions the paper has is not said, and a copy may be another scanner's or atlas's"
+TWO_ERRORS = "Reproduced, or not held, where the groups' means differ by more than two standard errors; else not clear."
 
 
 # ---- S3 Table V: two groups ----
@@ -112,7 +117,7 @@ def by_person(signals: list[Array]) -> Array:
 
 def table_5(seeds: int, data: Path | None, progress: Progress) -> Table:
     check_seeds(seeds)
-    cases, rows, notes = _cases(data), [], []
+    cases, rows, notes = _cases(data), list[Row](), list[str | Verdict]()
     steps, done = len(cases) * len(SCALES) * seeds, 0
     for source, brains in cases.items():
         for scale, scaled in SCALES.items():
@@ -127,9 +132,12 @@ def table_5(seeds: int, data: Path | None, progress: Progress) -> Table:
                     own = persons[there, k]
                     spread = float(own.std(ddof=1)) if len(own) > 1 else 0.0
                     rows.append(Row(case, group, metric, float(own.mean()), spread, S3_TABLE_5[group][k]))
-            notes.append(_difference(case, persons[:, 0], brains))
+            notes += _difference(case, persons[:, 0], brains)
     people = "; ".join(f"{s}: {b.autism.sum()} and {(~b.autism).sum()}" for s, b in cases.items())
-    return Table("s3-table5", seeds, rows, [f"Persons with and without autism: {people}. {OTHER_DATA}", *HOW_5, *notes])
+    about = f"Persons with and without autism: {people}. {OTHER_DATA}"
+    table = Table.of("s3-table5", seeds, rows, [about, *HOW_5, *notes])
+    table.unlike = UNLIKE
+    return table
 
 
 HOW_5 = (
@@ -151,21 +159,23 @@ def adjusted_difference(values: Array, autism: BoolArray, motion: Array) -> tupl
     return float(coefficients[1]), float(np.sqrt(noise * np.linalg.inv(x.T @ x)[1, 1]))
 
 
-def _difference(case: str, edges: Array, brains: Brains) -> str:
+def _difference(case: str, edges: Array, brains: Brains) -> list[str | Verdict]:
     own, others = edges[brains.autism], edges[~brains.autism]
     gap = float(own.mean() - others.mean())
     error = float(np.sqrt(own.var(ddof=1) / len(own) + others.var(ddof=1) / len(others))) if len(own) > 1 else np.inf
-    verdict = "fewer with autism, as in the paper" if gap < -2.0 * error else "not fewer by two standard errors"
-    told = f"{case}: {gap:+.1f} edges with autism (standard error {error:.1f}; the paper -11): {verdict}."
+    found = f"{gap:+.1f} edges (standard error {error:.1f}; the paper -11)"
+    outcome = UNCLEAR if abs(gap) <= 2.0 * error else REPRODUCED if gap < 0.0 else DOES_NOT_HOLD
+    verdict = Verdict(f"The paper: fewer edges with autism ({case})", outcome, found, TWO_ERRORS)
     if np.isfinite(brains.motion).sum() > 3:
         known = np.isfinite(brains.motion)
         with_motion = float(np.corrcoef(brains.motion[known], edges[known])[0, 1])
         adjusted, its_error = adjusted_difference(edges, brains.autism, brains.motion)
-        told += (
-            f" Edges correlate {with_motion:+.2f} with how much the head moved; at equal motion the difference is "
-            f"{adjusted:+.1f} (standard error {its_error:.1f})."
+        told = (
+            f"{case}: edges correlate {with_motion:+.2f} with how much the head moved; at equal motion the difference "
+            f"is {adjusted:+.1f} (standard error {its_error:.1f})."
         )
-    return told
+        return [told, verdict]
+    return [verdict]
 
 
 # ---- S0 Table VI: masked nodes ----
@@ -244,7 +254,22 @@ def table_6(seeds: int, data: Path | None, progress: Progress) -> Table:
         progress((seed + 1) / seeds, "s0-table6")
     ordered = sorted(scores, key=lambda key: key[0])
     rows = [Row(case, name, "RE", *_spread(scores[case, name]), S0_TABLE_6.get(name)) for case, name in ordered]
-    return Table("s0-table6", seeds, rows, [_source(brains), *HOW_6, *_orders(scores)])
+    table = Table.of("s0-table6", seeds, rows, [_source(brains), *HOW_6, *_orders(scores), *_verdicts(scores)])
+    table.unlike = UNLIKE
+    return table
+
+
+def _verdicts(scores: Mapping[tuple[str, str], list[float]]) -> Iterator[Verdict]:
+    """The order of the paper's errors, in every case."""
+    cases = sorted({case for case, _ in scores})
+    for text, better, others in (
+        ("PPGL-L has a smaller error than IGL and FedAvg", "PPGL-L", ("IGL", "FedAvg")),
+        ("with noise at epsilon 1.0 it still has a smaller error than IGL", "PPGL-L (eps=1.0)", ("IGL",)),
+    ):
+        pairs = [(case, other) for case in cases for other in others]
+        gains = [np.array(scores[case, other]) - np.array(scores[case, better]) for case, other in pairs]
+        found = "; ".join(f"{case}, {o} {said(gain)}" for (case, o), gain in zip(pairs, gains, strict=True))
+        yield Verdict(f"The paper: {text}", compared(gains), f"smaller by, {found}")
 
 
 def _mask(seed: int, person: str, share: float) -> BoolArray:
@@ -301,7 +326,9 @@ def _orders(scores: Mapping[tuple[str, str], list[float]]) -> list[str]:
     return told
 
 
+ABIDE = DataSet("ABIDE", PLACES, WHERE_TO_GET)
+
 ENTRIES = (
-    Entry("s3-table5", "S3 Table V: brain graphs with and without autism (ABIDE)", table_5),
-    Entry("s0-table6", "S0 Table VI: masked brain regions found again (ABIDE)", table_6),
+    Entry("s3-table5", "S3 Table V: brain graphs with and without autism (ABIDE)", table_5, quick=2, data=(ABIDE,)),
+    Entry("s0-table6", "S0 Table VI: masked brain regions found again (ABIDE)", table_6, data=(ABIDE,)),
 )

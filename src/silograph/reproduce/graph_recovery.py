@@ -16,6 +16,7 @@ from silograph.methods.base import Method
 from silograph.methods.baselines import IGL
 from silograph.privacy.mechanisms import Mechanism
 from silograph.reproduce.entries import Progress, Row, Table, check_seeds
+from silograph.reproduce.verdicts import Verdict, compared, said
 from silograph.run.loop import simulate
 from silograph.tasks.smooth_graph import SmoothGraph
 
@@ -77,6 +78,16 @@ class Result:
     scores: dict[tuple[str, str], Array]
     chosen: dict[str, list[str]]
 
+    def gains(self, case: str, better: str, worse: str) -> Array:
+        """(seeds,): by how much one method's F-score is above another's."""
+        return np.asarray(self.scores[case, better][:, FS] - self.scores[case, worse][:, FS])
+
+    def statement(self, text: str, *pairs: tuple[str, str, str], why: str = "") -> Verdict:
+        """The paper's: in every (case, better, worse) one method has a better F-score than the other."""
+        gains = [self.gains(*pair) for pair in pairs]
+        found = "; ".join(f"{c}, {a} against {b} {said(g)}" for (c, a, b), g in zip(pairs, gains, strict=True))
+        return Verdict(f"The paper: {text}", compared(gains), f"F-scores, {found}", why=why)
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -86,7 +97,7 @@ class Comparison:
     cases: Sequence[Case]
     contenders: Callable[[float], Sequence[Contender]]
     paper: Printed
-    notes: Callable[[Result], Iterable[str]]
+    notes: Callable[[Result], Iterable[str | Verdict]]
     metrics: Sequence[str] = METRICS
 
     def run(self, seeds: int, data: Path | None, progress: Progress) -> Table:
@@ -104,7 +115,7 @@ class Comparison:
         for case in self.cases:
             samples = [case.sample(seed) for seed in range(seeds)]
             self._compare(case.name, samples, result, partial(step, case.name))
-        return Table(self.name, seeds, self._rows(result), [_choice(result), *self.notes(result)])
+        return Table.of(self.name, seeds, self._rows(result), [_choice(result), *self.notes(result)])
 
     def _compare(self, case: str, samples: Sequence[Sample], result: Result, step: Callable[[], None]) -> None:
         alone = Contender({"graph": "IGL"}, [IGL(NODES, beta) for beta in BETAS])

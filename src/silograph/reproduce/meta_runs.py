@@ -6,14 +6,13 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from scipy.special import stdtrit
 
 from silograph.core.errors import InputError
 from silograph.core.keys import stream
@@ -30,6 +29,7 @@ from silograph.privacy.gate import Budget, Door
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.mechanisms import Gaussian
 from silograph.reproduce.entries import Progress, Row, Table, check_seeds
+from silograph.reproduce.verdicts import Verdict, compared, said
 from silograph.run.loop import ENGINES, REHEARSAL, rounds
 from silograph.run.meta_new import personal_models
 from silograph.topology import Topology, star
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 RATE, DELTA = 0.1, 1e-3
 EVERY = 10  # rounds between the points of a curve
+SHORTER, SMALLER = 10, 3  # times fewer rounds and clients, where little time is given
 TRIED = (0.01, 0.03, 0.1, 0.3, 0.5, 1.0)  # personal steps from the last start of a run
-CONFIDENCE = 0.95
 
 Pictures = tuple[Single, Classes]
 #: Of a line: its case and its method.
@@ -87,6 +87,18 @@ class Problem:
     per_class: int = 200
     records: int = 600
     rounds: int = 200
+
+    def shortened(self) -> Problem:
+        rounds = max(EVERY, self.rounds // SHORTER // EVERY * EVERY)
+        sources, new = (max(2, count // SMALLER) for count in (self.sources, self.clients - self.sources))
+        return replace(self, rounds=rounds, sources=sources, clients=sources + new)
+
+    def in_short(self) -> str:
+        small = self.shortened()
+        return (
+            f"{self.name} with {small.rounds} rounds instead of {self.rounds}, {small.sources} source clients instead "
+            f"of {self.sources} and {small.clients - small.sources} new ones instead of {self.clients - self.sources}"
+        )
 
     def world(self, pictures: Pictures, seed: int) -> World:
         parts = class_federation(*pictures, seed, self.clients, 3, self.per_class)
@@ -183,6 +195,9 @@ class Run:
         cost = door.spent(world.topo.silos[0], self.delta)  # all source clients release the same
         return Trained(np.array(scores), cost.epsilon, world.by_step(state.servers["model"]))
 
+    def shortened(self) -> Run:
+        return replace(self, problem=self.problem.shortened())
+
     @property
     def points(self) -> int:
         return self.problem.rounds // EVERY
@@ -238,12 +253,19 @@ class Figure:
     name: str
     title: str
     lines: Sequence[Line]
-    notes: Callable[[Result], Iterable[str]]
+    notes: Callable[[Result], Iterable[str | Verdict]]
     measures: tuple[Measure, ...] = (ACCURACY,)
     printed: Mapping[tuple[str, str], float] = field(default_factory=dict)  # by case and metric
     reference: Mapping[Key, float] = field(default_factory=dict)
     across: str = ""
     x_log: bool = False
+
+    def run_short(self, seeds: int, data: Path | None, progress: Progress) -> Table:
+        """With few rounds, for a look."""
+        lines = [replace(line, run=line.run.shortened()) for line in self.lines]
+        table = replace(self, lines=lines).run(seeds, data, progress)
+        table.unlike = "; ".join(dict.fromkeys(line.run.problem.in_short() for line in self.lines))
+        return table
 
     def run(self, seeds: int, data: Path | None, progress: Progress) -> Table:
         check_seeds(seeds)
@@ -267,35 +289,10 @@ class Figure:
                     if run.problem == problem:
                         made[run].append(run.go(world, seed, tick))
         result = Result(self, made, untrained)
-        return Table(self.name, seeds, result.rows, [*self.notes(result)], self.title, [*result.curves()])
+        return Table.of(self.name, seeds, result.rows, self.notes(result), self.title, result.curves())
 
 
 # ---- what they come to -----------------------------------------------------------------------------------------------
-
-
-HOLDS, FAILS, UNCLEAR = "Holds", "Does not hold", "Not clear"
-
-
-def half_width(gains: Array) -> float:
-    """Of the mean's confidence interval, by Student's t; infinite for one run."""
-    count = len(gains)
-    if count < 2:
-        return math.inf
-    return float(stdtrit(count - 1, (1.0 + CONFIDENCE) / 2.0) * gains.std(ddof=1) / math.sqrt(count))
-
-
-def sign(gains: Array) -> int:
-    """1 or -1 where the mean is clearly above or below 0, otherwise 0."""
-    mean = float(gains.mean())
-    return 0 if abs(mean) <= half_width(gains) else int(math.copysign(1.0, mean))
-
-
-def verdict(wanted: Sequence[Array], unwanted: Sequence[Array] = ()) -> str:
-    """Of a claim that all `wanted` gains are above 0, and that no `unwanted` one is below."""
-    signs = [sign(gains) for gains in wanted]
-    if -1 in signs or -1 in [sign(gains) for gains in unwanted]:
-        return FAILS
-    return HOLDS if all(signs) else UNCLEAR
 
 
 @dataclass(frozen=True, eq=False)
@@ -324,10 +321,14 @@ class Result:
     def _row(self, line: Line, measure: Measure) -> Row:
         each, case = self.each(line, measure), measure.case(line.case)
         spread = float(each.std(ddof=1)) if len(each) > 1 else 0.0
-        private = line.run.contender.clip is not None
-        printed = self.figure.printed.get((case, measure.metric)) if private else None
         reference = self.figure.reference.get(line.key) if measure == ACCURACY else None
-        return Row(case, line.key[1], measure.metric, float(each.mean()), spread, printed, reference)
+        return Row(
+            case, line.key[1], measure.metric, float(each.mean()), spread, self._printed(line, measure), reference
+        )
+
+    def _printed(self, line: Line, measure: Measure) -> float | None:
+        private = line.run.contender.clip is not None
+        return self.figure.printed.get((measure.case(line.case), measure.metric)) if private else None
 
     # ---- statements ----
 
@@ -337,32 +338,31 @@ class Result:
     def _apart(self, a: Line, b: Line, measure: Measure) -> str:
         """How far two lines are apart, run by run."""
         apart = self.each(a, measure) - self.each(b, measure)
-        wide = f" (within {half_width(apart):.3f})" if len(apart) > 1 else ""
         names = [", ".join(x for x, y in zip(p, q, strict=True) if x != y) for p, q in ((a.key, b.key), (b.key, a.key))]
-        return f"{names[0]} against {names[1]} {apart.mean():+.3f}{wide}"
+        return f"{names[0]} against {names[1]} {said(apart)}"
 
     def _gains(self, better: Line, worse: Line, measure: Measure) -> Array:
         return measure.gain(self.each(better, measure), self.each(worse, measure))
 
-    def improves(self, text: str, lines: Sequence[Line], measure: Measure = ACCURACY) -> str:
+    def improves(self, text: str, lines: Sequence[Line], measure: Measure = ACCURACY) -> Verdict:
         """The claim that from line to line it gets better: the last is better than the first, and no step worse."""
         ends = self._gains(lines[-1], lines[0], measure)
         steps = [self._gains(b, a, measure) for a, b in pairwise(lines)]
-        said = f"{self._levels(lines, measure)}; {self._apart(lines[-1], lines[0], measure)}"
-        return f"{text}. {verdict([ends], steps)}: {lines[0].key[1]}, {said}."
+        found = f"{self._levels(lines, measure)}; {self._apart(lines[-1], lines[0], measure)}"
+        return Verdict(f"{text}, {lines[0].key[1]}", compared([ends], steps), found)
 
-    def turns(self, text: str, lines: Sequence[Line], measure: Measure = ACCURACY) -> str:
+    def turns(self, text: str, lines: Sequence[Line], measure: Measure = ACCURACY) -> Verdict:
         """The claim that it gets better and then worse: one line between the ends is better than both."""
         best = max(lines[1:-1], key=lambda line: measure.gain(self.each(line, measure), np.zeros(())).mean())
         ends = [lines[0], lines[-1]]
-        word = verdict([self._gains(best, end, measure) for end in ends])
         apart = ", ".join(self._apart(best, end, measure) for end in ends)
-        return f"{text}. {word}: {lines[0].key[1]}, {self._levels(lines, measure)}; {apart}."
+        outcome = compared([self._gains(best, end, measure) for end in ends])
+        return Verdict(f"{text}, {lines[0].key[1]}", outcome, f"{self._levels(lines, measure)}; {apart}")
 
-    def better(self, text: str, pairs: Sequence[tuple[Line, Line]], measure: Measure = ACCURACY) -> str:
+    def better(self, text: str, pairs: Sequence[tuple[Line, Line]], measure: Measure = ACCURACY) -> Verdict:
         """The claim that the first line of every pair is better than the second."""
-        found = [f"{verdict([self._gains(a, b, measure)])} at {a.case}: {self._apart(a, b, measure)}" for a, b in pairs]
-        return f"{text}. {'. '.join(found)}."
+        outcome = compared([self._gains(a, b, measure) for a, b in pairs])
+        return Verdict(text, outcome, "; ".join(f"{a.case}, {self._apart(a, b, measure)}" for a, b in pairs))
 
     def literal_cost(self) -> str:
         """What the printed version claims, and what its releases cost by the ledger."""
@@ -403,6 +403,10 @@ class Result:
                 panel = f"{problem}, {measure.case(f'{measure.metric} over {self.figure.across}')}"
                 y = [self.level(line, measure) for line in lines]
                 yield _curve(panel, method, [line.x for line in lines], y, measure.metric) | across
+                known = {line.x: self._printed(line, measure) for line in lines}
+                printed = {x: value for x, value in known.items() if value is not None}
+                if printed and method == "sound":  # once for all methods of a panel
+                    yield _curve(panel, "printed", [*printed], printed.values(), measure.metric) | across
 
 
 def _curve(panel: str, label: str, x: Sequence[float], y: Iterable[Any], unit: str) -> Json:

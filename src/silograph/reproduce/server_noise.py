@@ -23,6 +23,7 @@ from silograph.privacy.gate import Door
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.mechanisms import Gaussian
 from silograph.reproduce.entries import Progress, Row, Table, check_seeds
+from silograph.reproduce.verdicts import Verdict
 from silograph.run.loop import ENGINES, REHEARSAL, rounds
 from silograph.tasks.linear import Linear
 from silograph.topology import Topology, Weights, server_graph, units
@@ -121,7 +122,7 @@ class Figure:
     varied: Literal["step", "variance"]
     cases: Sequence[Case]
     reference: Reference
-    notes: Callable[[Result], Iterable[str]]
+    notes: Callable[[Result], Iterable[str | Verdict]]
 
     def run(self, seeds: int, progress: Progress) -> Table:
         check_seeds(seeds)
@@ -134,7 +135,7 @@ class Figure:
                 scores[kind].append(made)
                 progress((seed + done / len(kinds)) / seeds, f"{self.name}, repetition {seed + 1} of {seeds}")
         result = Result(self, worlds, {kind: np.array(runs) for kind, runs in scores.items()}, epsilons)
-        return Table(self.name, seeds, result.rows, [*self.notes(result)], self.title, [*result.curves()])
+        return Table.of(self.name, seeds, result.rows, self.notes(result), self.title, result.curves())
 
     def with_weights(self, weights: Weights) -> list[Case]:
         return [replace(case, weights=weights) for case in self.cases]
