@@ -389,7 +389,7 @@ def reproduce(
 @app.command()
 def sample(
     folder: Annotated[Path, typer.Argument(help="Folder for the tables.")],
-    seed: int = 1,
+    seed: Annotated[int, typer.Option(help="Which sample; the same seed writes the same bytes.")] = 1,
     clinics: Annotated[
         bool, typer.Option("--clinics", help="Ten regions of clinics and a plan to start from.")
     ] = False,

@@ -442,3 +442,10 @@ def test_links_and_pipes_are_refused_before_anything_runs(silograph, sites, tmp_
     assert "it is a link" in error
     assert silograph("run", "/dev/null", "-o", tmp_path / "out")[0] == 2
     assert silograph("learn", *sites, "-o", tmp_path / "out", "--candidates", "/dev/null")[0] == 2
+
+
+@pytest.mark.parametrize("command", ["learn", "run", "check", "privacy", "report", "reproduce", "audit", "compare"])
+def test_help_says_what_arguments_are(silograph, command):
+    """Some versions of click drop it."""
+    arguments = silograph(command, "--help")[1].split("Arguments")[1].split("Options")[0]
+    assert len(arguments.split()) > 12
