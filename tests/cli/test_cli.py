@@ -444,7 +444,7 @@ def test_links_and_pipes_are_refused_before_anything_runs(silograph, sites, tmp_
     assert silograph("learn", *sites, "-o", tmp_path / "out", "--candidates", "/dev/null")[0] == 2
 
 
-@pytest.mark.parametrize("command", ["learn", "run", "check", "privacy", "report", "reproduce", "audit", "compare"])
+@pytest.mark.parametrize("command", ["learn", "check", "privacy", "report", "reproduce", "audit", "compare"])
 def test_help_says_what_arguments_are(silograph, command):
     """Some versions of click drop it."""
     arguments = silograph(command, "--help")[1].split("Arguments")[1].split("Options")[0]
