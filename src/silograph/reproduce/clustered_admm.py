@@ -339,8 +339,8 @@ def _run(figure: Figure, seeds: int, data: Path | None, progress: Progress) -> T
     return figure.run(seeds, progress)
 
 
-#: Where clipped steps or many pictures take most of a minute a repetition.
-SLOW = ("s2-fig3", "s2-fig6", "s2-fig7", "s2-fig8", "s2-fig9")
+#: Where clipped steps or many pictures take a quarter of a minute a repetition, or more.
+SLOW = ("s2-fig3", "s2-fig6", "s2-fig7", "s2-fig8", "s2-fig9", "s2-fig10")
 
 ENTRIES = tuple(
     replace(entry, quick=2) if entry.name in SLOW else entry

@@ -281,7 +281,7 @@ def _private_notes(result: Result) -> list[str | Verdict]:
 
 
 def _entry(title: str, comparison: Comparison) -> Entry:
-    return Entry(comparison.name, title, comparison.run, quick=8)
+    return Entry(comparison.name, title, comparison.run, quick=6)
 
 
 ENTRIES = (
