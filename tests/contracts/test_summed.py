@@ -398,7 +398,7 @@ def test_the_summary_and_the_forecast_say_it_too(folder, tmp_path, capsys, monke
     with pytest.raises(SystemExit):
         cli.main()
     said = capsys.readouterr().out
-    assert "All 1460 signals together are worth about" in said
+    assert "All 1460 signals together are worth at most" in said
     assert "1 protected releases per site" in said
 
 
@@ -417,7 +417,7 @@ def test_shared_noise_gives_graphs_of_sites_and_says_what_it_rests_on(folder, tm
     assert max(epsilons) <= 8.0
     assert "what noise they share or drew are no more than 1" in " ".join(result["privacy"]["notes"])
     told = open_job(plan(SHARED), folder).forecast()
-    assert told["notes"][0].startswith("All 1460 signals together are worth about")
+    assert told["notes"][0].startswith("All 1460 signals together are worth at most")
     assert told["sites"][0]["epsilon"] == pytest.approx(8.0)
 
 

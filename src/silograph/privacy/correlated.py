@@ -67,14 +67,21 @@ class CorrelatedGaussian(Gaussian):
         """t / s"""
         return math.sqrt(2.0 * (self.honest - 2)) / self.honest
 
+    @property
+    def rests_on(self) -> str:
+        """What a reader of the ledger must know of the rows of several sites."""
+        sites = max(map(len, self.cohorts))
+        return f"noise of which every two of {sites} sites share a part; {self.honest} of them are counted on"
+
     def scale_in_steps(self, dim: int) -> float:
         """s, in grid steps."""
         goal = 1.0 / self.multiplier
         scale = max(grid_move(1.0, _BITS, dim) / goal, LEAST_FINE / min(self.own, self.shared))
-        while (over := self.ratio(scale, dim) - goal) > 0.0:
+        while scale <= MOST_SHARE and (over := self.ratio(scale, dim) - goal) > 0.0:
             scale *= 1.0 + 2.0 * over / goal
         if scale > MOST_SHARE:
-            raise InputError("shared noise", "a budget that noise can meet", "it is too small", "Raise epsilon.")
+            todo = "Raise epsilon, or take fewer sites or nodes: the samplers' own error counts for each."
+            raise InputError("shared noise", "a budget that noise can meet", "it is too small", todo)
         return scale
 
     def ratio(self, scale: float, dim: int) -> float:

@@ -358,12 +358,13 @@ class Gate:
             sampling = {"sampling": batch.rate, "batch": batch.name, "part": batch.part}
 
         out = np.empty(bounded.value.shape)
+        shared = mechanism if isinstance(mechanism, CorrelatedGaussian) else None
 
         def released(i: int) -> Row:
             l2, silo, size, root = float(bounded.l2[i]), self.silos[i], out[i].size, self._door.root
-            if isinstance(mechanism, CorrelatedGaussian):
-                mechanism.perturb(bounded.value[i], l2, root, silo, self.round, site, out[i])
-                charged, noise = mechanism.charged(l2, size)
+            if shared is not None:
+                shared.perturb(bounded.value[i], l2, root, silo, self.round, site, out[i])
+                charged, noise = shared.charged(l2, size)
             else:
                 perturb(bounded.value[i], l2, mechanism, Keystream(root, silo, self.round, site), out[i])
                 charged = on_grid(l2, size)
@@ -379,7 +380,7 @@ class Gate:
                 unit=bounded.unit,
                 relation=bounded.relation,
                 randomness=self._door.randomness,
-                why=bounded.why,
+                why=bounded.why if shared is None else f"{bounded.why}; {shared.rests_on}",
                 **sampling,
             )
 

@@ -27,10 +27,11 @@ from silograph.methods.summed_graph import SummedConsensus
 from silograph.privacy.accounting import NO_PROTECTION, planned_cost
 from silograph.privacy.correlated import CorrelatedGaussian
 from silograph.privacy.gate import Door
-from silograph.privacy.masking import counted_on
+from silograph.privacy.masking import Masks, counted_on
 from silograph.run.build import Setup, effective_records, effective_records_of_sum, effective_records_together
 from silograph.run.plan import Plan
 
+LEAST_SITES = Masks().minimum  # whose sum may be known
 OBSERVERS = ("server", "other sites", "wire", "public")
 _PACKAGES = ("silograph", "numpy", "scipy", "numba", "networkx", "pandas", "pyarrow", "dp-accounting")
 
@@ -121,7 +122,7 @@ def privacy_section(plan: Plan, setup: Setup, door: Door) -> Json:
         "unit": setup.task.unit if private else "none",
         "relation": f"replace-one: the number of {_counted(plan)} of a site is public" if private else "none",
         "guarantees": guarantees,
-        "notes": _notes(plan, setup),
+        "notes": _notes(plan, setup, sum(bool(door.ledger.of(name)) for name in setup.topo.silos)),
     }
 
 
@@ -130,7 +131,8 @@ def _counted(plan: Plan) -> str:
     return "signals" if plan.data.unit_column is None else "persons"
 
 
-def _notes(plan: Plan, setup: Setup) -> list[str]:
+def _notes(plan: Plan, setup: Setup, came: int | None = None) -> list[str]:
+    """What a bill does not say by itself; `came`: of how many sites something left, once the run is over."""
     if plan.privacy is None:
         return ["No privacy was asked for: from these messages a site's mean squared differences follow exactly."]
     notes = [
@@ -140,11 +142,11 @@ def _notes(plan: Plan, setup: Setup) -> list[str]:
         *setup.notes,
     ]
     if isinstance(setup.method, SummedConsensus):
-        notes[:0] = _of_a_sum(len(setup.counts))
+        notes[:0] = _of_a_sum(len(setup.counts), came)
     if isinstance(setup.mechanism, CorrelatedGaussian):
         notes.insert(0, _of_shared_noise(len(setup.counts)))
     if plan.data.unit_column is not None:
-        notes.append("A person with signals at several sites spends the budget of each of them.")
+        notes.append(_of_several_sites(setup))
     if plan.seed is not None:
         notes.insert(
             0,
@@ -154,14 +156,35 @@ def _notes(plan: Plan, setup: Setup) -> list[str]:
     return notes
 
 
-def _of_a_sum(sites: int) -> list[str]:
-    return [
+def _of_several_sites(setup: Setup) -> str:
+    """Noise that is made once for all, or shared, does not hide what somebody adds to several sites as others would."""
+    if isinstance(setup.method, SummedConsensus) or isinstance(setup.mechanism, CorrelatedGaussian):
+        return (
+            "The guarantee is for a person with signals at one site. Who has some at several is protected less than "
+            "the sum of their budgets says, because the sites' noise is not independent."
+        )
+    return "A person with signals at several sites spends the budget of each of them."
+
+
+def _of_a_sum(sites: int, came: int | None) -> list[str]:
+    told = [
         "There are no graphs of sites, only the consensus: everybody, the server too, sees nothing but the noisy sum "
-        "of all sites' second moments (secure sum).",
-        f"Every site adds a share of the noise, and {counted_on(sites)} of {sites} shares are enough: one more may be "
-        "known to a site that looks, its own. The guarantee holds as long as the sites that drop out while the sum is "
-        f"made, or tell others what noise they drew, are {_spared(sites)}.",
+        "of all sites' second moments (secure sum)."
     ]
+    in_sum = sites if came is None else came
+    if in_sum < LEAST_SITES:  # nothing was added up
+        return told
+    held = (
+        f"Every site adds a share of the noise, and {counted_on(in_sum)} of {in_sum} shares are enough: one more may "
+        "be known to a site that looks, its own. The guarantee holds as long as the sites in the sum that drop out "
+        f"while it is made, or tell others what noise they drew, are {_spared(in_sum)}."
+    )
+    if came is None:
+        held += (
+            " That is if all take part. Of fewer in the sum, whom the server names, as few may fail as are less than a "
+            f"third of them; of {LEAST_SITES}, none."
+        )
+    return [*told, held]
 
 
 def _of_shared_noise(sites: int) -> str:
@@ -357,7 +380,7 @@ def forecast(plan: Plan, setup: Setup) -> Json:
         worth = effective_records_together(nodes, setup.counts, mechanism)
     if worth is not None:
         notes.insert(
-            0, f"All {sum(setup.counts)} {_counted(plan)} together are worth about {worth:.0f} behind the noise."
+            0, f"All {sum(setup.counts)} {_counted(plan)} together are worth at most {worth:.0f} behind the noise."
         )
     return {
         "releases": setup.releases,
