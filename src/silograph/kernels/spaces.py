@@ -17,9 +17,11 @@ from silograph.core.types import Array, BoolArray
 from silograph.kernels import dual_newton, prox
 from silograph.kernels.descent import objective
 from silograph.kernels.dual_newton import Columns, Listed, Solution, Starts, _dual_value, _room
-from silograph.kernels.edges import edge_count, pairs, squared_distances
+from silograph.kernels.edges import degrees, edge_count, pairs, squared_distances
 from silograph.kernels.lists import Candidates, _arrange, _costs, _rows, _solve_listed, proven_nodes
 from silograph.kernels.memory import check_memory
+
+DUST = 2e-5  # of a node's degree
 
 
 class Space(Protocol):
@@ -37,6 +39,10 @@ class Space(Protocol):
 
     def distances(self, signals: Array) -> Array:
         """zbar: the mean over the signals (n, d) of (x[a] - x[b])^2, for every edge."""
+        ...
+
+    def degrees(self, w: Array) -> Array:
+        """S w: the sum of the weights at each node."""
         ...
 
     def objective(self, zbar: Array, w: Array, alpha: float, beta: float, zeta: float) -> Array:
@@ -82,6 +88,9 @@ class AllPairs:
 
     def distances(self, signals: Array) -> Array:
         return squared_distances(signals)
+
+    def degrees(self, w: Array) -> Array:
+        return degrees(w)
 
     def objective(self, zbar: Array, w: Array, alpha: float, beta: float, zeta: float) -> Array:
         return objective(zbar, w, alpha, beta, zeta)
@@ -147,12 +156,15 @@ class EdgeList:
     def distances(self, signals: Array) -> Array:
         return _costs(_rows(signals), self.start, self.col)
 
-    def objective(self, zbar: Array, w: Array, alpha: float, beta: float, zeta: float) -> Array:
+    def degrees(self, w: Array) -> Array:
         rows = np.atleast_2d(w)
         degree = np.zeros((len(rows), self.nodes))
         for i, row in enumerate(rows):
             _add_degrees(self.start, self.col, row, degree[i])
-        return objective(zbar, w, alpha, beta, zeta, degree.reshape(*w.shape[:-1], -1))
+        return degree.reshape(*w.shape[:-1], -1)
+
+    def objective(self, zbar: Array, w: Array, alpha: float, beta: float, zeta: float) -> Array:
+        return objective(zbar, w, alpha, beta, zeta, self.degrees(w))
 
     def solve(
         self, c: Array, alpha: float, beta: float | Array, zeta: float, q: Array | None = None, tolerance: float = 1e-12
@@ -189,6 +201,14 @@ class EdgeList:
         for i in range(len(c)):
             out[i] = _bound(self.start, self.col, c[i], q[i], alpha, beta, zeta) if (q[i] > 0.0).all() else -np.inf
         return out
+
+
+def without_dust(space: Space, w: Array) -> Array:
+    """The weights less those that are next to nothing at both of their ends: what an iteration has not yet rounded
+    to 0."""
+    a, b = space.ends()
+    degree = DUST * space.degrees(w)
+    return np.where((w > degree[..., a]) | (w > degree[..., b]), w, 0.0)
 
 
 @njit(cache=True)

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from silograph.core.errors import InputError
 from silograph.core.types import Array, Carry, Json
 from silograph.kernels.descent import roughness
 from silograph.kernels.multipliers import feasible, over
 from silograph.kernels.prox import soft_threshold
-from silograph.kernels.spaces import AllPairs, EdgeList, Space
+from silograph.kernels.spaces import AllPairs, EdgeList, Space, without_dust
 from silograph.methods.base import Outcome, Outlet, Private, Start, Up, everywhere
 from silograph.methods.choosing import (
     EDGES,
@@ -24,6 +25,7 @@ from silograph.methods.choosing import (
     LOG_BETA,
     LOWER,
     RESIDUAL,
+    SCALE,
     SMOOTHNESS,
     UPPER,
     check_positive,
@@ -35,11 +37,12 @@ from silograph.privacy.gate import Message
 from silograph.topology import Topology
 
 OPEN = "no privacy was asked for"
-TUNING_GAP = 2e-4  # close enough to (8)'s optimum to count its edges
+TUNING_GAP = 1e-4  # close enough to (8)'s optimum to count its edges
 FINE_GAP = 1e-5  # or those of the consensus, which settle later
 TUNING_RANGE = math.log(10.0)  # beta may move this far from where silos alone would put it
 MOST_WEAKENED = 5  # times the coupling may be quartered for a wanted degree
 DEGREE_TOLERANCE = 0.02
+MOST_APART = 1e4  # times that an edge may cost more at one site than at another
 CONSENSUS_TOLERANCE = 0.05
 SPARSITY_RANGE = math.log(1e4)  # lam may move this far for a wanted consensus
 RELAXED = 1.6  # how far beyond its own step a multiplier goes
@@ -54,6 +57,17 @@ PENALTY, BETA, LAM, NU = range(4)
 
 def contribution_weights(w: Array, consensus: Array) -> Array:
     return np.asarray(1.0 / (np.sqrt(((w - consensus) ** 2).sum(-1)) + GAMMA_FLOOR))  # S3 (25)
+
+
+def _check_units(scale: Array) -> None:
+    """Graphs of signals in other units have weights of another size, and nothing to agree on."""
+    if scale.max() > MOST_APART * scale.min():
+        raise InputError(
+            "sites",
+            "signals in the same units",
+            f"what an edge costs differs by a factor of {scale.max() / scale.min():.1g} between them",
+            "Bring the tables to the same units, or add --standardise.",
+        )
 
 
 @dataclass(frozen=True)
@@ -174,11 +188,12 @@ class ExactConsensus:
         self, carry: Carry, zbar: Array, v: Array, shares: Array, beta: float, rho: float
     ) -> tuple[Array, Array]:
         """Upper and lower bounds of this silo's part of (8) at its last pull and the consensus that came of it."""
-        w, pull, penalty = carry["w"], carry["pull"], carry["penalty"][:, None]
-        distance = np.sqrt(((w - v) ** 2).sum(-1))
+        pull, penalty = carry["pull"], carry["penalty"][:, None]
+        w, kept = without_dust(self.space, carry["w"]), without_dust(self.space, v)
+        distance = np.sqrt(((w - kept) ** 2).sum(-1))
         apart = self.space.objective(zbar, w, self.alpha, beta, self.zeta) + rho * distance
-        merged = self.space.objective(zbar, v, self.alpha, beta, self.zeta)
-        graph = np.where((merged < apart)[:, None], v, w)
+        merged = self.space.objective(zbar, kept, self.alpha, beta, self.zeta)
+        graph = np.where((merged < apart)[:, None], kept, w)
         multiplier = (pull - shares[:, :1] * over(v, carry["seen"], penalty)) * shares[:, 1:]
         facts = np.full((len(w), FACTS), np.inf)
         facts[:, UPPER] = np.minimum(apart, merged)
@@ -240,6 +255,7 @@ class ExactConsensus:
     def _choose(self, servers: Carry) -> Carry:
         """After the first round: beta, lam, and a penalty that fits how far apart the silos' own graphs are."""
         present, facts = servers["present"], servers["facts"]
+        _check_units(facts[present, SCALE])
         silos, mean = len(present), servers["vectors"][present].mean(0)
         beta, lam, nu = choose(facts[present], silos, self.lam, self.nu)
         apart = np.sqrt(((servers["vectors"][present] - mean) ** 2).sum(-1)).mean()
@@ -264,19 +280,20 @@ class ExactConsensus:
 
     def _certify(self, servers: Carry) -> Carry:
         """Objective and relative gap of (8) at the silos' last graphs and the consensus they were measured against."""
-        v, facts = servers["consensus"], servers["facts"]
+        v, facts = without_dust(self.space, servers["consensus"]), servers["facts"]
         lam = servers["knobs"][LAM]
         gap = total = np.float64(np.inf)
         floor = servers["floor"]
+        scale = self.alpha * self.nodes * len(facts)  # of (8) without what units add: z.w + 4 beta |w|^2 = alpha d
         if servers["steady"]:
             total = facts[:, UPPER].sum() + lam * v.sum()
             floor = max(floor, facts[:, LOWER].sum())  # every round's bound is one of the same problem
-            gap = (total - floor) / max(abs(total), self.alpha)
+            gap = (total - floor) / min(max(abs(total), self.alpha), scale)
             # Below 0 by more than rounding a certificate contradicts itself and certifies nothing.
             gap = np.float64(np.inf) if gap < -1e-12 else max(gap, np.float64(0.0))
         servers = {**servers, "objective": total, "floor": floor, "gap": gap, "certified": v}
-        close = TUNING_GAP if self.consensus_edges is None else FINE_GAP
-        return self._tune(servers) if not servers["tuned"] and gap <= close else servers
+        close = scale * (TUNING_GAP if self.consensus_edges is None else FINE_GAP)
+        return self._tune(servers) if not servers["tuned"] and total - floor <= close else servers
 
     def _tune(self, servers: Carry) -> Carry:
         """Search beta for the wanted mean degree of the silos' graphs, then lam for the wanted edges of the consensus,
@@ -290,7 +307,7 @@ class ExactConsensus:
         if self.consensus_edges is None:
             return {**servers, "tuned": np.bool_(True)}
         knobs, (low, high) = servers["knobs"].copy(), servers["sparser"]
-        edges, at = np.count_nonzero(servers["consensus"]), math.log(knobs[LAM])
+        edges, at = np.count_nonzero(servers["certified"]), math.log(knobs[LAM])
         low, high = (at, high) if edges > self.consensus_edges else (low, at)
         close = abs(edges - self.consensus_edges) <= max(0.5, CONSENSUS_TOLERANCE * self.consensus_edges)
         if close or high - low <= 1e-2 or abs(at - servers["sparsity"]) > SPARSITY_RANGE:
