@@ -24,9 +24,9 @@ def options(about):
     parser.add_argument("--data", type=Path, required=True, help="folder with the data sets, as the README says")
     parser.add_argument("-o", "--out", type=Path, required=True, help="a new folder for tables, runs and pictures")
     given = parser.parse_args()
-    if given.out.exists():
+    if given.out.exists() and (not given.out.is_dir() or any(given.out.iterdir())):
         parser.error(f"{given.out} is there already")
-    given.out.mkdir(parents=True)
+    given.out.mkdir(parents=True, exist_ok=True)
     return given.data, given.out
 
 

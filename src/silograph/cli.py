@@ -33,6 +33,25 @@ Track = Annotated[
     Literal["mlflow"] | None,
     typer.Option(help="Tell MLflow of the finished run: MLFLOW_TRACKING_URI, or mlflow.db in this folder."),
 ]
+
+
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"silograph {version('silograph')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _about(
+    version: Annotated[
+        bool, typer.Option("--version", help="Which version this is.", callback=_say_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Graphs learned across data silos, with privacy numbers that are true."""
+
+
 NodesIn = Annotated[Literal["columns", "rows"], typer.Option(help="Where the nodes are in the tables.")]
 
 
@@ -370,7 +389,7 @@ def reproduce(
                 row["case"],
                 row["method"],
                 row["metric"],
-                f"{row['ours']:.3f} ± {row['std']:.3f}",
+                f"{row['ours']:.3f}" + (f" ± {row['std']:.3f}" if payload.get("seeds", 2) > 1 else ""),
                 *("" if row[column] is None else f"{row[column]:.3f}" for column in beside),
             )
             for row in payload["rows"]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from silograph.console import AsJson, at_most, say, table
+from silograph.core.errors import InputError
 
 if TYPE_CHECKING:
     from silograph.core.types import Json
@@ -32,6 +33,8 @@ def compare(
     from silograph.report.compare_page import page
     from silograph.run.bill import bill_of_run
 
+    if out is not None:
+        _check_page(out)
     found = read_runs(folders)
     for folder in folders:
         bill_of_run(folder)  # refuses numbers that are not the ledger's
@@ -39,6 +42,14 @@ def compare(
         write_atomically(out, page(found).encode())
     told = {"page": None if out is None else str(out)}
     say(as_json, found.to_json() | told, lambda: _words(found, out))
+
+
+def _check_page(out: Path) -> None:
+    """Nothing but an older page may be written over."""
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise InputError(str(out), "the name of a page, ending in .html", "it does not")
+    if out.exists() and not (out.is_file() and out.read_bytes()[:9].lower() == b"<!doctype"):
+        raise InputError(str(out), "a new file, or an older page", "something else is there", "Choose another name.")
 
 
 def _words(found: Comparison, out: Path | None) -> None:

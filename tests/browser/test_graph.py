@@ -81,7 +81,7 @@ def test_a_sites_own_edges_have_their_own_colour(runs: dict[str, Path], pages: d
         rows = edges_of(path)
         own = len(pairs(rows) - shared)
         assert (drawn(page, ".own"), drawn(page, ".shared")) == (own, len(rows) - own)
-        assert f"{own} of this site only" in page.locator("#drawn").inner_text()
+        assert f"{own} not in the consensus" in page.locator("#drawn").inner_text()
     colours = {
         page.locator(f"figure[data-live] .edge.{kind} path").first.evaluate("path => getComputedStyle(path).stroke")
         for kind in ("own", "shared")

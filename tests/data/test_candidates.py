@@ -39,5 +39,5 @@ def test_what_makes_no_sense_is_refused(tmp_path, text, words):
 
 
 def test_a_missing_file(tmp_path):
-    with pytest.raises(InputError, match="No such file"):
+    with pytest.raises(InputError, match="no such file"):
         read_candidates(tmp_path / "none.csv", NODES)

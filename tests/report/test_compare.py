@@ -149,3 +149,15 @@ def test_the_command_checks_bills_and_leaves_no_page_of_a_false_one(finished: di
     assert made.exit_code != 0
     assert "as its ledger says" in str(made.exception)
     assert not (tmp_path / "page.html").exists()
+
+
+@pytest.mark.parametrize("name", ["result.json", "page.html", "."])
+def test_nothing_but_a_page_is_written_over(name: str, tmp_path: Path) -> None:
+    first, second = two_runs(tmp_path)
+    kept = first / name
+    if name == "page.html":
+        kept.write_text("something of the user's")
+    before = kept.read_bytes() if kept.is_file() else None
+    found = CliRunner().invoke(app, ["compare", str(first), str(second), "-o", str(kept)])
+    assert isinstance(found.exception, InputError)
+    assert before is None or kept.read_bytes() == before

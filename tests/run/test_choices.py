@@ -198,3 +198,35 @@ def test_confidence_is_left_out_where_memory_would_notice():
     assert build(Plan(Data()), silos).task.resamples == 0
     assert build(Plan(Data(), ConsensusGraph(resamples=7)), silos).task.resamples == 7
     assert len(pairs(440)[0]) * 100 <= 10_000_000
+
+
+# ---- units and dust ----
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1e-3, 1e4])
+def test_units_do_not_decide_what_is_joined(silos, unit):
+    """Only where a search for beta happens to stop may an edge at the border differ."""
+    other = from_arrays([unit * signals for signals in silos.signals])
+    one, two = (learn(x, degree=5.0)[1].arrays["graph"] > 0.0 for x in (silos, other))
+    assert (one != two).sum() <= 4
+    assert 2.0 * two.sum() / NODES / 4 == pytest.approx(5.0, rel=0.05)
+
+
+def test_sites_in_other_units_are_refused(silos):
+    other = from_arrays([silos.signals[0], 1e3 * silos.signals[1]])
+    with pytest.raises(InputError, match="same units"):
+        learn(other, degree=4.0)
+
+
+def test_an_edge_that_is_not_in_the_optimum_is_not_in_the_graph(silos):
+    """Against the same problem solved a thousand times closer."""
+    given = {"beta": 0.01, "lam": 0.3, "nu": 3.0}
+    rough, close = (learn(silos, **given, tolerance=t)[1] for t in (1e-7, 1e-11))
+    for name in ("graph", "consensus"):
+        gone = (rough.arrays[name] > 0.0) & (close.arrays[name] == 0.0)
+        assert not gone.any()
+
+
+def test_one_site_has_nobody_to_be_held_to(silos):
+    with pytest.raises(InputError, match="two sites or more"):
+        learn(from_arrays([silos.signals[0]]), coupling_by="held-out")

@@ -19,7 +19,9 @@ Ends = tuple[NDArray[np.int64], NDArray[np.int64]]
 def read_candidates(path: str | Path, nodes: Sequence[str]) -> Ends:
     """A CSV with columns source,target (more are ignored) as the ends a < b of its edges, in order."""
     path = Path(path)
-    if path.exists() and not path.is_file():
+    if not path.exists():
+        raise InputError(str(path), "a CSV of candidate edges", "there is no such file")
+    if not path.is_file():
         raise InputError(str(path), "a CSV of candidate edges", "it is no ordinary file")
     try:
         with open(path, newline="", encoding="utf-8-sig") as file:

@@ -23,7 +23,7 @@ MOST_NODES = MOST_CELLS
 STRONGEST, STRONGEST_WITHOUT_PICTURE = 30, 200
 MOST_COMMUNITIES, MOST_MEMBERS = 20, 6
 
-KINDS = (Kind("shared", "of the consensus"), Kind("own", "of this site only"))
+KINDS = (Kind("shared", "of the consensus"), Kind("own", "not in the consensus"))
 
 MEANING = {
     "alpha": "how strongly every node is kept connected",

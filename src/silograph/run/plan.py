@@ -143,6 +143,9 @@ def _check_method(method: ConsensusGraph) -> None:
     for chosen, by in (("lam", "consensus_density"), ("nu", "coupling_by")):
         if getattr(method, chosen) is not None and getattr(method, by) not in (None, "rule"):
             raise InputError(f"plan, {by}", f"no {public(chosen)}, which it chooses", "both came")
+    if method.coupling_by == "held-out" and method.consensus_density is not None:
+        todo = "Leave one out: the path is of one lambda, and a wanted density would ask for another at every strength."
+        raise InputError("plan, coupling_by", "no consensus_density beside held-out", "both came", todo)
     if method.resamples is not None and not 0 <= method.resamples <= MOST_RESAMPLES:
         raise InputError("plan, resamples", f"a whole number from 0 to {MOST_RESAMPLES}", f"{method.resamples} came")
     if method.solver == "paper" and method.zeta == 0.0:
@@ -229,6 +232,9 @@ def _check_privacy(privacy: Privacy, method: ConsensusGraph) -> None:
         raise InputError("plan, clip", "a number above 0 whose powers are numbers", f"{privacy.clip} came")
     if privacy.mode in ("correlated", "secure-sum") and privacy.mechanism != "gaussian":
         raise InputError("plan, mechanism", f"gaussian in the mode {privacy.mode}", f"{privacy.mechanism} came")
+    if privacy.mode == "secure-sum" and method.consensus_density is not None:
+        todo = "Say density: it is that of the only graph there is."
+        raise InputError("plan, consensus_density", "none with a secure sum", "one came", todo)
     if privacy.mode == "secure-sum":
         plain = ConsensusGraph()
         for name in ("solver", "nu", "lam", "rounds"):
