@@ -19,7 +19,7 @@ from silograph.core.errors import InputError
 from silograph.core.types import Array, BoolArray, Carry
 from silograph.data.silos import People
 from silograph.methods.algorithm_one import PaperConsensus
-from silograph.methods.base import Outlet, Private, State, Up, begin, take, values
+from silograph.methods.base import Method, Outlet, Private, State, Up, begin, take, values
 from silograph.methods.clustered_admm import ClusteredADMM
 from silograph.methods.finding import FoundClusters
 from silograph.methods.graph_federation import GraphFederation
@@ -97,11 +97,9 @@ class SiloStage:
         if "finding" in down and round:  # clusters are found in the first round
             down["finding"] = relay(np.zeros_like(down["finding"].value))
         fresh, sent = self.job.method.local(memory, down, data, gate)
-        after, told = {**memory, **fresh}, values(sent)
-        if round == self.rounds[-1]:
-            delivered = values(self.job.method.deliver(after, data, gate))
-            told |= {f"delivered: {name}": value for name, value in delivered.items()}
-        return after, told
+        after = {**memory, **fresh}
+        last = round == self.rounds[-1]
+        return after, values(sent) | (_delivered(self.job.method, after, data, gate) if last else {})
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,15 +143,20 @@ class UnitStage:
         return {"carry": state.carry, "servers": state.servers, "down": state.down, "method": method, "topo": topo}
 
     def step(self, round: int, memory: Carry, data: Private, gate: Outlet) -> tuple[Carry, dict[str, Array]]:
+        """One round of all trials. A sum hides what is sealed; what agents send beside it anybody could read."""
         method, topo = memory["method"], memory["topo"]
-        fresh, sent = method.local(memory["carry"], memory["down"], data, gate)
+        agents = gate.over(topo.silos)
+        fresh, sent = method.local(memory["carry"], memory["down"], data, agents)
+        carry = {**memory["carry"], **fresh}
         sealed = {name: value for name, value in sent.items() if name not in values(sent)}
         up = Up(np.arange(len(topo.silos)), values(sent), sealed)
         servers, across = method.gather(memory["servers"], up, topo, gate)
         servers, told = method.settle(servers, values(across), topo)
         down = {name: relay(value) for name, value in told.items()}
-        after = {**memory, "carry": {**memory["carry"], **fresh}, "servers": servers, "down": down}
-        return after, {**values(across), **{f"answer: {name}": value for name, value in told.items()}}
+        seen = _named("sent", values(sent)) | values(across) | _named("answer", told)
+        if round == self.rounds[-1]:
+            seen |= _delivered(method, carry, data, agents)
+        return {**memory, "carry": carry, "servers": servers, "down": down}, seen
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,12 +191,22 @@ class SharedNoiseStage(SiloStage):
         return take(self.state.carry, np.tile(np.arange(len(self.sensitivities)), trials))
 
     def step(self, round: int, memory: Carry, data: Private, gate: Outlet) -> tuple[Carry, dict[str, Array]]:
-        names = self._names(len(data["count"]) // len(self.sensitivities))
-        fresh, sent = self.job.method.local(memory, {}, data, gate.over(names))
-        return {**memory, **fresh}, values(sent)
+        sites = gate.over(self._names(len(data["count"]) // len(self.sensitivities)))
+        fresh, sent = self.job.method.local(memory, {}, data, sites)
+        after = {**memory, **fresh}
+        return after, values(sent) | _delivered(self.job.method, after, data, sites)
 
 
 Stage = SiloStage | UnitStage
+
+
+def _delivered(method: Method, carry: Carry, data: Private, gate: Outlet) -> dict[str, Array]:
+    """What silos hand over at the end."""
+    return _named("delivered", values(method.deliver(carry, data, gate)))
+
+
+def _named(kind: str, message: Mapping[str, Array]) -> dict[str, Array]:
+    return {f"{kind}: {name}": value for name, value in message.items()}
 
 
 def _apart(trials: int, size: int) -> Topology:
