@@ -5,7 +5,9 @@ with 99 % confidence at fixed roots.
 """
 
 import math
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from audits import PRIVATE, job, tables
@@ -13,7 +15,12 @@ from silograph.methods.clustered_admm import ClusteredADMM
 from silograph.methods.graph_federation import GraphFederation
 from silograph.methods.private_graph import ReleasedConsensus
 from silograph.methods.summed_graph import SummedConsensus
+from silograph.privacy import masking
+from silograph.privacy.correlated import CorrelatedGaussian
 from silograph.privacy.gate import relay
+from silograph.privacy.masking import MaskedSum
+from silograph.privacy.mechanisms import DistributedGaussian
+from silograph.privacy.samplers import Keystream
 from silograph.run.audit import LEAST_RUNS, audit_job
 
 ROOT = 11
@@ -66,3 +73,78 @@ def test_a_result_that_is_handed_over_without_noise_is_caught(name, method, fold
     assert found.refuted
     assert math.isinf(found.epsilon_lower)
     assert "delivered: copy" in found.leak
+
+
+# ---- those who tell --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [SUM, SHARED])
+def test_of_a_sound_plan_nearly_all_that_is_promised_is_found(name, folder):
+    """Without being told any noise, an attack could show only sqrt(2/3) of mu in a sum."""
+    found = audit_job(job(PRIVATE[name], folder), runs=2000, root=1_000_000)
+    assert 0.9 * found.promised <= found.epsilon_lower <= found.promised
+    assert "tell what noise they drew" in found.canary
+
+
+def test_what_is_told_is_the_noise_that_is_in_the_sum():
+    """All of it taken off leaves the vectors on their grid."""
+    noise = DistributedGaussian(0.1)
+    made = MaskedSum(("a", "b", "c", "d"), 0, "u", "x", 2.0, 5, masking.Masks("skipped"), noise)
+    vectors = {name: np.full(5, 0.25 * k) for k, name in enumerate(made.members)}
+    total = masking.masked_sum(vectors, made, ROOT).values
+    told = sum(made.noise_of(ROOT, name) for name in made.members)
+    assert np.abs(told).min() > 0.0
+    assert total - told == pytest.approx(sum(vectors.values()), abs=1e-9)
+
+
+@pytest.mark.parametrize("name", [SUM, "units, masks, ridge", "clients, masks"])
+def test_shares_of_noise_for_more_than_are_counted_on_are_caught(name, folder, monkeypatch):
+    """The twin's shares add up to what the ledger says only if nobody tells."""
+    real = masking.planned
+
+    def hopeful(agents, *rest):
+        made = real(agents, *rest)
+        return replace(made, share=made.share * math.sqrt(made.contributors / agents))
+
+    monkeypatch.setattr(masking, "planned", hopeful)
+    found = audit_job(job(PRIVATE[name], folder), runs=2000, root=ROOT)
+    assert math.isfinite(found.epsilon_lower)
+    assert found.refuted
+
+
+def test_shared_noise_for_more_than_are_counted_on_is_caught(folder, monkeypatch):
+    real = CorrelatedGaussian._streams
+
+    def hopeful(self, root, silo, round, site):
+        own, shared = math.sqrt(2.0 / 5), math.sqrt(2.0 * 3) / 5  # of five sites three are counted on
+        for k, (sign, _, stream) in enumerate(real(self, root, silo, round, site)):
+            yield sign, shared if k else own, stream
+
+    monkeypatch.setattr(CorrelatedGaussian, "_streams", hopeful)
+    found = audit_job(job(PRIVATE[SHARED], folder), runs=2000, root=ROOT)
+    assert math.isfinite(found.epsilon_lower)
+    assert found.refuted
+
+
+def test_sites_of_a_sum_that_draw_the_same_noise_are_caught(folder, monkeypatch):
+    def same(self, root, name):
+        return Keystream(root, self.unit, self.round, self.site).take
+
+    monkeypatch.setattr(MaskedSum, "noise_source", same)
+    found = audit_job(job(PRIVATE[SUM], folder), runs=LEAST_RUNS, root=ROOT)
+    assert found.refuted
+    assert "two sites add the same noise" in found.leak
+
+
+def test_sites_that_share_noise_and_draw_the_same_of_their_own_are_caught(folder, monkeypatch):
+    real = CorrelatedGaussian._streams
+
+    def same(self, root, silo, round, site):
+        streams = list(real(self, root, silo, round, site))
+        trial = silo.split("/")[0]
+        return [(1, self.own, Keystream(root, trial, round, site)), *streams[1:]]
+
+    monkeypatch.setattr(CorrelatedGaussian, "_streams", same)
+    found = audit_job(job(PRIVATE[SHARED], folder), runs=LEAST_RUNS, root=ROOT)
+    assert found.refuted
+    assert "two sites add the same noise" in found.leak

@@ -119,9 +119,8 @@ def audit_job(
 def default_runs(stages: Sequence[Stage], first: Played, promise: Finding) -> int:
     """Ten thousand of a single release, fewer of long runs: what two cores do in about a minute. Where only the bounds
     without assumptions apply, as many as could show more than is promised, if that is not more than ten thousand."""
-    masked = [stage.size for stage in stages if isinstance(stage, UnitStage) and stage.masks is not None]
-    agents = masked[0] if masked else 1  # each draws its own noise
-    runs = max(LEAST_RUNS, min(_MOST_RUNS, _RELEASES // (len(first.rows) * agents * len(stages))))
+    releases = len(first.rows) * stages[0].drawing * len(stages)
+    runs = max(LEAST_RUNS, min(_MOST_RUNS, _RELEASES // releases))
     if _all_gaussian(first.rows) or first.samples:
         return runs
     return max(runs, min(_MOST_RUNS, _runs_to_refute(promise, CONFIDENCE) or _MOST_RUNS))

@@ -8,7 +8,7 @@ where a record is replaced, one of two. Canaries are longer than any clip, so th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -30,7 +30,7 @@ from silograph.privacy.bound import Bounded
 from silograph.privacy.correlated import CorrelatedGaussian
 from silograph.privacy.gate import OTHER_SERVERS, SERVER, Message, relay
 from silograph.privacy.ledger import Row
-from silograph.privacy.masking import Masks
+from silograph.privacy.masking import MaskedSum, Masks, counted_on
 from silograph.privacy.mechanisms import Mechanism, Scheduled
 from silograph.run.clustered_job import ClusteredJob
 from silograph.run.federation_job import FederationJob
@@ -50,6 +50,25 @@ _SCALES = (1.0, 3.0, 10.0, 30.0, 100.0, 1e3, 1e4)  # and how large
 _MODELS = 8  # at which they are tried
 _SEARCH = 40
 _SEVERAL = 5  # signals of a person
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """Where noise was drawn in a round of all trials, what came of it, and of which sums, if any."""
+
+    root: int
+    round: int
+    site: str
+    came: Array
+    sums: Sequence[MaskedSum]
+
+
+@dataclass(frozen=True, eq=False)
+class Noises:
+    """What is told of the noise in all trials, row for row of what came, and what each site of the first drew."""
+
+    told: Array
+    each: Sequence[Array]
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +95,11 @@ class SiloStage:
     def site(self) -> str:
         return self.job.topo.silos[self.victim]
 
+    @property
+    def drawing(self) -> int:
+        """How many draw noise in a trial."""
+        return 1
+
     def mechanism(self, trials: int) -> Mechanism | Scheduled | None:
         return self.job.mechanism
 
@@ -86,6 +110,10 @@ class SiloStage:
     def view(self, values: Array) -> Array:
         """What an attacker looks at of a release, a row for each trial."""
         return values
+
+    def noises(self, drawn: Drawn) -> Noises | None:
+        """Of sites that add noise together, what each adds, and what an attacker is told of it."""
+        return None
 
     def begin(self, trials: int) -> Carry:
         return take(self.state.carry, np.full(trials, self.victim))
@@ -120,6 +148,10 @@ class UnitStage:
     observer: str = OTHER_SERVERS
     victim: int | None = None  # whose records are protected, where it is not whole agents
 
+    @property
+    def drawing(self) -> int:
+        return 1 if self.masks is None else self.size
+
     def mechanism(self, trials: int) -> Mechanism | Scheduled | None:
         return self.job.mechanism
 
@@ -128,6 +160,15 @@ class UnitStage:
 
     def about(self, row: Row) -> bool:
         return self.victim is None or row.silo.endswith(f"/{self.victim:05d}")
+
+    def noises(self, drawn: Drawn) -> Noises | None:
+        """Of a sum with the agents' own noise: that of those who are not counted on is told, and taken off the sum."""
+        if not drawn.sums:
+            return None
+        first = drawn.sums[0]
+        tellers = _tellers(self.size, first.cohort.contributors, self.victim or 0)
+        told = [sum(asked.noise_of(drawn.root, asked.members[k]) for k in tellers) for asked in drawn.sums]
+        return Noises(np.stack(told), [first.noise_of(drawn.root, name) for name in first.members])
 
     def _method(self, trials: int) -> GraphFederation | ClusteredADMM | SummedConsensus:
         if isinstance(self.unit, SummedConsensus):
@@ -162,15 +203,28 @@ class UnitStage:
 @dataclass(frozen=True, eq=False)
 class SharedNoiseStage(SiloStage):
     """The victim among all sites of the plan, with whom it shares noise. All releases are seen, which tell a part of
-    its noise, and no shared noise is known."""
+    its noise; and those who are not counted on tell theirs, and what they share with others."""
 
     sensitivities: tuple[float, ...] = ()
 
+    @property
+    def drawing(self) -> int:
+        return len(self.sensitivities)
+
     def mechanism(self, trials: int) -> Mechanism | Scheduled | None:
-        shared, names = self.job.mechanism, self._names(trials)
-        assert isinstance(shared, CorrelatedGaussian)
-        size = len(self.sensitivities)
-        return replace(shared, cohorts=tuple(tuple(names[k : k + size]) for k in range(0, len(names), size)))
+        return self._sharing(self._cohorts(trials))
+
+    def _sharing(self, cohorts: Iterable[tuple[str, ...]]) -> CorrelatedGaussian:
+        return replace(self._shared, cohorts=tuple(cohorts))
+
+    @property
+    def _shared(self) -> CorrelatedGaussian:
+        assert isinstance(self.job.mechanism, CorrelatedGaussian)
+        return self.job.mechanism
+
+    def _cohorts(self, trials: int) -> list[tuple[str, ...]]:
+        names, size = self._names(trials), len(self.sensitivities)
+        return [tuple(names[k : k + size]) for k in range(0, len(names), size)]
 
     def _names(self, trials: int) -> list[str]:
         return [f"{trial}/{k:05d}" for trial in trial_names(trials) for k in range(len(self.sensitivities))]
@@ -178,14 +232,41 @@ class SharedNoiseStage(SiloStage):
     def about(self, row: Row) -> bool:
         return row.silo.endswith(f"/{self.victim:05d}")
 
+    def noises(self, drawn: Drawn) -> Noises:
+        """What a site shares with those who tell is what it adds among them, less what it adds alone."""
+        tellers, size = self._tellers, len(self.sensitivities)
+        cohorts = self._cohorts(len(drawn.came) // size)
+        alone = self._sharing((name,) for cohort in cohorts for name in cohort)
+        among = self._sharing((cohort[k], *(cohort[j] for j in tellers)) for cohort in cohorts for k in self._honest)
+        told = np.zeros_like(drawn.came)
+        nothing, noise = np.zeros(told.shape[1:]), np.zeros(told.shape[1:])
+
+        def added(by: CorrelatedGaussian, name: str, k: int) -> Array:
+            by.perturb(nothing, self.sensitivities[k], drawn.root, name, drawn.round, drawn.site, noise)
+            return noise.copy()
+
+        for row, cohort in zip(told.reshape(len(cohorts), size, *nothing.shape), cohorts, strict=True):
+            for k in self._honest:
+                row[k] = added(among, cohort[k], k) - added(alone, cohort[k], k)
+        own = [added(alone, name, k) / self.sensitivities[k] for k, name in enumerate(cohorts[0])]
+        return Noises(told, own)
+
+    @property
+    def _tellers(self) -> list[int]:
+        return _tellers(len(self.sensitivities), self._shared.honest, self.victim)
+
+    @property
+    def _honest(self) -> list[int]:
+        return [k for k in range(len(self.sensitivities)) if k not in self._tellers]
+
     def view(self, values: Array) -> Array:
-        """The victim's release less the best guess at its noise from the others', whose signals are known: in units of
-        the sensitivities noise has precision 1 + r J, so the guess is -r / (1 + r) times the others' sum."""
-        shared = self.job.mechanism
-        assert isinstance(shared, CorrelatedGaussian)
-        r, units = (shared.shared / shared.own) ** 2, np.array(self.sensitivities)[:, None]
+        """The victim's release less the best guess at its noise from those of the other honest, whose signals are
+        known: in units of the sensitivities noise has precision 1 + r J, so the guess is -r / (1 + r) times their sum.
+        """
+        r, units = (self._shared.shared / self._shared.own) ** 2, np.array(self.sensitivities)[:, None]
         each = values.reshape(-1, len(units), values.shape[-1]) / units
-        return np.asarray((r * each.sum(1) + each[:, self.victim]) / (1.0 + r) * units[self.victim])
+        among = each[:, self._honest].sum(1)
+        return np.asarray((r * among + each[:, self.victim]) / (1.0 + r) * units[self.victim])
 
     def begin(self, trials: int) -> Carry:
         return take(self.state.carry, np.tile(np.arange(len(self.sensitivities)), trials))
@@ -198,6 +279,15 @@ class SharedNoiseStage(SiloStage):
 
 
 Stage = SiloStage | UnitStage
+
+
+def _tellers(size: int, honest: int, victim: int) -> list[int]:
+    """Who tells what noise it drew: the last of all but those whose noise is counted on, among them the victim."""
+    return [k for k in range(size) if k != victim][honest - 1 :]
+
+
+def _with_tellers(words: str, size: int, honest: int) -> str:
+    return f"{words}; {size - honest} of {size} tell what noise they drew"
 
 
 def _delivered(method: Method, carry: Carry, data: Private, gate: Outlet) -> dict[str, Array]:
@@ -290,6 +380,7 @@ def _of_graphs(job: GraphJob) -> Stage:
         among = _among_silent(tables, victim, job.setup.counts)
         moves = tuple(task.longest_term / n for n in job.setup.counts)
         start = begin(method, job.topo)
+        words = _with_tellers(words, len(moves), job.mechanism.honest)
         return SharedNoiseStage(job, victim, words, (0,), len(pairs), among, start, sensitivities=moves)
     return _one_silo(job, victim, rounds, words, len(pairs), tables)
 
@@ -297,6 +388,7 @@ def _of_graphs(job: GraphJob) -> Stage:
 def _of_a_sum(job: GraphJob, method: SummedConsensus, victim: int, words: str, most: int, tables: Tables) -> UnitStage:
     """All sites of the plan in one sum."""
     among, size, site = _among_silent(tables, victim, method.counts), len(method.counts), job.topo.silos[victim]
+    words = _with_tellers(words, size, counted_on(size))
     return UnitStage(job, method, site, size, words, (0,), most, among, Masks("skipped"), victim=victim)
 
 
@@ -431,6 +523,8 @@ def _of_units(job: FederationJob | ClusteredJob) -> Stage:
         return take(task.prepare_all(agents), (2 * np.arange(least) + which).ravel())
 
     words = f"one agent of {least} whose update is as long as the clip, against the opposite one; all others silent"
+    if job.masks is not None and job.mechanism is not None:
+        words = _with_tellers(words, least, counted_on(least))
     # The secure sum gives the same bits with and without its messages; thousands of trials go without.
     masks = None if job.masks is None else Masks("skipped", job.masks.minimum)
     site = topo.servers[int(topo.sizes.argmin())]
