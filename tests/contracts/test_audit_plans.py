@@ -88,7 +88,15 @@ def test_what_a_trusted_server_sees_is_no_promise_and_what_others_see_is(observe
     assert bool(told["attacks"]) == (observer == "server")
 
 
-@private("graphs, one release", "records, linearised", "units, trusted server", "networks, first order")
+@private(
+    "graphs, one release",
+    "graphs, secure sum",
+    "graphs, correlated",
+    "records, linearised",
+    "units, trusted server",
+    "units, masks, ridge",
+    "networks, first order",
+)
 def test_one_run_is_sound_too(name, folder):
     needs_torch(name)
     found = audit_job(job(PRIVATE[name], folder), one_run=True, root=ROOT)

@@ -10,8 +10,9 @@ the real gate. Two things are then asked of what came out.
     How much does what was released tell? The likelihood ratio of the two worlds, over all rows that the observer may
     see, is the best score there is. From many trials follows a lower bound on epsilon, with its confidence.
 
-What the two worlds are is `canaries`, how they are played is `played`. What is promised is the plan's budget and what
-its ledger costs, whichever is less. Where a plan claims no epsilon, attacks on what it sends are shown instead.
+What the two worlds are is `canaries`, what is played with them `stages`, and how `played`. What is promised is the
+plan's budget and what its ledger costs, whichever is less. Where a plan claims no epsilon, attacks on what it sends are
+shown instead.
 """
 
 from __future__ import annotations
@@ -40,13 +41,14 @@ from silograph.privacy.attacks.bounds import (
 from silograph.privacy.attacks.scores import fitted
 from silograph.privacy.gate import Budget, hidden_from
 from silograph.privacy.ledger import Row
-from silograph.run.canaries import Stage, UnitStage, stages_of
+from silograph.run.canaries import stages_of
 from silograph.run.finding import CANARY, CONFIDENCE, PAIR, Finding
 from silograph.run.jobs import Job, open_job
 from silograph.run.meta_job import MetaJob
 from silograph.run.openness import exposure
 from silograph.run.plan import load
 from silograph.run.played import Played, play
+from silograph.run.stages import Stage, UnitStage
 
 Observer = Literal["server", "neighbour", "wire", "public"]
 OBSERVERS: tuple[Observer, ...] = ("server", "neighbour", "wire", "public")

@@ -15,7 +15,7 @@ from silograph.privacy.bound import Bounded
 from silograph.privacy.gate import Batch, Door, Gate, Released, Sealed, Total, sealed_rows
 from silograph.privacy.ledger import Ledger, Row
 from silograph.privacy.masking import MaskedSum
-from silograph.run.canaries import Bits, Drawn, Noises, Stage, trial_names
+from silograph.run.stages import Bits, Drawn, Noises, Stage, trial_names
 
 
 @dataclass(frozen=True, eq=False)
