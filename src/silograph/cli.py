@@ -282,10 +282,13 @@ def privacy(
 
         audits = read_audits(what, read_result(what))
         payload["refuted"] = any(audit["refuted"] for audit in audits) if audits else None
+        payload["leak"] = next((audit["leak"] for audit in audits if audit["leak"] is not None), None)
 
     def words() -> None:
         if payload.get("refuted"):
             print("REFUTED by an audit (audit.json): do not rely on the numbers below. The report says more.")
+        if payload.get("leak") is not None:
+            print(f"  No epsilon holds, whatever the noise: {payload['leak']}.")
         table(("site", "privacy", "against", "how"), bill(payload["guarantees"]))
         print(f"{payload['releases']} protected releases per site")
         if payload.get("noise") is not None:

@@ -15,7 +15,8 @@ from silograph.privacy.accounting import Cost
 from silograph.privacy.attacks.bounds import Bound
 from silograph.report.attacked import attacked
 from silograph.report.build import build
-from silograph.run.finding import Finding
+from silograph.report.read import AUDIT_CONFIDENCE
+from silograph.run.finding import CONFIDENCE, Finding
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +27,12 @@ def folder(tmp_path_factory):
     for name, content in (("private", PRIVATE["graphs, one release"]), ("open", OPEN["graphs"])):
         (folder / f"{name}.toml").write_text(tomli_w.dumps(content))
     return folder
+
+
+@pytest.fixture(autouse=True)
+def same_noise(monkeypatch):
+    """Of audits with secret noise one in a hundred accuses a sound plan, and here are more than that."""
+    monkeypatch.setattr("silograph.run.audit.secret_root", lambda: 1_000_000)
 
 
 def said(monkeypatch, capsys, *arguments, command="audit"):
@@ -178,7 +185,14 @@ def finished(name, folder, out, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    "name", ["graphs, one release", "units, trusted server", "records, linearised", "networks, first order"]
+    "name",
+    [
+        "graphs, one release",
+        "units, trusted server",
+        "records, linearised",
+        "clients, trusted server",
+        "networks, first order",
+    ],
 )
 def test_what_is_found_of_a_finished_run_is_in_its_report(name, folder, tmp_path, monkeypatch, capsys):
     if name.startswith("networks"):
@@ -307,6 +321,18 @@ DAMAGE = {
     "no trials": changed(trials=0),
     "a rehearsal that is hidden": changed(rehearsal=False),
     "attacks that are numbers": changed(attacks=[1]),
+    "a leak that refutes nothing": changed(leak="message 'x' changes with the records"),
+    "a leak without an infinite bound": changed(leak="x", epsilon_lower=9.0, refuted=True, how=None, bounds=[]),
+    "an infinite bound without a leak": changed(epsilon_lower="infinity", refuted=True, how=None, bounds=[]),
+    "more found than could be": changed(largest_possible=0.2, could_refute=False),
+    "a refutation that could not be": changed(largest_possible=3.5, could_refute=False),
+    "another bound than the first": changed(bounds=[{"how": "Clopper-Pearson", "epsilon": 7.0, "trials": 160}]),
+    "no bounds": changed(bounds=[]),
+    "half the confidence": changed(confidence=0.5),
+    "a larger budget": changed(epsilon_budget=100.0),
+    "no budget": changed(epsilon_budget=None),
+    "a site nobody knows": changed(site="nobody"),
+    "could not, though there is no limit": changed(could_refute=False),
 }
 
 
@@ -314,8 +340,13 @@ DAMAGE = {
 def test_a_damaged_or_foreign_audit_is_refused(how, audited):
     path = audited / "audit.json"
     path.write_text(json.dumps(DAMAGE[how](json.loads(path.read_text()))))
-    with pytest.raises(DamageError, match=r"audit\.json"):
+    with pytest.raises(DamageError, match=r"audit\.json") as raised:
         build(audited)
+    assert "Restore audit.json from a copy" in str(raised.value)
+
+
+def test_the_confidence_that_is_read_is_the_one_that_is_written():
+    assert AUDIT_CONFIDENCE == CONFIDENCE
 
 
 def test_half_an_audit_is_refused_with_advice_and_not_written_over(audited, monkeypatch, capsys):
@@ -332,10 +363,14 @@ def test_half_an_audit_is_refused_with_advice_and_not_written_over(audited, monk
     assert "Attacked" in build(audited)
 
 
-def test_a_leak_and_hostile_words_are_shown_as_they_are(audited):
+def test_a_leak_and_hostile_words_are_shown_as_they_are(audited, monkeypatch, capsys):
     path = audited / "audit.json"
-    leak = {"leak": NASTY, "epsilon_lower": "infinity", "refuted": True, "how": None, "accuracy": None}
+    leak = {"leak": NASTY, "epsilon_lower": "infinity", "refuted": True, "how": None, "bounds": [], "accuracy": None}
     path.write_text(json.dumps(changed(**leak)(json.loads(path.read_text()))))
     page = Page(build(audited))
     only_own_scripts(page)
     assert f"can tell it whatever the noise: {NASTY}. No epsilon holds" in page.text
+    told = said(monkeypatch, capsys, audited, command="privacy")[1]
+    assert "REFUTED by an audit" in told
+    assert "No epsilon holds, whatever the noise" in told
+    assert json.loads(said(monkeypatch, capsys, audited, "--json", command="privacy")[1])["leak"] == NASTY

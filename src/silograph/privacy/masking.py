@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, Literal
 
+import numpy as np
+
 from silograph.core.errors import InputError
 from silograph.core.types import Array
 from silograph.privacy.bound import Within
-from silograph.privacy.discrete import MOST_SHARE, grid_l2, grid_move
+from silograph.privacy.discrete import MOST_SHARE, decode, grid_l2, grid_move, noisy
 from silograph.privacy.mechanisms import OwnNoise
 from silograph.privacy.samplers import Keystream
 from silograph.privacy.secure_messages import Total, threshold
@@ -100,6 +102,11 @@ class MaskedSum:
         """An agent's noise is named by the whole cohort: should a round be repeated with others, it is drawn anew."""
         members = hashlib.sha256(repr(sorted(self.members)).encode()).hexdigest()
         return Keystream(root, name, self.round, f"{self.site}, noise in {self.unit} with {members}").take
+
+    def noise_of(self, root: int, name: str) -> Array:
+        """What an agent adds to its vector. It may tell: the guarantee is for the others' noise."""
+        nothing, bits = np.zeros(self.length), self.cohort.bits
+        return decode(noisy(nothing, self.clip, bits, self.cohort.share, self.noise_source(root, name)), bits)
 
 
 def masked_sum(vectors: Mapping[str, Array], asked: MaskedSum, root: int) -> Total:

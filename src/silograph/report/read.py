@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import math
+import tomllib
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,14 +59,17 @@ AUDIT: Json = {
     "delta": MAYBE_NUMBER,
     "refuted": FLAG,
     "largest_possible": (int, float, str, NoneType),
+    "could_refute": (bool, NoneType),
     "enough_runs": MAYBE_WHOLE,
     "rehearsal": FLAG,
     "how": (str, NoneType),
+    "bounds": [{"how": TEXT, "epsilon": EPSILON, "trials": WHOLE}],
     "accuracy": MAYBE_NUMBER,
     "leak": (str, NoneType),
     "attacks": [{"attack": TEXT, "aim": TEXT, "words": TEXT}],
     "versions": {},
 }
+AUDIT_CONFIDENCE = 0.99  # of every audit
 #: Whom an audit calls so, as guarantees call them.
 AUDITED: dict[str, tuple[str, ...]] = {
     "server": ("server", "own server"),
@@ -125,51 +129,98 @@ def read_audits(folder: Path, result: Json) -> list[Json]:
         if told["format"] != 2:
             raise DamageError(str(path), "format 2", f"it says format {told['format']}")
         check(told, {"plan": TEXT, "ledger": TEXT, "audits": [AUDIT]}, str(path))
-        ran = hashlib.sha256(read_text(folder / "plan.toml").encode()).hexdigest()
+        plan = read_text(folder / "plan.toml")
+        ran = hashlib.sha256(plan.encode()).hexdigest()
         if not told["plan"] == ran == result.get("plan") or told["ledger"] != result.get("ledger"):
             raise DamageError(str(path), "audits of the run in this folder", "they are of another plan or ledger")
         for index, audit in enumerate(told["audits"]):
-            _check_audit(audit, result, f"{path}: audits[{index}]")
+            where = f"{path}: audits[{index}]"
+            _check_audit(audit, where)
+            _check_against_run(audit, result, _budget(plan, str(folder / "plan.toml")), where)
     except DamageError as error:
         raise DamageError(error.where, error.expected, error.came, AUDIT_ADVICE) from None
     audits: list[Json] = told["audits"]
     return audits
 
 
-def _check_audit(audit: Json, result: Json, where: str) -> None:
+def _check_audit(audit: Json, where: str) -> None:
+    """Against itself."""
+
     def expect(good: bool, key: str, expected: str) -> None:
-        if not good:
-            raise DamageError(f"{where}: {key}", expected, f"found {short(audit[key])}")
+        _expect(good, audit, key, expected, where)
 
     accounted = audit["epsilon_accounted"] = _epsilon(audit["epsilon_accounted"], f"{where}: epsilon_accounted")
     budget = math.inf if audit["epsilon_budget"] is None else float(audit["epsilon_budget"])
     promised = audit["promised"] = min(accounted, budget)
-    claimed = math.isfinite(promised)
-    lower = None
-    if claimed:
-        check(
-            audit, {"epsilon_lower": EPSILON, "confidence": NUMBER, "delta": NUMBER, "largest_possible": EPSILON}, where
-        )
-        lower = audit["epsilon_lower"] = _epsilon(audit["epsilon_lower"], f"{where}: epsilon_lower")
-        audit["largest_possible"] = _epsilon(audit["largest_possible"], f"{where}: largest_possible")
-        expect(audit["trials"] > 0 or audit["leak"] is not None, "trials", "how many there were")
-    for key in ("confidence", "delta", "accuracy"):
+    for key in ("delta", "accuracy"):
         expect(audit[key] is None or 0.0 <= audit[key] <= 1.0, key, "a number from 0 to 1")
-    refuted = lower is not None and (lower > promised or accounted > budget * (1.0 + 1e-9))
+    if math.isinf(promised):
+        for key in ("epsilon_lower", "confidence", "largest_possible", "could_refute", "leak"):
+            expect(audit[key] is None, key, "null where no epsilon is claimed")
+        expect(not audit["refuted"], "refuted", "false where no epsilon is claimed")
+        return
+    needed = {"epsilon_lower": EPSILON, "confidence": NUMBER, "delta": NUMBER, "largest_possible": EPSILON}
+    check(audit, needed, where)
+    for key in ("epsilon_lower", "largest_possible"):
+        audit[key] = _epsilon(audit[key], f"{where}: {key}")
+    lower, largest, leaks = audit["epsilon_lower"], audit["largest_possible"], audit["leak"] is not None
+    refuted = lower > promised or accounted > budget * (1.0 + 1e-9)
+    expect(audit["confidence"] == AUDIT_CONFIDENCE, "confidence", f"{AUDIT_CONFIDENCE:g}, that of every audit")
+    expect(audit["trials"] > 0 or leaks, "trials", "how many there were")
+    expect(leaks == math.isinf(lower), "leak", "told where the lower bound is infinite, and nowhere else")
     expect(audit["refuted"] == refuted, "refuted", "true where more was found or spent than promised, else false")
-    # Against the folder's own bill.
-    privacy = result["privacy"]
+    expect(lower <= largest, "largest_possible", "no less than what was found")
+    expect(
+        audit["could_refute"] == (refuted or largest > promised),
+        "could_refute",
+        "whether so much could have been shown",
+    )
+    found = [(each["how"], _epsilon(each["epsilon"], f"{where}: bounds")) for each in audit["bounds"]]
+    expect(
+        found[:1] == ([] if leaks else [(audit["how"], lower)]), "bounds", "first the one that is told; none of a leak"
+    )
+
+
+def _check_against_run(audit: Json, result: Json, budget: float | None, where: str) -> None:
+    """Against the folder's own bill and plan."""
+
+    def expect(good: bool, key: str, expected: str) -> None:
+        _expect(good, audit, key, expected, where)
+
+    privacy, accounted, guarantees = result["privacy"], audit["epsilon_accounted"], result["privacy"]["guarantees"]
     expect(audit["observer"] in AUDITED, "observer", ", ".join(AUDITED))
-    stated = [each for each in privacy["guarantees"] if each["observer"] in AUDITED[audit["observer"]]]
+    # A unit's guarantees may be of its clusters.
+    known = any(f"{each['site']}/".startswith(f"{audit['site']}/") for each in guarantees)
+    expect(known, "site", "one of the sites of the bill")
+    stated = [each for each in guarantees if each["observer"] in AUDITED[audit["observer"]]]
     worst = max(stated, key=lambda each: each["epsilon"], default=None)
     same = worst is not None and (
         math.isclose(accounted, worst["epsilon"], rel_tol=1e-6) or accounted == worst["epsilon"] == math.inf
     )
     expect(same, "epsilon_accounted", "what the folder's bill says of this observer")
-    if claimed and worst is not None and math.isfinite(accounted):
+    # Whom a plan trusts, and who sees everything, it promises nothing.
+    budgets = (budget, None) if math.isinf(accounted) else (budget,)
+    expect(audit["epsilon_budget"] in budgets, "epsilon_budget", f"the plan's, {budget}")
+    if worst is not None and math.isfinite(accounted):
         expect(audit["delta"] == (worst["delta"] or 0.0), "delta", "the bill's")
         expect(audit["unit"].startswith(privacy["unit"]), "unit", "what the bill protects")
         expect(audit["rehearsal"] == (result["seed"] is not None), "rehearsal", "true where the plan has a seed")
+
+
+def _budget(plan: str, where: str) -> float | None:
+    """The epsilon that a plan is held to: S4's own version costs what it costs."""
+    try:
+        told = tomllib.loads(plan)
+        epsilon = told["privacy"]["epsilon"] if "privacy" in told else None
+        free = told.get("method", {}).get("version") == "paper:"
+    except (tomllib.TOMLDecodeError, LookupError, TypeError, AttributeError) as error:
+        raise DamageError(where, "the plan of a run", f"reading failed ({error})") from None
+    return None if free else epsilon
+
+
+def _expect(good: bool, audit: Json, key: str, expected: str, where: str) -> None:
+    if not good:
+        raise DamageError(f"{where}: {key}", expected, f"found {short(audit[key])}")
 
 
 def site_file(name: str) -> str:

@@ -10,8 +10,9 @@ the real gate. Two things are then asked of what came out.
     How much does what was released tell? The likelihood ratio of the two worlds, over all rows that the observer may
     see, is the best score there is. From many trials follows a lower bound on epsilon, with its confidence.
 
-What the two worlds are is `canaries`, how they are played is `played`. What is promised is the plan's budget and what
-its ledger costs, whichever is less. Where a plan claims no epsilon, attacks on what it sends are shown instead.
+What the two worlds are is `canaries`, what is played with them `stages`, and how `played`. What is promised is the
+plan's budget and what its ledger costs, whichever is less. Where a plan claims no epsilon, attacks on what it sends are
+shown instead.
 """
 
 from __future__ import annotations
@@ -40,13 +41,14 @@ from silograph.privacy.attacks.bounds import (
 from silograph.privacy.attacks.scores import fitted
 from silograph.privacy.gate import Budget, hidden_from
 from silograph.privacy.ledger import Row
-from silograph.run.canaries import Stage, UnitStage, stages_of
+from silograph.run.canaries import stages_of
 from silograph.run.finding import CANARY, CONFIDENCE, PAIR, Finding
 from silograph.run.jobs import Job, open_job
 from silograph.run.meta_job import MetaJob
 from silograph.run.openness import exposure
 from silograph.run.plan import load
 from silograph.run.played import Played, play
+from silograph.run.stages import Stage, UnitStage
 
 Observer = Literal["server", "neighbour", "wire", "public"]
 OBSERVERS: tuple[Observer, ...] = ("server", "neighbour", "wire", "public")
@@ -119,9 +121,8 @@ def audit_job(
 def default_runs(stages: Sequence[Stage], first: Played, promise: Finding) -> int:
     """Ten thousand of a single release, fewer of long runs: what two cores do in about a minute. Where only the bounds
     without assumptions apply, as many as could show more than is promised, if that is not more than ten thousand."""
-    masked = [stage.size for stage in stages if isinstance(stage, UnitStage) and stage.masks is not None]
-    agents = masked[0] if masked else 1  # each draws its own noise
-    runs = max(LEAST_RUNS, min(_MOST_RUNS, _RELEASES // (len(first.rows) * agents * len(stages))))
+    releases = len(first.rows) * stages[0].drawing * len(stages)
+    runs = max(LEAST_RUNS, min(_MOST_RUNS, _RELEASES // releases))
     if _all_gaussian(first.rows) or first.samples:
         return runs
     return max(runs, min(_MOST_RUNS, _runs_to_refute(promise, CONFIDENCE) or _MOST_RUNS))

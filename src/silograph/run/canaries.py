@@ -1,26 +1,22 @@
 """What an audit puts into the tables: canaries, the worst records for each method, from the geometry of its clip.
 
-A stage is the part of a plan that releases something about one protected unit, ready to be played many times at once.
-It is the plan's own method; everything else is chosen for the attacker: all other records are silent, and a server
-answers every round as suits it. `tables` makes the data of n trials, each with its own bits: canary k in or out, or,
-where a record is replaced, one of two. Canaries are longer than any clip, so that one that is missing shows.
+They are longer than any clip, so that one that is missing shows. What is played with them is a stage (`stages`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from silograph.core.errors import InputError
-from silograph.core.types import Array, BoolArray, Carry
+from silograph.core.types import Array
 from silograph.data.silos import People
 from silograph.methods.algorithm_one import PaperConsensus
-from silograph.methods.base import Outlet, Private, State, Up, begin, take, values
-from silograph.methods.clustered_admm import ClusteredADMM
+from silograph.methods.base import Private, begin, take
 from silograph.methods.finding import FoundClusters
 from silograph.methods.graph_federation import GraphFederation
 from silograph.methods.private_meta import QUERY, SUPPORT
@@ -28,190 +24,21 @@ from silograph.methods.summed_graph import SummedConsensus
 from silograph.privacy.attacks.search import worst_swap
 from silograph.privacy.bound import Bounded
 from silograph.privacy.correlated import CorrelatedGaussian
-from silograph.privacy.gate import OTHER_SERVERS, SERVER, Message, relay
-from silograph.privacy.ledger import Row
-from silograph.privacy.masking import Masks
-from silograph.privacy.mechanisms import Mechanism, Scheduled
+from silograph.privacy.gate import relay
+from silograph.privacy.masking import Masks, counted_on
 from silograph.run.clustered_job import ClusteredJob
 from silograph.run.federation_job import FederationJob
 from silograph.run.jobs import GraphJob, Job
 from silograph.run.meta_job import MetaJob
+from silograph.run.stages import Bits, SharedNoiseStage, SiloStage, Stage, Tables, UnitStage
 from silograph.tasks.linear import Linear
 from silograph.tasks.smooth_graph import centred_basis
-from silograph.topology import Topology
-
-Bits = BoolArray  # (trials, canaries)
-Tables = Callable[[Bits], Private]
-#: From what a trial sent in its last round to minus the canary's loss under it, one number a trial.
-Loss = Callable[[Mapping[str, Array]], Array]
 
 _CANDIDATES = 16  # records of the client itself that are tried as canaries
 _SCALES = (1.0, 3.0, 10.0, 30.0, 100.0, 1e3, 1e4)  # and how large
 _MODELS = 8  # at which they are tried
 _SEARCH = 40
 _SEVERAL = 5  # signals of a person
-
-
-@dataclass(frozen=True, eq=False)
-class SiloStage:
-    """One silo, whose records are protected, with a server that answers every round as it did the first.
-
-    `rounds` are those it takes part in; `most` canaries do not get in each other's way. Where records are sampled,
-    canaries are the first of their `part`.
-    """
-
-    job: Job
-    victim: int
-    canary: str
-    rounds: tuple[int, ...]
-    most: int
-    tables: Tables
-    state: State
-    part: str = ""
-    loss: Loss | None = None
-    observer: str = SERVER
-    masks: None = None
-
-    @property
-    def site(self) -> str:
-        return self.job.topo.silos[self.victim]
-
-    def mechanism(self, trials: int) -> Mechanism | Scheduled | None:
-        return self.job.mechanism
-
-    def about(self, row: Row) -> bool:
-        """Whether a ledger row is about what the canary is in."""
-        return True
-
-    def view(self, values: Array) -> Array:
-        """What an attacker looks at of a release, a row for each trial."""
-        return values
-
-    def begin(self, trials: int) -> Carry:
-        return take(self.state.carry, np.full(trials, self.victim))
-
-    def step(self, round: int, memory: Carry, data: Private, gate: Outlet) -> tuple[Carry, dict[str, Array]]:
-        """One round of all trials: what each remembers, and what anybody could read."""
-        trials = np.full(len(next(iter(data.values()))), self.victim)
-        down: Message = {name: value.rows(trials) for name, value in self.state.down.items()}
-        if "finding" in down and round:  # clusters are found in the first round
-            down["finding"] = relay(np.zeros_like(down["finding"].value))
-        fresh, sent = self.job.method.local(memory, down, data, gate)
-        after, told = {**memory, **fresh}, values(sent)
-        if round == self.rounds[-1]:
-            delivered = values(self.job.method.deliver(after, data, gate))
-            told |= {f"delivered: {name}": value for name, value in delivered.items()}
-        return after, told
-
-
-@dataclass(frozen=True, eq=False)
-class UnitStage:
-    """One server with `size` agents, who are protected as a whole; no trial hears of another."""
-
-    job: Job
-    unit: GraphFederation | ClusteredADMM | SummedConsensus
-    site: str
-    size: int
-    canary: str
-    rounds: tuple[int, ...]
-    most: int
-    tables: Tables
-    masks: Masks | None
-    part: str = ""
-    loss: None = None
-    observer: str = OTHER_SERVERS
-    victim: int | None = None  # whose records are protected, where it is not whole agents
-
-    def mechanism(self, trials: int) -> Mechanism | Scheduled | None:
-        return self.job.mechanism
-
-    def view(self, values: Array) -> Array:
-        return values
-
-    def about(self, row: Row) -> bool:
-        return self.victim is None or row.silo.endswith(f"/{self.victim:05d}")
-
-    def _method(self, trials: int) -> GraphFederation | ClusteredADMM | SummedConsensus:
-        if isinstance(self.unit, SummedConsensus):
-            return replace(self.unit, counts=self.unit.counts * trials)
-        if isinstance(self.unit, GraphFederation):
-            return replace(self.unit, sample=None)
-        # What a cluster borrows is computed from what was released: here there is one.
-        return replace(self.unit, sample=None, clusters=(0,) * (trials * self.size), tau=0.0)
-
-    def begin(self, trials: int) -> Carry:
-        topo, method = _apart(trials, self.size), self._method(trials)
-        state = begin(method, topo)
-        return {"carry": state.carry, "servers": state.servers, "down": state.down, "method": method, "topo": topo}
-
-    def step(self, round: int, memory: Carry, data: Private, gate: Outlet) -> tuple[Carry, dict[str, Array]]:
-        method, topo = memory["method"], memory["topo"]
-        fresh, sent = method.local(memory["carry"], memory["down"], data, gate)
-        sealed = {name: value for name, value in sent.items() if name not in values(sent)}
-        up = Up(np.arange(len(topo.silos)), values(sent), sealed)
-        servers, across = method.gather(memory["servers"], up, topo, gate)
-        servers, told = method.settle(servers, values(across), topo)
-        down = {name: relay(value) for name, value in told.items()}
-        after = {**memory, "carry": {**memory["carry"], **fresh}, "servers": servers, "down": down}
-        return after, {**values(across), **{f"answer: {name}": value for name, value in told.items()}}
-
-
-@dataclass(frozen=True, eq=False)
-class SharedNoiseStage(SiloStage):
-    """The victim among all sites of the plan, with whom it shares noise. All releases are seen, which tell a part of
-    its noise, and no shared noise is known."""
-
-    sensitivities: tuple[float, ...] = ()
-
-    def mechanism(self, trials: int) -> Mechanism | Scheduled | None:
-        shared, names = self.job.mechanism, self._names(trials)
-        assert isinstance(shared, CorrelatedGaussian)
-        size = len(self.sensitivities)
-        return replace(shared, cohorts=tuple(tuple(names[k : k + size]) for k in range(0, len(names), size)))
-
-    def _names(self, trials: int) -> list[str]:
-        return [f"{trial}/{k:05d}" for trial in trial_names(trials) for k in range(len(self.sensitivities))]
-
-    def about(self, row: Row) -> bool:
-        return row.silo.endswith(f"/{self.victim:05d}")
-
-    def view(self, values: Array) -> Array:
-        """The victim's release less the best guess at its noise from the others', whose signals are known: in units of
-        the sensitivities noise has precision 1 + r J, so the guess is -r / (1 + r) times the others' sum."""
-        shared = self.job.mechanism
-        assert isinstance(shared, CorrelatedGaussian)
-        r, units = (shared.shared / shared.own) ** 2, np.array(self.sensitivities)[:, None]
-        each = values.reshape(-1, len(units), values.shape[-1]) / units
-        return np.asarray((r * each.sum(1) + each[:, self.victim]) / (1.0 + r) * units[self.victim])
-
-    def begin(self, trials: int) -> Carry:
-        return take(self.state.carry, np.tile(np.arange(len(self.sensitivities)), trials))
-
-    def step(self, round: int, memory: Carry, data: Private, gate: Outlet) -> tuple[Carry, dict[str, Array]]:
-        names = self._names(len(data["count"]) // len(self.sensitivities))
-        fresh, sent = self.job.method.local(memory, {}, data, gate.over(names))
-        return {**memory, **fresh}, values(sent)
-
-
-Stage = SiloStage | UnitStage
-
-
-def _apart(trials: int, size: int) -> Topology:
-    """Servers with agents of their own. A topology must hang together; trials must not, so the links are taken off."""
-    names = tuple(trial_names(trials))
-    home = np.repeat(np.arange(trials), size)
-    topo = Topology(
-        tuple(f"{names[p]}/{k:05d}" for p in range(trials) for k in range(size)),
-        names,
-        home,
-        np.full((trials, trials), 1.0 / trials),
-    )
-    object.__setattr__(topo, "mixing", np.eye(trials))
-    return topo
-
-
-def trial_names(trials: int) -> list[str]:
-    return [f"trial {k:06d}" for k in range(trials)]
 
 
 def stages_of(job: Job) -> tuple[Stage, ...]:
@@ -225,6 +52,10 @@ def stages_of(job: Job) -> tuple[Stage, ...]:
     if isinstance(job, FederationJob | ClusteredJob):
         return (_of_units(job),)
     raise InputError("audit", "a plan of a method that can be audited", f"{type(job).__name__} came")
+
+
+def _with_tellers(words: str, size: int, honest: int) -> str:
+    return f"{words}; {size - honest} of {size} tell what noise they drew"
 
 
 def _one_silo(job: Job, victim: int, rounds: Sequence[int], canary: str, most: int, tables: Tables) -> SiloStage:
@@ -277,6 +108,7 @@ def _of_graphs(job: GraphJob) -> Stage:
         among = _among_silent(tables, victim, job.setup.counts)
         moves = tuple(task.longest_term / n for n in job.setup.counts)
         start = begin(method, job.topo)
+        words = _with_tellers(words, len(moves), job.mechanism.honest)
         return SharedNoiseStage(job, victim, words, (0,), len(pairs), among, start, sensitivities=moves)
     return _one_silo(job, victim, rounds, words, len(pairs), tables)
 
@@ -284,6 +116,7 @@ def _of_graphs(job: GraphJob) -> Stage:
 def _of_a_sum(job: GraphJob, method: SummedConsensus, victim: int, words: str, most: int, tables: Tables) -> UnitStage:
     """All sites of the plan in one sum."""
     among, size, site = _among_silent(tables, victim, method.counts), len(method.counts), job.topo.silos[victim]
+    words = _with_tellers(words, size, counted_on(size))
     return UnitStage(job, method, site, size, words, (0,), most, among, Masks("skipped"), victim=victim)
 
 
@@ -418,6 +251,8 @@ def _of_units(job: FederationJob | ClusteredJob) -> Stage:
         return take(task.prepare_all(agents), (2 * np.arange(least) + which).ravel())
 
     words = f"one agent of {least} whose update is as long as the clip, against the opposite one; all others silent"
+    if job.masks is not None and job.mechanism is not None:
+        words = _with_tellers(words, least, counted_on(least))
     # The secure sum gives the same bits with and without its messages; thousands of trials go without.
     masks = None if job.masks is None else Masks("skipped", job.masks.minimum)
     site = topo.servers[int(topo.sizes.argmin())]

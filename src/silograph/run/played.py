@@ -9,12 +9,13 @@ import numpy as np
 
 from silograph.core.errors import InputError
 from silograph.core.types import Array, BoolArray
-from silograph.methods.base import Outlet, Rows
+from silograph.methods.base import Rows
 from silograph.privacy.attacks.scores import Release, log_ratios, sampled_places
 from silograph.privacy.bound import Bounded
-from silograph.privacy.gate import Batch, Door, Released, Sealed, Total, sealed_rows
+from silograph.privacy.gate import Batch, Door, Gate, Released, Sealed, Total, sealed_rows
 from silograph.privacy.ledger import Ledger, Row
-from silograph.run.canaries import Bits, Stage, trial_names
+from silograph.privacy.masking import MaskedSum
+from silograph.run.stages import Bits, Drawn, Noises, Stage, trial_names
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,29 +36,36 @@ class There:
         return replace(batch, chosen=batch.chosen[:, : self.bits.shape[1]] & self.bits)
 
 
-class Tap:
-    """A gate that keeps what it lets out, by site, and who was in its samples. Everything passes as it came."""
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """What came out, by site; who was in samples; and what sums with noise of their members were asked for."""
 
-    def __init__(
-        self, gate: Outlet, came: dict[str, Released | Total], coins: dict[str, BoolArray], there: There
-    ) -> None:
-        self._gate, self._came, self._coins, self._there = gate, came, coins, there
+    came: dict[str, Released | Total] = field(default_factory=dict)
+    coins: dict[str, BoolArray] = field(default_factory=dict)
+    sums: dict[str, list[MaskedSum]] = field(default_factory=dict)
+
+
+class Tap:
+    """A gate that keeps what it lets out. Everything passes as it came."""
+
+    def __init__(self, gate: Gate, kept: Kept, there: There) -> None:
+        self._gate, self._kept, self._there = gate, kept, there
 
     def rows(self, index: Sequence[int] | Rows) -> Tap:
-        return Tap(self._gate.rows(index), self._came, self._coins, self._there.rows(index))
+        return Tap(self._gate.rows(index), self._kept, self._there.rows(index))
 
     def over(self, names: Sequence[str]) -> Tap:
-        return Tap(self._gate.over(names), self._came, self._coins, self._there)
+        return Tap(self._gate.over(names), self._kept, self._there)
 
     def poisson(self, counts: Array, rate: float, site: str, part: str) -> Batch:
         made = self._there.among(self._gate.poisson(counts, rate, site, part))
-        self._coins[made.name] = made.chosen
+        self._kept.coins[made.name] = made.chosen
         return made
 
     def release(self, bounded: Bounded, site: str, batch: Batch | None = None, share: float = 1.0) -> Released:
         # Positional and only where there is a batch: gates of tests take two arguments too.
         made = self._gate.release(bounded, site) if batch is None else self._gate.release(bounded, site, batch, share)
-        self._came[site] = made
+        self._kept.came[site] = made
         return made
 
     def reveal(self, value: Array, site: str, why: str) -> Released:
@@ -69,7 +77,10 @@ class Tap:
     def total(self, sealed: Sealed, rows: Rows, home: Rows, names: Sequence[str]) -> Total:
         made = self._gate.total(sealed, rows, home, names)
         if made.released:
-            self._came[sealed.site] = made
+            self._kept.came[sealed.site] = made
+            units = [tuple(names[k] for k in rows[home[rows] == p]) for p in range(len(self._gate.silos))]
+            asked = zip(units, self._gate.silos, strict=True)
+            self._kept.sums[sealed.site] = [self._gate.sum_of(sealed, members, unit) for members, unit in asked]
         return made
 
     def uniforms(self, count: int, site: str) -> Array:
@@ -85,24 +96,22 @@ class Replay(Tap):
     Whoever attacks does not know the coins of a sample: here all records are in it, and the score weighs the chance.
     """
 
-    def __init__(
-        self, gate: Outlet, came: dict[str, Released | Total], inside: dict[str, Array], there: There, servers: int
-    ) -> None:
-        super().__init__(gate, came, {}, there)
+    def __init__(self, gate: Gate, kept: Kept, inside: dict[str, Array], there: There, servers: int) -> None:
+        super().__init__(gate, kept, there)
         self._inside, self._servers = inside, servers
 
     def rows(self, index: Sequence[int] | Rows) -> Replay:
-        return Replay(self._gate.rows(index), self._came, self._inside, self._there.rows(index), self._servers)
+        return Replay(self._gate.rows(index), self._kept, self._inside, self._there.rows(index), self._servers)
 
     def over(self, names: Sequence[str]) -> Replay:
-        return Replay(self._gate.over(names), self._came, self._inside, self._there, len(names))
+        return Replay(self._gate.over(names), self._kept, self._inside, self._there, len(names))
 
     def poisson(self, counts: Array, rate: float, site: str, part: str) -> Batch:
         made = self._gate.poisson(counts, 1.0, site, part)
         return replace(self._there.among(made), rate=rate)
 
     def release(self, bounded: Bounded, site: str, batch: Batch | None = None, share: float = 1.0) -> Released:
-        made = self._came.get(site)
+        made = self._kept.came.get(site)
         if not isinstance(made, Released):
             raise InputError(f"audit, {site!r}", "the same releases whatever the records", "one came in one world only")
         self._inside[site] = np.array(bounded.value)
@@ -115,7 +124,7 @@ class Replay(Tap):
         value, place = sealed_rows(sealed), home[rows]
         sums = np.zeros((self._servers, value.shape[1]))
         np.add.at(sums, place, value)
-        made = self._came.get(sealed.site)
+        made = self._kept.came.get(sealed.site)
         if isinstance(made, Total):
             self._inside[sealed.site] = sums
             return made
@@ -163,29 +172,35 @@ def play(stage: Stage, bits: Bits, root: int, hidden: frozenset[str] = frozenset
     for number in stage.rounds:
         door = Door(root, Ledger(), stage.mechanism(trials), masks=stage.masks)
         gate = door.gate(names, number, stage.observer)
-        came: dict[str, Released | Total] = {}
-        coins: dict[str, BoolArray] = {}
-        memory, told = stage.step(number, memory, data, Tap(gate, came, coins, There(stage.part, bits)))
+        kept = Kept()
+        memory, told = stage.step(number, memory, data, Tap(gate, kept, There(stage.part, bits)))
         seen = [row for row in door.waiting if row.observer not in hidden and stage.about(row)]
         played.rows += [row for row in seen if row.silo.split("/")[0] == names[0]]
         if any(row.mechanism == "reveal" for row in seen):
             continue  # nothing is promised to this observer, and no likelihood is needed
         charged = {row.site for row in door.waiting}
-        for site in came.keys() - charged:
+        for site in kept.came.keys() - charged:
             played.leak = played.leak or f"what was released at {site!r} in round {number} has no row in the ledger"
         insides: list[dict[str, Array]] = []
         for k, table in enumerate(tables):
             inside: dict[str, Array] = {}
-            again_gate = Replay(gate, came, inside, There(stage.part, others[k]), trials)
+            again_gate = Replay(gate, kept, inside, There(stage.part, others[k]), trials)
             memories[k], again = stage.step(number, memories[k], table, again_gate)
             insides.append(inside)
             played.leak = played.leak or _difference(told, again, number)
+        told_of = {row.site for row in seen}
+        views: dict[str, Array] = {}
+        for site, made in kept.came.items():
+            if site in told_of:
+                came = made.value if isinstance(made, Released) else made.sums
+                noises = stage.noises(Drawn(root, number, site, came, kept.sums.get(site, ())))
+                played.leak = played.leak or _alike(noises, site)
+                views[site] = stage.view(came if noises is None else came - noises.told)
         for k in range(canaries):
-            told_of = {row.site for row in seen}
-            releases = [_release(stage, site, seen, made, insides, k) for site, made in came.items() if site in told_of]
+            releases = [_release(stage, site, seen, view, insides, k) for site, view in views.items()]
             played.scores[:, k] += log_ratios(releases)
             if canaries == 1:
-                _keep_places(played, releases, coins)
+                _keep_places(played, releases, kept.coins)
     if stage.loss is not None:
         played.losses = stage.loss(told)
     return played
@@ -209,17 +224,25 @@ def _difference(told: Mapping[str, Array], again: Mapping[str, Array], number: i
     return None
 
 
+def _alike(noises: Noises | None, site: str) -> str | None:
+    each = [] if noises is None else [noise.tobytes() for noise in noises.each]
+    return (
+        f"two sites add the same noise at {site!r}, or none: who tells its own tells both"
+        if len(set(each)) < len(each)
+        else None
+    )
+
+
 def _release(
     stage: Stage,
     site: str,
     seen: Sequence[Row],
-    made: Released | Total,
+    came: Array,
     insides: Sequence[Mapping[str, Array]],
     canary: int,
 ) -> Release:
     """What came at a site, beside the worlds without and with one canary, the others being there or not by halves."""
     rows = [row for row in seen if row.site == site]
-    came = stage.view(made.value if isinstance(made, Released) else made.sums)
     base = stage.view(insides[0][site])
     parts = [stage.view(inside[site]) - base for inside in insides[1:]]
     rate = rows[0].sampling

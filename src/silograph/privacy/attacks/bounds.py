@@ -5,7 +5,8 @@ canaries (Steinke, Nasr, Jagielski 2023, Theorem 5.2) assumes nothing either and
 that do not disturb each other. Both are blunt: of n trials they can never show more than about log(n).
 
 The two fits assume that scores are normal, as the likelihood ratio of Gaussian releases is, and read the whole curve
-off a few numbers, each within its own confidence interval.
+off a few numbers, each within its own confidence interval. The check of that is rough: heavier tails than a Gaussian's,
+or none beyond three deviations, pass it, and then a fit says too much or too little.
 
     by_pairs     The scores are N(m0, s0^2) without the canary and N(m1, s1^2) with it. With s = max(s0, s1) the plan
                  tells at least as much as the Gaussian with mu = (m1 - m0) / s: its threshold lies above m0 (below m1
@@ -36,8 +37,9 @@ from silograph.core.types import Array, BoolArray
 from silograph.privacy.accounting import gaussian_epsilon, sampled_epsilon_from_below
 
 CLOPPER_PEARSON = "Clopper-Pearson bounds on both error rates, at a threshold from other trials"
-PAIRED_FIT = "Gaussian-DP fit: scores are normal, pairs with the same noise bound their shift, all trials their spread"
-SAMPLED_FIT = "sampled-Gaussian fit: coins, shift and spread of the normal scores, each within its interval"
+_SHAPE = "noise has the shape that the ledger states, which is only roughly checked"
+PAIRED_FIT = f"Gaussian-DP fit: pairs with the same noise bound the shift, all trials the spread; assumes that {_SHAPE}"
+SAMPLED_FIT = f"sampled-Gaussian fit: coins, shift and spread, each within its interval; assumes that {_SHAPE}"
 ONE_RUN = "one run, many canaries (Steinke, Nasr, Jagielski 2023)"
 
 #: Where scores look less normal, or rounds less independent, than this, a fit says nothing.
