@@ -111,7 +111,7 @@ class ConsensusGraph(BaseEstimator):
         self.gap_, self.objective_ = outcome.facts["certified_gap"], outcome.facts["objective"]
         self.parameters_, self.n_iter_ = outcome.facts["parameters"], outcome.facts["rounds"]
         self.ledger_ = list(door.ledger.rows)
-        self.privacy_ = privacy_section(plan, setup, door)
+        self.privacy_ = privacy_section(plan, setup, door, outcome.facts)
         return self
 
     def to_networkx(self, site: str | None = None, threshold: float = 0.0) -> Any:

@@ -42,6 +42,19 @@ def test_how_many_may_fail_is_said_of_the_sites_in_the_sum(here, enough, spared,
     assert f"sum of {here} sites" in door.ledger.rows[0].why
 
 
+def test_who_drops_out_in_the_middle_counts_among_those_who_may_fail(tmp_path):
+    """Shares were dealt for six, four of whom are counted on; of five who stay one may look, and nobody may tell."""
+    plan = job("secure-sum")
+    door = Door(5, Ledger(), plan.mechanism, plan.budget, REHEARSAL, plan.masks)
+    place = ENGINES["vector"](plan.data(), plan.topo, door)
+    *_, last = rounds(plan.method, plan.topo, place, door)
+    stayed = {**last.servers, "summed": np.arange(SITES) < SITES - 1}
+    outcome = plan.method.outcome(stayed, {}, plan.topo)
+    notes = " ".join(plan.write(tmp_path, outcome, [], door)["privacy"]["notes"])
+    assert "4 of 6 shares are enough" in notes
+    assert "are no more than 1. In this run 1 dropped out." in notes
+
+
 def test_a_forecast_says_that_fewer_may_fail_where_fewer_come():
     notes = " ".join(job("secure-sum").forecast()["notes"])
     assert "That is if all take part" in notes

@@ -78,7 +78,7 @@ class ExactConsensus:
 
         w_i, v_i = argmin g_i(w) + rho |w - v_i| + (penalty/2) |v_i - t|^2,      t = v - y_i / penalty
 
-    and sends one vector, its pull m_i = penalty (v_i - t), |m_i| <= rho. The server needs only the sum of the pulls:
+    and sends one vector, its pull m_i = penalty (v_i - t), |m_i| <= rho. Their sum moves the consensus:
 
         v <- max(0, v + (sum_i m_i - lam) / (I penalty))
 

@@ -148,4 +148,5 @@ class SummedConsensus:
             "agreement": graphs.agreement,
         }
         silent = [topo.silos[k] for k in np.flatnonzero(~summed)]
-        return Outcome(arrays, {**graphs.facts, "trace": [], "silent": silent})
+        cohort, dropped = int(servers["cohort"]), int(servers["cohort"] - summed.sum())
+        return Outcome(arrays, {**graphs.facts, "trace": [], "silent": silent, "cohort": cohort, "dropped": dropped})

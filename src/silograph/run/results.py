@@ -107,7 +107,7 @@ def paper_claim(setup: Setup, delta: float) -> Json | None:
     }
 
 
-def privacy_section(plan: Plan, setup: Setup, door: Door) -> Json:
+def privacy_section(plan: Plan, setup: Setup, door: Door, facts: Json) -> Json:
     """The bill, read from the ledger, per site and observer.
 
     In a star every message is for the server; what other sites and the public get is computed from it, and a wire
@@ -122,7 +122,7 @@ def privacy_section(plan: Plan, setup: Setup, door: Door) -> Json:
         "unit": setup.task.unit if private else "none",
         "relation": f"replace-one: the number of {_counted(plan)} of a site is public" if private else "none",
         "guarantees": guarantees,
-        "notes": _notes(plan, setup, sum(bool(door.ledger.of(name)) for name in setup.topo.silos)),
+        "notes": _notes(plan, setup, facts),
     }
 
 
@@ -131,8 +131,8 @@ def _counted(plan: Plan) -> str:
     return "signals" if plan.data.unit_column is None else "persons"
 
 
-def _notes(plan: Plan, setup: Setup, came: int | None = None) -> list[str]:
-    """What a bill does not say by itself; `came`: of how many sites something left, once the run is over."""
+def _notes(plan: Plan, setup: Setup, facts: Json | None = None) -> list[str]:
+    """What a bill does not say by itself; `facts` are those of the outcome, once the run is over."""
     if plan.privacy is None:
         return ["No privacy was asked for: from these messages a site's mean squared differences follow exactly."]
     notes = [
@@ -142,7 +142,7 @@ def _notes(plan: Plan, setup: Setup, came: int | None = None) -> list[str]:
         *setup.notes,
     ]
     if isinstance(setup.method, SummedConsensus):
-        notes[:0] = _of_a_sum(len(setup.counts), came)
+        notes[:0] = _of_a_sum(len(setup.counts), facts)
     if isinstance(setup.mechanism, CorrelatedGaussian):
         notes.insert(0, _of_shared_noise(len(setup.counts)))
     if plan.data.unit_column is not None:
@@ -166,25 +166,26 @@ def _of_several_sites(setup: Setup) -> str:
     return "A person with signals at several sites spends the budget of each of them."
 
 
-def _of_a_sum(sites: int, came: int | None) -> list[str]:
-    told = [
-        "There are no graphs of sites, only the consensus: everybody, the server too, sees nothing but the noisy sum "
-        "of all sites' second moments (secure sum)."
-    ]
-    in_sum = sites if came is None else came
-    if in_sum < LEAST_SITES:  # nothing was added up
-        return told
+def _of_a_sum(sites: int, facts: Json | None) -> list[str]:
+    """Shares are dealt for those who are asked, so those who drop out count among those who may fail."""
+    asked = sites if facts is None else facts["cohort"]
     held = (
-        f"Every site adds a share of the noise, and {counted_on(in_sum)} of {in_sum} shares are enough: one more may "
-        "be known to a site that looks, its own. The guarantee holds as long as the sites in the sum that drop out "
-        f"while it is made, or tell others what noise they drew, are {_spared(in_sum)}."
+        f"Every site adds a share of the noise, and {counted_on(asked)} of {asked} shares are enough: one more may be "
+        "known to a site that looks, its own. The guarantee holds as long as the sites that drop out while the sum is "
+        f"made, or tell others what noise they drew, are {_spared(asked)}."
     )
-    if came is None:
+    if facts is None:
         held += (
             " That is if all take part. Of fewer in the sum, whom the server names, as few may fail as are less than a "
             f"third of them; of {LEAST_SITES}, none."
         )
-    return [*told, held]
+    elif facts["dropped"]:
+        held += f" In this run {facts['dropped']} dropped out."
+    return [
+        "There are no graphs of sites, only the consensus: everybody, the server too, sees nothing but the noisy sum "
+        "of all sites' second moments (secure sum).",
+        held,
+    ]
 
 
 def _of_shared_noise(sites: int) -> str:
@@ -287,7 +288,7 @@ def write_graphs(
     facts = outcome.facts
     private = setup.method if isinstance(setup.method, ReleasedConsensus | SummedConsensus) else None
     likely = private is not None and isinstance(private.inner, LikelyGraphs)
-    privacy = privacy_section(plan, setup, door)
+    privacy = privacy_section(plan, setup, door, facts)
     privacy["notes"] += _not_drawn(setup.topo.silos if alone else (), worth)
     if not alone:
         privacy["notes"] += [f"{name} did not come: it is not in the sum." for name in facts["silent"]]
