@@ -315,7 +315,7 @@ def test_a_site_that_falls_silent_in_a_sum_is_left_out_only_if_its_part_never_ca
     link.away = lambda name, blob: name == party and is_step(blob, step)
     _, outcome, door = there.run(link, deadline=0.05)
     assert outcome.facts["silent"] == (["dan"] if step == "mask" else [])
-    assert {row.silo for row in door.ledger.rows} == COUNTS.keys() - set(outcome.facts["silent"])
+    assert {row.silo for row in door.ledger.rows} == COUNTS.keys()  # whoever was asked for its part may have sent it
     assert np.isfinite(outcome.arrays["consensus"]).all()
 
 

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from silograph.core.errors import InputError, SilenceError
 from silograph.core.types import Array, Carry, Json
 from silograph.engines.question import NEVER, Kind, Question, Reply, read_reply
-from silograph.engines.sums import read_said, run_sum
+from silograph.engines.sums import SUMMED, read_said, run_sum
 from silograph.methods.base import Method, Rows, State, values
-from silograph.privacy.gate import Door, Released, Sealed, Sent, check_message, relay, sealed_rows
+from silograph.privacy.gate import Door, Released, Sealed, Sent, SummedError, check_message, relay, sealed_rows
 from silograph.privacy.masking import MaskedSum
 from silograph.privacy.secure_messages import Total
 from silograph.topology import Topology
@@ -261,7 +261,7 @@ class Flower:
 
     # ---- secure sums ----
 
-    def _sum(self, field: str, members: tuple[str, ...], asked: MaskedSum) -> tuple[Total, bool]:
+    def _sum(self, field: str, members: tuple[str, ...], asked: MaskedSum) -> tuple[Total, set[str]]:
         """One question for each step and party; whoever misses one is left behind by the protocol."""
 
         def ask(messages: Mapping[str, Json]) -> dict[str, Json]:
@@ -272,6 +272,9 @@ class Flower:
                 questions[party] = question.pack()
             heard = self._ask(questions, self.deadline, partial(self._enough, set(questions)))
             said: dict[str, Json] = {}
+            for party, refusal in heard.refusals.items():
+                if refusal.name == SummedError.__name__:
+                    said |= dict.fromkeys(self._holders(list(messages))[party], SUMMED)
             for party, blob in heard.replies.items():
                 told = read_said(blob)
                 said |= {silo: told[silo] for silo in self.parties[party] if silo in told}

@@ -127,13 +127,10 @@ class Silo:
         question = read_question(blob)
         self._check(question)
         self._tell(question)
-        if question.kind == "sum":
-            return self._step_of_a_sum(question)
         try:
-            return self._answered(question)
+            return self._step_of_a_sum(question) if question.kind == "sum" else self._answered(question)
         except BaseException:
-            # Nothing of it was sent, and what is not in the ledger yet never happened.
-            self._door = replace(self._door, _waiting={}, _tallies={})
+            self._door.forget()
             raise
 
     def _answered(self, question: Question) -> bytes:

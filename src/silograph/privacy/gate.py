@@ -6,7 +6,7 @@ import hashlib
 import inspect
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -42,6 +42,12 @@ OWN_SERVER = "own server"
 CLIPPED_AGENT = "one agent (all its records)"
 
 _WORTH_A_THREAD = 1 << 16  # numbers of noise
+
+
+class SummedError(LeakError):
+    """A silo was asked to be added up a second time at one place. The row of the first time is in its ledger."""
+
+    code = "summed"
 
 
 class Released:
@@ -118,7 +124,7 @@ class Sealed:
     """What silos hand to their own server to be added up: no method can read it, a server's gate opens only sums.
 
     Under masks between organisations the rows stay where they are: they are zeros here, and `elsewhere` runs the secure
-    sum with those who hold them. It also says whether they count it as spent, which they may where no sum came of it.
+    sum with those who hold them. It also says who may count it as spent, which they may where no sum came of it.
     What is protected is a whole vector, or what moves one from `within`.
     """
 
@@ -126,7 +132,7 @@ class Sealed:
     site: str
     clip: float | None
     within: Within | None = None
-    elsewhere: Callable[[MaskedSum], tuple[SumTotal, bool]] | None = None
+    elsewhere: Callable[[MaskedSum], tuple[SumTotal, Collection[str]]] | None = None
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -278,6 +284,11 @@ class Door:
         if self._waiting:
             self.ledger.append(sorted(self._waiting.values(), key=lambda row: row.silo))
             self._waiting.clear()
+
+    def forget(self) -> None:
+        """Drop the waiting rows: nothing of them was sent, and what is not in the ledger yet never happened."""
+        self._waiting.clear()
+        self._tallies.clear()
 
     def spent(self, silo: str, delta: float, observer: str = SERVER) -> Cost:
         """What a silo's rows cost at `delta` against an observer."""
@@ -445,14 +456,18 @@ class Gate:
             for payer in (unit,) if sealed.within is None else there:
                 door.afford(self._row(payer, sealed.site, sums[p], **facts))  # before the server can know the sum
             if sealed.elsewhere is None:
-                total, spent = masked_sum(dict(zip(there, value[members], strict=True)), asked, door.root), True
+                total = masked_sum(dict(zip(there, value[members], strict=True)), asked, door.root)
+                paid: Collection[str] = there
             else:
-                total, spent = sealed.elsewhere(asked)
+                total, paid = sealed.elsewhere(asked)
             sums[p], counts[p] = total.values, len(total.survivors)
             summed[members] = [name in total.survivors for name in there]
-            if spent:
-                for payer in (unit,) if sealed.within is None else total.survivors or there:
-                    door.admit(self._row(payer, sealed.site, sums[p], **facts))
+            payers = (unit,) if sealed.within is None and paid else [name for name in there if name in paid]
+            for payer in payers:
+                row = self._row(payer, sealed.site, sums[p], **facts)
+                # Elsewhere a sum is made once: after a kill at this end nothing comes of it a second time.
+                if sealed.elsewhere is None or door.ledger.find(row.place) is None:
+                    door.admit(row)
         return Total(sums, counts, self._shared_noise is not None, summed)
 
     @property
@@ -468,19 +483,18 @@ class Gate:
         noise = self._shared_noise
         return MaskedSum(members, self.round, unit, sealed.site, sealed.clip, length, masks, noise, sealed.within)
 
-    def join(self, asked: MaskedSum, vector: Array) -> None:
-        """In the silo, before anything goes out with which its vector could be added up: the row of its own ledger.
-
-        A sum that comes out a second time, with others in it, would show the difference: one place is summed once.
-        """
+    def refuse_second(self, site: str) -> None:
+        """One place is summed once: a second sum, with others in it, would show the difference."""
         (silo,) = self.silos
-        door, row = self._door, self._row(silo, asked.site, vector, **self._summing(asked))
-        if door.ledger.find(row.place) is not None:
-            raise LeakError(
-                f"silo {silo}, round {asked.round}", f"to be added up once at {asked.site!r}", "it was before"
-            )
-        door.admit(row)
-        door.sync()
+        if self._door.ledger.find((silo, self.round, site)) is not None:
+            raise SummedError(f"silo {silo}, round {self.round}", f"to be added up once at {site!r}", "it was before")
+
+    def join(self, asked: MaskedSum, vector: Array) -> None:
+        """In the silo, before anything leaves with which its vector could be added up: the row of its own ledger."""
+        (silo,) = self.silos
+        self.refuse_second(asked.site)
+        self._door.admit(self._row(silo, asked.site, vector, **self._summing(asked)))
+        self._door.sync()
 
     def _summing(self, asked: MaskedSum) -> dict[str, Any]:
         """What the ledger says of a sum under masks."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 
 from cryptography.exceptions import InvalidTag
@@ -34,6 +35,8 @@ _ONCE = bytes(12)  # a nonce may be constant where every key seals one message
 class Agent:
     """One agent in one round; one that lost its state sits the round out, since it may have signed a list already.
 
+    `pay` is called once, when nothing is left to be checked and before the masked input exists: whoever keeps a ledger
+    puts the row on disk there, or refuses. From the masked input on a sum may come out without this agent's doing.
     `source`, `curve` and `noise_source` are replaced in tests and simulation only.
     """
 
@@ -45,12 +48,13 @@ class Agent:
         source: Source = os.urandom,
         curve: Curve = PLAIN,
         noise_source: Source | None = None,
+        pay: Callable[[], None] = lambda: None,
     ) -> None:
         if session.identities.get(name) != identity.public_key().public_bytes_raw():
             raise InputError(session.place, f"the registered identity of {name!r}", "another key came")
         self.session, self.name = session, name
         self._identity, self._source, self._keys = identity, source, Keys(session, curve)
-        self._noise_source = noise_source or source
+        self._noise_source, self._pay = noise_source or source, pay
         self._sealing, self._masking, self._seed = KeyPair(source(KEY)), KeyPair(source(KEY)), source(KEY)
         self._next: Step | None = "advertise"
         self._peers: dict[str, Advertisement] = {}
@@ -101,10 +105,12 @@ class Agent:
         session.enough({self.name, *delivery.sealed}, "shared", session.quorum)
         if vector.shape != (session.length,):
             raise InputError(session.place, f"a vector of {session.length} numbers", f"shape {vector.shape} came")
-        whole = noisy(vector, session.clip, session.fraction_bits, session.noise, self._noise_source)
-        words = whole.astype(session.word) + self._keys.self_mask(self.name, self._seed)
         for name, sealed in delivery.sealed.items():
             self._held[name] = self._opened(self._peers[name], sealed)
+        self._pay()
+        whole = noisy(vector, session.clip, session.fraction_bits, session.noise, self._noise_source)
+        words = whole.astype(session.word) + self._keys.self_mask(self.name, self._seed)
+        for name in delivery.sealed:
             words += self._keys.pair_mask(self.name, self._masking, self._peers[name])
         self._next = "confirm"
         return MaskedInput(session.tag, self.name, words.tobytes())

@@ -4,7 +4,7 @@ An `Agent` and a `Server` share nothing but messages; whoever drives them carrie
 
     advertise   two fresh public keys, signed with the agent's registered identity         -> Roster to all
     share       self-mask seed and mask key, Shamir-shared, sealed for each other agent     -> Delivery to each
-    mask        integers + PRG(own seed) + sum over the others of +-PRG(pair's secret)      -> Request to all
+    mask        pay; integers + PRG(own seed) + sum over the others of +-PRG(pair's secret) -> Request to all
     confirm     a signature under the one list of survivors and dropped                     -> Proof to all
     unmask      shares of survivors' seeds and of dropped agents' mask keys, never both     -> Total
 
@@ -14,6 +14,9 @@ Against a server that lies and colludes with up to a third of the agents, nothin
 survivors, who are more than a third of the cohort. Two contradictory lists would need 2 floor(2L/3) + 2 > L + L/3
 signatures, and an honest agent signs once. Without `confirm` such a server could ask different agents about different
 survivors, and strip a few inputs bare.
+
+An agent pays before its masked input leaves (`Agent.pay`), not later: with it in hand, the server needs the signatures
+and shares of a threshold of the *others* to open a sum in which this agent is.
 
 Not covered: the sum itself, unless the agents add noise (`Session.noise`); a wrong input, which any agent can send;
 refusal of service. Keys live for one round, and a refusal ends the agent's part in it, so that no mask or sealing key
