@@ -122,7 +122,7 @@ def join(
     if patience is not None and not 0.0 < patience < math.inf:
         raise InputError("join, patience", "seconds above 0", f"{patience} came")
     party = Approved.open(folder, data)
-    silo = party.silo(lambda question: print(f"round {question.round}: {question.kind}", flush=True))
+    silo = party.silo(lambda question: print(f"round {question.round}: {question.kind}", flush=True), _tell)
     try:
         if not silo.finished:
             terms = party.deployment.terms

@@ -53,7 +53,7 @@ def ask(message: Message, context: Context) -> Message:
     try:
         party = Approved.open(_setting("folder", context.node_config))
         question = blob(message, "blob")
-        silo = party.silo(lambda asked: None)
+        silo = party.silo()
         try:
             reply = silo.answer(question)
         finally:

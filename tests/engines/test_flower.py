@@ -286,6 +286,11 @@ def test_the_same_question_twice_is_one_release(tmp_path):
 # ---- a server that wants more than was agreed ------------------------------------------------------------------------
 
 
+def elsewhere(down, by):
+    """The question for another consensus: one that the method could have sent."""
+    return {**down, "consensus": down["consensus"] + by}
+
+
 @pytest.fixture
 def asked(tmp_path):
     """A silo, and the questions it was asked in an honest run up to its third round."""
@@ -338,7 +343,7 @@ def test_numbers_that_the_method_does_not_send_are_refused(asked, value, wide):
         down[name] = np.concatenate([array, np.zeros((len(array), wide))], 1)
     else:
         array[0, 0] = value
-    with pytest.raises(InputError, match=r"fields and shapes|finite numbers"):
+    with pytest.raises(InputError, match=r"fields and shapes|numbers that the method can send down"):
         silo.answer(replace(questions[-1], round=3, accepted=2, down=down).pack())
     assert ledger.read_bytes() == before
 
@@ -354,7 +359,7 @@ def test_a_copy_of_a_folder_that_is_asked_something_else_draws_other_noise(tmp_p
         for shift in (0.0, 0.5):
             there.folder = tmp_path / f"{secret} {shift}"
             silo = there.silo("party bob", secret=secret)
-            down = {name: value.rows([1]).value + shift for name, value in begun.items()}
+            down = elsewhere({name: value.rows([1]).value for name, value in begun.items()}, shift)
             question = Question(DEPLOYMENT, "party bob", "local", 0, -1, ("bob",), names, down)
             sent = read_reply(silo.answer(question.pack()), "").sent
             noise[secret, shift] = np.concatenate([value.value.ravel() for value in sent.values()])
@@ -368,7 +373,7 @@ def test_another_question_in_the_same_round_is_refused(asked):
     """Its noise would be that of the first: the difference of the answers would be bare."""
     silo, questions, ledger = asked
     before = ledger.read_bytes()
-    other = {name: value + 1.0 for name, value in questions[-1].down.items()}
+    other = elsewhere(questions[-1].down, 1.0)
     with pytest.raises(InputError, match="the question that was asked in this round before"):
         silo.answer(replace(questions[-1], down=other).pack())
     assert ledger.read_bytes() == before
@@ -378,14 +383,14 @@ def test_more_rounds_than_planned_are_refused_by_count_and_by_budget(asked):
     silo, questions, ledger = asked
     last = questions[-1]
     for number in range(3, 12):
-        other = {name: value + number for name, value in last.down.items()}
+        other = elsewhere(last.down, number)
         silo.answer(replace(last, round=number, accepted=number - 1, down=other).pack())
     with pytest.raises(InputError, match="at most 12 rounds, as planned"):
-        silo.answer(replace(last, round=12, accepted=11, down={k: v + 99 for k, v in last.down.items()}).pack())
+        silo.answer(replace(last, round=12, accepted=11, down=elsewhere(last.down, 99)).pack())
     silo._most_rounds = 100
     before = ledger.read_bytes()
     with pytest.raises(BudgetError, match="would make it"):
-        silo.answer(replace(last, round=12, accepted=11, down={k: v + 99 for k, v in last.down.items()}).pack())
+        silo.answer(replace(last, round=12, accepted=11, down=elsewhere(last.down, 99)).pack())
     assert ledger.read_bytes() == before
 
 

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from silograph.core.errors import InputError, SilenceError
+from silograph.core.errors import InputError, SilenceError, SolverError
 from silograph.core.types import Array, Carry, Json
 from silograph.engines.question import NEVER, Kind, Question, Reply, read_reply
 from silograph.engines.sums import SUMMED, read_said, run_sum
@@ -79,6 +79,7 @@ class Flower:
     def local(self, method: Method, state: State, rows: Rows) -> tuple[Carry, Sent, Rows]:
         accepted = self._accepted(state)
         down = {name: value.value for name, value in state.down.items()}
+        self._check_down(method, down, state.round)
         names = [self.topo.silos[k] for k in rows]
         begun, before = time.monotonic(), dict(self._bytes)
         replies, refused = self._collect("local", state.round, names, accepted, down)
@@ -133,6 +134,13 @@ class Flower:
 
     def _accepted(self, state: State) -> NDArray[np.int64]:
         return np.asarray(state.carry.get(ACCEPTED, np.full(len(self.topo.silos), NEVER)), dtype=np.int64)
+
+    def _check_down(self, method: Method, down: Mapping[str, Array], round: int) -> None:
+        """Parties refuse what an honest server cannot send: a run that gets there is over."""
+        for name, limits in method.limits().items():
+            if not limits.hold(down[name]):
+                came = f"{name!r} is beyond what {type(method).__name__} can send down"
+                raise SolverError(f"round {round}", "numbers that mean something", came, "Take smaller steps.")
 
     # ---- asking ----
 

@@ -6,6 +6,10 @@ The order in which things happen is what makes a kill at any moment harmless:
 
 Asked the same again, a party sends the same bytes: no noise is drawn twice, nothing is paid twice, nothing is refunded.
 An answer that the server never used is forgotten, not what it cost.
+
+A refusal is an answer too, and free: so none may depend on records. Whatever a question can be refused for is looked at
+before any record is. Where the computation fails on a silo's records, the party computes the same as if that silo had
+none, pays what any answer costs and sends that. An error that is made without records as well is about the question.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from silograph.core.errors import DamageError, InputError, LeakError
+from silograph.core.errors import BudgetError, DamageError, InputError, LeakError
 from silograph.core.files import write_atomically
 from silograph.core.types import Carry, Json
 from silograph.engines.question import (
@@ -35,10 +39,11 @@ from silograph.engines.question import (
     sealed_again,
 )
 from silograph.engines.sums import SumAgents
-from silograph.methods.base import Method, Private, begin, put, take
+from silograph.methods.base import Method, Private, Rows, begin, put, take
 from silograph.privacy.gate import Door, Released, Sealed, Sent, check_message, relay, sealed_rows
 from silograph.topology import Topology
 
+_LAST = 10**9  # round
 _STATE = "state.npz"
 OWN = "own.npz"
 
@@ -77,7 +82,7 @@ class Silo:
 
     `silos` are the topology's that it holds, `data` their prepared records. `most_rounds` is how often the plan lets
     them be asked, `minimum` the smallest cohort. With a `secret` root, noise is named by the question too: a copy of
-    this folder that is asked something else draws other noise.
+    this folder that is asked something else draws other noise. `warn` is for the party's own eyes.
     """
 
     def __init__(
@@ -95,16 +100,21 @@ class Silo:
         sums: SumAgents | None = None,
         secret: bool = False,
         tell: Callable[[Question], None] = lambda question: None,
+        warn: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._folder, self._deployment, self._party, self._silos = folder, deployment, party, tuple(silos)
         self._method, self._topo, self._data, self._door = method, topo, data, door
         self._most_rounds, self._minimum, self._sums, self._tell = most_rounds, minimum, sums, tell
-        self._secret = secret
+        self._secret, self._warn, self._limits = secret, warn, method.limits()
         down = begin(method, topo).down
         self._shapes: dict[bool, dict[str, tuple[int, ...]]] = {
             True: {name: value.value.shape[1:] for name, value in down.items()},
             False: {},
         }
+        if missing := down.keys() ^ self._limits.keys():
+            raise LeakError(
+                type(method).__name__, "limits for every field that goes down", f"{min(missing)!r} has none"
+            )
         self.finished = (folder / OWN).exists()
         self._lock = self._take_lock()
         self._memory = self._load()
@@ -157,12 +167,12 @@ class Silo:
             raise self._refused("a cohort of the deployment, this party in it", "another one came")
         if question.kind == "local" and len(members) < self._minimum:
             raise self._refused(f"a cohort of at least {self._minimum}", f"one of {len(members)} came")
-        if question.round < 0:
-            raise self._refused("a round from 0", f"{question.round} came")
+        if not 0 <= question.round <= _LAST:
+            raise self._refused("a round from 0", "another one came")
         if {name: value.shape[1:] for name, value in question.down.items()} != self._shapes[question.kind == "local"]:
             raise self._refused("the fields and shapes that the method sends down", "others came")
-        if not all(np.isfinite(value).all() for value in question.down.values()):
-            raise self._refused("finite numbers", "others came")
+        if not all(self._limits[name].hold(value) for name, value in question.down.items()):
+            raise self._refused("numbers that the method can send down", "others came")
 
     def _settled(self, question: Question) -> _Memory:
         """What the server says it has used of our answers, taken in."""
@@ -189,16 +199,33 @@ class Silo:
         return blob
 
     def _fresh(self, memory: _Memory, question: Question) -> bytes:
-        index = np.array([self._silos.index(name) for name in question.silos])
-        gate = self._door_for(question.content).gate(question.silos, question.round)
-        carry, data = take(memory.carry, index), take(self._data, index)
+        door = self._door_for(question.content)
+        try:
+            pending = self._computed(question, memory.carry, self._data, door)
+        except (BudgetError, DamageError):  # about rows, whose costs are public
+            raise
+        except Exception as error:
+            if self._door.mechanism is None:  # nothing is promised, and the server may know what went wrong
+                raise
+            pending = self._stood_in(question, memory.carry, door)
+            self._warn(f"Round {question.round}: an answer without records is sent. {type(error).__name__}: {error}")
+        self._save(_Memory(memory.carry, memory.committed, memory.answered + (question.kind == "local"), pending))
+        self._door.sync()
+        return pending.reply
+
+    def _computed(self, question: Question, before: Carry, data: Private, door: Door) -> _Pending:
+        """The answer, with its rows waiting at the door. Nothing of it is on disk yet."""
+        index = self._places(question.silos)
+        gate = door.gate(question.silos, question.round)
+        carry, here = take(before, index), take(data, index)
         sent: Sent
-        if question.kind == "local":
-            down = {name: relay(value) for name, value in question.down.items()}
-            fresh, sent = self._method.local(carry, down, data, gate)
-            after = put(memory.carry, index, fresh)
-        else:
-            sent, after = self._method.deliver(carry, data, gate), memory.carry
+        with np.errstate(all="ignore"):  # a warning that was made an error would depend on records
+            if question.kind == "local":
+                down = {name: relay(value) for name, value in question.down.items()}
+                fresh, sent = self._method.local(carry, down, here, gate)
+                after = put(before, index, fresh)
+            else:
+                sent, after = self._method.deliver(carry, here, gate), before
         sent = check_message(sent, len(question.silos), f"{type(self._method).__name__}.{question.kind}")
         sealed = {name: value for name, value in sent.items() if isinstance(value, Sealed)}
         if not self._masked:
@@ -207,10 +234,37 @@ class Silo:
         blob = pack_reply(Reply(self._party, question.round, sent, tuple(self._door.waiting)), self._masked)
         read_reply(blob, f"answer of {type(self._method).__name__}")  # what cannot be read again is not kept, or sent
         held = sealed if self._masked else {}
-        pending = _Pending(question.round, question.kind, question.content, question.silos, blob, after, held)
-        self._save(_Memory(memory.carry, memory.committed, memory.answered + (question.kind == "local"), pending))
-        self._door.sync()
-        return blob
+        return _Pending(question.round, question.kind, question.content, question.silos, blob, after, held)
+
+    def _stood_in(self, question: Question, carry: Carry, door: Door) -> _Pending:
+        """The same where silos on whose records it fails have none and remember nothing; all of them, if need be."""
+
+        def fails(silos: tuple[str, ...], carry: Carry, data: Private) -> bool:
+            rows = [question.silos.index(name) for name in silos]
+            part = replace(question, silos=silos, down={name: value[rows] for name, value in question.down.items()})
+            self._door.forget()
+            try:
+                self._computed(part, carry, data, door)
+            except Exception:
+                return True
+            return False
+
+        def without(silos: Sequence[str]) -> tuple[Carry, Private]:
+            index = self._places(silos)
+            return put(carry, index, take(self._begun(), index)), _without_records(self._data, index)
+
+        failing = [name for name in question.silos if fails((name,), carry, self._data)]
+        if fails(question.silos, *without(failing)):
+            failing = list(question.silos)
+        self._door.forget()
+        return self._computed(question, *without(failing), door)
+
+    def _places(self, silos: Sequence[str]) -> Rows:
+        return np.array([self._silos.index(name) for name in silos], dtype=np.intp)
+
+    def _begun(self) -> Carry:
+        """What this party's silos remember before the first round."""
+        return take(begin(self._method, self._topo).carry, np.array(self._topo.index(self._silos), dtype=np.intp))
 
     def _ended(self, memory: _Memory) -> bytes:
         """The run is over. This party's last state stays here; what only a run needs does not."""
@@ -276,8 +330,7 @@ class Silo:
         if not path.exists():
             if self._door.ledger.rows:
                 raise self._damaged(path)
-            index = np.array(self._topo.index(self._silos), dtype=np.intp)
-            return _Memory(take(begin(self._method, self._topo).carry, index))
+            return _Memory(self._begun())
         try:
             with np.load(path, allow_pickle=False) as content:
                 meta = json.loads(str(content["meta"]))
@@ -318,6 +371,16 @@ class Silo:
     def _damaged(self, path: Path) -> DamageError:
         todo = "Put back the newest copy, never an older one, which would not know what was sent. Or enrol anew."
         return DamageError(str(path), "the state that silograph wrote", "it is damaged or gone", todo)
+
+
+def _without_records(data: Private, index: Rows) -> Private:
+    """Zeros for some silos' records. How many there are stays: it is public where a record is protected, and where a
+    whole silo is, zeros give the same however many they are."""
+    out = {name: value if value.ndim == 1 else np.array(value) for name, value in data.items()}
+    for value in out.values():
+        if value.ndim > 1:
+            value[index] = 0
+    return out
 
 
 def _bare(value: Any) -> Any:

@@ -16,13 +16,15 @@ from silograph.core.types import Array, Carry, Json
 from silograph.kernels.descent import extrapolate, gradient, objective, pulled_step, roughness
 from silograph.kernels.prox import soft_threshold
 from silograph.kernels.spaces import AllPairs
-from silograph.methods.base import Outcome, Outlet, Private, Start, Up, everywhere
+from silograph.methods.base import ANYTHING, LARGEST, Limits, Outcome, Outlet, Private, Start, Up, everywhere
 from silograph.methods.choosing import FACTS, UPPER, check_positive, choose, learn_alone
 from silograph.methods.consensus_graph import BETA, GAMMA_FLOOR, LAM, NU, OPEN
 from silograph.privacy.bound import Bounded, clip_rows
 from silograph.privacy.gate import Message, Released, relay
 from silograph.tasks.smooth_graph import UNIT, SmoothGraph
 from silograph.topology import Topology
+
+_RUNAWAY = 1e12  # a weight that no graph has
 
 
 def sensitivity_growth(steps: int, momentum: float, shrink: float) -> float:
@@ -71,14 +73,14 @@ class PaperConsensus:
     def start(self, topo: Topology) -> Start:
         silos, edges = len(topo.silos), self.nodes * (self.nodes - 1) // 2
         w = np.full((silos, edges), 1.0 / (self.nodes - 1))
-        chosen = self.beta is not None and self.nu is not None and self.lam is not None
+        knobs = self._knobs
         servers: Carry = {
             "consensus": w[0],
             "gamma": np.full(silos, 1.0 / silos),
             "vectors": w,
             "present": np.zeros(silos, bool),
             "facts": np.full((silos, FACTS), np.inf),
-            "knobs": np.array([0.0, self.beta, self.lam, self.nu]) if chosen else np.zeros(4),
+            "knobs": np.zeros(4) if knobs is None else knobs,
             "round": np.int64(0),
             "best": np.float64(1e300),
         }
@@ -93,6 +95,24 @@ class PaperConsensus:
     def _rho(self, servers: Carry) -> float:
         rho = float(servers["knobs"][LAM] * servers["knobs"][NU])
         return rho if self.form == "S3" else 2.0 * rho  # S0's coupling is written with rho / 2
+
+    @property
+    def _knobs(self) -> Array | None:
+        """Where nothing is left to be chosen."""
+        if self.beta is None or self.nu is None or self.lam is None:
+            return None
+        return np.array([0.0, self.beta, self.lam, self.nu])
+
+    def limits(self) -> dict[str, Limits]:
+        knobs = self._knobs
+        if knobs is None:
+            return {"consensus": Limits(0.0, _RUNAWAY), "knobs": ANYTHING, "pull": Limits(0.0, LARGEST)}
+        tightest = 2.0 * knobs[LAM] * knobs[NU] * max(1.0 / GAMMA_FLOOR, 1.0)  # (25), and `_rho`
+        return {
+            "consensus": Limits(0.0, _RUNAWAY),
+            "knobs": Limits(knobs, knobs),
+            "pull": Limits(0.0, float(tightest)),
+        }
 
     # ---- in the silo ----
 
@@ -188,7 +208,7 @@ class PaperConsensus:
         """Stop where the objective runs away from the best it has been, or the weights do."""
         value, best = self._objective(servers), float(servers["best"])
         runaway = value is not None and value > best + 10.0 * max(abs(best), self.alpha * self.nodes)
-        if runaway or not (np.abs(servers["vectors"]) < 1e12).all():
+        if runaway or not (np.abs(servers["vectors"]) < _RUNAWAY).all():
             raise SolverError(
                 f"Algorithm 1, round {int(servers['round'])}",
                 "a falling objective",

@@ -73,11 +73,37 @@ class Outcome:
     facts: Json
 
 
+@dataclass(frozen=True, eq=False)
+class Limits:
+    """The numbers that an honest server can send down in one field: from `low` to `high`, or only whole ones of them.
+
+    A bound is one number, or an array for what one silo is sent. Silos of other organisations look at nothing but this
+    before they look at their records.
+    """
+
+    low: float | Array
+    high: float | Array
+    whole: bool = False
+
+    def hold(self, value: Array) -> bool:
+        inside = bool(((value >= self.low) & (value <= self.high)).all())  # what is no number is not inside
+        return inside and not (self.whole and bool((value != np.rint(value)).any()))
+
+
+#: No run whose numbers mean anything gets here, and squares of such numbers do not overflow.
+LARGEST = 1e100
+ANYTHING, SWITCH = Limits(-LARGEST, LARGEST), Limits(0.0, 1.0, whole=True)
+
+
 class Method(Protocol):
     """One paper: a frozen dataclass of its parameters and these hooks. The loop is not here; nothing here sends."""
 
     def start(self, topo: Topology) -> Start:
         """The state before the first round."""
+        ...
+
+    def limits(self) -> dict[str, Limits]:
+        """What a server can honestly send down, field by field. Within it, `local` has no way to fail on any data."""
         ...
 
     def local(self, carry: Carry, down: Message, data: Private, gate: Outlet) -> tuple[Carry, Sent]:

@@ -25,7 +25,7 @@ from silograph.core.types import Array, Carry, Json
 from silograph.kernels.descent import extrapolate, gradient, objective, pulled_step
 from silograph.kernels.dual_newton import lower_bound, solve
 from silograph.kernels.edges import degrees, edge_count
-from silograph.methods.base import Outcome, Outlet, Private, Start, Up, everywhere
+from silograph.methods.base import ANYTHING, SWITCH, Limits, Outcome, Outlet, Private, Start, Up, everywhere
 from silograph.methods.consensus_graph import OPEN
 from silograph.privacy.gate import Message
 from silograph.topology import Topology
@@ -71,6 +71,9 @@ class _Baseline(ABC):
         last = servers["round"] == self.rounds
         values = {"anchor": servers["anchor"], "pull": np.float64(pull), "last": np.float64(last)}
         return {name: everywhere(value, topo) for name, value in values.items()}
+
+    def limits(self) -> dict[str, Limits]:
+        return {"anchor": ANYTHING, "pull": Limits(0.0, self.pull), "last": SWITCH}
 
     # ---- in the silo ----
 

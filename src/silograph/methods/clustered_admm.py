@@ -39,10 +39,10 @@ from silograph.core.errors import InputError
 from silograph.core.types import Array, Carry, Json
 from silograph.kernels.draws import silo_ids
 from silograph.kernels.mixing import combine, disagreement
-from silograph.methods.base import Outcome, Outlet, Private, Rows, Start, Up
+from silograph.methods.base import Limits, Outcome, Outlet, Private, Rows, Start, Up
 from silograph.methods.borrowing import borrowed
 from silograph.methods.consensus_graph import OPEN
-from silograph.methods.sampling import check_growth, check_sample, sampled
+from silograph.methods.sampling import check_growth, check_sample, sampled, within_reach
 from silograph.privacy.bound import Bounded, row_lengths
 from silograph.privacy.gate import CLIPPED_AGENT, Message, Sent, relay
 from silograph.tasks.clustered import Client, Proximal
@@ -157,6 +157,11 @@ class ClusteredADMM:
 
     def asked(self, servers: Carry, topo: Topology) -> Rows | None:
         return sampled(self.sample, self.seed, int(servers["round"]), servers["ids"], topo)
+
+    def limits(self) -> dict[str, Limits]:
+        """From its centre a client is drawn away by its records' gradient, C / rho at most, or by the clip."""
+        largest = self.task.largest if self.protect == "records" else None
+        return dict.fromkeys(("model", "answer"), within_reach(self.clip if largest is None else largest / self.rho))
 
     # ---- in the client ----
 

@@ -18,7 +18,7 @@ from silograph.kernels.descent import roughness
 from silograph.kernels.multipliers import feasible, over
 from silograph.kernels.prox import soft_threshold
 from silograph.kernels.spaces import AllPairs, EdgeList, Space, without_dust
-from silograph.methods.base import Outcome, Outlet, Private, Start, Up, everywhere
+from silograph.methods.base import ANYTHING, Limits, Outcome, Outlet, Private, Start, Up, everywhere
 from silograph.methods.choosing import (
     EDGES,
     FACTS,
@@ -139,6 +139,9 @@ class ExactConsensus:
         return {name: everywhere(servers[name], topo) for name in ("consensus", "knobs")} | {
             "shares": servers["shares"]
         }
+
+    def limits(self) -> dict[str, Limits]:
+        return dict.fromkeys(("consensus", "knobs", "shares"), ANYTHING)
 
     # ---- in the silo ----
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from silograph.core.errors import InputError
 from silograph.core.types import Array, Carry, Json
-from silograph.methods.base import Outcome, Outlet, Private, Rows, Start, Up, everywhere
+from silograph.methods.base import SWITCH, Limits, Outcome, Outlet, Private, Rows, Start, Up, everywhere
 from silograph.methods.clustered_admm import ClusteredADMM
 from silograph.privacy.bound import Bounded, row_lengths
 from silograph.privacy.gate import Message, Sent
@@ -51,6 +51,9 @@ class FindClusters:
 
     def asked(self, servers: Carry, topo: Topology) -> None:
         return None
+
+    def limits(self) -> dict[str, Limits]:
+        return {}
 
     def local(self, carry: Carry, down: Message, data: Private, gate: Outlet) -> tuple[Carry, Sent]:
         zero = np.zeros((len(data["count"]), self.task.features))
@@ -115,6 +118,9 @@ class FoundClusters:
 
     def asked(self, servers: Carry, topo: Topology) -> Rows | None:
         return None if servers["finding"] else self.inner.asked(servers, topo)
+
+    def limits(self) -> dict[str, Limits]:
+        return {**self.inner.limits(), "finding": SWITCH}
 
     def local(self, carry: Carry, down: Message, data: Private, gate: Outlet) -> tuple[Carry, Sent]:
         return (self.finder if down["finding"].value.any() else self.inner).local(carry, down, data, gate)

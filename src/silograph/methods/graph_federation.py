@@ -30,8 +30,8 @@ from silograph.core.errors import InputError
 from silograph.core.types import Array, Carry, Json
 from silograph.kernels.draws import batches, draw_key, integers, silo_ids
 from silograph.kernels.mixing import centroid, combine, combine_links, disagreement
-from silograph.methods.base import Outcome, Outlet, Private, Rows, Start, Up
-from silograph.methods.sampling import check_growth, check_sample, sampled
+from silograph.methods.base import Limits, Outcome, Outlet, Private, Rows, Start, Up
+from silograph.methods.sampling import check_growth, check_sample, sampled, within_reach
 from silograph.privacy.bound import Bounded
 from silograph.privacy.gate import CLIPPED_AGENT, Message, Released, Sent, relay
 from silograph.tasks.linear import Linear
@@ -115,6 +115,10 @@ class GraphFederation:
 
     def asked(self, servers: Carry, topo: Topology) -> Rows | None:
         return sampled(self.sample, self.seed, int(servers["round"]), servers["ids"], topo)
+
+    def limits(self) -> dict[str, Limits]:
+        stride = None if self.clip is None else self.clip + math.sqrt(self.variance)
+        return {"model": within_reach(stride), "round": Limits(0.0, float(self.rounds), whole=True)}
 
     # ---- in the agent ----
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from silograph.core.errors import InputError
 from silograph.core.types import Array, Carry, Json
-from silograph.methods.base import Outcome, Outlet, Private, Rows, Start, Up, everywhere
+from silograph.methods.base import Limits, Outcome, Outlet, Private, Rows, Start, Up, everywhere
 from silograph.methods.private_meta import (
     IN_THE_CLEAR,
     QUERY,
@@ -23,6 +23,7 @@ from silograph.methods.private_meta import (
     PrivateMeta,
     mean_model,
     moved,
+    near,
 )
 from silograph.privacy.bound import ADD_OR_REMOVE_ONE, Bounded, clip_rows
 from silograph.privacy.gate import Batch, Message, Sent
@@ -107,6 +108,9 @@ class LocalTraining:
 
     def asked(self, servers: Carry, topo: Topology) -> Rows | None:
         return None
+
+    def limits(self) -> dict[str, Limits]:
+        return near(self.task.start)
 
     def local(self, carry: Carry, down: Message, data: Private, gate: Outlet) -> tuple[Carry, Sent]:
         w = down["model"].value

@@ -24,7 +24,7 @@ import numpy as np
 
 from silograph.core.errors import InputError
 from silograph.core.types import Array, Carry, Json
-from silograph.methods.base import Outcome, Outlet, Private, Start, Up, everywhere
+from silograph.methods.base import ANYTHING, SWITCH, Limits, Outcome, Outlet, Private, Start, Up, everywhere
 from silograph.methods.consensus_graph import OPEN
 from silograph.privacy.gate import Message, Sent
 from silograph.tasks.clustered import Proximal
@@ -61,6 +61,9 @@ class _Personal(ABC):
     def _answer(self, servers: Carry, topo: Topology) -> dict[str, Array]:
         last = np.full(len(topo.silos), float(servers["round"] == self.rounds))
         return {"anchor": everywhere(servers["anchor"], topo), "last": last}
+
+    def limits(self) -> dict[str, Limits]:
+        return {"anchor": ANYTHING, "last": SWITCH}
 
     # ---- in the client ----
 

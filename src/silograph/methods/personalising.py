@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from silograph.core.types import Array, Carry, Json
-from silograph.methods.base import Outcome, Outlet, Private, Rows, Start, Up
+from silograph.methods.base import Limits, Outcome, Outlet, Private, Rows, Start, Up
 from silograph.methods.private_meta import UNIT
 from silograph.privacy.bound import ADD_OR_REMOVE_ONE, Bounded
 from silograph.privacy.gate import Message, Sent, relay
@@ -39,6 +39,9 @@ class Personalise:
 
     def asked(self, servers: Carry, topo: Topology) -> Rows | None:
         return None
+
+    def limits(self) -> dict[str, Limits]:
+        return {}
 
     def local(self, carry: Carry, down: Message, data: Private, gate: Outlet) -> tuple[Carry, Sent]:
         counts = data[OWN]

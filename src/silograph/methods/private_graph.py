@@ -21,6 +21,7 @@ from silograph.kernels.edges import node_count
 from silograph.kernels.pooling import Pooled, correlated_bayes, denoise, effective_records, empirical_bayes, undo_clip
 from silograph.kernels.spaces import AllPairs
 from silograph.methods.base import (
+    Limits,
     Method,
     Outcome,
     Outlet,
@@ -213,6 +214,9 @@ class ReleasedConsensus:
 
     def asked(self, servers: Carry, topo: Topology) -> None:
         return None
+
+    def limits(self) -> dict[str, Limits]:
+        return {}
 
     def gather(self, servers: Carry, up: Up, topo: Topology, gate: Outlet) -> tuple[Carry, Message]:
         moments, heard = servers["moments"].copy(), servers["heard"].copy()

@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 from silograph.core.errors import InputError, SolverError
 from silograph.core.types import Array, Carry, Json
 from silograph.kernels.draws import draw_key, silo_ids, uniforms
-from silograph.methods.base import Outcome, Outlet, Private, Rows, Start, Up, everywhere
-from silograph.methods.sampling import check_growth
+from silograph.methods.base import Limits, Outcome, Outlet, Private, Rows, Start, Up, everywhere
+from silograph.methods.sampling import DIVERGED, check_growth
 from silograph.privacy.bound import ADD_OR_REMOVE_ONE, Bounded
 from silograph.privacy.gate import Batch, Message, Sent, relay
 from silograph.topology import Topology
@@ -121,12 +121,15 @@ class PrivateMeta:
             "model": model,
             "round": np.int64(0),
             "movement": np.float64(0.0),
-            "first": np.float64(max(np.abs(model).max(), 1.0)),
+            "first": _first(model),
         }
         return Start({}, servers, {"model": everywhere(model, topo)})
 
     def asked(self, servers: Carry, topo: Topology) -> Rows | None:
         return None
+
+    def limits(self) -> dict[str, Limits]:
+        return near(self.task.start)
 
     # ---- in the client ----
 
@@ -187,6 +190,16 @@ class PrivateMeta:
 
     def outcome(self, servers: Carry, delivered: dict[str, Array], topo: Topology) -> Outcome:
         return Outcome({"model": servers["model"]}, {"rounds": int(servers["round"])})
+
+
+def _first(start: Array) -> np.float64:
+    return np.float64(max(np.abs(start).max(), 1.0))
+
+
+def near(start: Array) -> dict[str, Limits]:
+    """How far models that began here may get before `moved` stops them."""
+    farthest = DIVERGED * float(_first(start))
+    return {"model": Limits(-farthest, farthest)}
 
 
 def descended(model: Array, step: float, slope: Array) -> Array:

@@ -7,10 +7,11 @@ import numpy as np
 from silograph.core.errors import InputError, SolverError
 from silograph.core.types import Array
 from silograph.kernels.draws import Words, draw_key, uniforms
-from silograph.methods.base import Rows
+from silograph.methods.base import ANYTHING, Limits, Rows
 from silograph.topology import Topology
 
-_DIVERGED = 1e9  # times the first round's largest number
+DIVERGED = 1e9  # times the first round's largest number
+_NOISE = 1e3  # times what is protected: a first round may be noise to this extent
 
 
 def check_sample(sample: int | None, topo: Topology) -> None:
@@ -35,10 +36,15 @@ def sampled(sample: int | None, seed: int, round: int, ids: Words, topo: Topolog
     return np.sort(order[(begin[:, None] + np.arange(sample)).ravel()])
 
 
+def within_reach(stride: float | None) -> Limits:
+    """Of models that a round moves by at most `stride`, and by noise for it; None where nothing bounds a round."""
+    return ANYTHING if stride is None else Limits(-DIVERGED * _NOISE * stride, DIVERGED * _NOISE * stride)
+
+
 def check_growth(model: Array, first: float, where: str, topo: Topology, why: str, todo: str) -> None:
     """Stop where a server's models grow without bound; `first` is the largest number in them after the first round."""
     size = np.abs(model).reshape(len(model), -1).max(1)
-    bad = ~(size <= _DIVERGED * max(first, np.finfo(float).tiny))
+    bad = ~(size <= DIVERGED * max(first, np.finfo(float).tiny))
     if bad.any():
         raise SolverError(
             f"{where}, unit {topo.servers[int(bad.argmax())]}",

@@ -131,7 +131,9 @@ class Approved:
     def node_key(self) -> Path:
         return self.folder / NODE_KEY
 
-    def silo(self, tell: Callable[[Question], None]) -> Silo:
+    def silo(
+        self, tell: Callable[[Question], None] = lambda question: None, warn: Callable[[str], None] = lambda text: None
+    ) -> Silo:
         deployment, folder = self.deployment, self.folder
         deployment.lay_out(folder)
         job = open_party(deployment.plan, deployment.facts, self.party, self.table, folder)
@@ -155,6 +157,7 @@ class Approved:
             SumAgents(deployment.digest, _identity(folder), names, folder / ROSTER),
             seed is None,
             tell,
+            warn,
         )
 
     def forget(self) -> None:
