@@ -99,6 +99,23 @@ def cohort(count=5, length=3, round=0, source=lambda name: os.urandom, **options
 A, B, C, D, E = named(5)
 
 
+def test_a_confirmation_is_good_for_its_sender_alone():
+    """The agents of an organisation have one identity. One's signature under a list is not another's."""
+    key = Ed25519PrivateKey.from_private_bytes(seeded("organisation")(32))
+    public = dict.fromkeys(named(5), key.public_key().public_bytes_raw())
+    session = Session("run", 0, "unit", public, 3, CLIP, BITS)
+    round = Cohort(session, Server(session), {name: Agent(session, name, key) for name in public}, vectors(5))
+    request = round.masked()
+    one = round.agents[A].confirm(request)
+    round.agents[B].confirm(request)
+    forged = Proof(session.tag, tuple(replace(one, sender=name) for name in (A, C, D, E)))
+    with pytest.raises(ProtocolError, match="signature is wrong"):
+        round.agents[B].unmask(forged)
+    with pytest.raises(ProtocolError, match="signature is wrong"):
+        round.server.receive(replace(one, sender=C))
+    round.server.receive(one)
+
+
 def test_both_sides_meet_through_messages_alone():
     round = cohort()
     proof = round.confirmed(silent=[C])

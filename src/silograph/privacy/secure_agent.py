@@ -13,7 +13,18 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from silograph.core.errors import InputError
 from silograph.core.types import Array
 from silograph.privacy.discrete import noisy
-from silograph.privacy.secure_keys import KEY, PLAIN, SEALED, SHARE, Curve, KeyPair, Keys, keys_text, list_text
+from silograph.privacy.secure_keys import (
+    KEY,
+    PLAIN,
+    SEALED,
+    SHARE,
+    Curve,
+    KeyPair,
+    Keys,
+    keys_text,
+    list_digest,
+    list_text,
+)
 from silograph.privacy.secure_messages import (
     Advertisement,
     Answer,
@@ -134,7 +145,8 @@ class Agent:
         if self._request not in (None, request):
             raise session.refusal("one request a round", "a second, different one came")
         self._request = request
-        return Confirmation(session.tag, self.name, self._identity.sign(list_text(session, request)))
+        text = list_text(session, self.name, list_digest(session, request))
+        return Confirmation(session.tag, self.name, self._identity.sign(text))
 
     def unmask(self, proof: Proof) -> Answer:
         """Shares for the confirmed list, once enough agents have signed the same one."""

@@ -6,6 +6,7 @@ bound to its session, its purpose and its agents.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -98,11 +99,12 @@ class Keys:
             raise session.refusal(f"keys signed by {name!r} for this session", "the signature is wrong")
 
     def check_confirmations(self, messages: Iterable[Confirmation], request: Request) -> None:
-        session, survivors, text = self.session, set(request.survivors), list_text(self.session, request)
+        session, survivors, listed = self.session, set(request.survivors), list_digest(self.session, request)
         for message in messages:
             session.ours(message)
             if message.sender not in survivors:
                 raise session.refusal("confirmations by survivors", f"one by {message.sender!r} came")
+            text = list_text(session, message.sender, listed)
             if not self.curve.verified(session.identities[message.sender], message.signature, text):
                 raise session.refusal(f"this list of survivors, signed by {message.sender!r}", "the signature is wrong")
 
@@ -139,6 +141,12 @@ def keys_text(session: Session, message: Advertisement) -> bytes:
     return session.about("advertise", message.sender, data=message.seal_key + message.mask_key)
 
 
-def list_text(session: Session, request: Request) -> bytes:
-    """What an agent signs under a list of survivors and dropped."""
-    return session.about("survivors", *request.survivors) + session.about("dropped", *request.dropped)
+def list_digest(session: Session, request: Request) -> bytes:
+    """Of a list of survivors and dropped."""
+    listed = session.about("survivors", *request.survivors) + session.about("dropped", *request.dropped)
+    return hashlib.sha256(listed).digest()
+
+
+def list_text(session: Session, sender: str, listed: bytes) -> bytes:
+    """What an agent signs under a list. Its own name is in it: agents of one organisation have the same identity."""
+    return session.about("confirm", sender, data=listed)

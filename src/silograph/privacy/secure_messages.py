@@ -17,7 +17,7 @@ from silograph.core.errors import InputError, SilographError
 from silograph.core.types import Array
 from silograph.privacy.discrete import Integers, check_share, decode, word_bits
 
-_PROTOCOL = "silograph secure sum 1"
+_PROTOCOL = "silograph secure sum 2"
 
 Step = Literal["advertise", "share", "mask", "confirm", "unmask"]
 STEPS: tuple[Step, ...] = get_args(Step)

@@ -5,7 +5,7 @@ An `Agent` and a `Server` share nothing but messages; whoever drives them carrie
     advertise   two fresh public keys, signed with the agent's registered identity         -> Roster to all
     share       self-mask seed and mask key, Shamir-shared, sealed for each other agent     -> Delivery to each
     mask        pay; integers + PRG(own seed) + sum over the others of +-PRG(pair's secret) -> Request to all
-    confirm     a signature under the one list of survivors and dropped                     -> Proof to all
+    confirm     a signature under its name and the one list of survivors and dropped        -> Proof to all
     unmask      shares of survivors' seeds and of dropped agents' mask keys, never both     -> Total
 
 The threshold is floor(2L/3) + 1 of L agents, so fewer than a third may fall silent, at any step, and the sum of those
