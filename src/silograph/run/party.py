@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -80,7 +81,7 @@ def enrol(folder: Path, table: Path) -> Enrolled:
     }
     card = folder / f"{party}{ENROLMENT}"
     write_atomically(card, (json.dumps(told, indent=1) + "\n").encode())
-    agreed = {"deployment": deployment.digest, "table": str(table.resolve()), "content": _content(table)}
+    agreed = {"deployment": deployment.digest, "table": str(table.resolve()), "content": _mark(folder, table)}
     write_atomically(approved, json.dumps(agreed).encode())
     rehearsal = deployment.plan.privacy is not None and deployment.plan.seed is not None
     return Enrolled(card, deployment.digest, fingerprint(folder / NODE_PUBLIC), rehearsal)
@@ -119,7 +120,7 @@ class Approved:
             todo = "Ask why. To take part in the new one, enrol in a new folder; what was spent here stays spent."
             raise InputError(str(folder), "the deployment that was approved here", "it changed since", todo)
         table = Path(told["table"]) if table is None else table
-        if _content(table) != told["content"]:
+        if not hmac.compare_digest(_mark(folder, table), told["content"]):
             raise InputError(str(table), "the table that was enrolled", "it changed since", f"Put it back. {_ANEW}")
         return cls(folder, deployment, party, table)
 
@@ -175,13 +176,20 @@ class Approved:
             secret = int(path.read_text(encoding="ascii"))
         except ValueError:
             raise DamageError(str(path), "the secret root of this party's noise", "it is damaged") from None
-        bound = hashlib.sha256(json.dumps([secret, self.deployment.digest, _content(self.table)]).encode())
+        table = hashlib.sha256(_read(self.table)).hexdigest()
+        bound = hashlib.sha256(json.dumps([secret, self.deployment.digest, table]).encode())
         return int.from_bytes(bound.digest(), "big")
 
 
-def _content(table: Path) -> str:
+def _mark(folder: Path, table: Path) -> str:
+    """Whether a table is the one that was enrolled can be told by its owner alone: whoever could compute it as well
+    would try tables until one fits."""
+    return hmac.digest(_identity(folder).private_bytes_raw(), _read(table), "sha256").hex()
+
+
+def _read(table: Path) -> bytes:
     try:
-        return hashlib.sha256(table.read_bytes()).hexdigest()
+        return table.read_bytes()
     except OSError as error:
         raise InputError(str(table), "the party's table", error.strerror or "it cannot be read") from None
 

@@ -1,0 +1,57 @@
+"""What a party's folder tells those who can read it, and what it refuses."""
+
+import hashlib
+import json
+
+import numpy as np
+import pytest
+
+from silograph.core.errors import InputError
+from silograph.run.deployment import Terms, deploy
+from silograph.run.party import APPROVED, Approved, enrol
+from silograph.run.plan import load
+
+PLAN = """format = 1
+[data]
+files = ["hill.csv", "mill.csv"]
+[method]
+name = "consensus_graph"
+degree = 2
+[privacy]
+epsilon = 2.0
+delta = 1e-6
+"""
+
+
+@pytest.fixture
+def parties(tmp_path):
+    """Two parties with the same table."""
+    table = np.random.default_rng(0).normal(size=(40, 4)).round(3)
+    text = "a,b,c,d\n" + "\n".join(",".join(map(str, row)) for row in table) + "\n"
+    for name in ("hill", "mill"):
+        (tmp_path / f"{name}.csv").write_text(text)
+    (tmp_path / "plan.toml").write_text(PLAN)
+    goal = tmp_path / "deployment"
+    deploy(load(tmp_path / "plan.toml"), tmp_path, goal, Terms("127.0.0.1:1", tls=False), lambda *_: "")
+    for name in ("hill", "mill"):
+        enrol(goal / name, tmp_path / f"{name}.csv")
+    return goal
+
+
+def test_nobody_else_can_try_tables_against_what_everybody_can_read(parties):
+    table = (parties.parent / "hill.csv").read_bytes()
+    for name in ("hill", "mill"):
+        told = (parties / name / APPROVED).read_text()
+        for kind in hashlib.algorithms_guaranteed - {"shake_128", "shake_256"}:
+            assert hashlib.new(kind, table).hexdigest() not in told
+    marks = [json.loads((parties / name / APPROVED).read_text())["content"] for name in ("hill", "mill")]
+    assert marks[0] != marks[1]  # of one and the same table
+
+
+def test_the_table_that_was_enrolled_is_known_again_and_no_other(parties):
+    assert Approved.open(parties / "hill").table == (parties.parent / "hill.csv").resolve()
+    assert Approved.open(parties / "hill", parties.parent / "mill.csv").party == "hill"  # it moved
+    path = parties.parent / "hill.csv"
+    path.write_text(path.read_text().replace("a,b", "b,a"))
+    with pytest.raises(InputError, match="the table that was enrolled"):
+        Approved.open(parties / "hill")
