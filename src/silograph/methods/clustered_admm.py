@@ -170,19 +170,25 @@ class ClusteredADMM:
         phi = self.rho * (answer.value - (sent.value if self.protect == "records" else sent))  # (5)
         w = self.task.step(what, phi, self.rho, carry["ridge"], data)  # (4)
         if self.protect == "records":
-            noisy = gate.release(self._record_bounded(w, data["count"], what), "model")  # (12)
+            noisy = gate.release(
+                self._record_bounded(w, data["count"], what, answer.value, sent.value), "model"
+            )  # (12)
             sent = noisy.map(_without_dual, answer, sent)
             return {"model": noisy, "sent": sent}, {"sent": sent}
         sent = _without_dual(w, answer.value, sent)
         return {"model": w, "sent": sent}, {"step": gate.contribute(sent - what, "step", self.clip)}
 
-    def _record_bounded(self, w: Array, count: Array, what: Array) -> Bounded:
+    def _record_bounded(self, w: Array, count: Array, what: Array, answer: Array, sent: Array) -> Bounded:
         largest = self.task.largest
         assert largest is not None
         why = f"Lemma 1 of S2: no record's gradient is longer than C = {largest:g}: 2 C / (rho D), D being public"
-        # The rest of the solver's gradient, and rounding of models far longer than the bound.
-        slack = 1e-13 * row_lengths(what)[:, 0] * math.sqrt(what.shape[1])
-        return Bounded(w, 2.0 * largest / (self.rho * count) * (1.0 + 1e-6) + slack, UNIT, why)  # (43)
+        bound = 2.0 * largest / (self.rho * count)  # (43)
+        # The rest of the solver's gradient, and rounding of models far longer than the bound. Half of a millionth of
+        # the bound is room for rounding of a dual, too; a server may send a longer one.
+        rounding = 1e-13 * math.sqrt(what.shape[1])
+        dual = rounding * (row_lengths(answer) + row_lengths(sent))[:, 0]
+        slack = rounding * row_lengths(what)[:, 0] + np.maximum(dual - 0.5e-6 * bound, 0.0)
+        return Bounded(w, bound * (1.0 + 1e-6) + slack, UNIT, why)
 
     def deliver(self, carry: Carry, data: Private, gate: Outlet) -> Message:
         """Its model; what was released of it, if records are protected; nothing, if only sums were to be seen."""
