@@ -1,10 +1,11 @@
 # make setup: .venv with everything; make demo: the main job; make test: all checks and tests;
-# make docs: the site, in build/site; make test-deploy: the long lane of deployments; make bench: all benchmarks beside their peers.
+# make docs: the site, in build/site; make test-deploy: the long lane of deployments; make test-hostile: 1,000 servers that lie;
+# make bench: all benchmarks beside their peers.
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup demo test test-deploy docs bench lint clean
+.PHONY: setup demo test test-deploy test-hostile docs bench lint clean
 
 setup: $(READY)
 
@@ -45,6 +46,10 @@ test: lint
 # Every fault a deployment must survive, with real processes; about half an hour on two cores.
 test-deploy: setup
 	SILOGRAPH_DEPLOY=full $(BIN)/python -m pytest tests/deploy
+
+# Random strategies of a server against every method that promises something; a few minutes on two cores.
+test-hostile: setup
+	SILOGRAPH_STRATEGIES=1000 $(BIN)/python -m pytest tests/contracts/test_hostile.py
 
 # The documentation; a broken link, name or example is an error. Open build/site/index.html.
 docs: setup

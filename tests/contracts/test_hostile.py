@@ -46,12 +46,12 @@ def written(calls):
     save, append = silo_module.write_atomically, Ledger.append
 
     def saving(path, content, mode=0o644):
-        calls.append((path.name, len(content)))
+        calls.append(path.name)
         save(path, content, mode)
 
     def appending(ledger, rows):
         rows = list(rows)
-        calls.append(("rows", len(rows)))
+        calls.append(len(rows))
         append(ledger, rows)
 
     patch.setattr(silo_module, "write_atomically", saving)
@@ -68,9 +68,15 @@ def told_apart(holding, folder, seed):
         patch = written(calls)
         player = played(holding, here, world, seed)
         patch.undo()
-        views.append((player.seen, calls, rows_of(here)))
+        rows = rows_of(here)
+        scales = [[row.pop("l2") or 0.0, row.pop("noise") or 0.0] for row in rows]
+        views.append((player.seen, calls, rows, scales))
         warned += player.warned
-    return [(a, b) for view in views[1:] for a, b in zip(views[0], view, strict=True) if a != b], warned
+    differ = [(a, b) for view in views[1:] for a, b in zip(views[0][:3], view, strict=False) if a != b]
+    for *_, scales in views[1:]:  # but for the last digits: see `digits`
+        if not differ and not np.allclose(scales, views[0][-1], rtol=1e-6, atol=0.0):
+            differ.append((views[0][-1], scales))
+    return differ, warned
 
 
 @every
@@ -103,7 +109,10 @@ HUBER = HOLDINGS["clusters, records, huber"]
 
 
 class Lax(ClusteredADMM):
-    """Takes whatever is a number."""
+    """Takes whatever is a number, and has a sensitivity that does not look at the dual: what was here before."""
+
+    def _record_bounded(self, w, count, what, answer, sent):
+        return super()._record_bounded(w, count, what, np.zeros_like(answer), np.zeros_like(sent))
 
     def limits(self):
         return dict.fromkeys(("model", "answer"), Limits(-1.0845e308, 1.0845e308))
