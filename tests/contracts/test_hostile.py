@@ -27,7 +27,7 @@ pytest.importorskip("torch", reason="neural networks need the extra `neural`")
 
 HOLDINGS = {holding.name: holding for holding in holdings()}
 STRATEGIES = int(os.environ.get("SILOGRAPH_STRATEGIES", "120"))
-EACH = math.ceil(STRATEGIES / len(HOLDINGS))
+EACH = math.ceil(STRATEGIES / sum(holding.budget is not None for holding in HOLDINGS.values()))
 every = pytest.mark.parametrize("holding", HOLDINGS.values(), ids=HOLDINGS)
 
 
