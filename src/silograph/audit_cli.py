@@ -1,4 +1,4 @@
-"""The command of an audit: `silograph audit plan.toml`, or of a finished run: `silograph audit out`."""
+"""The command of an audit: of a plan (`silograph audit plan.toml`), a finished run (`out`), or a deployment."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from silograph.console import AsJson, at_most, bar, say
-from silograph.core.errors import InterruptError
+from silograph.console import AsJson, at_most, bar, say, table
+from silograph.core.errors import InputError, InterruptError
 
 if TYPE_CHECKING:
+    from silograph.run.audit_deployment import Outcome, Siege
     from silograph.run.finding import Finding
 
 REFUTED = 3  # exit code
@@ -24,7 +25,10 @@ def register(app: typer.Typer) -> None:
 
 def audit(
     target: Annotated[
-        Path, typer.Argument(help="A plan file, or the folder of a finished run: what is found is then kept in it.")
+        Path,
+        typer.Argument(
+            help="A plan file; a finished run's folder: what is found is then kept in it; or a deployment's folder."
+        ),
     ],
     observer: Annotated[
         Literal["server", "neighbour", "wire", "public"] | None,
@@ -34,18 +38,21 @@ def audit(
         int | None,
         typer.Option(
             help="How many trials, each a pair of runs: one without the canary, one with it. "
-            "Left out: 10,000, or as many as take about a minute."
+            "Left out: 10,000, or as many as take about a minute. Of a deployment: in every strategy."
         ),
     ] = None,
     one_run: Annotated[
         bool, typer.Option("--one-run", help="Many canaries in a single run instead: quick, and far weaker.")
     ] = False,
+    seconds: Annotated[float | None, typer.Option(help="Of a deployment: about how long to try. Left out: 90.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Attack a plan through its own pipeline: how much of its promise can an attack use up?
 
     TARGET is a plan file: it is attacked, and nothing is written. Or it is the folder of a finished run: its plan is
     attacked, with the tables where it says; what is found is added to audit.json in the folder and shown in its report.
+    Or it is what `silograph deploy` wrote: its parties are asked dishonest questions, as their server could; made-up
+    tables take the place of theirs, and nothing is written.
 
     Exit code 0: not refuted. 3: refuted. 2: bad input. 1: a failure, such as a finding that could not be written (it
     is printed first). 130: Ctrl-C.
@@ -54,6 +61,11 @@ def audit(
     from silograph.run.audit import audit_job
     from silograph.run.audited import job_of_run
 
+    if not (target / "result.json").exists() and (deployment := _deployment_at(target)) is not None:
+        _audit_deployment(deployment, observer, runs, one_run, seconds, as_json)
+        return
+    if seconds is not None:
+        raise InputError("audit, seconds", "a deployment", f"{target} is none", "--runs says how many trials.")
     finished = target.is_dir()
     if finished:
         from silograph.report.read import read_audits, read_result
@@ -149,6 +161,82 @@ def _verdict(finding: Finding) -> None:
         share = math.floor(100.0 * finding.epsilon_lower / finding.promised)
         print(f"Not refuted: the attack could use {share} % of the promise. The rest may be caution or a weak attack.")
     print("An audit can refute a promise, not prove it; what it says nothing of is in docs/threat-model.md.")
+
+
+# ---- deployments -----------------------------------------------------------------------------------------------------
+
+
+def _deployment_at(target: Path) -> Path | None:
+    from silograph.run.audit_deployment import deployment_at
+
+    return deployment_at(target)
+
+
+def _audit_deployment(
+    folder: Path, observer: str | None, runs: int | None, one_run: bool, seconds: float | None, as_json: bool
+) -> None:
+    from silograph.run.audit_deployment import SECONDS, audit_deployment
+
+    if one_run or observer not in (None, "server"):
+        came = "--one-run came" if one_run else f"--observer {observer} came"
+        raise InputError(f"audit of {folder}", "the server as the observer, in many trials", came, "Audit the plan.")
+    try:
+        with bar("attacking") as update:
+            siege = audit_deployment(folder, runs, SECONDS if seconds is None else seconds, progress=update)
+    except KeyboardInterrupt:
+        todo = "Nothing was kept; the same command starts from the beginning. --seconds takes less time."
+        raise InterruptError(f"audit of {folder}", "to be let finish", "it was interrupted", todo) from None
+    say(as_json, siege.to_json(), lambda: _siege_words(siege))
+    if siege.refuted:
+        raise typer.Exit(REFUTED)
+
+
+def _siege_words(siege: Siege) -> None:
+    from silograph.report.words import apart
+
+    if not siege.claimed:
+        print(f"No epsilon is claimed to {siege.party} against its server, so no question can break a promise.")
+        print("silograph audit PLAN shows what an attack makes of what is sent.")
+        return
+    budget = "what its ledger says" if siege.budget is None else f"epsilon {siege.budget:g}"
+    print(f"{siege.party} is promised, whatever its server asks, at most {budget} at delta {at_most(siege.delta)}.")
+    if siege.rehearsal:
+        print("Rehearsal: the plan has a seed, and whoever knows it takes the noise off. What is attacked has none.")
+    print(f"attacked: {siege.silo}, with made-up records: {siege.canary}")
+    if siege.steps == 2:
+        print("Another record in a place is two steps of the neighbouring relation: what was paid counts twice.")
+    rows = []
+    for each in siege.outcomes:
+        lower, paid = apart(each.epsilon_lower, each.paid)
+        verdict = "REFUTED" if each.refuted else "not refuted" if each.could_refute else "could not have refuted"
+        rows.append((each.strategy.name, lower, paid, verdict))
+    table(("the server", "got epsilon, at least", "for what the ledger calls", "verdict"), rows)
+    for each in siege.outcomes:
+        _notes(each)
+    if siege.refuted:
+        print("REFUTED. A server can get more out than a party's ledger says. Do not run this.")
+        print("  By chance alone an audit accuses at most 1 % of sound deployments; a second audit tells.")
+    else:
+        print("Not refuted, with 99 % confidence for all strategies together.")
+        print("An audit can refute a promise, not prove it; what it says nothing of is in docs/threat-model.md.")
+
+
+def _notes(each: Outcome) -> None:
+    """Only what needs to be said."""
+    from silograph.report.words import apart, found
+
+    name = each.strategy.name
+    if each.refuted:
+        print(f"{name}: {each.strategy.words}.")
+        print(f"  seen: {each.leak or each.observation}; {each.trials} pairs of trials, {each.rounds} rounds each")
+    if each.overspent and each.budget is not None:
+        spent, budget = apart(each.paid, each.budget)
+        print(f"  The ledger itself costs epsilon {spent}, more than the budget of {budget}.")
+    if each.strategy.copies and each.ledger < each.paid:
+        ledger, paid = apart(each.ledger, each.paid)
+        print(f"{name}: the party did not notice an older copy. Its ledger then says {ledger} where {paid} was spent.")
+    if each.times.epsilon > each.paid:
+        print(f"{name}: times alone tell epsilon {found(each.times.epsilon)}; no promise is made about times.")
 
 
 def _percent(share: float) -> str:

@@ -2,6 +2,7 @@
 
     bounds      from an attack's scores to a lower bound on epsilon, with its confidence
     scores      the likelihood ratio of what was released, over all of a silo's rows
+    sights      what a server saw of answers, refusals, numbers and times in two worlds, to lower bounds
     search      adversarial swaps of a record: how far does a `Bounded` really move
     graphs      a silo's statistics back from an uploaded graph, and what a graph's edges alone tell
     duals       a client's records back from ADMM steps without noise

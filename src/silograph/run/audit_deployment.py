@@ -1,0 +1,349 @@
+"""Attack a deployment as its server could: dishonest questions to the real parties, beside what their ledgers say.
+
+Every strategy is played in pairs of trials, one in each of two neighbouring worlds, with the same secret noise. From
+what the server saw follows a lower bound on the epsilon that it got out. It is held against what the party's own ledger
+says was paid: where it got more, the deployment's promise is refuted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import tempfile
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from silograph.core.errors import InputError
+from silograph.core.keys import secret_root
+from silograph.core.types import Array, Json
+from silograph.privacy.attacks.bounds import Bound
+from silograph.privacy.attacks.sights import Event, by_event, by_numbers, by_times, telling_event
+from silograph.run.deployment import FILE, SERVER, Deployment
+from silograph.run.extremes import extreme_strategies
+from silograph.run.finding import CONFIDENCE
+from silograph.run.hostile import Attacked, Theatre
+from silograph.run.strategies import STRATEGIES, Strategy
+from silograph.run.worlds import LOUD, secret
+
+LEAST_PAIRS, MOST_PAIRS = 24, 400
+SECONDS = 90.0
+_TUNING = 1.0 / 3.0  # of the pairs say where to look; the others are judged
+_SHARES = 3  # bounds of a strategy that share what the confidence leaves to err
+_PILOT = 2  # rounds of the first trial, which says how long one takes
+
+Progress = Callable[[float, str], None]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a strategy got out. `paid` is the most that the party's ledger said in the trials that count; `ledger` what
+    it says at the end, which is less where an older copy was put back."""
+
+    strategy: Strategy
+    trials: int
+    rounds: int
+    paid: float
+    ledger: float
+    delta: float
+    bound: Bound
+    observation: str
+    leak: str | None
+    times: Bound
+    answers: Json
+    budget: float | None
+
+    @property
+    def epsilon_lower(self) -> float:
+        return math.inf if self.leak is not None else self.bound.epsilon
+
+    @property
+    def overspent(self) -> bool:
+        """Whether the ledger itself costs more than was promised; copies of a folder spend twice, and say so."""
+        return self.budget is not None and not self.strategy.copies and self.paid > self.budget * (1.0 + 1e-9)
+
+    @property
+    def refuted(self) -> bool:
+        return self.overspent or self.epsilon_lower > self.paid * (1.0 + 1e-9)
+
+    @property
+    def could_refute(self) -> bool:
+        return self.refuted or self.bound.largest > self.paid
+
+    def to_json(self) -> Json:
+        return {
+            "strategy": self.strategy.name,
+            "does": self.strategy.words,
+            "trials": self.trials,
+            "rounds": self.rounds,
+            "epsilon_lower": _number(self.epsilon_lower),
+            "epsilon_paid": _number(self.paid),
+            "epsilon_ledger": _number(self.ledger),
+            "delta": self.delta,
+            "observation": self.observation,
+            "how": self.bound.how,
+            "largest_possible": _number(self.bound.largest),
+            "could_refute": self.could_refute,
+            "leak": self.leak,
+            "times_epsilon_lower": self.times.epsilon,
+            "answers": self.answers,
+            "older_copies": self.strategy.copies,
+            "refuted": self.refuted,
+        }
+
+
+@dataclass(frozen=True)
+class Siege:
+    """What an audit of a deployment found, strategy by strategy."""
+
+    digest: str
+    party: str
+    silo: str
+    canary: str
+    steps: int
+    claimed: bool
+    budget: float | None
+    delta: float
+    rehearsal: bool
+    outcomes: tuple[Outcome, ...] = field(default=())
+
+    @property
+    def refuted(self) -> bool:
+        return any(outcome.refuted for outcome in self.outcomes)
+
+    def to_json(self) -> Json:
+        return {
+            "deployment": self.digest,
+            "observer": "server",
+            "party": self.party,
+            "site": self.silo,
+            "canary": self.canary,
+            "neighbouring_steps": self.steps,
+            "claimed": self.claimed,
+            "confidence": CONFIDENCE if self.claimed else None,
+            "epsilon_budget": self.budget,
+            "delta": self.delta if self.claimed else None,
+            "rehearsal": self.rehearsal,
+            "refuted": self.refuted,
+            "strategies": [outcome.to_json() for outcome in self.outcomes],
+        }
+
+
+def _number(value: float) -> float | str:
+    return "infinity" if math.isinf(value) else value
+
+
+def deployment_at(target: Path) -> Path | None:
+    """The folder of a deployment's file, if `target` is one: that file, a party's folder, the server's, or all."""
+    if target.name == FILE:
+        return target.parent
+    return next((folder for folder in (target, target / SERVER) if (folder / FILE).is_file()), None)
+
+
+def audit_deployment(
+    folder: Path,
+    pairs: int | None = None,
+    seconds: float = SECONDS,
+    root: int | None = None,
+    progress: Progress = lambda share, words: None,
+) -> Siege:
+    """Play every strategy against the parties of the deployment in `folder`, in about so many seconds.
+
+    `pairs` fixes the number of trials in each world; `root` fixes every random number, for tests.
+    """
+    if pairs is not None and not LEAST_PAIRS <= pairs <= MOST_PAIRS:
+        raise InputError("audit, runs", f"{LEAST_PAIRS} to {MOST_PAIRS} for a deployment", f"{pairs} came")
+    if not 0.0 < seconds < math.inf:
+        raise InputError("audit, seconds", "a number above 0", f"{seconds} came")
+    given = Deployment.read(folder)
+    rehearsal = given.plan.privacy is not None and given.plan.seed is not None
+    memory = Path("/dev/shm")  # nothing here is worth keeping, and a party syncs every answer to disk
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as scratch, np.errstate(all="ignore"):
+        warnings.simplefilter("ignore", RuntimeWarning)
+        theatre = Theatre(secret(given), Path(scratch) / "parties")
+        budget, worlds = theatre.job.budget, theatre.worlds
+        siege = Siege(
+            given.digest,
+            worlds.party,
+            worlds.silo,
+            worlds.words,
+            worlds.steps,
+            theatre.claimed,
+            None if budget is None else budget.epsilon,
+            theatre.delta,
+            rehearsal,
+        )
+        if not siege.claimed:
+            return siege
+        attack = _Attack(theatre, pairs, secret_root() if root is None else root, seconds)
+        return _replaced(siege, attack.run(progress))
+
+
+def _replaced(siege: Siege, outcomes: Sequence[Outcome]) -> Siege:
+    return Siege(**{**vars(siege), "outcomes": tuple(outcomes)})
+
+
+@dataclass(eq=False)
+class _Trial:
+    """One world of a pair, when it is over."""
+
+    history: Hashable
+    numbers: list[Array]
+    kinds: list[str]
+    seconds: float
+    paid: float
+    ledger: float
+    delta: float
+
+
+@dataclass(eq=False)
+class _Attack:
+    theatre: Theatre
+    pairs: int | None
+    root: int
+    seconds: float
+
+    def run(self, progress: Progress) -> list[Outcome]:
+        masked, begun = self.theatre.masked, time.monotonic()
+        strategies = [each for each in STRATEGIES if masked or not each.masked]
+        search = 0.15 * self.seconds if self.theatre.down else 0.0
+        progress(0.0, "searching for questions that records answer differently")
+        strategies += extreme_strategies(self.theatre, self.root, time.monotonic() + search)
+        confidence = 1.0 - (1.0 - CONFIDENCE) / (_SHARES * len(strategies))
+        found = []
+        for k, strategy in enumerate(strategies):
+            progress(k / len(strategies), strategy.name)
+            left = self.seconds - (time.monotonic() - begun)
+            weight = sum(each.weight for each in strategies[k:])
+            found.append(self._outcome(strategy, max(left, 0.0) * strategy.weight / weight, confidence))
+        progress(1.0, "done")
+        return found
+
+    def _outcome(self, strategy: Strategy, seconds: float, confidence: float) -> Outcome:
+        rounds, pairs = self._size(strategy, seconds)
+        tuning = int(_TUNING * pairs)
+        trials = self._play(strategy, rounds, range(tuning))
+        event = telling_event(
+            [[t.history for t in world] for world in trials], [[t.paid for t in world] for world in trials]
+        )
+        pairs = self._enough(event, trials, pairs, tuning, confidence)
+        for world, more in zip(trials, self._play(strategy, rounds, range(tuning, pairs)), strict=True):
+            world += more
+        return self._judged(strategy, rounds, trials, event, tuning, confidence)
+
+    def _size(self, strategy: Strategy, seconds: float) -> tuple[int, int]:
+        """So many rounds a trial, and pairs of trials, as fit into the time; all rounds first, then more trials."""
+        most = max(strategy.least_rounds, int(min(self.theatre.job.most_rounds, strategy.most_rounds)))
+        least = self.pairs or LEAST_PAIRS
+        begun, pilot = time.monotonic(), min(_PILOT, most)
+        self._trial(strategy, pilot, 0, -1)
+        each = (time.monotonic() - begun) / pilot
+        rounds = max(strategy.least_rounds, min(most, int(seconds / (2.0 * least * each))))
+        if self.pairs is not None:
+            return rounds, self.pairs
+        return rounds, max(least, min(4 * LEAST_PAIRS, int(seconds / (2.0 * rounds * each))))
+
+    def _enough(self, event: Event, trials: Sequence[Sequence[_Trial]], pairs: int, tuning: int, err: float) -> int:
+        """More pairs where one history belongs to one world alone, until its bound can exceed what was paid in it."""
+        counts = [sum(trial.history == event.history for trial in world) for world in trials]
+        if self.pairs is not None or counts[event.world] < tuning or counts[1 - event.world]:
+            return pairs
+        paid = max(trial.paid for trial in trials[event.world])
+        for enough in range(pairs, MOST_PAIRS, LEAST_PAIRS):
+            certain: list[list[Hashable]] = [[event.history] * (enough - tuning), [None] * (enough - tuning)]
+            if by_event(Event(event.history, 0), certain, self.theatre.delta, err).epsilon > paid:
+                return enough
+        return pairs
+
+    def _play(self, strategy: Strategy, rounds: int, numbers: range) -> list[list[_Trial]]:
+        """The trials of both worlds; which world comes first is a coin's, so that times can be compared."""
+        worlds: list[list[_Trial]] = [[], []]
+        for number in numbers:
+            coin = self._secret(strategy, number, "order") % 2
+            for k in (coin, 1 - coin):
+                worlds[k].append(self._trial(strategy, rounds, (LOUD, strategy.against)[k], number))
+        return worlds
+
+    def _secret(self, strategy: Strategy, number: int, purpose: str) -> int:
+        named = f"{self.root} {strategy.name} {number} {purpose}"
+        return int.from_bytes(hashlib.sha256(named.encode()).digest(), "big")
+
+    def _trial(self, strategy: Strategy, rounds: int, world: int, number: int) -> _Trial:
+        parties = self.theatre.open(world, self._secret(strategy, number, "noise"))
+        try:
+            strategy.play(parties, rounds)
+            return self._over(parties, strategy)
+        finally:
+            parties.close()
+
+    def _over(self, parties: Attacked, strategy: Strategy) -> _Trial:
+        rows, seen = parties.rows, parties.seen
+        everything = list(dict.fromkeys([*rows, *parties.forgotten])) if strategy.copies else rows
+        paid = self.theatre.paid(everything)
+        return _Trial(
+            tuple((each.kind, each.size) for each in seen),
+            [each.numbers for each in seen],
+            [each.kind for each in seen],
+            sum(each.seconds for each in seen),
+            paid.epsilon,
+            self.theatre.paid(rows).epsilon,
+            max(paid.delta, self.theatre.delta),
+        )
+
+    def _judged(
+        self,
+        strategy: Strategy,
+        rounds: int,
+        trials: Sequence[Sequence[_Trial]],
+        event: Event,
+        tuning: int,
+        confidence: float,
+    ) -> Outcome:
+        everybody = [trial for world in trials for trial in world]
+        delta, budget = max(trial.delta for trial in everybody), self.theatre.job.budget
+        histories = [[trial.history for trial in world[tuning:]] for world in trials]
+        numbers = by_numbers(
+            [[trial.numbers for trial in world] for world in trials], tuning, delta, confidence, self.theatre.gaussian
+        )
+        happened = by_event(event, histories, delta, confidence)
+        spent = max(trial.paid for trial in everybody)
+        cheap = max((trial.paid for trial in everybody if trial.history == event.history), default=spent)
+        bound, paid, observation, leak = numbers, spent, "the numbers in its answers", None
+        if happened.epsilon > cheap and not numbers.epsilon > spent:
+            bound, paid, observation = happened, cheap, "which questions it answered, and how it refused others"
+            always = all(trial.history == event.history for trial in trials[event.world])
+            never = not any(trial.history == event.history for trial in trials[1 - event.world])
+            if always and never and cheap == 0.0:
+                leak = f"free of charge, {_first_difference(trials)}, every time"
+        elif math.isinf(numbers.epsilon):
+            leak = numbers.how
+        times = by_times(np.array([[trial.seconds for trial in world] for world in trials]), tuning, delta, confidence)
+        answers = Counter(kind for trial in trials[0] for kind in trial.kinds)
+        return Outcome(
+            strategy,
+            len(trials[0]),
+            rounds,
+            paid,
+            max(trial.ledger for trial in everybody),
+            delta,
+            bound,
+            observation,
+            leak,
+            times,
+            {kind: round(count / len(trials[0]), 2) for kind, count in sorted(answers.items())},
+            None if budget is None else self.theatre.worlds.steps * budget.epsilon,
+        )
+
+
+def _first_difference(trials: Sequence[Sequence[_Trial]]) -> str:
+    """In words: what the first question that was answered differently was answered with."""
+    pairs = zip(trials[0][0].kinds, trials[1][0].kinds, strict=False)
+    for number, (first, second) in enumerate(pairs, 1):
+        if first != second:
+            return f"to question {number} {first} in one world and {second} in the other"
+    return "answers of another size, or another number of them"

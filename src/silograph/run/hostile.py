@@ -1,0 +1,333 @@
+"""A server that does as it likes, and the real parties of a deployment that it asks.
+
+Parties are opened from folders on disk, by the code that `silograph join` opens them with, and answer in this process.
+All that a server could see is kept: whether a party answered and how it refused, sizes, times, and numbers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from silograph.core.errors import InputError
+from silograph.core.types import Array, Json
+from silograph.engines.question import NEVER, Kind, Question, read_reply
+from silograph.engines.silo import Silo
+from silograph.engines.sums import read_said, run_sum
+from silograph.methods.base import begin
+from silograph.privacy.accounting import GAUSSIANS, Cost, cost
+from silograph.privacy.gate import Door, Released, Sealed
+from silograph.privacy.ledger import Ledger, Row
+from silograph.privacy.mechanisms import Scheduled
+from silograph.privacy.secure_messages import threshold
+from silograph.run.deployment import FILE, Deployment, open_job
+from silograph.run.jobs import GraphJob, Job
+from silograph.run.meta_job import MetaJob
+from silograph.run.party import ENROLMENT, LEDGER, ROSTER, Approved, enrol
+from silograph.run.worlds import LOUD, OPPOSITE, SILENT, Worlds, worlds_of
+
+ANSWER, SUM, NO_SUM, GONE = "answer", "sum", "no sum", "gone"
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """What a server saw of one question: an answer, or the class of a refusal; and the numbers that it could read."""
+
+    kind: str
+    size: int
+    seconds: float
+    numbers: Array
+
+
+class _Rooted(Approved):
+    """A party whose noise both worlds of a pair share: the auditor names its secret root."""
+
+    root: int
+
+    def _root(self) -> int:
+        return self.root
+
+
+class Theatre:
+    """Worlds of enrolled parties, made up from a deployment's public facts, as folders that trials copy."""
+
+    def __init__(self, deployment: Deployment, folder: Path) -> None:
+        self.deployment, self.folder = deployment, folder
+        folder.mkdir(parents=True, exist_ok=True)
+        deployment.lay_out(folder)
+        self.job: Job = open_job(deployment, folder)
+        self.worlds: Worlds = worlds_of(deployment, self.job)
+        self.trials = 0
+        for world in (LOUD, OPPOSITE, SILENT):
+            self._enrol(world)
+
+    @cached_property
+    def parties(self) -> dict[str, tuple[str, ...]]:
+        """Who is opened: the victim's party, and all where sites are added up with each other."""
+        everybody, own = self.deployment.facts.parties, self.worlds.party
+        return everybody if isinstance(self.job, GraphJob) and self.masked else {own: everybody[own]}
+
+    @property
+    def masked(self) -> bool:
+        return self.job.masks is not None
+
+    @cached_property
+    def down(self) -> dict[str, Array]:
+        """What the method sends down first, a row for each silo."""
+        return {name: value.value for name, value in begin(self.job.method, self.job.topo).down.items()}
+
+    def paid(self, rows: Sequence[Row]) -> Cost:
+        """What rows cost a silo against its server; between worlds that are two steps apart, twice and more."""
+        spent = cost(rows, self.delta)
+        if self.worlds.steps == 2:  # group privacy
+            return Cost(2.0 * spent.epsilon, (1.0 + np.exp(min(spent.epsilon, 700.0))) * spent.delta, spent.accountant)
+        return spent
+
+    @property
+    def claimed(self) -> bool:
+        """Whether anything is promised to the silo against its server."""
+        trusted = self.job.budget is not None and bool(self.job.budget.trusted)
+        return self.job.plan.privacy is not None and not trusted
+
+    @property
+    def delta(self) -> float:
+        told = self.job.plan.privacy if self.job.budget is None else self.job.budget
+        return 0.0 if told is None else told.delta or 0.0
+
+    @property
+    def gaussian(self) -> bool:
+        """Whether all noise is Gaussian, and no records are sampled: then scores are normal."""
+        mechanism = self.job.mechanism
+        if mechanism is None or isinstance(self.job, MetaJob):
+            return False
+        return isinstance(mechanism, Scheduled) or mechanism.name in GAUSSIANS
+
+    @cached_property
+    def digest(self) -> str:
+        return self.deployment.digest
+
+    def identities(self, world: int) -> dict[str, bytes]:
+        found: dict[str, bytes] = {}
+        for party, silos in self.parties.items():
+            card = json.loads((self.place(world, party) / f"{party}{ENROLMENT}").read_bytes())
+            found |= dict.fromkeys(silos, bytes.fromhex(card["identity"]))
+        return found
+
+    def place(self, world: int, party: str) -> Path:
+        return self.folder / f"world {world}" / party
+
+    def _enrol(self, world: int) -> None:
+        for party in self.parties:
+            folder, own = self.place(world, party), party == self.worlds.party
+            folder.mkdir(parents=True)
+            (folder / FILE).write_bytes(self.deployment.to_bytes())
+            table = folder.parent / f"{party}{self.worlds.suffix}"
+            table.write_bytes(self.worlds.tables[world] if own else self.worlds.silent(party))
+            enrol(folder, table)
+        if len(self.parties) > 1:
+            roster = json.dumps({name: key.hex() for name, key in self.identities(world).items()})
+            for party in self.parties:
+                (self.place(world, party) / ROSTER).write_text(roster, encoding="utf-8")
+
+    def open(self, world: int, root: int) -> Attacked:
+        self.trials += 1
+        return Attacked(self, world, root, self.folder / f"trial {self.trials}")
+
+
+class Attacked:
+    """The parties of one world in one trial, and everything that the server saw of them."""
+
+    def __init__(self, theatre: Theatre, world: int, root: int, folder: Path) -> None:
+        self.theatre, self.world, self._root, self._folder = theatre, world, root, folder
+        self.seen: list[Seen] = []
+        self.forgotten: list[Row] = []  # rows of copies that were put away
+        for party in theatre.parties:
+            shutil.copytree(theatre.place(world, party), folder / party)
+        self._silos: dict[str, Silo] = {}
+        self._kept = 0
+        self.start()
+
+    def close(self) -> None:
+        self.stop()
+        shutil.rmtree(self._folder)
+
+    # ---- the party's own machine ----
+
+    def start(self) -> None:
+        """Type `join` at every party; one that will not start is gone."""
+        for party in self.theatre.parties:
+            try:
+                opened = _Rooted.open(self._folder / party)
+                assert isinstance(opened, _Rooted)
+                opened.root = int.from_bytes(hashlib.sha256(f"{self._root} {party}".encode()).digest(), "big")
+                self._silos[party] = opened.silo(lambda question: None)
+            except Exception as error:
+                self._see(type(error).__name__, 0, 0.0)
+
+    def stop(self) -> None:
+        for silo in self._silos.values():
+            silo.close()
+        self._silos = {}
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def keep(self) -> Path:
+        """A copy of the victim's folder as it is now."""
+        self._kept += 1
+        copy = self._folder / f"copy {self._kept}"
+        shutil.copytree(self._own, copy)
+        return copy
+
+    def put_back(self, copy: Path, only: Collection[str] = ()) -> None:
+        """Put the victim's files, or `only` some of them, back from an older copy; then start everybody again."""
+        self.stop()
+        if not only or LEDGER in only:
+            older = Ledger(copy / LEDGER, mend=False).rows
+            self.forgotten += [row for row in self._ledger() if row not in older]
+        if only:
+            for name in only:
+                (self._own / name).unlink(missing_ok=True)
+                if (copy / name).exists():
+                    shutil.copy(copy / name, self._own / name)
+        else:
+            shutil.rmtree(self._own)
+            shutil.copytree(copy, self._own)
+        self.start()
+
+    @property
+    def _own(self) -> Path:
+        return self._folder / self.theatre.worlds.party
+
+    def _ledger(self) -> list[Row]:
+        silo = self.theatre.worlds.silo
+        return [row for row in Ledger(self._own / LEDGER, mend=False).rows if row.silo == silo]
+
+    @property
+    def rows(self) -> list[Row]:
+        """What the victim's own ledger says now."""
+        return self._ledger()
+
+    # ---- what the server does ----
+
+    def ask(self, party: str, blob: bytes, look: bool = True) -> bytes | None:
+        """Put any bytes to a party; what came back, if it answered. Without `look` nobody keeps what was seen."""
+        silo, begun = self._silos.get(party), time.perf_counter()
+        if silo is None or silo.finished:
+            self._see(GONE, 0, 0.0)
+            return None
+        try:
+            reply = silo.answer(blob)
+        except Exception as error:  # of any error the class alone leaves a party
+            self._see(type(error).__name__, 0, time.perf_counter() - begun)
+            return None
+        if look:
+            self._see(ANSWER, len(reply), time.perf_counter() - begun, _numbers(reply))
+        return reply
+
+    def question(
+        self,
+        kind: Kind,
+        round: int,
+        accepted: int = NEVER,
+        down: Mapping[str, Array] | None = None,
+        silos: Sequence[str] | None = None,
+        members: Sequence[str] | None = None,
+        party: str | None = None,
+    ) -> Question:
+        """What an honest server would ask, but for what is given."""
+        theatre = self.theatre
+        topo, party = theatre.job.topo, party or theatre.worlds.party
+        alone = (theatre.worlds.silo,)
+        silos = tuple(silos or (theatre.parties[party] if theatre.masked else alone))
+        index = topo.index(silos)
+        sends = theatre.down if down is None else down
+        part = {name: np.ascontiguousarray(value[index]) for name, value in sends.items()} if kind == "local" else {}
+        return Question(theatre.digest, party, kind, round, accepted, silos, tuple(members or topo.silos), part)
+
+    def local(self, round: int, accepted: int = NEVER, down: Mapping[str, Array] | None = None) -> bytes | None:
+        """The victim's part of a round; where sites are added up with each other, everybody's."""
+        own = None
+        for party in self.theatre.parties:
+            question = self.question("local", round, accepted, down, party=party)
+            reply = self.ask(party, question.pack(), party == self.theatre.worlds.party)
+            own = reply if party == self.theatre.worlds.party else own
+        return own
+
+    def add_up(self, round: int, reply: bytes, others: Sequence[str], ask: Sequence[str] | None = None) -> bool:
+        """A secure sum of the victim with `others`. In the last two steps only those in `ask` are asked, if given."""
+        theatre, begun = self.theatre, time.perf_counter()
+        held = read_reply(reply, "answer").sent
+        field, sealed = next((name, value) for name, value in held.items() if isinstance(value, Sealed))
+        members = tuple(sorted((theatre.worlds.silo, *others)))
+        gate = Door(0, Ledger(), theatre.job.mechanism, masks=theatre.job.masks).gate(["server"], round)
+        kinds: list[str] = []
+
+        def hear(messages: Mapping[str, Json]) -> dict[str, Json]:
+            said: dict[str, Json] = {}
+            for party, silos in theatre.parties.items():
+                late = any(message["step"] in ("confirm", "unmask") for message in messages.values())
+                asked = [s for s in silos if s in messages and (ask is None or not late or s in ask)]
+                if asked:
+                    step: Json = {"to": {silo: messages[silo] for silo in asked}}
+                    question = self.question("sum", round, silos=asked, members=members, party=party)
+                    said |= self._step(party, Question(**{**vars(question), "sum": step}), kinds)
+            return said
+
+        try:
+            asked = gate.sum_of(sealed, members, "server")
+            total, _ = run_sum(theatre.digest, asked, field, theatre.identities(self.world), hear)
+        except InputError:  # too few for a sum at all
+            self._see(NO_SUM, 0, time.perf_counter() - begun)
+            return False
+        made = theatre.worlds.silo in total.survivors
+        how = SUM if made else f"{NO_SUM}: {', '.join(dict.fromkeys(kinds)) or 'too few'}"
+        self._see(how, 0, time.perf_counter() - begun, total.values if made else np.zeros(0))
+        return made
+
+    def _step(self, party: str, question: Question, kinds: list[str]) -> dict[str, Json]:
+        """A step of a sum is a part of what is seen of the whole: masked words are new every time."""
+        before = len(self.seen)
+        reply = self.ask(party, question.pack(), look=False)
+        kinds += [seen.kind for seen in self.seen[before:]]
+        del self.seen[before:]
+        return {} if reply is None else read_said(reply)
+
+    def _see(self, kind: str, size: int, seconds: float, numbers: Array | None = None) -> None:
+        self.seen.append(Seen(kind, size, seconds, np.zeros(0) if numbers is None else numbers))
+
+    # ---- cohorts ----
+
+    @property
+    def others(self) -> list[str]:
+        """With whom the victim can be added up."""
+        return [name for silos in self.theatre.parties.values() for name in silos if name != self.theatre.worlds.silo]
+
+    @property
+    def fewest(self) -> int:
+        """How many others a sum needs."""
+        masks = self.theatre.job.masks
+        return (3 if masks is None else masks.minimum) - 1
+
+    def without_victim(self) -> list[list[str]]:
+        """Disjoint groups of others, each large enough to finish a sum in which the victim never confirms."""
+        size = self.fewest
+        while size < threshold(size + 1):
+            size += 1
+        return [self.others[k : k + size] for k in range(0, len(self.others) - size + 1, size)]
+
+
+def _numbers(reply: bytes) -> Array:
+    """What can be read of an answer."""
+    sent = read_reply(reply, "answer").sent
+    found = [value.value.ravel() for value in sent.values() if isinstance(value, Released)]
+    return np.concatenate(found) if found else np.zeros(0)

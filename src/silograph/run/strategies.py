@@ -1,0 +1,223 @@
+"""What a dishonest server tries. Each is played against fresh parties; `rounds` is how many it may take."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from silograph.core.types import Array
+from silograph.engines.question import NEVER
+from silograph.run.hostile import Attacked
+from silograph.run.party import LEDGER
+from silograph.run.worlds import OPPOSITE
+
+_FAR = 10**6  # a round that no plan has
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """`play(parties, rounds)` asks as it likes. `copies`: an older copy of the party's folder is put back, which no
+    server can do; what all copies together released is then counted as paid."""
+
+    name: str
+    words: str
+    play: Callable[[Attacked, int], None]
+    copies: bool = False
+    masked: bool = False  # only where there are secure sums
+    weight: int = 1  # of the time
+    least_rounds: int = 1
+    most_rounds: float = math.inf
+    against: int = OPPOSITE  # the world that a loud record is told from
+
+
+def one_round(at: Attacked, round: int, accepted: int, down: Mapping[str, Array] | None = None) -> bool:
+    """One round, with a sum over the smallest cohort where there are sums; whether the victim answered."""
+    reply = at.local(round, accepted, down)
+    if reply is not None and at.theatre.masked:
+        at.add_up(round, reply, at.others[: at.fewest])
+    return reply is not None
+
+
+def _moved(at: Attacked, by: float) -> dict[str, Array]:
+    """What the method sends down, a little elsewhere: another question."""
+    return {name: value + by for name, value in at.theatre.down.items()}
+
+
+def as_agreed(at: Attacked, rounds: int) -> None:
+    for round in range(rounds):
+        one_round(at, round, round - 1)
+    own = at.theatre.worlds.party
+    at.ask(own, at.question("deliver", rounds, rounds - 1).pack())
+    at.ask(own, at.question("end", rounds, rounds - 1).pack())
+    at.ask(own, at.question("local", rounds + 1, rounds).pack())
+
+
+def again(at: Attacked, rounds: int) -> None:
+    for round in range(rounds):
+        one_round(at, round, round - 1)
+        at.restart()
+        one_round(at, round, round - 1)
+
+
+def never_used(at: Attacked, rounds: int) -> None:
+    for round in range(rounds):
+        one_round(at, round, NEVER, _moved(at, 1e-3 * round))
+
+
+def same_round(at: Attacked, rounds: int) -> None:
+    for round in range(rounds):
+        for number in range(3):
+            one_round(at, round, round - 1, _moved(at, 1e-3 * number))
+            at.restart()
+
+
+def chosen_rounds(at: Attacked, rounds: int) -> None:
+    """Late rounds, where a schedule may have less noise, then earlier ones again."""
+    last = NEVER
+    for round in (*range(_FAR, _FAR + rounds), *range(rounds)):
+        last = round if one_round(at, round, last) else last
+
+
+def early_end(at: Attacked, rounds: int) -> None:
+    own = at.theatre.worlds.party
+    for round in range(rounds):
+        at.ask(own, at.question("deliver", round).pack())
+        one_round(at, round, NEVER)
+        at.ask(own, at.question("deliver", round).pack())
+    at.ask(own, at.question("end", rounds).pack())
+    at.restart()
+    one_round(at, 0, NEVER)
+
+
+def other_plans(at: Attacked, rounds: int) -> None:
+    """Questions that are not what the party approved; between them one that is."""
+    own, good = at.theatre.worlds.party, at.question("local", 0)
+    few = tuple(good.silos)
+    for changed in (
+        {"deployment": "0" * 64},
+        {"party": "somebody"},
+        {"silos": ()},
+        {"silos": ("nobody",)},
+        {"members": ("nobody", *few)},
+        {"members": few[:1]},
+        {"round": -1},
+        {"accepted": 5},
+        {"kind": "sum"},
+        {"kind": "sum", "sum": {"to": {}}},
+        {"down": {**good.down, "more": np.zeros((len(few), 1))}},
+        {"down": {name: value[..., None] for name, value in good.down.items()}},
+    ):
+        at.ask(own, replace(good, **changed).pack())
+    blob = good.pack()
+    for broken in (b"", b"SLG1", blob[: len(blob) // 2], blob + b"\0", bytes(len(blob))):
+        at.ask(own, broken)
+    one_round(at, 0, NEVER)
+
+
+def older_copy(at: Attacked, rounds: int) -> None:
+    copy = at.keep()
+    for number in range(rounds):
+        if number:
+            at.put_back(copy)
+        one_round(at, 0, NEVER, _moved(at, 1e-3 * number))
+
+
+def older_state(at: Attacked, rounds: int) -> None:
+    one_round(at, 0, NEVER)
+    copy = at.keep()
+    one_round(at, 1, 0)
+    at.put_back(copy, ["state.npz"])
+    one_round(at, 1, 0, _moved(at, 1e-3))
+
+
+def older_ledger(at: Attacked, rounds: int) -> None:
+    one_round(at, 0, NEVER)
+    copy = at.keep()
+    one_round(at, 1, 0)
+    at.put_back(copy, [LEDGER])
+    one_round(at, 1, 0, _moved(at, 1e-3))
+
+
+# ---- secure sums -----------------------------------------------------------------------------------------------------
+
+
+def unconfirmed(at: Attacked, rounds: int) -> None:
+    """In every round as many sums as there are groups of others who can finish one without the victim's word."""
+    for round in range(rounds):
+        reply = at.local(round, round - 1)
+        for group in at.without_victim() if reply is not None else ():
+            at.add_up(round, reply or b"", group, ask=group)
+
+
+def overlapping(at: Attacked, rounds: int) -> None:
+    """Cohorts that differ in one member, each asked to the end."""
+    others = at.others
+    for round in range(rounds):
+        reply = at.local(round, round - 1)
+        for last in others[at.fewest - 1 : at.fewest + 3] if reply is not None else ():
+            at.add_up(round, reply or b"", [*others[: at.fewest - 1], last])
+
+
+def begun_again(at: Attacked, rounds: int) -> None:
+    """Sums that stop before anybody confirms, then one with others; and all of it after a restart."""
+    for round in range(rounds):
+        for _ in range(2):
+            reply = at.local(round, round - 1)
+            if reply is not None:
+                at.add_up(round, reply, at.others[: at.fewest], ask=[])
+                at.add_up(round, reply, at.others[-at.fewest :])
+            at.restart()
+
+
+STRATEGIES = (
+    Strategy("as agreed", "every round as planned, then the end, then one more", as_agreed),
+    Strategy("asked again", "every question twice, the party started anew in between", again),
+    Strategy(
+        "never used",
+        "every answer is said not to have been used, and something else is asked",
+        never_used,
+        least_rounds=2,
+    ),
+    Strategy("same round", "other questions in a round that was answered, with restarts", same_round),
+    Strategy("chosen rounds", "rounds that no plan has, then all rounds from the first", chosen_rounds, least_rounds=2),
+    Strategy("early end", "results before, between and after the rounds; questions after the end", early_end),
+    Strategy("other plans", "questions that nobody approved, and bytes that are none", other_plans),
+    Strategy(
+        "unconfirmed sums",
+        "sums whose others finish them while the victim is not asked to confirm",
+        unconfirmed,
+        masked=True,
+        weight=4,
+    ),
+    Strategy("overlapping cohorts", "sums in one round whose cohorts differ in one member", overlapping, masked=True),
+    Strategy(
+        "sums begun again",
+        "sums that break off and start again, with others, also after a restart",
+        begun_again,
+        masked=True,
+    ),
+    Strategy(
+        "older state",
+        "the party's state put back from an older copy, its ledger not",
+        older_state,
+        copies=True,
+        most_rounds=1,
+    ),
+    Strategy(
+        "older ledger",
+        "the party's ledger put back from an older copy, its state not",
+        older_ledger,
+        copies=True,
+        most_rounds=1,
+    ),
+    Strategy(
+        "older copy",
+        "the party's whole folder put back from an older copy, again and again",
+        older_copy,
+        copies=True,
+        least_rounds=2,
+    ),
+)
