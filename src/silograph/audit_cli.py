@@ -45,6 +45,10 @@ def audit(
         bool, typer.Option("--one-run", help="Many canaries in a single run instead: quick, and far weaker.")
     ] = False,
     seconds: Annotated[float | None, typer.Option(help="Of a deployment: about how long to try. Left out: 90.")] = None,
+    strategy: Annotated[
+        str | None,
+        typer.Option(help="Of a deployment: play this strategy alone, e.g. one that was refuted, for longer."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Attack a plan through its own pipeline: how much of its promise can an attack use up?
@@ -62,10 +66,10 @@ def audit(
     from silograph.run.audited import job_of_run
 
     if not (target / "result.json").exists() and (deployment := _deployment_at(target)) is not None:
-        _audit_deployment(deployment, observer, runs, one_run, seconds, as_json)
+        _audit_deployment(deployment, observer, runs, one_run, seconds, strategy, as_json)
         return
-    if seconds is not None:
-        raise InputError("audit, seconds", "a deployment", f"{target} is none", "--runs says how many trials.")
+    if seconds is not None or strategy is not None:
+        raise InputError("audit, seconds and strategy", "a deployment", f"{target} is none", "Use --runs.")
     finished = target.is_dir()
     if finished:
         from silograph.report.read import read_audits, read_result
@@ -173,7 +177,13 @@ def _deployment_at(target: Path) -> Path | None:
 
 
 def _audit_deployment(
-    folder: Path, observer: str | None, runs: int | None, one_run: bool, seconds: float | None, as_json: bool
+    folder: Path,
+    observer: str | None,
+    runs: int | None,
+    one_run: bool,
+    seconds: float | None,
+    strategy: str | None,
+    as_json: bool,
 ) -> None:
     from silograph.run.audit_deployment import SECONDS, audit_deployment
 
@@ -182,7 +192,7 @@ def _audit_deployment(
         raise InputError(f"audit of {folder}", "the server as the observer, in many trials", came, "Audit the plan.")
     try:
         with bar("attacking") as update:
-            siege = audit_deployment(folder, runs, SECONDS if seconds is None else seconds, progress=update)
+            siege = audit_deployment(folder, runs, seconds or SECONDS, strategy, progress=update)
     except KeyboardInterrupt:
         todo = "Nothing was kept; the same command starts from the beginning. --seconds takes less time."
         raise InterruptError(f"audit of {folder}", "to be let finish", "it was interrupted", todo) from None
@@ -194,16 +204,17 @@ def _audit_deployment(
 def _siege_words(siege: Siege) -> None:
     from silograph.report.words import apart
 
-    if not siege.claimed:
-        print(f"No epsilon is claimed to {siege.party} against its server, so no question can break a promise.")
-        print("silograph audit PLAN shows what an attack makes of what is sent.")
+    worlds = siege.worlds
+    if worlds is None:
+        print("Against the server no epsilon is claimed: no question can break a promise.")
+        print("`silograph audit` of the plan shows what an attack makes of what is sent.")
         return
     budget = "what its ledger says" if siege.budget is None else f"epsilon {siege.budget:g}"
-    print(f"{siege.party} is promised, whatever its server asks, at most {budget} at delta {at_most(siege.delta)}.")
+    print(f"{worlds.party} is promised, whatever its server asks, at most {budget} at delta {at_most(siege.delta)}.")
     if siege.rehearsal:
         print("Rehearsal: the plan has a seed, and whoever knows it takes the noise off. What is attacked has none.")
-    print(f"attacked: {siege.silo}, with made-up records: {siege.canary}")
-    if siege.steps == 2:
+    print(f"attacked: {worlds.silo}, with made-up records: {worlds.words}")
+    if worlds.steps == 2:
         print("Another record in a place is two steps of the neighbouring relation: what was paid counts twice.")
     rows = []
     for each in siege.outcomes:

@@ -14,7 +14,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -24,17 +24,18 @@ from silograph.core.keys import secret_root
 from silograph.core.types import Array, Json
 from silograph.privacy.attacks.bounds import Bound
 from silograph.privacy.attacks.sights import Event, by_event, by_numbers, by_times, telling_event
-from silograph.run.deployment import FILE, SERVER, Deployment
+from silograph.run.deployment import FILE, SERVER, Deployment, open_job
 from silograph.run.extremes import extreme_strategies
 from silograph.run.finding import CONFIDENCE
-from silograph.run.hostile import Attacked, Theatre
+from silograph.run.hostile import Attacked, Theatre, claimed, delta_of
 from silograph.run.strategies import STRATEGIES, Strategy
-from silograph.run.worlds import LOUD, secret
+from silograph.run.worlds import LOUD, Worlds, secret
 
 LEAST_PAIRS, MOST_PAIRS = 24, 400
 SECONDS = 90.0
 _TUNING = 1.0 / 3.0  # of the pairs say where to look; the others are judged
 _SHARES = 3  # bounds of a strategy that share what the confidence leaves to err
+_SEARCHING = 0.15  # of the time
 _PILOT = 2  # rounds of the first trial, which says how long one takes
 
 Progress = Callable[[float, str], None]
@@ -99,35 +100,32 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Siege:
-    """What an audit of a deployment found, strategy by strategy."""
+    """What an audit of a deployment found, strategy by strategy; without `worlds` nothing is claimed."""
 
     digest: str
-    party: str
-    silo: str
-    canary: str
-    steps: int
-    claimed: bool
     budget: float | None
     delta: float
     rehearsal: bool
-    outcomes: tuple[Outcome, ...] = field(default=())
+    worlds: Worlds | None = None
+    outcomes: tuple[Outcome, ...] = ()
 
     @property
     def refuted(self) -> bool:
         return any(outcome.refuted for outcome in self.outcomes)
 
     def to_json(self) -> Json:
+        worlds = self.worlds
         return {
             "deployment": self.digest,
             "observer": "server",
-            "party": self.party,
-            "site": self.silo,
-            "canary": self.canary,
-            "neighbouring_steps": self.steps,
-            "claimed": self.claimed,
-            "confidence": CONFIDENCE if self.claimed else None,
+            "party": None if worlds is None else worlds.party,
+            "site": None if worlds is None else worlds.silo,
+            "canary": None if worlds is None else worlds.words,
+            "neighbouring_steps": None if worlds is None else worlds.steps,
+            "claimed": worlds is not None,
+            "confidence": None if worlds is None else CONFIDENCE,
             "epsilon_budget": self.budget,
-            "delta": self.delta if self.claimed else None,
+            "delta": None if worlds is None else self.delta,
             "rehearsal": self.rehearsal,
             "refuted": self.refuted,
             "strategies": [outcome.to_json() for outcome in self.outcomes],
@@ -149,12 +147,14 @@ def audit_deployment(
     folder: Path,
     pairs: int | None = None,
     seconds: float = SECONDS,
+    only: str | None = None,
     root: int | None = None,
     progress: Progress = lambda share, words: None,
 ) -> Siege:
-    """Play every strategy against the parties of the deployment in `folder`, in about so many seconds.
+    """Play every strategy, or the `only` one, against the parties of the deployment in `folder`.
 
-    `pairs` fixes the number of trials in each world; `root` fixes every random number, for tests.
+    It takes about so many seconds, and at least what the fewest trials take. `pairs` fixes the number of trials in each
+    world; `root` fixes every random number, for tests.
     """
     if pairs is not None and not LEAST_PAIRS <= pairs <= MOST_PAIRS:
         raise InputError("audit, runs", f"{LEAST_PAIRS} to {MOST_PAIRS} for a deployment", f"{pairs} came")
@@ -165,27 +165,16 @@ def audit_deployment(
     memory = Path("/dev/shm")  # nothing here is worth keeping, and a party syncs every answer to disk
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as scratch, np.errstate(all="ignore"):
         warnings.simplefilter("ignore", RuntimeWarning)
-        theatre = Theatre(secret(given), Path(scratch) / "parties")
-        budget, worlds = theatre.job.budget, theatre.worlds
-        siege = Siege(
-            given.digest,
-            worlds.party,
-            worlds.silo,
-            worlds.words,
-            worlds.steps,
-            theatre.claimed,
-            None if budget is None else budget.epsilon,
-            theatre.delta,
-            rehearsal,
-        )
-        if not siege.claimed:
+        deployment = secret(given)
+        deployment.lay_out(Path(scratch))
+        job = open_job(deployment, Path(scratch))
+        budget = None if job.budget is None else job.budget.epsilon
+        siege = Siege(given.digest, budget, delta_of(job), rehearsal)
+        if not claimed(job):
             return siege
-        attack = _Attack(theatre, pairs, secret_root() if root is None else root, seconds)
-        return _replaced(siege, attack.run(progress))
-
-
-def _replaced(siege: Siege, outcomes: Sequence[Outcome]) -> Siege:
-    return Siege(**{**vars(siege), "outcomes": tuple(outcomes)})
+        theatre = Theatre(deployment, job, Path(scratch) / "parties")
+        attack = _Attack(theatre, pairs, secret_root() if root is None else root, seconds, only)
+        return replace(siege, worlds=theatre.worlds, outcomes=tuple(attack.run(progress)))
 
 
 @dataclass(eq=False)
@@ -207,13 +196,11 @@ class _Attack:
     pairs: int | None
     root: int
     seconds: float
+    only: str | None
 
     def run(self, progress: Progress) -> list[Outcome]:
-        masked, begun = self.theatre.masked, time.monotonic()
-        strategies = [each for each in STRATEGIES if masked or not each.masked]
-        search = 0.15 * self.seconds if self.theatre.down else 0.0
-        progress(0.0, "searching for questions that records answer differently")
-        strategies += extreme_strategies(self.theatre, self.root, time.monotonic() + search)
+        begun = time.monotonic()
+        strategies = self._strategies(progress)
         confidence = 1.0 - (1.0 - CONFIDENCE) / (_SHARES * len(strategies))
         found = []
         for k, strategy in enumerate(strategies):
@@ -223,6 +210,20 @@ class _Attack:
             found.append(self._outcome(strategy, max(left, 0.0) * strategy.weight / weight, confidence))
         progress(1.0, "done")
         return found
+
+    def _strategies(self, progress: Progress) -> list[Strategy]:
+        """Those that the deployment leaves room for, and with them what a search found."""
+        found = [each for each in STRATEGIES if self.theatre.masked or not each.masked]
+        if self.only not in [each.name for each in found]:
+            progress(0.0, "searching")
+            found += extreme_strategies(self.theatre, self.root, time.monotonic() + _SEARCHING * self.seconds)
+        if self.only is None:
+            return found
+        chosen = [each for each in found if each.name == self.only]
+        if not chosen:
+            names = ", ".join(each.name for each in found)
+            raise InputError("audit, strategy", f"one of {names}", f"{self.only!r} came")
+        return chosen
 
     def _outcome(self, strategy: Strategy, seconds: float, confidence: float) -> Outcome:
         rounds, pairs = self._size(strategy, seconds)

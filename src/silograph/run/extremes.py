@@ -15,14 +15,15 @@ import numpy as np
 
 from silograph.core.types import Array
 from silograph.engines.question import NEVER
-from silograph.run.hostile import Attacked, Theatre
+from silograph.run.hostile import ANSWER, Attacked, Theatre
 from silograph.run.strategies import Strategy, one_round
 from silograph.run.worlds import LOUD, SILENT
 
-_SIZES = (5e-324, 1e-300, 1.0, 1e8, 1e16, 1e77, 1e154, 1e200, 1e300, 1.7976931348623157e308)
+_SIZES = (1.7976931348623157e308, 1e300, 1e200, 1e154, 1e77, 1e16, 1e8, 1.0, 1e-300, 5e-324)  # the worst first
 ALL = "every field"
 _ODD = (math.nan, math.inf, -math.inf)
 _BISECTIONS = 24
+_WORLDS = (LOUD, SILENT)
 
 Signs = Callable[[tuple[int, ...]], Array]
 
@@ -85,43 +86,58 @@ def _twice(at: Attacked, rounds: int, down: Mapping[str, Array]) -> None:
 
 
 class _Search:
+    """Both worlds, opened with the same noise; a party that answered is opened anew."""
+
     def __init__(self, theatre: Theatre, root: int) -> None:
         self._theatre, self._root = theatre, root
+        self._open: dict[int, Attacked] = {}
 
     def found(self, until: float) -> tuple[str, str, dict[str, Array]] | None:
         """A field, its size in words, and the question that only one world answers."""
-        for name, pattern in ((name, pattern) for pattern in _SIGNS for name in _fields(self._theatre)):
-            for size in self._differing(name, _SIGNS[pattern]):
+        try:
+            for name, pattern, size in self._differing(until):
                 return name, f"{size:.17g} ({pattern})", _sent(self._theatre, name, _SIGNS[pattern], size)
-            if time.monotonic() > until:
-                break
-        return None
+            return None
+        finally:
+            for parties in self._open.values():
+                parties.close()
 
-    def _differing(self, name: str, signs: Signs) -> Iterator[float]:
-        """Sizes at which the worlds answer differently, from a grid and from bisections in between."""
-        before: tuple[float, str] | None = None
+    def _differing(self, until: float) -> Iterator[tuple[str, str, float]]:
+        """Sizes at which the worlds answer differently: from a grid, the worst first, then between its points."""
+        places = [(name, pattern) for pattern in _SIGNS for name in _fields(self._theatre)]
+        kinds: dict[tuple[str, str], list[str]] = {place: [] for place in places}
         for size in _SIZES:
-            kinds = self._kinds(name, signs, size)
-            if kinds[0] != kinds[1]:
-                yield size
-                return
-            if before is not None and before[1] != kinds[0]:
-                low, high = before[0], size
-                for _ in range(_BISECTIONS):
-                    middle = math.exp(0.5 * (math.log(low) + math.log(high)))
-                    kinds = self._kinds(name, signs, middle)
-                    if kinds[0] != kinds[1]:
-                        yield middle
-                        return
-                    low, high = (middle, high) if kinds[0] == before[1] else (low, middle)
-            before = (size, self._kinds(name, signs, size)[0])
+            for name, pattern in places:
+                first, second = self._kinds(name, pattern, size)
+                if first != second:
+                    yield name, pattern, size
+                kinds[name, pattern].append(first)
+        for name, pattern in places:
+            for k in range(1, len(_SIZES)):
+                if kinds[name, pattern][k - 1] != kinds[name, pattern][k] and time.monotonic() < until:
+                    yield from self._between(name, pattern, _SIZES[k], _SIZES[k - 1], kinds[name, pattern][k])
 
-    def _kinds(self, name: str, signs: Signs, size: float) -> tuple[str, str]:
-        """What a fresh party of either world says to the same question."""
-        found = []
-        for world in (LOUD, SILENT):
-            parties = self._theatre.open(world, self._root)
-            parties.local(0, NEVER, _sent(self._theatre, name, signs, size))
-            found.append(parties.seen[-1].kind)
-            parties.close()
-        return found[0], found[1]
+    def _between(
+        self, name: str, pattern: str, low: float, high: float, below: str
+    ) -> Iterator[tuple[str, str, float]]:
+        for _ in range(_BISECTIONS):
+            middle = math.exp(0.5 * (math.log(low) + math.log(high)))
+            first, second = self._kinds(name, pattern, middle)
+            if first != second:
+                yield name, pattern, middle
+            low, high = (middle, high) if first == below else (low, middle)
+
+    def _kinds(self, name: str, pattern: str, size: float) -> tuple[str, str]:
+        """What either world says to the same question, as its first."""
+        first, second = (self._kind(world, _sent(self._theatre, name, _SIGNS[pattern], size)) for world in _WORLDS)
+        return first, second
+
+    def _kind(self, world: int, down: Mapping[str, Array]) -> str:
+        if world not in self._open:
+            self._open[world] = self._theatre.open(world, self._root)
+        parties = self._open[world]
+        parties.local(0, NEVER, down)
+        kind = parties.seen[-1].kind
+        if kind == ANSWER:
+            self._open.pop(world).close()
+        return kind

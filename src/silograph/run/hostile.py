@@ -28,7 +28,7 @@ from silograph.privacy.gate import Door, Released, Sealed
 from silograph.privacy.ledger import Ledger, Row
 from silograph.privacy.mechanisms import Scheduled
 from silograph.privacy.secure_messages import threshold
-from silograph.run.deployment import FILE, Deployment, open_job
+from silograph.run.deployment import FILE, Deployment
 from silograph.run.jobs import GraphJob, Job
 from silograph.run.meta_job import MetaJob
 from silograph.run.party import ENROLMENT, LEDGER, ROSTER, Approved, enrol
@@ -59,12 +59,9 @@ class _Rooted(Approved):
 class Theatre:
     """Worlds of enrolled parties, made up from a deployment's public facts, as folders that trials copy."""
 
-    def __init__(self, deployment: Deployment, folder: Path) -> None:
-        self.deployment, self.folder = deployment, folder
-        folder.mkdir(parents=True, exist_ok=True)
-        deployment.lay_out(folder)
-        self.job: Job = open_job(deployment, folder)
-        self.worlds: Worlds = worlds_of(deployment, self.job)
+    def __init__(self, deployment: Deployment, job: Job, folder: Path) -> None:
+        self.deployment, self.job, self.folder = deployment, job, folder
+        self.worlds: Worlds = worlds_of(deployment, job)
         self.trials = 0
         for world in (LOUD, OPPOSITE, SILENT):
             self._enrol(world)
@@ -92,15 +89,8 @@ class Theatre:
         return spent
 
     @property
-    def claimed(self) -> bool:
-        """Whether anything is promised to the silo against its server."""
-        trusted = self.job.budget is not None and bool(self.job.budget.trusted)
-        return self.job.plan.privacy is not None and not trusted
-
-    @property
     def delta(self) -> float:
-        told = self.job.plan.privacy if self.job.budget is None else self.job.budget
-        return 0.0 if told is None else told.delta or 0.0
+        return delta_of(self.job)
 
     @property
     def gaussian(self) -> bool:
@@ -140,6 +130,17 @@ class Theatre:
     def open(self, world: int, root: int) -> Attacked:
         self.trials += 1
         return Attacked(self, world, root, self.folder / f"trial {self.trials}")
+
+
+def claimed(job: Job) -> bool:
+    """Whether anything is promised to a silo against its server."""
+    trusted = job.budget is not None and bool(job.budget.trusted)
+    return job.plan.privacy is not None and not trusted
+
+
+def delta_of(job: Job) -> float:
+    told = job.plan.privacy if job.budget is None else job.budget
+    return 0.0 if told is None else told.delta or 0.0
 
 
 class Attacked:

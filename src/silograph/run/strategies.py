@@ -69,9 +69,10 @@ def never_used(at: Attacked, rounds: int) -> None:
 
 def same_round(at: Attacked, rounds: int) -> None:
     for round in range(rounds):
-        for number in range(3):
+        for number in range(8):
             one_round(at, round, round - 1, _moved(at, 1e-3 * number))
-            at.restart()
+        at.restart()
+        one_round(at, round, round - 1, _moved(at, 1.0))
 
 
 def chosen_rounds(at: Attacked, rounds: int) -> None:
