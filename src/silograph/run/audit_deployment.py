@@ -148,13 +148,14 @@ def audit_deployment(
     pairs: int | None = None,
     seconds: float = SECONDS,
     only: str | None = None,
+    rounds: int | None = None,
     root: int | None = None,
     progress: Progress = lambda share, words: None,
 ) -> Siege:
     """Play every strategy, or the `only` one, against the parties of the deployment in `folder`.
 
     It takes about so many seconds, and at least what the fewest trials take. `pairs` fixes the number of trials in each
-    world; `root` fixes every random number, for tests.
+    world, `rounds` how many rounds a trial takes, and `root` every random number, for tests.
     """
     if pairs is not None and not LEAST_PAIRS <= pairs <= MOST_PAIRS:
         raise InputError("audit, runs", f"{LEAST_PAIRS} to {MOST_PAIRS} for a deployment", f"{pairs} came")
@@ -173,7 +174,7 @@ def audit_deployment(
         if not claimed(job):
             return siege
         theatre = Theatre(deployment, job, Path(scratch) / "parties")
-        attack = _Attack(theatre, pairs, secret_root() if root is None else root, seconds, only)
+        attack = _Attack(theatre, pairs, secret_root() if root is None else root, seconds, only, rounds)
         return replace(siege, worlds=theatre.worlds, outcomes=tuple(attack.run(progress)))
 
 
@@ -197,6 +198,7 @@ class _Attack:
     root: int
     seconds: float
     only: str | None
+    rounds: int | None
 
     def run(self, progress: Progress) -> list[Outcome]:
         begun = time.monotonic()
@@ -241,9 +243,13 @@ class _Attack:
         """So many rounds a trial, and pairs of trials, as fit into the time; all rounds first, then more trials."""
         most = max(strategy.least_rounds, int(min(self.theatre.job.most_rounds, strategy.most_rounds)))
         least = self.pairs or LEAST_PAIRS
-        begun, pilot = time.monotonic(), min(_PILOT, most)
-        self._trial(strategy, pilot, 0, -1)
-        each = (time.monotonic() - begun) / pilot
+        if self.rounds is not None and self.pairs is not None:
+            return max(strategy.least_rounds, min(most, self.rounds)), self.pairs
+        pilot, each = min(_PILOT, most), math.inf
+        for _ in range(2):  # the first time some of it is compiled
+            begun = time.monotonic()
+            self._trial(strategy, pilot, LOUD, -1)
+            each = min(each, (time.monotonic() - begun) / pilot)
         rounds = max(strategy.least_rounds, min(most, int(seconds / (2.0 * least * each))))
         if self.pairs is not None:
             return rounds, self.pairs
