@@ -5,12 +5,15 @@ import json
 import math
 import sys
 
+import numpy as np
 import pytest
 
 from audits import CELLS, EPS, OPEN, PRIVATE, plan, tables
 from silograph import cli
-from silograph.core.errors import InputError
+from silograph.core.errors import InputError, LeakError
 from silograph.engines import sums
+from silograph.engines.silo import Silo
+from silograph.methods.base import Limits
 from silograph.privacy.gate import Door
 from silograph.privacy.secure_agent import Agent
 from silograph.run.audit_deployment import LEAST_PAIRS, audit_deployment, deployment_at
@@ -45,7 +48,7 @@ def deployments(tmp_path_factory):
 
 
 def attacked(folder, only=None, pairs=LEAST_PAIRS, rounds=1):
-    return audit_deployment(folder, pairs, 1e6, only, rounds, root=1)
+    return audit_deployment(folder, pairs, 20.0, only, rounds, root=1)
 
 
 # ---- broken twins ----------------------------------------------------------------------------------------------------
@@ -74,6 +77,26 @@ def test_sums_that_are_paid_for_when_they_are_confirmed_are_found(name, deployme
     assert siege.refuted
     assert (broken.paid, broken.answers["sum"] > 0.0) == (0.0, True)
     assert 0.0 < broken.epsilon_lower < 3.0
+
+
+def test_a_refusal_that_depends_on_records_is_found_by_a_search(deployments, monkeypatch):
+    """A party as it once was: it takes any finite number from its server, and lets the solver's error out."""
+    (sound,) = attacked(deployments["records"], "extreme downs").outcomes
+    assert not sound.refuted
+    assert {"RefusedError", "answer"} == sound.answers.keys()
+    with pytest.raises(InputError, match="found nothing"):
+        attacked(deployments["records"], "searched downs")
+    monkeypatch.setattr(Limits, "hold", lambda limits, value: bool(np.isfinite(value).all()))
+    monkeypatch.setattr(Silo, "_stood_in", _let_out)
+    siege = attacked(deployments["records"], "searched downs")
+    assert siege.refuted
+    (broken,) = siege.outcomes
+    assert (broken.epsilon_lower, broken.paid) == (math.inf, 0.0)
+    assert "LeakError" in broken.leak
+
+
+def _let_out(silo, question, carry, door):
+    raise LeakError("Bounded", "finite values", "another came")
 
 
 def test_rounds_that_are_not_paid_for_are_found(deployments, monkeypatch):

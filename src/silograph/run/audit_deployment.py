@@ -224,7 +224,9 @@ class _Attack:
         chosen = [each for each in found if each.name == self.only]
         if not chosen:
             names = ", ".join(each.name for each in found)
-            raise InputError("audit, strategy", f"one of {names}", f"{self.only!r} came")
+            raise InputError(
+                "audit, strategy", f"one of {names}", f"{self.only!r} came, or a search found nothing for it"
+            )
         return chosen
 
     def _outcome(self, strategy: Strategy, seconds: float, confidence: float) -> Outcome:

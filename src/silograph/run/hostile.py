@@ -169,7 +169,7 @@ class Attacked:
                 opened = _Rooted.open(self._folder / party)
                 assert isinstance(opened, _Rooted)
                 opened.root = int.from_bytes(hashlib.sha256(f"{self._root} {party}".encode()).digest(), "big")
-                self._silos[party] = opened.silo(lambda question: None)
+                self._silos[party] = opened.silo()
             except Exception as error:
                 self._see(type(error).__name__, 0, 0.0)
 
