@@ -192,7 +192,7 @@ def _audit_deployment(
         raise InputError(f"audit of {folder}", "the server as the observer, in many trials", came, "Audit the plan.")
     try:
         with bar("attacking") as update:
-            siege = audit_deployment(folder, runs, seconds or SECONDS, strategy, progress=update)
+            siege = audit_deployment(folder, runs, SECONDS if seconds is None else seconds, strategy, progress=update)
     except KeyboardInterrupt:
         todo = "Nothing was kept; the same command starts from the beginning. --seconds takes less time."
         raise InterruptError(f"audit of {folder}", "to be let finish", "it was interrupted", todo) from None
@@ -221,7 +221,7 @@ def _siege_words(siege: Siege) -> None:
         lower, paid = apart(each.epsilon_lower, each.paid)
         verdict = "REFUTED" if each.refuted else "not refuted" if each.could_refute else "could not have refuted"
         rows.append((each.strategy.name, lower, paid, verdict))
-    table(("the server", "got epsilon, at least", "for what the ledger calls", "verdict"), rows)
+    table(("the server's strategy", "epsilon it got, at least", "epsilon in the ledger", "verdict"), rows)
     for each in siege.outcomes:
         _notes(each)
     if siege.refuted:

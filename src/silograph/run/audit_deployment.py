@@ -173,8 +173,9 @@ def audit_deployment(
         siege = Siege(given.digest, budget, delta_of(job), rehearsal)
         if not claimed(job):
             return siege
-        theatre = Theatre(deployment, job, Path(scratch) / "parties")
-        attack = _Attack(theatre, pairs, secret_root() if root is None else root, seconds, only, rounds)
+        root = secret_root() if root is None else root
+        theatre = Theatre(deployment, job, Path(scratch) / "parties", root)
+        attack = _Attack(theatre, pairs, root, seconds, only, rounds)
         return replace(siege, worlds=theatre.worlds, outcomes=tuple(attack.run(progress)))
 
 

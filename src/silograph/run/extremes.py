@@ -61,7 +61,7 @@ def extreme_strategies(theatre: Theatre, root: int, until: float) -> list[Strate
     """Nothing where a method sends nothing down."""
     if not theatre.down:
         return []
-    words = "numbers from 5e-324 to 1.8e308 with signs in patterns, infinities and none"
+    words = "the largest numbers that a party takes, then from 1.8e308 to 5e-324 in patterns of signs, infinities, none"
     found = [Strategy("extreme downs", words, _extremes, most_rounds=len(_SIGNS), against=SILENT)]
     question = _Search(theatre, root).found(until)
     if question is not None:
@@ -73,7 +73,11 @@ def extreme_strategies(theatre: Theatre, root: int, until: float) -> list[Strate
 
 def _extremes(at: Attacked, rounds: int) -> None:
     """All of them in turn, as questions whose answers are never used; `rounds` of each size. Sums take their time."""
-    round = 0
+    round, limits, usual = 0, at.theatre.job.method.limits(), at.theatre.down
+    for name in usual:  # the edge of what a party takes
+        for edge in (limits[name].high, limits[name].low):
+            at_edge = np.array(np.broadcast_to(edge, usual[name].shape))
+            round += one_round(at, round, NEVER, {**usual, name: at_edge})
     for name in _fields(at.theatre):
         for size in (*_ODD, *(_SIZES[::3] if at.theatre.masked else _SIZES)):
             for signs in list(_SIGNS.values())[:rounds]:

@@ -11,7 +11,7 @@ import json
 import shutil
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from silograph.privacy.accounting import GAUSSIANS, Cost, cost
 from silograph.privacy.gate import Door, Released, Sealed
 from silograph.privacy.ledger import Ledger, Row
 from silograph.privacy.mechanisms import Scheduled
-from silograph.privacy.secure_messages import threshold
+from silograph.privacy.secure_messages import STEPS, threshold
 from silograph.run.deployment import FILE, Deployment
 from silograph.run.jobs import GraphJob, Job
 from silograph.run.meta_job import MetaJob
@@ -59,8 +59,9 @@ class _Rooted(Approved):
 class Theatre:
     """Worlds of enrolled parties, made up from a deployment's public facts, as folders that trials copy."""
 
-    def __init__(self, deployment: Deployment, job: Job, folder: Path) -> None:
-        self.deployment, self.job, self.folder = deployment, job, folder
+    def __init__(self, deployment: Deployment, job: Job, folder: Path, plot: int) -> None:
+        """`plot`: what a server that asks at random draws its questions from."""
+        self.deployment, self.job, self.folder, self.plot = deployment, job, folder, plot
         self.worlds: Worlds = worlds_of(deployment, job)
         self.trials = 0
         for world in (LOUD, OPPOSITE, SILENT):
@@ -264,8 +265,11 @@ class Attacked:
             own = reply if party == self.theatre.worlds.party else own
         return own
 
-    def add_up(self, round: int, reply: bytes, others: Sequence[str], ask: Sequence[str] | None = None) -> bool:
-        """A secure sum of the victim with `others`. In the last two steps only those in `ask` are asked, if given."""
+    def add_up(
+        self, round: int, reply: bytes, others: Sequence[str], ask: Sequence[str] | None = None, last: str = "unmask"
+    ) -> bool:
+        """A secure sum of the victim with `others`, up to the `last` step; in the two last of all steps only those in
+        `ask` are asked, if it is given."""
         theatre, begun = self.theatre, time.perf_counter()
         held = read_reply(reply, "answer").sent
         field, sealed = next((name, value) for name, value in held.items() if isinstance(value, Sealed))
@@ -275,13 +279,14 @@ class Attacked:
 
         def hear(messages: Mapping[str, Json]) -> dict[str, Json]:
             said: dict[str, Json] = {}
+            step = STEPS.index(next(iter(messages.values()))["step"]) if messages else len(STEPS)
+            late = step >= STEPS.index("confirm")
             for party, silos in theatre.parties.items():
-                late = any(message["step"] in ("confirm", "unmask") for message in messages.values())
                 asked = [s for s in silos if s in messages and (ask is None or not late or s in ask)]
-                if asked:
-                    step: Json = {"to": {silo: messages[silo] for silo in asked}}
+                if asked and step <= list[str](STEPS).index(last):
+                    to: Json = {"to": {silo: messages[silo] for silo in asked}}
                     question = self.question("sum", round, silos=asked, members=members, party=party)
-                    said |= self._step(party, Question(**{**vars(question), "sum": step}), kinds)
+                    said |= self._step(party, replace(question, sum=to), kinds)
             return said
 
         try:

@@ -15,6 +15,7 @@ from silograph.run.party import LEDGER
 from silograph.run.worlds import OPPOSITE
 
 _FAR = 10**6  # a round that no plan has
+_LAST_STEPS = ("share", "mask", "unmask", "unmask")
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,13 @@ def one_round(at: Attacked, round: int, accepted: int, down: Mapping[str, Array]
 
 
 def _moved(at: Attacked, by: float) -> dict[str, Array]:
-    """What the method sends down, a little elsewhere: another question."""
-    return {name: value + by for name, value in at.theatre.down.items()}
+    """What the method sends down, a little elsewhere: another question that an honest server might ask."""
+    limits = at.theatre.job.method.limits()
+
+    def moved(name: str, value: Array) -> Array:
+        return value if limits[name].whole else np.clip(value + by, limits[name].low, limits[name].high)
+
+    return {name: moved(name, value) for name, value in at.theatre.down.items()}
 
 
 def as_agreed(at: Attacked, rounds: int) -> None:
@@ -118,6 +124,25 @@ def other_plans(at: Attacked, rounds: int) -> None:
     one_round(at, 0, NEVER)
 
 
+def at_random(at: Attacked, rounds: int) -> None:
+    """Anything of the above in an order that is the audit's own, the same in all of its trials."""
+    rng, last, others = np.random.default_rng(at.theatre.plot), NEVER, at.others
+    for _ in range(4 * rounds):
+        round, accepted = int(rng.integers(-1, 3)) + max(last, 0), int(rng.choice([NEVER, last, last + 1]))
+        match int(rng.integers(8)):
+            case 0:
+                at.restart()
+            case 1:
+                at.ask(at.theatre.worlds.party, at.question("deliver", round, accepted).pack())
+            case _:
+                reply = at.local(round, accepted, _moved(at, float(rng.choice([0.0, 0.0, 1e-3, 1.0]))))
+                last = last if reply is None else round
+                for _ in range(int(rng.integers(3)) if reply is not None and at.theatre.masked else 0):
+                    group = [others[k] for k in rng.permutation(len(others))[: at.fewest + int(rng.integers(2))]]
+                    confirming = group if rng.integers(2) else None
+                    at.add_up(round, reply or b"", group, confirming, str(rng.choice(_LAST_STEPS)))
+
+
 def older_copy(at: Attacked, rounds: int) -> None:
     copy = at.keep()
     for number in range(rounds):
@@ -163,12 +188,12 @@ def overlapping(at: Attacked, rounds: int) -> None:
 
 
 def begun_again(at: Attacked, rounds: int) -> None:
-    """Sums that stop before anybody confirms, then one with others; and all of it after a restart."""
+    """Sums that stop before or after the masked inputs, then one with others; and all of it after a restart."""
     for round in range(rounds):
-        for _ in range(2):
+        for last in ("share", "mask"):
             reply = at.local(round, round - 1)
             if reply is not None:
-                at.add_up(round, reply, at.others[: at.fewest], ask=[])
+                at.add_up(round, reply, at.others[: at.fewest], last=last)
                 at.add_up(round, reply, at.others[-at.fewest :])
             at.restart()
 
@@ -186,6 +211,7 @@ STRATEGIES = (
     Strategy("chosen rounds", "rounds that no plan has, then all rounds from the first", chosen_rounds, least_rounds=2),
     Strategy("early end", "results before, between and after the rounds; questions after the end", early_end),
     Strategy("other plans", "questions that nobody approved, and bytes that are none", other_plans),
+    Strategy("at random", "restarts, rounds, downs, results and cohorts in a random order", at_random),
     Strategy(
         "unconfirmed sums",
         "sums whose others finish them while the victim is not asked to confirm",
