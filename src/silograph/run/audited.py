@@ -43,8 +43,8 @@ def _need_tables(plan: AnyPlan, folder: Path) -> None:
             str(folder),
             "the tables of its plan, where plan.toml says: an audit needs them for their shape",
             f"{missing[0]} is not there" + f", nor {len(missing) - 1} more" * (len(missing) > 1),
-            "Put them back. Of a deployment, whose tables stay with the parties, audit what `silograph deploy` wrote, or "
-            "the plan before it is deployed, with made-up tables of the same columns and sizes.",
+            "Put them back. Of a deployment, whose tables stay with the parties, audit what `silograph deploy` wrote, "
+            "or the plan before it is deployed, with made-up tables of the same columns and sizes.",
         )
 
 
