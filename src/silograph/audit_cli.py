@@ -13,7 +13,7 @@ from silograph.console import AsJson, at_most, bar, say, table
 from silograph.core.errors import InputError, InterruptError
 
 if TYPE_CHECKING:
-    from silograph.run.audit_deployment import Outcome, Siege
+    from silograph.run.audit_deployment import DeploymentFinding, StrategyFinding
     from silograph.run.finding import Finding
 
 REFUTED = 3  # exit code
@@ -192,39 +192,39 @@ def _audit_deployment(
         raise InputError(f"audit of {folder}", "the server as the observer, in many trials", came, "Audit the plan.")
     try:
         with bar("attacking") as update:
-            siege = audit_deployment(folder, runs, SECONDS if seconds is None else seconds, strategy, progress=update)
+            finding = audit_deployment(folder, runs, SECONDS if seconds is None else seconds, strategy, progress=update)
     except KeyboardInterrupt:
         todo = "Nothing was kept; the same command starts from the beginning. --seconds takes less time."
         raise InterruptError(f"audit of {folder}", "to be let finish", "it was interrupted", todo) from None
-    say(as_json, siege.to_json(), lambda: _siege_words(siege))
-    if siege.refuted:
+    say(as_json, finding.to_json(), lambda: _deployment_words(finding))
+    if finding.refuted:
         raise typer.Exit(REFUTED)
 
 
-def _siege_words(siege: Siege) -> None:
+def _deployment_words(finding: DeploymentFinding) -> None:
     from silograph.report.words import apart
 
-    worlds = siege.worlds
+    worlds = finding.worlds
     if worlds is None:
         print("Against the server no epsilon is claimed: no question can break a promise.")
         print("`silograph audit` of the plan shows what an attack makes of what is sent.")
         return
-    budget = "what its ledger says" if siege.budget is None else f"epsilon {siege.budget:g}"
-    print(f"{worlds.party} is promised, whatever its server asks, at most {budget} at delta {at_most(siege.delta)}.")
-    if siege.rehearsal:
+    budget = "what its ledger says" if finding.budget is None else f"epsilon {finding.budget:g}"
+    print(f"{worlds.party} is promised, whatever its server asks, at most {budget} at delta {at_most(finding.delta)}.")
+    if finding.rehearsal:
         print("Rehearsal: the plan has a seed, and whoever knows it takes the noise off. What is attacked has none.")
     print(f"attacked: {worlds.silo}, with made-up records: {worlds.words}")
     if worlds.steps == 2:
         print("Another record in a place is two steps of the neighbouring relation: what was paid counts twice.")
     rows = []
-    for each in siege.outcomes:
+    for each in finding.outcomes:
         lower, paid = apart(each.epsilon_lower, each.paid)
         verdict = "REFUTED" if each.refuted else "not refuted" if each.could_refute else "could not have refuted"
         rows.append((each.strategy.name, lower, paid, verdict))
     table(("the server's strategy", "epsilon it got, at least", "epsilon in the ledger", "verdict"), rows)
-    for each in siege.outcomes:
+    for each in finding.outcomes:
         _notes(each)
-    if siege.refuted:
+    if finding.refuted:
         print("REFUTED. A server can get more out than a party's ledger says. Do not run this.")
         print("  By chance alone an audit accuses at most 1 % of sound deployments; a second audit tells.")
     else:
@@ -232,7 +232,7 @@ def _siege_words(siege: Siege) -> None:
         print("An audit can refute a promise, not prove it; what it says nothing of is in docs/threat-model.md.")
 
 
-def _notes(each: Outcome) -> None:
+def _notes(each: StrategyFinding) -> None:
     """Only what needs to be said."""
     from silograph.report.words import apart, found
 

@@ -14,6 +14,7 @@ from silograph.core.errors import InputError, LeakError
 from silograph.engines import sums
 from silograph.engines.silo import Silo
 from silograph.methods.base import Limits
+from silograph.methods.clustered_admm import ClusteredADMM
 from silograph.privacy.gate import Door
 from silograph.privacy.secure_agent import Agent
 from silograph.run.audit_deployment import LEAST_PAIRS, audit_deployment, deployment_at
@@ -88,6 +89,8 @@ def test_a_refusal_that_depends_on_records_is_found_by_a_search(deployments, mon
         attacked(deployments["records"], "searched downs")
     monkeypatch.setattr(Limits, "hold", lambda limits, value: bool(np.isfinite(value).all()))
     monkeypatch.setattr(Silo, "_stood_in", _let_out)
+    bounded, nothing = ClusteredADMM._record_bounded, np.zeros((1, 1))  # and the dual is not in its sensitivity
+    monkeypatch.setattr(ClusteredADMM, "_record_bounded", lambda *given: bounded(*given[:4], nothing, nothing))
     siege = attacked(deployments["records"], "searched downs")
     assert siege.refuted
     (broken,) = siege.outcomes

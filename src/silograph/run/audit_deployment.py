@@ -42,7 +42,7 @@ Progress = Callable[[float, str], None]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class StrategyFinding:
     """What a strategy got out. `paid` is the most that the party's ledger said in the trials that count; `ledger` what
     it says at the end, which is less where an older copy was put back."""
 
@@ -99,7 +99,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Siege:
+class DeploymentFinding:
     """What an audit of a deployment found, strategy by strategy; without `worlds` nothing is claimed."""
 
     digest: str
@@ -107,7 +107,7 @@ class Siege:
     delta: float
     rehearsal: bool
     worlds: Worlds | None = None
-    outcomes: tuple[Outcome, ...] = ()
+    outcomes: tuple[StrategyFinding, ...] = ()
 
     @property
     def refuted(self) -> bool:
@@ -151,7 +151,7 @@ def audit_deployment(
     rounds: int | None = None,
     root: int | None = None,
     progress: Progress = lambda share, words: None,
-) -> Siege:
+) -> DeploymentFinding:
     """Play every strategy, or the `only` one, against the parties of the deployment in `folder`.
 
     It takes about so many seconds, and at least what the fewest trials take. `pairs` fixes the number of trials in each
@@ -164,19 +164,23 @@ def audit_deployment(
     given = Deployment.read(folder)
     rehearsal = given.plan.privacy is not None and given.plan.seed is not None
     memory = Path("/dev/shm")  # nothing here is worth keeping, and a party syncs every answer to disk
-    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as scratch, np.errstate(all="ignore"):
-        warnings.simplefilter("ignore", RuntimeWarning)
+    with (
+        tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as scratch,
+        np.errstate(all="ignore"),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore", RuntimeWarning)  # extreme numbers overflow, and that is looked at
         deployment = secret(given)
         deployment.lay_out(Path(scratch))
         job = open_job(deployment, Path(scratch))
         budget = None if job.budget is None else job.budget.epsilon
-        siege = Siege(given.digest, budget, delta_of(job), rehearsal)
+        finding = DeploymentFinding(given.digest, budget, delta_of(job), rehearsal)
         if not claimed(job):
-            return siege
+            return finding
         root = secret_root() if root is None else root
         theatre = Theatre(deployment, job, Path(scratch) / "parties", root)
         attack = _Attack(theatre, pairs, root, seconds, only, rounds)
-        return replace(siege, worlds=theatre.worlds, outcomes=tuple(attack.run(progress)))
+        return replace(finding, worlds=theatre.worlds, outcomes=tuple(attack.run(progress)))
 
 
 @dataclass(eq=False)
@@ -201,7 +205,7 @@ class _Attack:
     only: str | None
     rounds: int | None
 
-    def run(self, progress: Progress) -> list[Outcome]:
+    def run(self, progress: Progress) -> list[StrategyFinding]:
         begun = time.monotonic()
         strategies = self._strategies(progress)
         confidence = 1.0 - (1.0 - CONFIDENCE) / (_SHARES * len(strategies))
@@ -230,7 +234,7 @@ class _Attack:
             )
         return chosen
 
-    def _outcome(self, strategy: Strategy, seconds: float, confidence: float) -> Outcome:
+    def _outcome(self, strategy: Strategy, seconds: float, confidence: float) -> StrategyFinding:
         rounds, pairs = self._size(strategy, seconds)
         tuning = int(_TUNING * pairs)
         trials = self._play(strategy, rounds, range(tuning))
@@ -313,7 +317,7 @@ class _Attack:
         event: Event,
         tuning: int,
         confidence: float,
-    ) -> Outcome:
+    ) -> StrategyFinding:
         everybody = [trial for world in trials for trial in world]
         delta, budget = max(trial.delta for trial in everybody), self.theatre.job.budget
         histories = [[trial.history for trial in world[tuning:]] for world in trials]
@@ -324,7 +328,7 @@ class _Attack:
         spent = max(trial.paid for trial in everybody)
         cheap = max((trial.paid for trial in everybody if trial.history == event.history), default=spent)
         bound, paid, observation, leak = numbers, spent, "the numbers in its answers", None
-        if happened.epsilon > cheap and not numbers.epsilon > spent:
+        if happened.epsilon > min(cheap, numbers.epsilon):
             bound, paid, observation = happened, cheap, "which questions it answered, and how it refused others"
             always = all(trial.history == event.history for trial in trials[event.world])
             never = not any(trial.history == event.history for trial in trials[1 - event.world])
@@ -334,7 +338,7 @@ class _Attack:
             leak = numbers.how
         times = by_times(np.array([[trial.seconds for trial in world] for world in trials]), tuning, delta, confidence)
         answers = Counter(kind for trial in trials[0] for kind in trial.kinds)
-        return Outcome(
+        return StrategyFinding(
             strategy,
             len(trials[0]),
             rounds,

@@ -47,13 +47,18 @@ class Seen:
     numbers: Array
 
 
-class _Rooted(Approved):
-    """A party whose noise both worlds of a pair share: the auditor names its secret root."""
+class _Opened(Approved):
+    """A party as `silograph join` opens it, but for two things: the auditor names its secret root, so that both worlds
+    of a pair have the same noise, and a table that was read once is not read again."""
 
     root: int
+    known: Job
 
     def _root(self) -> int:
         return self.root
+
+    def job(self) -> Job:
+        return self.known
 
 
 class Theatre:
@@ -64,6 +69,7 @@ class Theatre:
         self.deployment, self.job, self.folder, self.plot = deployment, job, folder, plot
         self.worlds: Worlds = worlds_of(deployment, job)
         self.trials = 0
+        self.jobs: dict[tuple[int, str], Job] = {}
         for world in (LOUD, OPPOSITE, SILENT):
             self._enrol(world)
 
@@ -123,6 +129,7 @@ class Theatre:
             table = folder.parent / f"{party}{self.worlds.suffix}"
             table.write_bytes(self.worlds.tables[world] if own else self.worlds.silent(party))
             enrol(folder, table)
+            self.jobs[world, party] = Approved.open(folder).job()
         if len(self.parties) > 1:
             roster = json.dumps({name: key.hex() for name, key in self.identities(world).items()})
             for party in self.parties:
@@ -167,8 +174,9 @@ class Attacked:
         """Type `join` at every party; one that will not start is gone."""
         for party in self.theatre.parties:
             try:
-                opened = _Rooted.open(self._folder / party)
-                assert isinstance(opened, _Rooted)
+                opened = _Opened.open(self._folder / party)
+                assert isinstance(opened, _Opened)
+                opened.known = self.theatre.jobs[self.world, party]
                 opened.root = int.from_bytes(hashlib.sha256(f"{self._root} {party}".encode()).digest(), "big")
                 self._silos[party] = opened.silo()
             except Exception as error:
@@ -334,6 +342,9 @@ class Attacked:
 
 def _numbers(reply: bytes) -> Array:
     """What can be read of an answer."""
-    sent = read_reply(reply, "answer").sent
+    try:
+        sent = read_reply(reply, "answer").sent
+    except InputError:  # of a party that is not sound
+        return np.zeros(0)
     found = [value.value.ravel() for value in sent.values() if isinstance(value, Released)]
     return np.concatenate(found) if found else np.zeros(0)

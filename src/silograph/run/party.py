@@ -132,12 +132,15 @@ class Approved:
     def node_key(self) -> Path:
         return self.folder / NODE_KEY
 
+    def job(self) -> Job:
+        """The deployment's job, with this party's records."""
+        self.deployment.lay_out(self.folder)
+        return open_party(self.deployment.plan, self.deployment.facts, self.party, self.table, self.folder)
+
     def silo(
         self, tell: Callable[[Question], None] = lambda question: None, warn: Callable[[str], None] = lambda text: None
     ) -> Silo:
-        deployment, folder = self.deployment, self.folder
-        deployment.lay_out(folder)
-        job = open_party(deployment.plan, deployment.facts, self.party, self.table, folder)
+        deployment, folder, job = self.deployment, self.folder, self.job()
         names = deployment.facts.parties[self.party]
         seed = deployment.plan.seed
         randomness = SECRET if seed is None else REHEARSAL
