@@ -127,8 +127,9 @@ def other_plans(at: Attacked, rounds: int) -> None:
 def at_random(at: Attacked, rounds: int) -> None:
     """Anything of the above in an order that is the audit's own, the same in all of its trials."""
     rng, last, others = np.random.default_rng(at.theatre.plot), NEVER, at.others
-    for _ in range(4 * rounds):
-        round, accepted = int(rng.integers(-1, 3)) + max(last, 0), int(rng.choice([NEVER, last, last + 1]))
+    for _ in range(8 * rounds):
+        round = max(last, 0) + int(rng.choice([-1, 0, 1, 1, 1, 2]))
+        accepted = int(rng.choice([last, last, last, last + 1, NEVER]))
         match int(rng.integers(8)):
             case 0:
                 at.restart()
