@@ -65,11 +65,12 @@ class Response:
 def most_likely_tail(curves, canaries, guesses, right):
     """The largest chance of so many right guesses that (1) allows, by a linear program over all chances p_0 ... p_n."""
     i, rows, limits = np.arange(guesses + 1.0), [], []
-    deltas = curves.deltas(1.0, one_run._SLOPES)
+    slopes = one_run._SLOPES[one_run._SLOPES < 12.0]  # steeper ones are beyond a linear program's digits
+    deltas = curves.deltas(1.0, slopes)
     for a in range(1, guesses + 1):
         left = np.where(i >= a, i, 0.0) / canaries
         inside = np.where(i >= a - 1, guesses - i, 0.0) / canaries
-        for slope, delta in zip(np.exp(one_run._SLOPES), deltas, strict=True):
+        for slope, delta in zip(np.exp(slopes), deltas, strict=True):
             rows += [left - slope * inside, left - inside / slope]
             limits += [delta, 1.0 - (1.0 - delta) / slope]
     done = linprog(
@@ -127,21 +128,22 @@ def response(rng, bits, epsilon, slip=0.0):
     return np.where(right == bits, 1.0, -1.0) * (1.0 + 1e-9 * rng.random(bits.size))
 
 
-def sampled(rng, bits, mu, rate=0.3, rounds=20):
+def sampled(rng, bits, mu, rate=0.5, rounds=4):
     y = mu * (bits[:, None] & (rng.random((bits.size, rounds)) < rate)) + rng.normal(size=(bits.size, rounds))
     return np.log1p(rate * np.expm1(mu * y - 0.5 * mu**2)).sum(1)
 
 
-SAMPLED = [replace(ROW, round=k, noise=2.0, sampling=0.3, batch="b", part="p") for k in range(20)]
+SAMPLED = [replace(ROW, round=k, noise=1.0, sampling=0.5, batch="b", part="p") for k in range(4)]
 LAPLACE = replace(ROW, mechanism="laplace", noise=1.0 / 1.5)
-#: Scores of a run, its curves and its true epsilon at the delta that they are for.
+#: Scores of a run, and the curves among which, with all of the noise, is its own.
 MECHANISMS = {
-    "Gaussian": (lambda rng, bits: gaussian(rng, bits, 0.72), Gaussian(0.72), 3.0),
-    "Gaussian with shared noise": (lambda rng, bits: shared_noise(rng, bits, 0.72), Gaussian(0.72), 3.0),
-    "Laplace": (lambda rng, bits: laplace(rng, bits, 1.5), LedgerCurves([LAPLACE], 0.0), 1.5),
-    "randomised response": (lambda rng, bits: response(rng, bits, 1.0), Response(1.0), 1.0),
-    "one run in 50 tells all": (lambda rng, bits: response(rng, bits, 1.0, 0.02), Response(1.0, 0.02), 1.0),
-    "sampled Gaussian": (lambda rng, bits: sampled(rng, bits, 0.5), LedgerCurves(SAMPLED, DELTA), None),
+    "Gaussian": (lambda rng, bits: gaussian(rng, bits, 0.72), Gaussian(0.72)),
+    "Gaussian with shared noise": (lambda rng, bits: shared_noise(rng, bits, 0.72), Gaussian(0.72)),
+    "Laplace": (lambda rng, bits: laplace(rng, bits, 1.5), LedgerCurves([LAPLACE], 0.0)),
+    "randomised response": (lambda rng, bits: response(rng, bits, 1.0), Response(1.0)),
+    "one run in 50 tells all": (lambda rng, bits: response(rng, bits, 1.0, 0.02), Response(1.0, 0.02)),
+    "one run in 500 tells all": (lambda rng, bits: response(rng, bits, 2.0, 0.002), Response(2.0, 0.002)),
+    "sampled Gaussian": (lambda rng, bits: sampled(rng, bits, 1.0), LedgerCurves(SAMPLED, DELTA)),
 }
 
 
@@ -149,25 +151,32 @@ MECHANISMS = {
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_guesses_claim_too_much_in_one_of_a_hundred_runs_at_the_most(name, guessed):
     """1000 runs of 200 canaries at 99 %: more than 24 failures have the chance 1e-4. Who abstains from all but the
-    clearest guesses fixes before how many these are."""
-    run, curves, true = MECHANISMS[name]
-    true = cost(SAMPLED, DELTA).epsilon if true is None else true
+    clearest guesses fixes before how many these are. Of what tells all more often than the confidence leaves to err
+    nothing can be shown."""
+    run, curves = MECHANISMS[name]
     rng, m = np.random.default_rng(7), 200
     guesses = m if guessed == "all" else clearest(m)
 
     @cache
-    def bound(right):
-        return by_guesses(m, guesses, right, curves, DELTA, 0.99).epsilon
+    def refuted(share, right):
+        return not fits(curves, share, m, guesses, right, 0.01)
 
     failures, something = 0, 0
     for _ in range(1000):
         bits = in_bits(rng, m)
         scores = run(rng, bits)
         clear = np.argsort(-np.abs(scores), kind="stable")[:guesses]
-        found = bound(int(((scores > 0.0) == bits)[clear].sum()))
-        failures, something = failures + (found > true * (1.0 + 1e-3)), something + (found > 0.0)
+        right = int(((scores > 0.0) == bits)[clear].sum())
+        failures, something = failures + refuted(1.0, right), something + refuted(one_run._MOST_SHARE, right)
     assert failures <= 24
-    assert something > (0 if "shared" in name or "sampled" in name else 100)
+    assert (something > 0) is (name != "one run in 50 tells all")
+
+
+def test_a_bound_is_larger_than_the_truth_where_the_truth_is_refuted():
+    true = Gaussian(0.72).epsilon(1.0)
+    for right in range(40, 81, 4):
+        bound = by_guesses(200, 80, right, Gaussian(0.72), DELTA, 0.99).epsilon
+        assert (bound > true * (1.0 + 1e-3)) is (not fits(Gaussian(0.72), 1.0, 200, 80, right, 0.01))
 
 
 def test_abstaining_is_worth_it_and_half_is_all_there_is():
@@ -232,11 +241,11 @@ def aligned(rng, mu, canaries, coordinates, share=1.0, rate=1.0, rounds=1, ortho
     ids=str,
 )
 def test_all_canaries_together_claim_too_much_in_one_of_a_hundred_runs(case):
-    """2000 runs at 99 %: more than 39 failures have the chance 1e-4, fewer than 5 too, since the law is exact. Canaries
-    may outnumber coordinates and lie as they like."""
+    """1000 runs at 99 %: more than 24 failures have the chance 1e-4, and none at all too, since the law is exact.
+    Canaries may outnumber coordinates and lie as they like."""
     rng, share = np.random.default_rng(11), case.get("share", 1.0)
-    failures = sum(least_ratio(aligned(rng, 0.7, **case), 0.99) > 1.0 / share for _ in range(2000))
-    assert 5 <= failures <= 39
+    failures = sum(least_ratio(aligned(rng, 0.7, **case), 0.99) > 1.0 / share for _ in range(1000))
+    assert 1 <= failures <= 24
 
 
 def test_with_many_canaries_most_of_epsilon_is_shown():

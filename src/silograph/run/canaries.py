@@ -22,6 +22,7 @@ from silograph.core.types import Array
 from silograph.data.silos import People
 from silograph.methods.algorithm_one import PaperConsensus
 from silograph.methods.base import Private, begin, take
+from silograph.methods.clustered_admm import ClusteredADMM
 from silograph.methods.finding import FoundClusters
 from silograph.methods.graph_federation import GraphFederation
 from silograph.methods.summed_graph import SummedConsensus
@@ -263,15 +264,15 @@ def _of_clients(job: ClusteredJob, many: bool) -> Stage:
     pairs = [((loud[:, k % features], -answer), (loud[:, k % features], answer)) for k in range(count)]
     silent = np.zeros(features), 0.0 if task.loss != "logistic" else -1.0
     voice = 1e-6 * loud[:, -1] * _length_of(task)
-    quiet = QUIET * voice
+    quiet, size = (QUIET * voice, answer if task.loss == "logistic" else QUIET * answer), divided(count)
     scenes = (
         Scene(
             f"a record whose gradient is clipped to its whole length, or a silent one; {LOUD}",
             made_of(np.tile(voice, (count, 1)), np.full(count, answer), [(silent, (loud[:, 0], answer))]),
         ),
         Scene(
-            f"a record with features at the clip, or all but none; {DIVIDED}",
-            made_of(divided(count)[:, None] * voice, np.full(count, answer), [((quiet, answer), (voice, answer))]),
+            f"a record at the clip, or all but none; {DIVIDED}",
+            made_of(np.outer(size, voice), np.where(size == 1.0, answer, quiet[1]), [(quiet, (voice, answer))]),
         ),
     )
     words = "a record whose gradient is clipped to its whole length, against the opposite one; all other records silent"
@@ -286,6 +287,10 @@ Record = tuple[Array, float]
 def _length_of(task: Linear) -> float:
     """Of features that a clip of theirs just leaves as they are; where gradients are clipped, they may have any."""
     return (task.radius or 1.0) if isinstance(task, Proximal) else 1.0
+
+
+def _step(method: GraphFederation | ClusteredADMM) -> float:
+    return method.step if isinstance(method, GraphFederation) else 1.0
 
 
 def with_one(x: Array, intercept: bool) -> Array:
@@ -325,7 +330,12 @@ def _of_units(job: FederationJob | ClusteredJob) -> Stage:
         return tables
 
     pairs = [((length * loud[:, k % features], no), (length * loud[:, k % features], yes)) for k in range(least)]
-    clipped, quiet = pairs[-1][1], (QUIET * pairs[-1][1][0], pairs[-1][1][1])
+    clipped = pairs[-1][1]
+    # Of a linear gradient the answer says how long it is; a logistic one with an intercept is never short.
+    quiet = (
+        QUIET * clipped[0],
+        yes if loss == "logistic" else 0.25 * QUIET * (method.clip or 1.0) / max(1.0, _step(method)),
+    )
     words = f"one agent of {least} whose update is as long as the clip, against the opposite one; all others silent"
     alone = f"one agent of {least} whose update is as long as the clip, or all but nothing"
     scenes: tuple[Scene, ...] = (

@@ -19,7 +19,8 @@ from silograph.run.stages import Bits, Scene, SiloStage, Stage
 _CANDIDATES = 16  # records of the client itself that are tried as canaries
 _SCALES = (1.0, 3.0, 10.0, 30.0, 100.0, 1e3, 1e4)  # and how large
 _MODELS = 8  # at which they are tried
-_COMPANY = 8  # records beside a canary
+_COMPANY = 7  # records beside a canary, an odd number: in or out it is then the middle one
+_LOUDER = 1e-2, 100.0  # of the clip are worth as much as this many clips, so that a clip that is missing shows
 
 
 def stages_of_networks(job: MetaJob) -> tuple[Stage, Stage]:
@@ -37,9 +38,9 @@ def stages_of_networks(job: MetaJob) -> tuple[Stage, Stage]:
         made: Private = {}
         for each in (QUERY, SUPPORT):
             width = canaries if each == part else 1
-            beside = [size * x[-1:] for size in company] if each == part else []
+            beside = [size * x[:1] for size in company] if each == part else []
             one_x = np.concatenate([x[:width], *beside])
-            one_y = np.concatenate([y[:width], *(y[-1:] for _ in beside)])
+            one_y = np.concatenate([y[:width], *(y[:1] for _ in beside)])
             made |= {f"{each}_x": one_x[None].repeat(trials, 0), f"{each}_y": one_y[None].repeat(trials, 0)}
             made[each] = own[each].repeat(trials)  # how many places there are is public
         return made
@@ -52,11 +53,11 @@ def stages_of_networks(job: MetaJob) -> tuple[Stage, Stage]:
     def stage(part: str) -> SiloStage:
         alone = f"a record of the {part} set whose gradient is as long as the clip, or its place left empty"
         places = int(own[part][0])
-        size = min(_COMPANY, places - 1)
+        size = min(_COMPANY, places - 1 - places % 2)
         scenes = tuple(
             Scene(f"{alone}; {words}", partial(tables, part=part, company=tuple(sizes)), size)
             for words, sizes in ((LOUD, np.ones(size)), (DIVIDED, divided(size + 1)[1:]))
-            if size
+            if size > 0
         )
         most = min(len(x), places)
         made = SiloStage(job, victim, f"{alone}; no others", rounds, most, partial(tables, part=part), start)
@@ -82,7 +83,8 @@ def _loudest(job: MetaJob, data: Private) -> tuple[Any, Any]:
         model = np.asarray(job.task.start) + reach * rng.normal(size=job.task.size)
         gradients = job.task.at(np.repeat(model[None], len(x), 0), x[:, None], y[:, None], alone).gradient(None)
         lengths = np.sqrt((np.asarray(gradients, dtype=np.float64) ** 2).sum(1))
-        total += np.where(lengths < 1e6 * clip, np.minimum(lengths, clip), 0.0)
+        worth = np.minimum(lengths, clip) + _LOUDER[0] * clip * np.minimum(lengths / clip, _LOUDER[1]) / _LOUDER[1]
+        total += np.where(lengths < 1e6 * clip, worth, 0.0)
     heard = total.reshape(len(forms), len(own))
     which = heard.argmax(0) * len(own) + np.arange(len(own))
     order = np.argsort(-heard.max(0), kind="stable")

@@ -39,6 +39,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -114,14 +115,19 @@ def least_ratio(seen: Aligned, confidence: float) -> float:
     if math.isinf(t):
         return math.inf
 
-    # P(T <= t) is the mean of Phi(t S - centre) over S^2 = chi^2 / (D - 1), here over its quantiles.
-    spreads = np.sqrt(chi2.ppf((np.arange(_QUANTILES) + 0.5) / _QUANTILES, free) / free)
+    spreads = _spreads(free)
 
     def excess(centre: float) -> float:
         return float(ndtr(t * spreads - centre).mean()) - confidence
 
     ends = t * spreads
     return float(brentq(excess, ends.min() - 8.0, ends.max() + 8.0)) / length
+
+
+@lru_cache(maxsize=8)
+def _spreads(free: int) -> Array:
+    """Quantiles of S, S^2 = chi^2 / (D - 1): P(T <= t) is the mean of Phi(t S - centre) over them."""
+    return np.sqrt(chi2.ppf((np.arange(_QUANTILES) + 0.5) / _QUANTILES, free) / free)
 
 
 # ---- guesses ---------------------------------------------------------------------------------------------------------
