@@ -38,7 +38,7 @@ def audit(
         ),
     ] = None,
     one_run: Annotated[
-        bool, typer.Option("--one-run", help="Many canaries in a single run instead: quick, and far weaker.")
+        bool, typer.Option("--one-run", help="Many canaries in a single run instead: seconds, and less sharp.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:

@@ -9,7 +9,7 @@ What is played with them is a stage (`stages`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -44,7 +44,7 @@ from silograph.tasks.smooth_graph import SmoothGraph, centred_basis
 
 _SEARCH = 40
 _SEVERAL = 5  # signals of a person
-_MOST_CANARIES = 2000  # of one site in a single run
+_MOST_CANARIES = 4000  # of one site in a single run
 _NUMBERS = 4_000_000  # that say how each of its different canaries moves what is released
 
 
@@ -79,8 +79,6 @@ def _by_pattern(bits: Bits, prepare: Callable[[Bits], Private]) -> Private:
 def _of_graphs(job: GraphJob, many: bool) -> Stage:
     task, method, nodes = job.setup.task, job.method, job.setup.task.nodes
     victim = _nearest(job.setup.counts, many)[0]
-    if many and isinstance(method, SummedConsensus):  # there is one sum, and the canaries of one site in it
-        victim = int(np.argmax(job.setup.counts))
     count = job.setup.counts[victim]
     rounds = range(method.rounds) if isinstance(method, PaperConsensus) else range(1)
     large, across = 1e3 * task.radius, centred_basis(nodes) @ flat_basis(nodes - 1)
@@ -99,7 +97,8 @@ def _of_graphs(job: GraphJob, many: bool) -> Stage:
         pairs = [_searched_signals(job, victim, count)]
         words = "the pair of signals that a search found to move the release furthest, all other signals zero"
     pairs = (pairs or [(across[:, 0], np.zeros(nodes))])[:count]
-    distinct, most = len(pairs), min(count, _MOST_CANARIES)
+    room = sum(job.setup.counts) if isinstance(method, SummedConsensus) else count  # all sites are in one sum
+    distinct, most = len(pairs), min(room, _MOST_CANARIES)
     pairs = [pairs[k % distinct] for k in range(most)]
 
     def made_of(neighbours: Array, pairs: Sequence[tuple[Array, Array]]) -> Tables:
@@ -112,26 +111,33 @@ def _of_graphs(job: GraphJob, many: bool) -> Stage:
                 made.append(task.prepare(signals if task.person is None else _several_each(signals)))
             return {name: np.stack([part[name] for part in made]) for name in made[0]}
 
-        tables: Tables = partial(_by_pattern, prepare=prepared)
-        if isinstance(method, SummedConsensus):
-            return _among_silent(tables, victim, method.counts)
-        if isinstance(job.mechanism, CorrelatedGaussian):
-            return _among_silent(tables, victim, job.setup.counts)
-        return tables
+        return partial(_by_pattern, prepare=prepared)
+
+    def among_sites(neighbours: Array, own: Sequence[tuple[Array, Array]]) -> Tables:
+        """The victim's tables, among those of other sites where these are in the same sum or share noise."""
+        tables, counts = made_of(neighbours, own), job.setup.counts
+        if not isinstance(method, SummedConsensus) and not isinstance(job.mechanism, CorrelatedGaussian):
+            return tables
+        sites, first = {victim: tables}, counts[victim]  # who has which of the canaries: the victim the first ones
+        for site, n in enumerate(counts):
+            if site != victim:
+                sites[site] = made_of(np.zeros((n, nodes)), [pairs[(first + k) % distinct] for k in range(n)])
+                first += n
+        return _joined(sites, counts)
 
     # At the clip, one way and the other: signals that differ in nothing but their sign say the same.
     voice = across[:, 0] * (_reach(task) if task.statistic == "clipped-distances" else task.radius)
     scenes = [
         Scene(
             f"a signal longer than the clip, or none; {LOUD}",
-            made_of(np.tile(voice, (count, 1)), [(0 * voice, pairs[0][0])]),
+            among_sites(np.tile(voice, (count, 1)), [(0 * voice, pairs[0][0])]),
         ),
         Scene(
             f"a signal at the clip, or all but none; {DIVIDED}",
-            made_of(divided(count)[:, None] * voice, [(QUIET * voice, voice)]),
+            among_sites(divided(count)[:, None] * voice, [(QUIET * voice, voice)]),
         ),
     ]
-    tables = made_of(np.zeros((count, nodes)), pairs)
+    tables = among_sites(np.zeros((count, nodes)), pairs)
     start = begin(method, job.topo)
     if isinstance(method, SummedConsensus):
         size = len(method.counts)
@@ -165,19 +171,21 @@ def _reach(task: SmoothGraph) -> float:
     return math.sqrt(task.radius / float(np.linalg.norm((way[a] - way[b]) ** 2)))
 
 
-def _among_silent(tables: Tables, victim: int, counts: Sequence[int]) -> Tables:
-    """The victim's tables among those of all sites, whose signals are zero."""
+def _joined(sites: Mapping[int, Tables], counts: Sequence[int]) -> Tables:
+    """The tables of all sites, one after the other; each has as many of the canaries as it has room for, in turn, and
+    is silent otherwise."""
 
     def joined(bits: Bits) -> Private:
-        own = tables(bits)
-        sites = [own if k == victim else _silent(own, count) for k, count in enumerate(counts)]
-        return {name: np.stack([site[name] for site in sites], 1).reshape(-1, *own[name].shape[1:]) for name in own}
+        made, left = dict[int, Private](), bits
+        for site, tables in sites.items():
+            made[site], left = tables(left[:, : counts[site]]), left[:, counts[site] :]
+        parts = [made[site] for site in range(len(counts))]
+        return {
+            name: np.stack([part[name] for part in parts], 1).reshape(-1, *value.shape[1:])
+            for name, value in parts[0].items()
+        }
 
     return joined
-
-
-def _silent(data: Private, count: int) -> Private:
-    return {"moment": np.zeros_like(data["moment"]), "count": np.full_like(data["count"], count)}
 
 
 def _several_each(signals: Array) -> People:
