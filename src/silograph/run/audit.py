@@ -116,7 +116,11 @@ def audit_job(
         def share(done: float, before: int = k) -> None:
             progress((before + done) / len(stages))
 
-        found.append(_in_one_run(start, trials, enough) if one_run else _in_many(start, trials, runs or enough, share))
+        if one_run:
+            fit = all(row.mechanism in GAUSSIANS for row in first.rows)
+            found.append(_in_one_run(start, trials, enough, stage.most if fit else stage.distinct or stage.most))
+        else:
+            found.append(_in_many(start, trials, runs or enough, share))
     return max(found, key=lambda finding: finding.epsilon_lower)
 
 
@@ -315,13 +319,13 @@ def _is_better_fitted(scores: Array, features: Array) -> bool:
     return apart(seen) > 1.5 * apart(stated) + 5.0 * math.sqrt(2.0 / half)
 
 
-def _in_one_run(finding: Finding, trials: _Trials, enough: int) -> Finding:
-    """Canaries in every site at once, each by a coin. The clearest are guessed; and where noise is Gaussian all of them
-    together are held against it."""
+def _in_one_run(finding: Finding, trials: _Trials, enough: int, each: int) -> Finding:
+    """So many canaries in every site at once, each by a coin. The clearest are guessed; and where noise is Gaussian all
+    of them together are held against it. For guesses alone canaries are better different."""
     stage = trials.stage
     sites = len(stage.job.topo.servers if isinstance(stage, UnitStage) else stage.job.topo.silos)
     coins = np.random.Generator(np.random.PCG64([trials.root & (2**63 - 1), 1]))
-    bits = coins.random((sites, stage.most)) < 0.5
+    bits = coins.random((sites, min(each, stage.most))) < 0.5
     finding = replace(finding, trials=bits.size, trial=CANARY)
     played = play(stage, bits, trials.root, trials.hidden)
     if played.leak is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import compress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -232,7 +233,8 @@ def play(stage: Stage, bits: Bits, root: int, hidden: frozenset[str] = frozenset
             releases = [place.beside(k) for place in places]
             played.scores[:, k] += log_ratios(releases)
             if canaries == 1:
-                _keep_places(played, releases, kept.coins)
+                own = [place.rows[0].part in ("", stage.part) for place in places]
+                _keep_places(played, list(compress(releases, own)), kept.coins)
         for place in places:
             if canaries > 1 and place.rows[0].mechanism in GAUSSIANS:
                 place.align(played.aligned, _who(kept.coins.get(place.rows[0].batch), bits))
