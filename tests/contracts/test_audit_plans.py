@@ -114,8 +114,8 @@ def test_one_run_catches_half_the_noise(name, folder, monkeypatch):
 
 
 def test_a_single_run_uses_most_of_what_is_promised_where_there_are_many_canaries(folder):
-    """1200 records with a mu of 0.72, and 84 coordinates of noise: 20 runs find 75 % in the mean, and nearly all 60 %; at
-    99 % more than two accusations have the chance 1e-3. Guesses alone find less."""
+    """1200 records with a mu of 0.72, and 84 coordinates of noise: 20 runs find 75 % in the mean, nearly all of them 60 %
+    and more. At 99 % more than two accusations have the chance 1e-3. Guesses alone find less."""
     made = job(PRIVATE["graphs, one release"], folder)
     found = [audit_job(made, one_run=True, root=10_000_000 * k) for k in range(20)]
     shares = np.array([each.epsilon_lower / each.promised for each in found])

@@ -60,7 +60,7 @@ _TUNING = 0.2  # of the trials choose threshold and distinguisher; the others ar
 _RELEASES, _MOST_RUNS = 50_000, 10_000  # in either world of an audit, unless it is said how many trials
 _AT_ONCE = 2_000_000  # numbers of one release that are held at a time
 _UNITS_AT_ONCE = 200  # servers of trials; their mixing is a matrix
-_GLANCE, _CLEARLY = 40, 1.25  # trials of each scene, and how much further apart its worlds must be to be taken
+_GLANCE, _CLEARLY = 20, 1.3  # trials of each scene, and how much further apart its worlds must be to be taken
 _DIFFERENT = 0.9  # of the trials have scores of their own, or noise came more than once
 
 #: Called with the share of the work that is done.
