@@ -113,8 +113,17 @@ def test_one_run_catches_half_the_noise(name, folder, monkeypatch):
     assert (found.trials > 4) is (name != "clients, trusted server")
 
 
+def test_one_run_catches_a_missing_clip_and_claims_no_more_than_canaries_move(folder, monkeypatch):
+    """Of S0's Corollary 1 no canary moves a release as far as its bound: pairs and one run show what they do."""
+    made = job(PRIVATE["graphs, Corollary 1"], folder)
+    found = [audit_job(made, one_run=True, root=10_000_000 * k).epsilon_lower for k in range(10)]
+    assert 0.0 < np.mean(found) < audit_job(made, runs=2000, root=ROOT).epsilon_lower < 0.9 * 3.0
+    monkeypatch.setattr("silograph.tasks.smooth_graph.clip_rows", lambda x, radius: 3.0 * clip_rows(x, radius))
+    assert audit_job(job(PRIVATE["graphs, one release, clip"], folder), one_run=True, root=ROOT).refuted
+
+
 def test_a_single_run_uses_most_of_what_is_promised_where_there_are_many_canaries(folder):
-    """1200 records with a mu of 0.72, and 84 coordinates of noise: 20 runs find 75 % in the mean, nearly all of them 60 %
+    """1200 records with a mu of 0.72, and 84 coordinates of noise: 20 runs find 75 % in the mean, nearly all 60 %
     and more. At 99 % more than two accusations have the chance 1e-3. Guesses alone find less."""
     made = job(PRIVATE["graphs, one release"], folder)
     found = [audit_job(made, one_run=True, root=10_000_000 * k) for k in range(20)]

@@ -223,7 +223,8 @@ def aligned(rng, mu, canaries, coordinates, share=1.0, rate=1.0, rounds=1, ortho
     for _ in range(rounds):
         there = bits & (rng.random(canaries) < rate)
         noise = share * rng.normal(size=coordinates)
-        seen.add(((there - 0.5 * rate) @ ways + noise)[None], ((there - 0.5 * rate) @ ways)[None])
+        way = ((there - 0.5 * rate) @ ways)[None]
+        seen.add(way + noise, way, np.full((1, 1), mu**2), np.full(1, mu**2))
     return seen
 
 
@@ -258,25 +259,36 @@ def test_with_many_canaries_most_of_epsilon_is_shown():
     assert 0.7 < np.mean(shown) < 0.9
 
 
+@pytest.mark.parametrize("reach", [0.5, 1.0, 2.0])
+def test_canaries_that_move_less_than_is_stated_show_less_and_those_that_move_more_more(reach):
+    """A clip that is missing shows, and a canary that the clip holds back claims no more than it does."""
+    rng, mu = np.random.default_rng(2), gaussian_mu(3.0, DELTA)
+    seen = aligned(rng, reach * mu, 4000, 400)
+    seen.stated = np.full(1, mu**2)
+    found = by_alignment(seen, LedgerCurves([ROW], DELTA), DELTA, 0.99, 4000).epsilon
+    assert 0.7 < found / gaussian_epsilon(reach * mu, DELTA) < 1.0
+
+
 def test_what_is_no_noise_makes_the_bound_no_larger():
     """Something else in what came, the same in all runs, only looks like more noise."""
     rng, curves = np.random.default_rng(2), LedgerCurves([ROW], DELTA)
-    clean, more = aligned(rng, 0.7, 1000, 200), Aligned()
+    clean, more = Aligned(), Aligned()
     noise, way = rng.normal(size=(1, 200)), rng.normal(size=(1, 200))
-    more.add(noise + way + 0.5, way)
-    clean = Aligned()
-    clean.add(noise + way, way)
+    ones = np.ones((1, 1)), np.ones(1)
+    more.add(noise + way + 0.5, way, *ones)
+    clean.add(noise + way, way, *ones)
     assert by_alignment(more, curves, DELTA, 0.99, 9).epsilon < by_alignment(clean, curves, DELTA, 0.99, 9).epsilon
 
 
 def test_noise_that_does_not_look_normal_or_nothing_at_all_gets_no_bound():
     rng, curves, way = np.random.default_rng(2), LedgerCurves([ROW], DELTA), np.ones((1, 3000))
+    ones = np.ones((1, 1)), np.ones(1)
     cut = Aligned()
-    cut.add(way + rng.laplace(size=way.shape), way)
+    cut.add(way + rng.laplace(size=way.shape), way, *ones)
     assert by_alignment(cut, curves, DELTA, 0.99, 9) is None
     assert by_alignment(Aligned(), curves, DELTA, 0.99, 9) is None
     none = Aligned()
-    none.add(rng.normal(size=way.shape), 0.0 * way)
+    none.add(rng.normal(size=way.shape), 0.0 * way, *ones)
     assert by_alignment(none, curves, DELTA, 0.99, 9) is None
 
 

@@ -236,8 +236,9 @@ def play(stage: Stage, bits: Bits, root: int, hidden: frozenset[str] = frozenset
                 own = [place.rows[0].part in ("", stage.part) for place in places]
                 _keep_places(played, list(compress(releases, own)), kept.coins)
         for place in places:
-            if canaries > 1 and place.rows[0].mechanism in GAUSSIANS:
-                place.align(played.aligned, _who(kept.coins.get(place.rows[0].batch), bits))
+            first = place.rows[0]
+            if canaries > 1 and first.mechanism in GAUSSIANS and first.part in ("", stage.part):
+                place.align(played.aligned, _who(kept.coins.get(first.batch), bits))
     if stage.loss is not None:
         played.losses = stage.loss(told)
     return played
@@ -306,10 +307,13 @@ class _Place:
     def align(self, aligned: Aligned, there: BoolArray) -> None:
         """Add this place, in units of the stated noise, to what is known of all canaries together."""
         noise = np.array([row.noise for row in self.rows], dtype=np.float64)[:, None]
+        stated = np.array([row.l2 for row in self.rows], dtype=np.float64) / noise[:, 0]
+        lengths = (self.moved.reshape(*self.moved.shape[:2], -1) ** 2).sum(2) / noise[:, 0] ** 2
         more = there - 0.5 * self.rows[0].sampling
         by_kind = np.stack([more[:, self.kind == kind].sum(1) for kind in range(len(self.moved))])
         way = np.einsum("kn,kn...->n...", by_kind, self.moved).reshape(len(noise), -1) / noise
-        aligned.add((self.came - self.base - self._by_halves).reshape(way.shape) / noise, way)
+        came = (self.came - self.base - self._by_halves).reshape(way.shape) / noise
+        aligned.add(came, way, lengths, stated**2)
 
     def _release(self, came: Array, without: Array, with_it: Array) -> Release:
         first = self.rows[0]

@@ -29,7 +29,8 @@ share of their noise, and say which share and so which epsilon; every other shap
                     t = (y.w / |w|) / sqrt((|y|^2 - (y.w)^2 / |w|^2) / (D - 1)),
 
                 which has Student's noncentral law with D - 1 degrees of freedom and the centre (kappa / s) |w|. Its
-                lower confidence bound is one on kappa / s, one over the share of the stated noise that there is.
+                lower confidence bound is one on kappa / s, one over the share of the stated noise that there is, if the
+                longest v_k is as long as the ledger states; where it is not, by the ratio of the two.
                 Canaries need not be at right angles: m of them, of length mu each, make |w| about mu sqrt(m) / 2, and
                 mu is found to 2 / sqrt(m). Anything in y that is not noise and not the canaries' makes s look larger.
 """
@@ -80,15 +81,21 @@ class Curves(Protocol):
 
 @dataclass(eq=False)
 class Aligned:
-    """Sums of the regression, over all releases of a run, and some of what is left as a sample of the noise."""
+    """Sums of the regression, over all releases of a run, and some of what is left as a sample of the noise; and the
+    squares of how far canaries move all of them, and of how far the ledger states."""
 
     along: float = 0.0
     ways: float = 0.0
     squares: float = 0.0
     count: int = 0
     left: list[Array] = field(default_factory=list)
+    moved: Array = field(default_factory=lambda: np.zeros(1))
+    stated: Array = field(default_factory=lambda: np.zeros(1))
 
-    def add(self, y: Array, way: Array) -> None:
+    def add(self, y: Array, way: Array, moved: Array, stated: Array) -> None:
+        """In units of the stated noise: what came (n, d), the canaries' way (n, d); and as squares how far each canary
+        moves it (k, n), and how far the ledger says that one may (n,)."""
+        self.moved, self.stated = self.moved + moved, self.stated + stated
         self.along += float((y * way).sum())
         self.ways += float((way * way).sum())
         self.squares += float((y * y).sum())
@@ -100,7 +107,7 @@ def by_alignment(seen: Aligned, curves: Curves, delta: float, confidence: float,
     """None where noise does not look normal, or there is nothing to see it by."""
     if seen.ways == 0.0 or seen.count < 3 or not looks_normal(np.concatenate(seen.left)):
         return None
-    ratio = least_ratio(seen, confidence)
+    ratio = least_ratio(seen, confidence) * math.sqrt(float((seen.moved / seen.stated).max()))
     share = _MOST_SHARE if ratio <= 0.0 else 1.0 / ratio
     epsilon = 0.0 if share >= _MOST_SHARE else curves.epsilon(max(share, _LEAST_SHARE))
     return Bound(epsilon, delta, confidence, ALIGNED, canaries)
