@@ -42,7 +42,7 @@ def audit(
         ),
     ] = None,
     one_run: Annotated[
-        bool, typer.Option("--one-run", help="Many canaries in a single run instead: quick, and far weaker.")
+        bool, typer.Option("--one-run", help="Many canaries in a single run instead: seconds, and less sharp.")
     ] = False,
     seconds: Annotated[float | None, typer.Option(help="Of a deployment: about how long to try. Left out: 90.")] = None,
     strategy: Annotated[

@@ -172,8 +172,6 @@ def test_so_many_trials_show_so_much_and_no_more():
     enough = bounds.threshold_trials(4.0, 1e-5, 0.99)
     assert bounds.largest_of_threshold(enough - 1, 1e-5, 0.99) <= 4.0 < bounds.largest_of_threshold(enough, 1e-5, 0.99)
     assert bounds.threshold_trials(40.0, 0.0, 0.99) is None
-    one = bounds.by_one_run(24, 24, 20, 1e-5, 0.99)
-    assert one.epsilon < one.largest == bounds.by_one_run(24, 24, 24, 1e-5, 0.99).epsilon
 
 
 def test_how_often_the_right_world_is_told_is_judged_on_other_trials():
@@ -185,29 +183,6 @@ def test_how_often_the_right_world_is_told_is_judged_on_other_trials():
     assert bounds.told_right(gaussian_trials(2.0, 5000, 1), gaussian_trials(2.0, 5000, 2)) == pytest.approx(
         stats.norm.cdf(1.0), abs=0.01
     )
-
-
-def test_one_run_without_delta_is_a_binomial_tail():
-    """By brute force over all ways to guess; and the bound inverts it."""
-    chance = 1.0 / (1.0 + math.exp(-1.0))
-    tail = sum(math.comb(12, k) * chance**k * (1 - chance) ** (12 - k) for k in range(10, 13))
-    assert bounds.one_run_chance(20, 12, 10, 1.0, 0.0) == pytest.approx(tail)
-    found = bounds.by_one_run(20, 12, 12, 0.0, 0.95)
-    assert math.exp(found.epsilon) / (1.0 + math.exp(found.epsilon)) == pytest.approx(0.05 ** (1 / 12))
-    assert bounds.by_one_run(20, 12, 5, 0.0, 0.95).epsilon == 0.0
-    # A delta gives some guesses away: alpha by its definition.
-    mass = [math.comb(12, k) * chance**k * (1 - chance) ** (12 - k) for k in range(13)]
-    alpha = max(sum(mass[10 - i : 10]) / i for i in range(1, 11))
-    assert bounds.one_run_chance(20, 12, 10, 1.0, 1e-3) == pytest.approx(tail + alpha * 1e-3 * 40)
-    with pytest.raises(InputError, match="right guesses"):
-        bounds.by_one_run(5, 6, 3, 0.0, 0.99)
-
-
-def test_one_run_of_randomised_response_is_sound():
-    """Coins told with the chance of epsilon 1, 300 runs at 95 %: more than 28 failures has the chance 1e-3."""
-    rng, chance = np.random.default_rng(1), 1.0 / (1.0 + math.exp(-1.0))
-    right = (rng.random((300, 100)) < chance).sum(1)
-    assert sum(bounds.by_one_run(100, 100, int(k), 0.0, 0.95).epsilon > 1.0 for k in right) <= 28
 
 
 def test_success_is_the_area_and_the_best_accuracy():

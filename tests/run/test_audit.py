@@ -24,7 +24,8 @@ def folder(tmp_path_factory):
     import tomli_w
 
     folder = tables(tmp_path_factory.mktemp("plans"))
-    for name, content in (("private", PRIVATE["graphs, one release"]), ("open", OPEN["graphs"])):
+    plans = {"private": "graphs, one release", "laplace": "graphs, one release, Laplace"}
+    for name, content in [*((name, PRIVATE[of]) for name, of in plans.items()), ("open", OPEN["graphs"])]:
         (folder / f"{name}.toml").write_text(tomli_w.dumps(content))
     return folder
 
@@ -57,6 +58,9 @@ def test_words_for_people(folder, monkeypatch, capsys):
         assert words in out
     assert "stands" not in out
     _, out = said(monkeypatch, capsys, folder / "private.toml", "--one-run")
+    assert "1200 trials, each one canary of a single run" in out
+    assert "Not refuted: the attack could use" in out
+    _, out = said(monkeypatch, capsys, folder / "laplace.toml", "--one-run")
     assert "Could not have refuted: so few trials can show no more than epsilon" in out
     assert "--runs 10000 could" in out
 
@@ -244,11 +248,12 @@ def test_a_refuted_run_is_called_private_no_more(folder, tmp_path, monkeypatch, 
     assert ["Refuted", "yes"] in table(page, "Attacked")
     # A weaker audit afterwards does not hide it, and the bill says so too.
     monkeypatch.undo()
+    monkeypatch.setattr("silograph.run.audit.secret_root", lambda: 1_000_000)
     assert said(monkeypatch, capsys, out, "--one-run")[0] == 0
     page = (out / "report.html").read_text()
     assert ["Refuted", "yes"] in table(page, "Attacked")
     assert [row[0] for row in table(page, "Attacked")].count("Another audit") == 1
-    assert "could not have refuted" in dict(table(page, "Attacked"))["Another audit"]
+    assert "with 1,200 trials, not refuted" in dict(table(page, "Attacked"))["Another audit"]
     assert len(json.loads((out / "audit.json").read_text())["audits"]) == 2
     assert "REFUTED by an audit" in said(monkeypatch, capsys, out, command="privacy")[1]
     assert json.loads(said(monkeypatch, capsys, out, "--json", command="privacy")[1])["refuted"] is True

@@ -11,12 +11,13 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import ROUND_FLOOR, Context
 from functools import cache, lru_cache, reduce
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import log_ndtr
 
@@ -288,14 +289,19 @@ _FINE, _MEDIUM, _COARSE = 1e-4, 5e-4, 5e-3
 
 @lru_cache(maxsize=1024)
 def _pld(kinds: Kinds, delta: float, grid: float | None = None) -> float:
+    if grid is None:
+        grid = _MEDIUM if any(ratio > 1.0 for (_, ratio, _), _ in kinds) else _FINE
+    return float(_composed(kinds, grid).get_epsilon(delta))
+
+
+@lru_cache(maxsize=64)
+def _composed(kinds: Kinds, grid: float) -> Any:
     from dp_accounting import NeighboringRelation
     from dp_accounting.pld import PLDAccountant
 
-    if grid is None:
-        grid = _MEDIUM if any(ratio > 1.0 for (_, ratio, _), _ in kinds) else _FINE
     # With sampling 1 replace-one is what the sensitivities already say; REPLACE_SPECIAL would double them.
     accountant = PLDAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE, value_discretization_interval=grid)
-    return float(accountant.compose(_events(kinds)).get_epsilon(delta))
+    return accountant.compose(_events(kinds))
 
 
 def rdp_epsilon(rows: Sequence[Row], delta: float) -> float:
@@ -340,6 +346,41 @@ def sampled_epsilon(
         return gaussian_epsilon(math.sqrt(releases) / multiplier, delta)
     kinds = ((("gaussian", _rounded_up(1.0 / multiplier), rate), releases),)
     return _pld(kinds, delta) if accountant == "pld" else _rdp(kinds, delta)
+
+
+@dataclass(frozen=True, eq=False)
+class LedgerCurves:
+    """For audits: the privacy curves that rows would have, had their noise been a share of what they state.
+
+    A cohort's noise counts as the Gaussian that it is made to resemble.
+    """
+
+    rows: Sequence[Row]
+    delta: float
+
+    def deltas(self, share: float, epsilons: NDArray[np.float64]) -> NDArray[np.float64]:
+        if self._gaussian:
+            return np.array([gaussian_delta(self._mu / share, float(epsilon)) for epsilon in epsilons])
+        return np.asarray(_composed(_kinds(self._with(share)), _COARSE).get_delta(epsilons), dtype=np.float64)
+
+    def epsilon(self, share: float) -> float:
+        if self._gaussian:
+            return gaussian_epsilon(self._mu / share, self.delta)
+        rows = self._with(share)
+        if share >= 1.0 or any(row.sampling == 1.0 for row in rows):
+            return _cost(rows, self.delta).epsilon
+        return _pld(_kinds(rows), self.delta, _COARSE)  # more than is promised; how much more need not be exact
+
+    @property
+    def _gaussian(self) -> bool:
+        return all(row.mechanism in GAUSSIANS and row.sampling == 1.0 for row in self.rows)
+
+    @property
+    def _mu(self) -> float:
+        return math.sqrt(2.0 * zcdp(self.rows))
+
+    def _with(self, share: float) -> list[Row]:
+        return [replace(row, noise=share * row.noise) for row in self.rows if row.noise is not None]
 
 
 def sampled_epsilon_from_below(ratios: Sequence[float], rate: float, delta: float) -> float:

@@ -28,16 +28,16 @@ import numpy as np
 from silograph.core.errors import InputError
 from silograph.core.keys import secret_root
 from silograph.core.types import Array, BoolArray
-from silograph.privacy.accounting import GAUSSIANS, Cost, cost
+from silograph.privacy.accounting import GAUSSIANS, Cost, LedgerCurves, cost
 from silograph.privacy.attacks.bounds import (
     Bound,
-    by_one_run,
     by_pairs,
     by_samples,
     by_threshold,
     threshold_trials,
     told_right,
 )
+from silograph.privacy.attacks.one_run import by_alignment, by_guesses, clearest
 from silograph.privacy.attacks.scores import fitted
 from silograph.privacy.gate import Budget, hidden_from
 from silograph.privacy.ledger import Row
@@ -48,7 +48,7 @@ from silograph.run.meta_job import MetaJob
 from silograph.run.openness import exposure
 from silograph.run.plan import load
 from silograph.run.played import Played, play
-from silograph.run.stages import Stage, UnitStage
+from silograph.run.stages import Stage, UnitStage, at_scene
 
 Observer = Literal["server", "neighbour", "wire", "public"]
 OBSERVERS: tuple[Observer, ...] = ("server", "neighbour", "wire", "public")
@@ -60,7 +60,7 @@ _TUNING = 0.2  # of the trials choose threshold and distinguisher; the others ar
 _RELEASES, _MOST_RUNS = 50_000, 10_000  # in either world of an audit, unless it is said how many trials
 _AT_ONCE = 2_000_000  # numbers of one release that are held at a time
 _UNITS_AT_ONCE = 200  # servers of trials; their mixing is a matrix
-_FEW, _GUESSES = 30, 1.0 / 3.0  # canaries of a single run: all of a few are guessed, else those with clear scores
+_GLANCE, _CLEARLY = 20, 1.3  # trials of each scene, and how much further apart its worlds must be to be taken
 _DIFFERENT = 0.9  # of the trials have scores of their own, or noise came more than once
 
 #: Called with the share of the work that is done.
@@ -94,7 +94,7 @@ def audit_job(
     if runs is not None and (runs < LEAST_RUNS or one_run):
         expected = f"{LEAST_RUNS} or more, or a single run"
         raise InputError("audit, runs", expected, f"{runs} came" + " with a single run" * one_run)
-    stages, root = stages_of(job), secret_root() if root is None else root
+    stages, root = stages_of(job, many=one_run), secret_root() if root is None else root
     first = play(stages[0], np.array([[False], [True]]), root)
     claimed = [each for each in OBSERVERS if _promise(job, stages[0], first.rows, each).claimed]
     against: Observer = observer or (claimed or OBSERVERS)[0]
@@ -107,15 +107,37 @@ def audit_job(
     enough = default_runs(stages, first, promise)
     confidence = 1.0 - (1.0 - CONFIDENCE) / len(stages)
     found: list[Finding] = []
-    for k, stage in enumerate(stages):
-        trials = _Trials(stage, root + k * _MOST_RUNS, hidden_from(against), confidence)
+    for k, kind in enumerate(stages):
+        seen_by = root + k * _MOST_RUNS, hidden_from(against), confidence
+        trials = _Trials(kind, *seen_by) if one_run else _worst_scene(kind, *seen_by)
+        stage = trials.stage
         start = replace(promise, site=stage.site, unit=_unit(first.rows, stage), canary=stage.canary)
 
         def share(done: float, before: int = k) -> None:
             progress((before + done) / len(stages))
 
-        found.append(_in_one_run(start, trials, enough) if one_run else _in_many(start, trials, runs or enough, share))
+        if one_run:
+            fit = all(row.mechanism in GAUSSIANS for row in first.rows)
+            found.append(_in_one_run(start, trials, enough, stage.most if fit else stage.distinct or stage.most))
+        else:
+            found.append(_in_many(start, trials, runs or enough, share))
     return max(found, key=lambda finding: finding.epsilon_lower)
+
+
+def _worst_scene(stage: Stage, root: int, hidden: frozenset[str], confidence: float) -> _Trials:
+    """Where a canary tells most, by a few trials that are not judged: among silent neighbours, unless it is clearly
+    more among others. Where something leaks, there."""
+    found, most = _Trials(stage, root, hidden, confidence), 0.0
+    for k, scene in enumerate((None, *stage.scenes)):
+        trials = replace(found, stage=stage if scene is None else at_scene(stage, scene))
+        pairs, leak = replace(trials, root=root - (k + 1) * _MOST_RUNS).pairs(_GLANCE, lambda done: None)
+        if leak is not None:
+            return trials
+        spread = max(float(pairs.scores.std(1).max()), 1e-300)
+        apart = float((pairs.scores[1] - pairs.scores[0]).mean()) / spread
+        if apart > _CLEARLY * most:
+            found, most = trials, max(apart, 1e-300)
+    return found
 
 
 def default_runs(stages: Sequence[Stage], first: Played, promise: Finding) -> int:
@@ -297,20 +319,24 @@ def _is_better_fitted(scores: Array, features: Array) -> bool:
     return apart(seen) > 1.5 * apart(stated) + 5.0 * math.sqrt(2.0 / half)
 
 
-def _in_one_run(finding: Finding, trials: _Trials, enough: int) -> Finding:
-    """Canaries in every site at once, each by a coin; the clearest third of the scores are guessed, or all of a few."""
+def _in_one_run(finding: Finding, trials: _Trials, enough: int, each: int) -> Finding:
+    """So many canaries in every site at once, each by a coin. The clearest are guessed; and where noise is Gaussian all
+    of them together are held against it. For guesses alone canaries are better different."""
     stage = trials.stage
     sites = len(stage.job.topo.servers if isinstance(stage, UnitStage) else stage.job.topo.silos)
     coins = np.random.Generator(np.random.PCG64([trials.root & (2**63 - 1), 1]))
-    bits = coins.random((sites, stage.most)) < 0.5
+    bits = coins.random((sites, min(each, stage.most))) < 0.5
     finding = replace(finding, trials=bits.size, trial=CANARY)
     played = play(stage, bits, trials.root, trials.hidden)
     if played.leak is not None:
         return replace(finding, leak=played.leak)
-    scores = played.scores.ravel()
-    guesses = min(scores.size, max(_FEW, math.ceil(_GUESSES * scores.size)))
-    clearest = np.argsort(-np.abs(scores), kind="stable")[:guesses]
-    right = int(((scores > 0.0) == bits.ravel())[clearest].sum())
-    bound = by_one_run(scores.size, guesses, right, finding.delta, trials.confidence)
-    words = f"{right} of {guesses} guesses right, of {scores.size} canaries in one run"
-    return _with_bound(replace(finding, others=(bound,), accuracy=right / guesses, distinguisher=words), bound, enough)
+    curves = LedgerCurves([row for row in played.rows if row.part in ("", stage.part)], finding.delta)
+    guesses = clearest(bits.size)
+    clear = np.argsort(-np.abs(played.scores.ravel()), kind="stable")[:guesses]
+    right = int(((played.scores > 0.0) == bits).ravel()[clear].sum())
+    guessed = by_guesses(bits.size, guesses, right, curves, finding.delta, trials.confidence)
+    fit = by_alignment(played.aligned, curves, finding.delta, trials.confidence, bits.size)
+    bounds = (guessed,) if fit is None else (fit, guessed)
+    words = f"{right} of {guesses} guesses right, of {bits.size} canaries in one run"
+    found = replace(finding, others=bounds, accuracy=right / guesses, distinguisher=words)
+    return _with_bound(found, bounds[0], enough)

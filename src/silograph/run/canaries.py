@@ -1,13 +1,18 @@
 """What an audit puts into the tables: canaries, the worst records for each method, from the geometry of its clip.
 
-They are longer than any clip, so that one that is missing shows. What is played with them is a stage (`stages`).
+They are longer than any clip, so that one that is missing shows, and lie across all coordinates, so that a clip by
+another norm does. Their neighbours are silent, or what `scenes` makes of them.
+
+What is played with them is a stage (`stages`).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -17,9 +22,9 @@ from silograph.core.types import Array
 from silograph.data.silos import People
 from silograph.methods.algorithm_one import PaperConsensus
 from silograph.methods.base import Private, begin, take
+from silograph.methods.clustered_admm import ClusteredADMM
 from silograph.methods.finding import FoundClusters
 from silograph.methods.graph_federation import GraphFederation
-from silograph.methods.private_meta import QUERY, SUPPORT
 from silograph.methods.summed_graph import SummedConsensus
 from silograph.privacy.attacks.search import worst_swap
 from silograph.privacy.bound import Bounded
@@ -30,25 +35,29 @@ from silograph.run.clustered_job import ClusteredJob
 from silograph.run.federation_job import FederationJob
 from silograph.run.jobs import GraphJob, Job
 from silograph.run.meta_job import MetaJob
-from silograph.run.stages import Bits, SharedNoiseStage, SiloStage, Stage, Tables, UnitStage
+from silograph.run.network_canaries import stages_of_networks
+from silograph.run.scenes import DIVIDED, LOUD, QUIET, divided, flat_basis
+from silograph.run.stages import Bits, Scene, SharedNoiseStage, SiloStage, Stage, Tables, UnitStage
+from silograph.tasks.clustered import Proximal
 from silograph.tasks.linear import Linear
-from silograph.tasks.smooth_graph import centred_basis
+from silograph.tasks.smooth_graph import SmoothGraph, centred_basis
 
-_CANDIDATES = 16  # records of the client itself that are tried as canaries
-_SCALES = (1.0, 3.0, 10.0, 30.0, 100.0, 1e3, 1e4)  # and how large
-_MODELS = 8  # at which they are tried
 _SEARCH = 40
 _SEVERAL = 5  # signals of a person
+_MOST_CANARIES = 4000  # of one site in a single run
+_NUMBERS = 4_000_000  # that say how each of its different canaries moves what is released
 
 
-def stages_of(job: Job) -> tuple[Stage, ...]:
-    """Where the plan's promise can be attacked, each with the worst canary that its clip allows."""
+def stages_of(job: Job, many: bool = False) -> tuple[Stage, ...]:
+    """Where the plan's promise can be attacked, each with the worst canary that its clip allows. The site with the
+    fewest records is attacked, or for `many` canaries a typical one: as many like it have as many records as the plan.
+    """
     if isinstance(job, GraphJob):
-        return (_of_graphs(job),)
+        return (_of_graphs(job, many),)
     if isinstance(job, MetaJob):
-        return _of_meta(job)
+        return stages_of_networks(job)
     if isinstance(job, ClusteredJob) and job.plan.protect == "records":
-        return (_of_clients(job),)
+        return (_of_clients(job, many),)
     if isinstance(job, FederationJob | ClusteredJob):
         return (_of_units(job),)
     raise InputError("audit", "a plan of a method that can be audited", f"{type(job).__name__} came")
@@ -56,10 +65,6 @@ def stages_of(job: Job) -> tuple[Stage, ...]:
 
 def _with_tellers(words: str, size: int, honest: int) -> str:
     return f"{words}; {size - honest} of {size} tell what noise they drew"
-
-
-def _one_silo(job: Job, victim: int, rounds: Sequence[int], canary: str, most: int, tables: Tables) -> SiloStage:
-    return SiloStage(job, victim, canary, tuple(rounds), most, tables, begin(job.method, job.topo))
 
 
 def _by_pattern(bits: Bits, prepare: Callable[[Bits], Private]) -> Private:
@@ -71,15 +76,18 @@ def _by_pattern(bits: Bits, prepare: Callable[[Bits], Private]) -> Private:
 # ---- graphs ----------------------------------------------------------------------------------------------------------
 
 
-def _of_graphs(job: GraphJob) -> Stage:
+def _of_graphs(job: GraphJob, many: bool) -> Stage:
     task, method, nodes = job.setup.task, job.method, job.setup.task.nodes
-    victim = int(np.argmin(job.setup.counts))
+    victim = _nearest(job.setup.counts, many)[0]
     count = job.setup.counts[victim]
     rounds = range(method.rounds) if isinstance(method, PaperConsensus) else range(1)
-    basis, large = centred_basis(nodes), 1e3 * task.radius
+    large, across = 1e3 * task.radius, centred_basis(nodes) @ flat_basis(nodes - 1)
     if task.statistic == "moment" or job.mechanism is None:
-        # Orthogonal signals of the clip's whole length: their outer products are as far apart as it allows.
-        pairs = [(large * basis[:, k], large * basis[:, k + 1]) for k in range(0, nodes - 2, 2)]
+        # Of orthonormal a and b, a + b and a - b: their outer products are as far apart as the clip allows, and differ
+        # by 2(ab' + ba'), which is at right angles to that of any other two.
+        different = min(count, max(1, _NUMBERS // task.moment_size))
+        two = islice(((i, j) for j in range(nodes - 1) for i in range(j)), different)
+        pairs = [(large * (across[:, i] + across[:, j]), large * (across[:, i] - across[:, j])) for i, j in two]
         words = "two signals longer than the clip at right angles, all other signals zero"
     elif task.statistic == "clipped-distances":
         # All of a node against all of another: their squared differences share one pair of d - 1.
@@ -88,51 +96,96 @@ def _of_graphs(job: GraphJob) -> Stage:
     else:
         pairs = [_searched_signals(job, victim, count)]
         words = "the pair of signals that a search found to move the release furthest, all other signals zero"
-    pairs = (pairs or [(basis[:, 0], np.zeros(nodes))])[:count]
+    pairs = (pairs or [(across[:, 0], np.zeros(nodes))])[:count]
+    room = sum(job.setup.counts) if isinstance(method, SummedConsensus) else count  # all sites are in one sum
+    distinct, most = len(pairs), min(room, _MOST_CANARIES)
+    pairs = [pairs[k % distinct] for k in range(most)]
 
-    def tables(bits: Bits) -> Private:
-        return _by_pattern(bits, prepared)
+    def made_of(neighbours: Array, pairs: Sequence[tuple[Array, Array]]) -> Tables:
+        def prepared(bits: Bits) -> Private:
+            made = []
+            for pattern in bits:
+                signals = neighbours.copy()
+                for k, with_it in enumerate(pattern):
+                    signals[k] = pairs[k][int(with_it)]
+                made.append(task.prepare(signals if task.person is None else _several_each(signals)))
+            return {name: np.stack([part[name] for part in made]) for name in made[0]}
 
-    def prepared(bits: Bits) -> Private:
-        made = []
-        for pattern in bits:
-            signals = np.zeros((count, nodes))
-            for k, with_it in enumerate(pattern):
-                signals[k] = pairs[k][int(with_it)]
-            made.append(task.prepare(signals if task.person is None else _several_each(signals)))
-        return {name: np.stack([part[name] for part in made]) for name in made[0]}
+        return partial(_by_pattern, prepare=prepared)
 
+    def among_sites(neighbours: Array, own: Sequence[tuple[Array, Array]]) -> Tables:
+        """The victim's tables, among those of other sites where these are in the same sum or share noise."""
+        tables, counts = made_of(neighbours, own), job.setup.counts
+        if not isinstance(method, SummedConsensus) and not isinstance(job.mechanism, CorrelatedGaussian):
+            return tables
+        sites, first = {victim: tables}, counts[victim]  # who has which of the canaries: the victim the first ones
+        for site, n in enumerate(counts):
+            if site != victim:
+                sites[site] = made_of(np.zeros((n, nodes)), [pairs[(first + k) % distinct] for k in range(n)])
+                first += n
+        return _joined(sites, counts)
+
+    # At the clip, one way and the other: signals that differ in nothing but their sign say the same.
+    voice = across[:, 0] * (_reach(task) if task.statistic == "clipped-distances" else task.radius)
+    scenes = [
+        Scene(
+            f"a signal longer than the clip, or none; {LOUD}",
+            among_sites(np.tile(voice, (count, 1)), [(0 * voice, pairs[0][0])]),
+        ),
+        Scene(
+            f"a signal at the clip, or all but none; {DIVIDED}",
+            among_sites(divided(count)[:, None] * voice, [(QUIET * voice, voice)]),
+        ),
+    ]
+    tables = among_sites(np.zeros((count, nodes)), pairs)
+    start = begin(method, job.topo)
     if isinstance(method, SummedConsensus):
-        return _of_a_sum(job, method, victim, words, len(pairs), tables)
-    if isinstance(job.mechanism, CorrelatedGaussian):
-        among = _among_silent(tables, victim, job.setup.counts)
+        size = len(method.counts)
+        told = partial(_with_tellers, size=size, honest=counted_on(size))
+        site = job.topo.silos[victim]
+        stage: Stage = UnitStage(
+            job, method, site, size, words, (0,), most, tables, Masks("skipped"), victim=victim, distinct=distinct
+        )
+    elif isinstance(job.mechanism, CorrelatedGaussian):
         moves = tuple(task.longest_term / n for n in job.setup.counts)
-        start = begin(method, job.topo)
-        words = _with_tellers(words, len(moves), job.mechanism.honest)
-        return SharedNoiseStage(job, victim, words, (0,), len(pairs), among, start, sensitivities=moves)
-    return _one_silo(job, victim, rounds, words, len(pairs), tables)
+        told = partial(_with_tellers, size=len(moves), honest=job.mechanism.honest)
+        stage = SharedNoiseStage(job, victim, words, (0,), most, tables, start, sensitivities=moves, distinct=distinct)
+    else:
+        return SiloStage(
+            job, victim, words, tuple(rounds), most, tables, start, distinct=distinct, scenes=tuple(scenes)
+        )
+    scenes = [replace(scene, canary=told(scene.canary)) for scene in scenes]
+    return replace(stage, canary=told(words), scenes=tuple(scenes))
 
 
-def _of_a_sum(job: GraphJob, method: SummedConsensus, victim: int, words: str, most: int, tables: Tables) -> UnitStage:
-    """All sites of the plan in one sum."""
-    among, size, site = _among_silent(tables, victim, method.counts), len(method.counts), job.topo.silos[victim]
-    words = _with_tellers(words, size, counted_on(size))
-    return UnitStage(job, method, site, size, words, (0,), most, among, Masks("skipped"), victim=victim)
+def _nearest(counts: Sequence[int], typical: bool) -> list[int]:
+    """Sites by how near their number of records is to the least, or to the median."""
+    goal = float(np.median(counts)) if typical else 0.0
+    return sorted(range(len(counts)), key=lambda site: abs(counts[site] - goal))
 
 
-def _among_silent(tables: Tables, victim: int, counts: Sequence[int]) -> Tables:
-    """The victim's tables among those of all sites, whose signals are zero."""
+def _reach(task: SmoothGraph) -> float:
+    """The length of a signal across all nodes whose squared differences are as long as the clip."""
+    a, b = np.triu_indices(task.nodes, 1)
+    way = (centred_basis(task.nodes) @ flat_basis(task.nodes - 1))[:, 0]
+    return math.sqrt(task.radius / float(np.linalg.norm((way[a] - way[b]) ** 2)))
+
+
+def _joined(sites: Mapping[int, Tables], counts: Sequence[int]) -> Tables:
+    """The tables of all sites, one after the other; each has as many of the canaries as it has room for, in turn, and
+    is silent otherwise."""
 
     def joined(bits: Bits) -> Private:
-        own = tables(bits)
-        sites = [own if k == victim else _silent(own, count) for k, count in enumerate(counts)]
-        return {name: np.stack([site[name] for site in sites], 1).reshape(-1, *own[name].shape[1:]) for name in own}
+        made, left = dict[int, Private](), bits
+        for site, tables in sites.items():
+            made[site], left = tables(left[:, : counts[site]]), left[:, counts[site] :]
+        parts = [made[site] for site in range(len(counts))]
+        return {
+            name: np.stack([part[name] for part in parts], 1).reshape(-1, *value.shape[1:])
+            for name, value in parts[0].items()
+        }
 
     return joined
-
-
-def _silent(data: Private, count: int) -> Private:
-    return {"moment": np.zeros_like(data["moment"]), "count": np.full_like(data["count"], count)}
 
 
 def _several_each(signals: Array) -> People:
@@ -187,33 +240,65 @@ class Keeper:
 # ---- a client's records ----------------------------------------------------------------------------------------------
 
 
-def _of_clients(job: ClusteredJob) -> Stage:
+def _of_clients(job: ClusteredJob, many: bool) -> Stage:
     inner, task = job.inner, job.task
-    start = inner.start(job.topo).servers
+    servers = inner.start(job.topo).servers
     took: list[list[int]] = [[] for _ in job.topo.silos]
     first = int(isinstance(job.method, FoundClusters))
     for number in range(inner.rounds):
-        rows = inner.asked({**start, "round": np.int64(number)}, job.topo)
+        rows = inner.asked({**servers, "round": np.int64(number)}, job.topo)
         for k in range(len(took)) if rows is None else rows:
             took[k].append(number + first)
-    counts = [len(y) for _, y in job.tables.records]
-    of = dict(zip(job.tables.agents, counts, strict=True))
-    victim = max(range(len(took)), key=lambda k: (len(took[k]), -of[job.topo.silos[k]]))
-    count, rounds = of[job.topo.silos[victim]], [0] * first + took[victim]
-    features = task.features - job.plan.method.intercept
+    of = dict(zip(job.tables.agents, (len(y) for _, y in job.tables.records), strict=True))
+    counts = [of[silo] for silo in job.topo.silos]
+    victim = max(_nearest(counts, many), key=lambda site: len(took[site]))
+    count, rounds = counts[victim], [0] * first + took[victim]
+    features, intercept = task.features - job.plan.method.intercept, job.plan.method.intercept
+    loud = 1e6 * flat_basis(features)
+    answer = 1.0 if task.loss == "logistic" else 1e12
 
-    def tables(bits: Bits) -> Private:
-        return _by_pattern(bits, prepared)
+    def made_of(neighbours: Array, answers: Array, pairs: Sequence[tuple[Record, Record]]) -> Tables:
+        def prepared(bits: Bits) -> Private:
+            tables = []
+            for pattern in bits:
+                x, y = neighbours.copy(), answers.copy()
+                for k, with_it in enumerate(pattern):
+                    x[k], y[k] = pairs[k][int(with_it)]
+                tables.append((with_one(x, intercept), y))
+            return task.prepare_all(tables)
 
-    def prepared(bits: Bits) -> Private:
-        x, y = np.zeros((len(bits), count, features)), np.zeros((len(bits), count))
-        for k in range(bits.shape[1]):  # every canary has a feature for itself
-            x[:, k, k] = 1e6
-            y[:, k] = np.where(bits[:, k], 1.0, -1.0) * (1.0 if task.loss == "logistic" else 1e12)
-        return task.prepare_all([(with_one(x[k], job.plan.method.intercept), y[k]) for k in range(len(bits))])
+        return partial(_by_pattern, prepare=prepared)
 
+    pairs = [((loud[:, k % features], -answer), (loud[:, k % features], answer)) for k in range(count)]
+    silent = np.zeros(features), 0.0 if task.loss != "logistic" else -1.0
+    voice = 1e-6 * loud[:, -1] * _length_of(task)
+    quiet, size = (QUIET * voice, answer if task.loss == "logistic" else QUIET * answer), divided(count)
+    scenes = (
+        Scene(
+            f"a record whose gradient is clipped to its whole length, or a silent one; {LOUD}",
+            made_of(np.tile(voice, (count, 1)), np.full(count, answer), [(silent, (loud[:, 0], answer))]),
+        ),
+        Scene(
+            f"a record at the clip, or all but none; {DIVIDED}",
+            made_of(np.outer(size, voice), np.where(size == 1.0, answer, quiet[1]), [(quiet, (voice, answer))]),
+        ),
+    )
     words = "a record whose gradient is clipped to its whole length, against the opposite one; all other records silent"
-    return _one_silo(job, victim, rounds, words, min(features, count), tables)
+    tables = made_of(np.zeros((count, features)), np.full(count, silent[1]), pairs)
+    start = begin(job.method, job.topo)
+    return SiloStage(job, victim, words, tuple(rounds), count, tables, start, distinct=features, scenes=scenes)
+
+
+Record = tuple[Array, float]
+
+
+def _length_of(task: Linear) -> float:
+    """Of features that a clip of theirs just leaves as they are; where gradients are clipped, they may have any."""
+    return (task.radius or 1.0) if isinstance(task, Proximal) else 1.0
+
+
+def _step(method: GraphFederation | ClusteredADMM) -> float:
+    return method.step if isinstance(method, GraphFederation) else 1.0
 
 
 def with_one(x: Array, intercept: bool) -> Array:
@@ -236,81 +321,43 @@ def _of_units(job: FederationJob | ClusteredJob) -> Stage:
     if loss == "logistic" and isinstance(method, GraphFederation):
         # Long enough for the clip in one local step, and not so long that the loss is flat after it.
         length = 4.0 * method.epochs[1] * (method.clip or 1.0) / method.step
-    most = min(features, least)
+    loud = flat_basis(features)
+    yes, no = (1.0, -1.0) if loss == "logistic" else (1e8, -1e8)
+    silent = np.zeros(features), -1.0 if loss == "logistic" else 0.0
 
-    def tables(bits: Bits) -> Private:
-        agents = []
-        for k in range(least):
-            for sign in (-1.0, 1.0):
-                x, y = np.zeros((1, features)), -1.0 if loss == "logistic" else 0.0
-                if k < bits.shape[1]:
-                    x[0, k], y = length, sign if loss == "logistic" else 1e8 * sign
-                agents.append((with_one(x, chosen.intercept), np.full(1, y)))
-        which = np.zeros((len(bits), least), dtype=np.intp)
-        which[:, : bits.shape[1]] = bits
-        return take(task.prepare_all(agents), (2 * np.arange(least) + which).ravel())
+    def made_of(neighbours: Sequence[Record], pairs: Sequence[tuple[Record, Record]]) -> Tables:
+        """Agents of one record each."""
+        kinds = [*neighbours, *(record for pair in pairs for record in pair)]
+        prepared = task.prepare_all([(with_one(x[None], chosen.intercept), np.full(1, y)) for x, y in kinds])
 
+        def tables(bits: Bits) -> Private:
+            which = np.tile(np.arange(least), (len(bits), 1))
+            which[:, : bits.shape[1]] = least + 2 * np.arange(bits.shape[1]) + bits
+            return take(prepared, which.ravel())
+
+        return tables
+
+    pairs = [((length * loud[:, k % features], no), (length * loud[:, k % features], yes)) for k in range(least)]
+    clipped = pairs[-1][1]
+    # Of a linear gradient the answer says how long it is; a logistic one with an intercept is never short.
+    quiet = (
+        QUIET * clipped[0],
+        yes if loss == "logistic" else 0.25 * QUIET * (method.clip or 1.0) / max(1.0, _step(method)),
+    )
     words = f"one agent of {least} whose update is as long as the clip, against the opposite one; all others silent"
+    alone = f"one agent of {least} whose update is as long as the clip, or all but nothing"
+    scenes: tuple[Scene, ...] = (
+        Scene(f"{alone}; {LOUD}", made_of([clipped] * least, [(silent, pairs[0][1])])),
+        Scene(
+            f"{alone}; {DIVIDED}",
+            made_of([clipped if loud else quiet for loud in divided(least) == 1.0], [(quiet, clipped)]),
+        ),
+    )
     if job.masks is not None and job.mechanism is not None:
-        words = _with_tellers(words, least, counted_on(least))
+        told = partial(_with_tellers, size=least, honest=counted_on(least))
+        words, scenes = told(words), tuple(replace(scene, canary=told(scene.canary)) for scene in scenes)
     # The secure sum gives the same bits with and without its messages; thousands of trials go without.
     masks = None if job.masks is None else Masks("skipped", job.masks.minimum)
     site = topo.servers[int(topo.sizes.argmin())]
-    return UnitStage(job, method, site, least, words, tuple(range(method.rounds)), most, tables, masks)
-
-
-# ---- networks --------------------------------------------------------------------------------------------------------
-
-
-def _of_meta(job: MetaJob) -> tuple[Stage, Stage]:
-    """A canary in the query set, and one in the support set, of a client whose other places are empty.
-
-    The server sends the start again every round.
-    """
-    victim = int(np.argmin(job.data()[QUERY]))
-    own = job.data([job.topo.silos[victim]])
-    x, y = _loudest(job, own)
-
-    def tables(bits: Bits, part: str) -> Private:
-        trials, canaries = bits.shape
-        made: Private = {}
-        for each in (QUERY, SUPPORT):
-            width = canaries if each == part else 1
-            made |= {f"{each}_{name}": value[None, :width].repeat(trials, 0) for name, value in (("x", x), ("y", y))}
-            made[each] = own[each].repeat(trials)  # how many places there are is public
-        return made
-
-    def loss(told: Mapping[str, Array]) -> Array:
-        return np.array([-job.task.measure(sent, x[:1], y[:1])[0] for sent in told["model"]])
-
-    def stage(part: str) -> SiloStage:
-        words = f"a record of the {part} set whose gradient is as long as the clip, or its place left empty; no others"
-        most = min(len(x), int(own[part][0]))
-        made = _one_silo(job, victim, range(job.method.rounds), words, most, partial(tables, part=part))
-        return replace(made, part=part, loss=loss)
-
-    return stage(QUERY), stage(SUPPORT)
-
-
-def _loudest(job: MetaJob, data: Private) -> tuple[Any, Any]:
-    """The client's own records, each at the size and with the answer that bring its gradient to the clip at the start
-    and at models as far from it as noise takes a client within a round; those that are longest in the mean first."""
-    method, clip = job.method, job.method.clip or 1.0
-    own = data[f"{QUERY}_x"][0, : min(_CANDIDATES, int(data[QUERY][0]))]
-    answers = np.array([-1e3, 1e3]) if job.plan.data.answers == "numbers" else np.arange(len(job.tables.classes))
-    forms = [(scale, answer) for scale in _SCALES for answer in answers]
-    x = np.concatenate([scale * own for scale, _ in forms])
-    y = np.repeat([answer for _, answer in forms], len(own))
-    alone = np.ones((len(x), 1), dtype=np.bool_)
-    noise = 0.0 if job.mechanism is None else job.mechanism.multiplier * clip / (method.rate * float(data[QUERY][0]))
-    reach = noise * (method.inner_step + (method.local_steps - 1) * method.outer_step)
-    rng, total = np.random.default_rng(0), np.zeros(len(x))
-    for _ in range(_MODELS):
-        model = np.asarray(job.task.start) + reach * rng.normal(size=job.task.size)
-        gradients = job.task.at(np.repeat(model[None], len(x), 0), x[:, None], y[:, None], alone).gradient(None)
-        lengths = np.sqrt((np.asarray(gradients, dtype=np.float64) ** 2).sum(1))
-        total += np.where(lengths < 1e6 * clip, np.minimum(lengths, clip), 0.0)
-    heard = total.reshape(len(forms), len(own))
-    which = heard.argmax(0) * len(own) + np.arange(len(own))
-    order = np.argsort(-heard.max(0), kind="stable")
-    return x[which[order]], y[which[order]]
+    tables, rounds = made_of([silent] * least, pairs), tuple(range(method.rounds))
+    return UnitStage(job, method, site, least, words, rounds, least, tables, masks, distinct=features, scenes=scenes)

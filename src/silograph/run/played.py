@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import compress
 
 import numpy as np
+from numpy.typing import NDArray
 
 from silograph.core.errors import InputError
 from silograph.core.types import Array, BoolArray
 from silograph.methods.base import Rows
+from silograph.privacy.accounting import GAUSSIANS
+from silograph.privacy.attacks.one_run import Aligned
 from silograph.privacy.attacks.scores import Release, log_ratios, sampled_places
 from silograph.privacy.bound import Bounded
 from silograph.privacy.gate import Batch, Door, Gate, Released, Sealed, Total, sealed_rows
@@ -20,12 +25,13 @@ from silograph.run.stages import Bits, Drawn, Noises, Stage, trial_names
 
 @dataclass(frozen=True, eq=False)
 class There:
-    """Which canaries are there, trial by trial. Where records are sampled all other places are empty, in both worlds:
-    the relation is then to leave a place empty, and a sample never takes an empty one. Tables hold the canaries alone,
-    and one record of a part that has none."""
+    """Which canaries are there, trial by trial, and after them so many others, who always are. Where records are
+    sampled all further places are empty, in both worlds: the relation is then to leave a place empty, and a sample
+    never takes an empty one. Tables hold these alone, and one record of a part that has none."""
 
     part: str
     bits: Bits
+    others: int = 0
 
     def rows(self, index: Sequence[int] | Rows) -> There:
         return replace(self, bits=self.bits[index]) if self.part else self
@@ -33,16 +39,20 @@ class There:
     def among(self, batch: Batch) -> Batch:
         if batch.part != self.part:
             return replace(batch, chosen=np.zeros((len(batch.chosen), 1), dtype=np.bool_))
-        return replace(batch, chosen=batch.chosen[:, : self.bits.shape[1]] & self.bits)
+        there = np.concatenate([self.bits, np.ones((len(self.bits), self.others), dtype=np.bool_)], 1)
+        return replace(batch, chosen=batch.chosen[:, : there.shape[1]] & there)
 
 
 @dataclass(frozen=True, eq=False)
 class Kept:
-    """What came out, by site; who was in samples; and what sums with noise of their members were asked for."""
+    """What came out, by site, and what was said of it: how far one record can move it. Who was in samples; what sums
+    with noise of their members were asked for; and what was said that should not have been."""
 
     came: dict[str, Released | Total] = field(default_factory=dict)
+    stated: dict[str, Array] = field(default_factory=dict)
     coins: dict[str, BoolArray] = field(default_factory=dict)
     sums: dict[str, list[MaskedSum]] = field(default_factory=dict)
+    leaks: list[str] = field(default_factory=list)
 
 
 class Tap:
@@ -65,7 +75,7 @@ class Tap:
     def release(self, bounded: Bounded, site: str, batch: Batch | None = None, share: float = 1.0) -> Released:
         # Positional and only where there is a batch: gates of tests take two arguments too.
         made = self._gate.release(bounded, site) if batch is None else self._gate.release(bounded, site, batch, share)
-        self._kept.came[site] = made
+        self._kept.came[site], self._kept.stated[site] = made, np.array(bounded.l2)
         return made
 
     def reveal(self, value: Array, site: str, why: str) -> Released:
@@ -77,7 +87,7 @@ class Tap:
     def total(self, sealed: Sealed, rows: Rows, home: Rows, names: Sequence[str]) -> Total:
         made = self._gate.total(sealed, rows, home, names)
         if made.released:
-            self._kept.came[sealed.site] = made
+            self._kept.came[sealed.site], self._kept.stated[sealed.site] = made, _stated(sealed)
             units = [tuple(names[k] for k in rows[home[rows] == p]) for p in range(len(self._gate.silos))]
             asked = zip(units, self._gate.silos, strict=True)
             self._kept.sums[sealed.site] = [self._gate.sum_of(sealed, members, unit) for members, unit in asked]
@@ -93,7 +103,8 @@ class Tap:
 class Replay(Tap):
     """In the place of a gate: keeps what a world would have released there, and gives back what was released.
 
-    Whoever attacks does not know the coins of a sample: here all records are in it, and the score weighs the chance.
+    Whoever attacks does not know the canaries' coins of a sample: here all of them are in it, and the score weighs the
+    chance. The coins of the others it knows.
     """
 
     def __init__(self, gate: Gate, kept: Kept, inside: dict[str, Array], there: There, servers: int) -> None:
@@ -107,15 +118,23 @@ class Replay(Tap):
         return Replay(self._gate.over(names), self._kept, self._inside, self._there, len(names))
 
     def poisson(self, counts: Array, rate: float, site: str, part: str) -> Batch:
-        made = self._gate.poisson(counts, 1.0, site, part)
-        return replace(self._there.among(made), rate=rate)
+        made = replace(self._there.among(self._gate.poisson(counts, 1.0, site, part)), rate=rate)
+        if part == self._there.part and self._there.others:
+            made.chosen[:, -self._there.others :] = self._kept.coins[made.name][:, -self._there.others :]
+        return made
 
     def release(self, bounded: Bounded, site: str, batch: Batch | None = None, share: float = 1.0) -> Released:
         made = self._kept.came.get(site)
         if not isinstance(made, Released):
             raise InputError(f"audit, {site!r}", "the same releases whatever the records", "one came in one world only")
         self._inside[site] = np.array(bounded.value)
+        self._compare(site, bounded.l2)
         return made
+
+    def _compare(self, site: str, stated: Array) -> None:
+        """Sensitivities are in the ledger for all to see, and noise follows them: they may not depend on records."""
+        if not np.array_equal(stated, self._kept.stated[site]):
+            self._kept.leaks.append(f"how far a record can move what is released at {site!r} changes with the records")
 
     def reveal(self, value: Array, site: str, why: str) -> Released:
         raise InputError(f"audit, {site!r}", "nothing revealed to who is promised something", "it was")
@@ -127,9 +146,15 @@ class Replay(Tap):
         made = self._kept.came.get(sealed.site)
         if isinstance(made, Total):
             self._inside[sealed.site] = sums
+            self._compare(sealed.site, _stated(sealed))
             return made
         counts = np.bincount(place, minlength=self._servers).astype(np.float64)
         return Total(sums, counts, False, np.ones(len(rows), dtype=np.bool_))
+
+
+def _stated(sealed: Sealed) -> Array:
+    """The clip of a vector, and how far a unit within it can move it; 0 where there is none."""
+    return np.array([sealed.clip or 0.0, 0.0 if sealed.within is None else sealed.within.l2])
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,10 +170,12 @@ class Sample:
 @dataclass(eq=False)
 class Played:
     """Trials that ran: the ledger rows of the first, scores (trials, canaries), the features they are made of, and
-    where a message told more than what was released. `losses` are of the canary, where what is sent is a model."""
+    where a message told more than what was released. `losses` are of the canary, where what is sent is a model, and
+    `aligned` is how far what was released lies along all canaries together."""
 
     rows: list[Row]
     scores: Array
+    aligned: Aligned = field(default_factory=Aligned)
     features: list[Array] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
     losses: Array | None = None
@@ -157,14 +184,15 @@ class Played:
 
 def play(stage: Stage, bits: Bits, root: int, hidden: frozenset[str] = frozenset()) -> Played:
     """All trials of `bits` at once, round by round, each beside the worlds that it is held against: the one without any
-    canary, and the ones with each of them alone.
+    canary, and the ones with each of the different canaries alone.
 
     Noise is named by the root, the trial's number and the place: two plays with one root have the same.
     """
     trials, canaries = bits.shape
     played = Played([], np.zeros(bits.shape))
     names, data, memory = trial_names(trials), stage.tables(bits), stage.begin(trials)
-    worlds = np.eye(canaries + 1, canaries, -1, dtype=np.bool_)
+    different = min(canaries, stage.distinct or canaries)
+    worlds = np.eye(different + 1, canaries, -1, dtype=np.bool_)
     others = [np.repeat(world[None], trials, 0) for world in worlds]
     tables = [stage.tables(other) for other in others]
     memories = [memory for _ in worlds]
@@ -173,7 +201,7 @@ def play(stage: Stage, bits: Bits, root: int, hidden: frozenset[str] = frozenset
         door = Door(root, Ledger(), stage.mechanism(trials), masks=stage.masks)
         gate = door.gate(names, number, stage.observer)
         kept = Kept()
-        memory, told = stage.step(number, memory, data, Tap(gate, kept, There(stage.part, bits)))
+        memory, told = stage.step(number, memory, data, Tap(gate, kept, There(stage.part, bits, stage.company)))
         seen = [row for row in door.waiting if row.observer not in hidden and stage.about(row)]
         played.rows += [row for row in seen if row.silo.split("/")[0] == names[0]]
         if any(row.mechanism == "reveal" for row in seen):
@@ -184,10 +212,11 @@ def play(stage: Stage, bits: Bits, root: int, hidden: frozenset[str] = frozenset
         insides: list[dict[str, Array]] = []
         for k, table in enumerate(tables):
             inside: dict[str, Array] = {}
-            again_gate = Replay(gate, kept, inside, There(stage.part, others[k]), trials)
+            again_gate = Replay(gate, kept, inside, There(stage.part, others[k], stage.company), trials)
             memories[k], again = stage.step(number, memories[k], table, again_gate)
             insides.append(inside)
             played.leak = played.leak or _difference(told, again, number)
+        played.leak = played.leak or next(iter(kept.leaks), None)
         told_of = {row.site for row in seen}
         views: dict[str, Array] = {}
         for site, made in kept.came.items():
@@ -196,14 +225,28 @@ def play(stage: Stage, bits: Bits, root: int, hidden: frozenset[str] = frozenset
                 noises = stage.noises(Drawn(root, number, site, came, kept.sums.get(site, ())))
                 played.leak = played.leak or _alike(noises, site)
                 views[site] = stage.view(came if noises is None else came - noises.told)
+        places = [
+            _Place.of(stage, [row for row in seen if row.site == site], view, [x[site] for x in insides], canaries)
+            for site, view in views.items()
+        ]
         for k in range(canaries):
-            releases = [_release(stage, site, seen, view, insides, k) for site, view in views.items()]
+            releases = [place.beside(k) for place in places]
             played.scores[:, k] += log_ratios(releases)
             if canaries == 1:
-                _keep_places(played, releases, kept.coins)
+                own = [place.rows[0].part in ("", stage.part) for place in places]
+                _keep_places(played, list(compress(releases, own)), kept.coins)
+        for place in places:
+            first = place.rows[0]
+            if canaries > 1 and first.mechanism in GAUSSIANS and first.part in ("", stage.part):
+                place.align(played.aligned, _who(kept.coins.get(first.batch), bits))
     if stage.loss is not None:
         played.losses = stage.loss(told)
     return played
+
+
+def _who(sampled: BoolArray | None, bits: Bits) -> BoolArray:
+    """Which canaries are in a release: those in its sample, if it is of one that canaries can be in."""
+    return bits if sampled is None or sampled.shape != bits.shape else sampled
 
 
 def _keep_places(played: Played, releases: Sequence[Release], coins: Mapping[str, BoolArray]) -> None:
@@ -233,20 +276,46 @@ def _alike(noises: Noises | None, site: str) -> str | None:
     )
 
 
-def _release(
-    stage: Stage,
-    site: str,
-    seen: Sequence[Row],
-    came: Array,
-    insides: Sequence[Mapping[str, Array]],
-    canary: int,
-) -> Release:
-    """What came at a site, beside the worlds without and with one canary, the others being there or not by halves."""
-    rows = [row for row in seen if row.site == site]
-    base = stage.view(insides[0][site])
-    parts = [stage.view(inside[site]) - base for inside in insides[1:]]
-    rate = rows[0].sampling
-    others = sum((0.5 * rate * part for k, part in enumerate(parts) if k != canary), np.zeros_like(base))
-    noise = np.array([row.noise for row in rows], dtype=np.float64)
-    kind = rows[0].mechanism
-    return Release(came, base + others, base + others + parts[canary], noise, kind, rate, rows[0].batch)
+@dataclass(frozen=True, eq=False)
+class _Place:
+    """One place of a round: its rows, what came (n, ...), what would have come without any canary, how far each of the
+    different ones moves that (different, n, ...), and which of these every canary is."""
+
+    rows: Sequence[Row]
+    came: Array
+    base: Array
+    moved: Array
+    kind: NDArray[np.intp]
+
+    @classmethod
+    def of(cls, stage: Stage, rows: Sequence[Row], came: Array, insides: Sequence[Array], canaries: int) -> _Place:
+        base, *others = (stage.view(inside) for inside in insides)
+        kind = np.arange(canaries) % len(others)
+        return cls(rows, came, base, np.stack([other - base for other in others]), kind)
+
+    @cached_property
+    def _by_halves(self) -> Array:
+        """What all canaries would move it by in the mean."""
+        return 0.5 * self.rows[0].sampling * np.tensordot(np.bincount(self.kind), self.moved, 1)
+
+    def beside(self, canary: int) -> Release:
+        """The worlds without and with one canary, the others being there or not by halves."""
+        moved = self.moved[self.kind[canary]]
+        without = self.base + self._by_halves - 0.5 * self.rows[0].sampling * moved
+        return self._release(self.came, without, without + moved)
+
+    def align(self, aligned: Aligned, there: BoolArray) -> None:
+        """Add this place, in units of the stated noise, to what is known of all canaries together."""
+        noise = np.array([row.noise for row in self.rows], dtype=np.float64)[:, None]
+        stated = np.array([row.l2 for row in self.rows], dtype=np.float64) / noise[:, 0]
+        lengths = (self.moved.reshape(*self.moved.shape[:2], -1) ** 2).sum(2) / noise[:, 0] ** 2
+        more = there - 0.5 * self.rows[0].sampling
+        by_kind = np.stack([more[:, self.kind == kind].sum(1) for kind in range(len(self.moved))])
+        way = np.einsum("kn,kn...->n...", by_kind, self.moved).reshape(len(noise), -1) / noise
+        came = (self.came - self.base - self._by_halves).reshape(way.shape) / noise
+        aligned.add(came, way, lengths, stated**2)
+
+    def _release(self, came: Array, without: Array, with_it: Array) -> Release:
+        first = self.rows[0]
+        noise = np.array([row.noise for row in self.rows], dtype=np.float64)
+        return Release(came, without, with_it, noise, first.mechanism, first.sampling, first.batch)

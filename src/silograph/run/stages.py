@@ -1,9 +1,9 @@
 """What an audit plays: the part of a plan that releases something about one protected unit, in many trials at once.
 
-A stage is the plan's own method; everything else is chosen for the attacker: all other records are silent, a server
-answers every round as suits it, and of sites that protect each other by their noise those who are not counted on tell
-theirs. `tables` makes the data of n trials, each with its own bits: canary k in or out, or, where a record is replaced,
-one of two.
+A stage is the plan's own method; everything else is chosen for the attacker: all other records are silent (or what its
+scenes make of them), a server answers every round as suits it, and of sites that protect each other by their noise
+those who are not counted on tell theirs. `tables` makes the data of n trials, each with its own bits: canary k in or
+out, or, where a record is replaced, one of two.
 """
 
 from __future__ import annotations
@@ -33,6 +33,15 @@ Loss = Callable[[Mapping[str, Array]], Array]
 
 
 @dataclass(frozen=True, eq=False)
+class Scene:
+    """Other neighbours of one canary, and so another canary: what a statistic of all records does shows among some."""
+
+    canary: str
+    tables: Tables
+    company: int = 0
+
+
+@dataclass(frozen=True, eq=False)
 class Drawn:
     """Where noise was drawn in a round of all trials, what came of it, and of which sums, if any."""
 
@@ -55,8 +64,9 @@ class Noises:
 class SiloStage:
     """One silo, whose records are protected, with a server that answers every round as it did the first.
 
-    `rounds` are those it takes part in; `most` canaries do not get in each other's way. Where records are sampled,
-    canaries are the first of their `part`.
+    `rounds` are those it takes part in; there is room for `most` canaries, which repeat themselves after `distinct`
+    ones. Where records are sampled, canaries are the first of their `part`, and after them come so many in their
+    `company`. `scenes` are the same with other neighbours.
     """
 
     job: Job
@@ -70,6 +80,9 @@ class SiloStage:
     loss: Loss | None = None
     observer: str = SERVER
     masks: None = None
+    distinct: int | None = None
+    company: int = 0
+    scenes: tuple[Scene, ...] = ()
 
     @property
     def site(self) -> str:
@@ -127,6 +140,9 @@ class UnitStage:
     loss: None = None
     observer: str = OTHER_SERVERS
     victim: int | None = None  # whose records are protected, where it is not whole agents
+    distinct: int | None = None
+    company: int = 0
+    scenes: tuple[Scene, ...] = ()
 
     @property
     def drawing(self) -> int:
@@ -261,6 +277,10 @@ class SharedNoiseStage(SiloStage):
 Stage = SiloStage | UnitStage
 
 
+def at_scene(stage: Stage, scene: Scene) -> Stage:
+    return replace(stage, canary=scene.canary, tables=scene.tables, company=scene.company, scenes=())
+
+
 def _tellers(size: int, honest: int, victim: int) -> list[int]:
     """Who tells what noise it drew: the last of all but those whose noise is counted on, among them the victim."""
     return [k for k in range(size) if k != victim][honest - 1 :]
@@ -289,5 +309,10 @@ def _apart(trials: int, size: int) -> Topology:
     return topo
 
 
+#: Names of trials are sites' names, as far as noise can tell. They are alike in all but the middle, so that noise which
+#: is named by a part of a name comes more than once.
+_HEAD, _TAIL = "the trial of an audit " * 12, " of many that look alike" * 12
+
+
 def trial_names(trials: int) -> list[str]:
-    return [f"trial {k:06d}" for k in range(trials)]
+    return [f"{_HEAD}{k:06d}{_TAIL}" for k in range(trials)]

@@ -1,6 +1,7 @@
 """Attacks as a library: what an observer can learn, and how surely. Every promise is held against them.
 
     bounds      from an attack's scores to a lower bound on epsilon, with its confidence
+    one_run     the same from a single run with many canaries, by its privacy curve
     scores      the likelihood ratio of what was released, over all of a silo's rows
     sights      what a server saw of answers, refusals, numbers and times in two worlds, to lower bounds
     search      adversarial swaps of a record: how far does a `Bounded` really move

@@ -1,8 +1,7 @@
 """From an attack's scores to a lower bound on epsilon. A high score says "with the canary".
 
-Four ways. Clopper and Pearson's bounds on the two error rates at one threshold assume nothing. One run with many
-canaries (Steinke, Nasr, Jagielski 2023, Theorem 5.2) assumes nothing either and needs no second run, but many canaries
-that do not disturb each other. Both are blunt: of n trials they can never show more than about log(n).
+Three ways, of many trials; one run with many canaries is `one_run`. Clopper and Pearson's bounds on the two error rates
+at one threshold assume nothing, and are blunt: of n trials they can never show more than about log(n).
 
 The two fits assume that scores are normal, as the likelihood ratio of Gaussian releases is, and read the whole curve
 off a few numbers, each within its own confidence interval. The check of that is rough: heavier tails than a Gaussian's,
@@ -27,12 +26,10 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.special import betaincinv
-from scipy.stats import binom, chi2, kstest, norm
+from scipy.stats import chi2, kstest, norm
 from scipy.stats import t as student
 
-from silograph.core.errors import InputError
 from silograph.core.types import Array, BoolArray
 from silograph.privacy.accounting import gaussian_epsilon, sampled_epsilon_from_below
 
@@ -40,7 +37,6 @@ CLOPPER_PEARSON = "Clopper-Pearson bounds on both error rates, at a threshold fr
 _SHAPE = "noise has the shape that the ledger states, which is only roughly checked"
 PAIRED_FIT = f"Gaussian-DP fit: pairs with the same noise bound the shift, all trials the spread; assumes that {_SHAPE}"
 SAMPLED_FIT = f"sampled-Gaussian fit: coins, shift and spread, each within its interval; assumes that {_SHAPE}"
-ONE_RUN = "one run, many canaries (Steinke, Nasr, Jagielski 2023)"
 
 #: Where scores look less normal, or rounds less independent, than this, a fit says nothing.
 FIT_ALARM = 1e-4
@@ -198,35 +194,7 @@ def _looks_independent(noise: Array) -> bool:
     return bool(k * (k - 1) * float(norm.sf(largest)) >= FIT_ALARM)
 
 
-# ---- one run ---------------------------------------------------------------------------------------------------------
-
-
-def one_run_chance(canaries: int, guesses: int, right: int, epsilon: float, delta: float) -> float:
-    """The largest chance that an (epsilon, delta) mechanism lets so many guesses be right.
-
-    Without delta the guesses are no better than independent coins with chance e^epsilon / (1 + e^epsilon). A delta may
-    give some away: alpha is the steepest slope of the tail from `right` down, paid 2 delta for each canary.
-    """
-    chance = 1.0 / (1.0 + math.exp(-epsilon))
-    tail = float(binom.sf(right - 1, guesses, chance))
-    below = np.cumsum(binom.pmf(np.arange(right - 1, -1, -1), guesses, chance))
-    alpha = float((below / np.arange(1, right + 1)).max(initial=0.0))
-    return min(1.0, tail + alpha * delta * 2.0 * canaries)
-
-
-def by_one_run(canaries: int, guesses: int, right: int, delta: float, confidence: float) -> Bound:
-    """The least epsilon at which as many right guesses have a chance of 1 - confidence."""
-    if not 0 <= right <= guesses <= canaries:
-        raise InputError("one run", "right guesses among guesses among canaries", f"{right}, {guesses}, {canaries}")
-
-    def excess(epsilon: float) -> float:
-        return one_run_chance(canaries, guesses, right, epsilon, delta) - (1.0 - confidence)
-
-    epsilon = 0.0
-    if guesses and excess(0.0) < 0.0:
-        epsilon = float(brentq(excess, 0.0, 40.0)) if excess(40.0) > 0.0 else 40.0
-    largest = epsilon if right == guesses else by_one_run(canaries, guesses, guesses, delta, confidence).epsilon
-    return Bound(epsilon, delta, confidence, ONE_RUN, canaries, largest)
+# ---- how often -----------------------------------------------------------------------------------------------------
 
 
 def success(scores: Array) -> tuple[float, float]:

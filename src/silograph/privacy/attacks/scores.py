@@ -79,7 +79,6 @@ def sampled_places(releases: Sequence[Release]) -> dict[str, tuple[Array, Array]
     return {
         batch: (weighed / np.sqrt(np.where(squared > 0.0, squared, 1.0)), np.sqrt(squared))
         for batch, (weighed, squared) in found.items()
-        if np.any(squared > 0.0)
     }
 
 

@@ -1,0 +1,91 @@
+"""Canaries of networks: records whose gradients are as long as the clip, in places that may be left empty."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from silograph.core.types import Array
+from silograph.methods.base import Private, begin
+from silograph.methods.private_meta import QUERY, SUPPORT
+from silograph.run.meta_job import MetaJob
+from silograph.run.scenes import DIVIDED, LOUD, divided
+from silograph.run.stages import Bits, Scene, SiloStage, Stage
+
+_CANDIDATES = 16  # records of the client itself that are tried as canaries
+_SCALES = (1.0, 3.0, 10.0, 30.0, 100.0, 1e3, 1e4)  # and how large
+_MODELS = 8  # at which they are tried
+_COMPANY = 7  # records beside a canary, an odd number: in or out it is then the middle one
+_LOUDER = 1e-2, 100.0  # of the clip are worth as much as this many clips, so that a clip that is missing shows
+
+
+def stages_of_networks(job: MetaJob) -> tuple[Stage, Stage]:
+    """A canary in the query set, and one in the support set, of a client whose other places are empty.
+
+    The server sends the start again every round.
+    """
+    victim = int(np.argmin(job.data()[QUERY]))
+    own = job.data([job.topo.silos[victim]])
+    x, y = _loudest(job, own)
+
+    def tables(bits: Bits, part: str, company: Sequence[float] = ()) -> Private:
+        """Canaries, and after them their company: the loudest record at these sizes."""
+        trials, canaries = bits.shape
+        made: Private = {}
+        for each in (QUERY, SUPPORT):
+            width = canaries if each == part else 1
+            beside = [size * x[:1] for size in company] if each == part else []
+            one_x = np.concatenate([x[:width], *beside])
+            one_y = np.concatenate([y[:width], *(y[:1] for _ in beside)])
+            made |= {f"{each}_x": one_x[None].repeat(trials, 0), f"{each}_y": one_y[None].repeat(trials, 0)}
+            made[each] = own[each].repeat(trials)  # how many places there are is public
+        return made
+
+    def loss(told: Mapping[str, Array]) -> Array:
+        return np.array([-job.task.measure(sent, x[:1], y[:1])[0] for sent in told["model"]])
+
+    start, rounds = begin(job.method, job.topo), tuple(range(job.method.rounds))
+
+    def stage(part: str) -> SiloStage:
+        alone = f"a record of the {part} set whose gradient is as long as the clip, or its place left empty"
+        places = int(own[part][0])
+        size = min(_COMPANY, places - 1 - places % 2)
+        scenes = tuple(
+            Scene(f"{alone}; {words}", partial(tables, part=part, company=tuple(sizes)), size)
+            for words, sizes in ((LOUD, np.ones(size)), (DIVIDED, divided(size + 1)[1:]))
+            if size > 0
+        )
+        most = min(len(x), places)
+        made = SiloStage(job, victim, f"{alone}; no others", rounds, most, partial(tables, part=part), start)
+        return replace(made, part=part, loss=loss, scenes=scenes)
+
+    return stage(QUERY), stage(SUPPORT)
+
+
+def _loudest(job: MetaJob, data: Private) -> tuple[Any, Any]:
+    """The client's own records, each at the size and with the answer that bring its gradient to the clip at the start
+    and at models as far from it as noise takes a client within a round; those that are longest in the mean first."""
+    method, clip = job.method, job.method.clip or 1.0
+    own = data[f"{QUERY}_x"][0, : min(_CANDIDATES, int(data[QUERY][0]))]
+    answers = np.array([-1e3, 1e3]) if job.plan.data.answers == "numbers" else np.arange(len(job.tables.classes))
+    forms = [(scale, answer) for scale in _SCALES for answer in answers]
+    x = np.concatenate([scale * own for scale, _ in forms])
+    y = np.repeat([answer for _, answer in forms], len(own))
+    alone = np.ones((len(x), 1), dtype=np.bool_)
+    noise = 0.0 if job.mechanism is None else job.mechanism.multiplier * clip / (method.rate * float(data[QUERY][0]))
+    reach = noise * (method.inner_step + (method.local_steps - 1) * method.outer_step)
+    rng, total = np.random.default_rng(0), np.zeros(len(x))
+    for _ in range(_MODELS):
+        model = np.asarray(job.task.start) + reach * rng.normal(size=job.task.size)
+        gradients = job.task.at(np.repeat(model[None], len(x), 0), x[:, None], y[:, None], alone).gradient(None)
+        lengths = np.sqrt((np.asarray(gradients, dtype=np.float64) ** 2).sum(1))
+        worth = np.minimum(lengths, clip) + _LOUDER[0] * clip * np.minimum(lengths / clip, _LOUDER[1]) / _LOUDER[1]
+        total += np.where(lengths < 1e6 * clip, worth, 0.0)
+    heard = total.reshape(len(forms), len(own))
+    which = heard.argmax(0) * len(own) + np.arange(len(own))
+    order = np.argsort(-heard.max(0), kind="stable")
+    return x[which[order]], y[which[order]]

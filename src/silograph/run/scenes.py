@@ -1,0 +1,32 @@
+"""Among whom a canary is put, beside the silent ones.
+
+Among silent neighbours a loud canary moves a release as far as any record can; but a count of those who are not silent,
+or a scale taken from all records, only shows where neighbours say something. So there are two more scenes:
+
+    loud       all others at the clip, and the canary silent or far louder: counts, means and maxima notice
+    divided    half of the others loud and half all but silent, so that the canary decides which half a median is in
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from silograph.core.types import Array
+
+QUIET = 1e-3  # of the clip: all but silent
+LOUD = "all others at the clip"
+DIVIDED = "half of the others loud and half all but silent"
+
+
+def flat_basis(size: int) -> Array:
+    """Orthonormal columns without large entries (the cosines of DCT-II): none is longer by its largest coordinate than
+    sqrt(2 / size)."""
+    k, x = np.arange(size), (np.arange(size) + 0.5) / size
+    return np.asarray(np.cos(math.pi * np.outer(x, k)) * np.where(k, math.sqrt(2.0 / size), math.sqrt(1.0 / size)))
+
+
+def divided(count: int) -> Array:
+    """(count,): the first is the canary's; of the others half are loud, and an odd one out is not."""
+    return np.where(np.arange(count) <= (count - 1) // 2, 1.0, QUIET)
