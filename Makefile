@@ -1,10 +1,13 @@
 # make setup: .venv with everything; make demo: the main job; make test: all checks and tests;
-# make docs: the site, in build/site; make test-deploy: the long lane of deployments; make bench: all benchmarks beside their peers.
+# make docs: the site, in build/site; make test-deploy: the long lane of deployments; make fuzz: an hour of fuzzing;
+# make bench: all benchmarks beside their peers.
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup demo test test-deploy docs bench lint clean
+FUZZ_SECONDS ?= 3600
+
+.PHONY: setup demo test test-deploy fuzz docs bench lint clean
 
 setup: $(READY)
 
@@ -45,6 +48,11 @@ test: lint
 # Every fault a deployment must survive, with real processes; about half an hour on two cores.
 test-deploy: setup
 	SILOGRAPH_DEPLOY=full $(BIN)/python -m pytest tests/deploy
+
+# Everything that reads bytes of strangers, guided by coverage; what is found lies in build/fuzz. FUZZ_SECONDS for all targets.
+fuzz: setup
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fuzz]'
+	cd tests && PYTHONPATH=. OMP_NUM_THREADS=1 ../$(BIN)/python -m fuzz $(FUZZ_SECONDS)
 
 # The documentation; a broken link, name or example is an error. Open build/site/index.html.
 docs: setup

@@ -78,7 +78,7 @@ def read_question(blob: bytes) -> Question:
         and all(type(facts[name]) is int for name in ("round", "accepted"))
         and (facts["sum"] is None or isinstance(facts["sum"], dict))
         and facts["kind"] in get_args(Kind)
-        and all(value.dtype == np.float64 and len(value) == len(facts["silos"]) for value in down.values())
+        and all(value.dtype == np.float64 and value.shape[:1] == (len(facts["silos"]),) for value in down.values())
     )
     if not good:
         raise InputError(where, "deployment, party, kind, round, accepted, silos, members", "something else came")

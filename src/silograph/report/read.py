@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import quote
 
 from silograph.core.errors import DamageError
+from silograph.core.files import LONGEST_RESULT, read_at_most
 from silograph.core.types import Json
 
 #: Source, target, weight.
@@ -231,7 +232,7 @@ def site_file(name: str) -> str:
 def read_text(path: Path) -> str:
     # A name that no file system takes raises ValueError, and so does text that is not UTF-8.
     try:
-        return path.read_bytes().decode("utf-8")
+        return read_at_most(path, LONGEST_RESULT).decode("utf-8")
     except FileNotFoundError:
         raise DamageError(str(path), "a file of a finished run", "it is missing", ADVICE) from None
     except (OSError, ValueError) as error:

@@ -11,6 +11,7 @@ from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from silograph.core.errors import InputError
+from silograph.core.files import LONGEST_PLAN, read_at_most
 
 _PUBLIC = {"lam": "lambda"}
 
@@ -28,7 +29,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     if path.exists() and not path.is_file():
         raise InputError(str(path), "a readable plan file", "it is no ordinary file")
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(read_at_most(path, LONGEST_PLAN).decode())
     except FileNotFoundError:
         raise InputError(str(path), "a plan file", "there is none") from None
     except (OSError, UnicodeDecodeError) as error:
