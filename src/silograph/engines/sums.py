@@ -129,13 +129,11 @@ class SumAgents:
         key = hashlib.sha256(question.pack()).hexdigest()
         if key not in self._said:
             told = question.sum or {}
-            to = told.get("to")
-            if not (
-                isinstance(to, dict) and to.keys() == set(question.silos) and all(type(m) is dict for m in to.values())
-            ):
+            if not (isinstance(told.get("to"), dict) and told["to"].keys() == set(question.silos)):
                 raise InputError("secure sum", "a message for each silo that is asked", "something else came")
             said = {
-                silo: to_json(self._speak(silo, message, question, sealed, silos, door)) for silo, message in to.items()
+                silo: to_json(self._speak(silo, dict(message), question, sealed, silos, door))
+                for silo, message in told["to"].items()
             }
             self._said = {key: pack({"said": said}, {})}
         return self._said[key]
