@@ -11,13 +11,13 @@ import logging
 import math
 import os
 import re
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from silograph.core.errors import InputError, SilographError
+from silograph.core.toml import parse_toml
 from silograph.core.types import Json
 from silograph.report.read import read_result, read_text
 
@@ -56,7 +56,7 @@ class Told:
 
 def told(folder: Path) -> Told:
     """All that is told of a run folder, as a function of that folder alone."""
-    result, plan = read_result(folder), tomllib.loads(read_text(folder / "plan.toml"))
+    result, plan = read_result(folder), parse_toml(read_text(folder / "plan.toml"), str(folder / "plan.toml"))
     marks, private = result["numbers_are"], "privacy" in plan
     parameters = dict(_flat(plan)) | dict(_flat({"chosen": result.get("parameters", {})}))
     metrics: list[tuple[str, float, int]] = []

@@ -6,6 +6,7 @@ an input that crashes, hangs or takes memory is written there too, shown, and ma
 
 from __future__ import annotations
 
+import hashlib
 import random
 import subprocess
 import sys
@@ -33,7 +34,14 @@ def one(name: str) -> None:
             return bytes(atheris.Mutate(data, longest))
         return mutated(data, dice, min(longest, LONGEST))
 
-    atheris.Setup(sys.argv, lambda data: try_one(name, data), custom_mutator=change)
+    def watched(data: bytes) -> None:
+        try:
+            try_one(name, data)
+        except Exception:
+            (KEPT / f"{name}-error-{hashlib.sha256(data).hexdigest()[:12]}").write_bytes(data)
+            raise
+
+    atheris.Setup(sys.argv, watched, custom_mutator=change)
     atheris.Fuzz()
 
 

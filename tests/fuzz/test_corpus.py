@@ -141,3 +141,20 @@ def test_a_message_is_refused_by_the_length_that_its_head_states():
 
 def test_files_of_targets_go_with_their_process():
     assert folder().is_dir()
+
+
+@pytest.mark.parametrize("part", ["a", '"a"', "'a'", '"\\""', "a ", "a-b_1", '"."'])
+def test_a_key_of_many_parts_keeps_nobody_busy(part, tmp_path):
+    """The standard library takes the square of their number: a minute at a hundred thousand bytes."""
+    for text in (".".join([part] * 200_000) + " = 1", f"[{'.'.join([part] * 200_000)}]"):
+        (tmp_path / "plan.toml").write_text(text)
+        begun = time.process_time()
+        with pytest.raises(InputError, match="at most 32 parts"):
+            load(tmp_path / "plan.toml")
+        assert time.process_time() - begun < SLOW
+
+
+def test_names_with_dots_are_no_keys(tmp_path):
+    files = [f"a.b.{k}.csv" for k in range(200)]
+    (tmp_path / "plan.toml").write_text(f"format = 1\n[data]\nfiles = {files}\n[method]\nname = 'consensus_graph'\n")
+    assert load(tmp_path / "plan.toml").data.files == tuple(files)

@@ -10,7 +10,7 @@ from silograph.core.errors import InputError
 
 #: The most bytes that are read of a file somebody else may have written. JSON in memory takes up to 25 times as much.
 LONGEST_CARD = 1 << 20  # an enrolment, or what was approved
-LONGEST_PLAN = 16 << 20
+LONGEST_PLAN = 4 << 20
 LONGEST_FACTS = 64 << 20  # or a deployment
 LONGEST_RESULT = 4 << 30  # a ledger, or another file of a run
 
