@@ -1,13 +1,10 @@
 # make setup: .venv with everything; make demo: the main job; make test: all checks and tests;
-# make docs: the site, in build/site; make test-deploy: the long lane of deployments; make fuzz: an hour of fuzzing;
-# make bench: all benchmarks beside their peers.
+# make docs: the site, in build/site; make test-deploy: the long lane of deployments; make bench: all benchmarks beside their peers.
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-FUZZ_SECONDS ?= 3600
-
-.PHONY: setup demo test test-deploy fuzz docs bench lint clean
+.PHONY: setup demo test test-deploy docs bench lint clean
 
 setup: $(READY)
 
@@ -49,11 +46,6 @@ test: lint
 test-deploy: setup
 	SILOGRAPH_DEPLOY=full $(BIN)/python -m pytest tests/deploy
 
-# Everything that reads bytes of strangers, guided by coverage; what is found lies in build/fuzz. FUZZ_SECONDS for all targets.
-fuzz: setup
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fuzz]'
-	cd tests && PYTHONPATH=. OMP_NUM_THREADS=1 ../$(BIN)/python -m fuzz $(FUZZ_SECONDS)
-
 # The documentation; a broken link, name or example is an error. Open build/site/index.html.
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
@@ -61,6 +53,13 @@ docs: setup
 # Silograph and its peers side by side, each peer in an environment of its own; a page and JSON in build/benchmarks/.
 bench: setup
 	$(BIN)/python -m benchmarks
+
+# make fuzz: everything that reads bytes of strangers, guided by coverage, an hour for all; what is found lies in build/fuzz.
+FUZZ_SECONDS ?= 3600
+.PHONY: fuzz
+fuzz: setup
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fuzz]'
+	cd tests && PYTHONPATH=. OMP_NUM_THREADS=1 ../$(BIN)/python -m fuzz $(FUZZ_SECONDS)
 
 clean:
 	rm -rf .venv demo build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
