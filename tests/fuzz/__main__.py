@@ -7,6 +7,7 @@ an input that crashes, hangs or takes memory is written there too, shown, and ma
 from __future__ import annotations
 
 import hashlib
+import importlib
 import random
 import subprocess
 import sys
@@ -14,9 +15,6 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 KEPT = HERE.parent.parent / "build" / "fuzz"
-#: What is watched; kernels, which numba compiles, cannot be.
-READERS = ("engines", "report", "run", "privacy.ledger", "privacy.secure_messages", "privacy.secure_sum")
-READERS += ("privacy.secure_agent", "privacy.secure_wire")
 SECONDS, MEMORY = 20, 3000  # of one input; MiB of the process
 
 
@@ -24,7 +22,13 @@ def one(name: str) -> None:
     """In a process of its own: atheris instruments what is imported after it, and never returns."""
     import atheris
 
-    with atheris.instrument_imports(include=[f"silograph.{part}" for part in READERS]):
+    import silograph
+
+    home = Path(silograph.__file__).parent
+    for path in sorted(home.rglob("*.py")):
+        if "@njit" in path.read_text(encoding="utf-8"):  # what numba compiles must stay as it is
+            importlib.import_module(".".join(("silograph", *path.relative_to(home).with_suffix("").parts)))
+    with atheris.instrument_imports(include=["silograph"]):
         from fuzz.mutations import mutated
         from fuzz.targets import LONGEST, try_one
 
