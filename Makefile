@@ -1,11 +1,14 @@
 # make setup: .venv with everything; make demo: the main job; make test: all checks and tests;
-# make docs: the site, in build/site; make test-deploy: the long lane of deployments; make test-hostile: 1,000 servers that lie;
+# make docs: the site, in build/site; make test-deploy: the long lane of deployments; make test-hostile: 1,000 servers that
+# lie; make fuzz: an hour of fuzzing;
 # make bench: all benchmarks beside their peers.
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup demo test test-deploy test-hostile docs bench lint clean
+FUZZ_SECONDS ?= 3600
+
+.PHONY: setup demo test test-deploy test-hostile fuzz docs bench lint clean
 
 setup: $(READY)
 
@@ -50,6 +53,11 @@ test-deploy: setup
 # Random strategies of a server against every method that promises something; a few minutes on two cores.
 test-hostile: setup
 	SILOGRAPH_STRATEGIES=1000 $(BIN)/python -m pytest tests/contracts/test_hostile.py
+
+# Everything that reads bytes of strangers, guided by coverage; what is found lies in build/fuzz. FUZZ_SECONDS for all targets.
+fuzz: setup
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fuzz]'
+	cd tests && PYTHONPATH=. OMP_NUM_THREADS=1 ../$(BIN)/python -m fuzz $(FUZZ_SECONDS)
 
 # The documentation; a broken link, name or example is an error. Open build/site/index.html.
 docs: setup

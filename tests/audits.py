@@ -14,9 +14,9 @@ MORE = ("dan", "eve")
 WARDS, FEATURES = 4, 3
 
 
-def write_tables(folder: Path) -> Path:
+def write_tables(folder: Path, seed: int = 0) -> Path:
     """Signals of three sites, records of two units of agents with clusters, and of three clients of networks."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
 
     def write(name: str, header: list[str], rows: list[list[object]]) -> None:
         text = "\n".join([",".join(header), *(",".join(map(str, row)) for row in rows)])
@@ -113,8 +113,8 @@ OPEN: dict[str, dict[str, object]] = {
 }
 
 
-def tables(folder: Path) -> Path:
-    write_tables(folder)
+def tables(folder: Path, seed: int = 0) -> Path:
+    write_tables(folder, seed)
     for unit in ("east", "west"):
         lines = [line.split(",") for line in (folder / f"{unit}.csv").read_text().split()]
         plain = [",".join(cells[:1] + cells[2:]) for cells in lines]

@@ -1,4 +1,13 @@
-"""Whatever ledger a test leaves, two accountants must agree on it: no test can forget to ask."""
+"""Whatever ledger a test leaves, two accountants must agree on it: no test can forget to ask.
+
+Every worker computes in one thread, and so does what it starts: workers that each take all cores wait for each other at
+every product, and on a busy machine that is most of the time.
+"""
+
+import os
+
+for _count in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
+    os.environ.setdefault(_count, "1")  # read when the libraries are imported
 
 import pytest
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 
@@ -87,6 +89,18 @@ def test_under_privacy_only_released_numbers_are_told(folders, tmp_path):
         assert expected or not {41.5, 42.5, 43.5} & values
 
 
+@pytest.mark.parametrize("open_or_private", [0, 1])
+@pytest.mark.parametrize("part", [[], [{"method": "m", "edges": 43.5}]])
+def test_a_report_with_numbers_of_the_simulation_stays_under_privacy(folders, tmp_path, open_or_private, part):
+    folder, copy = folders[open_or_private], tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    marks = json.loads((copy / "result.json").read_text())["numbers_are"] | {"comparison": "oracle"}
+    change(copy, comparison=part, numbers_are=marks)
+    stays = bool(open_or_private and part)
+    assert told(copy).report is not stays
+    assert ("report" in told(copy).tags) is stays
+
+
 def test_names_are_what_mlflow_allows(folders):
     assert tracking._name(("a:b", 'c"d', "é")) == "a_b/c_d/é"
 
@@ -129,6 +143,30 @@ def test_a_run_is_stored_with_its_report(home, folders, client_of, monkeypatch, 
     assert [(m.step, m.value) for m in history] == [(s, v) for name, v, s in said.metrics if name == "trace/gap"]
     assert [artifact.path for artifact in client.list_artifacts(run.info.run_id)] == ["report.html"]
     assert (home / "stored" / "consensus.csv").read_bytes() == (folders[0] / "consensus.csv").read_bytes()
+
+
+def test_exact_scores_of_a_private_run_reach_no_store(tmp_path, client_of, monkeypatch):
+    """A start for networks with a budget, tried by new clients: the folder's page shows their scores, and no store."""
+    pytest.importorskip("torch", reason="neural networks need the extra `neural`")
+    plan = tmp_path / "devices" / "plan.toml"
+    monkeypatch.setattr(sys, "argv", ["silograph", "sample", str(plan.parent), "--devices"])
+    with pytest.raises(SystemExit):
+        cli.main()
+    plan.write_text(re.sub(r"(?m)^rounds = .*$", "rounds = 2", plan.read_text()))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'store.db'}")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["silograph", "run", str(plan), "-o", str(tmp_path / "out"), "--track", "mlflow"])
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    assert not stopped.value.code
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert result["new"]
+    client = client_of(tracking_uri=os.environ["MLFLOW_TRACKING_URI"])
+    (run,) = client.search_runs([client.get_experiment_by_name("silograph").experiment_id])
+    assert client.list_artifacts(run.info.run_id) == []
+    assert "simulation" in run.data.tags["report"]
+    scores = {client[key] for client in result["new"] for key in ("before", "after", "loss")}
+    assert not scores & set(run.data.metrics.values())
 
 
 def test_a_store_that_does_not_answer_keeps_the_run(folders, client_of, monkeypatch):

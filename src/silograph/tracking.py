@@ -1,6 +1,7 @@
 """A finished run told to MLflow: what its folder says, and nothing else.
 
-Under a privacy budget only numbers that the run marks as released are told; what only a simulation can know never is.
+Under a privacy budget only numbers that the run marks as released are told; what only a simulation can know never is,
+and neither is a report that shows it.
 MLflow's own reports to its makers are switched off.
 """
 
@@ -10,13 +11,13 @@ import logging
 import math
 import os
 import re
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from silograph.core.errors import InputError, SilographError
+from silograph.core.toml import parse_toml
 from silograph.core.types import Json
 from silograph.report.read import read_result, read_text
 
@@ -27,6 +28,7 @@ STORE = "sqlite:///mlflow.db"
 PUBLIC = ("rounds", "certified_gap")
 #: Parts of result.json that are told otherwise, or are no numbers of the run.
 LEFT_OUT = ("format", "trace", "privacy", "numbers_are", "versions", "ledger", "seed", "parameters", "model")
+KEPT = "stays in the run's folder: it shows numbers that only this simulation knows, and no budget covers"
 _AT_ONCE = 900  # metrics in one call; MLflow takes up to 1000
 _LONGEST = 500  # characters of a parameter
 _SETTINGS = {
@@ -44,16 +46,17 @@ class TrackingError(SilographError):
 
 @dataclass(frozen=True)
 class Told:
-    """What MLflow is told of a run; a metric is its name, its value and its round."""
+    """What MLflow is told of a run; a metric is its name, its value and its round. `report`: whether the page goes."""
 
     parameters: dict[str, str]
     metrics: list[tuple[str, float, int]]
     tags: dict[str, str]
+    report: bool
 
 
 def told(folder: Path) -> Told:
     """All that is told of a run folder, as a function of that folder alone."""
-    result, plan = read_result(folder), tomllib.loads(read_text(folder / "plan.toml"))
+    result, plan = read_result(folder), parse_toml(read_text(folder / "plan.toml"), str(folder / "plan.toml"))
     marks, private = result["numbers_are"], "privacy" in plan
     parameters = dict(_flat(plan)) | dict(_flat({"chosen": result.get("parameters", {})}))
     metrics: list[tuple[str, float, int]] = []
@@ -70,7 +73,14 @@ def told(folder: Path) -> Told:
         else:
             metrics.append((where, guarantee["epsilon"], 0))
             metrics.append((_name(("delta", guarantee["site"], guarantee["observer"])), guarantee["delta"], 0))
-    return Told({key: value[:_LONGEST] for key, value in parameters.items()}, metrics, tags)
+    shows = not private or not _simulated(result)
+    tags |= {} if shows else {"report": KEPT}
+    return Told({key: value[:_LONGEST] for key, value in parameters.items()}, metrics, tags, shows)
+
+
+def _simulated(result: Json) -> list[str]:
+    """The parts of the result, and so of its page, that only a simulation can know and that are not empty."""
+    return [key for key, kind in result["numbers_are"].items() if kind == "oracle" and result.get(key)]
 
 
 def _line(line: Json, marks: Json, private: bool) -> Iterator[tuple[str, tuple[float, int]]]:
@@ -126,7 +136,7 @@ def require() -> None:
 
 
 def send(folder: Path) -> Json:
-    """Tell MLflow of a finished run, with its report; returns where it can be found."""
+    """Tell MLflow of a finished run, with its report if that may go; returns where it can be found."""
     require()
     from mlflow.entities import Metric, Param, RunTag
     from mlflow.tracking import MlflowClient
@@ -145,7 +155,8 @@ def send(folder: Path) -> Json:
         metrics = [Metric(name, value, run.start_time, step) for name, value, step in what.metrics]
         for first in range(0, len(metrics), _AT_ONCE):
             client.log_batch(run.run_id, metrics=metrics[first : first + _AT_ONCE])
-        client.log_artifact(run.run_id, str(folder / "report.html"))
+        if what.report:
+            client.log_artifact(run.run_id, str(folder / "report.html"))
         client.set_terminated(run.run_id)
     except Exception as error:  # MLflow, its database and its network raise many kinds
         came = f"it did not work ({str(error).splitlines()[0][:300] if str(error) else type(error).__name__})"

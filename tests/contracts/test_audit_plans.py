@@ -24,8 +24,9 @@ from silograph.privacy.gate import Budget, Door, Gate, relay
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.mechanisms import Gaussian, perturb
 from silograph.privacy.samplers import Keystream
-from silograph.run.audit import CONFIDENCE, LEAST_RUNS, _promise, audit_job, default_runs
+from silograph.run.audit import CONFIDENCE, LEAST_RUNS, OBSERVERS, _promise, audit_job, default_runs
 from silograph.run.canaries import stages_of
+from silograph.run.openness import exposure
 from silograph.run.played import Kept, Tap, There, play
 from silograph.tasks.smooth_graph import SmoothGraph, centred_basis, to_coordinates
 
@@ -35,6 +36,12 @@ ROOT = 11
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return tables(tmp_path_factory.mktemp("audits"))
+
+
+@pytest.fixture(scope="module")
+def other_records(tmp_path_factory):
+    """Tables of the same sizes and columns with other records."""
+    return tables(tmp_path_factory.mktemp("others"), seed=1)
 
 
 def private(*names):
@@ -65,6 +72,36 @@ def test_two_accountants_agree_on_the_ledger_of_every_mode(name, folder):
     needs_torch(name)
     found = play(stages_of(job(PRIVATE[name], folder))[0], np.array([[False], [True]]), ROOT)
     compare([row for row in found.rows if row.mechanism != "reveal"])
+
+
+@private()
+def test_what_an_audit_of_a_promise_finds_says_nothing_of_the_records(name, folder, other_records):
+    """It is kept in the run's folder and shown in its report, without a row in the ledger: so all that is played, down
+    to the last bit, is made up from what is public of the tables."""
+    needs_torch(name)
+    bits = np.array([[False], [True], [True]])
+    here, there = (stages_of(job(PRIVATE[name], place)) for place in (folder, other_records))
+    for one, other in zip(here, there, strict=True):
+        assert (one.site, one.canary, one.most) == (other.site, other.canary, other.most)
+        mine, theirs = play(one, bits, ROOT), play(other, bits, ROOT)
+        assert mine.rows == theirs.rows
+        np.testing.assert_array_equal(mine.scores, theirs.scores)
+        np.testing.assert_array_equal(mine.features, theirs.features)
+        if mine.losses is not None:
+            np.testing.assert_array_equal(mine.losses, theirs.losses)
+
+
+@private()
+@pytest.mark.parametrize("observer", OBSERVERS)
+def test_nor_do_attacks_on_whom_such_a_plan_trusts(name, observer, folder, other_records):
+    """Against whom nothing is promised, though others are: what is shown is a sentence, and not a measurement."""
+    needs_torch(name)
+    made = job(PRIVATE[name], folder)
+    stage = stages_of(made)[0]
+    rows = play(stage, np.array([[False], [True]]), ROOT).rows
+    if not _promise(made, stage, rows, observer).claimed:
+        other = job(PRIVATE[name], other_records)
+        assert exposure(made, observer, ROOT) == exposure(other, observer, ROOT)
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 2.0, 3.0])

@@ -41,14 +41,6 @@ SIZES = {"cyd": 31, "ada": 24, "dan": 40, "bob": 13}
 ROUNDS, RATE, EPSILON, DELTA = 4, 0.5, 1.0, 1e-4
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def tables(sizes=SIZES):
     """Name -> records; each client's from its own stream."""
     out = {}

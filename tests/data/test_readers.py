@@ -1,5 +1,6 @@
 """Every format gives back exactly what was written, and every bad table is refused with its place."""
 
+import csv
 import gzip
 import io
 import os
@@ -13,7 +14,7 @@ import pytest
 import scipy.io
 
 from silograph.core.errors import InputError
-from silograph.data.readers import read_table
+from silograph.data.readers import read_columns, read_people, read_table
 
 NODES = ("north", "east", "south")
 # Values whose last digit a hasty parser loses, at all magnitudes a square survives.
@@ -123,11 +124,115 @@ def test_index_written_by_pandas_is_dropped(tmp_path):
     frame = pd.DataFrame(SIGNALS, columns=NODES)
     frame.to_csv(tmp_path / "default.csv")
     frame.set_index(pd.Index(range(10, 14))).to_parquet(tmp_path / "index.parquet")
-    pd.DataFrame(SIGNALS).to_csv(tmp_path / "numbered.csv")
     for path in sorted(tmp_path.iterdir()):
         table = read_table(path)
-        assert table.nodes == (("0", "1", "2") if path.stem == "numbered" else NODES)
+        assert table.nodes == NODES
         np.testing.assert_array_equal(table.signals, SIGNALS)
+
+
+NEVER_NAMES = [  # of a first row: a record, or what may be one
+    ",2.5,3.5",
+    ",,3.5",
+    ",,",
+    " ,2.5,3.5",
+    '"",2.5,3.5',
+    ",0,1,2",
+    ",1,2,3",
+    ",10,20,30",
+    ",7,7,7",
+    ",nan,nan",
+    ",NA,2.5",
+    ",b,2.5",
+    ",b,-inf",
+    "a,b,nan",
+    "a,b,2.5",
+    "a,b,1e3",
+    "a,b,1_000",
+    'a,b,"1,5"',
+    "a,b,<0.5",
+    "a,b,12%",
+    "2024-01-31,2.5,3.5",
+    "2024-01-31,2024-02-01,2024-02-02",
+    ",2024-01-31,2024-02-01",
+    "a,b,31.1.2024",
+    "a,b,2024-01-31T12:00:00Z",
+    "a,b,31 Jan 2024",
+    'a,b,"January 31, 2024"',
+    "a,b,12:30 pm",
+    "0,1,2",
+]
+
+
+@pytest.mark.parametrize("private", [False, True])
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "csv.gz"])
+@pytest.mark.parametrize("first", NEVER_NAMES)
+def test_what_may_be_data_never_becomes_names(tmp_path, first, suffix, private):
+    width = len(next(csv.reader([first])))
+    rows = [next(csv.reader([first])), *([str(3.25 * k + j**2) for j in range(width)] for k in range(4))]
+    buffer = io.StringIO()
+    csv.writer(buffer, delimiter="\t" if suffix == "tsv" else ",").writerows(rows)
+    content = buffer.getvalue().encode()
+    path = write(tmp_path / f"a.{suffix}", gzip.compress(content) if suffix == "csv.gz" else content)
+    with pytest.raises(InputError) as caught:
+        read_table(path, private=private)
+    for word in ("line 1", "names, or data", "may be either", "Give the columns names", "fill the gaps"):
+        assert word in str(caught.value)
+
+
+@pytest.mark.parametrize("first", NEVER_NAMES)
+def test_nor_names_of_columns_of_people_units_and_clients(tmp_path, first):
+    width = len(next(csv.reader([first])))
+    rows = "".join(",".join(str(3.25 * k + j) for j in range(width)) + "\n" for k in range(4))
+    path = write(tmp_path / "a.csv", f"{first}\n{rows}")
+    for read in (lambda: read_people(path, "a"), lambda: read_columns(path), lambda: read_columns(path, ["b"])):
+        with pytest.raises(InputError, match="line 1"):
+            read()
+
+
+HONEST = [
+    ("north,east,south", ("north", "east", "south")),
+    (",north,east,south", ("north", "east", "south")),  # pandas' index
+    ("Na,K,Cl", ("Na", "K", "Cl")),
+    (",Na,K,Cl", ("Na", "K", "Cl")),
+    ("x1,x2,x3", ("x1", "x2", "x3")),
+    ("1st,2nd,3rd", ("1st", "2nd", "3rd")),
+    ("5HT2A,3M,2m_temperature", ("5HT2A", "3M", "2m_temperature")),
+    ("#1,#2,#3", ("#1", "#2", "#3")),
+    ("Mar,Apr,May", ("Mar", "Apr", "May")),
+    ("mayfly,marten 2,4 decades", ("mayfly", "marten 2", "4 decades")),
+    ("information,nano,infinite loop", ("information", "nano", "infinite loop")),
+    ("-,?,!", ("-", "?", "!")),
+    ("T-12,E-5,DE-1", ("T-12", "E-5", "DE-1")),
+]
+
+
+@pytest.mark.parametrize("first, nodes", HONEST)
+def test_honest_names_are_taken(tmp_path, first, nodes):
+    index = first.startswith(",")
+    rows = "".join((f"{k}," if index else "") + f"{k},{k * k},{7 - k}\n" for k in range(4))
+    table = read_table(write(tmp_path / "a.csv", f"{first}\n{rows}"))
+    assert table.nodes == nodes
+    assert len(table.signals) == 4
+
+
+@pytest.mark.parametrize("first", [",0.5,0.75", ",10,20", ",,", ",7,7", ",nan,0.5"])
+def test_a_node_without_a_name_is_no_header(tmp_path, first):
+    message = refused_csv(tmp_path, f"{first}\na,1,2\nb,3,5\nc,5,6\n", "rows")
+    assert "line 1" in message
+
+
+@pytest.mark.parametrize("first", [",0,1,2", ",1,2,3", ",2024-01-31,2024-02-01,2024-02-02", "name,a,b,c", ",a,b,c"])
+def test_what_signals_are_called_is_no_record(tmp_path, first):
+    path = write(tmp_path / "a.csv", f"{first}\na,1,2,3\nb,3,5,1\nc,5,6,2\n")
+    assert read_table(path, "rows").nodes == ("a", "b", "c")
+
+
+@pytest.mark.parametrize("cell", ["4.5", "1e3", "<5", "2024-01-31"])
+def test_a_column_of_data_never_becomes_names_of_nodes(tmp_path, cell):
+    """One word in it makes text of the whole column."""
+    message = refused_csv(tmp_path, f"what,s1,s2\nmissing,1,2\n{cell},3,5\n{cell}1,5,6\n", "rows")
+    assert "column 1, data row 2" in message or "column 1, data row 3" in message
+    assert "must not become a name" in message
 
 
 @pytest.mark.parametrize(

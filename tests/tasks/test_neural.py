@@ -26,14 +26,6 @@ from silograph.tasks.networks import cnn, initialise, mlp, resnet18  # noqa: E40
 from silograph.tasks.neural import Neural  # noqa: E402
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def without_bias():
     parts = nn.Linear(6, 4, bias=False), nn.Tanh(), nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 5, bias=False)
     return nn.Sequential(*parts)
@@ -628,3 +620,68 @@ def test_the_module_given_is_never_changed():
     for old, new in zip(before, task.module.parameters(), strict=True):
         assert torch.equal(old, new)
         assert new.grad is None
+
+
+# ---- where an array lies ---------------------------------------------------------------------------------------------
+
+
+def lying(array, offset):
+    """The same numbers, from so many bytes after a multiple of 64 on; most such places are no place for their type."""
+    room = np.zeros(array.nbytes + 128, np.uint8)
+    begin = -room.ctypes.data % 64 + offset
+    out = room[begin : begin + array.nbytes].view(array.dtype).reshape(array.shape)
+    out[...] = array
+    assert out.ctypes.data % 64 == offset
+    return out
+
+
+def spread(array):
+    """The same numbers in every other place of a larger array, the first axis running fastest."""
+    out = np.zeros([2 * n for n in array.shape], array.dtype, order="F")[
+        tuple(slice(None, None, 2) for _ in array.shape)
+    ]
+    out[...] = array
+    return out
+
+
+@pytest.mark.parametrize("recordwise", [False, True])
+@pytest.mark.parametrize("name", ["two hidden", "regression", "cnn"])
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_sums_are_the_same_bits_wherever_their_arrays_lie(name, kind, recordwise):
+    """At every alignment and in every layout, with a sample and with all records: where a killed run is gone on with,
+    arrays come from disk, and lie elsewhere."""
+    problem = Problem(name, records=9)
+    task = problem.task(recordwise=recordwise)
+    arrays = [problem.models.astype(kind), problem.x.astype(kind), problem.y, problem.direction.astype(kind)]
+
+    def sums(models, x, y, direction, chosen):
+        passes = task.at(models, x, y, chosen)
+        return np.stack([passes.gradient(0.5), passes.curvature(direction, 0.5)])
+
+    places = [lambda array, k=k: lying(array, k) for k in range(64)] if not recordwise else []
+    for chosen in (problem.chosen, np.ones_like(problem.chosen)):
+        expected = sums(*arrays, chosen)
+        for place in (*places, spread, np.asfortranarray):
+            np.testing.assert_array_equal(sums(*map(place, arrays), chosen), expected)
+
+
+def test_a_model_sent_to_all_gives_the_bits_of_as_many_copies():
+    problem = Problem("one hidden")
+    problem.models = np.broadcast_to(problem.models[0], problem.models.shape)
+    sent = problem.sums(0.5, problem.task())
+    problem.models = problem.models.copy()
+    np.testing.assert_array_equal(problem.sums(0.5, problem.task()), sent)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.int64])
+def test_torch_sees_one_layout_in_memory_of_its_own(kind):
+    """On processors where the layout changes nothing, too."""
+    values = np.arange(60).reshape(3, 4, 5)
+    for array in (*(lying(values.astype(kind), k) for k in range(64)), spread(values), values[:, ::2]):
+        out = neural.placed(array, kind)
+        assert out.ctypes.data % 64 == 0
+        assert out.flags.c_contiguous
+        assert out.flags.writeable
+        assert not np.shares_memory(out, array)
+        np.testing.assert_array_equal(out, array)
+    assert neural.placed(values[:0], kind).shape == (0, 4, 5)

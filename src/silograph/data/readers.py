@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-import math
+import re
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -34,6 +34,12 @@ from silograph.data.tables import (
 __all__ = ["SUFFIXES", "Table", "read_columns", "read_people", "read_table"]
 
 _MISSING = {"", "na", "n/a", "#n/a", "null", "none", "<na>"}
+_MONTH = r"(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*"
+#: Dates and times with letters in them; those without are known by that.
+_DATE = re.compile(
+    rf"^\s*\d{{4}}-?\d\d-?\d\dT|^\s*\d\d?:\d\d|^\s*\d{{1,4}}[ ./-]*{_MONTH}[ .,/-]*\d+|^\s*{_MONTH}[ .]+\d\d?,? +\d+",
+    re.IGNORECASE,
+)
 _V73 = "Matlab's v7.3 (HDF5) files are not read: save it again with save(..., '-v7')."
 
 
@@ -160,7 +166,9 @@ def _delimited(data: bytes, where: str, nodes_in: NodesIn, delimiter: str, text:
         raise ValueError("its rows have different lengths")
     for k in as_text:
         frame[k] = frame[k].map(bytes.decode)
-    return frame_grid(frame, first if headed else None, nodes_in)
+    grid = frame_grid(frame, first if headed else None, nodes_in)
+    _check_row_names(grid.row_names, where)
+    return grid
 
 
 def _version(text: str) -> tuple[int, ...]:
@@ -182,42 +190,58 @@ def _lines(data: bytes) -> io.TextIOWrapper:
 
 
 def _is_header(first: list[str], where: str, nodes_in: NodesIn) -> bool:
-    """Whether the first row is no row of data: numbers and gaps, after a name if nodes are in rows."""
-    if not first[0].strip():
-        return True
-    values = first[1:] if nodes_in == "rows" and not _is_value(first[0]) else first
-    if not all(map(_is_value, values)):
-        if nodes_in == "columns" and any(map(_is_finite, values)):
-            raise InputError(
-                f"{where}, line 1",
-                "names, or data",
-                "both came: a record must not become the names of the columns",
-                "Give every column a name that is not a number.",
-            )
-        return True
-    if len(values) > 2 and any(values == [str(k + start) for k in range(len(values))] for start in (0, 1)):
+    """Whether the first row is no row of data: numbers and gaps, after a name if nodes are in rows.
+
+    A name is public, a record is not: what may be either is refused. A blank at the beginning is a gap, or the name of
+    the index that pandas writes.
+    """
+    indexed = not first[0].strip()
+    values = first[1:] if nodes_in == "rows" and (indexed or not _is_value(first[0])) else first
+    counts = len(values) > 2 and any(values == [str(k + start) for k in range(len(values))] for start in (0, 1))
+    if all(map(_is_value, values)):
+        if not indexed and not counts:
+            return False
+        doubtful = not (indexed and counts and nodes_in == "rows")  # a node without a name is refused, so it is none
+    else:
+        doubtful = nodes_in == "columns" and any(map(_may_be_data, values))
+    if doubtful:
         raise InputError(
             f"{where}, line 1",
-            "names or data",
-            f"{values[0]}, {values[1]}, {values[2]}, ... came, which may be either ({shortened(','.join(first))})",
-            "Give the columns names.",
+            "names, or data",
+            "it may be either: a record must not become the names of the columns",
+            "Give the columns names that are not numbers, dates or times; if it is data, fill the gaps.",
         )
-    return False
+    return True
 
 
-def _is_finite(cell: str) -> bool:
-    try:
-        return math.isfinite(float(cell))
-    except ValueError:
-        return False
+def _check_row_names(names: Sequence[str] | None, where: str) -> None:
+    """One word among numbers makes names of a whole column of data."""
+    found = next((k for k, name in enumerate(names or ()) if _may_be_data(name)), None)
+    if found is not None:
+        raise InputError(
+            f"{where}, column 1, data row {found + 1}",
+            "the name of a node, as in other rows, or data in all rows",
+            "what may be data came: it must not become a name",
+            "Give every node a name that is not a number, a date or a time; if it is data, mend the other cells.",
+        )
 
 
-def _is_value(cell: str) -> bool:
+def _may_be_data(cell: str) -> bool:
+    """Whether a cell reads as a number, a date or a time, however it is written."""
+    has_digit, has_letter = re.search(r"\d", cell), re.search(r"[^\W\d_]|#", cell)
+    return _is_number(cell) or bool(has_digit and not has_letter) or _DATE.search(cell) is not None
+
+
+def _is_number(cell: str) -> bool:
     try:
         float(cell)
     except ValueError:
-        return cell.strip().lower() in _MISSING
+        return False
     return True
+
+
+def _is_value(cell: str) -> bool:
+    return _is_number(cell) or cell.strip().lower() in _MISSING
 
 
 def _check_delimiter(first: list[str], where: str, delimiter: str) -> None:

@@ -30,7 +30,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from silograph.core.errors import InputError
-from silograph.core.files import sync_folder
+from silograph.core.files import LONGEST_CARD, read_at_most, sync_folder
 
 CA, CA_KEY, SERVER, SERVER_KEY = "ca.crt", "ca.key", "server.crt", "server.key"
 NODE_KEY, NODE_PUBLIC = "node.key", "node.pub"
@@ -106,7 +106,7 @@ def public_key(content: bytes, where: str) -> ec.EllipticCurvePublicKey:
     """The key in a node.pub; all of ours are on the curve P-256."""
     try:
         key = load_ssh_public_key(content)
-    except (ValueError, UnsupportedAlgorithm):
+    except (ValueError, NotImplementedError, UnsupportedAlgorithm):
         key = None
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
         raise InputError(where, "the public key of a party (node.pub)", "it is something else")
@@ -122,7 +122,7 @@ def read_private(path: Path) -> ec.EllipticCurvePrivateKey:
     """The key in a node.key."""
     try:
         key = load_ssh_private_key(_content(path), None)
-    except (ValueError, TypeError, UnsupportedAlgorithm):
+    except (ValueError, TypeError, NotImplementedError, UnsupportedAlgorithm):
         key = None
     if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
         raise InputError(str(path), "the private key of a party (node.key), without a password", "it is something else")
@@ -207,7 +207,7 @@ def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 def _content(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_at_most(path, LONGEST_CARD)
     except OSError as error:
         raise InputError(str(path), "a file that can be read", error.strerror or "it cannot be read") from None
 

@@ -76,13 +76,19 @@ def read_question(blob: bytes) -> Question:
         and all(isinstance(facts[name], str) for name in texts)
         and all(isinstance(facts[name], list) and all(isinstance(x, str) for x in facts[name]) for name in lists)
         and all(type(facts[name]) is int for name in ("round", "accepted"))
-        and (facts["sum"] is None or isinstance(facts["sum"], dict))
+        and (facts["sum"] is None or _is_for_each(facts["sum"]))
         and facts["kind"] in get_args(Kind)
-        and all(value.dtype == np.float64 and len(value) == len(facts["silos"]) for value in down.values())
+        and all(value.dtype == np.float64 and value.shape[:1] == (len(facts["silos"]),) for value in down.values())
     )
     if not good:
         raise InputError(where, "deployment, party, kind, round, accepted, silos, members", "something else came")
     return Question(**{**facts, **{name: tuple(facts[name]) for name in lists}}, down=down)
+
+
+def _is_for_each(told: object) -> bool:
+    """Whether a step of a secure sum is told to each silo as an object."""
+    to = told.get("to") if isinstance(told, dict) else None
+    return isinstance(to, dict) and all(isinstance(message, dict) for message in to.values())
 
 
 # ---- answers ---------------------------------------------------------------------------------------------------------

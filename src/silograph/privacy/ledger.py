@@ -10,13 +10,14 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import math
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from silograph.core.errors import DamageError
-from silograph.core.files import sync_folder
+from silograph.core.files import LONGEST_RESULT, read_at_most, sync_folder
 
 _CHAIN_START = "0" * 16
 _encode = json.JSONEncoder(sort_keys=True).encode
@@ -52,6 +53,23 @@ class Row:
         return (self.silo, self.round, self.site)
 
 
+_TEXTS = ("silo", "site", "observer", "mechanism", "unit", "relation", "randomness", "why", "digest", "batch", "part")
+
+
+def _typed(row: Row) -> Row:
+    """A row as somebody tells it, if every field has its type: hashes bind what a row says, not that it says sense."""
+    amounts = [x for x in (row.l2, row.noise, row.sampling) if x is not None]
+    good = (
+        all(type(getattr(row, name)) is str for name in _TEXTS)
+        and all(type(count) is int and abs(count) < 2**63 for count in (row.round, row.dim))
+        and row.sampling is not None
+        and all(type(x) in (int, float) and 0.0 <= x < math.inf for x in amounts)
+    )
+    if not good:
+        raise ValueError
+    return row
+
+
 def _line(row: Row, previous: str) -> tuple[str, str]:
     # Most rows are about no batch and no part, and say nothing of them.
     body = _encode({name: value for name, value in vars(row).items() if value or name not in ("batch", "part")})
@@ -74,15 +92,15 @@ class Ledger:
             self._load(path, mend)
 
     def _load(self, path: Path, mend: bool) -> None:
-        data = path.read_bytes()
+        data = read_at_most(path, LONGEST_RESULT)
         keep = data.rfind(b"\n") + 1
         for number, raw in enumerate(data[:keep].splitlines(), 1):
             try:
                 fields = json.loads(raw)
                 chain = fields.pop("chain")
-                row = Row(**fields)
+                row = _typed(Row(**fields))
                 expected = _line(row, self._chain)[1]
-            except (ValueError, TypeError, KeyError, AttributeError):
+            except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
                 chain, expected = None, ""
             if chain != expected:
                 raise DamageError(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from silograph.core.errors import InputError
+from silograph.core.toml import parse_toml
 from silograph.core.types import Json
 from silograph.report import clusters, graphs, meta, models, words
 from silograph.report.build import read
@@ -107,7 +107,7 @@ class Comparison:
     def differences(self) -> list[Json]:
         """What the plans, the parameters and the versions of software do not have in common."""
         tables = [
-            dict(_flat(tomllib.loads(run.plan), ""))
+            dict(_flat(parse_toml(run.plan, "plan.toml"), ""))
             | dict(_flat(run.result["parameters"], "result: "))
             | dict(_flat(run.result["versions"], "version: "))
             for run in self.runs

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 import shlex
-import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from silograph.core.toml import parse_toml
 from silograph.core.types import Json
 from silograph.report.page import render
 from silograph.report.words import bound, counted, first_seen, listed, number
@@ -40,7 +40,7 @@ class Leaving:
 
 def page(told: Json, digest: str, forecast: Json, party: str | None) -> str:
     """The page of one party, or of the server's operator (None), from the deployment as JSON and its forecast."""
-    plan = tomllib.loads(told["plan"])
+    plan = parse_toml(told["plan"], "deployment, plan")
     kind = _Kind(plan, told["facts"])
     guarantees = [row for row in forecast["guarantees"] if party is None or _is_of(party, row["site"])]
     parties = [each["name"] for each in told["facts"]["parties"]]

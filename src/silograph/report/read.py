@@ -7,7 +7,6 @@ import hashlib
 import io
 import json
 import math
-import tomllib
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,9 @@ from types import NoneType
 from typing import Any
 from urllib.parse import quote
 
-from silograph.core.errors import DamageError
+from silograph.core.errors import DamageError, InputError
+from silograph.core.files import LONGEST_RESULT, read_at_most
+from silograph.core.toml import parse_toml
 from silograph.core.types import Json
 
 #: Source, target, weight.
@@ -210,10 +211,10 @@ def _check_against_run(audit: Json, result: Json, budget: float | None, where: s
 def _budget(plan: str, where: str) -> float | None:
     """The epsilon that a plan is held to: S4's own version costs what it costs."""
     try:
-        told = tomllib.loads(plan)
+        told = parse_toml(plan, where)
         epsilon = told["privacy"]["epsilon"] if "privacy" in told else None
         free = told.get("method", {}).get("version") == "paper:"
-    except (tomllib.TOMLDecodeError, LookupError, TypeError, AttributeError) as error:
+    except (InputError, LookupError, TypeError, AttributeError) as error:
         raise DamageError(where, "the plan of a run", f"reading failed ({error})") from None
     return None if free else epsilon
 
@@ -231,7 +232,7 @@ def site_file(name: str) -> str:
 def read_text(path: Path) -> str:
     # A name that no file system takes raises ValueError, and so does text that is not UTF-8.
     try:
-        return path.read_bytes().decode("utf-8")
+        return read_at_most(path, LONGEST_RESULT).decode("utf-8")
     except FileNotFoundError:
         raise DamageError(str(path), "a file of a finished run", "it is missing", ADVICE) from None
     except (OSError, ValueError) as error:

@@ -10,7 +10,6 @@ import json
 import math
 import statistics
 import time
-import tomllib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -20,6 +19,7 @@ from typing import Any, Literal
 import numpy as np
 
 from silograph.core.errors import DamageError, InputError
+from silograph.core.toml import parse_toml
 from silograph.core.types import Json
 from silograph.privacy.accounting import Cost, cost
 from silograph.privacy.gate import OWN_SERVER
@@ -198,8 +198,8 @@ def _plan(folder: Path) -> Json:
     identity = _json(_text(folder / "identity.json"))
     text = identity.get("plan") if isinstance(identity, dict) else _text(folder / "plan.toml")
     try:
-        return tomllib.loads(str(text))
-    except tomllib.TOMLDecodeError:
+        return parse_toml(str(text), "plan.toml")
+    except InputError:
         return {}
 
 

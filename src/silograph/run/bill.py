@@ -7,7 +7,8 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
-from silograph.core.errors import DamageError
+from silograph.core.errors import DamageError, InputError
+from silograph.core.files import LONGEST_RESULT, read_at_most
 from silograph.core.types import Json
 from silograph.privacy.accounting import cost
 from silograph.privacy.gate import hidden_from
@@ -28,11 +29,13 @@ def bill_of_plan(path: Path) -> Json:
 
 def read_result(folder: Path) -> Json:
     try:
-        result: Json = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+        result: Json = json.loads(read_at_most(folder / "result.json", LONGEST_RESULT))
         list(result["privacy"]["notes"])
         for guarantee in result["privacy"]["guarantees"]:
             guarantee["site"], guarantee["observer"], guarantee["delta"], guarantee["claim"]
-    except (OSError, ValueError, KeyError, TypeError):
+    except InputError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise DamageError(str(folder), "the folder of a finished run", "its result.json cannot be read") from None
     return result
 

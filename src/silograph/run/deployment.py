@@ -12,7 +12,6 @@ import math
 import os
 import secrets
 import shutil
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from silograph.core.errors import InputError
-from silograph.core.files import sync_folder, write_atomically
+from silograph.core.files import LONGEST_FACTS, read_at_most, sync_folder, write_atomically
+from silograph.core.toml import parse_toml
 from silograph.core.types import Json
 from silograph.engines.certificates import CA, make_authority
 from silograph.run.facts import Facts, deployable, gather_facts, open_server
@@ -82,11 +82,7 @@ class Deployment:
 
     @cached_property
     def plan(self) -> AnyPlan:
-        try:
-            content = tomllib.loads(self.plan_text)
-        except tomllib.TOMLDecodeError as error:
-            raise InputError("deployment, plan", "TOML", str(error)) from None
-        return parse(content, "deployment, plan")
+        return parse(parse_toml(self.plan_text, "deployment, plan"), "deployment, plan")
 
     def to_bytes(self) -> bytes:
         told = {
@@ -107,10 +103,12 @@ class Deployment:
     def read(cls, folder: Path) -> Deployment:
         path = folder / FILE
         try:
-            told = json.loads(path.read_bytes())
+            told = json.loads(read_at_most(path, LONGEST_FACTS))
         except FileNotFoundError:
             todo = "`silograph deploy` makes one for the server and one for each party."
             raise InputError(str(folder), f"a folder with a {FILE}", "there is none", todo) from None
+        except InputError:
+            raise
         except (OSError, ValueError, RecursionError):
             raise InputError(str(path), "a deployment", "it cannot be read") from None
         return cls._from(told, str(path))

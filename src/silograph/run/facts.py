@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from silograph.core.errors import InputError
+from silograph.core.files import LONGEST_FACTS, read_at_most
 from silograph.core.types import Json
 from silograph.data.clients import ClientTables, classes_at, listed_classes, read_clients
 from silograph.data.readers import SUFFIXES
@@ -250,10 +251,10 @@ def _at(plan: AnyPlan, path: Path) -> Facts:
 def read_facts(path: Path) -> Facts:
     """The facts in a file."""
     where = shown(path)
-    if not path.is_file():
-        raise InputError(where, "an ordinary file", "it is none")
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(read_at_most(path, LONGEST_FACTS))
+    except InputError:
+        raise
     except OSError as problem:
         raise InputError(where, "a file that can be read", f"reading failed ({problem.strerror})") from None
     except RecursionError:

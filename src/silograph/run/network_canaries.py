@@ -16,7 +16,7 @@ from silograph.run.meta_job import MetaJob
 from silograph.run.scenes import DIVIDED, LOUD, divided
 from silograph.run.stages import Bits, Scene, SiloStage, Stage
 
-_CANDIDATES = 16  # records of the client itself that are tried as canaries
+_CANDIDATES = 16  # made-up records that are tried as canaries
 _SCALES = (1.0, 3.0, 10.0, 30.0, 100.0, 1e3, 1e4)  # and how large
 _MODELS = 8  # at which they are tried
 _COMPANY = 7  # records beside a canary, an odd number: in or out it is then the middle one
@@ -67,10 +67,14 @@ def stages_of_networks(job: MetaJob) -> tuple[Stage, Stage]:
 
 
 def _loudest(job: MetaJob, data: Private) -> tuple[Any, Any]:
-    """The client's own records, each at the size and with the answer that bring its gradient to the clip at the start
-    and at models as far from it as noise takes a client within a round; those that are longest in the mean first."""
+    """Made-up records, each at the size and with the answer that bring its gradient to the clip at the start and at
+    models as far from it as noise takes a client within a round; those that are longest in the mean first.
+
+    A client's own records would be told by what the audit finds, which is kept and shown without a row for them.
+    """
     method, clip = job.method, job.method.clip or 1.0
-    own = data[f"{QUERY}_x"][0, : min(_CANDIDATES, int(data[QUERY][0]))]
+    places = (min(_CANDIDATES, int(data[QUERY][0])), *job.tables.shape)
+    own = np.random.default_rng(1).normal(size=places).astype(data[f"{QUERY}_x"].dtype)
     answers = np.array([-1e3, 1e3]) if job.plan.data.answers == "numbers" else np.arange(len(job.tables.classes))
     forms = [(scale, answer) for scale in _SCALES for answer in answers]
     x = np.concatenate([scale * own for scale, _ in forms])

@@ -13,7 +13,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from silograph.core.errors import DamageError, InputError
-from silograph.core.files import write_atomically
+from silograph.core.files import LONGEST_CARD, read_at_most, write_atomically
 from silograph.core.keys import secret_root
 from silograph.core.types import Json
 from silograph.engines.certificates import CA, NODE_KEY, NODE_PUBLIC, fingerprint, make_node_key
@@ -108,11 +108,13 @@ class Approved:
         deployment = Deployment.read(folder)
         party = party_of(folder, deployment)
         try:
-            told: Json = json.loads((folder / APPROVED).read_bytes())
+            told: Json = json.loads(read_at_most(folder / APPROVED, LONGEST_CARD))
         except FileNotFoundError:
             todo = f"`silograph enrol {folder} --data TABLE` does that once."
             raise InputError(str(folder), "an enrolled party", "it is not", todo) from None
-        except ValueError:
+        except InputError:
+            raise
+        except (OSError, ValueError, RecursionError):
             told = {}
         if not (isinstance(told, dict) and all(isinstance(told.get(name), str) for name in _AGREED)):
             raise DamageError(str(folder / APPROVED), "what `silograph enrol` wrote", "it is damaged", _ANEW)

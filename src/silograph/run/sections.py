@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, field, fields, is_dataclass, replace
 from pathlib import Path
@@ -11,6 +10,8 @@ from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from silograph.core.errors import InputError
+from silograph.core.files import LONGEST_PLAN, read_at_most
+from silograph.core.toml import parse_toml
 
 _PUBLIC = {"lam": "lambda"}
 
@@ -28,15 +29,12 @@ def read_toml(path: Path) -> dict[str, Any]:
     if path.exists() and not path.is_file():
         raise InputError(str(path), "a readable plan file", "it is no ordinary file")
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        text = read_at_most(path, LONGEST_PLAN).decode()
     except FileNotFoundError:
         raise InputError(str(path), "a plan file", "there is none") from None
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(str(path), "a readable plan file", str(error)) from None
-    except RecursionError:
-        raise InputError(str(path), "TOML", "it is nested too deeply") from None
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(str(path), "TOML", str(error)) from None
+    return parse_toml(text, str(path))
 
 
 def parse_into(kind: type[Any], content: Mapping[str, Any], where: str) -> Any:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from silograph.core.errors import InputError, SilographError
-from silograph.core.files import write_atomically
+from silograph.core.files import LONGEST_CARD, read_at_most, write_atomically
 from silograph.core.types import Json
 from silograph.engines.flower import Asking, Flower
 from silograph.privacy.gate import Door
@@ -34,11 +34,13 @@ def read_cards(folder: Path, deployment: Deployment) -> dict[str, Json]:
     for party in deployment.facts.parties:
         path = folder / NODES / f"{party}{ENROLMENT}"
         try:
-            card = json.loads(path.read_bytes())
+            card = json.loads(read_at_most(path, LONGEST_CARD))
             node, identity = card["node"].encode("ascii"), bytes.fromhex(card["identity"])
         except FileNotFoundError:
             continue
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        except InputError:
+            raise
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise InputError(str(path), "what `silograph enrol` made", "something else came") from None
         if card.get("party") != party or card.get("deployment") != deployment.digest:
             todo = "Everybody must have the same deployment.json; compare the digests."

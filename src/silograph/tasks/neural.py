@@ -34,6 +34,7 @@ Loss = Literal["cross-entropy", "squared"]
 UNIT = "one record"
 
 _ROOM = 1 << 25  # numbers that the gradients of single records may take at once
+_ALIGNMENT = 64  # bytes: the widest vectors of today's processors, and what torch's own memory has
 _LEAST_TILE, _LARGEST_TILE = 16, {"cpu": 128, "cuda": 512}  # records: for the cache, or for few launches
 
 
@@ -179,13 +180,12 @@ class Neural:
         return Sums(passes, self, models.shape, rounding.kind)
 
     def _tensor(self, x: NDArray[Any]) -> Tensor:
-        kind = np.float64 if self.precise else np.float32
-        return torch.from_numpy(np.require(x, kind, ["W"])).to(self._on_device)
+        return torch.from_numpy(placed(x, np.float64 if self.precise else np.float32)).to(self._on_device)
 
     def _answers(self, y: NDArray[Any]) -> Tensor:
         if self.loss == "squared":
             return self._tensor(y)[..., None]
-        return torch.from_numpy(np.require(y, np.int64, ["C", "W"])).to(self._on_device)
+        return torch.from_numpy(placed(y, np.int64)).to(self._on_device)
 
     def predict(self, model: Array, x: NDArray[Any]) -> NDArray[np.float32]:
         """(N, outputs) of one model: scores of the classes, or numbers."""
@@ -206,6 +206,20 @@ class Neural:
         with torch.no_grad():
             for begin in range(0, len(x), 1024):
                 yield functional_call(self._skeleton, weights, (self._tensor(x[begin : begin + 1024]),))
+
+
+def placed(x: NDArray[Any], kind: type[np.generic]) -> NDArray[Any]:
+    """A copy in the one layout that torch gets to see: rows one after the other, from a multiple of 64 bytes on.
+
+    On some processors a product in single precision rounds differently with the strides of an array and with where it
+    lies. A model sent to all clients is one row read many times, the same model loaded from disk is many rows, and a
+    table may begin anywhere; a run that was killed must still go on to the same bits.
+    """
+    room = np.empty(x.size * np.dtype(kind).itemsize + _ALIGNMENT, np.uint8)
+    begin = -room.ctypes.data % _ALIGNMENT
+    out = room[begin : begin + x.size * np.dtype(kind).itemsize].view(kind).reshape(x.shape)
+    out[...] = x
+    return out
 
 
 @dataclass(frozen=True, eq=False)
