@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from silograph.console import AsJson, at_most, bar, say
+from silograph.console import AsJson, bar, say
 from silograph.core.errors import InterruptError
+from silograph.report.text import at_most
 
 if TYPE_CHECKING:
     from silograph.run.finding import Finding

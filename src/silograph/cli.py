@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import sys
@@ -13,11 +14,11 @@ import typer
 
 from silograph.audit_cli import register as register_audit
 from silograph.compare_cli import register as register_compare
-from silograph.console import AsJson, Out, bar, bill, say, table
+from silograph.console import AsJson, Out, bar, say, show
 from silograph.core.errors import InputError, SilographError
 from silograph.core.types import Json
 from silograph.deploy_cli import party_check, register
-from silograph.summaries import say_claim, say_spends, summarise
+from silograph.families.samples import samples
 
 app = typer.Typer(
     add_completion=True,
@@ -91,6 +92,7 @@ def _fail(text: str, code: str, exit_code: int) -> NoReturn:
 
 def _execute(plan: Any, base: Path, out: Path, as_json: bool, track: str | None) -> None:
     from silograph.report.build import build as build_report
+    from silograph.report.build import page_part
     from silograph.run.run import execute
 
     if track is not None:
@@ -107,7 +109,14 @@ def _execute(plan: Any, base: Path, out: Path, as_json: bool, track: str | None)
         if track is not None:
             update(None, "telling MLflow")
             tracking.send(finished.folder)
-    say(as_json, finished.result, lambda: summarise(finished.result, finished.folder))
+
+    def words() -> None:
+        result = finished.result
+        show(page_part(result["method"]).summary(result))
+        show(f"note: {note}" for note in result["privacy"]["notes"])
+        print(f"report: {os.path.relpath(finished.folder / 'report.html')}")
+
+    say(as_json, finished.result, words)
 
 
 @app.command()
@@ -198,7 +207,7 @@ def learn(
     as_json: AsJson = False,
 ) -> None:
     """Learn a graph per site and the consensus graph from their tables."""
-    from silograph.run.plan import ConsensusGraph, Data, Plan, Privacy
+    from silograph.families.graphs.plan import ConsensusGraph, Data, GraphPlan, Privacy
 
     if epsilon is None and (
         delta is not None or clip is not None or privacy != "one-release" or mechanism == "laplace"
@@ -228,7 +237,7 @@ def learn(
         coupling=coupling,
     )
     data = Data(tuple(files), nodes_in, standardise, candidates, neighbours, search, unit_column, coordinates)
-    plan = Plan(data, method, budget, engine=engine, seed=seed)
+    plan = GraphPlan(data, method, budget, engine=engine, seed=seed)
     _execute(plan, Path(), out, as_json, track)
 
 
@@ -254,6 +263,7 @@ def check(
     With a party's folder and --data: whether its table is what the deployment needs. Nothing leaves this machine.
     """
     from silograph.data.silos import read_silos
+    from silograph.report.text import table
 
     if data is not None:
         party_check(Path(files[0]), data, as_json)
@@ -263,7 +273,7 @@ def check(
     payload = {"sites": sites, "nodes": list(silos.nodes)}
 
     def words() -> None:
-        table(("site", "signals"), [(str(s["name"]), str(s["signals"])) for s in sites])
+        show(table(("site", "signals"), [(str(s["name"]), str(s["signals"])) for s in sites]))
         print(f"{len(silos.nodes)} nodes, the same in every site. Ready to learn.")
 
     say(as_json, payload, words)
@@ -274,12 +284,15 @@ def privacy(
     what: Annotated[Path, typer.Argument(help="A plan file, or the folder of a finished run.")], as_json: AsJson = False
 ) -> None:
     """What a plan will cost before it runs, or what a run did cost."""
+    from silograph.report.build import page_part
+    from silograph.report.read import read_audits, read_result
+    from silograph.report.text import bill, claim_lines, table
     from silograph.run.bill import bill_of_plan, bill_of_run
+    from silograph.run.plan import load
 
     payload = bill_of_run(what) if what.is_dir() else bill_of_plan(what)
+    method = read_result(what)["method"] if what.is_dir() else load(what).method.name
     if what.is_dir():
-        from silograph.report.read import read_audits, read_result
-
         audits = read_audits(what, read_result(what))
         payload["refuted"] = any(audit["refuted"] for audit in audits) if audits else None
         payload["leak"] = next((audit["leak"] for audit in audits if audit["leak"] is not None), None)
@@ -289,20 +302,11 @@ def privacy(
             print("REFUTED by an audit (audit.json): do not rely on the numbers below. The report says more.")
         if payload.get("leak") is not None:
             print(f"  No epsilon holds, whatever the noise: {payload['leak']}.")
-        table(("site", "privacy", "against", "how"), bill(payload["guarantees"]))
+        show(table(("site", "privacy", "against", "how"), bill(payload["guarantees"])))
         print(f"{payload['releases']} protected releases per site")
-        if payload.get("noise") is not None:
-            least, most = (f"{end(payload['noise']):.3g}" for end in (min, max))
-            size = least if least == most else f"{least} to {most}, more in smaller units"
-            print(f"noise in a coordinate of what a unit sends: standard deviation {size}")
-        say_claim(payload["claim"])
-        say_spends(payload)
-        for site in payload["sites"]:
-            if "effective_records" in site:
-                worth = f"{site['effective_records']:.0f}"
-                print(f"{site['site']}: {site['signals']} signals are worth about {worth} behind the noise")
-        for note in payload["notes"]:
-            print(f"note: {note}")
+        show(claim_lines(payload["claim"]))
+        show(page_part(method).forecast(payload))
+        show(f"note: {note}" for note in payload["notes"])
 
     say(as_json, payload, words)
 
@@ -319,7 +323,7 @@ def personalise(
     as_json: AsJson = False,
 ) -> None:
     """Make a shared start a client's own, on the client's machine; nothing leaves it."""
-    from silograph.run.personal import personalise as run_steps
+    from silograph.families.meta.personal import personalise as run_steps
 
     personal = run_steps(start, table, out, steps, step, test, device)
 
@@ -364,11 +368,16 @@ def reproduce(
     """Redo a paper's table or figure: ours, its spread, the paper's number. With all: a gallery of everything."""
     from silograph.core.files import write_atomically
     from silograph.report.curves import page
+    from silograph.report.text import table
     from silograph.reproduce.entries import ENTRIES, find
 
     if name is None:
         listing = [{"name": entry.name, "title": entry.title} for entry in ENTRIES.values()]
-        say(as_json, {"entries": listing}, lambda: table(("name", "what"), [(e["name"], e["title"]) for e in listing]))
+        say(
+            as_json,
+            {"entries": listing},
+            lambda: show(table(("name", "what"), [(e["name"], e["title"]) for e in listing])),
+        )
         return
     if name == "all":
         from silograph.gallery_cli import reproduce_all
@@ -397,7 +406,7 @@ def reproduce(
             )
             for row in payload["rows"]
         ]
-        table(("case", "method", "metric", "ours", *beside), rows)
+        show(table(("case", "method", "metric", "ours", *beside), rows))
         for verdict in made.judged():
             print(f"verdict: {verdict}")
         for note in payload["notes"]:
@@ -408,45 +417,39 @@ def reproduce(
     say(as_json, payload, words)
 
 
-@app.command()
+SAMPLES = samples()
+
+
 def sample(
     folder: Annotated[Path, typer.Argument(help="Folder for the tables.")],
     seed: Annotated[int, typer.Option(help="Which sample; the same seed writes the same bytes.")] = 1,
-    clinics: Annotated[
-        bool, typer.Option("--clinics", help="Ten regions of clinics and a plan to start from.")
-    ] = False,
-    hospitals: Annotated[
-        bool, typer.Option("--hospitals", help="Six hospitals' wards by diagnosis and a plan to start from.")
-    ] = False,
-    devices: Annotated[
-        bool, typer.Option("--devices", help="24 motion sensors, eight new ones, and a plan to start from.")
-    ] = False,
     as_json: AsJson = False,
+    **asked: bool,
 ) -> None:
     """Write five sites' sample tables, or others with a plan to start from; from a seeded generator."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(str(folder), "a new or empty folder", "something is there", "Choose another.")
-    if clinics + hospitals + devices > 1:
-        raise InputError("options", "one of --clinics, --hospitals and --devices", "more came")
-    if clinics or hospitals or devices:
-        from importlib.resources import files
+    chosen = [name for name in SAMPLES if asked[name]] or ["sites"]
+    if len(chosen) > 1:
+        raise InputError("options", "one sample", f"--{' and --'.join(chosen)} came")
+    paths = SAMPLES[chosen[0]].write(folder, seed)
+    say(as_json, {"files": [str(path) for path in paths]}, lambda: show(str(path) for path in paths))
 
-        from silograph.core.files import write_atomically
-        from silograph.data.clusters import write_sample_hospitals
-        from silograph.data.federation import write_sample_clinics
-        from silograph.data.personal import write_sample_devices
 
-        if devices:
-            name, (tables, others) = "devices", write_sample_devices(folder, seed)
-        else:
-            name = "clinics" if clinics else "hospitals"
-            tables, test = (write_sample_clinics if clinics else write_sample_hospitals)(folder, seed)
-            others = [test]
-        starter = files("silograph.run") / "starters" / f"{name}.toml"
-        write_atomically(folder / "plan.toml", starter.read_bytes())
-        paths = [*tables, *others, folder / "plan.toml"]
-    else:
-        from silograph.data.synthetic import write_sample_sites
+def _with_options() -> inspect.Signature:
+    """An option for every family's sample."""
+    plain = inspect.signature(sample, eval_str=True)
+    options = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=False,
+            annotation=Annotated[bool, typer.Option(f"--{name}", help=part.HELP)],
+        )
+        for name, part in SAMPLES.items()
+    ]
+    return plain.replace(parameters=[*list(plain.parameters.values())[:-1], *options])
 
-        paths = write_sample_sites(folder, seed)
-    say(as_json, {"files": [str(path) for path in paths]}, lambda: print("\n".join(str(path) for path in paths)))
+
+sample.__signature__ = _with_options()  # type: ignore[attr-defined]
+app.command()(sample)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from silograph.console import AsJson, at_most, say, table
+from silograph.console import AsJson, say, show
 from silograph.core.errors import InputError
+from silograph.report.text import at_most, table
 
 if TYPE_CHECKING:
     from silograph.core.types import Json
@@ -55,27 +56,31 @@ def _check_page(out: Path) -> None:
 def _words(found: Comparison, out: Path | None) -> None:
     names = tuple(found.names)
     rows = [(s["name"], f"{s['rounds']}", f"{s['bytes']}", s["privacy"]) for s in found.summaries()]
-    table(("run", "rounds", "bytes sent", "privacy"), rows)
+    show(table(("run", "rounds", "bytes sent", "privacy"), rows))
     if differences := found.differences():
         print()
-        table(("parameter", *names), [(row["name"], *map(_text, row["values"])) for row in differences])
+        show(table(("parameter", *names), [(row["name"], *map(_text, row["values"])) for row in differences]))
     if found.learned_graphs:
         print()
         lines = [
             (c.graph, c.run, f"{len(c.after)}", f"{len(c.gained)}", f"{len(c.lost)}", f"{len(c.kept)}")
             for c in found.changes()
         ]
-        table(("graph", "run", "edges", f"gained against {names[0]}", "lost", "kept"), lines)
+        show(table(("graph", "run", "edges", f"gained against {names[0]}", "lost", "kept"), lines))
         if missing := found.only_some():
             print(f"note: not in every run, and not compared: {', '.join(missing)}")
     if errors := found.errors():
         print()
-        table(("", "measure", *names), [(row["name"], row["measure"], *map(_text, row["values"])) for row in errors])
+        show(
+            table(
+                ("", "measure", *names), [(row["name"], row["measure"], *map(_text, row["values"])) for row in errors]
+            )
+        )
     print()
     costs = [
         (_named(row["sites"]), ", ".join(row["observers"]), *map(_price, row["values"])) for row in found.equal_costs()
     ]
-    table(("privacy of", "against", *names), costs)
+    show(table(("privacy of", "against", *names), costs))
     if out is not None:
         print(f"page: {out}")
 

@@ -13,9 +13,10 @@ from typing import Annotated, Any
 
 import typer
 
-from silograph.console import AsJson, Out, bill, say, table
+from silograph.console import AsJson, Out, say, show
 from silograph.core.errors import InputError
 from silograph.core.types import Json
+from silograph.report.text import bill, table
 
 Folder = Annotated[Path, typer.Argument(help="The folder that `silograph deploy` made for you.")]
 Table = Annotated[Path, typer.Option("--data", help="Your own table; it stays where it is.")]
@@ -33,7 +34,7 @@ def facts(
 ) -> None:
     """What others must know of your table before a deployment: names, columns, how many records. Read it, send it."""
     from silograph.core.files import write_atomically
-    from silograph.run.facts import party_facts
+    from silograph.deploy.public_facts import party_facts
     from silograph.run.plan import load
 
     text = json.dumps(party_facts(load(plan), data), indent=1) + "\n"
@@ -55,10 +56,9 @@ def deploy(
     as_json: AsJson = False,
 ) -> None:
     """Write a folder for the server and one for each party: all they need, and a page that says what to do."""
+    from silograph.deploy.deployment import SERVER, Terms
+    from silograph.deploy.deployment import deploy as write
     from silograph.report.deployment import page
-    from silograph.run.deployment import SERVER, Terms
-    from silograph.run.deployment import deploy as write
-    from silograph.run.facts import left_out
     from silograph.run.plan import load
 
     chosen = load(plan)
@@ -66,7 +66,7 @@ def deploy(
     parties = list(made.facts.parties)
 
     def words() -> None:
-        for text in left_out(chosen):
+        for text in chosen.left_out():
             print(f"note: {text}")
         print(f"server: {out / SERVER}")
         for party in parties:
@@ -78,8 +78,8 @@ def deploy(
 
 
 def party_check(folder: Path, data: Path, as_json: bool) -> None:
-    from silograph.run.deployment import Deployment
-    from silograph.run.party import check, party_of
+    from silograph.deploy.deployment import Deployment
+    from silograph.deploy.party import check, party_of
 
     job, deployment = check(folder, data), Deployment.read(folder)
     forecast = job.forecast()
@@ -88,7 +88,7 @@ def party_check(folder: Path, data: Path, as_json: bool) -> None:
 
     def words() -> None:
         print(f"{data} is what the deployment needs of {party}. Nothing left this machine.")
-        table(("site", "privacy", "against", "how"), bill(forecast["guarantees"]))
+        show(table(("site", "privacy", "against", "how"), bill(forecast["guarantees"])))
         print(f"digest: {deployment.digest}")
 
     say(as_json, {**payload, "forecast": forecast}, words)
@@ -96,7 +96,7 @@ def party_check(folder: Path, data: Path, as_json: bool) -> None:
 
 def enrol(folder: Folder, data: Table, as_json: AsJson = False) -> None:
     """Check your table, approve the deployment as it is, make your keys. Once."""
-    from silograph.run.party import enrol as register_party
+    from silograph.deploy.party import enrol as register_party
 
     made = register_party(folder, data)
 
@@ -116,8 +116,8 @@ def join(
     patience: Annotated[float | None, typer.Option(help="Seconds to wait for a server that is away.")] = None,
 ) -> None:
     """Take part: answer the server until the run is over. After a crash, the same command goes on."""
+    from silograph.deploy.party import Approved
     from silograph.engines.fleet import Fleet
-    from silograph.run.party import Approved
 
     if patience is not None and not 0.0 < patience < math.inf:
         raise InputError("join, patience", "seconds above 0", f"{patience} came")
@@ -161,11 +161,11 @@ def serve(
     as_json: AsJson = False,
 ) -> None:
     """Run a deployment: wait for the parties, ask them, write the result. After a crash, the same command goes on."""
+    from silograph.deploy.deployment import Deployment
+    from silograph.deploy.serve import serve as run_server
     from silograph.engines.certificates import SERVER, SERVER_KEY, key_fingerprint
     from silograph.engines.link import Link
     from silograph.report.build import build as build_report
-    from silograph.run.deployment import Deployment
-    from silograph.run.serve import serve as run_server
 
     with contextlib.ExitStack() as open_links:
 
@@ -187,7 +187,7 @@ def serve(
     guarantees = finished.result["privacy"]["guarantees"]
 
     def words() -> None:
-        table(("site", "privacy", "against", "how"), bill(guarantees))
+        show(table(("site", "privacy", "against", "how"), bill(guarantees)))
         print(f"report: {finished.folder / 'report.html'}")
 
     say(as_json, finished.result, words)

@@ -16,16 +16,17 @@ from silograph.core.types import Array
 from silograph.data.silos import Silos, from_arrays
 from silograph.data.tables import LARGEST
 from silograph.data.units import UnitTables
+from silograph.families.clusters.job import ClusteredJob
+from silograph.families.clusters.plan import ClusterBudget, ClusterData, ClusteredMethod, ClusteredPlan
+from silograph.families.graphs.job import GraphJob
+from silograph.families.graphs.plan import ConsensusGraph as MethodPlan
+from silograph.families.graphs.plan import Data, GraphPlan, Privacy
+from silograph.families.graphs.results import edges, privacy_section, to_networkx
+from silograph.families.servers import Servers, graph_of
 from silograph.kernels.edges import adjacency
 from silograph.kernels.spaces import AllPairs
 from silograph.report.card import COST, card, most_paid, protected, small_graph, worst
-from silograph.run.clustered_job import ClusteredJob
-from silograph.run.clustered_plan import ClusterBudget, ClusterData, ClusteredMethod, ClusteredPlan
-from silograph.run.jobs import GraphJob, run_in_memory
-from silograph.run.plan import ConsensusGraph as MethodPlan
-from silograph.run.plan import Data, Plan, Privacy
-from silograph.run.results import edges, privacy_section, to_networkx
-from silograph.run.servers import Servers, graph_of
+from silograph.run.jobs import run_in_memory
 
 
 class ConsensusGraph(BaseEstimator):
@@ -165,7 +166,7 @@ class ConsensusGraph(BaseEstimator):
         nodes = getattr(self, "feature_names_in_", None)
         return from_arrays([table], names, None if nodes is None else list(nodes), self.epsilon is not None)
 
-    def _plan(self) -> Plan:
+    def _plan(self) -> GraphPlan:
         method = MethodPlan(
             solver=self.solver,
             degree=self.degree,
@@ -180,7 +181,7 @@ class ConsensusGraph(BaseEstimator):
         privacy = None if self.epsilon is None else Privacy(self.epsilon, self.delta, clip=self.clip)
         if privacy is None and (self.delta is not None or self.clip is not None):
             raise InputError("ConsensusGraph", "epsilon with delta or clip", "it is None")
-        return Plan(Data(neighbours=self.neighbours), method, privacy, seed=seed_of(self.random_state))
+        return GraphPlan(Data(neighbours=self.neighbours), method, privacy, seed=seed_of(self.random_state))
 
 
 class ClusteredModels(BaseEstimator):

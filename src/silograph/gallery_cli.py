@@ -8,10 +8,11 @@ from pathlib import Path
 
 import typer
 
-from silograph.console import bar, say, table
+from silograph.console import bar, say, show
 from silograph.core.errors import InputError
 from silograph.core.files import write_atomically
 from silograph.core.types import Json
+from silograph.report.text import table
 
 
 def reproduce_all(out: Path | None, seeds: int | None, full: bool, data: Path | None, as_json: bool) -> None:
@@ -34,7 +35,7 @@ def reproduce_all(out: Path | None, seeds: int | None, full: bool, data: Path | 
 
     def tell() -> None:
         rows = [(e["name"], e["state"], ", ".join(f"{n} {kind}" for kind, n in e["verdicts"].items())) for e in brief]
-        table(("entry", "state", "verdicts"), rows)
+        show(table(("entry", "state", "verdicts"), rows))
         for entry in brief:
             if entry["state"] != "made":
                 print(f"{entry['name']}: {entry['reason']}")

@@ -19,14 +19,14 @@ from silograph.core.errors import InputError
 from silograph.core.keys import seed_of, stream
 from silograph.core.types import Array, Json
 from silograph.data.clients import ClientTables, from_arrays
+from silograph.families.meta.job import MetaJob
+from silograph.families.meta.network import build_network, load_networks, network
+from silograph.families.meta.new_clients import personal_models
+from silograph.families.meta.plan import MetaBudget, MetaData, MetaMethod, MetaPlan
 from silograph.privacy.gate import Door
 from silograph.privacy.ledger import Ledger
 from silograph.report.card import card, most_paid
 from silograph.run.jobs import run_in_memory
-from silograph.run.meta_job import MetaJob
-from silograph.run.meta_network import build_network, load_networks, network
-from silograph.run.meta_new import personal_models
-from silograph.run.meta_plan import MetaBudget, MetaData, MetaMethod, MetaPlan
 from silograph.run.sections import parse_into
 
 if TYPE_CHECKING:
