@@ -450,7 +450,7 @@ HOSTILE = [
     (lambda f: f.update(format=2), "format: expected 1"),
     (lambda f: f.update(method="mine"), "method: expected one of"),
     (lambda f: f.update(method=["graphs"]), "method: expected one of"),
-    (lambda f: f.update(method="graph_federation"), "clusters: expected one for each"),
+    (lambda f: f.update(method="graph_federation"), "clusters: expected none for graph_federation"),
     (lambda f: f.update(method="consensus_graph"), "agents where a table has several"),
     (lambda f: f.update(columns="uvw"), "columns: expected a list"),
     (lambda f: f.update(columns=[]), "columns: expected at least 1"),
@@ -509,7 +509,7 @@ def test_a_hostile_facts_file_is_refused_by_name_and_in_short(spoil, says, own):
         ("federation, private", lambda f: f["parties"][0].update(records=[1] * 3), "part of what is protected"),
         ("clustered, clients", lambda f: f["parties"][0].update(records=[1] * 3), "part of what is protected"),
         ("clustered, found", lambda f: f["parties"][0].update(clusters=["red"] * 3), "none with this plan"),
-        ("federation", lambda f: f["parties"][0].update(clusters=["red"] * 3), "or none"),
+        ("federation", lambda f: f["parties"][0].update(clusters=["red"] * 3), "none for graph_federation"),
     ],
 )
 def test_facts_that_the_plan_has_no_use_for_are_refused(name, spoil, says, own):

@@ -383,4 +383,4 @@ def _open(plan: Plan, facts: Facts, here: Mapping[str, Any], base: Path) -> Job:
             for silo, count in zip(holding.silos, holding.records or [1] * len(holding.silos), strict=True)
         )
 
-    return part_of(plan.method.name).open_part(plan if here else plan.without_device(), facts, records, base)
+    return part_of(plan.method.name).open_part(plan, facts, records, base)

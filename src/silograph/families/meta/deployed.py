@@ -51,4 +51,6 @@ def open_part(plan: MetaPlan, facts: Facts, records: Records, base: Path) -> Met
     answer = np.float32 if plan.data.answers == "numbers" else np.int64
     labelled = records(lambda count: (Elsewhere.of((count, *facts.shape), np.float32), Elsewhere.of((count,), answer)))
     clients = ClientTables(tuple(facts.parties), facts.columns, facts.classes, facts.shape, labelled)
-    return MetaJob.of(plan, clients, None, network(plan, clients))
+    # The server, which has no records, computes nothing with the network.
+    computing = not all(isinstance(x, Elsewhere) for x, _ in labelled)
+    return MetaJob.of(plan, clients, None, network(plan if computing else plan.without_device(), clients))
