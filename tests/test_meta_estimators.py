@@ -573,7 +573,7 @@ def said(code, *words):
 
 
 def test_torch_is_loaded_only_when_it_is_needed():
-    code = "import sys, silograph, silograph.cli, silograph.meta_estimators; print('torch' in sys.modules)"
+    code = "import sys, silograph, silograph.cli, silograph.estimators.meta; print('torch' in sys.modules)"
     assert said(code).strip() == "False"
 
 

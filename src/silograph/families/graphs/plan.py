@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from silograph.core.errors import InputError
 from silograph.run.plan import DEFAULT_DELTA, Plan
-from silograph.run.sections import naming_files, public
+from silograph.run.sections import naming_files, public, said
 
 MOST_RESAMPLES = 10_000
 
@@ -18,13 +18,23 @@ class Data:
     """Where the silos' tables are, relative to the plan file, and how to read them."""
 
     files: tuple[str, ...] = naming_files(())
-    nodes_in: Literal["columns", "rows"] = "columns"
-    standardise: bool = False
-    candidates: str | None = naming_files(None)
-    neighbours: int | None = None
-    search: Literal["exact", "approximate"] | None = None
-    unit_column: str | None = None
-    coordinates: str | None = naming_files(None, private=False)
+    nodes_in: Literal["columns", "rows"] = said("columns", "Where the nodes are in the tables.")
+    standardise: bool = said(False, "Each site's nodes to mean 0, deviation 1.")
+    candidates: str | None = naming_files(
+        None, help="CSV with columns source,target: the only edges allowed; a public list."
+    )
+    neighbours: int | None = said(
+        None, "Only edges to so many nearest neighbours at some site (twice the degree beyond 3000 nodes)."
+    )
+    search: Literal["exact", "approximate"] | None = said(
+        None, "How neighbours are searched for; beyond 30000 nodes it has to be said."
+    )
+    unit_column: str | None = said(
+        None, "The column that says whose a signal is: a person is protected, not one signal."
+    )
+    coordinates: str | None = naming_files(
+        None, private=False, help="CSV with columns node,x,y and perhaps z: where the nodes are; for drawing."
+    )
 
 
 @dataclass(frozen=True)
@@ -36,27 +46,32 @@ class ConsensusGraph:
     """
 
     name: Literal["consensus_graph"] = "consensus_graph"
-    learner: Literal["log-det", "log-degree"] | None = None
-    solver: Literal["exact", "paper"] = "exact"
-    degree: float | None = None
-    density: float | None = None
-    edges: int | None = None
-    consensus_density: float | None = None
-    coupling_by: Literal["rule", "held-out"] = "rule"
-    resamples: int | None = None
-    alpha: float = 1.0
-    beta: float | None = None
-    nu: float | None = None
-    lam: float | None = None
-    zeta: float | None = None
-    threshold: float = 0.0
+    learner: Literal["log-det", "log-degree"] | None = said(
+        None,
+        "With one release: the likelihood of Gaussian signals (up to 50 nodes, if left out), or the papers' model (8).",
+    )
+    solver: Literal["exact", "paper"] = said("exact", "Exact optimum, or the papers' Algorithm 1.")
+    degree: float | None = said(None, "Wanted mean degree of the sites' graphs; sets beta, or the edges of log-det.")
+    density: float | None = said(None, "The same as a share of all pairs of nodes.")
+    edges: int | None = said(None, "The same as a number of edges.")
+    consensus_density: float | None = said(None, "Wanted share of all pairs in the consensus graph; sets lambda.")
+    coupling_by: Literal["rule", "held-out"] = said(
+        "rule", "How strongly sites are held together: by a rule, or by the loss of signals held out."
+    )
+    resamples: int | None = said(None, "How often signals are drawn again to say how sure an edge is (100; 0: never).")
+    alpha: float = said(1.0, "Weight of the log-degree term of (8).")
+    beta: float | None = said(None, "Weight of the squared term of (8); larger is denser.")
+    nu: float | None = said(None, "Coupling to the consensus, in units of lambda.")
+    lam: float | None = said(None, "Sparsity of the consensus.")
+    zeta: float | None = said(None, "Guard added to degrees inside the logarithm.")
+    threshold: float = said(0.0, "Leave out edges with weights at or below this.")
     tolerance: float = 1e-7
-    rounds: int | None = None
-    form: Literal["S3", "S0"] | None = None
-    local_steps: int | None = None
-    step: float | None = None
-    momentum: float | None = None
-    coupling: Literal["implicit", "explicit"] = "implicit"
+    rounds: int | None = said(None, "Most rounds (exact), or rounds (paper).")
+    form: Literal["S3", "S0"] | None = said(None, "Which paper's form of Algorithm 1.")
+    local_steps: int | None = said(None, "Local steps a round (paper).")
+    step: float | None = said(None, "Step size (paper).")
+    momentum: float | None = said(None, "Momentum (paper).")
+    coupling: Literal["implicit", "explicit"] = said("implicit", "Coupling step (paper).")
 
     def wanted_degree(self, nodes: int) -> float | None:
         """The mean degree that was asked for, in whichever words."""
@@ -69,11 +84,20 @@ class ConsensusGraph:
 class Privacy:
     """The total budget of every silo, and how it is spent."""
 
-    epsilon: float
-    delta: float | None = None
-    mode: Literal["one-release", "correlated", "secure-sum", "per-round"] = "one-release"
-    mechanism: Literal["gaussian", "laplace"] = "gaussian"
-    clip: float | None = None
+    epsilon: float = field(metadata={"help": "Total privacy budget of every site."})
+    delta: float | None = said(None, "Delta of the budget (1e-6 if left out).")
+    mode: Literal["one-release", "correlated", "secure-sum", "per-round"] = said(
+        "one-release",
+        "One release a site; the same with noise that cancels between sites; noise once on the secure sum of all sites "
+        "(a consensus, no graphs of sites); or the papers' noise in every round.",
+        option="privacy",
+    )
+    mechanism: Literal["gaussian", "laplace"] = said("gaussian", "Shape of the noise.")
+    clip: float | None = said(
+        None,
+        "Public bound on a signal's length around its mean (left out: lengths are scaled to 1); with per-round noise, on "
+        "its squared differences, or on gradients for several local steps.",
+    )
 
     @property
     def total_delta(self) -> float:
@@ -88,8 +112,8 @@ class GraphPlan(Plan):
     method: ConsensusGraph = ConsensusGraph()
     privacy: Privacy | None = None
     topology: Literal["star"] = "star"
-    engine: Literal["vector", "silowise"] = "vector"
-    seed: int | None = None
+    engine: Literal["vector", "silowise"] = said("vector", "How silos are simulated.")
+    seed: int | None = said(None, "Fixes every random number (a rehearsal, under privacy).")
 
     def __post_init__(self) -> None:
         _check_method(self.method)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from silograph.console import AsJson, say, show
+from silograph.cli.console import AsJson, say, show
 from silograph.core.errors import InputError
 from silograph.report.text import at_most, table
 

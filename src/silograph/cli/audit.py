@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from silograph.console import AsJson, bar, say
+from silograph.cli.console import AsJson, bar, say
 from silograph.core.errors import InterruptError
 from silograph.report.text import at_most
 

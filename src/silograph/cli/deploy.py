@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from silograph.console import AsJson, Out, say, show
+from silograph.cli.console import AsJson, Out, say, show
 from silograph.core.errors import InputError
 from silograph.core.types import Json
 from silograph.report.text import bill, table

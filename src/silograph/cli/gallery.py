@@ -8,7 +8,7 @@ from pathlib import Path
 
 import typer
 
-from silograph.console import bar, say, show
+from silograph.cli.console import bar, say, show
 from silograph.core.errors import InputError
 from silograph.core.files import write_atomically
 from silograph.core.types import Json
