@@ -19,7 +19,7 @@ def option(name: str, kind: Any, default: Any, help: str, called: str | None = N
 
 
 def options_of(section: type[Any]) -> list[inspect.Parameter]:
-    """An option for every field that says what it is for; what a section must have can be left out on a command line."""
+    """An option for every field that says what it is for; what a section must have may be left out here."""
     hints = get_type_hints(section)
     made = []
     for part in (part for part in fields(section) if "help" in part.metadata):

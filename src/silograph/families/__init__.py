@@ -16,7 +16,8 @@ bear the same names in every family. Nothing outside a family asks what kind a j
 The room that asks for a part defines, as a `Protocol`, what must be in it; a part that lacks something is an error that
 names it. Parts are imported when they are asked for, so a report never imports a job.
 
-Families of other packages are found by the entry point group `silograph.families`: name of the method = package.
+Families of other packages are found by the entry point group `silograph.families`: the method's name, and the package. A
+small family is one object, `module:NAME`, that has all parts (`families.star` makes most of them).
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ from __future__ import annotations
 import importlib
 from functools import cache
 from importlib.metadata import entry_points
-from importlib.util import find_spec
 from typing import Any, TypeVar, cast
 
 from silograph.core.errors import InputError, SilographError
@@ -73,21 +73,24 @@ def check_name(name: object, where: str) -> str:
 
 def part(name: str, module: str, kind: type[P]) -> P:
     """A family's part; `kind` is the protocol that says what must be in it."""
-    package = packages()[check_name(name, "method")]
-    found = importlib.import_module(_path(package, module))
+    package, _, whole = packages()[check_name(name, "method")].partition(":")
+    try:
+        found = _found(package, whole, module)
+    except (ImportError, AttributeError) as error:
+        came = f"it cannot be imported ({error})"
+        raise FamilyError(f"family {name}", f"its part {module!r} in {package}", came) from error
     if missing := [needed for needed in _demands(kind) if not hasattr(found, needed)]:
-        raise FamilyError(f"family {name}", f"{found.__name__} with {', '.join(missing)}", "missing there")
+        raise FamilyError(f"family {name}", f"its part {module!r} with {', '.join(missing)}", "there is none")
     return cast("P", found)
 
 
-def _path(package: str, module: str) -> str:
-    """A part is a module of its own, or stands with the others in the family's only module."""
-    path = f"{package}.{module}"
-    is_package = hasattr(importlib.import_module(package), "__path__")
-    return path if is_package and find_spec(path) is not None else package
+def _found(package: str, whole: str, module: str) -> Any:
+    if whole:
+        return getattr(importlib.import_module(package), whole)
+    return importlib.import_module(f"{package}.{module}")
 
 
 def _demands(kind: type[Any]) -> list[str]:
     """What a protocol names: functions and annotated values."""
     functions = [name for name, value in vars(kind).items() if callable(value)]
-    return [name for name in (*kind.__annotations__, *functions) if not name.startswith("_")]
+    return [name for name in (*vars(kind).get("__annotations__", ()), *functions) if not name.startswith("_")]

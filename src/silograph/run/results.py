@@ -14,6 +14,7 @@ from silograph.core.files import write_atomically
 from silograph.core.types import Json
 from silograph.privacy.gate import Door
 from silograph.run.jobs import job_part
+from silograph.run.plan import Plan
 
 STAR_OBSERVERS = ("server", "other sites", "wire", "public")
 _PACKAGES = ("silograph", "numpy", "scipy", "numba", "networkx", "pandas", "pyarrow", "dp-accounting")
@@ -50,6 +51,16 @@ def worst_by_site(guarantees: Sequence[Json]) -> list[Json]:
         if float(guarantee["epsilon"]) > float(known["epsilon"]):
             worst[guarantee["site"]] = guarantee
     return list(worst.values())
+
+
+def rehearsal_note(plan: Plan) -> list[str]:
+    """What to know of a protected run whose noise is public."""
+    if not plan.rehearsal:
+        return []
+    return [
+        "Rehearsal: the noise comes from the seed in this folder, so whoever has it can take the noise off. "
+        "The guarantee is what the same plan gives without a seed. Run real data without one."
+    ]
 
 
 def write_result(folder: Path, plan_text: str, seed: int | None, door: Door, told: Json) -> None:

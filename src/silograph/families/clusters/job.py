@@ -37,7 +37,7 @@ from silograph.privacy.ledger import Ledger
 from silograph.privacy.masking import Masks
 from silograph.privacy.mechanisms import DistributedGaussian, Gaussian, Mechanism, Scheduled
 from silograph.run.loop import ENGINES, rounds
-from silograph.run.results import stated, worst_by_site
+from silograph.run.results import rehearsal_note, stated, worst_by_site
 from silograph.tasks.clustered import Linearised, Proximal
 from silograph.tasks.linear import UNIT, Linear, signs
 from silograph.topology import Topology, units
@@ -252,12 +252,7 @@ class ClusteredJob:
         }
 
     def _notes(self) -> list[str]:
-        plan, notes = self.plan, []
-        if self.plan.rehearsal:
-            notes.append(
-                "Rehearsal: the noise comes from the seed in this folder, so whoever has it can take the noise off. "
-                "The guarantee is what the same plan gives without a seed. Run real data without one."
-            )
+        plan, notes = self.plan, rehearsal_note(self.plan)
         if plan.protect == "none" and self.masks is None:
             notes.append("No privacy was asked for: servers see their clients' updates, and results hold their models.")
         if plan.protect == "none" and self.masks is not None:

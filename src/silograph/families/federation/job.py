@@ -32,7 +32,7 @@ from silograph.privacy import accounting
 from silograph.privacy.gate import CLIPPED_AGENT, OWN_SERVER, Budget, Door, hidden_from
 from silograph.privacy.masking import Masks, planned
 from silograph.privacy.mechanisms import DistributedGaussian, Gaussian, Mechanism
-from silograph.run.results import stated, worst_by_site
+from silograph.run.results import rehearsal_note, stated, worst_by_site
 from silograph.tasks.linear import Linear, signs
 from silograph.theory.graph_federation import claimed_epsilon
 from silograph.topology import Topology, units
@@ -215,12 +215,7 @@ class FederationJob:
         }
 
     def _notes(self) -> list[str]:
-        notes = []
-        if self.plan.rehearsal:
-            notes.append(
-                "Rehearsal: the noise comes from the seed in this folder, so whoever has it can take the noise off. "
-                "The guarantee is what the same plan gives without a seed. Run real data without one."
-            )
+        notes = rehearsal_note(self.plan)
         if self.plan.perturbation == "none":
             notes.append(
                 "No privacy was asked for: a server sees its agents' updates, and others see its unit's model."

@@ -95,8 +95,8 @@ class Privacy:
     mechanism: Literal["gaussian", "laplace"] = said("gaussian", "Shape of the noise.")
     clip: float | None = said(
         None,
-        "Public bound on a signal's length around its mean (left out: lengths are scaled to 1); with per-round noise, on "
-        "its squared differences, or on gradients for several local steps.",
+        "Public bound on a signal's length around its mean (left out: lengths are scaled to 1); with per-round noise, "
+        "on its squared differences, or on gradients for several local steps.",
     )
 
     @property
