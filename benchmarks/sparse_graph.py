@@ -25,9 +25,10 @@ from sklearn.neighbors import NearestNeighbors
 
 from benchmarks.dense_graph import best
 from silograph.data.silos import from_arrays
+from silograph.families.graphs.job import GraphJob
+from silograph.families.graphs.plan import ConsensusGraph, Data, GraphPlan
 from silograph.kernels.lists import learn_graph, nearest, priced, solve_list
-from silograph.run.jobs import GraphJob, run_in_memory
-from silograph.run.plan import ConsensusGraph, Data, Plan
+from silograph.run.jobs import run_in_memory
 
 SIZES = (10_000, 100_000, 1_000_000)
 TOGETHER = (1_000, 10_000)
@@ -86,7 +87,7 @@ def together(nodes: int, sites: int = 3) -> dict[str, Any]:
         return (waves + 0.05 * rng.normal(size=waves.shape)).T
 
     silos = from_arrays([signals(site) for site in range(sites)])
-    plan = Plan(Data(neighbours=12), ConsensusGraph(degree=6.0, tolerance=1e-6, resamples=0))
+    plan = GraphPlan(Data(neighbours=12), ConsensusGraph(degree=6.0, tolerance=1e-6, resamples=0))
     job = GraphJob.of(plan, silos, Path())
     spent, (found, door) = best(lambda: run_in_memory(job, None), 1)
     size = job.setup.task.space.size

@@ -17,8 +17,8 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from silograph import PrivateMetaClassifier, PrivateMetaRegressor
 from silograph.core.errors import DamageError, InputError
+from silograph.families.meta.plan import MetaBudget, MetaData, MetaMethod, MetaPlan
 from silograph.privacy.accounting import cost
-from silograph.run.meta_plan import MetaBudget, MetaData, MetaMethod, MetaPlan
 from silograph.run.run import execute
 from silograph.tasks import networks
 
@@ -573,7 +573,7 @@ def said(code, *words):
 
 
 def test_torch_is_loaded_only_when_it_is_needed():
-    code = "import sys, silograph, silograph.cli, silograph.meta_estimators; print('torch' in sys.modules)"
+    code = "import sys, silograph, silograph.cli, silograph.estimators.meta; print('torch' in sys.modules)"
     assert said(code).strip() == "False"
 
 

@@ -10,8 +10,8 @@ sys.path.append(str(Path(__file__).parents[1]))
 from worked import NOT_INDEPENDENT, draw, matrix, options, play, read_edges, silograph, tell, write_places, write_table
 
 from silograph.data.brains import CEREBRUM, load_brains
+from silograph.families.graphs.plan import Data, GraphPlan, Privacy
 from silograph.run.jobs import open_job, run_in_memory
-from silograph.run.plan import Data, Plan, Privacy
 
 TIMES, SHUFFLES, REHEARSALS = 176, 999, 10
 EPSILON, DELTA = 4.0, 1e-4
@@ -121,7 +121,7 @@ def found_again(tables):
 
     def consensus(epsilon, seed):
         data = Data(tuple(map(str, tables)), unit_column="person")
-        plan = Plan(data, privacy=Privacy(epsilon, DELTA), seed=seed)
+        plan = GraphPlan(data, privacy=Privacy(epsilon, DELTA), seed=seed)
         return run_in_memory(open_job(plan, Path()), seed)[0].arrays["consensus"] > 0
 
     quiet = consensus(1e4, 0)

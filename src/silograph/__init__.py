@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from silograph.core.errors import SilographError
-    from silograph.estimators import ClusteredModels, ConsensusGraph
+    from silograph.estimators.clusters import ClusteredModels
+    from silograph.estimators.graphs import ConsensusGraph
+    from silograph.estimators.meta import PrivateMetaClassifier, PrivateMetaRegressor
     from silograph.finished import FinishedRun, open_run
-    from silograph.meta_estimators import PrivateMetaClassifier, PrivateMetaRegressor
 
 __all__ = [
     "ClusteredModels",
@@ -28,11 +29,11 @@ __all__ = [
 ]
 
 _HOMES = {
-    "ClusteredModels": "silograph.estimators",
-    "ConsensusGraph": "silograph.estimators",
+    "ClusteredModels": "silograph.estimators.clusters",
+    "ConsensusGraph": "silograph.estimators.graphs",
     "FinishedRun": "silograph.finished",
-    "PrivateMetaClassifier": "silograph.meta_estimators",
-    "PrivateMetaRegressor": "silograph.meta_estimators",
+    "PrivateMetaClassifier": "silograph.estimators.meta",
+    "PrivateMetaRegressor": "silograph.estimators.meta",
     "SilographError": "silograph.core.errors",
     "open_run": "silograph.finished",
 }

@@ -8,11 +8,9 @@ from typing import Any
 
 from silograph.core.errors import InputError
 from silograph.core.types import Json
-from silograph.report import read_graphs
+from silograph.report.build import read
 from silograph.report.card import COST, card, protected, small_graph, worst
-from silograph.report.read import Edge, read_ledger, read_result, read_text
-
-_OTHERS = ("graph_federation", "clustered_admm", "private_meta")  # methods that learn models
+from silograph.report.read import Edge
 
 
 @dataclass(frozen=True)
@@ -61,9 +59,5 @@ class FinishedRun:
 
 def open_run(folder: str | Path) -> FinishedRun:
     """The folder of a finished run, read and checked."""
-    folder = Path(folder)
-    result = read_result(folder)
-    if result["method"] in _OTHERS:
-        return FinishedRun(folder, result, read_ledger(folder / "ledger.jsonl"), read_text(folder / "plan.toml"), {})
-    run = read_graphs.read(folder, result)
-    return FinishedRun(folder, result, run.ledger, run.plan, {"consensus": run.consensus} | run.sites)
+    run = read(folder)
+    return FinishedRun(Path(folder), run.result, run.ledger, run.plan, run.graphs)

@@ -48,7 +48,7 @@ def _setting(name: str, configuration: Mapping[str, object]) -> Path:
 @client_app.query("ask")
 def ask(message: Message, context: Context) -> Message:
     """Answer from the party's folder, `folder` in the node's configuration: all it must remember is there."""
-    from silograph.run.party import Approved
+    from silograph.deploy.party import Approved
 
     try:
         party = Approved.open(_setting("folder", context.node_config))
@@ -66,7 +66,7 @@ def ask(message: Message, context: Context) -> Message:
 @client_app.query("who")
 def who(message: Message, context: Context) -> Message:
     """Which party this node is: the server knows its key."""
-    from silograph.run.party import Approved
+    from silograph.deploy.party import Approved
 
     try:
         party = Approved.open(_setting("folder", context.node_config))
@@ -85,9 +85,9 @@ def _signed(key: Path, question: bytes, reply: bytes) -> RecordDict:
 @server_app.main()
 def main(grid: Grid, context: Context) -> None:
     """The run of the deployment in `folder`, to `out`; both in the run's configuration."""
+    from silograph.deploy.deployment import Deployment
+    from silograph.deploy.serve import serve
     from silograph.report.build import build
-    from silograph.run.deployment import Deployment
-    from silograph.run.serve import serve
 
     def connect(deployment: Deployment, cards: dict[str, Json]) -> GridLink:
         return GridLink(grid, {party: card["node"] for party, card in cards.items()})

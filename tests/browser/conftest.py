@@ -17,11 +17,11 @@ from silograph.data.clusters import write_sample_hospitals
 from silograph.data.federation import write_sample_clinics
 from silograph.data.personal import write_sample_devices
 from silograph.data.synthetic import write_sample_sites
+from silograph.deploy.deployment import Terms, make, open_job
 from silograph.report.build import build
 from silograph.report.compare import compare
 from silograph.report.compare_page import page as compare_page
 from silograph.report.deployment import page as deployment_page
-from silograph.run.deployment import Terms, make, open_job
 from silograph.run.plan import load
 from silograph.run.run import execute
 
@@ -112,7 +112,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         return execute(load(folder / f"{name}.toml"), folder, base / name, lambda *_: None, build).folder
 
     def starter(name: str, *changes: tuple[str, str]) -> str:
-        text = (files("silograph.run") / "starters" / f"{name}.toml").read_text()
+        text = (files(f"silograph.families.{name}") / "starter.toml").read_text()
         for old, new in changes:
             assert old in text
             text = text.replace(old, new)
@@ -130,10 +130,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {
         "graph-open": run("graph-open", sites, graphs + "resamples = 5\n"),
         "graph-private": run("graph-private", sites, graphs + BUDGET),
-        "federation": run("federation", base / "data" / "clinics", starter("clinics", *few)),
-        "clusters": run("clusters", wards, starter("hospitals", ("rounds = 150", "rounds = 20"))),
-        "clusters-short": run("clusters-short", wards, starter("hospitals", ("rounds = 150", "rounds = 5"))),
-        "meta": run("meta", base / "data" / "devices", starter("devices", ("rounds = 100", "rounds = 3"))),
+        "federation": run("federation", base / "data" / "clinics", starter("federation", *few)),
+        "clusters": run("clusters", wards, starter("clusters", ("rounds = 150", "rounds = 20"))),
+        "clusters-short": run("clusters-short", wards, starter("clusters", ("rounds = 150", "rounds = 5"))),
+        "meta": run("meta", base / "data" / "devices", starter("meta", ("rounds = 100", "rounds = 3"))),
     }
 
 

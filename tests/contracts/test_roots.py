@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from silograph.core import keys
+from silograph.deploy.party import Approved
 from silograph.run import jobs
-from silograph.run.party import Approved
 from silograph.run.store import RunFolder
 
 BITS = 128

@@ -14,7 +14,9 @@ from silograph.core.errors import BudgetError, InputError, LeakError, SilenceErr
 from silograph.core.keys import stream
 from silograph.data.silos import People
 from silograph.data.synthetic import paper_graphs, smooth_signals
+from silograph.deploy.deployment import Terms, make
 from silograph.engines.question import read_question
+from silograph.families.graphs.plan import ConsensusGraph, Data, GraphPlan, Privacy
 from silograph.methods.private_graph import PATIENCE, LikelyGraphs, ReleasedConsensus
 from silograph.methods.summed_graph import SmoothestGraph, SummedConsensus
 from silograph.privacy.accounting import gaussian_delta, gaussian_multiplier
@@ -26,10 +28,8 @@ from silograph.privacy.ledger import Ledger
 from silograph.privacy.masking import Masks, counted_on, planned
 from silograph.privacy.mechanisms import Gaussian, SharedGaussian
 from silograph.report.build import build as build_report
-from silograph.run.deployment import Terms, make
 from silograph.run.jobs import open_job
 from silograph.run.loop import ENGINES, rounds, simulate
-from silograph.run.plan import ConsensusGraph, Data, Plan, Privacy
 from silograph.run.run import execute
 from silograph.run.store import RunFolder
 from silograph.tasks.smooth_graph import SmoothGraph, centred_basis
@@ -344,7 +344,7 @@ def folder(tmp_path_factory):
 
 
 def plan(privacy=BUDGET, sites=tuple(COUNTS), **method):
-    return Plan(Data(tuple(f"{name}.csv" for name in sites)), ConsensusGraph(**method), privacy, seed=3)
+    return GraphPlan(Data(tuple(f"{name}.csv" for name in sites)), ConsensusGraph(**method), privacy, seed=3)
 
 
 def test_a_run_leaves_a_consensus_and_says_that_sites_have_no_graphs(folder, tmp_path):

@@ -9,9 +9,10 @@ import pytest
 from silograph.core.errors import InputError
 from silograph.data.coordinates import read_coordinates
 from silograph.data.synthetic import write_sample_sites
+from silograph.families.graphs.plan import ConsensusGraph, Data, GraphPlan
 from silograph.report.build import build as build_report
 from silograph.run.jobs import open_job
-from silograph.run.plan import ConsensusGraph, Data, Plan, dumps, load
+from silograph.run.plan import dumps, load
 from silograph.run.run import execute
 
 NODES = ("a", "b", "c")
@@ -73,7 +74,7 @@ def finished(tmp_path_factory):
     lines = [f"{node},{k},{-k / 3}\n" for k, node in enumerate(nodes)]
     (base / "places.csv").write_text("node,x,y\n" + "".join(reversed(lines)))
     data = Data(tuple(str(path.relative_to(base)) for path in files), coordinates="places.csv")
-    plan = Plan(data, ConsensusGraph(degree=4.0, rounds=30, tolerance=1e-3))
+    plan = GraphPlan(data, ConsensusGraph(degree=4.0, rounds=30, tolerance=1e-3))
     first = execute(plan, base, base / "out", lambda number, line: None, build_report).folder
     again = execute(load(first / "plan.toml"), first, base / "again", lambda number, line: None, build_report).folder
     return base, nodes, first, again
@@ -104,4 +105,4 @@ def test_places_of_other_nodes_are_refused_before_work_starts(finished):
     (base / "wrong.csv").write_text("node,x,y\nsomewhere,1,2\n")
     files = tuple(f"sites/{path.name}" for path in sorted((base / "sites").iterdir()))
     with pytest.raises(InputError, match="it lacks"):
-        open_job(Plan(Data(files, coordinates="wrong.csv")), base)
+        open_job(GraphPlan(Data(files, coordinates="wrong.csv")), base)

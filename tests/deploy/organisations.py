@@ -13,10 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from silograph.deploy.deployment import Terms, deploy
+from silograph.deploy.party import enrol
 from silograph.privacy.ledger import Ledger
 from silograph.report.deployment import page
-from silograph.run.deployment import Terms, deploy
-from silograph.run.party import enrol
 from silograph.run.plan import load
 from silograph.run.run import execute
 

@@ -4,7 +4,6 @@ import json
 import math
 import re
 from dataclasses import fields, replace
-from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
@@ -13,21 +12,20 @@ from blocks import blocks
 from typer.main import get_command
 
 from silograph.cli import app
-from silograph.data.clusters import write_sample_hospitals
-from silograph.data.federation import write_sample_clinics
-from silograph.data.personal import write_sample_devices
 from silograph.data.synthetic import write_sample_sites
+from silograph.families.clusters.plan import ClusterBudget, ClusterData, ClusteredMethod
+from silograph.families.federation.plan import AgentBudget, FederationMethod, UnitData
+from silograph.families.graphs.plan import ConsensusGraph, Data, GraphPlan, Privacy
+from silograph.families.meta.plan import MetaBudget, MetaData, MetaMethod
+from silograph.families.samples import samples
+from silograph.families.servers import Servers
 from silograph.privacy.gate import Budget, Door
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.masking import Masks
 from silograph.privacy.mechanisms import DistributedGaussian
 from silograph.report.build import build as build_report
-from silograph.run.clustered_plan import ClusterBudget, ClusterData, ClusteredMethod
-from silograph.run.federation_plan import AgentBudget, FederationMethod, UnitData
-from silograph.run.meta_plan import MetaBudget, MetaData, MetaMethod
-from silograph.run.plan import ConsensusGraph, Data, Plan, Privacy, load
+from silograph.run.plan import load
 from silograph.run.run import execute
-from silograph.run.servers import Servers
 from support import cases, federation, run
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -122,7 +120,7 @@ def test_every_file_and_key_of_a_run_that_learns_graphs_is_on_the_page(privacy, 
     nodes = tables[0].read_text().splitlines()[0].split(",")
     (tmp_path / "places.csv").write_text("node,x,y\n" + "".join(f"{node},{k},0\n" for k, node in enumerate(nodes)))
     data = Data(tuple(path.name for path in tables), coordinates="places.csv")
-    plan = Plan(data, ConsensusGraph(degree=6.0), privacy, seed=1)
+    plan = GraphPlan(data, ConsensusGraph(degree=6.0), privacy, seed=1)
     check_run_folder(execute(plan, tmp_path, tmp_path / "out", lambda *_: None, build_report).folder)
 
 
@@ -131,9 +129,7 @@ def test_every_file_and_key_of_a_run_is_on_the_page(sample, tmp_path):
     """Of the starter plans, with two rounds."""
     if sample == "devices":
         pytest.importorskip("torch", reason="networks need the extra `neural`")
-    write = {"clinics": write_sample_clinics, "hospitals": write_sample_hospitals, "devices": write_sample_devices}
-    write[sample](tmp_path, 1)
-    (tmp_path / "plan.toml").write_bytes((files("silograph.run") / "starters" / f"{sample}.toml").read_bytes())
+    samples()[sample].write(tmp_path, 1)
     plan = load(tmp_path / "plan.toml")
     method = replace(plan.method, rounds=2, **({"masks": "skipped"} if sample == "clinics" else {}))
     finished = execute(replace(plan, method=method, seed=1), tmp_path, tmp_path / "out", lambda *_: None, build_report)

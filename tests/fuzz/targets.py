@@ -20,6 +20,10 @@ import numpy as np
 import federations
 from parties import Federation, stacked
 from silograph.core.errors import SilographError
+from silograph.deploy.deployment import Deployment
+from silograph.deploy.party import Approved
+from silograph.deploy.public_facts import read_facts
+from silograph.deploy.serve import read_cards
 from silograph.engines import certificates
 from silograph.engines.question import read_question, read_reply
 from silograph.engines.silo import Silo
@@ -32,11 +36,7 @@ from silograph.privacy.secure_wire import from_json, to_json
 from silograph.report import build
 from silograph.report.read import read_ledger
 from silograph.run.bill import read_result
-from silograph.run.deployment import Deployment
-from silograph.run.facts import read_facts
-from silograph.run.party import Approved
 from silograph.run.plan import dumps, load
-from silograph.run.serve import read_cards
 
 LONGEST = 1 << 16  # bytes of one input
 _MESSAGES = ("Advertisement", "Shares", "MaskedInput", "Confirmation", "Answer")

@@ -16,16 +16,16 @@ from fuzz.mutations import mutated
 from fuzz.targets import LONGEST, TARGETS, folder, try_one
 from silograph.core.errors import InputError, SilographError
 from silograph.core.files import LONGEST_CARD, LONGEST_FACTS, LONGEST_PLAN, LONGEST_RESULT
+from silograph.deploy.deployment import Deployment
+from silograph.deploy.party import Approved
+from silograph.deploy.public_facts import read_facts
+from silograph.deploy.serve import read_cards
 from silograph.engines import certificates, wire
 from silograph.privacy.ledger import Ledger
 from silograph.report.read import read_ledger as rows_of_page
 from silograph.report.read import read_text
 from silograph.run.bill import read_result
-from silograph.run.deployment import Deployment
-from silograph.run.facts import read_facts
-from silograph.run.party import Approved
 from silograph.run.plan import load
-from silograph.run.serve import read_cards
 
 CORPUS = Path(__file__).parent / "corpus"
 MUTATIONS = 400  # of each target

@@ -9,13 +9,13 @@ from silograph.core.errors import InputError
 from silograph.core.keys import stream
 from silograph.data.silos import from_arrays
 from silograph.data.synthetic import paper_graphs, smooth_signals
+from silograph.families.graphs.build import build
+from silograph.families.graphs.plan import ConsensusGraph, Data, GraphPlan, Privacy
 from silograph.methods.consensus_graph import ExactConsensus
 from silograph.methods.private_graph import LEAST_EFFECTIVE_RECORDS, LikelyGraphs, ReleasedConsensus
 from silograph.privacy.accounting import gaussian_multiplier
 from silograph.privacy.mechanisms import Gaussian
-from silograph.run.build import build
 from silograph.run.loop import simulate
-from silograph.run.plan import ConsensusGraph, Data, Plan, Privacy
 from silograph.tasks.smooth_graph import SmoothGraph, to_coordinates
 from silograph.topology import star
 from support import all_but, cases, federation, run
@@ -170,7 +170,7 @@ def test_forbidden_edges_stay_empty():
 
 def learner(nodes=6, privacy=None, records=3000, **method):
     signals = np.random.default_rng(0).standard_normal((records, nodes))
-    plan = Plan(Data(), ConsensusGraph(**method), privacy or Privacy(8.0, 1e-5))
+    plan = GraphPlan(Data(), ConsensusGraph(**method), privacy or Privacy(8.0, 1e-5))
     return build(plan, from_arrays([signals, signals], private=True)).method.inner
 
 
@@ -199,4 +199,4 @@ def test_the_likelihood_is_the_default_up_to_fifty_nodes_and_unless_the_papers_m
 )
 def test_the_likelihood_is_refused_where_it_does_not_fit(privacy, method, words):
     with pytest.raises(InputError, match=words):
-        Plan(Data(), ConsensusGraph(**method), privacy)
+        GraphPlan(Data(), ConsensusGraph(**method), privacy)

@@ -13,9 +13,9 @@ from graph_runs import make_run, some_edges, write_edges
 from pages import NASTY, Page, change, guarantee, only_own_scripts, refuse_requests, table
 from silograph.cli import app
 from silograph.core.errors import InputError
+from silograph.families.graphs.plan import ConsensusGraph, Data, GraphPlan, Privacy
 from silograph.report.compare import compare
 from silograph.report.compare_page import page
-from silograph.run.plan import ConsensusGraph, Data, Plan, Privacy
 from silograph.run.run import execute
 
 
@@ -84,7 +84,7 @@ def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="graphs over the same nodes, but only one of them has d and e"):
         compare([first, strange])
     change(strange, method="another_method")
-    with pytest.raises(InputError, match="runs of one method, but consensus_graph and another_method came"):
+    with pytest.raises(InputError, match=r"expected one of consensus_graph, .*, but 'another_method' came"):
         compare([first, strange])
 
 
@@ -117,7 +117,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     base = tmp_path_factory.mktemp("finished")
     data = Data(tuple(map(str, write_sample_sites(base / "sites", 1)[:2])))
     budgets = {"open": None, "tight": Privacy(1.0), "loose": Privacy(4.0)}
-    plans = {name: Plan(data, ConsensusGraph(degree=5.0), privacy) for name, privacy in budgets.items()}
+    plans = {name: GraphPlan(data, ConsensusGraph(degree=5.0), privacy) for name, privacy in budgets.items()}
     return {name: execute(plan, base, base / name, lambda *_: None, build).folder for name, plan in plans.items()}
 
 

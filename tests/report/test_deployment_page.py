@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from pages import NASTY, Page, refuse_requests, table
+from silograph.deploy.deployment import Terms, deploy, make, open_job
 from silograph.report.deployment import page
 from silograph.report.words import number
-from silograph.run.deployment import Terms, deploy, make, open_job
 from silograph.run.jobs import open_job as open_simulated
 from silograph.run.jobs import run_in_memory
 from silograph.run.plan import load

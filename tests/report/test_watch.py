@@ -13,10 +13,10 @@ import pytest
 
 from silograph.core.errors import InputError
 from silograph.data.synthetic import write_sample_sites
+from silograph.families.graphs.plan import ConsensusGraph, Data, GraphPlan, Privacy
 from silograph.report import watch
 from silograph.report.watch import follow, state_of
 from silograph.run.bill import bill_of_run
-from silograph.run.plan import ConsensusGraph, Data, Plan, Privacy
 from silograph.run.run import execute
 
 
@@ -26,8 +26,8 @@ def tables(tmp_path_factory):
     return folder, tuple(path.name for path in write_sample_sites(folder, rows=(300,) * 5, nodes=8))
 
 
-def plan_of(tables, **changes) -> Plan:
-    return Plan(
+def plan_of(tables, **changes) -> GraphPlan:
+    return GraphPlan(
         Data(tables[1]), **{"method": ConsensusGraph(degree=3.0), "privacy": Privacy(3.0), "seed": None} | changes
     )
 

@@ -18,6 +18,7 @@ from pages import Page
 from silograph import cli
 from silograph.core.errors import InputError
 from silograph.data.collections import VARIABLE
+from silograph.families.meta.network import build_network
 from silograph.privacy.accounting import Cost
 from silograph.privacy.gate import Door
 from silograph.report.curves import page
@@ -37,7 +38,6 @@ from silograph.reproduce.private_meta import CNN, FIGURES, MLP, MNIST, NONE, PAP
 from silograph.reproduce.verdicts import DOES_NOT_HOLD as FAILS
 from silograph.reproduce.verdicts import REPRODUCED as HOLDS
 from silograph.reproduce.verdicts import UNCLEAR, sign
-from silograph.run.meta_network import build_network
 from silograph.theory.private_meta import true_cost_of_the_literal_version
 
 torch = pytest.importorskip("torch")

@@ -11,6 +11,7 @@ import pytest
 from audits import CELLS, EPS, OPEN, PRIVATE, plan, tables
 from silograph import cli
 from silograph.core.errors import InputError, LeakError
+from silograph.deploy.deployment import FILE, Terms, make
 from silograph.engines import sums
 from silograph.engines.silo import Silo
 from silograph.methods.base import Limits
@@ -18,7 +19,6 @@ from silograph.methods.clustered_admm import ClusteredADMM
 from silograph.privacy.gate import Door
 from silograph.privacy.secure_agent import Agent
 from silograph.run.audit_deployment import LEAST_PAIRS, audit_deployment, deployment_at
-from silograph.run.deployment import FILE, Terms, make
 from silograph.run.plan import parse
 
 #: A client whose solver overflows, or not, depending on its records, where nothing bounds what comes down.

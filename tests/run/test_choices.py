@@ -12,11 +12,12 @@ from silograph.core.errors import InputError
 from silograph.core.keys import stream
 from silograph.data.silos import Elsewhere, from_arrays
 from silograph.data.synthetic import paper_graphs, smooth_signals
+from silograph.families.graphs.build import build
+from silograph.families.graphs.job import GraphJob
+from silograph.families.graphs.plan import ConsensusGraph, Data, GraphPlan
 from silograph.kernels.dual_newton import solve
 from silograph.kernels.edges import pairs, squared_distances
-from silograph.run.build import build
-from silograph.run.jobs import GraphJob, run_in_memory
-from silograph.run.plan import ConsensusGraph, Data, Plan
+from silograph.run.jobs import run_in_memory
 from support import federation
 
 NODES = 20
@@ -30,7 +31,7 @@ def silos():
 
 
 def learn(silos, data=Data(), **method):  # noqa: B008 (frozen)
-    job = GraphJob.of(Plan(data, ConsensusGraph(**{"resamples": 0, **method})), silos, Path())
+    job = GraphJob.of(GraphPlan(data, ConsensusGraph(**{"resamples": 0, **method})), silos, Path())
     return job, *run_in_memory(job, None)
 
 
@@ -95,7 +96,7 @@ def test_with_too_few_neighbours_it_is_not_said(silos):
 
 
 def test_candidates_are_every_sites_nearest_neighbours(silos):
-    job = GraphJob.of(Plan(Data(neighbours=3), ConsensusGraph(degree=2.0)), silos, Path())
+    job = GraphJob.of(GraphPlan(Data(neighbours=3), ConsensusGraph(degree=2.0)), silos, Path())
     found = set(zip(*(end.tolist() for end in job.setup.task.space.ends()), strict=True))
     expected = set()
     for signals in silos.signals:
@@ -108,7 +109,7 @@ def test_candidates_are_every_sites_nearest_neighbours(silos):
 
 def test_many_nodes_get_neighbours_without_being_asked():
     signals = np.random.default_rng(0).normal(size=(8, 3001))
-    plan = Plan(Data(), ConsensusGraph(degree=4.0))
+    plan = GraphPlan(Data(), ConsensusGraph(degree=4.0))
     job = GraphJob.of(plan, from_arrays([signals]), Path())
     assert 8 * 3001 / 2 <= job.setup.task.space.size <= 8 * 3001
 
@@ -118,7 +119,9 @@ def test_more_neighbours_than_nodes_are_refused_before_work(silos):
         learn(silos, Data(neighbours=20), degree=2.0)
 
 
-@pytest.mark.parametrize("plan", [Plan(Data(neighbours=3)), Plan(Data(), ConsensusGraph(coupling_by="held-out"))])
+@pytest.mark.parametrize(
+    "plan", [GraphPlan(Data(neighbours=3)), GraphPlan(Data(), ConsensusGraph(coupling_by="held-out"))]
+)
 def test_what_needs_all_tables_is_refused_where_they_are_not(plan, silos):
     here = from_arrays(silos.signals)
     away = type(here)(here.names, here.nodes, (here.signals[0], *(Elsewhere.of(x.shape) for x in here.signals[1:])))
@@ -145,7 +148,7 @@ def test_sites_that_are_alike_are_held_together_more_than_sites_that_are_not():
         count = 30 if kind == "alike" else 600
         signals = [smooth_signals(stream(9, f"{kind} {k}", 0, "x"), w, count) for k, w in enumerate(picks)]
         job = GraphJob.of(
-            Plan(Data(), ConsensusGraph(coupling_by="held-out", degree=4.0)), from_arrays(signals), Path()
+            GraphPlan(Data(), ConsensusGraph(coupling_by="held-out", degree=4.0)), from_arrays(signals), Path()
         )
         path = job.path
         assert len(path["values"]) == len(path["scores"]) == len(path["spread"])
@@ -159,7 +162,7 @@ def test_sites_that_are_alike_are_held_together_more_than_sites_that_are_not():
 def test_a_site_with_hardly_any_signals_cannot_hold_some_out():
     signals = [np.random.default_rng(0).normal(size=(count, 6)) for count in (40, 5)]
     with pytest.raises(InputError, match="at least 6 signals"):
-        GraphJob.of(Plan(Data(), ConsensusGraph(coupling_by="held-out")), from_arrays(signals), Path())
+        GraphJob.of(GraphPlan(Data(), ConsensusGraph(coupling_by="held-out")), from_arrays(signals), Path())
 
 
 # ---- confidence ----
@@ -195,8 +198,8 @@ def test_confidence_is_the_same_in_every_run_and_higher_for_edges_that_are_there
 
 def test_confidence_is_left_out_where_memory_would_notice():
     silos = from_arrays([np.random.default_rng(0).normal(size=(3, 450))])
-    assert build(Plan(Data()), silos).task.resamples == 0
-    assert build(Plan(Data(), ConsensusGraph(resamples=7)), silos).task.resamples == 7
+    assert build(GraphPlan(Data()), silos).task.resamples == 0
+    assert build(GraphPlan(Data(), ConsensusGraph(resamples=7)), silos).task.resamples == 7
     assert len(pairs(440)[0]) * 100 <= 10_000_000
 
 

@@ -11,9 +11,9 @@ import pytest
 from silograph import cli
 from silograph.core.errors import InputError
 from silograph.data.clusters import DIAGNOSES, HOSPITALS, write_sample_hospitals
+from silograph.families.clusters.plan import ClusterBudget, ClusterData, ClusteredMethod, ClusteredPlan
 from silograph.privacy.accounting import cost, rdp_epsilon
 from silograph.privacy.ledger import Ledger
-from silograph.run.clustered_plan import ClusterBudget, ClusterData, ClusteredMethod, ClusteredPlan
 from silograph.run.plan import dumps, load, parse
 
 DELTA = 1e-6

@@ -12,26 +12,24 @@ import pytest
 
 from silograph.core.errors import InputError
 from silograph.data.silos import Elsewhere
-from silograph.privacy.gate import Door
-from silograph.privacy.ledger import Ledger
-from silograph.run import meta_job
-from silograph.run.clustered_plan import ClusterBudget, ClusterData, ClusteredMethod, ClusteredPlan
-from silograph.run.facts import (
+from silograph.deploy.public_facts import (
     Facts,
-    deployable,
     gather_facts,
-    left_out,
     open_party,
     open_server,
     party_facts,
     read_facts,
 )
-from silograph.run.federation_plan import AgentBudget, FederationMethod, FederationPlan, UnitData
+from silograph.families.clusters.plan import ClusterBudget, ClusterData, ClusteredMethod, ClusteredPlan
+from silograph.families.federation.plan import AgentBudget, FederationMethod, FederationPlan, UnitData
+from silograph.families.graphs.plan import ConsensusGraph, Data, GraphPlan, Privacy
+from silograph.families.meta import job as meta_job
+from silograph.families.meta.plan import MetaBudget, MetaData, MetaMethod, MetaPlan
+from silograph.families.servers import Servers
+from silograph.privacy.gate import Door
+from silograph.privacy.ledger import Ledger
 from silograph.run.jobs import open_job, run_in_memory
 from silograph.run.loop import ENGINES, rounds
-from silograph.run.meta_plan import MetaBudget, MetaData, MetaMethod, MetaPlan
-from silograph.run.plan import ConsensusGraph, Data, Plan, Privacy
-from silograph.run.servers import Servers
 
 SITES = {"ada": 60, "bob": 81, "cyd": 74}
 UNITS = {"east": 4, "north": 3, "west": 5}  # agents
@@ -137,7 +135,7 @@ CHOSEN, RING = ConsensusGraph(rounds=30), Servers(graph="ring")
 
 def graphs(method=CHOSEN, privacy=None, **data):
     # The first file says the order of nodes, and it is not the first by name.
-    return Plan(Data(tables("sites", reversed(SITES)), **data), method, privacy, seed=3)
+    return GraphPlan(Data(tables("sites", reversed(SITES)), **data), method, privacy, seed=3)
 
 
 PAPER = ConsensusGraph(solver="paper", beta=0.1, nu=1.0, lam=0.1, rounds=4)
@@ -250,7 +248,7 @@ def test_the_server_needs_no_accelerator(folder):
 
 @EVERY
 def test_the_server_opens_the_same_job_without_a_record(name, folder):
-    plan = deployable(PLANS[name])
+    plan = PLANS[name].deployable()
     server = open_server(plan, gather_facts(plan, folder), folder)
     # Of protected agents nobody is told how many records they have, and only padding follows from it.
     same_job(server, open_job(plan, folder), skipped=("most",) if name in PROTECTED else ())
@@ -258,7 +256,7 @@ def test_the_server_opens_the_same_job_without_a_record(name, folder):
 
 @EVERY
 def test_a_party_prepares_its_own_rows_bit_for_bit(name, folder):
-    plan = deployable(PLANS[name])
+    plan = PLANS[name].deployable()
     facts, job = gather_facts(plan, folder), open_job(plan, folder)
     whole, paths = arrays_of(job.data()), paths_of(plan, folder)
     assert set(facts.parties) == set(paths)
@@ -283,7 +281,7 @@ def test_a_party_prepares_its_own_rows_bit_for_bit(name, folder):
 @EVERY
 def test_the_server_writes_what_the_whole_run_writes(name, folder, tmp_path):
     """From the outcome of a run on all tables: the job that has none leaves the same files."""
-    plan = deployable(PLANS[name])
+    plan = PLANS[name].deployable()
     job, told = open_job(plan, folder), {}
     outcome, door = run_in_memory(job, 3)
     for who, each in (("whole", job), ("server", open_server(plan, gather_facts(plan, folder), folder))):
@@ -297,7 +295,7 @@ def test_the_server_writes_what_the_whole_run_writes(name, folder, tmp_path):
 
 @EVERY
 def test_as_many_rounds_are_asked_for_as_said_at_the_most(name, folder):
-    job = open_job(deployable(PLANS[name]), folder)
+    job = open_job(PLANS[name].deployable(), folder)
     # The server waits for one who never comes, but not for ever.
     present = (lambda number: job.topo.silos[1:]) if "one release" in name else None
     door = Door(3, Ledger(), job.mechanism, job.budget, masks=job.masks)
@@ -316,7 +314,7 @@ def test_no_result_depends_on_the_padding(kind, loss, folder):
         "exact": clustered(loss=loss, radius=1.0),
         "linearised": clustered(loss=loss, step="linearised", clip=1.0),
     }[kind]
-    job = open_job(deployable(plan), folder)
+    job = open_job(plan.deployable(), folder)
     task = replace(job.method.task, most=4 * job.method.task.most + 3)
     own = {"task": task} if isinstance(plan, ClusteredPlan) else {}
     wider = replace(job, method=replace(job.method, task=task), **own)
@@ -332,7 +330,7 @@ def test_no_result_depends_on_the_padding(kind, loss, folder):
 @EVERY
 def test_facts_and_server_know_no_value(name, folder, other):
     """Every number in every table is another one: nothing public changes."""
-    plan = deployable(PLANS[name])
+    plan = PLANS[name].deployable()
     facts = gather_facts(plan, folder)
     here, there = (arrays_of(open_job(plan, base).data()) for base in (folder, other))
     assert any(not np.array_equal(here[part], there[part]) for part in here)
@@ -376,7 +374,7 @@ def test_clusters_are_told_only_where_they_are_used(folder):
 
 def test_a_billion_records_elsewhere_take_no_memory(folder):
     for name in ("graphs", "federation", "clustered", "meta"):
-        plan = deployable(PLANS[name])
+        plan = PLANS[name].deployable()
         open_server(plan, gather_facts(plan, folder), folder)  # whatever is loaded or compiled, now
         small = gather_facts(plan, folder)
         huge = tuple(replace(each, records=tuple(10**9 for _ in each.records)) for each in small.holdings)
@@ -452,7 +450,7 @@ HOSTILE = [
     (lambda f: f.update(format=2), "format: expected 1"),
     (lambda f: f.update(method="mine"), "method: expected one of"),
     (lambda f: f.update(method=["graphs"]), "method: expected one of"),
-    (lambda f: f.update(method="graph_federation"), "clusters: expected one for each"),
+    (lambda f: f.update(method="graph_federation"), "clusters: expected none for graph_federation"),
     (lambda f: f.update(method="consensus_graph"), "agents where a table has several"),
     (lambda f: f.update(columns="uvw"), "columns: expected a list"),
     (lambda f: f.update(columns=[]), "columns: expected at least 1"),
@@ -511,7 +509,7 @@ def test_a_hostile_facts_file_is_refused_by_name_and_in_short(spoil, says, own):
         ("federation, private", lambda f: f["parties"][0].update(records=[1] * 3), "part of what is protected"),
         ("clustered, clients", lambda f: f["parties"][0].update(records=[1] * 3), "part of what is protected"),
         ("clustered, found", lambda f: f["parties"][0].update(clusters=["red"] * 3), "none with this plan"),
-        ("federation", lambda f: f["parties"][0].update(clusters=["red"] * 3), "or none"),
+        ("federation", lambda f: f["parties"][0].update(clusters=["red"] * 3), "none for graph_federation"),
     ],
 )
 def test_facts_that_the_plan_has_no_use_for_are_refused(name, spoil, says, own):
@@ -568,7 +566,7 @@ def test_parties_that_disagree_are_named(own):
 
 
 def test_facts_of_other_parties_than_the_plans(folder):
-    plan = deployable(PLANS["graphs"])
+    plan = PLANS["graphs"].deployable()
     facts = gather_facts(plan, folder)
     fewer = replace(facts, holdings=facts.holdings[1:])
     for opened in (lambda: open_server(plan, fewer, folder), lambda: open_party(plan, fewer, "bob", folder, folder)):
@@ -577,8 +575,8 @@ def test_facts_of_other_parties_than_the_plans(folder):
     with pytest.raises(InputError, match="party 'eve': expected one of 'ada', 'bob', 'cyd'"):
         open_party(plan, facts, "eve", folder / "sites/ada.csv", folder)
     with pytest.raises(InputError, match="as in the plan"):
-        open_server(deployable(PLANS["meta"]), facts, folder)
-    meta_plan = deployable(PLANS["meta"])
+        open_server(PLANS["meta"].deployable(), facts, folder)
+    meta_plan = PLANS["meta"].deployable()
     known = gather_facts(meta_plan, folder)
     with pytest.raises(InputError, match="at least 2 classes"):
         open_server(meta_plan, replace(known, classes=("up",)), folder)
@@ -651,19 +649,19 @@ def test_a_picture_of_another_shape(folder, tmp_path):
 
 def test_what_a_deployment_leaves_out_is_said():
     full = replace(meta(MetaBudget(5.0, 1e-2, personal_epsilon=1.0), {"classes": CLASSES, "new": ("clients/eve.csv",)}))
-    assert deployable(full) == meta(MetaBudget(5.0, 1e-2), {"classes": CLASSES})
-    assert [words.split(":")[0] for words in left_out(full)] == ["1 new clients"]
+    assert full.deployable() == meta(MetaBudget(5.0, 1e-2), {"classes": CLASSES})
+    assert [words.split(":")[0] for words in full.left_out()] == ["1 new clients"]
     compared = clustered(compare=True, masks="skipped", clip=1.0)
-    assert deployable(compared).data.test is None
-    assert not deployable(compared).method.compare
-    assert deployable(compared).method.masks == "protocol"
-    assert [words.split(":")[0] for words in left_out(compared)] == [
+    assert compared.deployable().data.test is None
+    assert not compared.deployable().method.compare
+    assert compared.deployable().method.masks == "protocol"
+    assert [words.split(":")[0] for words in compared.left_out()] == [
         "the test table test.csv",
         "skipping the masks",
         "the comparison with other ways of learning",
     ]
     for plan in PLANS.values():
-        left = deployable(plan)
-        assert deployable(left) == left
-        assert left_out(left) == []
-        assert (left == plan) == (left_out(plan) == [])
+        left = plan.deployable()
+        assert left.deployable() == left
+        assert left.left_out() == []
+        assert (left == plan) == (plan.left_out() == [])

@@ -16,9 +16,9 @@ import pytest
 from silograph import cli
 from silograph.core.errors import InputError
 from silograph.data.federation import write_sample_clinics
+from silograph.families.federation.plan import AgentBudget, FederationMethod, FederationPlan, Servers, UnitData
 from silograph.privacy.accounting import cost, rdp_epsilon
 from silograph.privacy.ledger import Ledger
-from silograph.run.federation_plan import AgentBudget, FederationMethod, FederationPlan, Servers, UnitData
 from silograph.run.plan import dumps, load, parse
 
 COMMAND = [sys.executable, "-c", "from silograph.cli import main; main()"]

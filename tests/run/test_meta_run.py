@@ -27,13 +27,13 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from silograph import cli
 from silograph.core.errors import BudgetError, DamageError, InputError
 from silograph.data.personal import ACTIVITY_PAIRS, MOTIONS
+from silograph.families.meta import job as meta_job
+from silograph.families.meta.plan import MetaBudget, MetaData, MetaMethod, MetaPlan
 from silograph.privacy.accounting import cost, rdp_epsilon
 from silograph.privacy.ledger import Ledger
-from silograph.run import meta_job
 from silograph.run import run as running
 from silograph.run.bill import bill_of_plan, bill_of_run
 from silograph.run.jobs import open_job
-from silograph.run.meta_plan import MetaBudget, MetaData, MetaMethod, MetaPlan
 from silograph.run.plan import dumps, load, parse
 from silograph.run.sections import moved
 from silograph.tasks.networks import load_model

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from silograph.core.errors import InputError
-from silograph.run.deployment import Terms, deploy
-from silograph.run.party import APPROVED, Approved, enrol
+from silograph.deploy.deployment import Terms, deploy
+from silograph.deploy.party import APPROVED, Approved, enrol
 from silograph.run.plan import load
 
 PLAN = """format = 1

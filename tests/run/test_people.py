@@ -13,9 +13,10 @@ from silograph.core.keys import stream
 from silograph.data.readers import read_people, read_table
 from silograph.data.silos import People, read_silos
 from silograph.data.synthetic import paper_graphs, smooth_signals
-from silograph.run.facts import gather_facts, open_party, open_server, party_facts
+from silograph.deploy.public_facts import gather_facts, open_party, open_server, party_facts
+from silograph.families.graphs.plan import ConsensusGraph, Data, GraphPlan, Privacy
 from silograph.run.jobs import open_job, run_in_memory
-from silograph.run.plan import ConsensusGraph, Data, Plan, Privacy, dumps, load
+from silograph.run.plan import dumps, load
 from silograph.run.run import execute
 
 NODES = [f"n{k}" for k in range(6)]
@@ -41,7 +42,7 @@ def folder(tmp_path_factory):
     return made
 
 
-PLAN = Plan(
+PLAN = GraphPlan(
     Data(tuple(f"{name}.csv" for name in SITES), unit_column="person"), ConsensusGraph(degree=3.0), BUDGET, seed=2
 )
 
@@ -162,7 +163,7 @@ def test_a_number_column_named_like_an_identifier_brings_a_note(tmp_path, name, 
     rng = np.random.default_rng(0)
     table = pd.DataFrame(rng.standard_normal((2000, 4)), columns=["a", "b", "c", name])
     table.to_csv(tmp_path / "x.csv", index=False)
-    job = open_job(Plan(Data(("x.csv",)), ConsensusGraph(), BUDGET), tmp_path)
+    job = open_job(GraphPlan(Data(("x.csv",)), ConsensusGraph(), BUDGET), tmp_path)
     assert any("--unit-column" in note for note in job.forecast()["notes"]) == asks
 
 

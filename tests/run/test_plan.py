@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from silograph.core.errors import InputError
-from silograph.run.plan import ConsensusGraph, Data, Plan, Privacy, dumps, load, parse
+from silograph.families.graphs.plan import ConsensusGraph, Data, GraphPlan, Privacy
+from silograph.run.plan import dumps, load, parse
 
 FILES = Data(("a.csv", "b.csv"))
 
@@ -15,14 +16,14 @@ FILES = Data(("a.csv", "b.csv"))
 @pytest.mark.parametrize(
     "plan",
     [
-        Plan(FILES),
-        Plan(FILES, ConsensusGraph(degree=6.0, threshold=0.1), Privacy(2.0, 1e-6), engine="silowise", seed=3),
-        Plan(
+        GraphPlan(FILES),
+        GraphPlan(FILES, ConsensusGraph(degree=6.0, threshold=0.1), Privacy(2.0, 1e-6), engine="silowise", seed=3),
+        GraphPlan(
             FILES,
             ConsensusGraph(solver="paper", beta=1.0, nu=2.0, lam=0.1, form="S0"),
             Privacy(1.0, mode="per-round", clip=2.0),
         ),
-        Plan(FILES, privacy=Privacy(1.0, mechanism="laplace")),
+        GraphPlan(FILES, privacy=Privacy(1.0, mechanism="laplace")),
     ],
 )
 def test_a_written_plan_reads_back_the_same(plan, tmp_path):

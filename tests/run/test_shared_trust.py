@@ -7,12 +7,12 @@ import pytest
 
 from silograph.core.errors import InputError
 from silograph.data.silos import People, Silos, from_arrays
+from silograph.families.graphs.job import GraphJob
+from silograph.families.graphs.plan import Data, GraphPlan, Privacy
 from silograph.privacy.correlated import CorrelatedGaussian
 from silograph.privacy.gate import Door
 from silograph.privacy.ledger import Ledger
-from silograph.run.jobs import GraphJob
 from silograph.run.loop import ENGINES, REHEARSAL, rounds
-from silograph.run.plan import Data, Plan, Privacy
 
 SITES, NODES = 6, 5
 
@@ -23,7 +23,7 @@ def job(mode, unit=None):
     if unit is not None:
         people = tuple(People(np.asarray(x), np.arange(600) // 2) for x in silos.signals)
         silos = Silos(silos.names, silos.nodes, people)
-    return GraphJob.of(Plan(Data(unit_column=unit), privacy=Privacy(4.0, 1e-6, mode), seed=1), silos, Path())
+    return GraphJob.of(GraphPlan(Data(unit_column=unit), privacy=Privacy(4.0, 1e-6, mode), seed=1), silos, Path())
 
 
 def told(plan, here, folder):

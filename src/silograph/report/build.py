@@ -2,29 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from silograph.report import clusters, graphs, meta, models, read_clusters, read_graphs, read_meta, read_models
-from silograph.report.read import RunFolder, read_result
+from silograph import families
+from silograph.core.types import Json
+from silograph.report.privacy_words import PrivacyWords
+from silograph.report.read import Measured, RunFolder, read_result
 
-#: How the folder of a method's run is read, and how its page is made.
-KINDS: dict[str, tuple[Callable[..., RunFolder], Callable[[Any], str]]] = {
-    "graph_federation": (read_models.read, models.page),
-    "clustered_admm": (read_clusters.read, clusters.page),
-    "private_meta": (read_meta.read, meta.page),
-}
-GRAPHS = (read_graphs.read, graphs.page)
+
+class PagePart(Protocol):
+    """A family's part `page`: all that is said of its finished runs. It imports no job."""
+
+    def read(self, folder: Path, result: Json) -> RunFolder:
+        """The run folder, checked."""
+        ...
+
+    def page(self, run: Any) -> str:
+        """The HTML report."""
+        ...
+
+    def summary(self, result: Json) -> Iterable[str]:
+        """The lines that the command line prints."""
+        ...
+
+    def forecast(self, told: Json) -> Iterable[str]:
+        """The lines of `silograph privacy` that only this family has, from what a job's forecast tells."""
+        ...
+
+    def privacy_of(self, run: Any) -> PrivacyWords:
+        """How to speak of the privacy of a run."""
+        ...
+
+    def measured(self, run: Any) -> Iterable[Measured]:
+        """How good the result is, number by number."""
+        ...
+
+
+def page_part(method: str) -> PagePart:
+    return families.part(method, "page", PagePart)
 
 
 def read(folder: str | Path) -> RunFolder:
     """A run folder, checked."""
     result = read_result(Path(folder))
-    return KINDS.get(result["method"], GRAPHS)[0](Path(folder), result)
+    return page_part(result["method"]).read(Path(folder), result)
 
 
 def build(folder: str | Path) -> str:
     """The HTML report of a run folder. The same folder always gives the same bytes."""
     run = read(folder)
-    return KINDS.get(run.result["method"], GRAPHS)[1](run)
+    return page_part(run.result["method"]).page(run)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,21 +11,12 @@ from typing import Any
 from silograph.core.errors import InputError
 from silograph.core.toml import parse_toml
 from silograph.core.types import Json
-from silograph.report import clusters, graphs, meta, models, words
-from silograph.report.build import read
+from silograph.report import words
+from silograph.report.build import page_part, read
 from silograph.report.explore import pairs
-from silograph.report.privacy_words import PrivacyWords
 from silograph.report.read import Edge, RunFolder
-from silograph.report.read_graphs import GraphRun
 from silograph.report.traffic import traffic
 
-CONSENSUS = "consensus"
-#: How to speak of the privacy of a run, by its method; runs of other methods learned graphs.
-PRIVACY: dict[str, Callable[[Any], PrivacyWords]] = {
-    "graph_federation": models.privacy_of,
-    "clustered_admm": clusters.privacy_of,
-    "private_meta": meta.privacy_of,
-}
 #: What must be alike in the task of two runs that learned models.
 TASK = ("target", "features", "classes")
 
@@ -79,20 +70,19 @@ class Comparison:
 
     @property
     def learned_graphs(self) -> bool:
-        return isinstance(self.runs[0], GraphRun)
+        return bool(self.runs[0].graphs)
 
     def summaries(self) -> list[Json]:
         """Each run in a line."""
         found = []
         for name, run in zip(self.names, self.runs, strict=True):
-            result, words_of = run.result, PRIVACY.get(self.method, graphs.privacy_of)(run)
-            message = meta.message_of(result) if self.method == "private_meta" else None
+            result, words_of = run.result, page_part(self.method).privacy_of(run)
             found.append(
                 {
                     "name": name,
                     "rounds": result["rounds"],
                     "releases": len(run.ledger),
-                    "bytes": traffic(run.ledger, result["rounds"], message)["bytes"],
+                    "bytes": traffic(run)["bytes"],
                     "seed": result["seed"],
                     "privacy": words_of.verdict()[1],
                     "look": words_of.verdict()[0],
@@ -118,18 +108,17 @@ class Comparison:
 
     def changes(self) -> list[Change]:
         """Of later runs against the first: the consensus, then every site that both have."""
-        first, *others = (run for run in self.runs if isinstance(run, GraphRun))
-        found = []
-        for name, run in zip(self.names[1:], others, strict=True):
-            found.append(Change(CONSENSUS, name, first.consensus, run.consensus))
-            found += [
-                Change(site, name, first.sites[site], run.sites[site]) for site in first.sites if site in run.sites
-            ]
-        return found
+        first, *others = self.runs
+        return [
+            Change(graph, name, edges, run.graphs[graph])
+            for name, run in zip(self.names[1:], others, strict=True)
+            for graph, edges in first.graphs.items()
+            if graph in run.graphs
+        ]
 
     def only_some(self) -> list[str]:
         """Sites that not every run has."""
-        held = [set(run.sites) for run in self.runs if isinstance(run, GraphRun)]
+        held = [set(run.graphs) for run in self.runs]
         return sorted({site for sites in held for site in sites if not all(site in others for others in held)})
 
     def errors(self) -> list[Json]:
@@ -201,7 +190,7 @@ def _check_alike(first: RunFolder, other: RunFolder, where: str) -> None:
     methods = [run.result["method"] for run in (first, other)]
     if methods[0] != methods[1]:
         raise InputError(where, "runs of one method", f"{methods[0]} and {methods[1]} came", "Compare them by eye.")
-    if isinstance(first, GraphRun):
+    if first.graphs:
         ours, theirs = (set(run.result["nodes"]) for run in (first, other))
         if ours != theirs:
             strange = words.listed(sorted(ours ^ theirs), 5)
@@ -223,35 +212,9 @@ def _flat(value: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 def _measured(run: RunFolder) -> Iterator[tuple[tuple[str, str, str], float | None]]:
     """What a run says of how good its result is: name, measure, and whether only a simulation knows it."""
-    result, marks = run.result, run.result["numbers_are"]
-
-    def kind(path: str) -> str:
-        return str(marks.get(path, marks.get(path.split(".")[-1], "")))
-
-    method, test = result["method"], result.get("test")
-    if isinstance(run, GraphRun):
-        yield ("certified relative gap", "gap", kind("certified_gap")), result["certified_gap"]
-        for site in result["sites"]:
-            yield (site["name"], "smoothness", kind("sites.smoothness")), site["smoothness"]
-            if "effective_records" in site:
-                yield (site["name"], "worth in records", kind("sites.effective_records")), site["effective_records"]
-    elif test is not None:
-        measure = test["measure"]
-        if method == "graph_federation":
-            yield ("centroid", measure, kind("test_error")), result["centroid"]["test_error"]
-            for unit in result["units"]:
-                yield (unit["name"], measure, kind("units.test_error")), unit["test_error"]
-        elif method == "clustered_admm":
-            for index, row in enumerate(result["comparison"]):
-                yield (row["method"], measure, kind("comparison" if index else "test_error")), row["test_error"]
-            for cluster in result["clusters"]:
-                yield (cluster["name"], measure, kind("clusters.test_error")), cluster["test_error"]
-        else:
-            for row in result["comparison"]:
-                yield (row["method"], measure, kind("comparison")), row["score"]
-            for client in result["new"]:
-                yield (client["name"], f"{measure} after its step", kind("new")), client["after"]
-        yield ("a guess without features", measure, kind("test")), test["baseline"]
+    marks = run.result["numbers_are"]
+    for name, measure, mark, value in page_part(run.result["method"]).measured(run):
+        yield (name, measure, str(marks.get(mark, marks.get(mark.split(".")[-1], "")))), value
 
 
 def _cost(row: Json | None) -> Json | None:

@@ -8,7 +8,7 @@ from silograph.core.types import Json
 from silograph.report import figures, words
 from silograph.report.compare import Change, Comparison
 from silograph.report.explore import Drawn, Kind, explorer
-from silograph.report.graphs import MOST_EDGES, MOST_NODES
+from silograph.report.heat import MOST_CELLS
 from silograph.report.page import GRAPH, TABLES, embedded, markup, render
 
 MOST_ROWS = 200
@@ -67,7 +67,7 @@ def _explorer(found: Comparison, changes: list[Change]) -> Json:
 
 
 def _is_drawable(found: Comparison) -> bool:
-    return len(found.runs[0].result["nodes"]) <= MOST_NODES
+    return len(found.runs[0].result["nodes"]) <= MOST_CELLS
 
 
 def _pictures(found: Comparison, changes: list[Change]) -> Json:
@@ -76,7 +76,7 @@ def _pictures(found: Comparison, changes: list[Change]) -> Json:
     if not chosen or not _is_drawable(found):
         return {"live": False, "views": []}
     nodes = found.runs[0].result["nodes"]
-    edges = [figures.strongest([edge for edge, _ in _by_kind(change)], MOST_EDGES) for change in chosen]
+    edges = [figures.strongest([edge for edge, _ in _by_kind(change)], figures.MOST_EDGES) for change in chosen]
     union = [edge for each in edges for edge in each]
     shared: dict[str, Any] = {
         "places": figures.layout(nodes, union),

@@ -5,16 +5,16 @@ A pure function of deployment.json and of what the plan will cost: no party lear
 
 from __future__ import annotations
 
-import math
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from typing import Protocol
 
+from silograph import families
 from silograph.core.toml import parse_toml
 from silograph.core.types import Json
 from silograph.report.page import render
-from silograph.report.words import bound, counted, first_seen, listed, number
+from silograph.report.words import bound, first_seen, listed, number
 
 _OBSERVERS = {
     "server": "the server’s operator",
@@ -41,7 +41,7 @@ class Leaving:
 def page(told: Json, digest: str, forecast: Json, party: str | None) -> str:
     """The page of one party, or of the server's operator (None), from the deployment as JSON and its forecast."""
     plan = parse_toml(told["plan"], "deployment, plan")
-    kind = _Kind(plan, told["facts"])
+    kind = families.part(plan["method"]["name"], "leaving", LeavingPart).SPOKEN(plan, told["facts"])
     guarantees = [row for row in forecast["guarantees"] if party is None or _is_of(party, row["site"])]
     parties = [each["name"] for each in told["facts"]["parties"]]
     return render(
@@ -56,7 +56,7 @@ def page(told: Json, digest: str, forecast: Json, party: str | None) -> str:
         seed=plan.get("seed"),
         plan=told["plan"],
         files=sorted(told["files"]),
-        extras="flower,neural" if kind.name == "private_meta" else "flower",
+        extras=kind.extras,
         command=_Commands(party, _tables(plan, parties).get(party or "")),
         kind=kind,
         verdict=_verdict(kind, guarantees),
@@ -100,222 +100,151 @@ class _Commands:
 # ---- what is learned, and what that takes ----------------------------------------------------------------------------
 
 
-class _Kind:
-    """What a plan says, in words."""
+class Spoken:
+    """What a plan says, in words for those who must agree to it; every family has its own."""
+
+    #: What one silo is called.
+    one = "party"
+    #: Extras of silograph that an organisation has to install.
+    extras = "flower"
+    #: Whether records have labels whose list is public.
+    labels = False
 
     def __init__(self, plan: Json, facts: Json) -> None:
-        self._facts = facts
-        self._method: Json = plan["method"]
-        self._privacy: Json = plan.get("privacy", {})
-        self.name: str = self._method["name"]
-        self.private = bool(self._privacy)
+        self.facts = facts
+        self.method: Json = plan["method"]
+        self.privacy: Json = plan.get("privacy", {})
+        self.private = bool(self.privacy)
+        self.seeded = self.private and "seed" in plan
         #: What neighbours differ in, where they do not differ in a record.
         self.persons = "unit_column" in plan["data"]
-        self.seeded = self.private and "seed" in plan
+
+    @property
+    def goal(self) -> str:
+        """What is learned."""
+        raise NotImplementedError
+
+    @property
+    def comes_back(self) -> str:
+        """What the server tells parties in return."""
+        raise NotImplementedError
+
+    def sent(self) -> Iterator[Leaving]:
+        """What leaves a party's machine, beside the rows of its ledger."""
+        raise NotImplementedError
 
     @property
     def masked(self) -> bool:
-        default = "protocol" if self.private and self.name == "graph_federation" else "none"
-        if self._privacy.get("mode") == "secure-sum":
-            return True
-        return bool(self._method.get("masks", default) != "none")
+        return bool(self.method.get("masks", "none") != "none")
 
     @property
-    def _protects_clients(self) -> bool:
-        return self.private and (self.name == "graph_federation" or self._privacy.get("protect") == "clients")
+    def protects_silos(self) -> bool:
+        """Whether a silo with all its records is protected, rather than a record."""
+        return False
+
+    @property
+    def agents(self) -> bool:
+        """Whether a party's table is of several silos."""
+        return self.one != "party"
 
     @property
     def trusting(self) -> bool:
         """Whether noise is the own server's affair."""
-        return self._protects_clients and not self.masked
+        return self.protects_silos and not self.masked
 
     @property
     def enforced(self) -> bool:
         """Whether a party's own machine refuses what would cost more than the budget."""
-        return self.private and not self.trusting and self._method.get("version") != "paper:"
+        return self.private and not self.trusting
 
     @property
     def smallest_sum(self) -> int:
-        return int(self._method.get("minimum", _FEWEST_IN_A_SUM)) if self.masked else 1
-
-    @property
-    def agents(self) -> bool:
-        """Whether a party's table is of several agents."""
-        return self.name in ("graph_federation", "clustered_admm")
-
-    @property
-    def one(self) -> str:
-        return {"graph_federation": "agent", "clustered_admm": "client"}.get(self.name, "party")
-
-    @property
-    def goal(self) -> str:
-        return {
-            "consensus_graph": f"a graph of {counted(len(self._facts['columns']), 'node')} for "
-            + ("all parties together" if self.masked else "every party, and one for all"),
-            "graph_federation": "a model for every unit of agents",
-            "clustered_admm": "personal models for clients in clusters",
-            "private_meta": "a shared start for personal models",
-        }[self.name]
+        return int(self.method.get("minimum", _FEWEST_IN_A_SUM)) if self.masked else 1
 
     @property
     def rounds(self) -> str:
-        if self.name == "consensus_graph" and self.private and self._privacy.get("mode") != "per-round":
-            return "one release"
-        if self.name == "consensus_graph" and self._method["solver"] == "exact":
-            return f"until solved, at most {number(self._method.get('rounds', 2000))}"
-        return number(self._method.get("rounds", 50))  # what is left out is the papers'
+        return number(self.method.get("rounds", 50))  # what is left out is the papers'
 
     @property
     def unit(self) -> str:
-        if self._protects_clients:
-            return f"one {self.one}, with all its records"
-        if self.persons:
-            return "one person, with all signals of theirs"
-        return "one signal (a row of a table)" if self.name == "consensus_graph" else "one record"
+        """What is protected."""
+        return f"one {self.one}, with all its records" if self.protects_silos else "one record"
 
     @property
     def budget(self) -> str:
         """What the plan allows in all."""
         if not self.private:
             return "none"
-        delta = 0.0 if self._privacy.get("mechanism") == "laplace" else self._privacy.get("delta", 1e-6)
-        return f"ε = {bound(self._privacy['epsilon'])}" + (f", δ = {bound(delta)}" if delta else "")
+        delta = 0.0 if self.privacy.get("mechanism") == "laplace" else self.privacy.get("delta", 1e-6)
+        return f"ε = {bound(self.privacy['epsilon'])}" + (f", δ = {bound(delta)}" if delta else "")
 
     @property
     def counts_are_told(self) -> bool:
-        return not self._protects_clients
+        return not self.protects_silos
 
     @property
     def kept(self) -> str:
         """What a party has for itself when the run is over."""
-        if self.name == "clustered_admm":
-            return "your clients’ models"
-        return "your graph" if self.name == "consensus_graph" and self.rounds != "one release" else ""
+        return ""
 
     @property
     def hands_over(self) -> bool:
         """Whether the run can only end when all are there, with their results."""
-        if self.name == "clustered_admm":
-            return "clip" not in self._method or (self.private and not self._protects_clients)
-        return self.name == "consensus_graph" and self.rounds != "one release"
-
-    # ---- what leaves ----
+        return False
 
     @property
     def leaving(self) -> list[Leaving]:
-        rows = {
-            "consensus_graph": self._of_graphs,
-            "graph_federation": self._of_units,
-            "clustered_admm": self._of_clusters,
-            "private_meta": self._of_a_start,
-        }[self.name]()
         checksum = "without a value; a checksum under a key that stays" if self.private else "a checksum of each value"
         ledger = Leaving("the new rows of the party’s ledger", "a few words each", "with every answer", checksum)
-        return [*rows, ledger]
+        return [*self.sent(), ledger]
 
     @property
-    def comes_back(self) -> str:
-        """What the server tells parties in return."""
-        if self.name == "consensus_graph" and self.rounds == "one release":
-            return "nothing: the results are the operator’s to hand out"
-        return {
-            "consensus_graph": "the consensus graph and the parameters of the round",
-            "graph_federation": "the model of their own unit",
-            "clustered_admm": "the model of each client’s cluster at its server",
-            "private_meta": "the shared start",
-        }[self.name]
+    def each_round(self) -> str:
+        return "in rounds for which it is sampled" if "sample" in self.method else "in every round"
 
-    @property
-    def _each_round(self) -> str:
-        return "in rounds for which it is sampled" if "sample" in self._method else "in every round"
-
-    def _of_graphs(self) -> list[Leaving]:
-        nodes = len(self._facts["columns"])
-        pairs = f"{number(nodes * (nodes - 1) // 2)} numbers"
-        if self.rounds == "one release":
-            moment = "how strongly nodes vary together (the clipped second moment)"
-            if self.masked:
-                told = (
-                    f"only under masks: the server learns the sum over at least {self.smallest_sum} parties, with noise"
-                )
-                return [Leaving(moment, pairs, "once", f"{told} that they put in themselves"), *self._of_masks()]
-            return [Leaving(moment, pairs, "once; asked again it sends the same", "noise for the budget is in it")]
-        if self.private:
-            step = "the graph after this round’s step"
-            return [Leaving(step, pairs, "in every round, the last again at the end", _NOISY)]
-        rows = [
-            Leaving("the party’s graph, or its pull at the consensus", pairs, self._each_round, _BARE, True),
-            Leaving("how well the graph fits, and how dense it is", "7 numbers", self._each_round, _BARE, True),
-            Leaving("the party’s graph as the result", pairs, "once, at the end", _BARE, True),
-        ]
-        return [*rows, Leaving("how smooth its signals are on it", "1 number", "once, at the end", _BARE, True)]
-
-    @property
-    def _features(self) -> str:
-        return f"{number(len(self._facts['columns']) + self._method.get('intercept', True))} numbers of each {self.one}"
-
-    @property
-    def _handed_over(self) -> tuple[str, bool]:
-        """How a vector goes to the own server, and whether it lies open there."""
-        group = "unit" if self.name == "graph_federation" else "server and cluster"
-        sum_of = f"only under masks: the server learns the sum over at least {self.smallest_sum} {self.one}s of a"
-        if self.masked and self.private:
-            return f"{sum_of} {group}, with noise that they put in themselves", False
-        if self.masked:
-            return f"{sum_of} {group}, as it is: no noise", True
-        if self.private:
-            return "clipped, and in the clear for the own server; others see it with noise only", True
-        return _BARE, True
-
-    def _of_units(self) -> list[Leaving]:
-        what = f"how each {self.one} would move the model"
-        return [Leaving(what, self._features, self._each_round, *self._handed_over), *self._of_masks()]
-
-    def _of_masks(self) -> list[Leaving]:
+    def of_masks(self, when: str = "in every round") -> list[Leaving]:
         what = "keys of the round, sealed shares of them, signatures"
         told = "sealed for the other agents, or of no use alone"
-        when = "once" if self.name == "consensus_graph" else "in every round"
         return [Leaving(what, "some for each other agent", when, told)] if self.masked else []
 
-    def _of_clusters(self) -> list[Leaving]:
-        rows = []
-        if "find" in self._method:
-            how = (_NOISY, False) if self.private else (_BARE, True)
-            rows.append(Leaving("the mean gradient at zero, to find clusters", self._features, "once, first", *how))
-        if self.private and not self._protects_clients:
-            when = f"{self._each_round}, the last again at the end"
-            return [*rows, Leaving("each client’s model", self._features, when, _NOISY)]
-        what = "how far each client’s model is from its cluster’s"
-        rows.append(Leaving(what, self._features, self._each_round, *self._handed_over))
-        if self.hands_over:
-            rows.append(Leaving("each client’s model as the result", self._features, "once, at the end", _BARE, True))
-        return [*rows, *self._of_masks()]
 
-    def _of_a_start(self) -> list[Leaving]:
-        noisy = ("computed from nothing but sums with noise, for a share of the budget", False)
-        how = noisy if self.private else (_BARE, True)
-        return [Leaving("the start, moved by the party’s own steps", self._network, self._each_round, *how)]
+class OfServers(Spoken):
+    """Shared by families in which a server adds up what its silos send; `group` is whose sum it is."""
+
+    group: str
 
     @property
-    def _network(self) -> str:
-        """How many parameters a network has, where that is easily said."""
-        model, classes = self._method["model"], self._facts["classes"]
-        if model not in ("linear", "mlp"):
-            return f"as many numbers as the {model} has parameters"
-        hidden = self._method["hidden"] if model == "mlp" else []
-        layers = [math.prod(self._facts["shape"]), *hidden, len(classes) or 1]
-        return f"{number(sum((before + 1) * after for before, after in pairwise(layers)))} numbers"
+    def features(self) -> str:
+        return f"{number(len(self.facts['columns']) + self.method.get('intercept', True))} numbers of each {self.one}"
+
+    @property
+    def handed_over(self) -> tuple[str, bool]:
+        """How a vector goes to the own server, and whether it lies open there."""
+        sum_of = f"only under masks: the server learns the sum over at least {self.smallest_sum} {self.one}s of a"
+        if self.masked and self.private:
+            return f"{sum_of} {self.group}, with noise that they put in themselves", False
+        if self.masked:
+            return f"{sum_of} {self.group}, as it is: no noise", True
+        if self.private:
+            return "clipped, and in the clear for the own server; others see it with noise only", True
+        return BARE, True
+
+
+class LeavingPart(Protocol):
+    """A family's part `leaving`."""
+
+    SPOKEN: type[Spoken]
 
 
 _FEWEST_IN_A_SUM = 3  # parties, where a plan says nothing
-_BARE = "as it is: no protection"
-_NOISY = "noise for a share of the budget is in it"
+BARE = "as it is: no protection"
+NOISY = "noise for a share of the budget is in it"
 
 
 # ---- what it costs ---------------------------------------------------------------------------------------------------
 
 
-def _verdict(kind: _Kind, guarantees: Sequence[Json]) -> tuple[str, str, str]:
+def _verdict(kind: Spoken, guarantees: Sequence[Json]) -> tuple[str, str, str]:
     """A class of the style sheet, a label, and a sentence or two."""
     finite = [row for row in guarantees if row["epsilon"] != "infinity"]
     if not finite:

@@ -18,6 +18,9 @@ from silograph.report.words import number, visible
 
 Point = tuple[float, float]
 
+#: Edges in a large still picture.
+MOST_EDGES = 1000
+
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
 

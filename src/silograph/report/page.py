@@ -39,7 +39,6 @@ def render_run(
     privacy: PrivacyWords,
     releases: list[Json],
     scripts: Sequence[str] = (TABLES,),
-    message: int | None = None,
     **values: Any,
 ) -> str:
     return render(
@@ -53,7 +52,7 @@ def render_run(
         attacked=attacked(run.audits),
         unprotected=privacy.left_open(),
         releases=releases,
-        traffic=traffic(run.ledger, run.result["rounds"], message),
+        traffic=traffic(run),
         spending=_spending(run),
         **values,
     )

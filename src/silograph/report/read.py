@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from silograph.core.errors import DamageError, InputError
@@ -70,6 +70,7 @@ AUDIT: Json = {
     "attacks": [{"attack": TEXT, "aim": TEXT, "words": TEXT}],
     "versions": {},
 }
+GUESSED = "a guess without features"  # how `Measured` calls the majority baseline
 AUDIT_CONFIDENCE = 0.99  # of every audit
 #: Whom an audit calls so, as guarantees call them.
 AUDITED: dict[str, tuple[str, ...]] = {
@@ -94,6 +95,25 @@ class RunFolder:
     plan: str
     #: What `silograph audit` found, as often as somebody asked it.
     audits: list[Json]
+
+    @property
+    def graphs(self) -> dict[str, list[Edge]]:
+        """The graphs it learned by their names, the one for all first; none where it learned models."""
+        return {}
+
+    @property
+    def message(self) -> int | None:
+        """How many numbers a silo sends in a round, where its ledger's rows do not say it."""
+        return None
+
+
+class Measured(NamedTuple):
+    """A number that says how good a result is; `mark` is where `numbers_are` says what kind of number it is."""
+
+    name: str
+    measure: str
+    mark: str
+    value: float | None
 
 
 def read_result(folder: Path) -> Json:

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from silograph.core.types import Json
 from silograph.report import words
+from silograph.report.read import RunFolder
 
 MOST_SILOS = 40
 #: What a number takes on its way, as the arrays of a message hold it.
 BYTES = 8
 
 
-def traffic(ledger: Sequence[Json], rounds: int, message: int | None = None) -> Json:
+def traffic(run: RunFolder) -> Json:
     """The silos of the ledger: in how many rounds they released something, how often, and how many numbers left.
 
-    `message` is the size of a round's message, where releases are made inside the silo and only what follows from
-    them is sent. Results are handed over after the last round, and that is no further round.
+    A run has a size of its messages where releases are made inside the silo and only what follows from them is sent.
+    Results are handed over after the last round, and that is no further round.
     """
+    rounds, message = run.result["rounds"], run.message
     silos: dict[str, list[Json]] = {}
-    for row in ledger:
+    for row in run.ledger:
         silos.setdefault(row["silo"], []).append(row)
     rows = []
     for name, sent in silos.items():

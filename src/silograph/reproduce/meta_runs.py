@@ -21,6 +21,7 @@ from silograph.data.clients import Single
 from silograph.data.collections import VARIABLE
 from silograph.data.personal import Classes, PictureSet, class_federation, pool, split
 from silograph.data.tables import shown
+from silograph.families.meta.new_clients import personal_models
 from silograph.methods.base import Private
 from silograph.methods.meta_baselines import PaperMeta
 from silograph.methods.private_meta import SUPPORT, Order, PrivateMeta, divided
@@ -31,7 +32,6 @@ from silograph.privacy.mechanisms import Gaussian
 from silograph.reproduce.entries import Progress, Row, Table, check_seeds
 from silograph.reproduce.verdicts import Verdict, compared, said
 from silograph.run.loop import ENGINES, REHEARSAL, rounds
-from silograph.run.meta_new import personal_models
 from silograph.topology import Topology, star
 
 if TYPE_CHECKING:

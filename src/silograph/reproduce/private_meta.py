@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from silograph.data.personal import CIFAR10_FILES, MNIST_FILES, cifar10, mnist
+from silograph.families.meta.network import build_network
 from silograph.reproduce.entries import DataSet, Entry
 from silograph.reproduce.meta_runs import (
     ACCURACY,
@@ -30,7 +31,6 @@ from silograph.reproduce.meta_runs import (
     Run,
 )
 from silograph.reproduce.verdicts import Verdict
-from silograph.run.meta_network import build_network
 
 if TYPE_CHECKING:
     from silograph.tasks.neural import Neural

@@ -28,6 +28,7 @@ import numpy as np
 from silograph.core.errors import InputError
 from silograph.core.keys import secret_root
 from silograph.core.types import Array, BoolArray
+from silograph.families.meta.job import MetaJob
 from silograph.privacy.accounting import GAUSSIANS, Cost, LedgerCurves, cost
 from silograph.privacy.attacks.bounds import (
     Bound,
@@ -44,7 +45,6 @@ from silograph.privacy.ledger import Row
 from silograph.run.canaries import stages_of
 from silograph.run.finding import CANARY, CONFIDENCE, PAIR, Finding
 from silograph.run.jobs import Job, open_job
-from silograph.run.meta_job import MetaJob
 from silograph.run.openness import exposure
 from silograph.run.plan import load
 from silograph.run.played import Played, play

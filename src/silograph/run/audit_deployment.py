@@ -22,9 +22,9 @@ import numpy as np
 from silograph.core.errors import InputError
 from silograph.core.keys import secret_root
 from silograph.core.types import Array, Json
+from silograph.deploy.deployment import FILE, SERVER, Deployment, open_job
 from silograph.privacy.attacks.bounds import Bound
 from silograph.privacy.attacks.sights import Event, by_event, by_numbers, by_times, telling_event
-from silograph.run.deployment import FILE, SERVER, Deployment, open_job
 from silograph.run.extremes import extreme_strategies
 from silograph.run.finding import CONFIDENCE
 from silograph.run.hostile import Attacked, Theatre, claimed, delta_of

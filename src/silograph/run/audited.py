@@ -13,7 +13,7 @@ from silograph.core.types import Json
 from silograph.run.bill import bill_of_run, read_result
 from silograph.run.finding import Finding
 from silograph.run.jobs import Job, open_job
-from silograph.run.plan import AnyPlan, load
+from silograph.run.plan import Plan, load
 from silograph.run.results import versions
 from silograph.run.sections import named_files
 
@@ -34,7 +34,7 @@ def job_of_run(folder: Path) -> Job:
     return open_job(plan, folder)
 
 
-def _need_tables(plan: AnyPlan, folder: Path) -> None:
+def _need_tables(plan: Plan, folder: Path) -> None:
     """A deployment's tables never come to the folder of its run."""
     names = [*named_files(plan, private=True), *named_files(plan, private=False)]
     missing = [name for name in names if not (folder / name).is_file()]
@@ -55,12 +55,11 @@ def keep(folder: Path, finding: Finding, report: Callable[[Path], str]) -> None:
     """
     result, path = read_result(folder), folder / "audit.json"
     before: list[Json] = json.loads(path.read_text(encoding="utf-8"))["audits"] if path.exists() else []
-    more = ("torch",) if result["method"] == "private_meta" else ()
     told = {
         "format": 2,
         "plan": result["plan"],
         "ledger": result["ledger"],
-        "audits": [*before, {**finding.to_json(), "versions": versions(more)}],
+        "audits": [*before, {**finding.to_json(), "versions": versions(result["method"])}],
     }
     write_atomically(path, (json.dumps(told, indent=1, allow_nan=False) + "\n").encode())
     write_atomically(folder / "report.html", report(folder).encode())

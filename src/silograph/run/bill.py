@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
 from pathlib import Path
 
 from silograph.core.errors import DamageError, InputError
@@ -14,7 +13,6 @@ from silograph.privacy.accounting import cost
 from silograph.privacy.gate import hidden_from
 from silograph.privacy.ledger import Ledger
 from silograph.run.jobs import open_job
-from silograph.run.meta_plan import MetaPlan
 from silograph.run.plan import load
 from silograph.run.results import worst_by_site
 
@@ -22,9 +20,7 @@ from silograph.run.results import worst_by_site
 def bill_of_plan(path: Path) -> Json:
     """The forecast; of the tables it uses only their shape."""
     plan = load(path)
-    if isinstance(plan, MetaPlan) and plan.method.device.startswith("cuda"):
-        plan = replace(plan, method=replace(plan.method, device="cpu"))  # nothing runs: it need not be here
-    return open_job(plan, path.parent).forecast()
+    return open_job(plan.without_device(), path.parent).forecast()
 
 
 def read_result(folder: Path) -> Json:

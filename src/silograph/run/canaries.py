@@ -20,6 +20,10 @@ import numpy as np
 from silograph.core.errors import InputError
 from silograph.core.types import Array
 from silograph.data.silos import People
+from silograph.families.clusters.job import ClusteredJob
+from silograph.families.federation.job import FederationJob
+from silograph.families.graphs.job import GraphJob
+from silograph.families.meta.job import MetaJob
 from silograph.methods.algorithm_one import PaperConsensus
 from silograph.methods.base import Private, begin, take
 from silograph.methods.clustered_admm import ClusteredADMM
@@ -31,10 +35,7 @@ from silograph.privacy.bound import Bounded
 from silograph.privacy.correlated import CorrelatedGaussian
 from silograph.privacy.gate import relay
 from silograph.privacy.masking import Masks, counted_on
-from silograph.run.clustered_job import ClusteredJob
-from silograph.run.federation_job import FederationJob
-from silograph.run.jobs import GraphJob, Job
-from silograph.run.meta_job import MetaJob
+from silograph.run.jobs import Job
 from silograph.run.network_canaries import stages_of_networks
 from silograph.run.scenes import DIVIDED, LOUD, QUIET, divided, flat_basis
 from silograph.run.stages import Bits, Scene, SharedNoiseStage, SiloStage, Stage, Tables, UnitStage

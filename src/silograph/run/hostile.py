@@ -19,19 +19,20 @@ import numpy as np
 
 from silograph.core.errors import InputError
 from silograph.core.types import Array, Json
+from silograph.deploy.deployment import FILE, Deployment
+from silograph.deploy.party import ENROLMENT, LEDGER, ROSTER, Approved, enrol
 from silograph.engines.question import NEVER, Kind, Question, read_reply
 from silograph.engines.silo import Silo
 from silograph.engines.sums import read_said, run_sum
+from silograph.families.graphs.job import GraphJob
+from silograph.families.meta.job import MetaJob
 from silograph.methods.base import begin
 from silograph.privacy.accounting import GAUSSIANS, Cost, cost
 from silograph.privacy.gate import Door, Released, Sealed
 from silograph.privacy.ledger import Ledger, Row
 from silograph.privacy.mechanisms import Scheduled
 from silograph.privacy.secure_messages import STEPS, threshold
-from silograph.run.deployment import FILE, Deployment
-from silograph.run.jobs import GraphJob, Job
-from silograph.run.meta_job import MetaJob
-from silograph.run.party import ENROLMENT, LEDGER, ROSTER, Approved, enrol
+from silograph.run.jobs import Job
 from silograph.run.worlds import LOUD, OPPOSITE, SILENT, Worlds, worlds_of
 
 ANSWER, SUM, NO_SUM, GONE = "answer", "sum", "no sum", "gone"

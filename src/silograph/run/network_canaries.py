@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from silograph.core.types import Array
+from silograph.families.meta.job import MetaJob
 from silograph.methods.base import Private, begin
 from silograph.methods.private_meta import QUERY, SUPPORT
-from silograph.run.meta_job import MetaJob
 from silograph.run.scenes import DIVIDED, LOUD, divided
 from silograph.run.stages import Bits, Scene, SiloStage, Stage
 

@@ -13,6 +13,9 @@ from typing import Any
 import numpy as np
 
 from silograph.core.types import Array, Json
+from silograph.families.clusters.job import ClusteredJob
+from silograph.families.graphs.job import GraphJob
+from silograph.families.meta.job import MetaJob
 from silograph.kernels.descent import extrapolate
 from silograph.methods.algorithm_one import PaperConsensus
 from silograph.methods.base import Method, State, advance, begin
@@ -28,10 +31,8 @@ from silograph.privacy.gate import OTHER_SERVERS, Door, Sealed, Sent, hidden_fro
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.masking import Masks
 from silograph.privacy.unmixing import followed_sum, unmixed_sum
-from silograph.run.clustered_job import ClusteredJob
-from silograph.run.jobs import GraphJob, Job
+from silograph.run.jobs import Job
 from silograph.run.loop import ENGINES
-from silograph.run.meta_job import MetaJob
 from silograph.tasks.clustered import Proximal
 
 _MOST_ROUNDS = 200  # of a run that is listened to

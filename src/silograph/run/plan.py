@@ -1,295 +1,116 @@
-"""A plan: what will run, as data. It can be written down, sent, approved, priced and run again."""
+"""A plan: what will run, as data. It can be written down, sent, approved, priced and run again.
+
+What a plan may say is its family's affair; here it is only read and written.
+"""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
+from silograph import families
 from silograph.core.errors import InputError
-from silograph.run.clustered_plan import ClusteredPlan
-from silograph.run.federation_plan import FederationPlan
-from silograph.run.meta_plan import MetaPlan
-from silograph.run.sections import naming_files, parse_into, public, read_toml, to_table
+from silograph.run.sections import parse_into, read_toml, to_table
 
 FORMAT = 1
+DEFAULT_METHOD = "consensus_graph"
 DEFAULT_DELTA = 1e-6
-MOST_RESAMPLES = 10_000
+NOT_COMPARED = "the comparison with other ways of learning: it needs all records in one place"
+
+#: A setting's name, its value, whether it is good, and what was expected.
+Choice = tuple[str, object, bool, str]
 
 
-@dataclass(frozen=True)
-class Data:
-    """Where the silos' tables are, relative to the plan file, and how to read them."""
-
-    files: tuple[str, ...] = naming_files(())
-    nodes_in: Literal["columns", "rows"] = "columns"
-    standardise: bool = False
-    candidates: str | None = naming_files(None)
-    neighbours: int | None = None
-    search: Literal["exact", "approximate"] | None = None
-    unit_column: str | None = None
-    coordinates: str | None = naming_files(None, private=False)
-
-
-@dataclass(frozen=True)
-class ConsensusGraph:
-    """S3 (8) and S0 (8). What is left out is chosen: beta for `degree` (or `density`, or `edges`, which say the same),
-    lam for `consensus_density`, nu as `coupling_by` says, the rest from the scale of the data.
-
-    The learner `log-det`, the likelihood of Gaussian signals, is for one private release and has no other parameters.
-    """
-
-    name: Literal["consensus_graph"] = "consensus_graph"
-    learner: Literal["log-det", "log-degree"] | None = None
-    solver: Literal["exact", "paper"] = "exact"
-    degree: float | None = None
-    density: float | None = None
-    edges: int | None = None
-    consensus_density: float | None = None
-    coupling_by: Literal["rule", "held-out"] = "rule"
-    resamples: int | None = None
-    alpha: float = 1.0
-    beta: float | None = None
-    nu: float | None = None
-    lam: float | None = None
-    zeta: float | None = None
-    threshold: float = 0.0
-    tolerance: float = 1e-7
-    rounds: int | None = None
-    form: Literal["S3", "S0"] | None = None
-    local_steps: int | None = None
-    step: float | None = None
-    momentum: float | None = None
-    coupling: Literal["implicit", "explicit"] = "implicit"
-
-    def wanted_degree(self, nodes: int) -> float | None:
-        """The mean degree that was asked for, in whichever words."""
-        if self.density is not None:
-            return self.density * (nodes - 1)
-        return 2.0 * self.edges / nodes if self.edges is not None else self.degree
-
-
-@dataclass(frozen=True)
-class Privacy:
-    """The total budget of every silo, and how it is spent."""
-
-    epsilon: float
-    delta: float | None = None
-    mode: Literal["one-release", "correlated", "secure-sum", "per-round"] = "one-release"
-    mechanism: Literal["gaussian", "laplace"] = "gaussian"
-    clip: float | None = None
+class Named(Protocol):
+    """A plan's [method]."""
 
     @property
-    def total_delta(self) -> float:
-        if self.mechanism == "laplace":
-            return 0.0
-        return DEFAULT_DELTA if self.delta is None else self.delta
+    def name(self) -> str: ...
 
 
-@dataclass(frozen=True)
+class Files(Protocol):
+    """A plan's [data]: one private table for every organisation."""
+
+    @property
+    def files(self) -> tuple[str, ...]: ...
+
+
 class Plan:
-    data: Data
-    method: ConsensusGraph = ConsensusGraph()
-    privacy: Privacy | None = None
-    topology: Literal["star"] = "star"
-    engine: Literal["vector", "silowise"] = "vector"
-    seed: int | None = None
+    """What every plan says and can be asked; a family's own plan is a frozen dataclass of sections."""
 
-    def __post_init__(self) -> None:
-        _check_method(self.method)
-        if self.privacy is not None:
-            _check_privacy(self.privacy, self.method)
-            if self.privacy.mode == "per-round" and self.data.candidates is not None:
-                raise InputError("plan, candidates", "one release with candidate edges", "noise in every round came")
-            if self.data.standardise:
-                raise InputError(
-                    "plan, standardise",
-                    "data as they are, with privacy",
-                    "standardising was asked for: it reads every signal's values in the clear, unaccounted",
-                    "Scale the tables beforehand by constants that do not come from them.",
-                )
-        _check_learner(self)
-        _check_unit(self)
-        _check_data(self)
-        if self.seed is not None and self.seed < 0:
-            raise InputError("plan, seed", "a whole number from 0 up", f"{self.seed} came")
+    if TYPE_CHECKING:  # a property here would become the default of the dataclass's field
 
+        @property
+        def data(self) -> Files: ...
 
-def _check_method(method: ConsensusGraph) -> None:
-    for name in ("alpha", "beta", "nu", "lam", "degree", "edges", "step", "tolerance"):
-        value = getattr(method, name)
-        if value is not None and not (math.isfinite(value) and value > 0.0):
-            raise InputError(f"plan, {public(name)}", "a number above 0", f"{value} came")
-    for name in ("density", "consensus_density"):
-        value = getattr(method, name)
-        if value is not None and not 0.0 < value <= 1.0:
-            raise InputError(f"plan, {name}", "a share of all pairs, above 0 and at most 1", f"{value} came")
-    for name in ("zeta", "threshold"):
-        value = getattr(method, name)
-        if value is not None and not (math.isfinite(value) and value >= 0.0):
-            raise InputError(f"plan, {public(name)}", "a number from 0 up", f"{value} came")
-    for name in ("rounds", "local_steps"):
-        value = getattr(method, name)
-        if value is not None and value < 1:
-            raise InputError(f"plan, {public(name)}", "a whole number from 1 up", f"{value} came")
-    if method.momentum is not None and not 0.0 <= method.momentum < 1.0:
-        raise InputError("plan, momentum", "a number from 0 up to, but not, 1", f"{method.momentum} came")
-    said = [name for name in ("degree", "density", "edges", "beta") if getattr(method, name) is not None]
-    if len(said) > 1:
-        todo = "Degree, density and edges say the same and set beta; leave all but one out."
-        raise InputError("plan", "one of degree, density, edges and beta", f"{' and '.join(said)} came", todo)
-    for chosen, by in (("lam", "consensus_density"), ("nu", "coupling_by")):
-        if getattr(method, chosen) is not None and getattr(method, by) not in (None, "rule"):
-            raise InputError(f"plan, {by}", f"no {public(chosen)}, which it chooses", "both came")
-    if method.coupling_by == "held-out" and method.consensus_density is not None:
-        todo = "Leave one out: the path is of one lambda, and a wanted density would ask for another at every strength."
-        raise InputError("plan, coupling_by", "no consensus_density beside held-out", "both came", todo)
-    if method.resamples is not None and not 0 <= method.resamples <= MOST_RESAMPLES:
-        raise InputError("plan, resamples", f"a whole number from 0 to {MOST_RESAMPLES}", f"{method.resamples} came")
-    if method.solver == "paper" and method.zeta == 0.0:
-        raise InputError(
-            "plan, zeta", "a number above 0 for the papers' solver", "0 came", "The papers' step needs it."
-        )
-    if method.solver == "paper":
-        for name, plain in (("consensus_density", None), ("coupling_by", "rule"), ("resamples", None)):
-            if getattr(method, name) != plain:
-                raise InputError(f"plan, {name}", "the exact solver", "the papers' solver has no such setting")
-    if method.solver == "exact":
-        for name in ("form", "local_steps", "step", "momentum"):
-            if getattr(method, name) is not None:
-                raise InputError(f"plan, {public(name)}", "the solver 'paper'", "the exact solver has no such setting")
+        @property
+        def method(self) -> Named: ...
+
+        @property
+        def privacy(self) -> Any:
+            """The budget, or None where nothing is to be protected."""
+
+        @property
+        def engine(self) -> str: ...
+
+        @property
+        def seed(self) -> int | None: ...
+
+    @property
+    def rehearsal(self) -> bool:
+        """Whether the noise of a protected run is public: it follows from the seed."""
+        return self.privacy is not None and self.seed is not None
+
+    @property
+    def tells_counts(self) -> bool:
+        """Whether organisations may tell how many records a silo has; not where that is part of what is protected."""
+        return True
+
+    @property
+    def tells_clusters(self) -> bool:
+        """Whether organisations tell each other in which cluster a silo is."""
+        return False
+
+    def without_device(self) -> Self:
+        """The plan for whoever computes nothing with it, and so needs none of the hardware it asks for."""
+        return self
+
+    def deployable(self) -> Self:
+        """The plan less what needs several organisations' tables in one place, with real masks where it skips them."""
+        return self
+
+    def left_out(self) -> list[str]:
+        """What `deployable` leaves out, in words."""
+        return []
 
 
-def _check_learner(plan: Plan) -> None:
-    if plan.method.learner != "log-det":
-        return
-    if plan.privacy is None or plan.privacy.mode == "per-round":
-        came = "no privacy" if plan.privacy is None else "noise in every round"
-        raise InputError("plan, learner", "one private release for log-det", f"{came} came")
-    if given := log_degree_only(plan.method):
-        raise InputError(f"plan, {given}", "the learner 'log-degree'", "log-det has no such setting")
+class PlanPart(Protocol):
+    """A family's part `plan`."""
+
+    PLAN: type[Plan]
 
 
-def log_degree_only(method: ConsensusGraph) -> str | None:
-    """The first setting that only the model with log-degrees has, as it is called in plans."""
-    plain = ConsensusGraph()
-    names = ("solver", "alpha", "beta", "nu", "lam", "zeta", "rounds", "consensus_density")
-    return next((public(name) for name in names if getattr(method, name) != getattr(plain, name)), None)
-
-
-def _check_data(plan: Plan) -> None:
-    data = plan.data
-    if data.neighbours is not None and data.neighbours < 1:
-        raise InputError("plan, neighbours", "a whole number from 1 up", f"{data.neighbours} came")
-    if data.search is not None and data.neighbours is None:
-        raise InputError("plan, search", "how many neighbours to search for", "none came")
-    if data.neighbours is not None:
-        if data.candidates is not None:
-            raise InputError("plan, neighbours", "neighbours or a list of candidates", "both came")
-        if plan.method.solver != "exact":
-            raise InputError("plan, neighbours", "the exact solver", "the papers' solver came")
-    if plan.privacy is None:
-        return
-    leaks = (
-        ("neighbours", data.neighbours, None, "who is near whom would be told in the clear"),
-        ("coupling_by", plan.method.coupling_by, "rule", "signals that are held out would be looked at in the clear"),
-        ("resamples", plan.method.resamples or None, None, "signals that are drawn again would be looked at again"),
-    )
-    for name, value, plain, why in leaks:
-        if value != plain:
-            raise InputError(f"plan, {name}", "none with privacy", f"{value} came: {why}, unaccounted")
-
-
-def _check_unit(plan: Plan) -> None:
-    if plan.data.unit_column is None:
-        return
-    where = "plan, unit_column"
-    if not plan.data.unit_column.strip():
-        raise InputError(where, "the name of a column", "an empty one came")
-    if plan.privacy is None:
-        raise InputError(where, "a privacy budget, whose unit it says", "none came", "Add an epsilon, or leave it out.")
-    if plan.privacy.mode == "per-round":
-        raise InputError(where, "one release, where a person's signals can be bounded", "noise in every round came")
-    if plan.data.nodes_in != "columns":
-        raise InputError(where, "nodes in columns", "nodes in rows came", "Turn the tables round.")
-
-
-def _check_privacy(privacy: Privacy, method: ConsensusGraph) -> None:
-    if not (math.isfinite(privacy.epsilon) and privacy.epsilon > 0.0):
-        raise InputError(
-            "plan, epsilon",
-            "a privacy budget above 0",
-            f"{privacy.epsilon} came",
-            "Leave it out for a run without privacy.",
-        )
-    if privacy.delta is not None and not 0.0 < privacy.delta < 1.0:
-        raise InputError("plan, delta", "a number between 0 and 1", f"{privacy.delta} came", "Try 1e-6.")
-    if privacy.mechanism == "laplace" and privacy.delta is not None:
-        raise InputError("plan, delta", "no delta with Laplace noise, whose delta is 0", f"{privacy.delta} came")
-    if privacy.clip is not None and not 1e-70 <= privacy.clip <= 1e70:
-        raise InputError("plan, clip", "a number above 0 whose powers are numbers", f"{privacy.clip} came")
-    if privacy.mode in ("correlated", "secure-sum") and privacy.mechanism != "gaussian":
-        raise InputError("plan, mechanism", f"gaussian in the mode {privacy.mode}", f"{privacy.mechanism} came")
-    if privacy.mode == "secure-sum" and method.consensus_density is not None:
-        todo = "Say density: it is that of the only graph there is."
-        raise InputError("plan, consensus_density", "none with a secure sum", "one came", todo)
-    if privacy.mode == "secure-sum":
-        plain = ConsensusGraph()
-        for name in ("solver", "nu", "lam", "rounds"):
-            if getattr(method, name) != getattr(plain, name):
-                todo = "There are no graphs of sites that it could couple to a consensus."
-                raise InputError(f"plan, {public(name)}", "one release for this setting", "a secure sum came", todo)
-    if privacy.mode == "per-round":
-        if method.solver != "paper":
-            raise InputError("plan, privacy", "the solver 'paper' for noise in every round", "the exact solver came")
-        if privacy.mechanism != "gaussian":
-            raise InputError("plan, mechanism", "gaussian for noise in every round", f"{privacy.mechanism} came")
-        missing = [public(name) for name in ("beta", "nu", "lam") if getattr(method, name) is None]
-        missing += ["clip"] if privacy.clip is None else []
-        if missing:
-            raise InputError(
-                "plan",
-                "numbers for beta, nu, lambda and clip with noise in every round",
-                f"{', '.join(missing)} did not come",
-                "Choosing them on the private data would itself be a release; the mode 'one-release' chooses for free.",
-            )
-
-
-# ---- files -----------------------------------------------------------------------------------------------------------
-
-AnyPlan = Plan | FederationPlan | ClusteredPlan | MetaPlan
-
-_KINDS: dict[str, type[AnyPlan]] = {
-    "consensus_graph": Plan,
-    "graph_federation": FederationPlan,
-    "clustered_admm": ClusteredPlan,
-    "private_meta": MetaPlan,
-}
-
-
-def load(path: str | Path) -> AnyPlan:
+def load(path: str | Path) -> Plan:
     """Read a plan file; paths in it stay relative to it."""
     return parse(read_toml(Path(path)), str(path))
 
 
-def parse(content: Mapping[str, Any], where: str) -> AnyPlan:
+def parse(content: Mapping[str, Any], where: str) -> Plan:
     rest = dict(content)
     if (found := rest.pop("format", None)) != FORMAT:
         raise InputError(where, f"format = {FORMAT}", f"{found!r} came")
     method = rest.get("method")
-    name = method.get("name", "consensus_graph") if isinstance(method, dict) else "consensus_graph"
-    if name not in _KINDS if isinstance(name, str) else True:
-        raise InputError(f"{where}, [method], name", f"one of {', '.join(_KINDS)}", f"{name!r} came")
+    name = method.get("name", DEFAULT_METHOD) if isinstance(method, dict) else DEFAULT_METHOD
+    name = families.check_name(name, f"{where}, [method], name")
     data = rest.setdefault("data", {})
     if isinstance(data, dict) and not data.get("files"):
         raise InputError(f"{where}, [data]", "files = [...] with at least one table", "none came")
-    plan: AnyPlan = parse_into(_KINDS[name], rest, where)
+    plan: Plan = parse_into(families.part(name, "plan", PlanPart).PLAN, rest, where)
     return plan
 
 
-def dumps(plan: AnyPlan) -> str:
+def dumps(plan: Plan) -> str:
     """The plan as a file; what is None is left out."""
     import tomli_w
 

@@ -17,7 +17,7 @@ from silograph.methods.base import State, begin
 from silograph.privacy.gate import Door
 from silograph.run.jobs import Job, open_job
 from silograph.run.loop import ENGINES, REHEARSAL, SECRET, rounds
-from silograph.run.plan import AnyPlan, dumps
+from silograph.run.plan import Plan, dumps
 from silograph.run.results import write_result
 from silograph.run.sections import moved, named_files
 from silograph.run.store import RunFolder
@@ -39,7 +39,7 @@ class Finished:
 
 
 def execute(
-    plan: AnyPlan,
+    plan: Plan,
     base: Path,
     goal: Path,
     progress: Progress,

@@ -16,9 +16,14 @@ from silograph.core.toml import parse_toml
 _PUBLIC = {"lam": "lambda"}
 
 
-def naming_files(default: Any, private: bool = True) -> Any:
+def naming_files(default: Any, private: bool = True, **more: str) -> Any:
     """A field that names files, relative to the plan; `private` unless nothing that leaves a silo depends on them."""
-    return field(default=default, metadata={"files": True, "private": private})
+    return field(default=default, metadata={"files": True, "private": private, **more})
+
+
+def said(default: Any, help: str, **more: str) -> Any:
+    """A field that is an option of a command as well; `option` is its name there, if it is another."""
+    return field(default=default, metadata={"help": help, **more})
 
 
 def public(name: str) -> str:

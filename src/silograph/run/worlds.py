@@ -16,15 +16,16 @@ from typing import Any
 import numpy as np
 
 from silograph.core.types import Array
+from silograph.deploy.deployment import Deployment
+from silograph.deploy.public_facts import Facts, Holding
+from silograph.families.clusters.job import ClusteredJob
+from silograph.families.federation.job import FederationJob
+from silograph.families.graphs.job import GraphJob
+from silograph.families.meta.job import MetaJob
+from silograph.families.meta.plan import MetaPlan
 from silograph.methods.algorithm_one import PaperConsensus
 from silograph.methods.graph_federation import GraphFederation
-from silograph.run.clustered_job import ClusteredJob
-from silograph.run.deployment import Deployment
-from silograph.run.facts import Facts, Holding
-from silograph.run.federation_job import FederationJob
-from silograph.run.jobs import GraphJob, Job
-from silograph.run.meta_job import MetaJob
-from silograph.run.meta_plan import MetaPlan
+from silograph.run.jobs import Job
 from silograph.tasks.smooth_graph import centred_basis
 
 LOUD, OPPOSITE, SILENT = range(3)  # worlds

@@ -1,0 +1,75 @@
+"""The command line: thin. Exit code 0, 2 for bad input, 1 for a failure, 3 for a refuted promise, 130 for Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Annotated, NoReturn
+
+import click
+import typer
+
+from silograph.cli import audit, compare, deploy, learn, look
+from silograph.core.errors import SilographError
+
+app = typer.Typer(
+    add_completion=True,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Graphs learned across data silos, with privacy numbers that are true.",
+)
+
+for room in (learn, look, compare, audit, deploy):
+    room.register(app)
+
+
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"silograph {version('silograph')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _about(
+    version: Annotated[
+        bool, typer.Option("--version", help="Which version this is.", callback=_say_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Graphs learned across data silos, with privacy numbers that are true."""
+
+
+def main() -> None:
+    """Entry point: every error on purpose becomes one line and an exit code, never a traceback."""
+    try:
+        code = app(standalone_mode=False)
+        if code == 130:  # typer's word for Ctrl-C
+            raise KeyboardInterrupt
+        sys.exit(code or 0)
+    except click.exceptions.NoArgsIsHelpError as error:
+        sys.exit(error.exit_code)  # the help has been shown
+    except click.ClickException as error:
+        _fail(f"{error.format_message()} (see silograph --help)", "bad-input", error.exit_code)
+    except SilographError as error:
+        _fail(str(error), error.code, error.exit_code)
+    except KeyboardInterrupt:
+        _fail("Interrupted. The same command goes on where it stopped.", "interrupted", 130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except MemoryError:
+        _fail("Not enough memory for a problem of this size.", "memory", 1)
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        _fail(
+            f"{place}{error.strerror or error}. Nothing was published; mend it and run the same command.", "system", 1
+        )
+
+
+def _fail(text: str, code: str, exit_code: int) -> NoReturn:
+    if "--json" in sys.argv:
+        print(json.dumps({"error": {"code": code, "text": text}}))
+    print(f"silograph: {text}", file=sys.stderr)
+    sys.exit(exit_code)

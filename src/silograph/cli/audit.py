@@ -1,0 +1,256 @@
+"""The command of an audit: of a plan (`silograph audit plan.toml`), a finished run (`out`), or a deployment."""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from silograph.cli.console import AsJson, bar, say, show
+from silograph.core.errors import InputError, InterruptError
+from silograph.report.text import at_most, table
+
+if TYPE_CHECKING:
+    from silograph.run.audit_deployment import DeploymentFinding, StrategyFinding
+    from silograph.run.finding import Finding
+
+REFUTED = 3  # exit code
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(audit)
+
+
+def audit(
+    target: Annotated[
+        Path,
+        typer.Argument(
+            help="A plan file; a finished run's folder: what is found is then kept in it; or a deployment's folder."
+        ),
+    ],
+    observer: Annotated[
+        Literal["server", "neighbour", "wire", "public"] | None,
+        typer.Option(help="Who attacks; left out: the first of these from whom the plan promises to hide something."),
+    ] = None,
+    runs: Annotated[
+        int | None,
+        typer.Option(
+            help="How many trials, each a pair of runs: one without the canary, one with it. "
+            "Left out: 10,000, or as many as take about a minute. Of a deployment: in every strategy."
+        ),
+    ] = None,
+    one_run: Annotated[
+        bool, typer.Option("--one-run", help="Many canaries in a single run instead: seconds, and less sharp.")
+    ] = False,
+    seconds: Annotated[float | None, typer.Option(help="Of a deployment: about how long to try. Left out: 90.")] = None,
+    strategy: Annotated[
+        str | None,
+        typer.Option(help="Of a deployment: play this strategy alone, e.g. one that was refuted, for longer."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Attack a plan through its own pipeline: how much of its promise can an attack use up?
+
+    TARGET is a plan file: it is attacked, and nothing is written. Or it is the folder of a finished run: its plan is
+    attacked, with the tables where it says; what is found is added to audit.json in the folder and shown in its report.
+    Or it is what `silograph deploy` wrote: its parties are asked dishonest questions, as their server could; made-up
+    tables take the place of theirs, and nothing is written.
+
+    Exit code 0: not refuted. 3: refuted. 2: bad input. 1: a failure, such as a finding that could not be written (it
+    is printed first). 130: Ctrl-C.
+    """
+    from silograph.run.audit import audit as attack
+    from silograph.run.audit import audit_job
+    from silograph.run.audited import job_of_run
+
+    if not (target / "result.json").exists() and (deployment := _deployment_at(target)) is not None:
+        _audit_deployment(deployment, observer, runs, one_run, seconds, strategy, as_json)
+        return
+    if seconds is not None or strategy is not None:
+        raise InputError("audit, seconds and strategy", "a deployment", f"{target} is none", "Use --runs.")
+    finished = target.is_dir()
+    if finished:
+        from silograph.report.read import read_audits, read_result
+
+        job = job_of_run(target)
+        read_audits(target, read_result(target))  # what cannot be added to is refused before any work
+    try:
+        with bar("attacking") as update:
+
+            def progress(share: float) -> None:
+                update(share, f"{share:.0%}")
+
+            if finished:
+                finding = audit_job(job, observer, runs, one_run, progress=progress)
+            else:
+                finding = attack(target, observer, runs, one_run, progress=progress)
+    except KeyboardInterrupt:
+        todo = "Nothing was kept; the same command starts from the beginning. --runs takes fewer trials."
+        raise InterruptError(f"audit of {target}", "to be let finish", "it was interrupted", todo) from None
+    say(as_json, finding.to_json(), lambda: _words(finding))
+    if finished:
+        _keep(target, finding, as_json)
+    if finding.refuted:
+        raise typer.Exit(REFUTED)
+
+
+def _keep(folder: Path, finding: Finding, as_json: bool) -> None:
+    """After the words: a disk that is full must not swallow a refutation."""
+    from silograph.report.build import build as build_report
+    from silograph.run.audited import keep
+
+    try:
+        keep(folder, finding, build_report)
+    except OSError as error:
+        print(f"silograph: {error.filename or folder}: {error.strerror or error}. ", end="", file=sys.stderr)
+        print("What was found is printed above, and not kept in the folder.", file=sys.stderr)
+        raise typer.Exit(1) from None
+    if not as_json:
+        print(f"report: {folder / 'report.html'}")
+
+
+def _words(finding: Finding) -> None:
+    from silograph.report.words import apart
+
+    if not finding.claimed:
+        print(f"Against the observer '{finding.observer}' no epsilon is claimed: something leaves without protection.")
+        for each in finding.attacks:
+            print(f"attack: {each['attack']}, after {each['aim']}")
+            print(f"  {each['words']}")
+        return
+    accounted = finding.accounted
+    lower, promised = apart(finding.epsilon_lower, finding.promised)
+    print(f"The plan promises to hide {finding.unit} from the observer '{finding.observer}', up to")
+    print(f"  epsilon {promised} at delta {at_most(finding.delta)}.")
+    budget = "no budget" if finding.budget is None else f"a budget of {finding.budget:g}"
+    print(f"  its ledger costs {apart(0.0, accounted.epsilon)[1]} ({accounted.accountant}); the plan has {budget}.")
+    if finding.rehearsal:
+        print("Rehearsal: the plan has a seed, and whoever knows it takes the noise off. What was attacked is the same")
+        print("  plan with noise that is secret.")
+    print(f"canary: {finding.canary} (at {finding.site})")
+    if finding.leak is not None:
+        print(f"REFUTED. {finding.leak}.")
+        print("Something leaves past the gate: whatever the noise, the promise does not hold. Do not run this.")
+        return
+    assert finding.bound is not None
+    print(f"{finding.trials} trials, each {finding.trial}.")
+    print(f"The attacker could tell which was which in {_percent(finding.accuracy or 0.0)} of cases (a coin: 50 %).")
+    print(f"With 99 % confidence epsilon is at least {lower}.")
+    print(f"  how: {finding.bound.how}; {finding.distinguisher}")
+    _verdict(finding)
+
+
+def _verdict(finding: Finding) -> None:
+    from silograph.report.words import apart, found
+
+    if finding.epsilon_lower > finding.promised:
+        print(
+            "REFUTED. The attack got more than the promise allows: noise, clip or accounting is wrong. Do not run this."
+        )
+        print("  By chance alone an audit accuses at most 1 % of sound plans; a second audit tells.")
+        return
+    if finding.overspent:
+        spent, budget = apart(finding.accounted.epsilon, finding.promised)
+        print(f"REFUTED. The ledger itself costs epsilon {spent}, more than the budget of {budget}. Do not run this.")
+        return
+    if not finding.could_refute:
+        print(f"Could not have refuted: so few trials can show no more than epsilon {found(finding.largest)}, whatever")
+        more = "no number within reach is enough" if finding.enough is None else f"--runs {finding.enough} could"
+        print(f"  leaks; {more}.")
+    elif finding.epsilon_lower == 0.0:
+        print("Nothing found: the attack was too weak to say anything, which does not mean that nothing leaks.")
+    else:
+        share = math.floor(100.0 * finding.epsilon_lower / finding.promised)
+        print(f"Not refuted: the attack could use {share} % of the promise. The rest may be caution or a weak attack.")
+    print("An audit can refute a promise, not prove it; what it says nothing of is in docs/threat-model.md.")
+
+
+# ---- deployments -----------------------------------------------------------------------------------------------------
+
+
+def _deployment_at(target: Path) -> Path | None:
+    from silograph.run.audit_deployment import deployment_at
+
+    return deployment_at(target)
+
+
+def _audit_deployment(
+    folder: Path,
+    observer: str | None,
+    runs: int | None,
+    one_run: bool,
+    seconds: float | None,
+    strategy: str | None,
+    as_json: bool,
+) -> None:
+    from silograph.run.audit_deployment import SECONDS, audit_deployment
+
+    if one_run or observer not in (None, "server"):
+        came = "--one-run came" if one_run else f"--observer {observer} came"
+        raise InputError(f"audit of {folder}", "the server as the observer, in many trials", came, "Audit the plan.")
+    try:
+        with bar("attacking") as update:
+            finding = audit_deployment(folder, runs, SECONDS if seconds is None else seconds, strategy, progress=update)
+    except KeyboardInterrupt:
+        todo = "Nothing was kept; the same command starts from the beginning. --seconds takes less time."
+        raise InterruptError(f"audit of {folder}", "to be let finish", "it was interrupted", todo) from None
+    say(as_json, finding.to_json(), lambda: _deployment_words(finding))
+    if finding.refuted:
+        raise typer.Exit(REFUTED)
+
+
+def _deployment_words(finding: DeploymentFinding) -> None:
+    from silograph.report.words import apart
+
+    worlds = finding.worlds
+    if worlds is None:
+        print("Against the server no epsilon is claimed: no question can break a promise.")
+        print("`silograph audit` of the plan shows what an attack makes of what is sent.")
+        return
+    budget = "what its ledger says" if finding.budget is None else f"epsilon {finding.budget:g}"
+    print(f"{worlds.party} is promised, whatever its server asks, at most {budget} at delta {at_most(finding.delta)}.")
+    if finding.rehearsal:
+        print("Rehearsal: the plan has a seed, and whoever knows it takes the noise off. What is attacked has none.")
+    print(f"attacked: {worlds.silo}, with made-up records: {worlds.words}")
+    if worlds.steps == 2:
+        print("Another record in a place is two steps of the neighbouring relation: what was paid counts twice.")
+    rows = []
+    for each in finding.outcomes:
+        lower, paid = apart(each.epsilon_lower, each.paid)
+        verdict = "REFUTED" if each.refuted else "not refuted" if each.could_refute else "could not have refuted"
+        rows.append((each.strategy.name, lower, paid, verdict))
+    show(table(("the server's strategy", "epsilon it got, at least", "epsilon in the ledger", "verdict"), rows))
+    for each in finding.outcomes:
+        _notes(each)
+    if finding.refuted:
+        print("REFUTED. A server can get more out than a party's ledger says. Do not run this.")
+        print("  By chance alone an audit accuses at most 1 % of sound deployments; a second audit tells.")
+    else:
+        print("Not refuted, with 99 % confidence for all strategies together.")
+        print("An audit can refute a promise, not prove it; what it says nothing of is in docs/threat-model.md.")
+
+
+def _notes(each: StrategyFinding) -> None:
+    """Only what needs to be said."""
+    from silograph.report.words import apart, found
+
+    name = each.strategy.name
+    if each.refuted:
+        print(f"{name}: {each.strategy.words}.")
+        print(f"  seen: {each.leak or each.observation}; {each.trials} pairs of trials, {each.rounds} rounds each")
+    if each.overspent and each.budget is not None:
+        spent, budget = apart(each.paid, each.budget)
+        print(f"  The ledger itself costs epsilon {spent}, more than the budget of {budget}.")
+    if each.strategy.copies and each.ledger < each.paid:
+        ledger, paid = apart(each.ledger, each.paid)
+        print(f"{name}: the party did not notice an older copy. Its ledger then says {ledger} where {paid} was spent.")
+    if each.times.epsilon > each.paid:
+        print(f"{name}: times alone tell epsilon {found(each.times.epsilon)}; no promise is made about times.")
+
+
+def _percent(share: float) -> str:
+    """Rounded down: what is not certain never reads as 100 %."""
+    return f"{math.floor(1000.0 * share + 1e-9) / 10.0:g} %"

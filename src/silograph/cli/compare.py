@@ -1,0 +1,105 @@
+"""The command that puts runs side by side: `silograph compare first second ...`."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from silograph.cli.console import AsJson, say, show
+from silograph.core.errors import InputError
+from silograph.report.text import at_most, table
+
+if TYPE_CHECKING:
+    from silograph.core.types import Json
+    from silograph.report.compare import Comparison
+
+_NAMED = 4  # names in a cell of a table
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(compare)
+
+
+def compare(
+    folders: Annotated[list[Path], typer.Argument(help="Folders of finished runs; others are held against the first.")],
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="Also write a page to look at, an HTML file.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Put runs side by side: edges gained and lost, errors, cost, and what their plans do not have in common."""
+    from silograph.core.files import write_atomically
+    from silograph.report.compare import compare as read_runs
+    from silograph.report.compare_page import page
+    from silograph.run.bill import bill_of_run
+
+    if out is not None:
+        _check_page(out)
+    found = read_runs(folders)
+    for folder in folders:
+        bill_of_run(folder)  # refuses numbers that are not the ledger's
+    if out is not None:
+        write_atomically(out, page(found).encode())
+    told = {"page": None if out is None else str(out)}
+    say(as_json, found.to_json() | told, lambda: _words(found, out))
+
+
+def _check_page(out: Path) -> None:
+    """Nothing but an older page may be written over."""
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise InputError(str(out), "the name of a page, ending in .html", "it does not")
+    if out.exists() and not (out.is_file() and out.read_bytes()[:9].lower() == b"<!doctype"):
+        raise InputError(str(out), "a new file, or an older page", "something else is there", "Choose another name.")
+
+
+def _words(found: Comparison, out: Path | None) -> None:
+    names = tuple(found.names)
+    rows = [(s["name"], f"{s['rounds']}", f"{s['bytes']}", s["privacy"]) for s in found.summaries()]
+    show(table(("run", "rounds", "bytes sent", "privacy"), rows))
+    if differences := found.differences():
+        print()
+        show(table(("parameter", *names), [(row["name"], *map(_text, row["values"])) for row in differences]))
+    if found.learned_graphs:
+        print()
+        lines = [
+            (c.graph, c.run, f"{len(c.after)}", f"{len(c.gained)}", f"{len(c.lost)}", f"{len(c.kept)}")
+            for c in found.changes()
+        ]
+        show(table(("graph", "run", "edges", f"gained against {names[0]}", "lost", "kept"), lines))
+        if missing := found.only_some():
+            print(f"note: not in every run, and not compared: {', '.join(missing)}")
+    if errors := found.errors():
+        print()
+        show(
+            table(
+                ("", "measure", *names), [(row["name"], row["measure"], *map(_text, row["values"])) for row in errors]
+            )
+        )
+    print()
+    costs = [
+        (_named(row["sites"]), ", ".join(row["observers"]), *map(_price, row["values"])) for row in found.equal_costs()
+    ]
+    show(table(("privacy of", "against", *names), costs))
+    if out is not None:
+        print(f"page: {out}")
+
+
+def _named(names: list[str]) -> str:
+    return ", ".join(names) if len(names) <= _NAMED else f"{', '.join(names[:2])} and {len(names) - 2} more"
+
+
+def _price(cell: Json | None) -> str:
+    if cell is None:
+        return "not stated"
+    if math.isinf(cell["epsilon"]):
+        return "none"
+    return f"epsilon {at_most(cell['epsilon'])}, delta {at_most(cell['delta'] or 0.0)}"
+
+
+def _text(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, list):
+        return ", ".join(map(_text, value[:3])) + (f" and {len(value) - 3} more" if len(value) > 3 else "")
+    return "" if value is None else str(value)

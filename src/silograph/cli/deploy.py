@@ -1,0 +1,210 @@
+"""The commands of a deployment: `facts`, `deploy`, `enrol`, `join`, `serve`, `watch`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from silograph.cli.console import AsJson, Out, say, show
+from silograph.core.errors import InputError
+from silograph.core.types import Json
+from silograph.report.text import bill, table
+
+Folder = Annotated[Path, typer.Argument(help="The folder that `silograph deploy` made for you.")]
+Table = Annotated[Path, typer.Option("--data", help="Your own table; it stays where it is.")]
+
+
+def register(app: typer.Typer) -> None:
+    for command in (facts, deploy, enrol, join, serve, watch):
+        app.command()(command)
+
+
+def facts(
+    plan: Annotated[Path, typer.Argument(help="The plan file.")],
+    data: Annotated[Path, typer.Argument(help="Your own table.")],
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="File to write; left out: standard output.")] = None,
+) -> None:
+    """What others must know of your table before a deployment: names, columns, how many records. Read it, send it."""
+    from silograph.core.files import write_atomically
+    from silograph.deploy.public_facts import party_facts
+    from silograph.run.plan import load
+
+    text = json.dumps(party_facts(load(plan), data), indent=1) + "\n"
+    if out is None:
+        print(text, end="")
+    else:
+        write_atomically(out, text.encode())
+        print(f"{out}: send it to whoever makes the deployment, to lie beside the plan as NAME.facts.json")
+
+
+def deploy(
+    plan: Annotated[Path, typer.Argument(help="The plan file; tables or NAME.facts.json lie beside it.")],
+    out: Out,
+    address: Annotated[str, typer.Option(help="Where parties reach the server, HOST:PORT.")] = "127.0.0.1:8765",
+    minimum: Annotated[int, typer.Option(help="Fewest silos in a round.")] = 2,
+    deadline: Annotated[float, typer.Option(help="Seconds a round waits for its parties.")] = 120.0,
+    patience: Annotated[float, typer.Option(help="Seconds until too few parties end the run.")] = 600.0,
+    plain: Annotated[bool, typer.Option("--plain", help="No encryption: on this machine only, to try things.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write a folder for the server and one for each party: all they need, and a page that says what to do."""
+    from silograph.deploy.deployment import SERVER, Terms
+    from silograph.deploy.deployment import deploy as write
+    from silograph.report.deployment import page
+    from silograph.run.plan import load
+
+    chosen = load(plan)
+    made = write(chosen, plan.parent, out, Terms(address, not plain, minimum, deadline, patience), page)
+    parties = list(made.facts.parties)
+
+    def words() -> None:
+        for text in chosen.left_out():
+            print(f"note: {text}")
+        print(f"server: {out / SERVER}")
+        for party in parties:
+            print(f"party:  {out / party}")
+        print(f"digest: {made.digest}")
+        print("Send every party its folder, by a way you trust; README.html in each says what to do.")
+
+    say(as_json, {"folder": str(out), "parties": parties, "digest": made.digest}, words)
+
+
+def party_check(folder: Path, data: Path, as_json: bool) -> None:
+    from silograph.deploy.deployment import Deployment
+    from silograph.deploy.party import check, party_of
+
+    job, deployment = check(folder, data), Deployment.read(folder)
+    forecast = job.forecast()
+    party = party_of(folder, deployment)
+    payload = {"party": party, "digest": deployment.digest, "most_rounds": job.most_rounds}
+
+    def words() -> None:
+        print(f"{data} is what the deployment needs of {party}. Nothing left this machine.")
+        show(table(("site", "privacy", "against", "how"), bill(forecast["guarantees"])))
+        print(f"digest: {deployment.digest}")
+
+    say(as_json, {**payload, "forecast": forecast}, words)
+
+
+def enrol(folder: Folder, data: Table, as_json: AsJson = False) -> None:
+    """Check your table, approve the deployment as it is, make your keys. Once."""
+    from silograph.deploy.party import enrol as register_party
+
+    made = register_party(folder, data)
+
+    def words() -> None:
+        if made.rehearsal:
+            print("REHEARSAL: the plan has a seed, so everybody who has it can take the noise off. Not for real data.")
+        print(f"approved deployment {made.digest}")
+        print(f"your key: {made.fingerprint}")
+        print(f"send {made.card} to the server's operator, then: silograph join {folder}")
+
+    say(as_json, {"card": str(made.card), "digest": made.digest, "fingerprint": made.fingerprint}, words)
+
+
+def join(
+    folder: Folder,
+    data: Annotated[Path | None, typer.Option(help="Your table, if it moved since you enrolled.")] = None,
+    patience: Annotated[float | None, typer.Option(help="Seconds to wait for a server that is away.")] = None,
+) -> None:
+    """Take part: answer the server until the run is over. After a crash, the same command goes on."""
+    from silograph.deploy.party import Approved
+    from silograph.engines.fleet import Fleet
+
+    if patience is not None and not 0.0 < patience < math.inf:
+        raise InputError("join, patience", "seconds above 0", f"{patience} came")
+    party = Approved.open(folder, data)
+    silo = party.silo(lambda question: print(f"round {question.round}: {question.kind}", flush=True), _tell)
+    try:
+        if not silo.finished:
+            terms = party.deployment.terms
+            fleet = Fleet(terms.address, party.authority, party.node_key, folder)
+            with _stoppable() as stopped:
+                wait = terms.patience if patience is None else patience
+                fleet.serve(silo.answer, lambda: silo.finished or stopped(), wait, _tell)
+                if stopped():
+                    raise KeyboardInterrupt
+    finally:
+        silo.close()
+    party.forget()
+    print(f"The run is over. Your last state: {folder / 'own.npz'}; what left this machine: {folder / 'ledger.jsonl'}")
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def _stoppable() -> Iterator[Any]:
+    """A request to end, from a terminal or a supervisor, is heard between two questions."""
+    heard: list[int] = []
+    before = {number: signal.signal(number, lambda n, _: heard.append(n)) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield lambda: bool(heard)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def serve(
+    folder: Annotated[Path, typer.Argument(help="The server's folder that `silograph deploy` made.")],
+    out: Out,
+    host: Annotated[str | None, typer.Option(help="Address to listen at, if not that of the deployment.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run a deployment: wait for the parties, ask them, write the result. After a crash, the same command goes on."""
+    from silograph.deploy.deployment import Deployment
+    from silograph.deploy.serve import serve as run_server
+    from silograph.engines.certificates import SERVER, SERVER_KEY, key_fingerprint
+    from silograph.engines.link import Link
+    from silograph.report.build import build as build_report
+
+    with contextlib.ExitStack() as open_links:
+
+        def connect(deployment: Deployment, cards: dict[str, Json]) -> Link:
+            terms = deployment.terms
+            secured = (folder / SERVER, folder / SERVER_KEY) if terms.tls else (None, None)
+            keys = {party: card["node"] for party, card in cards.items()}
+            link = open_links.enter_context(Link(host or terms.host, terms.port, keys, *secured))
+            for party, key in keys.items():
+                _tell(f"{party}: {key_fingerprint(key)}")
+            _tell(f"listening at {host or terms.host}:{link.port} for {', '.join(keys)}")
+            return link
+
+        def progress(number: int, line: Json | None) -> None:
+            gap = line.get("gap") if line else None
+            _tell(f"round {number}" + (f", gap {gap:.1e}" if gap is not None else ""))
+
+        finished = run_server(folder, out, connect, progress, build_report)
+    guarantees = finished.result["privacy"]["guarantees"]
+
+    def words() -> None:
+        show(table(("site", "privacy", "against", "how"), bill(guarantees)))
+        print(f"report: {finished.folder / 'report.html'}")
+
+    say(as_json, finished.result, words)
+
+
+def watch(
+    out: Annotated[Path, typer.Argument(help="The folder a server or a run writes to.")],
+    once: Annotated[bool, typer.Option("--once", help="Say it once and end.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """A live view of a run under way: rounds, who answered, the gap, the budget each silo has spent."""
+    from silograph.report.watch import follow, state_of
+
+    if once or as_json:
+        seen = state_of(out)
+        say(as_json, seen.to_json(), lambda: print(seen.text()))
+    elif not out.exists() and not (out.parent / f".{out.name}.unfinished").exists():
+        raise InputError(str(out), "a run under way, or finished", "there is none")
+    else:
+        follow(out)

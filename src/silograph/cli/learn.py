@@ -1,0 +1,164 @@
+"""The commands one starts with: `sample`, `check`, `learn`, `run`, `personalise`."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from silograph.cli.console import AsJson, Out, bar, say, show
+from silograph.cli.deploy import party_check
+from silograph.cli.options import chosen, option, options_of, with_options
+from silograph.core.errors import InputError
+from silograph.core.types import Json
+from silograph.families.graphs.plan import ConsensusGraph, Data, GraphPlan, Privacy
+from silograph.families.samples import samples
+
+Track = Annotated[
+    Literal["mlflow"] | None,
+    typer.Option(help="Tell MLflow of the finished run: MLFLOW_TRACKING_URI, or mlflow.db in this folder."),
+]
+NodesIn = Annotated[Literal["columns", "rows"], typer.Option(help="Where the nodes are in the tables.")]
+SAMPLES = samples()
+
+
+def register(app: typer.Typer) -> None:
+    kinds = [option(name, bool, False, part.HELP) for name, part in SAMPLES.items()]
+    app.command()(with_options(sample, kinds))
+    app.command()(check)
+    sections = [
+        parameter for section in (ConsensusGraph, Privacy, Data, GraphPlan) for parameter in options_of(section)
+    ]
+    app.command()(with_options(learn, sections))
+    app.command()(run)
+    app.command()(personalise)
+
+
+def sample(
+    folder: Annotated[Path, typer.Argument(help="Folder for the tables.")],
+    seed: Annotated[int, typer.Option(help="Which sample; the same seed writes the same bytes.")] = 1,
+    as_json: AsJson = False,
+    **asked: bool,
+) -> None:
+    """Write five sites' sample tables, or others with a plan to start from; from a seeded generator."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(str(folder), "a new or empty folder", "something is there", "Choose another.")
+    chosen = [name for name in SAMPLES if asked[name]] or ["sites"]
+    if len(chosen) > 1:
+        raise InputError("options", "one sample", f"--{' and --'.join(chosen)} came")
+    paths = SAMPLES[chosen[0]].write(folder, seed)
+    say(as_json, {"files": [str(path) for path in paths]}, lambda: show(str(path) for path in paths))
+
+
+def check(
+    files: Annotated[list[str], typer.Argument(help="Tables to check, one per site; or a party's folder.")],
+    data: Annotated[Path | None, typer.Option(help="The party's own table, with a party's folder.")] = None,
+    nodes_in: NodesIn = "columns",
+    as_json: AsJson = False,
+) -> None:
+    """Read the sites' tables, match their nodes, and say what is there.
+
+    With a party's folder and --data: whether its table is what the deployment needs. Nothing leaves this machine.
+    """
+    from silograph.data.silos import read_silos
+    from silograph.report.text import table
+
+    if data is not None:
+        party_check(Path(files[0]), data, as_json)
+        return
+    silos = read_silos([Path(name) for name in files], nodes_in)
+    sites = [{"name": name, "signals": len(x)} for name, x in zip(silos.names, silos.signals, strict=True)]
+    payload = {"sites": sites, "nodes": list(silos.nodes)}
+
+    def words() -> None:
+        show(table(("site", "signals"), [(str(s["name"]), str(s["signals"])) for s in sites]))
+        print(f"{len(silos.nodes)} nodes, the same in every site. Ready to learn.")
+
+    say(as_json, payload, words)
+
+
+def learn(
+    files: Annotated[list[str], typer.Argument(help="One table per site: CSV, TSV, Parquet, NPY, NPZ or MAT.")],
+    out: Out,
+    track: Track = None,
+    as_json: AsJson = False,
+    **asked: Any,
+) -> None:
+    """Learn a graph per site and the consensus graph from their tables."""
+    privacy = chosen(Privacy, asked)
+    spent = privacy.pop("epsilon")
+    budget = None if spent is None else Privacy(spent, **privacy)
+    if budget is None and Privacy(1.0, **privacy) != Privacy(1.0):
+        raise InputError("options", "--epsilon with the other privacy options", "it did not come", "Try --epsilon 1.")
+    method = ConsensusGraph(**chosen(ConsensusGraph, asked))
+    if budget is not None and budget.mode == "per-round":
+        method = replace(method, solver="paper")
+    data = Data(tuple(files), **chosen(Data, asked))
+    _execute(GraphPlan(data, method, budget, **chosen(GraphPlan, asked)), Path(), out, as_json, track)
+
+
+def run(
+    plan: Annotated[Path, typer.Argument(help="A plan file.")], out: Out, track: Track = None, as_json: AsJson = False
+) -> None:
+    """Run a plan file."""
+    from silograph.run.plan import load
+
+    _execute(load(plan), plan.parent, out, as_json, track)
+
+
+def _execute(plan: Any, base: Path, out: Path, as_json: bool, track: str | None) -> None:
+    from silograph.report.build import build as build_report
+    from silograph.report.build import page_part
+    from silograph.run.run import execute
+
+    if track is not None:
+        from silograph import tracking
+
+        tracking.require()
+    with bar("learning") as update:
+
+        def progress(number: int, line: Json | None) -> None:
+            gap = line.get("gap") if line else None
+            update(None, f"round {number}" + (f", gap {gap:.1e}" if gap is not None else ""))
+
+        finished = execute(plan, base, out, progress, build_report)
+        if track is not None:
+            update(None, "telling MLflow")
+            tracking.send(finished.folder)
+
+    def words() -> None:
+        result = finished.result
+        show(page_part(result["method"]).summary(result))
+        show(f"note: {note}" for note in result["privacy"]["notes"])
+        print(f"report: {os.path.relpath(finished.folder / 'report.html')}")
+
+    say(as_json, finished.result, words)
+
+
+def personalise(
+    start: Annotated[Path, typer.Argument(help="The folder of a private_meta run, or its models/start.npz.")],
+    table: Annotated[Path, typer.Argument(help="A client's own labelled records.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="File for the client's model (NPZ).")],
+    steps: Annotated[int | None, typer.Option(help="How many steps; the plan's if left out.")] = None,
+    step: Annotated[float | None, typer.Option(help="Their size; the plan's if left out.")] = None,
+    test: Annotated[Path | None, typer.Option(help="Other labelled records, to test the model on.")] = None,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    as_json: AsJson = False,
+) -> None:
+    """Make a shared start a client's own, on the client's machine; nothing leaves it."""
+    from silograph.families.meta.personal import personalise as run_steps
+
+    personal = run_steps(start, table, out, steps, step, test, device)
+
+    def words() -> None:
+        records = f"the {personal.tested} record{'s' * (personal.tested != 1)}"
+        what = f"{records} it learned from" if personal.seen else f"{records} of {test}"
+        print(f"{personal.measure} on {what}: {personal.before:.4f} before, {personal.after:.4f} after")
+        if personal.seen:
+            print("note: other records will fare worse; --test says how")
+        print(f"model: {out}")
+
+    say(as_json, {"model": str(out), **personal.to_json()}, words)

@@ -1,0 +1,44 @@
+"""Options of commands that are not written by hand: from the fields of a plan's sections, from families' samples."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from dataclasses import MISSING, fields
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from silograph.run.sections import public
+
+
+def option(name: str, kind: Any, default: Any, help: str, called: str | None = None) -> inspect.Parameter:
+    """An option for the parameter `name`, under its own or another name; a truth is a switch."""
+    told = typer.Option(f"--{(called or name).replace('_', '-')}", help=help)
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, told])
+
+
+def options_of(section: type[Any]) -> list[inspect.Parameter]:
+    """An option for every field that says what it is for; what a section must have may be left out here."""
+    hints = get_type_hints(section)
+    made = []
+    for part in (part for part in fields(section) if "help" in part.metadata):
+        kind, default = hints[part.name], part.default
+        if default is MISSING:
+            kind, default = kind | None, None
+        called = part.metadata.get("option", public(part.name))
+        made.append(option(part.name, kind, default, part.metadata["help"], called))
+    return made
+
+
+def chosen(section: type[Any], asked: dict[str, Any]) -> dict[str, Any]:
+    """What was asked for in this section."""
+    return {part.name: asked[part.name] for part in fields(section) if part.name in asked}
+
+
+def with_options(command: Callable[..., None], more: Iterable[inspect.Parameter]) -> Callable[..., None]:
+    """The command, whose last parameter collects further options by name, with these options."""
+    plain = inspect.signature(command, eval_str=True)
+    *own, _ = plain.parameters.values()
+    command.__signature__ = plain.replace(parameters=[*own, *more])  # type: ignore[attr-defined]
+    return command

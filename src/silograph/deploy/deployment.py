@@ -1,0 +1,240 @@
+"""A deployment: all that the parties of a run agree on, in one file whose digest each of them approves.
+
+The plan is data: no party runs code it did not install. What is in the file is what happens; whatever a server asks for
+beyond it is refused by the parties themselves.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from silograph.core.errors import InputError
+from silograph.core.files import LONGEST_FACTS, read_at_most, sync_folder, write_atomically
+from silograph.core.toml import parse_toml
+from silograph.core.types import Json
+from silograph.deploy.public_facts import Facts, gather_facts, open_server
+from silograph.engines.certificates import CA, make_authority
+from silograph.run.jobs import Job
+from silograph.run.plan import Plan, dumps, parse
+from silograph.run.sections import named_files, renamed
+
+FORMAT = 1
+FILE, SERVER, NODES, SIDE, PROJECT = "deployment.json", "server", "nodes", "files", "flower"
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_DAYS = 825  # of a certificate
+
+#: Makes the page of the server (None) or of a party, from the deployment as JSON, its digest, and what it will cost.
+Page = Callable[[Json, str, Json, str | None], str]
+
+
+@dataclass(frozen=True)
+class Terms:
+    """`address` is host:port. A round waits `deadline` seconds, and up to `patience` for at least `minimum` silos."""
+
+    address: str
+    tls: bool = True
+    minimum: int = 2
+    deadline: float = 120.0
+    patience: float = 600.0
+
+    def __post_init__(self) -> None:
+        where = "deployment"
+        host, _, port = self.address.rpartition(":")
+        if not host or not port.isdecimal() or not 0 <= int(port) < 65536:
+            raise InputError(f"{where}, address", "HOST:PORT", f"{self.address!r} came")
+        if not self.tls and self.host not in _LOOPBACK:
+            todo = "Without encryption everybody on the way reads along: leave --plain out."
+            raise InputError(f"{where}, plain", "an address of this machine", f"{self.host} came", todo)
+        if self.minimum < 1:
+            raise InputError(f"{where}, minimum", "at least 1 silo", f"{self.minimum} came")
+        for name in ("deadline", "patience"):
+            if not 0.0 < getattr(self, name) < math.inf:
+                raise InputError(f"{where}, {name}", "seconds above 0", f"{getattr(self, name)} came")
+
+    @property
+    def host(self) -> str:
+        return self.address.rpartition(":")[0].strip("[]")
+
+    @property
+    def port(self) -> int:
+        return int(self.address.rpartition(":")[2])
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """`files` are the public files that the plan names, beside the tables: candidate edges, the graph of servers."""
+
+    plan_text: str
+    facts: Facts
+    terms: Terms
+    run: str
+    files: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def plan(self) -> Plan:
+        return parse(parse_toml(self.plan_text, "deployment, plan"), "deployment, plan")
+
+    def to_bytes(self) -> bytes:
+        told = {
+            "format": FORMAT,
+            "plan": self.plan_text,
+            "facts": self.facts.to_json(),
+            "terms": vars(self.terms),
+            "run": self.run,
+            "files": dict(self.files),
+        }
+        return (json.dumps(told, indent=1, sort_keys=True) + "\n").encode()
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(self.to_bytes()).hexdigest()
+
+    @classmethod
+    def read(cls, folder: Path) -> Deployment:
+        path = folder / FILE
+        try:
+            told = json.loads(read_at_most(path, LONGEST_FACTS))
+        except FileNotFoundError:
+            todo = "`silograph deploy` makes one for the server and one for each party."
+            raise InputError(str(folder), f"a folder with a {FILE}", "there is none", todo) from None
+        except InputError:
+            raise
+        except (OSError, ValueError, RecursionError):
+            raise InputError(str(path), "a deployment", "it cannot be read") from None
+        return cls._from(told, str(path))
+
+    @classmethod
+    def _from(cls, told: Any, where: str) -> Deployment:
+        keys = {"format", "plan", "facts", "terms", "run", "files"}
+        if not isinstance(told, dict) or told.keys() != keys or told["format"] != FORMAT:
+            raise InputError(where, f"a deployment of format {FORMAT}", "something else came")
+        texts = [told["plan"], told["run"], *(told["files"] if isinstance(told["files"], dict) else [None])]
+        terms = told["terms"]
+        kinds = {"address": str, "tls": bool, "minimum": int, "deadline": (int, float), "patience": (int, float)}
+        good = isinstance(terms, dict) and terms.keys() == kinds.keys()
+        if not all(isinstance(text, str) for text in texts) or not good:
+            raise InputError(where, "plan, facts, terms, run and files", "something else came")
+        if not all(isinstance(terms[name], kind) for name, kind in kinds.items()):  # type: ignore[arg-type]
+            raise InputError(f"{where}, terms", "address, tls, minimum, deadline and patience", "others came")
+        for name, text in told["files"].items():
+            if Path(name).name != name or name.startswith(".") or not isinstance(text, str):
+                raise InputError(f"{where}, files", "plain names and texts", f"{name!r:.60} came")
+        facts = Facts.from_json(told["facts"], f"{where}, facts")
+        deployment = cls(told["plan"], facts, Terms(**terms), told["run"], told["files"])
+        deployment._check(where)
+        return deployment
+
+    def _check(self, where: str) -> None:
+        if taken := {SERVER, PROJECT} & self.facts.parties.keys():
+            todo = "Call its table otherwise."
+            raise InputError(f"{where}, parties", "other names: this is a folder of ours", f"{min(taken)} came", todo)
+        silos = sum(len(names) for names in self.facts.parties.values())
+        if self.terms.minimum > silos:
+            raise InputError(f"{where}, minimum", f"at most {silos}, all silos", f"{self.terms.minimum} came")
+        if getattr(self.plan.method, "masks", None) == "skipped":
+            raise InputError(f"{where}, masks", "protocol or none", "skipped is for simulations")
+        if getattr(self.plan.privacy, "mode", None) == "correlated":
+            came = "noise shared by two sites came: it takes a key for every two, which no deployment makes yet"
+            raise InputError(f"{where}, privacy", "one-release, secure-sum or per-round", came)
+
+    def lay_out(self, folder: Path) -> None:
+        """The plan's public files, where the plan looks for them."""
+        for name, text in self.files.items():
+            (folder / SIDE).mkdir(exist_ok=True)
+            path = folder / SIDE / name
+            if not path.exists() or path.read_text(encoding="utf-8") != text:
+                write_atomically(path, text.encode())
+
+
+def make(plan: Plan, base: Path, terms: Terms) -> Deployment:
+    """The deployment of a plan whose tables, or what their owners told of them, lie relative to `base`."""
+    facts = gather_facts(plan, base)
+    plan = plan.deployable()
+    files = {}
+    names = {*named_files(plan, private=True), *named_files(plan, private=False)} - set(plan.data.files)
+    for name in sorted(names):
+        try:
+            files[Path(name).name] = (base / name).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            raise InputError(str(base / name), "a readable text file", "it cannot be read") from None
+    if len(files) < len(names):
+        raise InputError("plan", "public files of different names", "two have the same")
+    # Tables are called by their file's name alone: where they lie is each party's own affair.
+    whole = renamed(plan, lambda name: f"{SIDE}/{Path(name).name}" if name in names else Path(name).name)
+    deployment = Deployment(dumps(whole), facts, terms, secrets.token_hex(16), files)
+    deployment._check("deployment")
+    return deployment
+
+
+def deploy(plan: Plan, base: Path, goal: Path, terms: Terms, page: Page) -> Deployment:
+    """Write a folder for the server and one for each party, with all that they need but their own keys and tables."""
+    if goal.exists() and (not goal.is_dir() or any(goal.iterdir())):
+        raise InputError(str(goal), "a new or empty folder", "something is there", "Choose another with -o.")
+    deployment = make(plan, base, terms)
+    goal.parent.mkdir(parents=True, exist_ok=True)
+    making = goal.parent / f".{goal.name}.making"
+    shutil.rmtree(making, ignore_errors=True)
+    try:
+        server = making / SERVER
+        (server / NODES).mkdir(parents=True)
+        deployment.lay_out(server)
+        forecast = open_job(deployment, server).forecast()
+        if terms.tls:
+            make_authority(server, [terms.host], _DAYS)
+        for party in (None, *deployment.facts.parties):
+            folder = server if party is None else making / party
+            folder.mkdir(exist_ok=True)
+            write_atomically(folder / FILE, deployment.to_bytes())
+            write_atomically(
+                folder / "README.html",
+                page(json.loads(deployment.to_bytes()), deployment.digest, forecast, party).encode(),
+            )
+            if terms.tls and party is not None:
+                write_atomically(folder / CA, (server / CA).read_bytes())
+        (making / PROJECT).mkdir()
+        write_atomically(making / PROJECT / "pyproject.toml", _project(deployment).encode())
+        if goal.exists():
+            goal.rmdir()
+        os.replace(making, goal)
+        sync_folder(goal.parent)
+    finally:
+        shutil.rmtree(making, ignore_errors=True)
+    return deployment
+
+
+def _project(deployment: Deployment) -> str:
+    """A project for Flower's own tools. It has no code: both apps are installed with silograph."""
+    return f"""# For Flower's own SuperLink and SuperNodes; `silograph serve` and `silograph join` need none of this.
+[project]
+name = "silograph-deployment"
+version = "1.0.0"
+description = "deployment {deployment.digest}"
+license = "Apache-2.0"
+dependencies = ["flwr>=1.41,<1.42"]
+
+[tool.flwr.app]
+publisher = "silograph"
+
+[tool.flwr.app.components]
+serverapp = "silograph.flower_apps:server_app"
+clientapp = "silograph.flower_apps:client_app"
+
+[tool.flwr.app.config]
+folder = ""
+out = ""
+"""
+
+
+def open_job(deployment: Deployment, folder: Path) -> Job:
+    """The job as the server knows it: without any record."""
+    return open_server(deployment.plan, deployment.facts, folder)

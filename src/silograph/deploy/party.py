@@ -1,0 +1,205 @@
+"""A party's part of a deployment: look at its own table, enrol once, then answer until the run is over."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from silograph.core.errors import DamageError, InputError
+from silograph.core.files import LONGEST_CARD, read_at_most, write_atomically
+from silograph.core.keys import secret_root
+from silograph.core.types import Json
+from silograph.deploy.deployment import Deployment
+from silograph.deploy.public_facts import open_party
+from silograph.engines.certificates import CA, NODE_KEY, NODE_PUBLIC, fingerprint, make_node_key
+from silograph.engines.question import Question
+from silograph.engines.silo import OWN, Silo
+from silograph.engines.sums import SumAgents
+from silograph.methods.base import Private
+from silograph.privacy.gate import Door
+from silograph.privacy.ledger import Ledger
+from silograph.run.jobs import Job
+from silograph.run.loop import REHEARSAL, SECRET
+
+APPROVED, IDENTITY, ROOT, LEDGER, ROSTER = "approved.json", "identity.key", "root", "ledger.jsonl", "roster.json"
+ENROLMENT = ".enrolment.json"
+_AGREED = ("deployment", "table", "content")
+_ANEW = "Else enrol anew, in a new folder and a new deployment; what was spent here stays spent."
+
+
+@dataclass(frozen=True)
+class Enrolled:
+    """`card` goes to the server's operator; nothing in it is secret. Compare `digest` with the other parties'."""
+
+    card: Path
+    digest: str
+    fingerprint: str
+    rehearsal: bool
+
+
+def party_of(folder: Path, deployment: Deployment) -> str:
+    """A party's folder has its name; so it cannot take another's part by mistake."""
+    name = folder.resolve().name
+    if name not in deployment.facts.parties:
+        known = ", ".join(deployment.facts.parties)
+        todo = "Keep the folder's name as `silograph deploy` made it."
+        raise InputError(str(folder), f"a folder of one of the parties: {known}", f"it is called {name}", todo)
+    return name
+
+
+def check(folder: Path, table: Path) -> Job:
+    """Whether the party's table is what the plan needs. Nothing leaves this machine, and nothing is written."""
+    deployment = Deployment.read(folder)
+    deployment.lay_out(folder)
+    return open_party(deployment.plan, deployment.facts, party_of(folder, deployment), table, folder)
+
+
+def enrol(folder: Path, table: Path) -> Enrolled:
+    """Check the table, approve the deployment as it is now, make this party's keys."""
+    deployment, job = Deployment.read(folder), check(folder, table)
+    party = party_of(folder, deployment)
+    approved = folder / APPROVED
+    if approved.exists():
+        raise InputError(str(folder), "a party that is not enrolled yet", "it is", "Go on with `silograph join`.")
+    _rows(job, deployment.facts.parties[party])  # whatever a task finds wrong, now rather than in the first round
+    if not (folder / NODE_KEY).exists():
+        make_node_key(folder)
+    if not (folder / IDENTITY).exists():
+        write_atomically(folder / IDENTITY, Ed25519PrivateKey.generate().private_bytes_raw().hex().encode(), 0o600)
+    told = {
+        "party": party,
+        "deployment": deployment.digest,
+        "node": (folder / NODE_PUBLIC).read_text(encoding="ascii").strip(),
+        "identity": _identity(folder).public_key().public_bytes_raw().hex(),
+    }
+    card = folder / f"{party}{ENROLMENT}"
+    write_atomically(card, (json.dumps(told, indent=1) + "\n").encode())
+    agreed = {"deployment": deployment.digest, "table": str(table.resolve()), "content": _mark(folder, table)}
+    write_atomically(approved, json.dumps(agreed).encode())
+    rehearsal = deployment.plan.privacy is not None and deployment.plan.seed is not None
+    return Enrolled(card, deployment.digest, fingerprint(folder / NODE_PUBLIC), rehearsal)
+
+
+def _identity(folder: Path) -> Ed25519PrivateKey:
+    try:
+        return Ed25519PrivateKey.from_private_bytes(bytes.fromhex((folder / IDENTITY).read_text(encoding="ascii")))
+    except (OSError, ValueError):
+        raise DamageError(str(folder / IDENTITY), "the key that was made here", "it is damaged or gone") from None
+
+
+@dataclass
+class Approved:
+    """A party that may answer: its deployment is the one it approved."""
+
+    folder: Path
+    deployment: Deployment
+    party: str
+    table: Path
+
+    @classmethod
+    def open(cls, folder: Path, table: Path | None = None) -> Approved:
+        deployment = Deployment.read(folder)
+        party = party_of(folder, deployment)
+        try:
+            told: Json = json.loads(read_at_most(folder / APPROVED, LONGEST_CARD))
+        except FileNotFoundError:
+            todo = f"`silograph enrol {folder} --data TABLE` does that once."
+            raise InputError(str(folder), "an enrolled party", "it is not", todo) from None
+        except InputError:
+            raise
+        except (OSError, ValueError, RecursionError):
+            told = {}
+        if not (isinstance(told, dict) and all(isinstance(told.get(name), str) for name in _AGREED)):
+            raise DamageError(str(folder / APPROVED), "what `silograph enrol` wrote", "it is damaged", _ANEW)
+        if told["deployment"] != deployment.digest:
+            todo = "Ask why. To take part in the new one, enrol in a new folder; what was spent here stays spent."
+            raise InputError(str(folder), "the deployment that was approved here", "it changed since", todo)
+        table = Path(told["table"]) if table is None else table
+        if not hmac.compare_digest(_mark(folder, table), told["content"]):
+            raise InputError(str(table), "the table that was enrolled", "it changed since", f"Put it back. {_ANEW}")
+        return cls(folder, deployment, party, table)
+
+    @property
+    def authority(self) -> Path | None:
+        return self.folder / CA if self.deployment.terms.tls else None
+
+    @property
+    def node_key(self) -> Path:
+        return self.folder / NODE_KEY
+
+    def job(self) -> Job:
+        """The deployment's job, with this party's records."""
+        self.deployment.lay_out(self.folder)
+        return open_party(self.deployment.plan, self.deployment.facts, self.party, self.table, self.folder)
+
+    def silo(
+        self, tell: Callable[[Question], None] = lambda question: None, warn: Callable[[str], None] = lambda text: None
+    ) -> Silo:
+        deployment, folder, job = self.deployment, self.folder, self.job()
+        names = deployment.facts.parties[self.party]
+        seed = deployment.plan.seed
+        randomness = SECRET if seed is None else REHEARSAL
+        root = self._root() if seed is None else seed
+        door = Door(root, Ledger(folder / LEDGER), job.mechanism, job.budget, randomness, job.masks)
+        minimum = max(deployment.terms.minimum, 1 if job.masks is None else job.masks.minimum)
+        return Silo(
+            folder,
+            deployment.digest,
+            self.party,
+            names,
+            job.method,
+            job.topo,
+            _rows(job, names),
+            door,
+            job.most_rounds,
+            minimum,
+            SumAgents(deployment.digest, _identity(folder), names, folder / ROSTER),
+            seed is None,
+            tell,
+            warn,
+        )
+
+    def forget(self) -> None:
+        """After the run: without its root nobody can ever take the noise off again."""
+        (self.folder / ROOT).unlink(missing_ok=True)
+
+    def _root(self) -> int:
+        """Secret entropy of this machine, bound to the deployment and the table: others never meet the same noise."""
+        path = self.folder / ROOT
+        if not path.exists():
+            if (self.folder / LEDGER).exists() and not (self.folder / OWN).exists():
+                raise DamageError(str(path), "the secret root of this party's noise", "it is gone")
+            write_atomically(path, str(secret_root()).encode(), 0o600)
+        try:
+            secret = int(path.read_text(encoding="ascii"))
+        except ValueError:
+            raise DamageError(str(path), "the secret root of this party's noise", "it is damaged") from None
+        table = hashlib.sha256(_read(self.table)).hexdigest()
+        bound = hashlib.sha256(json.dumps([secret, self.deployment.digest, table]).encode())
+        return int.from_bytes(bound.digest(), "big")
+
+
+def _mark(folder: Path, table: Path) -> str:
+    """Whether a table is the one that was enrolled can be told by its owner alone: whoever could compute it as well
+    would try tables until one fits."""
+    return hmac.digest(_identity(folder).private_bytes_raw(), _read(table), "sha256").hex()
+
+
+def _read(table: Path) -> bytes:
+    try:
+        return table.read_bytes()
+    except OSError as error:
+        raise InputError(str(table), "the party's table", error.strerror or "it cannot be read") from None
+
+
+def _rows(job: Job, silos: tuple[str, ...]) -> Private:
+    """The party's prepared records; axis 0 is its silos."""
+    data = job.data(silos)
+    return data if isinstance(data, dict) else {name: np.stack([part[name] for part in data]) for name in data[0]}

@@ -1,0 +1,387 @@
+"""What is public of a federation: names, columns, how many records. A job can be opened from it without the records.
+
+In a deployment the server has no table and a party only its own. A party is one table file: one organisation, one
+process for all silos in its table. Every party tells its facts, they are put together, and then everybody opens the
+same job: same topology, method, noise and budget. Records that are not here are `Elsewhere`: a shape without memory.
+
+How many records a silo has is public where neighbours replace a record or leave its place empty. Where a whole agent is
+protected it is part of what is protected, and no function of it, not even a bound, may be told. So facts then have no
+such number. Nobody needs it: it only pads a silo's arrays, and no kernel reads past a silo's own records, so a party
+pads to its own largest agent and gets the same results.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol
+
+from silograph import families
+from silograph.core.errors import InputError
+from silograph.core.files import LONGEST_FACTS, read_at_most
+from silograph.core.types import Json
+from silograph.data.readers import SUFFIXES
+from silograph.data.silos import can_name_file, check_file_names
+from silograph.data.tables import check_same_names, checked_names, listed, shortened, shown
+from silograph.run.jobs import Job
+from silograph.run.plan import Plan
+
+FORMAT = 1
+SUFFIX = ".facts.json"
+
+MOST = 10**9  # records of a silo, or numbers in a record: more is a mistake, or mischief
+
+
+@dataclass(frozen=True)
+class Holding:
+    """What one party holds: `agents` where its table has several, and `records[k]` for each silo unless protected."""
+
+    party: str
+    agents: tuple[str, ...] = ()
+    records: tuple[int, ...] | None = None
+    clusters: tuple[str, ...] = ()
+
+    @property
+    def silos(self) -> tuple[str, ...]:
+        return tuple(f"{self.party}/{agent}" for agent in self.agents) or (self.party,)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """`columns` are the nodes of graphs, or the features in the order in which all use them; pictures have none.
+
+    `shape` of a record and `classes`, none for a regression, are meta-learning's. Holdings are sorted by party.
+    """
+
+    method: str
+    columns: tuple[str, ...]
+    holdings: tuple[Holding, ...]
+    shape: tuple[int, ...] = ()
+    classes: tuple[str, ...] = ()
+
+    @property
+    def parties(self) -> dict[str, tuple[str, ...]]:
+        """The silos of the topology that each party holds."""
+        return {holding.party: holding.silos for holding in self.holdings}
+
+    def to_json(self) -> Json:
+        parties = []
+        for holding in self.holdings:
+            told: Json = {"name": holding.party, "agents": list(holding.agents), "clusters": list(holding.clusters)}
+            parties.append(told | ({} if holding.records is None else {"records": list(holding.records)}))
+        return {
+            "format": FORMAT,
+            "method": self.method,
+            "columns": list(self.columns),
+            "shape": list(self.shape),
+            "classes": list(self.classes),
+            "parties": parties,
+        }
+
+    @classmethod
+    def from_json(cls, content: Json, where: str) -> Facts:
+        """What `to_json` wrote; `content` is somebody else's and may be anything."""
+        _check_keys(content, ("format", "method", "columns", "shape", "classes", "parties"), (), where)
+        if type(content["format"]) is not int or content["format"] != FORMAT:
+            raise InputError(f"{where}, format", str(FORMAT), _came(content["format"]))
+        facts = cls(
+            families.check_name(content["method"], f"{where}, method"),
+            _names(content["columns"], f"{where}, columns", "column"),
+            tuple(_holding(each, where) for each in _list(content["parties"], f"{where}, parties")),
+            _wholes(content["shape"], f"{where}, shape"),
+            _names(content["classes"], f"{where}, classes", "class"),
+        )
+        facts._check(where)
+        return replace(facts, holdings=tuple(sorted(facts.holdings, key=lambda holding: holding.party)))
+
+    def _check(self, where: str) -> None:
+        """Whether the parts fit together, as they do where readers made them."""
+        if not self.holdings:
+            raise InputError(f"{where}, parties", "at least one", "none came")
+        check_file_names([(holding.party, Path(holding.party)) for holding in self.holdings], "party")
+        family = part_of(self.method)
+        family.check_facts(self, where)
+        for holding in self.holdings:
+            self._check_holding(holding, family.SEVERAL, f"{where}, party {shortened(holding.party)}")
+        if len({bool(holding.clusters) for holding in self.holdings}) > 1:
+            raise InputError(f"{where}, clusters", "those of all parties' agents, or none", "some came")
+
+    def _check_holding(self, holding: Holding, several: bool, where: str) -> None:
+        silos = len(holding.silos)
+        if several != bool(holding.agents):
+            raise InputError(where, "agents where a table has several, else none", f"{len(holding.agents)} came")
+        if holding.records is None and not several:
+            raise InputError(where, "its number of records", "none came")
+        if holding.records is not None:
+            least = 1 if several else 2
+            if len(holding.records) != silos or min(holding.records) < least:
+                raise InputError(f"{where}, records", f"{silos} numbers from {least}", "others came")
+        if holding.clusters and (not several or len(holding.clusters) != silos):
+            raise InputError(f"{where}, clusters", f"one for each of its {silos} agents, or none", "others came")
+
+
+#: Gives every silo's records in the order of facts; of those that are elsewhere, what is made of their number.
+Records = Callable[[Callable[[int], Any]], tuple[Any, ...]]
+
+
+class DeployedPart(Protocol):
+    """A family's part `deployed`."""
+
+    #: Whether a table holds several silos: agents, clients.
+    SEVERAL: bool
+    #: Whether the first table in a plan, rather than the first by name, gives columns their order.
+    FIRST_ORDERS: bool
+
+    def check_facts(self, facts: Facts, where: str) -> None:
+        """Whether columns, shape and classes fit together, as they do where readers made them."""
+        ...
+
+    def classes_of(self, plan: Any, told: Mapping[str, tuple[str, ...]], fewest: int) -> tuple[str, ...]:
+        """The classes there are, from what each told of its own."""
+        ...
+
+    def read_own(self, plan: Any, path: Path, facts: Facts | None = None) -> tuple[Facts, tuple[Any, ...]]:
+        """A party's own facts, and the records of its silos; where the facts of all are known, in their order."""
+        ...
+
+    def open_part(self, plan: Any, facts: Facts, records: Records, base: Path) -> Job:
+        """The job without the others' records."""
+        ...
+
+
+def part_of(method: str) -> DeployedPart:
+    return families.part(method, "deployed", DeployedPart)
+
+
+def check_columns(facts: Facts, least: int, where: str) -> None:
+    if len(facts.columns) < least:
+        raise InputError(f"{where}, columns", f"at least {least}", f"there are {len(facts.columns)}")
+
+
+def check_plain(facts: Facts, where: str) -> None:
+    """For families whose records are rows of numbers."""
+    if facts.shape or facts.classes:
+        raise InputError(where, f"neither shape nor classes for {facts.method}", "some came")
+
+
+# ---- what a stranger wrote ----
+
+
+def _came(value: object) -> str:
+    """Whatever it is, in a few words."""
+    plain = value is None or isinstance(value, str | int | float)
+    return f"{shortened(value)} came" if plain else f"a {type(value).__name__} came"
+
+
+def _check_keys(content: object, needed: Sequence[str], optional: Sequence[str], where: str) -> None:
+    if not isinstance(content, dict):
+        raise InputError(where, "an object", _came(content))
+    if missing := [key for key in needed if key not in content]:
+        raise InputError(where, listed(missing), "none came")
+    if unknown := [key for key in content if key not in (*needed, *optional)]:
+        raise InputError(where, f"only {listed((*needed, *optional))}", f"{listed(unknown)} came")
+
+
+def _list(value: object, where: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise InputError(where, "a list", _came(value))
+    return value
+
+
+def _texts(value: object, where: str) -> list[str]:
+    texts = _list(value, where)
+    for text in texts:
+        if not isinstance(text, str):
+            raise InputError(where, "a list of names", f"{_came(text)} in it")
+    return texts
+
+
+def _names(value: object, where: str, kind: str) -> tuple[str, ...]:
+    texts = _texts(value, where)
+    return checked_names(where, texts, len(texts), kind)
+
+
+def _wholes(value: object, where: str) -> tuple[int, ...]:
+    for number in _list(value, where):
+        if type(number) is not int or not 1 <= number <= MOST:
+            raise InputError(where, f"whole numbers from 1 to {MOST}", _came(number))
+    return tuple(_list(value, where))
+
+
+def _holding(content: object, where: str) -> Holding:
+    _check_keys(content, ("name", "agents", "clusters"), ("records",), f"{where}, parties")
+    assert isinstance(content, dict)
+    if not isinstance(content["name"], str) or not can_name_file(content["name"]):
+        raise InputError(f"{where}, parties", "a name that can name a file", _came(content["name"]))
+    where = f"{where}, party {shortened(content['name'])}"
+    agents = _texts(content["agents"], f"{where}, agents")
+    if wrong := [agent for agent in agents if not can_name_file(agent) or agent != agent.strip()]:
+        raise InputError(f"{where}, agents", "names that can name files", f"{shortened(wrong[0])} came")
+    if agents != sorted(set(agents)):
+        raise InputError(f"{where}, agents", "different names, sorted", "they are not")
+    clusters = _texts(content["clusters"], f"{where}, clusters")
+    different = sorted(set(clusters))
+    if list(checked_names(f"{where}, clusters", different, len(different), "cluster")) != different:
+        raise InputError(f"{where}, clusters", "names", "some have blanks around them")
+    records = _wholes(content["records"], f"{where}, records") if "records" in content else None
+    return Holding(content["name"], tuple(agents), records, tuple(clusters))
+
+
+# ---- where facts come from ----
+
+
+def gather_facts(plan: Plan, base: Path) -> Facts:
+    """From the plan's tables, relative to `base`; or `NAME.facts.json`, made by that party, in a table's place."""
+    paths = [base / name for name in plan.data.files]
+    told = [_at(plan, path) for path in paths]
+    check_file_names([(facts.holdings[0].party, path) for facts, path in zip(told, paths, strict=True)], "party")
+    if not part_of(plan.method.name).FIRST_ORDERS:  # as the readers do it
+        told.sort(key=lambda facts: facts.holdings[0].party)
+    return _together(plan, told)
+
+
+def party_facts(plan: Plan, path: Path) -> Json:
+    """A party's own facts, from its table: what it tells the others, and nothing else of its records."""
+    return part_of(plan.method.name).read_own(plan, path)[0].to_json()
+
+
+def _at(plan: Plan, path: Path) -> Facts:
+    if os.path.exists(path):
+        return part_of(plan.method.name).read_own(plan, path)[0]
+    name = _party(path)
+    instead = path.with_name(name + SUFFIX)
+    if not os.path.exists(instead):
+        came, todo = "neither is there", "Ask the party for its facts; it makes them from its table."
+        raise InputError(shown(path), f"a table, or {shortened(instead.name, 80)} in its place", came, todo)
+    facts = read_facts(instead)
+    if len(facts.holdings) != 1:
+        raise InputError(shown(instead), "the facts of one party", f"there are {len(facts.holdings)}")
+    # Called by its file, whatever the table's name is at home.
+    facts = replace(facts, holdings=(replace(facts.holdings[0], party=name),))
+    _check_planned(plan, facts, shown(instead))
+    return facts
+
+
+def read_facts(path: Path) -> Facts:
+    """The facts in a file."""
+    where = shown(path)
+    try:
+        content = json.loads(read_at_most(path, LONGEST_FACTS))
+    except InputError:
+        raise
+    except OSError as problem:
+        raise InputError(where, "a file that can be read", f"reading failed ({problem.strerror})") from None
+    except RecursionError:
+        raise InputError(where, "facts in JSON", "it is nested too deeply") from None
+    except ValueError:  # also where it is no text, or a number has thousands of digits
+        raise InputError(where, "facts in JSON", "it is not JSON") from None
+    return Facts.from_json(content, where)
+
+
+def _party(path: Path) -> str:
+    """What readers call a table."""
+    suffix = next((suffix for suffix in SUFFIXES if path.name.lower().endswith(suffix)), path.suffix)
+    return path.name[: len(path.name) - len(suffix)]
+
+
+def _together(plan: Plan, told: Sequence[Facts]) -> Facts:
+    """The facts of all, of which each told its own."""
+    first = told[0]
+    owner = f"party {shortened(first.holdings[0].party)}"
+    todo = "All parties must have the same, by the same names; the order does not matter."
+    for facts in told:
+        where = f"party {shortened(facts.holdings[0].party)}"
+        check_same_names(facts.columns, first.columns, where, f"the columns of {owner}", todo)
+        if facts.shape != first.shape:
+            expected = f"records of the shape {first.shape}, as of {owner}"
+            raise InputError(where, expected, f"they have the shape {facts.shape}", "All must have one shape.")
+    told_by = {f"party {facts.holdings[0].party}": facts.classes for facts in told}
+    classes = part_of(plan.method.name).classes_of(plan, told_by, fewest=2)
+    holdings = sorted((facts.holdings[0] for facts in told), key=lambda holding: holding.party)
+    return Facts(first.method, first.columns, tuple(holdings), first.shape, classes)
+
+
+def _check_planned(plan: Plan, facts: Facts, where: str, fewest_classes: int = 1) -> None:
+    """Whether these are facts for this plan, with all that it needs and nothing that it protects."""
+    if facts.method != plan.method.name:
+        raise InputError(f"{where}, method", f"{plan.method.name}, as in the plan", f"{facts.method} came")
+    for holding in facts.holdings:
+        place = f"{where}, party {shortened(holding.party)}"
+        if not plan.tells_counts and holding.records is not None:
+            came = "they came: they are part of what is protected"
+            raise InputError(f"{place}, records", "no numbers of records", came, "Make the facts with this plan.")
+        if plan.tells_counts and holding.records is None:
+            raise InputError(f"{place}, records", "how many each agent has", "none came")
+        if plan.tells_clusters != bool(holding.clusters):
+            expected = "each agent's cluster" if plan.tells_clusters else "none with this plan"
+            raise InputError(f"{place}, clusters", expected, "some came" if holding.clusters else "none came")
+    wanted = part_of(plan.method.name).classes_of(plan, {where: facts.classes}, fewest_classes)
+    if facts.classes != wanted:
+        expected = f"{listed(wanted)}, in this order" if wanted else "none with this plan"
+        raise InputError(f"{where}, classes", expected, f"{listed(facts.classes) or 'none'} came")
+
+
+# ---- jobs without the others' records ----
+
+
+def open_server(plan: Plan, facts: Facts, base: Path) -> Job:
+    """The job without any record; side files that are public are read relative to `base`."""
+    plan = _checked(plan, facts)
+    return _open(plan, facts, {}, base)
+
+
+def open_party(plan: Plan, facts: Facts, party: str, path: Path, base: Path) -> Job:
+    """The job with the records of one party, whose table at `path` must be what the facts say of it."""
+    plan = _checked(plan, facts)
+    agreed = next((holding for holding in facts.holdings if holding.party == party), None)
+    if agreed is None:
+        raise InputError(f"party {shortened(party)}", f"one of {listed(list(facts.parties))}", "it is none of them")
+    own, records = part_of(plan.method.name).read_own(plan, path, facts)
+    _check_agreed(own, facts.shape, agreed, shown(path))
+    return _open(plan, facts, dict(zip(agreed.silos, records, strict=True)), base)
+
+
+def _checked(plan: Plan, facts: Facts) -> Plan:
+    """The plan as it can be deployed, if the facts are of its parties."""
+    _check_planned(plan, facts, "facts", fewest_classes=2)
+    planned = [_party(Path(name)) for name in plan.data.files]
+    todo = "A party is called by its file in the plan."
+    check_same_names(list(facts.parties), planned, "facts, parties", "those of the plan's files", todo)
+    return plan.deployable()
+
+
+def _check_agreed(own: Facts, shape: tuple[int, ...], agreed: Holding, where: str) -> None:
+    """Whether a table is the one that was told of. Everything that is compared, and said, is public."""
+    (holding,) = own.holdings
+    todo = "Take the table that the facts were made from, or make them anew: all parties need the new ones."
+    if own.shape != shape:
+        raise InputError(where, f"records of the shape {shape}, as told", f"they have the shape {own.shape}", todo)
+    check_same_names(holding.agents, agreed.agents, where, f"the agents of {shortened(agreed.party)}, as told", todo)
+    silos = [shortened(agent) for agent in agreed.agents] or [shortened(agreed.party)]
+    if agreed.records is not None and holding.records is not None:
+        for silo, told, count in zip(silos, agreed.records, holding.records, strict=True):
+            if told != count:
+                raise InputError(where, f"{told} records of {silo}, as told", f"there are {count}", todo)
+    if agreed.clusters:
+        for silo, said, cluster in zip(silos, agreed.clusters, holding.clusters, strict=True):
+            if said != cluster:
+                expected = f"{silo} in cluster {shortened(said)}, as told"
+                raise InputError(where, expected, f"it is in {shortened(cluster)}", todo)
+
+
+def _open(plan: Plan, facts: Facts, here: Mapping[str, Any], base: Path) -> Job:
+    """The job of records that are here, by silo, with nothing but a shape in the place of all others."""
+
+    def records(absent: Callable[[int], Any]) -> tuple[Any, ...]:
+        absent = cache(absent)  # one for all silos with that many
+        return tuple(
+            here[silo] if silo in here else absent(count)
+            for holding in facts.holdings
+            for silo, count in zip(holding.silos, holding.records or [1] * len(holding.silos), strict=True)
+        )
+
+    return part_of(plan.method.name).open_part(plan, facts, records, base)

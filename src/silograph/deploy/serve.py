@@ -1,0 +1,108 @@
+"""The server of a deployment: the same round loop, with parties that are asked over a link."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from silograph.core.errors import InputError, SilographError
+from silograph.core.files import LONGEST_CARD, read_at_most, write_atomically
+from silograph.core.types import Json
+from silograph.deploy.deployment import FILE, NODES, Deployment, open_job
+from silograph.deploy.party import ENROLMENT
+from silograph.engines.flower import Asking, Flower
+from silograph.privacy.gate import Door
+from silograph.run.loop import REHEARSAL, SECRET
+from silograph.run.results import write_result
+from silograph.run.run import Finished, Progress, go_on
+from silograph.run.store import RunFolder
+
+RESULT, REPORT, ROUNDS = "result.json", "report.html", "rounds.jsonl"
+
+ACROSS = (
+    "Every party ran its own part. The bill is read from ledger rows as the parties told them, signed with keys that "
+    "they enrolled; a party's own ledger is its own evidence."
+)
+
+
+def read_cards(folder: Path, deployment: Deployment) -> dict[str, Json]:
+    """What the parties sent when they enrolled, by party; all of them, and all for this deployment."""
+    cards = {}
+    for party in deployment.facts.parties:
+        path = folder / NODES / f"{party}{ENROLMENT}"
+        try:
+            card = json.loads(read_at_most(path, LONGEST_CARD))
+            node, identity = card["node"].encode("ascii"), bytes.fromhex(card["identity"])
+        except FileNotFoundError:
+            continue
+        except InputError:
+            raise
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            raise InputError(str(path), "what `silograph enrol` made", "something else came") from None
+        if card.get("party") != party or card.get("deployment") != deployment.digest:
+            todo = "Everybody must have the same deployment.json; compare the digests."
+            raise InputError(str(path), f"the enrolment of {party} in this deployment", "it is of another", todo)
+        cards[party] = {"node": node, "identity": identity}
+    if missing := sorted(deployment.facts.parties.keys() - cards.keys()):
+        todo = f"Each sends the file NAME{ENROLMENT} that `silograph enrol` made; put them into {folder / NODES}."
+        raise InputError(str(folder / NODES), "the enrolments of all parties", f"missing: {', '.join(missing)}", todo)
+    if len({card["node"] for card in cards.values()}) < len(cards):
+        raise InputError(str(folder / NODES), "a key of its own for every party", "two have the same")
+    return cards
+
+
+def serve(
+    folder: Path,
+    goal: Path,
+    connect: Callable[[Deployment, dict[str, Json]], Asking],
+    progress: Progress,
+    report: Callable[[Path], str],
+) -> Finished:
+    """Run the deployment in `folder` to a finished run folder at `goal`, or go on with one that was interrupted.
+
+    `connect` opens the link to the parties; it is closed by whoever passed it in.
+    """
+    deployment = Deployment.read(folder)
+    deployment.lay_out(folder)
+    cards = read_cards(folder, deployment)
+    plan, terms, parties = deployment.plan, deployment.terms, deployment.facts.parties
+    job = open_job(deployment, folder)
+    goal = Path(os.path.abspath(goal))
+    run = RunFolder(goal, deployment.plan_text, [folder / FILE], plan.seed)
+    try:
+        randomness = SECRET if plan.seed is None else REHEARSAL
+        door = Door(run.root, run.ledger, job.mechanism, job.budget, randomness, job.masks)
+        identities = {name: cards[party]["identity"] for party, names in parties.items() for name in names}
+        place = Flower(
+            connect(deployment, cards),
+            job.topo,
+            door,
+            parties,
+            deployment.digest,
+            terms.minimum,
+            terms.deadline,
+            terms.patience,
+            identities,
+            lambda line: _note(run.path, line),
+        )
+        if not (run.path / RESULT).exists():
+            _, told = go_on(job, place, door, run, progress, ACROSS, every_round=True)
+            write_result(run.path, deployment.plan_text, plan.seed, door, told)
+        write_atomically(run.path / REPORT, report(run.path).encode())
+        last = run.load()
+        if last is not None:
+            place.end(last[0])
+    except SilographError:
+        run.release()  # the parties remember what they sent: so must this folder, whatever went wrong
+        raise
+    result: Json = json.loads((run.path / RESULT).read_text(encoding="utf-8"))
+    return Finished(run.finish(), result)
+
+
+def _note(folder: Path, line: Json) -> None:
+    """For those who watch; nothing depends on it."""
+    with open(folder / ROUNDS, "a", encoding="utf-8") as file:
+        file.write(json.dumps({"at": time.time(), **line}) + "\n")

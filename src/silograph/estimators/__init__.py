@@ -1,0 +1,1 @@
+"""Estimators in scikit-learn's shape; `silograph` itself has them by name."""

@@ -1,0 +1,267 @@
+"""Private meta-learning in scikit-learn's shape (S4): fit a start on many clients, make it a client's own, predict."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import fields
+from itertools import zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils.validation import check_is_fitted
+
+from silograph.core.errors import InputError
+from silograph.core.keys import seed_of, stream
+from silograph.core.types import Array, Json
+from silograph.data.clients import ClientTables, from_arrays
+from silograph.families.meta.job import MetaJob
+from silograph.families.meta.network import build_network, load_networks, network
+from silograph.families.meta.new_clients import personal_models
+from silograph.families.meta.plan import MetaBudget, MetaData, MetaMethod, MetaPlan
+from silograph.privacy.gate import Door
+from silograph.privacy.ledger import Ledger
+from silograph.report.card import card, most_paid
+from silograph.run.jobs import run_in_memory
+from silograph.run.sections import parse_into
+
+if TYPE_CHECKING:
+    from silograph.tasks.neural import Neural
+
+_TARGET = "answer"
+_SAME = "Give the module it was learned with."
+#: From a label's text to the label, by numpy's letters for kinds of arrays.
+_KINDS: dict[str, Callable[[str], Any]] = {"b": "True".__eq__, "i": int, "u": int, "f": float}
+
+
+def _plain(value: Any) -> Any:
+    """As TOML has it: Python's numbers, and lists of them."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    return [_plain(part) for part in value] if isinstance(value, list | tuple) else value
+
+
+class _PrivateMeta(BaseEstimator):
+    _answers: Literal["classes", "numbers"]
+
+    def __init__(
+        self,
+        model: Any = "mlp",
+        *,
+        hidden: Sequence[int] = (32,),
+        rounds: int = 200,
+        local_steps: int = 1,
+        rate: float = 0.1,
+        order: Literal["first", "second"] = "second",
+        inner_step: float = 0.1,
+        outer_step: float = 1.0,
+        personal_step: float | None = None,
+        personal_steps: int = 1,
+        epsilon: float | None = None,
+        delta: float = 1e-6,
+        clip: float = 1.0,
+        curvature_clip: float | None = None,
+        classes: Sequence[Any] | None = None,
+        device: str = "cpu",
+        random_state: int | np.random.Generator | np.random.RandomState | None = None,
+    ) -> None:
+        self.model = model
+        self.hidden = hidden
+        self.rounds = rounds
+        self.local_steps = local_steps
+        self.rate = rate
+        self.order = order
+        self.inner_step = inner_step
+        self.outer_step = outer_step
+        self.personal_step = personal_step
+        self.personal_steps = personal_steps
+        self.epsilon = epsilon
+        self.delta = delta
+        self.clip = clip
+        self.curvature_clip = curvature_clip
+        self.classes = classes
+        self.device = device
+        self.random_state = random_state
+
+    def fit(self, X: Sequence[tuple[Any, Any]], y: None = None, *, names: Sequence[str] | None = None) -> Self:
+        """Learn the shared start from a list of (records, answers), one for each client."""
+        regression, private = self._answers == "numbers", self.epsilon is not None
+        labels = _plain(self.classes)
+        if not isinstance(labels, list | None):
+            raise InputError(f"{type(self).__name__}, classes", "a list of labels", f"{labels!r} came")
+        classes = None if labels is None or regression else [str(label) for label in labels]
+        if private and classes is None and not regression:
+            classes = list(from_arrays(X, names).classes)
+            warnings.warn("The labels that occur are taken for public; say `classes` if they are not.", stacklevel=2)
+        tables = from_arrays(X, names, classes, regression, private)
+        plan = self._plan(tables)
+        job = MetaJob.of(plan, tables, None, self._network(plan, tables))
+        outcome, door = run_in_memory(job, plan.seed)
+        self.task_: Neural = job.task
+        self.spec_: Json = job.model_spec | ({} if isinstance(self.model, str) else {"model": "module"})
+        self.start_: Array = outcome.arrays["model"]
+        self.model_: Array = self.start_
+        self.ledger_ = list(door.ledger.rows)
+        self.privacy_: Json = job.privacy_section(door)
+        self.n_iter_: int = outcome.facts["rounds"]
+        # Labels come back as they came; tables hold them as texts. How a single record writes its label is private.
+        said = {str(label): label for label in labels or ()}
+        kind = _KINDS.get(np.asarray(X[0][1]).dtype.kind, str)
+        self.spec_["labels"] = [said.get(name, kind(name)) for name in tables.classes]
+        self._set_labels()
+        return self
+
+    def personalise(self, X: Any, y: Any, *, steps: int | None = None, step: float | None = None) -> Self:
+        """A copy whose model is the start after steps on one client's own records (4); nothing leaves that client."""
+        check_is_fitted(self)
+        mine = self._read(X, y)
+        size = self.spec_["step"] if step is None else step
+        count = self.spec_["steps"] if steps is None else steps
+        if not (count >= 1 and 0.0 < size < np.inf):
+            raise InputError("personalise", "at least one step of a size above 0", f"{count} of {size} came")
+        personal = copy(self)
+        door = Door(0, Ledger())
+        personal.model_ = personal_models(self.task_, self.start_, size, count, mine.records, mine.names, door)[0]
+        return personal
+
+    def save(self, path: str | Path) -> None:
+        """Write the model, personal or shared, as an NPZ file without pickle."""
+        from silograph.tasks.networks import save_model
+
+        check_is_fitted(self)
+        spec = self.spec_ | ({"trial": self._trial()} if self.spec_["model"] == "module" else {})
+        save_model(path, spec, self.task_.layout, self.model_)
+
+    @classmethod
+    def load(cls, path: str | Path, module: Any = None, device: str = "cpu") -> Self:
+        """Read what `save`, or a run, wrote; a network of your own has to be given again as `module`."""
+        spec, layout, vector = load_networks().load_model(path)
+        if spec.get("answers") != cls._answers:
+            raise InputError(str(path), f"a model for {cls._answers}", f"one for {spec.get('answers')} came")
+        out = cls(device=device)
+        outputs = 1 if cls._answers == "numbers" else len(spec["classes"])
+        task = build_network({**spec, "module": module}, tuple(spec["shape"]), outputs, cls._answers, device, 0)
+        if task.layout != layout:
+            differ = next(pair for pair in zip_longest(layout, task.layout) if pair[0] != pair[1])
+            known, came = (f"{each[0]} of shape {each[1]}" if each else "no more" for each in differ)
+            raise InputError(str(path), f"the parameters of the network it names: {known}", f"{came} came", _SAME)
+        out.task_, out.spec_, out.start_, out.model_ = task, spec, vector, vector
+        if not np.allclose(out._trial(), spec.get("trial", out._trial()), rtol=1e-3, atol=1e-4):
+            came = "one with the same parameters that computes something else came"
+            raise InputError(str(path), "the network it was learned with", came, _SAME)
+        out._set_labels()
+        return out
+
+    def _html_repr(self) -> str:
+        """For notebooks: what was learned, once there is something; before that scikit-learn's own diagram."""
+        if not hasattr(self, "model_"):
+            return str(super()._html_repr())
+        whose = "the shared start" if self.model_ is self.start_ else "a client's own"
+        facts = [("model", whose), ("parameters", len(self.model_)), ("rounds", getattr(self, "n_iter_", None))]
+        return card(repr(self), [*facts, *most_paid(getattr(self, "privacy_", None))])
+
+    def _trial(self) -> list[list[float]]:
+        """What the model says of two records: parameters alone do not tell a ReLU from a tanh."""
+        x = stream(0, "", 0, "records to know a network by").standard_normal((2, *self.spec_["shape"]))
+        return list(self.task_.predict(self.model_, x).tolist())
+
+    def _plan(self, tables: ClientTables) -> MetaPlan:
+        privacy = None if self.epsilon is None else self._section(MetaBudget)
+        classes = tables.classes if self._answers == "classes" else None
+        data = MetaData(_TARGET, answers=self._answers, classes=classes)
+        return MetaPlan(data, self._section(MetaMethod), privacy, seed=seed_of(self.random_state))
+
+    def _section(self, kind: type[Any]) -> Any:
+        """Parameters as a section of a plan, read like a file's: what is of another type is refused by its name."""
+        given = self.get_params(deep=False)
+        if not isinstance(self.model, str | None):
+            given["model"] = "mlp"  # is not used
+        said = [part.name for part in fields(kind) if given.get(part.name, part.default) is not part.default]
+        return parse_into(kind, {name: _plain(given[name]) for name in said}, type(self).__name__)
+
+    def _network(self, plan: MetaPlan, tables: ClientTables) -> Neural:
+        return network(plan, tables, None if isinstance(self.model, str) else self.model)
+
+    def _read(self, X: Any, y: Any) -> ClientTables:
+        """One client's records, checked against what the start was learned from."""
+        regression = self._answers == "numbers"
+        classes = None if regression else self.spec_["classes"]
+        mine = from_arrays([(X, y)], None, classes, regression, features=self._features(X), least=1)
+        if mine.shape != tuple(self.spec_["shape"]):
+            raise InputError("records", f"shape {tuple(self.spec_['shape'])}, as learned", f"{mine.shape} came")
+        return mine
+
+    def _outputs(self, X: Any) -> NDArray[np.float32]:
+        check_is_fitted(self)
+        if not len(X):
+            return np.empty((0, self.task_.outputs), np.float32)
+        # Read like records to learn from, whose answers do not matter.
+        read = from_arrays([(X, np.zeros(len(X)))], regression=True, features=self._features(X), least=1)
+        if read.shape != tuple(self.spec_["shape"]):
+            raise InputError("records", f"shape {tuple(self.spec_['shape'])}, as learned", f"{read.shape} came")
+        return self.task_.predict(self.model_, read.records[0][0])
+
+    def _features(self, X: Any) -> list[str] | None:
+        """The names that columns are matched by, where both sides have them."""
+        known: list[str] = self.spec_["features"]
+        numbered = known == [f"feature_{k}" for k in range(len(known))]
+        return known if hasattr(X, "columns") and not numbered else None
+
+    def _set_labels(self) -> None:
+        """What `predict` answers with; a regression has no labels."""
+
+
+class PrivateMetaClassifier(ClassifierMixin, _PrivateMeta):
+    """One shared start for many clients' classifiers, one step to each one's own (S4).
+
+    Parameters
+    ----------
+    model : "linear", "mlp" (with `hidden` units), "cnn", "resnet18", or a torch.nn.Module with an output per class.
+    rounds, local_steps, rate : how often clients are asked, their steps each time, and a record's chance to be in one.
+    order : "second", or "first", which leaves the curvature out.
+    inner_step, outer_step : the step a client tries, and the step the start takes.
+    personal_step, personal_steps : what `personalise` does; inner_step and one if left out.
+    epsilon, delta, clip, curvature_clip : budget for each record of each client, over the whole run, and the longest
+        gradient and curvature a record may have. None means no privacy.
+    classes : the labels there can be. They are public, and so is the list that is made of all clients' labels if it is
+        left out: say it where the presence of a label is private.
+    device : "cpu" or "cuda".
+    random_state : a whole number, or a numpy generator, makes noise and samples repeatable, which is a rehearsal; None
+        draws secret ones.
+
+    Attributes
+    ----------
+    start_ : the shared start, all parameters in a row. model_ : what predicts; after `personalise` a client's own.
+    classes_ : the labels. ledger_, privacy_ : the rows of what left every client, and the bill read from them.
+    """
+
+    _answers = "classes"
+
+    def _set_labels(self) -> None:
+        # A run's model file knows its classes as texts.
+        self.classes_ = np.array(self.spec_.get("labels", self.spec_["classes"]))
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        scores = self._outputs(X).astype(np.float64)
+        odds = np.exp(scores - scores.max(1, keepdims=True)) if len(scores) else scores
+        return np.asarray(odds / odds.sum(1, keepdims=True)) if len(odds) else odds
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        scores = self._outputs(X)
+        return np.asarray(self.classes_[scores.argmax(1)])
+
+
+class PrivateMetaRegressor(RegressorMixin, _PrivateMeta):
+    """One shared start for many clients' regressions, one step to each one's own; as `PrivateMetaClassifier`.
+
+    Answers should be of about unit size: a record's gradient is clipped.
+    """
+
+    _answers = "numbers"
+
+    def predict(self, X: Any) -> NDArray[np.float64]:
+        return np.asarray(self._outputs(X)[:, 0], dtype=np.float64)

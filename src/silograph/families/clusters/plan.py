@@ -1,0 +1,188 @@
+"""The plan of clustered models: clients of several servers, in clusters that are given or found."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from silograph.core.errors import InputError
+from silograph.families.servers import Servers, check_masks, left_out_of_servers
+from silograph.run.plan import DEFAULT_DELTA, NOT_COMPARED, Choice, Plan
+from silograph.run.sections import naming_files
+
+_LEAST_DECAY = 1e-12  # of the first round's noise or leakage
+
+
+@dataclass(frozen=True)
+class ClusterData:
+    """One table a server, named relative to the plan; columns say whose a record is, and of which cluster.
+
+    Without a `cluster` column, or where the method says `find`, clusters are found. `test` is a table of the same
+    clients that nobody asks to be protected: errors are measured on it.
+    """
+
+    agent: str
+    target: str
+    files: tuple[str, ...] = naming_files(())
+    cluster: str | None = None
+    test: str | None = naming_files(None, private=False)
+
+
+@dataclass(frozen=True)
+class ClusteredMethod:
+    """S2 (4)-(13). `tau` is the weight of other clusters, or `learned`; `find` is how many clusters to look for.
+
+    `step` is the client's: its own problem solved exactly, or a gradient step, whose gradient can be clipped for any
+    loss. `radius` bounds the length of a record's features, `clip` a record's gradient (records) or a client's
+    difference (clients, masks). `compare` also learns what each client gets alone and what one model gives to all.
+    """
+
+    name: Literal["clustered_admm"] = "clustered_admm"
+    loss: Literal["ridge", "huber", "logistic"] = "ridge"
+    huber: float = 1.0
+    intercept: bool = True
+    penalty: float = 3.0
+    ridge: float = 0.01
+    rounds: int = 100
+    tau: float | Literal["learned"] = "learned"
+    tau_decay: float = 1.0
+    form: Literal["others", "all"] = "others"
+    weights: Literal["uniform", "mixing", "alone"] = "mixing"
+    step: Literal["exact", "linearised"] = "exact"
+    sample: int | None = None
+    find: int | None = None
+    radius: float | None = None
+    clip: float | None = None
+    masks: Literal["protocol", "skipped", "none"] = "none"
+    minimum: int = 3
+    compare: bool = False
+
+
+@dataclass(frozen=True)
+class ClusterBudget:
+    """The total budget of every client, for one of its records or for all of them together.
+
+    `schedule` says how it is spread over the rounds where records are protected: evenly, with noise whose variance
+    shrinks by `decay` a round, or with a leakage that does.
+    """
+
+    epsilon: float
+    delta: float = DEFAULT_DELTA
+    protect: Literal["records", "clients"] = "records"
+    schedule: Literal["even", "variance_decay", "leakage_decay"] = "even"
+    decay: float = 0.99
+
+
+@dataclass(frozen=True)
+class ClusteredPlan(Plan):
+    data: ClusterData
+    topology: Servers = field(default_factory=Servers)
+    method: ClusteredMethod = ClusteredMethod()
+    privacy: ClusterBudget | None = None
+    engine: Literal["vector", "silowise"] = "vector"
+    seed: int | None = None
+
+    @property
+    def protect(self) -> Literal["none", "records", "clients"]:
+        return "none" if self.privacy is None else self.privacy.protect
+
+    @property
+    def tells_counts(self) -> bool:
+        return self.protect != "clients"
+
+    @property
+    def tells_clusters(self) -> bool:
+        """Where clusters are to be found, nobody is told what tables say of them."""
+        return self.method.find is None
+
+    def deployable(self) -> ClusteredPlan:
+        chosen = replace(self.method, compare=False)
+        chosen = replace(chosen, masks="protocol") if chosen.masks == "skipped" else chosen
+        return replace(self, data=replace(self.data, test=None), method=chosen)
+
+    def left_out(self) -> list[str]:
+        compared = [NOT_COMPARED] if self.method.compare else []
+        return left_out_of_servers(self.data.test, self.method.masks) + compared
+
+    def __post_init__(self) -> None:
+        chosen = self.method
+        checks: list[Choice] = [
+            ("penalty", chosen.penalty, 0.0 < chosen.penalty < math.inf, "a number above 0"),
+            ("ridge", chosen.ridge, 0.0 <= chosen.ridge < math.inf, "a number from 0 up"),
+            ("huber", chosen.huber, 0.0 < chosen.huber < math.inf, "a number above 0"),
+            ("rounds", chosen.rounds, chosen.rounds >= 1, "a whole number from 1 up"),
+            ("tau", chosen.tau, chosen.tau == "learned" or 0.0 <= float(chosen.tau) <= 1.0, "0 to 1, or learned"),
+            ("tau_decay", chosen.tau_decay, 0.0 < chosen.tau_decay <= 1.0, "a number above 0 and at most 1"),
+            ("sample", chosen.sample, chosen.sample is None or chosen.sample >= 1, "a whole number from 1 up"),
+            ("find", chosen.find, chosen.find is None or chosen.find >= 1, "a whole number from 1 up"),
+            ("radius", chosen.radius, _positive(chosen.radius), "a number above 0"),
+            ("clip", chosen.clip, _positive(chosen.clip), "a number above 0"),
+            ("minimum", chosen.minimum, chosen.minimum >= 2, "a whole number from 2 up"),
+            ("seed", self.seed, self.seed is None or self.seed >= 0, "a whole number from 0 up"),
+        ]
+        for name, value, good, expected in checks:
+            if not good:
+                raise InputError(f"plan, {name}", expected, f"{value} came")
+        if self.data.cluster is None and chosen.find is None:
+            expected = "a cluster column in [data], or how many to find in [method]"
+            raise InputError("plan, clusters", expected, "neither came")
+        check_masks(chosen.masks, chosen.clip, chosen.sample, chosen.minimum)
+        if chosen.find is not None and chosen.masks != "none":
+            came = "clusters to find came: every client would show its server a gradient"
+            raise InputError("plan, find", "given clusters with masks", came)
+        if chosen.step == "linearised" and chosen.radius is not None:
+            raise InputError("plan, radius", "none with the linearised step, whose clip bounds gradients", "one came")
+        if self.privacy is not None:
+            self._check_privacy(self.privacy)
+
+    def _check_privacy(self, privacy: ClusterBudget) -> None:
+        chosen = self.method
+        if not (math.isfinite(privacy.epsilon) and privacy.epsilon > 0.0):
+            raise InputError("plan, epsilon", "a privacy budget above 0", f"{privacy.epsilon} came")
+        if not 0.0 < privacy.delta < 1.0:
+            raise InputError("plan, delta", "a number between 0 and 1", f"{privacy.delta} came", "Try 1e-6.")
+        if not (0.0 < privacy.decay <= 1.0 and privacy.decay**chosen.rounds > _LEAST_DECAY):
+            expected = f"a number up to 1 that leaves {_LEAST_DECAY:g} or more after all rounds"
+            raise InputError("plan, decay", expected, f"{privacy.decay} came")
+        if chosen.compare:
+            raise InputError(
+                "plan, compare",
+                "no comparison, with privacy",
+                "one was asked for: what clients get alone would be told without being paid for",
+            )
+        if privacy.protect == "records":
+            self._check_records()
+        elif chosen.clip is None:
+            raise InputError(
+                "plan, clip", "a bound on a client's difference, with privacy", "none came", "Try clip = 1."
+            )
+        elif chosen.find is not None:
+            raise InputError("plan, find", "given clusters where clients are protected", "clusters to find came")
+        elif privacy.schedule != "even":
+            raise InputError("plan, schedule", "even, where clients are protected", f"{privacy.schedule} came")
+
+    def _check_records(self) -> None:
+        chosen = self.method
+        if chosen.masks != "none":
+            raise InputError("plan, masks", "none where records are protected", f"{chosen.masks} came")
+        if chosen.step == "exact" and (chosen.loss == "ridge" or chosen.radius is None):
+            raise InputError(
+                "plan, step",
+                "a gradient that is really bounded, to protect records",
+                "the exact step of this loss has none",
+                'Say step = "linearised" and a clip, or take huber or logistic with a radius.',
+            )
+        if chosen.step == "linearised" and chosen.clip is None:
+            raise InputError("plan, clip", "a bound on a record's gradient, with privacy", "none came", "Try clip = 1.")
+        if chosen.step == "exact" and chosen.clip is not None:
+            raise InputError("plan, clip", "none with the exact step, whose radius bounds gradients", "one came")
+        if chosen.find is not None and chosen.step == "exact":
+            raise InputError("plan, find", 'step = "linearised" to find clusters under privacy', "the exact step came")
+
+
+def _positive(value: float | None) -> bool:
+    return value is None or 1e-70 <= value <= 1e70
+
+
+PLAN = ClusteredPlan

@@ -1,0 +1,53 @@
+"""Agents of servers across organisations: every organisation holds one server's agents. Shared by such families."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from silograph.core.errors import InputError
+from silograph.data.silos import Elsewhere
+from silograph.data.units import UnitTables, read_units
+from silograph.deploy.public_facts import Facts, Holding, Records, check_columns, check_plain
+from silograph.run.plan import Plan
+
+SEVERAL, FIRST_ORDERS = True, False
+
+
+def check_facts(facts: Facts, where: str, clusters: bool) -> None:
+    check_columns(facts, 1, where)
+    check_plain(facts, where)
+    if not clusters and any(holding.clusters for holding in facts.holdings):
+        raise InputError(f"{where}, clusters", f"none for {facts.method}", "some came")
+
+
+def classes_of(plan: Plan, told: Mapping[str, tuple[str, ...]], fewest: int) -> tuple[str, ...]:
+    return ()
+
+
+def read_agents(
+    plan: Plan, path: Path, agent: str, target: str, cluster: str | None, facts: Facts | None
+) -> tuple[Facts, tuple[Any, ...]]:
+    columns = None if facts is None else facts.columns
+    tables = read_units([path], agent, target, plan.privacy is not None, cluster, columns)
+    holding = Holding(
+        tables.units[0],
+        tuple(name.split("/", 1)[1] for name in tables.agents),
+        tuple(len(y) for _, y in tables.records) if plan.tells_counts else None,
+        tables.clusters if plan.tells_clusters else (),
+    )
+    return Facts(plan.method.name, tables.features, (holding,)), tables.records
+
+
+def tables_of(facts: Facts, records: Records) -> UnitTables:
+    return UnitTables(
+        tuple(facts.parties),
+        facts.columns,
+        tuple(silo for holding in facts.holdings for silo in holding.silos),
+        tuple(np.repeat(np.arange(len(facts.holdings)), [len(h.silos) for h in facts.holdings]).tolist()),
+        records(lambda count: (Elsewhere.of((count, len(facts.columns))), Elsewhere.of((count,)))),
+        tuple(cluster for holding in facts.holdings for cluster in holding.clusters),
+    )

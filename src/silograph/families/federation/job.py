@@ -1,0 +1,336 @@
+"""From the plan of a graph federation and its tables to what will run, and from its outcome to what it leaves."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from silograph.core.errors import InputError
+from silograph.core.files import write_atomically
+from silograph.core.types import Array, Json
+from silograph.data.silos import records_of
+from silograph.data.units import Records, UnitTables, check_one_home, read_test, read_units
+from silograph.families.federation.plan import FederationPlan
+from silograph.families.servers import (
+    INTERCEPT,
+    OBSERVERS,
+    check_intercept,
+    graph_of,
+    test_told,
+    topology_told,
+    with_intercept,
+)
+from silograph.methods.base import Outcome, Private
+from silograph.methods.graph_federation import GraphFederation
+from silograph.privacy import accounting
+from silograph.privacy.gate import CLIPPED_AGENT, OWN_SERVER, Budget, Door, hidden_from
+from silograph.privacy.masking import Masks, planned
+from silograph.privacy.mechanisms import DistributedGaussian, Gaussian, Mechanism
+from silograph.run.results import rehearsal_note, stated, worst_by_site
+from silograph.tasks.linear import Linear, signs
+from silograph.theory.graph_federation import claimed_epsilon
+from silograph.topology import Topology, units
+
+PACKAGES = ()
+CENTROID = "centroid"
+_DROWNED = 10.0  # lengths of noise in a length of update
+
+
+@dataclass(frozen=True, eq=False)
+class FederationJob:
+    plan: FederationPlan
+    tables: UnitTables
+    test: Records | None
+    topo: Topology
+    method: GraphFederation
+
+    @classmethod
+    def of(cls, plan: FederationPlan, tables: UnitTables, test: Records | None, graph: Topology) -> FederationJob:
+        chosen = plan.method
+        check_intercept(chosen.intercept, tables.features)
+        if chosen.loss == "logistic" and plan.privacy is None:
+            signs(tables.answers, f"column {plan.data.target}")
+        if CENTROID in [name.casefold() for name in tables.units]:
+            raise InputError(f"unit {CENTROID}", "another name", "the mean of all units' models is called that")
+        topo = units(graph, np.bincount(tables.home).tolist(), tables.agents)
+        task = Linear(
+            len(tables.features) + chosen.intercept,
+            max(len(y) for _, y in tables.records),
+            chosen.loss,
+            chosen.ridge,
+            chosen.huber,
+        )
+        method = GraphFederation(
+            task,
+            chosen.step,
+            chosen.rounds,
+            chosen.sample,
+            chosen.epochs,
+            chosen.batch,
+            plan.perturbation,
+            chosen.variance,
+            chosen.law,
+            chosen.clip,
+            0 if plan.seed is None else plan.seed,
+        )
+        method.start(topo)  # refuses what does not fit together before anything is written
+        job = cls(plan, tables, test, topo, method)
+        job._check_cohorts()
+        job._test()  # whatever is wrong with it, now rather than when the budget is spent
+        return job
+
+    def _check_cohorts(self) -> None:
+        for server, size in zip(self.topo.servers, self.topo.sizes, strict=True):
+            if self.masks is not None and size < self.masks.minimum:
+                raise InputError(
+                    f"unit {server}",
+                    f"at least {self.masks.minimum} agents, the smallest cohort whose sum may be known",
+                    f"it has {size}",
+                    "Join it with another unit, or run without masks.",
+                )
+            if self.plan.privacy is not None:
+                accounting.check_budget(
+                    self.plan.privacy.epsilon, self.plan.privacy.delta, int(size), f"unit {server}", "agents"
+                )
+        if self.plan.privacy is not None:
+            check_one_home(self.tables.agents)
+
+    @property
+    def masks(self) -> Masks | None:
+        arithmetic = self.plan.masks
+        return None if arithmetic == "none" else Masks(arithmetic, self.plan.method.minimum)
+
+    @property
+    def mechanism(self) -> Mechanism | None:
+        """Noise for which an agent that is sampled in every round spends exactly its budget."""
+        privacy, releases = self.plan.privacy, self.plan.method.rounds
+        if privacy is None:
+            return None
+        if self.masks is None:
+            return Gaussian(accounting.gaussian_multiplier(privacy.epsilon, privacy.delta, releases))
+        return DistributedGaussian(accounting.zcdp_rho(privacy.epsilon, privacy.delta) / releases)
+
+    @property
+    def budget(self) -> Budget | None:
+        if self.plan.privacy is None:
+            return None
+        trusted = frozenset({OWN_SERVER}) if self.masks is None else frozenset[str]()
+        return Budget(self.plan.privacy.epsilon, self.plan.privacy.delta, trusted)
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        return (*self.tables.features, *([INTERCEPT] if self.plan.method.intercept else []))
+
+    @property
+    def most_rounds(self) -> int:
+        return self.method.rounds
+
+    def data(self, silos: Sequence[str] | None = None) -> Private:
+        of = records_of(silos, self.topo.silos, self.tables.agents, self.tables.records)
+        return self.method.task.prepare_all(
+            [(with_intercept(x, self.plan.method.intercept), y) for x, y in of.values()], list(of)
+        )
+
+    # ---- what it costs ----
+
+    def forecast(self) -> Json:
+        """An agent's cost if it is sampled in every round, and the noise that takes."""
+        privacy, chosen = self.plan.privacy, self.plan.method
+        planned: Json = {"epsilon": "infinity", "delta": None, "accountant": accounting.NO_PROTECTION}
+        mechanism = self.mechanism
+        if privacy is not None and mechanism is not None:
+            cost = accounting.planned_cost(mechanism, len(self.features), chosen.rounds, privacy.delta)
+            planned = {"epsilon": cost.epsilon, "delta": cost.delta, "accountant": cost.accountant}
+        guarantees = [
+            {"site": unit, "observer": observer, **self._against(observer, planned), "rehearsal": self.plan.rehearsal}
+            for unit in self.topo.servers
+            for observer in OBSERVERS
+        ]
+        return {
+            "releases": chosen.rounds if mechanism is not None else 0,
+            "noise_multiplier": None if mechanism is None else mechanism.multiplier,
+            "noise": self._noises(),
+            "observers": list(OBSERVERS),
+            "sites": worst_by_site(guarantees),
+            "guarantees": guarantees,
+            "claim": self._claim(),
+            "notes": self._notes(),
+        }
+
+    def _against(self, observer: str, planned: Json) -> Json:
+        if self.budget is not None and self.budget.trusted - hidden_from(observer):
+            return {"epsilon": "infinity", "delta": None, "accountant": accounting.NO_PROTECTION}
+        return planned
+
+    def _noises(self) -> list[float] | None:
+        """Standard deviation of the noise in a coordinate of what each unit sends, if everybody asked answers."""
+        if self.plan.perturbation == "none":
+            return None
+        return [self._noise_of(int(size)) for size in self.topo.sizes]
+
+    def _noise_of(self, size: int) -> float:
+        mechanism, clip = self.mechanism, self.plan.method.clip
+        if mechanism is None or clip is None:
+            return math.sqrt(self.plan.method.variance)
+        cohort = self.plan.method.sample or size
+        # Noise of the agents themselves is dealt so that the threshold of them has enough; usually all are there.
+        if isinstance(mechanism, DistributedGaussian):
+            made = planned(cohort, clip, len(self.features), mechanism)
+            return made.deviation * math.sqrt(cohort / made.contributors) / cohort
+        return mechanism.multiplier * 2.0 * clip / cohort
+
+    def _claim(self) -> Json | None:
+        chosen = self.plan.method
+        if self.plan.perturbation != "homomorphic" or chosen.clip is None or chosen.variance == 0.0:
+            return None
+        bound = chosen.clip / chosen.step  # an update no longer than the clip is a gradient no longer than this
+        return {
+            "epsilon": claimed_epsilon(chosen.rounds, chosen.step, bound, math.sqrt(chosen.variance)),
+            "delta": 0.0,
+            "basis": "S1 Theorem 2",
+            "defect": "false: who hears a server and its neighbours takes all but one round's noise off again",
+        }
+
+    def _privacy(self, door: Door) -> Json:
+        """The bill, read from the ledger, by unit and observer: what the cost is to any one agent of the unit."""
+        delta = 0.0 if self.plan.privacy is None else self.plan.privacy.delta
+        guarantees = stated(door, self.topo.servers, OBSERVERS, delta, self._claim(), self.plan.rehearsal)
+        mode = {"none": "exact", "private": "dp"}.get(self.plan.perturbation, "obfuscation")
+        if mode == "exact" and self.masks is not None:
+            mode = "obfuscation"
+        return {
+            "mode": mode,
+            "unit": CLIPPED_AGENT if mode == "dp" else "none",
+            "relation": "replace-one: how many agents a unit has, and who takes part, is public"
+            if mode == "dp"
+            else "none",
+            "guarantees": guarantees,
+            "notes": self._notes(),
+        }
+
+    def _notes(self) -> list[str]:
+        notes = rehearsal_note(self.plan)
+        if self.plan.perturbation == "none":
+            notes.append(
+                "No privacy was asked for: a server sees its agents' updates, and others see its unit's model."
+            )
+        noises, clip = self._noises(), self.plan.method.clip
+        if self.plan.privacy is not None and noises is not None and clip is not None:
+            loud = max(noises) * math.sqrt(len(self.features)) / clip
+            if loud > _DROWNED:
+                notes.append(
+                    f"Noise is up to {loud:.0f} times as long as any update: the models are mostly noise. A larger "
+                    "epsilon, larger units, fewer rounds or fewer features would help."
+                )
+        if self.plan.perturbation in ("edge", "sender", "homomorphic"):
+            notes.append(
+                f"The {self.plan.perturbation} perturbation is obfuscation: it has no epsilon, and over many rounds "
+                "who hears the servers learns the units' updates. [privacy] with an epsilon is the mode that holds."
+            )
+        if self.plan.masks == "skipped":
+            notes.append(
+                "Masks were skipped in this simulation: the sums are the ones the secure sum gives, and a deployment "
+                "that skips them shows every update to the agent's own server."
+            )
+        if self.masks is not None and self.plan.privacy is not None:
+            notes.append(
+                "The agents add the noise themselves. The guarantee holds as long as fewer than a third of a cohort "
+                "drop out or tell others what noise they drew, the one who looks not counted."
+            )
+        if self.plan.privacy is not None and self.masks is None:
+            notes.append("An agent's own server sees its clipped updates as they are: it is trusted.")
+        if self.plan.privacy is not None:
+            notes.append(
+                "Not protected: which agents there are, that they took part, how long they took. Links between an "
+                "agent and its server must be encrypted. Runs add up: another run on the same data costs its own "
+                "budget again."
+            )
+        if self.test is not None:
+            notes.append("The test table is not protected: errors on it are exact.")
+        return notes
+
+    # ---- what it leaves ----
+
+    def write(self, folder: Path, outcome: Outcome, trace: list[Json], door: Door) -> Json:
+        chosen, models, centre = self.plan.method, outcome.arrays["model"], outcome.arrays["centroid"]
+        (folder / "models").mkdir(exist_ok=True)
+        for name, model in [*zip(self.topo.servers, models, strict=True), (CENTROID, centre)]:
+            write_atomically(folder / "models" / f"{name}.csv", _csv(self.features, model))
+        errors, noises = self._errors(np.vstack([models, centre])), self._noises()
+        # How many records an agent has is part of what is protected.
+        records = None if self.plan.privacy is not None else [len(y) for _, y in self.tables.records]
+        told = [
+            {
+                "name": server,
+                "agents": int(self.topo.sizes[p]),
+                "records": None if records is None else int(np.bincount(self.tables.home, records)[p]),
+                "model": models[p].tolist(),
+                "test_error": errors[p],
+                "noise": None if noises is None else noises[p],
+            }
+            for p, server in enumerate(self.topo.servers)
+        ]
+        return {
+            "method": chosen.name,
+            "task": {
+                "loss": chosen.loss,
+                "ridge": chosen.ridge,
+                "target": self.plan.data.target,
+                "features": list(self.features),
+            },
+            "parameters": {
+                "step": chosen.step,
+                "rounds": chosen.rounds,
+                "sample": chosen.sample,
+                "epochs": list(chosen.epochs),
+                "batch": None if chosen.batch is None else list(chosen.batch),
+                "perturbation": self.plan.perturbation,
+                "clip": chosen.clip,
+                "noise": None if noises is None else max(noises),
+                "noise_least": None if noises is None else min(noises),
+                "masks": self.plan.masks,
+            },
+            "topology": topology_told(self.topo, self.plan.topology.weights),
+            "units": told,
+            "centroid": {"model": centre.tolist(), "test_error": errors[-1]},
+            "test": self._test(),
+            "disagreement": outcome.facts["disagreement"],
+            "rounds": outcome.facts["rounds"],
+            "trace": trace,
+            "privacy": self._privacy(door),
+            "numbers_are": dict.fromkeys(("model", "movement", "disagreement", "test_error"), "released"),
+        }
+
+    def _errors(self, models: Array) -> list[float | None]:
+        if self.test is None:
+            return [None] * len(models)
+        x, y = self.test
+        task = self.method.task
+        measure = task.error_rate if task.loss == "logistic" else task.squared_error
+        return [float(value) for value in measure(models, with_intercept(x, self.plan.method.intercept), y)]
+
+    def _test(self) -> Json | None:
+        if self.test is None:
+            return None
+        return test_told(self.test[1], self.method.task.loss, f"{self.plan.data.test}, column {self.plan.data.target}")
+
+
+def open_job(plan: FederationPlan, base: Path) -> FederationJob:
+    data, private = plan.data, plan.privacy is not None
+    tables = read_units([base / name for name in data.files], data.agent, data.target, private)
+    test = None if data.test is None else read_test(base / data.test, data.target, tables.features, data.agent)
+    return FederationJob.of(plan, tables, test, graph_of(plan.topology, tables.units, base))
+
+
+def _csv(features: Sequence[str], model: Array) -> bytes:
+    buffer = io.StringIO(newline="")
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(("feature", "weight"))
+    writer.writerows((feature, repr(float(weight))) for feature, weight in zip(features, model, strict=True))
+    return buffer.getvalue().encode()

@@ -1,0 +1,141 @@
+"""The plan of a graph federation: units of agents, a graph of their servers, one linear model for each unit."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from silograph.core.errors import InputError
+from silograph.families.servers import Servers, check_masks, left_out_of_servers
+from silograph.run.plan import DEFAULT_DELTA, Plan
+from silograph.run.sections import naming_files
+
+_MOST_DRAWS = 1_000_000  # records an agent looks at in a round
+
+
+@dataclass(frozen=True)
+class UnitData:
+    """One table a unit, named relative to the plan; a column says which agent a record belongs to.
+
+    `test` is a table nobody asks to be protected: errors are measured on it.
+    """
+
+    agent: str
+    target: str
+    files: tuple[str, ...] = naming_files(())
+    test: str | None = naming_files(None, private=False)
+
+
+@dataclass(frozen=True)
+class FederationMethod:
+    """S1 (3)-(8). `perturbation` is `private` with a budget and `none` without, unless it is said.
+
+    `masks` hide an agent's update from its own server: by the secure sum, or, to save time, only in name.
+    """
+
+    name: Literal["graph_federation"] = "graph_federation"
+    loss: Literal["logistic", "ridge", "huber"] = "logistic"
+    ridge: float = 0.01
+    huber: float = 1.0
+    intercept: bool = True
+    step: float = 0.5
+    rounds: int = 50
+    sample: int | None = None
+    epochs: tuple[int, int] = (1, 1)
+    batch: tuple[int, int] | None = None
+    perturbation: Literal["none", "edge", "sender", "homomorphic", "private"] | None = None
+    variance: float = 0.1
+    law: Literal["laplace", "gaussian"] = "laplace"
+    clip: float | None = None
+    masks: Literal["protocol", "skipped", "none"] | None = None
+    minimum: int = 3
+
+
+@dataclass(frozen=True)
+class AgentBudget:
+    """The total budget of every agent."""
+
+    epsilon: float
+    delta: float = DEFAULT_DELTA
+
+
+@dataclass(frozen=True)
+class FederationPlan(Plan):
+    data: UnitData
+    topology: Servers = field(default_factory=Servers)
+    method: FederationMethod = FederationMethod()
+    privacy: AgentBudget | None = None
+    engine: Literal["vector", "silowise"] = "vector"
+    seed: int | None = None
+
+    @property
+    def perturbation(self) -> Literal["none", "edge", "sender", "homomorphic", "private"]:
+        return self.method.perturbation or ("none" if self.privacy is None else "private")
+
+    @property
+    def masks(self) -> Literal["protocol", "skipped", "none"]:
+        return self.method.masks or ("none" if self.privacy is None else "protocol")
+
+    @property
+    def tells_counts(self) -> bool:
+        return self.privacy is None
+
+    def deployable(self) -> FederationPlan:
+        masked = replace(self.method, masks="protocol") if self.masks == "skipped" else self.method
+        return replace(self, data=replace(self.data, test=None), method=masked)
+
+    def left_out(self) -> list[str]:
+        return left_out_of_servers(self.data.test, self.method.masks)
+
+    def __post_init__(self) -> None:
+        method = self.method
+        for name, value in (("step", method.step), ("huber", method.huber), ("clip", method.clip)):
+            if value is not None and not 1e-70 <= value <= 1e70:
+                raise InputError(f"plan, {name}", "a number above 0 whose powers are numbers", f"{value} came")
+        for name, value in (("ridge", method.ridge), ("variance", method.variance)):
+            if not 0.0 <= value <= 1e70:
+                raise InputError(f"plan, {name}", "a number from 0 up to 1e70", f"{value} came")
+        for name, whole in (("rounds", method.rounds), ("sample", method.sample), ("minimum", method.minimum - 1)):
+            if whole is not None and whole < 1:
+                least = 2 if name == "minimum" else 1
+                raise InputError(f"plan, {name}", f"a whole number from {least} up", f"{getattr(method, name)} came")
+        for name, bounds in (("epochs", method.epochs), ("batch", method.batch)):
+            if bounds is not None and not 1 <= bounds[0] <= bounds[1]:
+                raise InputError(f"plan, {name}", "a range of whole numbers from 1 up", f"{list(bounds)} came")
+        if method.epochs[1] * (method.batch or (1, 1))[1] > _MOST_DRAWS:
+            expected = f"epochs times batch of at most {_MOST_DRAWS:,}"
+            raise InputError("plan, epochs and batch", expected, f"{method.epochs[1]} times {method.batch} came")
+        self._check_privacy()
+        check_masks(self.masks, method.clip, method.sample, method.minimum)
+        if self.seed is not None and self.seed < 0:
+            raise InputError("plan, seed", "a whole number from 0 up", f"{self.seed} came")
+
+    def _check_privacy(self) -> None:
+        if self.privacy is None:
+            if self.perturbation == "private":
+                raise InputError("plan, [privacy]", "epsilon with the private perturbation", "none came")
+            return
+        epsilon, delta = self.privacy.epsilon, self.privacy.delta
+        if not (math.isfinite(epsilon) and epsilon > 0.0):
+            todo = "Leave [privacy] out for a run without it."
+            raise InputError("plan, epsilon", "a privacy budget above 0", f"{epsilon} came", todo)
+        if not 0.0 < delta < 1.0:
+            raise InputError("plan, delta", "a number between 0 and 1", f"{delta} came", "Try 1e-6.")
+        if self.perturbation != "private":
+            raise InputError(
+                "plan, perturbation",
+                "private, or nothing, with a budget",
+                f"{self.perturbation} came, which is not differential privacy",
+                "Leave one of the two out.",
+            )
+        if self.method.clip is None:
+            raise InputError(
+                "plan, clip",
+                "a bound on an agent's update, with privacy",
+                "none came",
+                "A public number: updates longer than it are scaled back. Try clip = 0.5.",
+            )
+
+
+PLAN = FederationPlan

@@ -1,0 +1,284 @@
+"""From a plan and its tables to what will run: method, task, mechanism and budget."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from silograph.core.errors import InputError
+from silograph.data.silos import Silos
+from silograph.data.tables import looks_like_identifier, shortened
+from silograph.families.graphs.plan import ConsensusGraph, GraphPlan, Privacy, log_degree_only
+from silograph.kernels.spaces import EdgeList
+from silograph.methods.algorithm_one import PaperConsensus
+from silograph.methods.base import Method
+from silograph.methods.consensus_graph import ExactConsensus
+from silograph.methods.private_graph import LEAST_EFFECTIVE_RECORDS, PATIENCE, LikelyGraphs, ReleasedConsensus
+from silograph.methods.summed_graph import SmoothestGraph, SummedConsensus
+from silograph.privacy import accounting
+from silograph.privacy.correlated import LEAST_HONEST, CorrelatedGaussian
+from silograph.privacy.gate import Budget
+from silograph.privacy.masking import Masks, counted_on
+from silograph.privacy.mechanisms import Gaussian, Laplace, Mechanism, SharedGaussian
+from silograph.tasks.smooth_graph import SmoothGraph
+from silograph.topology import Topology, star
+
+MOST_NODES_LIKELY = 50  # beyond, the likelihood takes longer than anybody waits for a default
+USUAL_RESAMPLES = 100
+MOST_RESAMPLED = 10_000_000  # numbers a site keeps for them; 100 resamples of 440 nodes
+# Local steps, step size and momentum of each paper's experiments.
+PAPER_SETTINGS = {"S3": (5, 0.005, 0.9), "S0": (1, 0.01, 0.1)}
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Everything a run needs besides data and disk."""
+
+    topo: Topology
+    counts: tuple[int, ...]
+    task: SmoothGraph
+    method: Method
+    mechanism: Mechanism | None
+    budget: Budget | None
+    releases: int
+    degree: float | None = None  # that was asked for or is usual; None where beta was given
+    notes: tuple[str, ...] = ()  # what names and numbers, which are public, ask for
+    masks: Masks | None = None
+
+    @property
+    def most_rounds(self) -> int:
+        method = self.method
+        if isinstance(
+            method, ReleasedConsensus | SummedConsensus
+        ):  # a silo is asked again while the server waits for others
+            return PATIENCE
+        if isinstance(method, PaperConsensus):  # a round more where the parameters are chosen first
+            return method.rounds + (None in (method.beta, method.nu, method.lam))
+        assert isinstance(method, ExactConsensus)
+        return method.rounds
+
+
+def default_degree(nodes: int) -> float:
+    return min(6.0, (nodes - 1) / 2.0)
+
+
+def _resamples(chosen: ConsensusGraph, edges: int) -> int:
+    """How often signals are drawn again; where nobody said, as often as memory hardly notices."""
+    if chosen.solver != "exact":
+        return 0
+    return (
+        USUAL_RESAMPLES * (USUAL_RESAMPLES * edges <= MOST_RESAMPLED) if chosen.resamples is None else chosen.resamples
+    )
+
+
+def build(plan: GraphPlan, silos: Silos, candidates: EdgeList | None = None) -> Setup:
+    """Check the plan against the data's shape and put the parts together. Nothing private is looked at."""
+    nodes = len(silos.nodes)
+    topo = star(silos.names)
+    counts = tuple(len(silos.signals[silos.names.index(name)]) for name in topo.silos)
+    chosen = plan.method
+    wanted = chosen.wanted_degree(nodes)
+    degree = default_degree(nodes) if chosen.beta is None and wanted is None else wanted
+    most = nodes - 1.0 if candidates is None else 2.0 * candidates.size / nodes
+    if degree is not None and degree > most:
+        graph = "complete graph" if candidates is None else "graph of all candidates"
+        if wanted is not None:
+            raise InputError("plan, degree", f"at most {most:g}, the degree of the {graph}", f"{degree:g} came")
+        degree = most
+    if plan.privacy is None:
+        listed = candidates is not None and chosen.solver == "exact"
+        again = _resamples(chosen, candidates.size if candidates is not None else nodes * (nodes - 1) // 2)
+        task = SmoothGraph(nodes, "listed-distances" if listed else "distances", None, candidates, resamples=again)
+        method = _solver(chosen, nodes, degree, candidates=candidates if listed else None)
+        return Setup(topo, counts, task, method, None, None, 0, degree)
+    setup = _private(plan, plan.privacy, nodes, degree, candidates, topo, counts)
+    return replace(setup, notes=tuple(_questions(silos.nodes)))
+
+
+def _questions(nodes: Sequence[str]) -> Iterator[str]:
+    """Rows of one person protect nobody one by one."""
+    for name in nodes:
+        if looks_like_identifier(name):
+            yield (
+                f"Does the column {shortened(name)} say whose a signal is? It was taken for a node, and one signal is "
+                f"protected, not a person with several. Name it with --unit-column, or unit_column in the plan."
+            )
+
+
+def _private(
+    plan: GraphPlan,
+    privacy: Privacy,
+    nodes: int,
+    degree: float | None,
+    candidates: EdgeList | None,
+    topo: Topology,
+    counts: tuple[int, ...],
+) -> Setup:
+    chosen, delta = plan.method, privacy.total_delta
+    for name, count in zip(topo.silos, counts, strict=True):
+        accounting.check_budget(privacy.epsilon, delta, count, f"site {name}")
+    if privacy.mode == "secure-sum":
+        return _summed(plan, privacy, nodes, degree, candidates, topo, counts)
+    if privacy.mode != "per-round":
+        releases = 1
+        mechanism = _once(privacy, topo)
+        _enough_records(privacy, nodes, counts, effective_records_together(nodes, counts, mechanism))
+        task = SmoothGraph(nodes, "moment", privacy.clip, candidates, plan.data.unit_column)
+        inner = LikelyGraphs(chosen.wanted_degree(nodes)) if _likely(chosen, nodes) else _solver(chosen, nodes, degree)
+        method: Method = ReleasedConsensus(task, inner, mechanism, counts)
+    else:
+        # One local step releases clipped distances; several clip gradients instead, and need no other clip.
+        single = _local_steps(chosen, "S0") == 1
+        clipped = SmoothGraph(nodes, "clipped-distances", privacy.clip) if single else SmoothGraph(nodes)
+        paper = _solver(chosen, nodes, degree, clipped, None if single else privacy.clip)
+        assert isinstance(paper, PaperConsensus)
+        method, releases = paper, paper.rounds
+        assert paper.release is not None
+        task = paper.release
+        mechanism = Gaussian(accounting.gaussian_multiplier(privacy.epsilon, delta, releases))
+    return Setup(topo, counts, task, method, mechanism, Budget(privacy.epsilon, delta), releases)
+
+
+def _once(privacy: Privacy, topo: Topology) -> Mechanism:
+    """Noise of a single release that spends the budget."""
+    if privacy.mechanism == "laplace":
+        return Laplace(accounting.laplace_multiplier(privacy.epsilon, 1))
+    multiplier = accounting.gaussian_multiplier(privacy.epsilon, privacy.total_delta, 1)
+    if privacy.mode != "correlated":
+        return Gaussian(multiplier)
+    honest = counted_on(len(topo.silos))
+    if honest < LEAST_HONEST:
+        raise _too_few(topo, f"five sites or more, so that {LEAST_HONEST} can be counted on")
+    return CorrelatedGaussian(multiplier, (topo.silos,), honest)
+
+
+def _too_few(topo: Topology, expected: str) -> InputError:
+    return InputError("plan, privacy", expected, f"{len(topo.silos)} came", "Use the mode 'one-release'.")
+
+
+def effective_records_together(nodes: int, counts: tuple[int, ...], mechanism: Mechanism) -> float:
+    """What all silos' releases are worth at the most, from public numbers alone."""
+    if not isinstance(mechanism, CorrelatedGaussian):
+        return sum(effective_records(nodes, count, mechanism) for count in counts)
+    # In the sum over silos, in units of their sensitivities, only the own noise is left.
+    total = math.sqrt(mechanism.covariance(np.ones(len(counts)), nodes * (nodes - 1) // 2).sum())
+    return _worth(nodes, sum(counts), math.sqrt(2.0) / sum(counts) * total)
+
+
+def _summed(
+    plan: GraphPlan,
+    privacy: Privacy,
+    nodes: int,
+    degree: float | None,
+    candidates: EdgeList | None,
+    topo: Topology,
+    counts: tuple[int, ...],
+) -> Setup:
+    """All sites are one cohort, whose moments are added up under masks."""
+    chosen, masks = plan.method, Masks()
+    if len(counts) < masks.minimum:
+        raise _too_few(topo, f"at least {masks.minimum} sites, the fewest whose sum may be known")
+    mechanism = SharedGaussian(accounting.gaussian_multiplier(privacy.epsilon, privacy.total_delta, 1))
+    task = SmoothGraph(nodes, "moment", privacy.clip, candidates, plan.data.unit_column)
+    smoothest = SmoothestGraph(chosen.alpha, chosen.beta, chosen.zeta or 0.0, degree)
+    method = SummedConsensus(
+        task, LikelyGraphs(chosen.wanted_degree(nodes)) if _likely(chosen, nodes) else smoothest, mechanism, counts
+    )
+    _enough_records(privacy, nodes, counts, effective_records_of_sum(method))
+    budget = Budget(privacy.epsilon, privacy.total_delta)
+    return Setup(topo, counts, task, method, mechanism, budget, 1, masks=masks)
+
+
+def _likely(chosen: ConsensusGraph, nodes: int) -> bool:
+    """Whether the likelihood of Gaussian signals is the learner: if asked for, or if nothing else is."""
+    if chosen.learner is not None:
+        return chosen.learner == "log-det"
+    return nodes <= MOST_NODES_LIKELY and log_degree_only(chosen) is None
+
+
+def _solver(
+    chosen: ConsensusGraph,
+    nodes: int,
+    degree: float | None,
+    release: SmoothGraph | None = None,
+    gradient_clip: float | None = None,
+    candidates: EdgeList | None = None,
+) -> Method:
+    if chosen.solver == "exact":
+        return ExactConsensus(
+            nodes,
+            alpha=chosen.alpha,
+            beta=chosen.beta,
+            nu=chosen.nu,
+            lam=chosen.lam,
+            zeta=chosen.zeta or 0.0,
+            degree=degree,
+            tolerance=chosen.tolerance,
+            rounds=2000 if chosen.rounds is None else chosen.rounds,
+            consensus_edges=_consensus_edges(chosen, nodes, candidates),
+            candidates=candidates,
+        )
+    form = chosen.form or ("S3" if release is None else "S0")
+    _, step, momentum = PAPER_SETTINGS[form]
+    return PaperConsensus(
+        nodes,
+        alpha=chosen.alpha,
+        beta=chosen.beta,
+        nu=chosen.nu,
+        lam=chosen.lam,
+        zeta=1e-4 if chosen.zeta is None else chosen.zeta,
+        degree=degree,
+        step=step if chosen.step is None else chosen.step,
+        momentum=momentum if chosen.momentum is None else chosen.momentum,
+        local_steps=_local_steps(chosen, form),
+        rounds=50 if chosen.rounds is None else chosen.rounds,
+        form=form,
+        implicit=chosen.coupling == "implicit",
+        release=release,
+        gradient_clip=gradient_clip,
+    )
+
+
+def _consensus_edges(chosen: ConsensusGraph, nodes: int, candidates: EdgeList | None) -> float | None:
+    if chosen.consensus_density is None:
+        return None
+    wanted = chosen.consensus_density * nodes * (nodes - 1) / 2
+    if candidates is not None and wanted > candidates.size:
+        most = f"at most {2 * candidates.size / (nodes * (nodes - 1)):.2g}, the density of all candidates"
+        raise InputError("plan, consensus_density", most, f"{chosen.consensus_density:g} came")
+    return wanted
+
+
+def _local_steps(chosen: ConsensusGraph, form: str) -> int:
+    return PAPER_SETTINGS[chosen.form or form][0] if chosen.local_steps is None else chosen.local_steps
+
+
+def effective_records(nodes: int, count: int, mechanism: Mechanism) -> float:
+    """An upper estimate, from public numbers alone, of how many records a release of N records is worth."""
+    return _worth(nodes, count, mechanism.deviation(math.sqrt(2.0) / count, nodes * (nodes - 1) // 2))
+
+
+def effective_records_of_sum(method: SummedConsensus) -> float:
+    """The same of a sum, if everybody is in it."""
+    silos, records = len(method.counts), sum(method.counts)
+    return _worth(method.task.nodes, records, method.noise(silos, silos) / (records * method.task.radius**2))
+
+
+def _worth(nodes: int, count: int, noise: float) -> float:
+    """N_eff = (t^2 + |P|^2) / (D V) with trace t = 1, |P|^2 about 1/m and V >= s^2, the noise per coordinate."""
+    return min(float(count), 1.0 / (nodes * (nodes - 1) // 2 * noise**2))
+
+
+def _enough_records(privacy: Privacy, nodes: int, counts: tuple[int, ...], total: float) -> None:
+    """Refuse before anything is spent where even all silos together, worth `total` records, cannot carry a graph."""
+    if total < LEAST_EFFECTIVE_RECORDS:
+        factor = math.sqrt(LEAST_EFFECTIVE_RECORDS / max(total, 1e-300))
+        raise InputError(
+            f"privacy of {nodes} nodes at epsilon {privacy.epsilon:g}",
+            f"data worth at least {LEAST_EFFECTIVE_RECORDS:.0f} records behind the noise",
+            f"all {len(counts)} sites with {sum(counts)} signals are worth {total:.2g}: the graph would be chance",
+            f"Nothing was spent. About {factor:.1f} times as many signals, or a larger epsilon, would carry it.",
+        )

@@ -1,0 +1,37 @@
+"""Consensus graphs across organisations: every organisation holds one site."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from silograph.data.silos import Elsewhere, Silos, read_silos, standardise
+from silograph.deploy.public_facts import Facts, Holding, Records, check_columns, check_plain
+from silograph.families.graphs.job import GraphJob
+from silograph.families.graphs.plan import GraphPlan
+
+SEVERAL, FIRST_ORDERS = False, True
+_LEAST_NODES = 3
+
+
+def check_facts(facts: Facts, where: str) -> None:
+    check_columns(facts, _LEAST_NODES, where)
+    check_plain(facts, where)
+
+
+def classes_of(plan: GraphPlan, told: Mapping[str, tuple[str, ...]], fewest: int) -> tuple[str, ...]:
+    return ()
+
+
+def read_own(plan: GraphPlan, path: Path, facts: Facts | None = None) -> tuple[Facts, tuple[Any, ...]]:
+    data, columns = plan.data, None if facts is None else facts.columns
+    silos = read_silos([path], data.nodes_in, plan.privacy is not None, columns, data.unit_column)
+    silos = standardise(silos) if data.standardise else silos
+    holding = Holding(silos.names[0], records=(len(silos.signals[0]),))
+    return Facts(plan.method.name, silos.nodes, (holding,)), silos.signals
+
+
+def open_part(plan: GraphPlan, facts: Facts, records: Records, base: Path) -> GraphJob:
+    signals = records(lambda count: Elsewhere.of((count, len(facts.columns))))
+    return GraphJob.of(plan, Silos(tuple(facts.parties), facts.columns, signals), base)

@@ -1,0 +1,101 @@
+"""From the plan of consensus graphs and its tables to what will run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from silograph.core.files import write_atomically
+from silograph.core.types import Array, Json
+from silograph.data.candidates import read_candidates
+from silograph.data.coordinates import Coordinates, read_coordinates
+from silograph.data.silos import Silos, read_silos, records_of, standardise
+from silograph.families.graphs.build import Setup, build
+from silograph.families.graphs.coupling import choose_coupling
+from silograph.families.graphs.neighbours import nearest_neighbours, needs_neighbours
+from silograph.families.graphs.plan import GraphPlan
+from silograph.families.graphs.results import forecast, write_graphs
+from silograph.kernels.spaces import EdgeList
+from silograph.methods.base import Method, Outcome, Private
+from silograph.privacy.gate import Budget, Door
+from silograph.privacy.masking import Masks
+from silograph.privacy.mechanisms import Mechanism
+from silograph.topology import Topology
+
+PACKAGES = ()
+
+
+@dataclass(frozen=True)
+class GraphJob:
+    """Consensus graphs."""
+
+    plan: GraphPlan
+    silos: Silos
+    setup: Setup
+    reach: Mapping[str, Array] | None = None  # of each site's lists of neighbours, where they are exact
+    path: Json | None = None  # how the coupling was chosen, where it was
+    coordinates: Coordinates | None = None
+
+    @classmethod
+    def of(cls, plan: GraphPlan, silos: Silos, base: Path) -> GraphJob:
+        """Candidate edges and coordinates are read relative to `base`; or neighbours are candidates."""
+        candidates, reach, path = None, None, None
+        if needs_neighbours(plan, len(silos.nodes)):
+            near = nearest_neighbours(plan, silos)
+            candidates, reach = near.edges, near.reach
+        elif plan.data.candidates is not None:
+            ends = read_candidates(base / plan.data.candidates, silos.nodes)
+            candidates = EdgeList.of(len(silos.nodes), *ends)
+        if plan.method.coupling_by == "held-out":
+            chosen = choose_coupling(plan, silos, candidates)
+            plan, path = chosen.plan, chosen.path
+        places = plan.data.coordinates
+        known = None if places is None else read_coordinates(base / places, silos.nodes)
+        return cls(plan, silos, build(plan, silos, candidates), reach, path, known)
+
+    @property
+    def topo(self) -> Topology:
+        return self.setup.topo
+
+    @property
+    def method(self) -> Method:
+        return self.setup.method
+
+    @property
+    def mechanism(self) -> Mechanism | None:
+        return self.setup.mechanism
+
+    @property
+    def budget(self) -> Budget | None:
+        return self.setup.budget
+
+    @property
+    def masks(self) -> Masks | None:
+        return self.setup.masks
+
+    @property
+    def most_rounds(self) -> int:
+        return self.setup.most_rounds
+
+    def data(self, silos: Sequence[str] | None = None) -> list[Private]:
+        signals = records_of(silos, self.topo.silos, self.silos.names, self.silos.signals)
+        prepared = {name: self.setup.task.prepare(own) for name, own in signals.items()}
+        if self.reach is not None:
+            prepared = {name: {**own, "reach": self.reach[name]} for name, own in prepared.items()}
+        return list(prepared.values())
+
+    def write(self, folder: Path, outcome: Outcome, trace: list[Json], door: Door) -> Json:
+        if self.coordinates is not None:
+            write_atomically(folder / "nodes.csv", self.coordinates.to_csv())
+        told = write_graphs(folder, self.plan, self.silos.nodes, self.setup, outcome, trace, door, self.coordinates)
+        return told if self.path is None else {**told, "path": self.path}
+
+    def forecast(self) -> Json:
+        return forecast(self.plan, self.setup)
+
+
+def open_job(plan: GraphPlan, base: Path) -> GraphJob:
+    data, private = plan.data, plan.privacy is not None
+    silos = read_silos([base / name for name in data.files], data.nodes_in, private, unit_column=data.unit_column)
+    return GraphJob.of(plan, standardise(silos) if data.standardise else silos, base)

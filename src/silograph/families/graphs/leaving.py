@@ -1,0 +1,71 @@
+"""What leaves an organisation that takes part in learning graphs, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from silograph.report.deployment import BARE, NOISY, Leaving, Spoken
+from silograph.report.words import counted, number
+
+
+class SpokenOfGraphs(Spoken):
+    @property
+    def masked(self) -> bool:
+        return bool(self.privacy.get("mode") == "secure-sum")
+
+    @property
+    def _once(self) -> bool:
+        return self.private and self.privacy.get("mode") != "per-round"
+
+    @property
+    def goal(self) -> str:
+        whose = "all parties together" if self.masked else "every party, and one for all"
+        return f"a graph of {counted(len(self.facts['columns']), 'node')} for {whose}"
+
+    @property
+    def rounds(self) -> str:
+        if self._once:
+            return "one release"
+        if self.method["solver"] == "exact":
+            return f"until solved, at most {number(self.method.get('rounds', 2000))}"
+        return super().rounds
+
+    @property
+    def unit(self) -> str:
+        return "one person, with all signals of theirs" if self.persons else "one signal (a row of a table)"
+
+    @property
+    def kept(self) -> str:
+        return "" if self._once else "your graph"
+
+    @property
+    def hands_over(self) -> bool:
+        return not self._once
+
+    @property
+    def comes_back(self) -> str:
+        if self._once:
+            return "nothing: the results are the operator’s to hand out"
+        return "the consensus graph and the parameters of the round"
+
+    def sent(self) -> Iterator[Leaving]:
+        nodes = len(self.facts["columns"])
+        pairs = f"{number(nodes * (nodes - 1) // 2)} numbers"
+        moment = "how strongly nodes vary together (the clipped second moment)"
+        if self.masked:
+            told = f"only under masks: the server learns the sum over at least {self.smallest_sum} parties, with noise"
+            yield Leaving(moment, pairs, "once", f"{told} that they put in themselves")
+            yield from self.of_masks("once")
+        elif self._once:
+            yield Leaving(moment, pairs, "once; asked again it sends the same", "noise for the budget is in it")
+        elif self.private:
+            step = "the graph after this round’s step"
+            yield Leaving(step, pairs, "in every round, the last again at the end", NOISY)
+        else:
+            yield Leaving("the party’s graph, or its pull at the consensus", pairs, self.each_round, BARE, True)
+            yield Leaving("how well the graph fits, and how dense it is", "7 numbers", self.each_round, BARE, True)
+            yield Leaving("the party’s graph as the result", pairs, "once, at the end", BARE, True)
+            yield Leaving("how smooth its signals are on it", "1 number", "once, at the end", BARE, True)
+
+
+SPOKEN = SpokenOfGraphs

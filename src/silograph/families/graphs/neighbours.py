@@ -1,0 +1,55 @@
+"""Candidate edges from the signals: every site names each node's nearest neighbours, and all names are joined.
+
+The names leave the sites in the clear before the first round, so this is for runs without privacy, in one place.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from silograph.core.errors import InputError
+from silograph.core.types import Array
+from silograph.data.silos import Elsewhere, People, Silos
+from silograph.families.graphs.plan import GraphPlan
+from silograph.kernels.lists import nearest
+from silograph.kernels.spaces import EdgeList
+
+MOST_NODES_DENSE = 3000  # beyond, all pairs are more than anybody waits for
+USUAL_DEGREE = 6.0
+PER_DEGREE = 2  # neighbours searched for, for each that is wanted
+
+
+@dataclass(frozen=True)
+class Near:
+    edges: EdgeList
+    reach: Mapping[str, Array] | None
+
+
+def needs_neighbours(plan: GraphPlan, nodes: int) -> bool:
+    """Whether candidates are searched for: if asked for, or where all pairs are too many."""
+    if plan.data.neighbours is not None:
+        return True
+    large = nodes > MOST_NODES_DENSE and plan.data.candidates is None
+    return large and plan.privacy is None and plan.method.solver == "exact"
+
+
+def nearest_neighbours(plan: GraphPlan, silos: Silos) -> Near:
+    nodes, lists = len(silos.nodes), {}
+    count = plan.data.neighbours
+    if count is None:
+        wanted = plan.method.wanted_degree(nodes) or USUAL_DEGREE
+        count = min(math.ceil(PER_DEGREE * wanted), nodes - 1)
+    for name, signals in zip(silos.names, silos.signals, strict=True):
+        if isinstance(signals, Elsewhere):
+            todo = "Agree on a list of candidate edges, as a file."
+            raise InputError("plan, neighbours", "all tables in one place", "they are at several parties", todo)
+        assert not isinstance(signals, People), "persons are for privacy"
+        lists[name] = nearest(signals, count, plan.data.search)
+    ends = [found.ends() for found in lists.values()]
+    key = np.unique(np.concatenate([a.astype(np.int64) * nodes + b for a, b in ends]))
+    reach = {name: found.reach for name, found in lists.items() if found.reach is not None}
+    return Near(EdgeList.of(nodes, *np.divmod(key, nodes)), reach or None)

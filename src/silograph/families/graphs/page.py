@@ -1,0 +1,254 @@
+"""The page of a run that learned graphs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+
+from silograph.core.types import Json
+from silograph.families.graphs.read import GraphRun, read
+from silograph.families.graphs.summary import summary
+from silograph.report import charts, figures, space, words
+from silograph.report.explore import Drawn, Kind, explorer, pairs
+from silograph.report.heat import BLOCKS, MOST_CELLS, Communities, communities, heat_svg
+from silograph.report.page import GRAPH, TABLES, embedded, markup, render_run, summarise
+from silograph.report.privacy_words import PrivacyWords
+from silograph.report.read import Measured
+
+__all__ = ["forecast", "measured", "page", "privacy_of", "read", "summary"]
+
+MOST_PICTURES = 40
+#: Edges in a small still picture.
+MOST_SMALL = 400
+#: Shared by all pictures of a page, so that many sites still make a small file.
+MOST_EDGES_IN_ALL = 12_000
+STRONGEST, STRONGEST_WITHOUT_PICTURE = 30, 200
+MOST_COMMUNITIES, MOST_MEMBERS = 20, 6
+
+KINDS = (Kind("shared", "of the consensus"), Kind("own", "not in the consensus"))
+
+MEANING = {
+    "alpha": "how strongly every node is kept connected",
+    "beta": "how evenly weight is spread: larger gives more, lighter edges",
+    "nu": "how strongly each site is pulled towards the consensus (times lambda)",
+    "lambda": "how sparse the consensus is kept",
+    "ridge": "how strongly the likelihood’s weights are held down for the noise (mean of all graphs)",
+    "zeta": "a small number that keeps the logarithm of a degree finite",
+}
+
+
+def privacy_of(run: GraphRun) -> PrivacyWords:
+    return PrivacyWords(
+        run,
+        noun="site",
+        names=[site["name"] for site in run.result["sites"]],
+        unprotected="No privacy protection: whoever receives these files or saw the messages "
+        "can learn the sites’ second moments exactly.",
+        stated="The names of nodes and sites and the number of signals of each site are stated here as they are.",
+    )
+
+
+def page(run: GraphRun) -> str:
+    found = communities(run.result["nodes"], run.consensus)
+    return render_run(
+        "graphs.html.j2",
+        run,
+        privacy_of(run),
+        scripts=(TABLES, GRAPH),
+        releases=summarise(run.ledger, by=("silo", "site", "mechanism")),
+        learned=words.what_was_learned(run.result),
+        exact=words.how_exact(run.result["certified_gap"]),
+        pictures=_pictures(run),
+        explorer=embedded(_explorer(run, found)),
+        heat=_heat(run, found),
+        space=_space(run),
+        has_sites=bool(run.sites),
+        strongest=_strongest(run),
+        sure=any(run.confidence.values()),
+        tried=_tried(run.result["path"]),
+        convergence=_convergence(run.result),
+        contributions=_contributions(run.result),
+        likely=run.result.get("learner") == "log-det",
+        counted="Persons" if run.result.get("counted") == "persons" else "Signals",
+        worth=_behind_noise(run.result, "effective_records", 0),
+        agreement=_behind_noise(run.result, "agreement", 2),
+        meaning=MEANING,
+    )
+
+
+def _pictures(run: GraphRun) -> Json:
+    """The consensus, then a small picture per site; all share one layout and one scale of line widths."""
+    nodes: list[str] = run.result["nodes"]
+    if not _is_drawable(run):
+        return {"live": False, "edges": len(run.consensus)}
+    names = list(run.sites)[:MOST_PICTURES]
+    limit = min(MOST_SMALL, MOST_EDGES_IN_ALL // (len(names) + 1))
+    consensus = figures.strongest(run.consensus, figures.MOST_EDGES)
+    drawn = {name: figures.strongest(run.sites[name], limit) for name in names}
+    union = [*consensus, *(edge for edges in drawn.values() for edge in edges)]
+    shared: Json = {
+        "places": figures.layout(nodes, union),
+        "heaviest": max((weight for *_, weight in union), default=1.0),
+        "inline": True,
+    }
+    in_consensus = pairs(run.consensus)
+
+    def of_site(name: str) -> Json:
+        edges = run.sites[name]
+        own = pairs(edges) - in_consensus
+        label = f"Graph of {name}: {words.counted(len(edges), 'edge')}, {len(own)} of them not in the consensus"
+        look = shared | {"label": label, "size": (380, 300), "names": len(nodes) <= 12}
+        look["confidence"] = run.confidence[name]
+        svg = figures.graph_svg(nodes, drawn[name], _as_tuples(own), **look)
+        return {"name": name, "svg": markup(svg), "edges": len(edges), "own": len(own), "drawn": len(drawn[name])}
+
+    label = f"Consensus graph: {words.counted(len(nodes), 'node')}, {words.counted(len(run.consensus), 'edge')}"
+    picture = figures.graph_svg(nodes, consensus, label=label, confidence=run.confidence[None], **shared)
+    return {
+        "live": True,
+        "consensus": markup(picture),
+        "edges": len(run.consensus),
+        "drawn": len(consensus),
+        "sites": [of_site(name) for name in names],
+    }
+
+
+def _is_drawable(run: GraphRun) -> bool:
+    return len(run.result["nodes"]) <= MOST_CELLS
+
+
+def _explorer(run: GraphRun, found: Communities) -> Json:
+    shared = pairs(run.consensus)
+    graphs = [Drawn("the consensus", [(edge, 0) for edge in run.consensus], run.confidence[None])]
+    for name, edges in run.sites.items():
+        kinds = [(edge, int(frozenset(edge[:2]) not in shared)) for edge in edges]
+        graphs.append(Drawn(name, kinds, run.confidence[name]))
+    return explorer(run.result["nodes"], KINDS, graphs, found.order, drawn=_is_drawable(run))
+
+
+def _heat(run: GraphRun, found: Communities) -> Json:
+    """The heat map of the consensus, and the communities it is ordered by."""
+    nodes = len(run.result["nodes"])
+    label = f"Heat map of the consensus: {words.counted(nodes, 'node')} in the order of their communities"
+    inside = {name: k for k, group in enumerate(found.groups) for name in group}
+    within = [0] * len(found.groups)
+    for a, b, _ in run.consensus:
+        if found.groups and inside[a] == inside[b]:
+            within[inside[a]] += 1
+    return {
+        "picture": markup(heat_svg(found, run.consensus, label)),
+        "block": math.ceil(nodes / BLOCKS) if nodes > MOST_CELLS else None,
+        "groups": [
+            {"size": len(group), "edges": edges, "members": words.listed(group, MOST_MEMBERS + 1)}
+            for group, edges in list(zip(found.groups, within, strict=True))[:MOST_COMMUNITIES]
+        ],
+        "count": len(found.groups),
+        "lonely": len(found.lonely),
+    }
+
+
+def _space(run: GraphRun) -> Json | None:
+    """The consensus where its nodes are in the world, if somebody said where."""
+    if not run.coordinates or not _is_drawable(run):
+        return None
+    placed = [edge for edge in run.consensus if edge[0] in run.coordinates and edge[1] in run.coordinates]
+    seen = space.views(run.coordinates)
+    # Of a width and height that keep lengths alike in both directions.
+    size = (380, 391) if len(seen) > 1 else (560, 565)
+    pictures = [
+        figures.graph_svg(
+            run.result["nodes"],
+            placed,
+            places=view.places,
+            label=f"The consensus in space, {view.name}: {words.counted(len(placed), 'edge')}",
+            size=size,
+            limit=figures.MOST_EDGES,
+            names=False,
+            confidence=run.confidence[None],
+            outline=view.outline,
+            inline=True,
+        )
+        for view in seen
+    ]
+    return {
+        "views": [(view.name, markup(picture)) for view, picture in zip(seen, pictures, strict=True)],
+        "missing": len(run.result["nodes"]) - len(run.coordinates),
+        "cut": len(placed) > figures.MOST_EDGES,
+    }
+
+
+def _strongest(run: GraphRun) -> list[Json]:
+    """The heaviest consensus edges, and in how many sites each is found."""
+    found: dict[frozenset[str], int] = {}
+    for edges in run.sites.values():
+        for pair in pairs(edges):
+            found[pair] = found.get(pair, 0) + 1
+    sure = run.confidence[None]
+    return [
+        {"source": a, "target": b, "weight": weight, "sites": found.get(frozenset((a, b)), 0)}
+        | {"confidence": sure.get(frozenset((a, b)))}
+        for a, b, weight in figures.strongest(
+            run.consensus, STRONGEST if _is_drawable(run) else STRONGEST_WITHOUT_PICTURE
+        )
+    ]
+
+
+def _tried(path: Json | None) -> Json | None:
+    """The values of a parameter that were tried, and how each did."""
+    if path is None:
+        return None
+    rows = list(zip(path["values"], path["scores"], path["spread"], strict=True))
+    middle = [(value, math.nan if score is None else score) for value, score, _ in rows]
+    known = [(value, score, spread) for value, score, spread in rows if score is not None and spread is not None]
+    lines = [(path["score"], middle)]
+    if known:
+        lines += [("plus its spread", [(v, s + d) for v, s, d in known])]
+        lines += [("minus its spread", [(v, s - d) for v, s, d in known])]
+    positive = [value for value in path["values"] if value > 0]
+    wide = len(positive) == len(rows) and bool(positive) and max(positive) > 20 * min(positive)
+    label = f"{path['score']} over {path['parameter']}, for {words.counted(len(rows), 'value')}"
+    picture = charts.lines_svg(lines, label, x_name=path["parameter"], y_name=path["score"], log_x=wide)
+    return path | {"picture": markup(picture)}
+
+
+def _convergence(result: Json) -> str:
+    """The certified gap, and the objective's distance to its lowest value: both relative, so they share an axis."""
+    trace = result["trace"]
+    gaps = [(row["round"], row["gap"]) for row in trace if row["gap"] is not None]
+    values = [(row["round"], row["objective"]) for row in trace if words.is_number(row["objective"])]
+    lowest = min((value for _, value in values if math.isfinite(value)), default=0.0)
+    above = [(t, (value - lowest) / (abs(lowest) or 1.0)) for t, value in values]
+    label = "Relative gap and objective over the rounds, logarithmic axis"
+    return markup(charts.convergence_svg([("certified gap", gaps), ("objective above its lowest", above)], label))
+
+
+def _behind_noise(result: Json, name: str, decimals: int) -> list[str]:
+    """A number that only graphs behind noise have, of every site and the consensus; none where no graph has it."""
+    found = [graph.get(name) for graph in (*result["sites"], result["consensus"])]
+    if not any(map(words.is_number, found)):
+        return []
+    return [f"{value:,.{decimals}f}" if words.is_number(value) else words.number(None) for value in found]
+
+
+def _contributions(result: Json) -> str:
+    weights = [(site["name"], site["weight"]) for site in result["sites"]]
+    return markup(charts.bars_svg(weights, "Weight of each site in the consensus"))
+
+
+def _as_tuples(pairs: Iterable[frozenset[str]]) -> list[tuple[str, str]]:
+    return [(a, b) for a, b in map(sorted, pairs)]
+
+
+def forecast(told: Json) -> Iterator[str]:
+    for site in told["sites"]:
+        if "effective_records" in site:
+            worth = f"{site['effective_records']:.0f}"
+            yield f"{site['site']}: {site['signals']} signals are worth about {worth} behind the noise"
+
+
+def measured(run: GraphRun) -> Iterator[Measured]:
+    yield Measured("certified relative gap", "gap", "certified_gap", run.result["certified_gap"])
+    for site in run.result["sites"]:
+        yield Measured(site["name"], "smoothness", "sites.smoothness", site["smoothness"])
+        if "effective_records" in site:
+            yield Measured(site["name"], "worth in records", "sites.effective_records", site["effective_records"])

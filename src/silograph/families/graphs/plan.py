@@ -1,0 +1,278 @@
+"""The plan of consensus graphs: tables of signals, S3 and S0's problem (8), a budget for every site."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal
+
+from silograph.core.errors import InputError
+from silograph.run.plan import DEFAULT_DELTA, Plan
+from silograph.run.sections import naming_files, public, said
+
+MOST_RESAMPLES = 10_000
+
+
+@dataclass(frozen=True)
+class Data:
+    """Where the silos' tables are, relative to the plan file, and how to read them."""
+
+    files: tuple[str, ...] = naming_files(())
+    nodes_in: Literal["columns", "rows"] = said("columns", "Where the nodes are in the tables.")
+    standardise: bool = said(False, "Each site's nodes to mean 0, deviation 1.")
+    candidates: str | None = naming_files(
+        None, help="CSV with columns source,target: the only edges allowed; a public list."
+    )
+    neighbours: int | None = said(
+        None, "Only edges to so many nearest neighbours at some site (twice the degree beyond 3000 nodes)."
+    )
+    search: Literal["exact", "approximate"] | None = said(
+        None, "How neighbours are searched for; beyond 30000 nodes it has to be said."
+    )
+    unit_column: str | None = said(
+        None, "The column that says whose a signal is: a person is protected, not one signal."
+    )
+    coordinates: str | None = naming_files(
+        None, private=False, help="CSV with columns node,x,y and perhaps z: where the nodes are; for drawing."
+    )
+
+
+@dataclass(frozen=True)
+class ConsensusGraph:
+    """S3 (8) and S0 (8). What is left out is chosen: beta for `degree` (or `density`, or `edges`, which say the same),
+    lam for `consensus_density`, nu as `coupling_by` says, the rest from the scale of the data.
+
+    The learner `log-det`, the likelihood of Gaussian signals, is for one private release and has no other parameters.
+    """
+
+    name: Literal["consensus_graph"] = "consensus_graph"
+    learner: Literal["log-det", "log-degree"] | None = said(
+        None,
+        "With one release: the likelihood of Gaussian signals (up to 50 nodes, if left out), or the papers' model (8).",
+    )
+    solver: Literal["exact", "paper"] = said("exact", "Exact optimum, or the papers' Algorithm 1.")
+    degree: float | None = said(None, "Wanted mean degree of the sites' graphs; sets beta, or the edges of log-det.")
+    density: float | None = said(None, "The same as a share of all pairs of nodes.")
+    edges: int | None = said(None, "The same as a number of edges.")
+    consensus_density: float | None = said(None, "Wanted share of all pairs in the consensus graph; sets lambda.")
+    coupling_by: Literal["rule", "held-out"] = said(
+        "rule", "How strongly sites are held together: by a rule, or by the loss of signals held out."
+    )
+    resamples: int | None = said(None, "How often signals are drawn again to say how sure an edge is (100; 0: never).")
+    alpha: float = said(1.0, "Weight of the log-degree term of (8).")
+    beta: float | None = said(None, "Weight of the squared term of (8); larger is denser.")
+    nu: float | None = said(None, "Coupling to the consensus, in units of lambda.")
+    lam: float | None = said(None, "Sparsity of the consensus.")
+    zeta: float | None = said(None, "Guard added to degrees inside the logarithm.")
+    threshold: float = said(0.0, "Leave out edges with weights at or below this.")
+    tolerance: float = 1e-7
+    rounds: int | None = said(None, "Most rounds (exact), or rounds (paper).")
+    form: Literal["S3", "S0"] | None = said(None, "Which paper's form of Algorithm 1.")
+    local_steps: int | None = said(None, "Local steps a round (paper).")
+    step: float | None = said(None, "Step size (paper).")
+    momentum: float | None = said(None, "Momentum (paper).")
+    coupling: Literal["implicit", "explicit"] = said("implicit", "Coupling step (paper).")
+
+    def wanted_degree(self, nodes: int) -> float | None:
+        """The mean degree that was asked for, in whichever words."""
+        if self.density is not None:
+            return self.density * (nodes - 1)
+        return 2.0 * self.edges / nodes if self.edges is not None else self.degree
+
+
+@dataclass(frozen=True)
+class Privacy:
+    """The total budget of every silo, and how it is spent."""
+
+    epsilon: float = field(metadata={"help": "Total privacy budget of every site."})
+    delta: float | None = said(None, "Delta of the budget (1e-6 if left out).")
+    mode: Literal["one-release", "correlated", "secure-sum", "per-round"] = said(
+        "one-release",
+        "One release a site; the same with noise that cancels between sites; noise once on the secure sum of all sites "
+        "(a consensus, no graphs of sites); or the papers' noise in every round.",
+        option="privacy",
+    )
+    mechanism: Literal["gaussian", "laplace"] = said("gaussian", "Shape of the noise.")
+    clip: float | None = said(
+        None,
+        "Public bound on a signal's length around its mean (left out: lengths are scaled to 1); with per-round noise, "
+        "on its squared differences, or on gradients for several local steps.",
+    )
+
+    @property
+    def total_delta(self) -> float:
+        if self.mechanism == "laplace":
+            return 0.0
+        return DEFAULT_DELTA if self.delta is None else self.delta
+
+
+@dataclass(frozen=True)
+class GraphPlan(Plan):
+    data: Data
+    method: ConsensusGraph = ConsensusGraph()
+    privacy: Privacy | None = None
+    topology: Literal["star"] = "star"
+    engine: Literal["vector", "silowise"] = said("vector", "How silos are simulated.")
+    seed: int | None = said(None, "Fixes every random number (a rehearsal, under privacy).")
+
+    def __post_init__(self) -> None:
+        _check_method(self.method)
+        if self.privacy is not None:
+            _check_privacy(self.privacy, self.method)
+            if self.privacy.mode == "per-round" and self.data.candidates is not None:
+                raise InputError("plan, candidates", "one release with candidate edges", "noise in every round came")
+            if self.data.standardise:
+                raise InputError(
+                    "plan, standardise",
+                    "data as they are, with privacy",
+                    "standardising was asked for: it reads every signal's values in the clear, unaccounted",
+                    "Scale the tables beforehand by constants that do not come from them.",
+                )
+        _check_learner(self)
+        _check_unit(self)
+        _check_data(self)
+        if self.seed is not None and self.seed < 0:
+            raise InputError("plan, seed", "a whole number from 0 up", f"{self.seed} came")
+
+
+def _check_method(method: ConsensusGraph) -> None:
+    for name in ("alpha", "beta", "nu", "lam", "degree", "edges", "step", "tolerance"):
+        value = getattr(method, name)
+        if value is not None and not (math.isfinite(value) and value > 0.0):
+            raise InputError(f"plan, {public(name)}", "a number above 0", f"{value} came")
+    for name in ("density", "consensus_density"):
+        value = getattr(method, name)
+        if value is not None and not 0.0 < value <= 1.0:
+            raise InputError(f"plan, {name}", "a share of all pairs, above 0 and at most 1", f"{value} came")
+    for name in ("zeta", "threshold"):
+        value = getattr(method, name)
+        if value is not None and not (math.isfinite(value) and value >= 0.0):
+            raise InputError(f"plan, {public(name)}", "a number from 0 up", f"{value} came")
+    for name in ("rounds", "local_steps"):
+        value = getattr(method, name)
+        if value is not None and value < 1:
+            raise InputError(f"plan, {public(name)}", "a whole number from 1 up", f"{value} came")
+    if method.momentum is not None and not 0.0 <= method.momentum < 1.0:
+        raise InputError("plan, momentum", "a number from 0 up to, but not, 1", f"{method.momentum} came")
+    said = [name for name in ("degree", "density", "edges", "beta") if getattr(method, name) is not None]
+    if len(said) > 1:
+        todo = "Degree, density and edges say the same and set beta; leave all but one out."
+        raise InputError("plan", "one of degree, density, edges and beta", f"{' and '.join(said)} came", todo)
+    for chosen, by in (("lam", "consensus_density"), ("nu", "coupling_by")):
+        if getattr(method, chosen) is not None and getattr(method, by) not in (None, "rule"):
+            raise InputError(f"plan, {by}", f"no {public(chosen)}, which it chooses", "both came")
+    if method.coupling_by == "held-out" and method.consensus_density is not None:
+        todo = "Leave one out: the path is of one lambda, and a wanted density would ask for another at every strength."
+        raise InputError("plan, coupling_by", "no consensus_density beside held-out", "both came", todo)
+    if method.resamples is not None and not 0 <= method.resamples <= MOST_RESAMPLES:
+        raise InputError("plan, resamples", f"a whole number from 0 to {MOST_RESAMPLES}", f"{method.resamples} came")
+    if method.solver == "paper" and method.zeta == 0.0:
+        raise InputError(
+            "plan, zeta", "a number above 0 for the papers' solver", "0 came", "The papers' step needs it."
+        )
+    if method.solver == "paper":
+        for name, plain in (("consensus_density", None), ("coupling_by", "rule"), ("resamples", None)):
+            if getattr(method, name) != plain:
+                raise InputError(f"plan, {name}", "the exact solver", "the papers' solver has no such setting")
+    if method.solver == "exact":
+        for name in ("form", "local_steps", "step", "momentum"):
+            if getattr(method, name) is not None:
+                raise InputError(f"plan, {public(name)}", "the solver 'paper'", "the exact solver has no such setting")
+
+
+def _check_learner(plan: GraphPlan) -> None:
+    if plan.method.learner != "log-det":
+        return
+    if plan.privacy is None or plan.privacy.mode == "per-round":
+        came = "no privacy" if plan.privacy is None else "noise in every round"
+        raise InputError("plan, learner", "one private release for log-det", f"{came} came")
+    if given := log_degree_only(plan.method):
+        raise InputError(f"plan, {given}", "the learner 'log-degree'", "log-det has no such setting")
+
+
+def log_degree_only(method: ConsensusGraph) -> str | None:
+    """The first setting that only the model with log-degrees has, as it is called in plans."""
+    plain = ConsensusGraph()
+    names = ("solver", "alpha", "beta", "nu", "lam", "zeta", "rounds", "consensus_density")
+    return next((public(name) for name in names if getattr(method, name) != getattr(plain, name)), None)
+
+
+def _check_data(plan: GraphPlan) -> None:
+    data = plan.data
+    if data.neighbours is not None and data.neighbours < 1:
+        raise InputError("plan, neighbours", "a whole number from 1 up", f"{data.neighbours} came")
+    if data.search is not None and data.neighbours is None:
+        raise InputError("plan, search", "how many neighbours to search for", "none came")
+    if data.neighbours is not None:
+        if data.candidates is not None:
+            raise InputError("plan, neighbours", "neighbours or a list of candidates", "both came")
+        if plan.method.solver != "exact":
+            raise InputError("plan, neighbours", "the exact solver", "the papers' solver came")
+    if plan.privacy is None:
+        return
+    leaks = (
+        ("neighbours", data.neighbours, None, "who is near whom would be told in the clear"),
+        ("coupling_by", plan.method.coupling_by, "rule", "signals that are held out would be looked at in the clear"),
+        ("resamples", plan.method.resamples or None, None, "signals that are drawn again would be looked at again"),
+    )
+    for name, value, plain, why in leaks:
+        if value != plain:
+            raise InputError(f"plan, {name}", "none with privacy", f"{value} came: {why}, unaccounted")
+
+
+def _check_unit(plan: GraphPlan) -> None:
+    if plan.data.unit_column is None:
+        return
+    where = "plan, unit_column"
+    if not plan.data.unit_column.strip():
+        raise InputError(where, "the name of a column", "an empty one came")
+    if plan.privacy is None:
+        raise InputError(where, "a privacy budget, whose unit it says", "none came", "Add an epsilon, or leave it out.")
+    if plan.privacy.mode == "per-round":
+        raise InputError(where, "one release, where a person's signals can be bounded", "noise in every round came")
+    if plan.data.nodes_in != "columns":
+        raise InputError(where, "nodes in columns", "nodes in rows came", "Turn the tables round.")
+
+
+def _check_privacy(privacy: Privacy, method: ConsensusGraph) -> None:
+    if not (math.isfinite(privacy.epsilon) and privacy.epsilon > 0.0):
+        raise InputError(
+            "plan, epsilon",
+            "a privacy budget above 0",
+            f"{privacy.epsilon} came",
+            "Leave it out for a run without privacy.",
+        )
+    if privacy.delta is not None and not 0.0 < privacy.delta < 1.0:
+        raise InputError("plan, delta", "a number between 0 and 1", f"{privacy.delta} came", "Try 1e-6.")
+    if privacy.mechanism == "laplace" and privacy.delta is not None:
+        raise InputError("plan, delta", "no delta with Laplace noise, whose delta is 0", f"{privacy.delta} came")
+    if privacy.clip is not None and not 1e-70 <= privacy.clip <= 1e70:
+        raise InputError("plan, clip", "a number above 0 whose powers are numbers", f"{privacy.clip} came")
+    if privacy.mode in ("correlated", "secure-sum") and privacy.mechanism != "gaussian":
+        raise InputError("plan, mechanism", f"gaussian in the mode {privacy.mode}", f"{privacy.mechanism} came")
+    if privacy.mode == "secure-sum" and method.consensus_density is not None:
+        todo = "Say density: it is that of the only graph there is."
+        raise InputError("plan, consensus_density", "none with a secure sum", "one came", todo)
+    if privacy.mode == "secure-sum":
+        plain = ConsensusGraph()
+        for name in ("solver", "nu", "lam", "rounds"):
+            if getattr(method, name) != getattr(plain, name):
+                todo = "There are no graphs of sites that it could couple to a consensus."
+                raise InputError(f"plan, {public(name)}", "one release for this setting", "a secure sum came", todo)
+    if privacy.mode == "per-round":
+        if method.solver != "paper":
+            raise InputError("plan, privacy", "the solver 'paper' for noise in every round", "the exact solver came")
+        if privacy.mechanism != "gaussian":
+            raise InputError("plan, mechanism", "gaussian for noise in every round", f"{privacy.mechanism} came")
+        missing = [public(name) for name in ("beta", "nu", "lam") if getattr(method, name) is None]
+        missing += ["clip"] if privacy.clip is None else []
+        if missing:
+            raise InputError(
+                "plan",
+                "numbers for beta, nu, lambda and clip with noise in every round",
+                f"{', '.join(missing)} did not come",
+                "Choosing them on the private data would itself be a release; the mode 'one-release' chooses for free.",
+            )
+
+
+PLAN = GraphPlan

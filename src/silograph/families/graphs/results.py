@@ -1,0 +1,333 @@
+"""What a run leaves that learned graphs: the graphs, their numbers and the bill. The same run writes the same bytes."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from silograph.core.files import write_atomically
+from silograph.core.types import Array, Json
+from silograph.data.coordinates import Coordinates
+from silograph.families.graphs.build import (
+    Setup,
+    effective_records,
+    effective_records_of_sum,
+    effective_records_together,
+)
+from silograph.families.graphs.plan import GraphPlan
+from silograph.kernels.spaces import Space
+from silograph.methods.algorithm_one import PaperConsensus
+from silograph.methods.base import Outcome
+from silograph.methods.private_graph import LEAST_EFFECTIVE_RECORDS, LikelyGraphs, ReleasedConsensus
+from silograph.methods.summed_graph import SummedConsensus
+from silograph.privacy.accounting import NO_PROTECTION, planned_cost
+from silograph.privacy.correlated import CorrelatedGaussian
+from silograph.privacy.gate import Door
+from silograph.privacy.masking import Masks, counted_on
+from silograph.run.results import STAR_OBSERVERS, stated
+
+LEAST_SITES = Masks().minimum  # whose sum may be known
+
+
+@dataclass(frozen=True)
+class Edge:
+    """`confidence`: how often it is there when signals are drawn again; None where that was not looked at."""
+
+    source: str
+    target: str
+    weight: float
+    confidence: float | None = None
+
+
+def edges(
+    w: Array, nodes: Sequence[str], threshold: float, space: Space, confidence: Array | None = None
+) -> Iterator[Edge]:
+    """The edges of a graph, in order; weights at or below the threshold are left out."""
+    a, b = space.ends()
+    for k in np.flatnonzero(w > threshold):
+        sure = None if confidence is None else float(confidence[k])
+        yield Edge(nodes[a[k]], nodes[b[k]], float(w[k]), sure)
+
+
+def _csv(graph: Sequence[Edge], confident: bool) -> bytes:
+    buffer = io.StringIO(newline="")
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(("source", "target", "weight", *(("confidence",) if confident else ())))
+    for edge in graph:
+        sure = () if edge.confidence is None else (f"{edge.confidence:g}",)
+        writer.writerow((edge.source, edge.target, repr(edge.weight), *sure))
+    return buffer.getvalue().encode()
+
+
+def to_networkx(graph: Sequence[Edge], nodes: Sequence[str]) -> Any:
+    import networkx as nx
+
+    made = nx.Graph()
+    made.add_nodes_from(nodes)
+    for edge in graph:
+        sure = {} if edge.confidence is None else {"confidence": edge.confidence}
+        made.add_edge(edge.source, edge.target, weight=edge.weight, **sure)
+    return made
+
+
+def _graphml(graph: Sequence[Edge], nodes: Sequence[str], coordinates: Coordinates | None) -> bytes:
+    import networkx as nx
+
+    made = to_networkx(graph, nodes)
+    if coordinates is not None:
+        nx.set_node_attributes(made, coordinates.attributes())
+    return ("\n".join(nx.generate_graphml(made)) + "\n").encode()
+
+
+def _finite(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else float(value)
+
+
+def paper_claim(setup: Setup, delta: float) -> Json | None:
+    """What S0 would have said of this noise, beside what is true."""
+    method, mechanism = setup.method, setup.mechanism
+    if not isinstance(method, PaperConsensus) or method.release is None or mechanism is None:
+        return None
+    # The paper's sensitivity is 2C/N where ours is sqrt(2) C/N (z >= 0); for several steps both use 2 eta B C_s.
+    theirs = math.sqrt(2.0) if method.local_steps == 1 else 1.0
+    each = math.sqrt(2.0 * math.log(1.25 / delta)) * theirs / mechanism.multiplier
+    return {
+        "epsilon": setup.releases * each,
+        "delta": setup.releases * delta,
+        "basis": "S0 Corollary 1" if method.local_steps == 1 else "S0 Theorem 2",
+        "defect": "adds up the rounds' epsilons and deltas instead of composing them; "
+        + ("its sensitivity 2C/N is sqrt(2) too large" if method.local_steps == 1 else "false without momentum reset"),
+    }
+
+
+def privacy_section(plan: GraphPlan, setup: Setup, door: Door, facts: Json) -> Json:
+    """The bill, read from the ledger, per site and observer.
+
+    In a star every message is for the server; what other sites and the public get is computed from it, and a wire
+    without encryption shows the same messages. So all observers are bounded by the same reading.
+    """
+    delta = plan.privacy.total_delta if plan.privacy is not None else 0.0
+    claim = paper_claim(setup, delta) if plan.privacy is not None else None
+    private = plan.privacy is not None
+    guarantees = stated(door, setup.topo.silos, STAR_OBSERVERS, delta, claim, private and plan.seed is not None)
+    return {
+        "mode": "dp" if private else "exact",
+        "unit": setup.task.unit if private else "none",
+        "relation": f"replace-one: the number of {_counted(plan)} of a site is public" if private else "none",
+        "guarantees": guarantees,
+        "notes": _notes(plan, setup, facts),
+    }
+
+
+def _counted(plan: GraphPlan) -> str:
+    """What a site has so many of that everybody may know."""
+    return "signals" if plan.data.unit_column is None else "persons"
+
+
+def _notes(plan: GraphPlan, setup: Setup, facts: Json | None = None) -> list[str]:
+    """What a bill does not say by itself; `facts` are those of the outcome, once the run is over."""
+    if plan.privacy is None:
+        return ["No privacy was asked for: from these messages a site's mean squared differences follow exactly."]
+    notes = [
+        f"Not protected: how many {_counted(plan)} a site has, its node names, that it took part, and how long it "
+        "took.",
+        "Runs add up: another run on the same data spends its own budget on top of this one.",
+        *setup.notes,
+    ]
+    if isinstance(setup.method, SummedConsensus):
+        notes[:0] = _of_a_sum(len(setup.counts), facts)
+    if isinstance(setup.mechanism, CorrelatedGaussian):
+        notes.insert(0, _of_shared_noise(len(setup.counts)))
+    if plan.data.unit_column is not None:
+        notes.append(_of_several_sites(setup))
+    if plan.seed is not None:
+        notes.insert(
+            0,
+            "Rehearsal: the noise comes from the seed in this folder, so whoever has it can take the noise off. The "
+            "guarantee is what the same plan gives without a seed. Run real data without --seed.",
+        )
+    return notes
+
+
+def _of_several_sites(setup: Setup) -> str:
+    """Noise that is made once for all, or shared, does not hide what somebody adds to several sites as others would."""
+    if isinstance(setup.method, SummedConsensus) or isinstance(setup.mechanism, CorrelatedGaussian):
+        return (
+            "The guarantee is for a person with signals at one site. Who has some at several is protected less than "
+            "the sum of their budgets says, because the sites' noise is not independent."
+        )
+    return "A person with signals at several sites spends the budget of each of them."
+
+
+def _of_a_sum(sites: int, facts: Json | None) -> list[str]:
+    """Shares are dealt for those who are asked, so those who drop out count among those who may fail."""
+    asked = sites if facts is None else facts["cohort"]
+    held = (
+        f"Every site adds a share of the noise, and {counted_on(asked)} of {asked} shares are enough: one more may be "
+        "known to a site that looks, its own. The guarantee holds as long as the sites that drop out while the sum is "
+        f"made, or tell others what noise they drew, are {_spared(asked)}."
+    )
+    if facts is None:
+        held += (
+            " That is if all take part. Of fewer in the sum, whom the server names, as few may fail as are less than a "
+            f"third of them; of {LEAST_SITES}, none."
+        )
+    elif facts["dropped"]:
+        held += f" In this run {facts['dropped']} dropped out."
+    return [
+        "There are no graphs of sites, only the consensus: everybody, the server too, sees nothing but the noisy sum "
+        "of all sites' second moments (secure sum).",
+        held,
+    ]
+
+
+def _of_shared_noise(sites: int) -> str:
+    return (
+        "Every two sites share noise that cancels between them, so that the consensus has less. The guarantee holds as "
+        f"long as the sites that tell others what noise they share or drew are {_spared(sites)}, a site that looks not "
+        "counted. It takes a secret key for every two sites, which runs across organisations do not make yet."
+    )
+
+
+def _spared(sites: int) -> str:
+    """How many sites may fail, besides one that looks."""
+    spared = sites - counted_on(sites) - 1
+    return f"no more than {spared}" if spared else "none"
+
+
+def write_graphs(
+    folder: Path,
+    plan: GraphPlan,
+    nodes: Sequence[str],
+    setup: Setup,
+    outcome: Outcome,
+    trace: list[Json],
+    door: Door,
+    coordinates: Coordinates | None = None,
+) -> Json:
+    """Write the graphs into the folder; returns what the result says of them."""
+    threshold = plan.method.threshold
+    sites = []
+    arrays = outcome.arrays
+    alone = "graph" in arrays  # of a secure sum there is nothing but the consensus
+    if alone:
+        (folder / "sites").mkdir(exist_ok=True)
+    worth, agreement = (arrays.get(name) for name in ("effective_records", "agreement"))
+    smoothness = arrays.get("smoothness", np.full(len(setup.topo.silos), np.nan))
+    space, sure, proven = setup.task.space, arrays.get("confidence"), arrays.get("proven")
+    for k, name in enumerate(setup.topo.silos):
+        told: Json = {"edges": None, "mean_weight": None}
+        if alone:
+            graph = list(edges(arrays["graph"][k], nodes, threshold, space, None if sure is None else sure[k]))
+            write_atomically(folder / "sites" / f"{name}.csv", _csv(graph, sure is not None))
+            write_atomically(folder / "sites" / f"{name}.graphml", _graphml(graph, nodes, coordinates))
+            told = _summary(graph) | _behind_noise(worth, agreement, k)
+        sites.append(
+            {
+                "name": name,
+                "signals": setup.counts[k],
+                **told,
+                "weight": float(arrays["gamma"][k]),
+                "smoothness": _finite(float(smoothness[k])),
+                "bytes_sent": sum(8 * row.dim for row in door.ledger.of(name)),
+                **({} if proven is None else {"proven_nodes": float(proven[k])}),
+            }
+        )
+    mean = None if sure is None else sure.mean(0)
+    consensus = list(edges(arrays["consensus"], nodes, threshold, space, mean))
+    write_atomically(folder / "consensus.csv", _csv(consensus, sure is not None))
+    write_atomically(folder / "consensus.graphml", _graphml(consensus, nodes, coordinates))
+    facts = outcome.facts
+    private = setup.method if isinstance(setup.method, ReleasedConsensus | SummedConsensus) else None
+    likely = private is not None and isinstance(private.inner, LikelyGraphs)
+    privacy = privacy_section(plan, setup, door, facts)
+    privacy["notes"] += _not_drawn(setup.topo.silos if alone else (), worth)
+    if not alone:
+        privacy["notes"] += [f"{name} did not come: it is not in the sum." for name in facts["silent"]]
+    return {
+        "method": plan.method.name,
+        "solver": plan.method.solver,
+        "learner": "log-det" if likely else "log-degree",
+        "counted": _counted(plan),
+        "parameters": facts["parameters"],
+        "degree": plan.method.wanted_degree(len(nodes)),
+        "consensus_density": plan.method.consensus_density,
+        "candidates": None if setup.task.candidates is None else setup.task.candidates.size,
+        "resamples": setup.task.resamples,
+        "threshold": threshold,
+        "nodes": list(nodes),
+        "site_graphs": alone,
+        "sites": sites,
+        "consensus": _summary(consensus) | _behind_noise(worth, agreement, -1),
+        "objective": _finite(facts["objective"]),
+        "certified_gap": _finite(facts["certified_gap"]),
+        "rounds": facts["rounds"],
+        "trace": facts.get("trace", trace),
+        "privacy": privacy,
+        "numbers_are": dict.fromkeys(("edges", "mean_weight", "weight", "smoothness", "objective", "gap"), "released"),
+    }
+
+
+def _behind_noise(worth: Array | None, agreement: Array | None, k: int) -> Json:
+    """What a private graph is worth: as many records without noise would give as good a one."""
+    if worth is None or agreement is None:
+        return {}
+    return {"effective_records": _finite(float(worth[k])), "agreement": _finite(float(agreement[k]))}
+
+
+def _not_drawn(sites: Sequence[str], worth: Array | None) -> list[str]:
+    named = [] if worth is None else [*sites, "the consensus"]
+    return [
+        f"No edges were drawn for {name}: behind the noise its data are worth {records:.2g} records, and below "
+        f"{LEAST_EFFECTIVE_RECORDS:.0f} any graph is chance. More records or a larger epsilon would help."
+        for name, records in zip(named, () if worth is None else worth, strict=True)
+        if records < LEAST_EFFECTIVE_RECORDS
+    ]
+
+
+def _summary(graph: Sequence[Edge]) -> Json:
+    weights = [edge.weight for edge in graph]
+    return {"edges": len(weights), "mean_weight": math.fsum(weights) / len(weights) if weights else 0.0}
+
+
+def forecast(plan: GraphPlan, setup: Setup) -> Json:
+    """What a plan will cost, before it runs and from public numbers alone."""
+    delta = plan.privacy.total_delta if plan.privacy is not None else 0.0
+    nodes, mechanism = setup.task.nodes, setup.mechanism
+    size = nodes * (nodes - 1) // 2
+    sites: list[Json] = []
+    for name, count in zip(setup.topo.silos, setup.counts, strict=True):
+        site: Json = {"site": name, "signals": count, "epsilon": "infinity", "delta": None, "accountant": NO_PROTECTION}
+        if mechanism is not None:
+            planned = planned_cost(mechanism, size, setup.releases, delta)
+            site["rehearsal"] = plan.seed is not None
+            site |= {"epsilon": planned.epsilon, "delta": planned.delta, "accountant": planned.accountant}
+            if isinstance(setup.method, ReleasedConsensus) and not isinstance(mechanism, CorrelatedGaussian):
+                site["effective_records"] = effective_records(nodes, count, mechanism)
+        sites.append(site)
+    notes = _notes(plan, setup)
+    worth = None
+    if isinstance(setup.method, SummedConsensus):
+        worth = effective_records_of_sum(setup.method)
+    if isinstance(mechanism, CorrelatedGaussian):
+        worth = effective_records_together(nodes, setup.counts, mechanism)
+    if worth is not None:
+        notes.insert(
+            0, f"All {sum(setup.counts)} {_counted(plan)} together are worth at most {worth:.0f} behind the noise."
+        )
+    return {
+        "releases": setup.releases,
+        "noise_multiplier": None if mechanism is None else mechanism.multiplier,
+        "observers": list(STAR_OBSERVERS),
+        "sites": sites,
+        "guarantees": [{**site, "observer": observer} for site in sites for observer in STAR_OBSERVERS],
+        "claim": paper_claim(setup, delta) if plan.privacy is not None else None,
+        "notes": notes,
+    }

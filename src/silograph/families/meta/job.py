@@ -1,0 +1,387 @@
+"""From the plan of private meta-learning and its tables to what will run, and from its outcome to what it leaves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from silograph.core.errors import InputError
+from silograph.core.types import Array, Json
+from silograph.data.clients import ClientTables, read_clients
+from silograph.data.silos import records_of
+from silograph.families.meta.network import network
+from silograph.families.meta.new_clients import NewClients
+from silograph.families.meta.plan import MetaPlan
+from silograph.methods.base import Method, Outcome, Private
+from silograph.methods.meta_baselines import DEFECT, LocalTraining, PaperMeta
+from silograph.methods.private_meta import QUERY, SUPPORT, UNIT, PrivateMeta, divided, part_sizes
+from silograph.privacy import accounting
+from silograph.privacy.bound import ADD_OR_REMOVE_ONE
+from silograph.privacy.gate import Budget, Door
+from silograph.privacy.ledger import Ledger
+from silograph.privacy.mechanisms import Gaussian
+from silograph.run.loop import ENGINES, rounds
+from silograph.run.results import STAR_OBSERVERS, stated, worst_by_site
+from silograph.theory.private_meta import theorem_one, true_cost_of_the_literal_version
+from silograph.topology import Topology, star
+
+if TYPE_CHECKING:
+    from silograph.tasks.neural import Neural
+
+PACKAGES = ("torch",)
+_PLANNED_ROUNDS, _PLANNED_RATES = (25, 50, 100, 200, 400, 800), (0.01, 0.03, 0.1, 0.3, 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class MetaJob:
+    """`tables` are of the source clients, `new` of those that personalise."""
+
+    plan: MetaPlan
+    tables: ClientTables
+    new: ClientTables | None
+    task: Neural
+    masks: None = None
+
+    @classmethod
+    def of(cls, plan: MetaPlan, tables: ClientTables, new: ClientTables | None, task: Neural) -> MetaJob:
+        job = cls(plan, tables, new, task)
+        job._check()
+        return job
+
+    def _check(self) -> None:
+        if self.new is not None:
+            if self.new.shape != self.tables.shape:
+                raise InputError("new clients", f"records of shape {self.tables.shape}", f"{self.new.shape} came")
+            if both := sorted(set(self.new.names) & set(self.tables.names)):
+                expected, came = "a new client, or a source client", "it is both: it would be tested on its own lessons"
+                raise InputError(f"client {both[0]}", expected, came)
+        privacy = self.plan.privacy
+        if privacy is not None:
+            for name, (_, y) in zip(self.tables.names, self.tables.records, strict=True):
+                accounting.check_budget(privacy.epsilon, privacy.delta, len(y), f"client {name}")
+            if privacy.personal_epsilon is not None and self.new is not None:
+                for name, (_, y) in zip(self.new.names, self.new.records, strict=True):
+                    accounting.check_budget(privacy.personal_epsilon, privacy.delta, len(y), f"client {name}")
+
+    # ---- what will run ----
+
+    @property
+    def topo(self) -> Topology:
+        return star(self.tables.names)
+
+    @property
+    def most_rounds(self) -> int:
+        return self.plan.method.rounds
+
+    @property
+    def _counts(self) -> list[int]:
+        """How many records each client has, in the topology's order."""
+        of = {name: len(y) for name, (_, y) in zip(self.tables.names, self.tables.records, strict=True)}
+        return [of[name] for name in self.topo.silos]
+
+    def data(self, silos: Sequence[str] | None = None) -> Private:
+        of = records_of(silos, self.topo.silos, self.tables.names, self.tables.records)
+        return divided(list(of.values()), list(of), self.plan.seed or 0, max(self._counts))
+
+    @property
+    def _weights(self) -> tuple[int, ...]:
+        return tuple(part_sizes(count)[SUPPORT] for count in self._counts)
+
+    @property
+    def method(self) -> PrivateMeta:
+        chosen, private = self.plan.method, self.plan.privacy is not None
+        kind = PaperMeta if chosen.version == "paper:" else PrivateMeta
+        return kind(
+            self.task,
+            self._weights,
+            chosen.rounds,
+            chosen.inner_step,
+            chosen.outer_step,
+            chosen.local_steps,
+            chosen.rate,
+            chosen.order,
+            chosen.clip if private else None,
+            chosen.curvature_clip if private else None,
+        )
+
+    @property
+    def _samples(self) -> int:
+        """Of each set of a client's records, over the run."""
+        return self.plan.method.rounds * self.plan.method.local_steps
+
+    @cached_property
+    def sigma(self) -> float | None:
+        """S4's sigma: the noise of a sum in units of the clip, for all that is released from one sample."""
+        privacy, rate = self.plan.privacy, self.plan.method.rate
+        if privacy is None:
+            return None
+        if self.plan.method.version == "paper:":  # Theorem 1 charges both sets to every record
+            return accounting.sampled_multiplier(privacy.epsilon, privacy.delta, rate, 2 * self._samples, "rdp")
+        return accounting.sampled_multiplier(privacy.epsilon, privacy.delta, rate, self._samples)
+
+    @property
+    def mechanism(self) -> Gaussian | None:
+        if self.sigma is None:
+            return None
+        return Gaussian(self.sigma / 2.0 if self.plan.method.version == "paper:" else self.sigma)
+
+    @property
+    def budget(self) -> Budget | None:
+        privacy = self.plan.privacy
+        # S4's own version costs more than its budget: it is read from the ledger, not held to a bound.
+        if privacy is None or self.sigma is None or self.plan.method.version == "paper:":
+            return None
+        planned = accounting.Planned(self.sigma, self.plan.method.rate, self._samples)
+        return Budget(privacy.epsilon, privacy.delta, planned=planned)
+
+    # ---- what it costs ----
+
+    def _claim(self) -> Json | None:
+        """What S4 would have said of this noise, beside what is true."""
+        privacy, chosen = self.plan.privacy, self.plan.method
+        if privacy is None or self.sigma is None:
+            return None
+        claimed = theorem_one(self.sigma, chosen.rate, chosen.rounds, chosen.local_steps, privacy.delta)
+        sound = "it adds up what disjoint sets of records pay; a record is in one of them"
+        return {
+            "epsilon": claimed,
+            "delta": privacy.delta,
+            "basis": "S4 Theorem 1",
+            "defect": DEFECT if chosen.version == "paper:" else sound,
+        }
+
+    def forecast(self) -> Json:
+        privacy, chosen = self.plan.privacy, self.plan.method
+        told: Json = {"epsilon": "infinity", "delta": None, "accountant": accounting.NO_PROTECTION}
+        spends: list[Json] = []
+        if privacy is not None and self.sigma is not None:
+            how = accounting.PLD if chosen.rate < 1.0 else accounting.EXACT_GAUSSIAN
+            if chosen.version == "paper:":
+                true = true_cost_of_the_literal_version(
+                    self.sigma, chosen.rate, chosen.rounds, chosen.local_steps, privacy.delta
+                )
+                epsilon = true.epsilon
+            else:
+                epsilon = accounting.sampled_epsilon(self.sigma, chosen.rate, self._samples, privacy.delta)
+                spends = self._spends()
+            told = {"epsilon": epsilon, "delta": privacy.delta, "accountant": how}
+        guarantees = [
+            {"site": name, "observer": observer, **cost, "rehearsal": self.plan.rehearsal}
+            for names, cost in ((self.topo.silos, told), self._published())
+            for name in names
+            for observer in STAR_OBSERVERS
+        ]
+        each = 2 if chosen.order == "first" or chosen.version == "paper:" else 3
+        return {
+            "releases": 0 if privacy is None else each * self._samples,
+            "noise_multiplier": self.sigma,
+            "observers": list(STAR_OBSERVERS),
+            "sites": worst_by_site(guarantees),
+            "guarantees": guarantees,
+            "claim": self._claim(),
+            "spends": spends,
+            "planner": self._planner(),
+            "notes": self._notes(),
+        }
+
+    def _published(self) -> tuple[Sequence[str], Json]:
+        """New clients whose models are to be released, and what each pays for that."""
+        privacy = self.plan.privacy
+        if privacy is None or privacy.personal_epsilon is None or self.new is None:
+            return (), {}
+        steps = self.plan.method.personal_steps
+        mu = math.sqrt(steps) / accounting.gaussian_multiplier(privacy.personal_epsilon, privacy.delta, steps)
+        epsilon = accounting.gaussian_epsilon(mu, privacy.delta)
+        how = {"epsilon": epsilon, "delta": privacy.delta, "accountant": accounting.EXACT_GAUSSIAN}
+        return star(self.new.names).silos, how
+
+    def _spends(self) -> list[Json]:
+        """Where a record's budget goes, and the noise in a coordinate of the mean at the client with most records."""
+        assert self.sigma is not None
+        chosen = self.plan.method
+        curvature = chosen.clip if chosen.curvature_clip is None else chosen.curvature_clip
+        second = chosen.order == "second"
+        rows = [(QUERY, "inner gradient", chosen.clip, 0.5 if second else 1.0)]
+        rows += [(QUERY, "curvature", curvature, 0.5)] if second else []
+        rows += [(SUPPORT, "outer gradient", chosen.clip, 1.0)]
+        return [
+            {
+                "set": part,
+                "release": what,
+                "share": share,
+                "times": self._samples,
+                "noise": self.sigma * clip / math.sqrt(share) / (chosen.rate * part_sizes(max(self._counts))[part]),
+            }
+            for part, what, clip, share in rows
+        ]
+
+    def _planner(self) -> list[Json]:
+        """Other rounds, and other rates, at the same budget: sigma, and how the noise compares with what is learned.
+
+        `noise` is the length of all rounds' noise in the shared start, over the most that all rounds can move it:
+        sigma sqrt(P) / (q N sqrt(K T tau0)). It says nothing of how far rounds still help.
+        """
+        privacy, chosen = self.plan.privacy, self.plan.method
+        if privacy is None or chosen.version == "paper:":
+            return []
+        records, clients = float(np.median(self._weights)), len(self.tables.names)
+        options = {(rounds, chosen.rate) for rounds in (*_PLANNED_ROUNDS, chosen.rounds)}
+        options |= {(chosen.rounds, rate) for rate in (*_PLANNED_RATES, chosen.rate)}
+        rows = []
+        for number, rate in sorted(options):
+            count = number * chosen.local_steps
+            sigma = accounting.sampled_multiplier(privacy.epsilon, privacy.delta, rate, count, rough=True)
+            noise = sigma * math.sqrt(self.task.size / (clients * count)) / (rate * records)
+            planned = (number, rate) == (chosen.rounds, chosen.rate)
+            rows.append({"rounds": number, "rate": rate, "sigma": sigma, "noise": noise, "planned": planned})
+        return rows
+
+    def privacy_section(self, door: Door) -> Json:
+        """The bill, read from the ledger."""
+        privacy = self.plan.privacy
+        delta = 0.0 if privacy is None else privacy.delta
+        sites = list(self.topo.silos)
+        guarantees = stated(door, sites, STAR_OBSERVERS, delta, self._claim(), self.plan.rehearsal)
+        guarantees += stated(door, self._published()[0], STAR_OBSERVERS, delta, None, self.plan.rehearsal)
+        mode = "exact" if privacy is None else "paper:" if self.plan.method.version == "paper:" else "dp"
+        return {
+            "mode": mode,
+            "unit": "none" if privacy is None else UNIT,
+            "relation": "none" if privacy is None else f"{ADD_OR_REMOVE_ONE}; how many places there are is public",
+            "guarantees": guarantees,
+            "notes": self._notes(),
+        }
+
+    def _notes(self) -> list[str]:
+        plan, notes = self.plan, []
+        if self.plan.rehearsal:
+            notes.append(
+                "Rehearsal: the noise and the samples come from the seed in this folder, so whoever has it can take "
+                "the noise off. The guarantee is what the same plan gives without a seed. Run real data without one."
+            )
+        if plan.privacy is None:
+            notes.append("No privacy was asked for: clients send their models as they are.")
+        else:
+            notes.append(
+                "Not protected: which clients there are, how many records each has, the classes, that a client took "
+                "part, and how long it took. Runs add up: another one on the same data costs its budget again."
+            )
+            if plan.method.version == "paper:":
+                notes.append(f"S4's own version: {DEFECT}. The cost is read from what it really releases.")
+        if self.new is not None:
+            kept = plan.privacy is None or plan.privacy.personal_epsilon is None
+            notes.append(
+                "New clients' models stay with them. Their test scores are of this simulation alone: nobody tells them."
+                if kept and plan.privacy is not None
+                else "New clients' models are written here. Their test scores are exact and not protected."
+            )
+        if plan.method.compare:
+            notes.append("Other ways of learning were run for comparison: simulation only.")
+        return notes
+
+    # ---- what it leaves ----
+
+    def write(self, folder: Path, outcome: Outcome, trace: list[Json], door: Door) -> Json:
+        from silograph.tasks.networks import save_model
+
+        chosen, start = self.plan.method, outcome.arrays["model"]
+        (folder / "models").mkdir(exist_ok=True)
+        save_model(folder / "models" / "start.npz", self.model_spec, self.task.layout, start)
+        new = None if self.new is None else NewClients(self.plan, self.new, self.task)
+        told = [] if new is None else new.personalise(start, door, folder / "models", self.model_spec)
+        return {
+            "method": chosen.name,
+            "task": {
+                "answers": self.plan.data.answers,
+                "target": self.plan.data.target,
+                "classes": list(self.tables.classes),
+                "features": list(self.tables.features),
+                "shape": list(self.tables.shape),
+            },
+            "model": {"name": chosen.model, "parameters": self.task.size},
+            "parameters": {
+                "version": chosen.version,
+                "order": chosen.order,
+                "rounds": chosen.rounds,
+                "local_steps": chosen.local_steps,
+                "rate": chosen.rate,
+                "inner_step": chosen.inner_step,
+                "outer_step": chosen.outer_step,
+                "personal_step": self.plan.personal_step,
+                "personal_steps": chosen.personal_steps,
+                "clip": chosen.clip if self.plan.privacy is not None else None,
+                "curvature_clip": self.method.curvature_clip,
+                "sigma": self.sigma,
+                "device": chosen.device,
+            },
+            "clients": [
+                {"name": name, "records": len(y)}
+                for name, (_, y) in zip(self.tables.names, self.tables.records, strict=True)
+            ],
+            "new": told,
+            "comparison": [] if new is None else self._comparison(new, start, told),
+            "test": None if new is None else new.guess(),
+            "rounds": outcome.facts["rounds"],
+            "trace": trace,
+            "privacy": self.privacy_section(door),
+            "numbers_are": {
+                **dict.fromkeys(("model", "movement"), "released"),
+                **dict.fromkeys(("new", "comparison", "test"), "oracle"),
+            },
+        }
+
+    @property
+    def model_spec(self) -> Json:
+        """What is needed to build the network again, and to read a client's table for it."""
+        chosen, data = self.plan.method, self.plan.data
+        return {
+            "model": chosen.model,
+            "hidden": list(chosen.hidden),
+            "width": chosen.width,
+            "shape": list(self.tables.shape),
+            "features": list(self.tables.features),
+            "classes": list(self.tables.classes),
+            "target": data.target,
+            "answers": data.answers,
+            "step": self.plan.personal_step,
+            "steps": chosen.personal_steps,
+        }
+
+    def _comparison(self, new: NewClients, start: Array, told: list[Json]) -> list[Json]:
+        chosen = self.plan.method
+        scores = {"this run": float(np.mean([client["after"] for client in told]))}
+        if not self._published()[0]:  # else it would be told of records that a budget protects
+            scores["the same steps from an untrained start"] = new.score(self.task.start)
+        if chosen.compare:
+            step, rate = min(chosen.outer_step, 0.5), chosen.rate
+            averaging = LocalTraining(self.task, self._weights, chosen.rounds, step, chosen.local_steps, rate=rate)
+            shared, reptile = (self._learned(way) for way in (averaging, replace(averaging, steps=5, server_step=0.5)))
+            scores["federated averaging, no personal step"] = new.score(shared, personal=False)
+            scores["federated averaging, then the same steps"] = new.score(shared)
+            scores["Reptile, then the same steps"] = new.score(reptile)
+        return [{"method": name, "score": score} for name, score in scores.items()]
+
+    def _learned(self, method: Method) -> Array:
+        """Another method's start from the same data, in memory."""
+        door = Door(self.plan.seed or 0, Ledger())
+        place = ENGINES["vector"](self.data(), self.topo, door)
+        *_, last = rounds(method, self.topo, place, door)
+        return np.asarray(last.servers["model"])
+
+
+def open_job(plan: MetaPlan, base: Path) -> MetaJob:
+    data, private = plan.data, plan.privacy is not None
+    regression = data.answers == "numbers"
+    tables = read_clients([base / name for name in data.files], data.target, private, data.classes, regression)
+    new = None
+    if data.new:
+        paths = [base / name for name in data.new]
+        classes = None if regression else tables.classes
+        new = read_clients(paths, data.target, private, classes, regression, tables.features)
+    return MetaJob.of(plan, tables, new, network(plan, tables))

@@ -1,0 +1,38 @@
+"""What leaves an organisation that takes part in learning a shared start, in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import pairwise
+
+from silograph.report.deployment import BARE, Leaving, Spoken
+from silograph.report.words import number
+
+
+class SpokenOfAStart(Spoken):
+    extras, labels = "flower,neural", True
+    goal = "a shared start for personal models"
+    comes_back = "the shared start"
+
+    @property
+    def enforced(self) -> bool:
+        return self.private and self.method.get("version") != "paper:"
+
+    def sent(self) -> Iterator[Leaving]:
+        noisy = ("computed from nothing but sums with noise, for a share of the budget", False)
+        how = noisy if self.private else (BARE, True)
+        yield Leaving("the start, moved by the party’s own steps", self._network, self.each_round, *how)
+
+    @property
+    def _network(self) -> str:
+        """How many parameters a network has, where that is easily said."""
+        model, classes = self.method["model"], self.facts["classes"]
+        if model not in ("linear", "mlp"):
+            return f"as many numbers as the {model} has parameters"
+        hidden = self.method["hidden"] if model == "mlp" else []
+        layers = [math.prod(self.facts["shape"]), *hidden, len(classes) or 1]
+        return f"{number(sum((before + 1) * after for before, after in pairwise(layers)))} numbers"
+
+
+SPOKEN = SpokenOfAStart

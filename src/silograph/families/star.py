@@ -1,0 +1,275 @@
+"""A family for a method in a star: every organisation holds one table of numbers and answers one server.
+
+What all such families share is here: reading and aligning tables, the budget, the bill, facts, a page, words for a
+deployment, an audit. A subclass says what is its own: its plan, its method, what one record can do at worst, and what
+the result says. An instance of it is a whole family, named in the registry as `module:NAME`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from silograph.core.files import write_atomically
+from silograph.core.types import Array, Json
+from silograph.data.silos import Elsewhere, Silos, read_silos, records_of
+from silograph.deploy.public_facts import Facts, Holding, Records, check_columns, check_plain
+from silograph.methods.base import Method, Outcome, Private
+from silograph.privacy import accounting
+from silograph.privacy.gate import Budget, Door
+from silograph.privacy.mechanisms import Gaussian
+from silograph.report.deployment import BARE, NOISY, Leaving, Spoken
+from silograph.report.page import render_run, summarise
+from silograph.report.privacy_words import PrivacyWords
+from silograph.report.read import Measured, RunFolder, read_audits, read_ledger, read_text
+from silograph.report.text import privacy_lines, table
+from silograph.run.plan import DEFAULT_DELTA, Plan
+from silograph.run.results import STAR_OBSERVERS, rehearsal_note, stated
+from silograph.run.sections import naming_files
+from silograph.topology import Topology, star
+
+VALUES = "values.json"
+
+
+@dataclass(frozen=True)
+class StarData:
+    """One table a site, named relative to the plan; all have the same columns."""
+
+    files: tuple[str, ...] = naming_files(())
+
+
+@dataclass(frozen=True)
+class StarBudget:
+    """The total budget of every site, for one of its records."""
+
+    epsilon: float
+    delta: float = DEFAULT_DELTA
+
+
+@dataclass(frozen=True)
+class StarPlan(Plan):
+    """A subclass adds its `method`."""
+
+    data: StarData
+    privacy: StarBudget | None = None
+    engine: Literal["vector", "silowise"] = "vector"
+    seed: int | None = None
+
+
+class StarFamily:
+    """Subclass it; what raises `NotImplementedError` has to be said, what is plain may be."""
+
+    PLAN: type[StarPlan]
+    #: `silograph sample --OPTION`, and what its help says.
+    OPTION: str
+    HELP: str
+    PACKAGES: tuple[str, ...] = ()
+    SEVERAL, FIRST_ORDERS = False, False
+    #: What is learned, in a few words: "the mean of every column".
+    goal: str
+    protected = "one record (a row of a table)"
+    relation = "replace-one: the number of records of a site is public"
+
+    # ---- to be said by a family ----
+
+    def method(self, plan: Any, columns: Sequence[str], counts: Sequence[int]) -> Method:
+        raise NotImplementedError
+
+    def releases(self, plan: Any) -> int:
+        """How many protected releases a site makes."""
+        raise NotImplementedError
+
+    def learned(self, plan: Any, outcome: Outcome, columns: Sequence[str]) -> dict[str, float]:
+        """What was learned: names and numbers, for result.json, the page and the summary."""
+        raise NotImplementedError
+
+    def worst(self, plan: Any, columns: Sequence[str]) -> tuple[Array, Array]:
+        """Two records between which a release moves as far as its clip allows: an audit swaps them."""
+        raise NotImplementedError
+
+    def write(self, folder: Path, seed: int) -> list[Path]:
+        """Write sample tables and a plan to start from."""
+        raise NotImplementedError
+
+    def prepare(self, plan: Any, records: Array, most: int) -> Private:
+        """What a site makes of its table first: all sites' arrays have one shape, so rows are padded to the longest."""
+        padded = np.zeros((most, records.shape[1]))
+        padded[: len(records)] = records
+        return {"x": padded, "count": np.asarray(len(records))}
+
+    # ---- job ----
+
+    def open_job(self, plan: Any, base: Path) -> StarJob:
+        silos = read_silos([base / name for name in plan.data.files], private=plan.privacy is not None)
+        return StarJob(self, plan, silos)
+
+    # ---- deployed ----
+
+    def check_facts(self, facts: Facts, where: str) -> None:
+        check_columns(facts, 1, where)
+        check_plain(facts, where)
+
+    def classes_of(self, plan: Any, told: Mapping[str, tuple[str, ...]], fewest: int) -> tuple[str, ...]:
+        return ()
+
+    def read_own(self, plan: Any, path: Path, facts: Facts | None = None) -> tuple[Facts, tuple[Any, ...]]:
+        columns = None if facts is None else facts.columns
+        silos = read_silos([path], "columns", plan.privacy is not None, columns)
+        holding = Holding(silos.names[0], records=(len(silos.signals[0]),))
+        return Facts(plan.method.name, silos.nodes, (holding,)), silos.signals
+
+    def open_part(self, plan: Any, facts: Facts, records: Records, base: Path) -> StarJob:
+        tables = records(lambda count: Elsewhere.of((count, len(facts.columns))))
+        return StarJob(self, plan, Silos(tuple(facts.parties), facts.columns, tables))
+
+    # ---- page ----
+
+    def read(self, folder: Path, result: Json) -> RunFolder:
+        ledger, plan = read_ledger(folder / "ledger.jsonl"), read_text(folder / "plan.toml")
+        return RunFolder(result, ledger, plan, read_audits(folder, result))
+
+    def privacy_of(self, run: RunFolder) -> PrivacyWords:
+        return PrivacyWords(
+            run,
+            noun="site",
+            names=[site["name"] for site in run.result["sites"]],
+            unprotected="No privacy protection: whoever saw the messages saw what sites computed from their tables.",
+            stated="The names of sites and columns and the number of records of each site are stated here as they are.",
+        )
+
+    def page(self, run: RunFolder) -> str:
+        sites = len(run.result["sites"])
+        return render_run(
+            "star.html.j2",
+            run,
+            self.privacy_of(run),
+            releases=summarise(run.ledger, by=("silo", "site", "mechanism")),
+            learned=(f"{sites} sites learned {self.goal}.", f"The run took {run.result['rounds']} rounds."),
+        )
+
+    def summary(self, result: Json) -> Iterator[str]:
+        yield from table(("", "learned"), [(name, f"{value:.4g}") for name, value in result["values"].items()])
+        yield f"{result['rounds']} rounds"
+        yield from privacy_lines(result)
+
+    def forecast(self, told: Json) -> Iterator[str]:
+        return iter(())
+
+    def measured(self, run: RunFolder) -> Iterator[Measured]:
+        for name, value in run.result["values"].items():
+            yield Measured(name, "learned", "values", value)
+
+    # ---- leaving ----
+
+    @property
+    def SPOKEN(self) -> type[Spoken]:
+        family = self
+
+        class SpokenOfAStar(Spoken):
+            goal = family.goal
+            comes_back = "what all learned so far"
+
+            def sent(self) -> Iterator[Leaving]:
+                size = f"about {len(self.facts['columns'])} numbers"
+                how = (NOISY, False) if self.private else (BARE, True)
+                yield Leaving("what the party computed from its table", size, self.each_round, *how)
+
+        return SpokenOfAStar
+
+
+@dataclass(frozen=True, eq=False)
+class StarJob:
+    """What a plan of a star family and its tables come to."""
+
+    family: StarFamily
+    plan: Any
+    silos: Silos
+    masks: None = None
+
+    @property
+    def topo(self) -> Topology:
+        return star(self.silos.names)
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """How many records each site has, in the topology's order."""
+        of = {name: len(x) for name, x in zip(self.silos.names, self.silos.signals, strict=True)}
+        return tuple(of[name] for name in self.topo.silos)
+
+    @property
+    def method(self) -> Method:
+        return self.family.method(self.plan, self.silos.nodes, self.counts)
+
+    @property
+    def most_rounds(self) -> int:
+        return int(self.plan.method.rounds)
+
+    @property
+    def mechanism(self) -> Gaussian | None:
+        privacy = self.plan.privacy
+        if privacy is None:
+            return None
+        releases = self.family.releases(self.plan)
+        return Gaussian(accounting.gaussian_multiplier(privacy.epsilon, privacy.delta, releases))
+
+    @property
+    def budget(self) -> Budget | None:
+        privacy = self.plan.privacy
+        return None if privacy is None else Budget(privacy.epsilon, privacy.delta)
+
+    def data(self, silos: Sequence[str] | None = None) -> list[Private]:
+        tables = records_of(silos, self.topo.silos, self.silos.names, self.silos.signals)
+        return [self.family.prepare(self.plan, np.asarray(x), max(self.counts)) for x in tables.values()]
+
+    def _notes(self) -> list[str]:
+        if self.plan.privacy is None:
+            return ["No privacy was asked for: sites send what they compute as it is."]
+        return [
+            *rehearsal_note(self.plan),
+            "Not protected: how many records a site has, the names of columns, that it took part, how long it took.",
+            "Runs add up: another run on the same data spends its own budget on top of this one.",
+        ]
+
+    def forecast(self) -> Json:
+        privacy, mechanism = self.plan.privacy, self.mechanism
+        told: Json = {"epsilon": "infinity", "delta": None, "accountant": accounting.NO_PROTECTION}
+        if privacy is not None and mechanism is not None:
+            releases = self.family.releases(self.plan)
+            cost = accounting.planned_cost(mechanism, len(self.silos.nodes), releases, privacy.delta)
+            told = {"epsilon": cost.epsilon, "delta": cost.delta, "accountant": cost.accountant}
+        sites = [{"site": name, **told, "rehearsal": self.plan.rehearsal} for name in self.topo.silos]
+        return {
+            "releases": 0 if privacy is None else self.family.releases(self.plan),
+            "noise_multiplier": None if mechanism is None else mechanism.multiplier,
+            "observers": list(STAR_OBSERVERS),
+            "sites": sites,
+            "guarantees": [{**site, "observer": observer} for site in sites for observer in STAR_OBSERVERS],
+            "claim": None,
+            "notes": self._notes(),
+        }
+
+    def write(self, folder: Path, outcome: Outcome, trace: list[Json], door: Door) -> Json:
+        values = self.family.learned(self.plan, outcome, self.silos.nodes)
+        write_atomically(folder / VALUES, (json.dumps(values, indent=1, allow_nan=False) + "\n").encode())
+        private, delta = self.plan.privacy is not None, 0.0 if self.plan.privacy is None else self.plan.privacy.delta
+        return {
+            "method": self.plan.method.name,
+            "parameters": {key: value for key, value in vars(self.plan.method).items() if key != "name"},
+            "sites": [{"name": name, "records": n} for name, n in zip(self.topo.silos, self.counts, strict=True)],
+            "values": values,
+            "rounds": outcome.facts["rounds"],
+            "trace": trace,
+            "privacy": {
+                "mode": "dp" if private else "exact",
+                "unit": self.family.protected if private else "none",
+                "relation": self.family.relation if private else "none",
+                "guarantees": stated(door, self.topo.silos, STAR_OBSERVERS, delta, None, self.plan.rehearsal),
+                "notes": self._notes(),
+            },
+            "numbers_are": {"values": "released"},
+        }

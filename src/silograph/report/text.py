@@ -1,0 +1,64 @@
+"""What commands print: tables, costs, and lines that the summaries of all families share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from decimal import ROUND_CEILING, Context
+
+from silograph.core.types import Json
+
+_NAMED = 5  # names in a cell of a table
+
+
+def bill(guarantees: Sequence[Json]) -> list[tuple[str, ...]]:
+    """One line for each cost, naming whom it protects and from whom."""
+    observers: dict[tuple[str, str, str], list[str]] = {}
+    for each in guarantees:
+        observers.setdefault((each["site"], cost(each), each["accountant"]), []).append(each["observer"])
+    sites: dict[tuple[str, str, str], list[str]] = {}
+    for (site, price, how), against in observers.items():
+        sites.setdefault((price, ", ".join(against), how), []).append(site)
+    everybody = len({each["site"] for each in guarantees})
+
+    def named(names: list[str]) -> str:
+        if len(names) == everybody > 1:
+            return f"all {everybody}"
+        return ", ".join(names) if len(names) <= _NAMED else f"{', '.join(names[:2])} and {len(names) - 2} more"
+
+    return [(named(names), *rest) for rest, names in sites.items()]
+
+
+def cost(guarantee: Json) -> str:
+    if guarantee["epsilon"] == "infinity":
+        return "none"
+    text = f"epsilon {at_most(guarantee['epsilon'])}, delta {at_most(guarantee['delta'])}"
+    return text + (" (rehearsal)" if guarantee["rehearsal"] else "")
+
+
+def at_most(value: float) -> str:
+    """Four digits, rounded up: what is printed is never less than what it cost, but for the rounding of its floats."""
+    return f"{float(Context(prec=4, rounding=ROUND_CEILING).create_decimal(repr(value * (1.0 - 1e-12)))):.4g}"
+
+
+def table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    """The lines of a table."""
+    widths = [max(len(row[k]) for row in [header, *rows]) for k in range(len(header))]
+    for row in (header, *rows):
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def privacy_lines(result: Json, noun: str = "site") -> Iterator[str]:
+    """What a run cost, and what to know of that."""
+    yield ""
+    yield from table((noun, "privacy", "against", "how"), bill(result["privacy"]["guarantees"]))
+
+
+def claim_lines(claim: Json | None) -> Iterator[str]:
+    """What the paper would have claimed."""
+    if claim is not None:
+        claimed = f"epsilon {claim['epsilon']:.4g} at delta {claim['delta']:.3g}"
+        yield f"{claim['basis']} would claim {claimed}: {claim['defect']}"
+
+
+def error(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"
