@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from audits import PRIVATE, job, tables
+from silograph.audit.audit import LEAST_RUNS, audit_job
 from silograph.methods.clustered_admm import ClusteredADMM
 from silograph.methods.graph_federation import GraphFederation
 from silograph.methods.private_graph import ReleasedConsensus
@@ -21,7 +22,6 @@ from silograph.privacy.gate import relay
 from silograph.privacy.masking import MaskedSum
 from silograph.privacy.mechanisms import DistributedGaussian
 from silograph.privacy.samplers import Keystream
-from silograph.run.audit import LEAST_RUNS, audit_job
 
 ROOT = 11
 SUM, SHARED = "graphs, secure sum", "graphs, correlated"

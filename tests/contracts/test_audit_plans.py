@@ -12,6 +12,10 @@ import pytest
 
 from accountants import compare
 from audits import EPS, OPEN, PRIVATE, job, plan, tables
+from silograph.audit.audit import CONFIDENCE, LEAST_RUNS, OBSERVERS, _promise, audit_job, default_runs
+from silograph.audit.exposure import exposure
+from silograph.audit.parts import stages_of
+from silograph.audit.trials import Kept, Tap, There, play
 from silograph.core.errors import BudgetError, DamageError, InputError
 from silograph.methods.graph_federation import GraphFederation
 from silograph.privacy import accounting, masking
@@ -24,10 +28,6 @@ from silograph.privacy.gate import Budget, Door, Gate, relay
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.mechanisms import Gaussian, perturb
 from silograph.privacy.samplers import Keystream
-from silograph.run.audit import CONFIDENCE, LEAST_RUNS, OBSERVERS, _promise, audit_job, default_runs
-from silograph.run.canaries import stages_of
-from silograph.run.openness import exposure
-from silograph.run.played import Kept, Tap, There, play
 from silograph.tasks.smooth_graph import SmoothGraph, centred_basis, to_coordinates
 
 ROOT = 11

@@ -11,6 +11,9 @@ import numpy as np
 import pytest
 
 from audits import EPS, META, PRIVATE, UNITS, job, plan, tables
+from silograph.audit.audit import LEAST_RUNS, audit_job
+from silograph.audit.parts import stages_of
+from silograph.audit.scenes import DIVIDED, LOUD
 from silograph.core.errors import InputError
 from silograph.methods.clustered_admm import ClusteredADMM
 from silograph.methods.graph_federation import GraphFederation
@@ -19,9 +22,6 @@ from silograph.privacy import correlated, gate, masking
 from silograph.privacy.bound import ADD_OR_REMOVE_ONE, Bounded, clip_rows, row_lengths
 from silograph.privacy.gate import Total, sealed_rows
 from silograph.privacy.samplers import Keystream
-from silograph.run.audit import LEAST_RUNS, audit_job
-from silograph.run.canaries import stages_of
-from silograph.run.scenes import DIVIDED, LOUD
 from silograph.tasks.clustered import Linearised, Proximal
 from silograph.tasks.linear import Linear
 from silograph.tasks.smooth_graph import SmoothGraph

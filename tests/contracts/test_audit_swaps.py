@@ -8,13 +8,15 @@ import numpy as np
 import pytest
 
 from audits import PRIVATE, job, tables
+from silograph.audit.parts import stages_of
+from silograph.families.graphs.canary import Keeper
+from silograph.families.servers import with_intercept
 from silograph.methods.base import begin, take
 from silograph.methods.private_meta import QUERY
 from silograph.privacy.attacks.search import worst_swap
 from silograph.privacy.bound import Bounded
 from silograph.privacy.gate import Batch, Door, Total, relay, sealed_rows
 from silograph.privacy.ledger import Ledger
-from silograph.run.canaries import Keeper, stages_of, with_one
 
 RECORDS = [name for name in PRIVATE if name.startswith(("graphs", "records")) and name != "graphs, persons"]
 AGENTS = [name for name in PRIVATE if "trusted" in name]
@@ -61,7 +63,7 @@ def of_record(made):
         def data(record):
             other, answers = x.copy(), y.astype(float)
             other[0], answers[0] = record[:-1], np.sign(record[-1]) or 1.0 if task.loss == "logistic" else record[-1]
-            return task.prepare((with_one(other, intercept), answers))
+            return task.prepare((with_intercept(other, intercept), answers))
 
     def released(record):
         keeper = Keeper()
@@ -100,7 +102,7 @@ def test_no_agent_moves_a_mean_further_than_its_bound(name, folder):
     stage = stages_of(made)[0]
     task, intercept, logistic = stage.unit.task, made.plan.method.intercept, made.plan.method.loss == "logistic"
     features, size = task.features - intercept, stage.size
-    silent = (with_one(np.zeros((1, features)), intercept), np.full(1, -1.0))
+    silent = (with_intercept(np.zeros((1, features)), intercept), np.full(1, -1.0))
     memory = stage.begin(1)
 
     class Server(Keeper):
@@ -114,7 +116,7 @@ def test_no_agent_moves_a_mean_further_than_its_bound(name, folder):
 
     def released(record):
         y = (np.sign(record[-1]) or 1.0) if logistic else record[-1]
-        own = (with_one(np.clip(record[None, :-1], -1e100, 1e100), intercept), np.full(1, y))
+        own = (with_intercept(np.clip(record[None, :-1], -1e100, 1e100), intercept), np.full(1, y))
         keeper = Server()
         with np.errstate(all="ignore"):
             stage.step(0, memory, task.prepare_all([own] + [silent] * (size - 1)), keeper)

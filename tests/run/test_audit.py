@@ -10,13 +10,13 @@ import pytest
 from audits import OPEN, PRIVATE, tables
 from pages import NASTY, Page, only_own_scripts, table
 from silograph import audit_cli, cli
+from silograph.audit.finding import CONFIDENCE, Finding
 from silograph.core.errors import DamageError
 from silograph.privacy.accounting import Cost
 from silograph.privacy.attacks.bounds import Bound
 from silograph.report.attacked import attacked
 from silograph.report.build import build
 from silograph.report.read import AUDIT_CONFIDENCE
-from silograph.run.finding import CONFIDENCE, Finding
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def same_noise(monkeypatch):
     """Of audits with secret noise one in a hundred accuses a sound plan, and here are more than that."""
-    monkeypatch.setattr("silograph.run.audit.secret_root", lambda: 1_000_000)
+    monkeypatch.setattr("silograph.audit.audit.secret_root", lambda: 1_000_000)
 
 
 def said(monkeypatch, capsys, *arguments, command="audit"):
@@ -139,7 +139,7 @@ def test_a_finding_is_printed_before_it_is_written_and_a_full_disk_is_no_refutat
     def full(path, content):
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
-    monkeypatch.setattr("silograph.run.audited.write_atomically", full)
+    monkeypatch.setattr("silograph.audit.kept.write_atomically", full)
     for more in ((), ("--json",)):
         monkeypatch.setattr(sys, "argv", ["silograph", "audit", str(out), "--runs", "200", *more])
         with pytest.raises(SystemExit) as end:
@@ -155,7 +155,7 @@ def test_an_interrupted_audit_does_not_claim_to_go_on(folder, monkeypatch, capsy
     def stop(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("silograph.run.audit.play", stop)
+    monkeypatch.setattr("silograph.audit.audit.play", stop)
     monkeypatch.setattr(sys, "argv", ["silograph", "audit", str(folder / "private.toml")])
     with pytest.raises(SystemExit) as end:
         cli.main()
@@ -248,7 +248,7 @@ def test_a_refuted_run_is_called_private_no_more(folder, tmp_path, monkeypatch, 
     assert ["Refuted", "yes"] in table(page, "Attacked")
     # A weaker audit afterwards does not hide it, and the bill says so too.
     monkeypatch.undo()
-    monkeypatch.setattr("silograph.run.audit.secret_root", lambda: 1_000_000)
+    monkeypatch.setattr("silograph.audit.audit.secret_root", lambda: 1_000_000)
     assert said(monkeypatch, capsys, out, "--one-run")[0] == 0
     page = (out / "report.html").read_text()
     assert ["Refuted", "yes"] in table(page, "Attacked")

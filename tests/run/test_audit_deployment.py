@@ -10,6 +10,7 @@ import pytest
 
 from audits import CELLS, EPS, OPEN, PRIVATE, plan, tables
 from silograph import cli
+from silograph.audit.deployment import LEAST_PAIRS, audit_deployment, deployment_at
 from silograph.core.errors import InputError, LeakError
 from silograph.deploy.deployment import FILE, Terms, make
 from silograph.engines import sums
@@ -18,7 +19,6 @@ from silograph.methods.base import Limits
 from silograph.methods.clustered_admm import ClusteredADMM
 from silograph.privacy.gate import Door
 from silograph.privacy.secure_agent import Agent
-from silograph.run.audit_deployment import LEAST_PAIRS, audit_deployment, deployment_at
 from silograph.run.plan import parse
 
 #: A client whose solver overflows, or not, depending on its records, where nothing bounds what comes down.
@@ -172,7 +172,7 @@ def test_a_deployment_is_found_by_its_file_and_by_any_of_its_folders(deployments
 
 
 def test_words_and_numbers(deployments, monkeypatch, capsys):
-    monkeypatch.setattr("silograph.run.audit_deployment.secret_root", lambda: 1)
+    monkeypatch.setattr("silograph.audit.deployment.secret_root", lambda: 1)
     chosen = ("--strategy", "older copy", "--runs", LEAST_PAIRS, "--seconds", 1)
     code, text = said(monkeypatch, capsys, deployments["graphs"].parent, *chosen)
     assert code == 0
@@ -187,7 +187,7 @@ def test_words_and_numbers(deployments, monkeypatch, capsys):
 
 
 def test_a_refuted_deployment_has_an_exit_code_of_its_own(deployments, monkeypatch, capsys):
-    monkeypatch.setattr("silograph.run.audit_deployment.secret_root", lambda: 1)
+    monkeypatch.setattr("silograph.audit.deployment.secret_root", lambda: 1)
     monkeypatch.setattr(sums, "Agent", PaysLate)
     chosen = ("--strategy", "unconfirmed sums", "--runs", LEAST_PAIRS, "--seconds", 1)
     code, text = said(monkeypatch, capsys, deployments["units"], *chosen)

@@ -62,9 +62,9 @@ def audit(
     Exit code 0: not refuted. 3: refuted. 2: bad input. 1: a failure, such as a finding that could not be written (it
     is printed first). 130: Ctrl-C.
     """
-    from silograph.run.audit import audit as attack
-    from silograph.run.audit import audit_job
-    from silograph.run.audited import job_of_run
+    from silograph.audit.audit import audit as attack
+    from silograph.audit.audit import audit_job
+    from silograph.audit.kept import job_of_run
 
     if not (target / "result.json").exists() and (deployment := _deployment_at(target)) is not None:
         _audit_deployment(deployment, observer, runs, one_run, seconds, strategy, as_json)
@@ -99,8 +99,8 @@ def audit(
 
 def _keep(folder: Path, finding: Finding, as_json: bool) -> None:
     """After the words: a disk that is full must not swallow a refutation."""
+    from silograph.audit.kept import keep
     from silograph.report.build import build as build_report
-    from silograph.run.audited import keep
 
     try:
         keep(folder, finding, build_report)
@@ -172,7 +172,7 @@ def _verdict(finding: Finding) -> None:
 
 
 def _deployment_at(target: Path) -> Path | None:
-    from silograph.run.audit_deployment import deployment_at
+    from silograph.audit.deployment import deployment_at
 
     return deployment_at(target)
 
@@ -186,7 +186,7 @@ def _audit_deployment(
     strategy: str | None,
     as_json: bool,
 ) -> None:
-    from silograph.run.audit_deployment import SECONDS, audit_deployment
+    from silograph.audit.deployment import SECONDS, audit_deployment
 
     if one_run or observer not in (None, "server"):
         came = "--one-run came" if one_run else f"--observer {observer} came"

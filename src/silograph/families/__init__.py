@@ -16,8 +16,8 @@ bear the same names in every family. Nothing outside a family asks what kind a j
 The room that asks for a part defines, as a `Protocol`, what must be in it; a part that lacks something is an error that
 names it. Parts are imported when they are asked for, so a report never imports a job.
 
-Families of other packages are found by the entry point group `silograph.families`: the method's name, and the package. A
-small family is one object, `module:NAME`, that has all parts (`families.star` makes most of them).
+Families of other packages are found by the entry point group `silograph.families`: the method's name, and the package.
+A small family is one object, `module:NAME`, that has all parts (`families.star` makes most of them).
 """
 
 from __future__ import annotations

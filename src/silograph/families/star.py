@@ -10,16 +10,20 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
+from silograph.audit.scenes import by_pattern, nearest
+from silograph.audit.stages import Bits, SiloStage, Stage
+from silograph.audit.worlds import Worlds, as_csv, fewest
 from silograph.core.files import write_atomically
 from silograph.core.types import Array, Json
 from silograph.data.silos import Elsewhere, Silos, read_silos, records_of
 from silograph.deploy.public_facts import Facts, Holding, Records, check_columns, check_plain
-from silograph.methods.base import Method, Outcome, Private
+from silograph.methods.base import Method, Outcome, Private, begin
 from silograph.privacy import accounting
 from silograph.privacy.gate import Budget, Door
 from silograph.privacy.mechanisms import Gaussian
@@ -180,6 +184,40 @@ class StarFamily:
                 yield Leaving("what the party computed from its table", size, self.each_round, *how)
 
         return SpokenOfAStar
+
+    # ---- canary ----
+
+    def stages(self, job: StarJob, many: bool) -> tuple[Stage, ...]:
+        victim = nearest(job.counts, many)[0]
+        pair, count = self.worst(job.plan, job.silos.nodes), job.counts[victim]
+
+        def prepared(bits: Bits) -> Private:
+            made = []
+            for pattern in bits:
+                records = np.zeros((count, len(job.silos.nodes)))
+                records[: len(pattern)] = [pair[int(with_it)] for with_it in pattern]
+                made.append(self.prepare(job.plan, records, max(job.counts)))
+            return {name: np.stack([part[name] for part in made]) for name in made[0]}
+
+        words = "the two records that move a release furthest, all other records zero"
+        rounds, tables = tuple(range(job.most_rounds)), partial(by_pattern, prepare=prepared)
+        return (SiloStage(job, victim, words, rounds, count, tables, begin(job.method, job.topo), distinct=1),)
+
+    def worlds(self, job: StarJob, facts: Facts) -> Worlds:
+        holding, _ = fewest(facts)
+        silent = np.zeros(len(facts.columns))
+
+        def table_of(party: str, first: Array) -> bytes:
+            count = next(each.records[0] for each in facts.holdings if each.party == party and each.records)
+            return as_csv(facts.columns, [first.tolist(), *([silent.tolist()] * (count - 1))])
+
+        loud, opposite = self.worst(job.plan, facts.columns)
+        tables = tuple(table_of(holding.party, first) for first in (loud, opposite, silent))
+        words = "the two records that move a release furthest; all other records are zero"
+        return Worlds(holding.party, holding.party, words, tables, lambda party: table_of(party, silent))
+
+    def exposed(self, job: StarJob, own: bool, root: int) -> list[Json]:
+        return []
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,8 +6,9 @@ What a plan may say is its family's affair; here it is only read and written.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, cast
 
 from silograph import families
 from silograph.core.errors import InputError
@@ -63,6 +64,16 @@ class Plan:
         return self.privacy is not None and self.seed is not None
 
     @property
+    def total_delta(self) -> float:
+        """The delta of its guarantees; 0 where nothing is protected."""
+        return 0.0 if self.privacy is None else float(self.privacy.delta)
+
+    @property
+    def samples_records(self) -> bool:
+        """Whether a silo computes from secret samples of its records."""
+        return False
+
+    @property
     def tells_counts(self) -> bool:
         """Whether organisations may tell how many records a silo has; not where that is part of what is protected."""
         return True
@@ -71,6 +82,10 @@ class Plan:
     def tells_clusters(self) -> bool:
         """Whether organisations tell each other in which cluster a silo is."""
         return False
+
+    def without_seed(self) -> Self:
+        """The same with secret noise."""
+        return replace(cast("Any", self), seed=None)  # type: ignore[no-any-return]
 
     def without_device(self) -> Self:
         """The plan for whoever computes nothing with it, and so needs none of the hardware it asks for."""

@@ -115,6 +115,10 @@ class GraphPlan(Plan):
     engine: Literal["vector", "silowise"] = said("vector", "How silos are simulated.")
     seed: int | None = said(None, "Fixes every random number (a rehearsal, under privacy).")
 
+    @property
+    def total_delta(self) -> float:
+        return 0.0 if self.privacy is None else self.privacy.total_delta
+
     def __post_init__(self) -> None:
         _check_method(self.method)
         if self.privacy is not None:

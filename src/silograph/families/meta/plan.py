@@ -88,6 +88,10 @@ class MetaPlan(Plan):
         chosen = self.method
         return chosen.inner_step if chosen.personal_step is None else chosen.personal_step
 
+    @property
+    def samples_records(self) -> bool:
+        return True
+
     def without_device(self) -> MetaPlan:
         return replace(self, method=replace(self.method, device="cpu"))
 

@@ -7,11 +7,11 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+from silograph.audit.finding import Finding
 from silograph.core.errors import DamageError, InputError
 from silograph.core.files import write_atomically
 from silograph.core.types import Json
 from silograph.run.bill import bill_of_run, read_result
-from silograph.run.finding import Finding
 from silograph.run.jobs import Job, open_job
 from silograph.run.plan import Plan, load
 from silograph.run.results import versions

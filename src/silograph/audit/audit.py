@@ -25,10 +25,14 @@ from typing import Literal
 
 import numpy as np
 
+from silograph.audit.exposure import exposure
+from silograph.audit.finding import CANARY, CONFIDENCE, PAIR, Finding
+from silograph.audit.parts import stages_of
+from silograph.audit.stages import Stage, UnitStage, at_scene
+from silograph.audit.trials import Played, play
 from silograph.core.errors import InputError
 from silograph.core.keys import secret_root
 from silograph.core.types import Array, BoolArray
-from silograph.families.meta.job import MetaJob
 from silograph.privacy.accounting import GAUSSIANS, Cost, LedgerCurves, cost
 from silograph.privacy.attacks.bounds import (
     Bound,
@@ -42,13 +46,8 @@ from silograph.privacy.attacks.one_run import by_alignment, by_guesses, clearest
 from silograph.privacy.attacks.scores import fitted
 from silograph.privacy.gate import Budget, hidden_from
 from silograph.privacy.ledger import Row
-from silograph.run.canaries import stages_of
-from silograph.run.finding import CANARY, CONFIDENCE, PAIR, Finding
 from silograph.run.jobs import Job, open_job
-from silograph.run.openness import exposure
 from silograph.run.plan import load
-from silograph.run.played import Played, play
-from silograph.run.stages import Stage, UnitStage, at_scene
 
 Observer = Literal["server", "neighbour", "wire", "public"]
 OBSERVERS: tuple[Observer, ...] = ("server", "neighbour", "wire", "public")
@@ -170,9 +169,7 @@ def _promise(job: Job, stage: Stage, rows: Sequence[Row], observer: Observer) ->
     budget: Budget | None = job.budget
     if budget is not None and budget.trusted - hidden_from(observer):
         budget = None
-    delta = 0.0 if job.budget is None else job.budget.delta
-    if isinstance(job, MetaJob) and job.plan.privacy is not None:  # S4's own version has a delta and no budget
-        delta = job.plan.privacy.delta
+    delta = job.plan.total_delta
     spent = cost([row for row in rows if row.observer not in hidden_from(observer)], delta)
     return Finding(
         observer,

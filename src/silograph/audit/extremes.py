@@ -13,11 +13,11 @@ from functools import partial
 
 import numpy as np
 
+from silograph.audit.hostile import ANSWER, Attacked, Theatre
+from silograph.audit.strategies import Strategy, one_round
+from silograph.audit.worlds import LOUD, SILENT
 from silograph.core.types import Array
 from silograph.engines.question import NEVER
-from silograph.run.hostile import ANSWER, Attacked, Theatre
-from silograph.run.strategies import Strategy, one_round
-from silograph.run.worlds import LOUD, SILENT
 
 _SIZES = (1.7976931348623157e308, 1e300, 1e200, 1e154, 1e77, 1e16, 1e8, 1.0, 1e-300, 5e-324)  # the worst first
 ALL = "every field"

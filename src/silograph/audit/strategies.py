@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from silograph.audit.hostile import Attacked
+from silograph.audit.worlds import OPPOSITE
 from silograph.core.types import Array
 from silograph.deploy.party import LEDGER
 from silograph.engines.question import NEVER
-from silograph.run.hostile import Attacked
-from silograph.run.worlds import OPPOSITE
 
 _FAR = 10**6  # a round that no plan has
 _LAST_STEPS = ("share", "mask", "unmask", "unmask")

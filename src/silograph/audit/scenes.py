@@ -10,10 +10,13 @@ or a scale taken from all records, only shows where neighbours say something. So
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from silograph.audit.stages import Bits
 from silograph.core.types import Array
+from silograph.methods.base import Private, take
 
 QUIET = 1e-3  # of the clip: all but silent
 LOUD = "all others at the clip"
@@ -30,3 +33,20 @@ def flat_basis(size: int) -> Array:
 def divided(count: int) -> Array:
     """(count,): the first is the canary's; of the others half are loud, and an odd one out is not."""
     return np.where(np.arange(count) <= (count - 1) // 2, 1.0, QUIET)
+
+
+def with_tellers(words: str, size: int, honest: int) -> str:
+    """A canary among sites that add noise together, of whom those who are not counted on tell theirs."""
+    return f"{words}; {size - honest} of {size} tell what noise they drew"
+
+
+def by_pattern(bits: Bits, prepare: Callable[[Bits], Private]) -> Private:
+    """Tables with the same bits are the same: each is prepared once."""
+    patterns, place = np.unique(bits, axis=0, return_inverse=True)
+    return take(prepare(patterns), place.ravel())
+
+
+def nearest(counts: Sequence[int], typical: bool) -> list[int]:
+    """Sites by how near their number of records is to the least, or to the median."""
+    goal = float(np.median(counts)) if typical else 0.0
+    return sorted(range(len(counts)), key=lambda site: abs(counts[site] - goal))

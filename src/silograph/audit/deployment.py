@@ -19,17 +19,17 @@ from pathlib import Path
 
 import numpy as np
 
+from silograph.audit.extremes import extreme_strategies
+from silograph.audit.finding import CONFIDENCE
+from silograph.audit.hostile import Attacked, Theatre, claimed
+from silograph.audit.strategies import STRATEGIES, Strategy
+from silograph.audit.worlds import LOUD, Worlds, secret
 from silograph.core.errors import InputError
 from silograph.core.keys import secret_root
 from silograph.core.types import Array, Json
 from silograph.deploy.deployment import FILE, SERVER, Deployment, open_job
 from silograph.privacy.attacks.bounds import Bound
 from silograph.privacy.attacks.sights import Event, by_event, by_numbers, by_times, telling_event
-from silograph.run.extremes import extreme_strategies
-from silograph.run.finding import CONFIDENCE
-from silograph.run.hostile import Attacked, Theatre, claimed, delta_of
-from silograph.run.strategies import STRATEGIES, Strategy
-from silograph.run.worlds import LOUD, Worlds, secret
 
 LEAST_PAIRS, MOST_PAIRS = 24, 400
 SECONDS = 90.0
@@ -174,7 +174,7 @@ def audit_deployment(
         deployment.lay_out(Path(scratch))
         job = open_job(deployment, Path(scratch))
         budget = None if job.budget is None else job.budget.epsilon
-        finding = DeploymentFinding(given.digest, budget, delta_of(job), rehearsal)
+        finding = DeploymentFinding(given.digest, budget, job.plan.total_delta, rehearsal)
         if not claimed(job):
             return finding
         root = secret_root() if root is None else root

@@ -17,15 +17,16 @@ from pathlib import Path
 
 import numpy as np
 
+from silograph.audit.parts import canary_part
+from silograph.audit.worlds import LOUD, OPPOSITE, SILENT, Worlds
 from silograph.core.errors import InputError
 from silograph.core.types import Array, Json
 from silograph.deploy.deployment import FILE, Deployment
 from silograph.deploy.party import ENROLMENT, LEDGER, ROSTER, Approved, enrol
+from silograph.deploy.public_facts import part_of
 from silograph.engines.question import NEVER, Kind, Question, read_reply
 from silograph.engines.silo import Silo
 from silograph.engines.sums import read_said, run_sum
-from silograph.families.graphs.job import GraphJob
-from silograph.families.meta.job import MetaJob
 from silograph.methods.base import begin
 from silograph.privacy.accounting import GAUSSIANS, Cost, cost
 from silograph.privacy.gate import Door, Released, Sealed
@@ -33,7 +34,6 @@ from silograph.privacy.ledger import Ledger, Row
 from silograph.privacy.mechanisms import Scheduled
 from silograph.privacy.secure_messages import STEPS, threshold
 from silograph.run.jobs import Job
-from silograph.run.worlds import LOUD, OPPOSITE, SILENT, Worlds, worlds_of
 
 ANSWER, SUM, NO_SUM, GONE = "answer", "sum", "no sum", "gone"
 
@@ -68,7 +68,7 @@ class Theatre:
     def __init__(self, deployment: Deployment, job: Job, folder: Path, plot: int) -> None:
         """`plot`: what a server that asks at random draws its questions from."""
         self.deployment, self.job, self.folder, self.plot = deployment, job, folder, plot
-        self.worlds: Worlds = worlds_of(deployment, job)
+        self.worlds: Worlds = canary_part(job).worlds(job, deployment.facts)
         self.trials = 0
         self.jobs: dict[tuple[int, str], Job] = {}
         for world in (LOUD, OPPOSITE, SILENT):
@@ -78,7 +78,8 @@ class Theatre:
     def parties(self) -> dict[str, tuple[str, ...]]:
         """Who is opened: the victim's party, and all where sites are added up with each other."""
         everybody, own = self.deployment.facts.parties, self.worlds.party
-        return everybody if isinstance(self.job, GraphJob) and self.masked else {own: everybody[own]}
+        alone = part_of(self.job.plan.method.name).SEVERAL or not self.masked
+        return {own: everybody[own]} if alone else everybody
 
     @property
     def masked(self) -> bool:
@@ -98,13 +99,13 @@ class Theatre:
 
     @property
     def delta(self) -> float:
-        return delta_of(self.job)
+        return self.job.plan.total_delta
 
     @property
     def gaussian(self) -> bool:
         """Whether all noise is Gaussian, and no records are sampled: then scores are normal."""
         mechanism = self.job.mechanism
-        if mechanism is None or isinstance(self.job, MetaJob):
+        if mechanism is None or self.job.plan.samples_records:
             return False
         return isinstance(mechanism, Scheduled) or mechanism.name in GAUSSIANS
 
@@ -145,11 +146,6 @@ def claimed(job: Job) -> bool:
     """Whether anything is promised to a silo against its server."""
     trusted = job.budget is not None and bool(job.budget.trusted)
     return job.plan.privacy is not None and not trusted
-
-
-def delta_of(job: Job) -> float:
-    told = job.plan.privacy if job.budget is None else job.budget
-    return 0.0 if told is None else told.delta or 0.0
 
 
 class Attacked:

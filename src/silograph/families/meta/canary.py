@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -9,12 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from silograph.core.types import Array
+from silograph.audit.exposure import Listener, found
+from silograph.audit.scenes import DIVIDED, LOUD, divided
+from silograph.audit.stages import Bits, Scene, SiloStage, Stage
+from silograph.audit.worlds import Worlds, as_csv, fewest
+from silograph.core.types import Array, Json
+from silograph.deploy.public_facts import Facts
 from silograph.families.meta.job import MetaJob
+from silograph.families.meta.plan import MetaPlan
 from silograph.methods.base import Private, begin
 from silograph.methods.private_meta import QUERY, SUPPORT
-from silograph.run.scenes import DIVIDED, LOUD, divided
-from silograph.run.stages import Bits, Scene, SiloStage, Stage
+from silograph.privacy.attacks.members import by_gradient, by_loss, told
 
 _CANDIDATES = 16  # made-up records that are tried as canaries
 _SCALES = (1.0, 3.0, 10.0, 30.0, 100.0, 1e3, 1e4)  # and how large
@@ -23,7 +29,7 @@ _COMPANY = 7  # records beside a canary, an odd number: in or out it is then the
 _LOUDER = 1e-2, 100.0  # of the clip are worth as much as this many clips, so that a clip that is missing shows
 
 
-def stages_of_networks(job: MetaJob) -> tuple[Stage, Stage]:
+def stages(job: MetaJob, many: bool) -> tuple[Stage, ...]:
     """A canary in the query set, and one in the support set, of a client whose other places are empty.
 
     The server sends the start again every round.
@@ -93,3 +99,67 @@ def _loudest(job: MetaJob, data: Private) -> tuple[Any, Any]:
     which = heard.argmax(0) * len(own) + np.arange(len(own))
     order = np.argsort(-heard.max(0), kind="stable")
     return x[which[order]], y[which[order]]
+
+
+def worlds(job: MetaJob, facts: Facts) -> Worlds:
+    holding, _ = fewest(facts)
+    regression = job.plan.data.answers == "numbers"
+
+    def table(party: str, sign: float) -> bytes:
+        count = next(h.records[0] for h in facts.holdings if h.party == party and h.records)
+        x = np.zeros((count, *facts.shape), dtype=np.float32)
+        x[0] = 30.0 * sign
+        which = np.zeros(count, dtype=np.int64)
+        which[0] = sign > 0.0
+        answers = 1e3 * sign * (np.arange(count) == 0) if regression else np.array(facts.classes)[which]
+        return _labelled(job.plan, facts, x, answers)
+
+    words = "a record whose gradient is longer than the clip, against the opposite one; all others are alike"
+    tables = (table(holding.party, -1.0), table(holding.party, 1.0), table(holding.party, 0.0))
+    suffix = ".csv" if facts.columns else ".npz"
+    return Worlds(holding.party, holding.party, words, tables, lambda party: table(party, 0.0), suffix, 2)
+
+
+def _labelled(plan: MetaPlan, facts: Facts, x: Any, answers: Any) -> bytes:
+    if facts.columns:
+        lines = [[*row, answer] for row, answer in zip(x.tolist(), answers.tolist(), strict=True)]
+        return as_csv([*facts.columns, plan.data.target], lines)
+    packed = io.BytesIO()
+    np.savez(packed, x=x, y=answers)
+    return packed.getvalue()
+
+
+def exposed(job: MetaJob, own: bool, root: int) -> list[Json]:
+    """The step a client sends leans to the gradients of its own records, those of the support set most; and the model
+    it sends fits them better than others."""
+    listener = Listener(job, root)
+    listener.listen()
+    data, models = listener.data, listener.value("model")
+    assert isinstance(data, dict)
+    by = {"direction of the client's step": _leaning, "loss under the client's model": _fitting}
+    attacks = []
+    for name, score in by.items():
+        areas = []
+        for k in range(min(len(models), 8)):
+            mine, other = (score(job, models[k], *_support(data, client)) for client in (k, (k + 1) % len(models)))
+            areas.append(told(other, mine).area)
+        area = float(np.mean(areas))
+        words = f"told a client's own records from another's with an area under the curve of {area:.2f} (chance 0.50)"
+        attacks.append(found("whose records", f"membership by the {name}", 1.0 - area, words))
+    return attacks
+
+
+def _support(data: Mapping[str, Array], client: int) -> tuple[Array, Array]:
+    count = int(data[SUPPORT][client])
+    return data[f"{SUPPORT}_x"][client, :count], data[f"{SUPPORT}_y"][client, :count]
+
+
+def _leaning(job: MetaJob, model: Array, x: Array, y: Array) -> Array:
+    start = np.asarray(job.task.start)
+    alone = np.ones((len(x), 1), dtype=np.bool_)
+    gradients = job.task.at(np.repeat(start[None], len(x), 0), x[:, None], y[:, None], alone).gradient(None)
+    return by_gradient(model - start, np.asarray(gradients, dtype=np.float64))
+
+
+def _fitting(job: MetaJob, model: Array, x: Array, y: Array) -> Array:
+    return by_loss(np.array([job.task.measure(model, x[k : k + 1], y[k : k + 1])[0] for k in range(len(x))]))

@@ -10,6 +10,7 @@ from itertools import compress
 import numpy as np
 from numpy.typing import NDArray
 
+from silograph.audit.stages import Bits, Drawn, Noises, Stage, trial_names
 from silograph.core.errors import InputError
 from silograph.core.types import Array, BoolArray
 from silograph.methods.base import Rows
@@ -20,7 +21,6 @@ from silograph.privacy.bound import Bounded
 from silograph.privacy.gate import Batch, Door, Gate, Released, Sealed, Total, sealed_rows
 from silograph.privacy.ledger import Ledger, Row
 from silograph.privacy.masking import MaskedSum
-from silograph.run.stages import Bits, Drawn, Noises, Stage, trial_names
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,1 @@
+"""Attacks on what a plan or a deployment promises, played through its own pipeline."""

@@ -1,0 +1,50 @@
+"""What an audit of a graph federation plays."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from silograph.audit.exposure import Listener, found, off_by
+from silograph.audit.stages import Stage
+from silograph.audit.worlds import Worlds
+from silograph.core.types import Json
+from silograph.deploy.public_facts import Facts
+from silograph.families.canary_servers import OWN_UPDATES, stage_of_agents, worlds_of_agents
+from silograph.families.federation.job import FederationJob
+from silograph.methods.graph_federation import GraphFederation
+from silograph.privacy.unmixing import followed_sum, unmixed_sum
+from silograph.run.jobs import Job
+
+_MOST_ROUNDS = 200  # of a run that is listened to
+
+
+def stages(job: FederationJob, many: bool) -> tuple[Stage, ...]:
+    return (stage_of_agents(job, job.method, job.topo.sizes),)
+
+
+def worlds(job: FederationJob, facts: Facts) -> Worlds:
+    return worlds_of_agents(job, facts, None)
+
+
+def exposed(job: FederationJob, own: bool, root: int) -> list[Json]:
+    return [OWN_UPDATES] if own and job.masks is None else [_unmixed(job, job.method, root)]
+
+
+def _unmixed(job: Job, method: GraphFederation, root: int) -> Json:
+    """Who hears a server and its neighbours follows its unit's updates through all rounds."""
+    listener, sent, truth, topo = Listener(job, root), [], [], job.topo
+    start = np.array(listener.state.servers["model"])
+    for _ in range(min(method.rounds, _MOST_ROUNDS)):
+        listener.listen()
+        sent.append(np.array(listener.across["sent"]))
+        value, home = listener.value("update"), topo.home[listener.rows]
+        truth.append(value[home == 0].mean(0))
+    heard = np.array(sent)
+    if heard.ndim == 4:  # noise on every link: who hears them all averages it
+        heard = heard.mean(2)
+    follow = unmixed_sum if method.perturbation in ("homomorphic", "edge", "none") else followed_sum
+    guess = follow(heard, np.asarray(topo.mixing), 0, start[0])[-1] / len(sent)
+    error = off_by(guess, np.mean(truth, axis=0))
+    how = "read as it is" if method.perturbation == "none" else "un-mixing of the noise through the running sum"
+    words = f"the mean update of unit {topo.servers[0]} over {len(sent)} rounds is found with an error of {error:.1%}"
+    return found("a unit's mean update", how, error, words)
