@@ -211,10 +211,11 @@ class StarFamily:
             count = next(each.records[0] for each in facts.holdings if each.party == party and each.records)
             return as_csv(facts.columns, [first.tolist(), *([silent.tolist()] * (count - 1))])
 
-        loud, opposite = self.worst(job.plan, facts.columns)
-        tables = tuple(table_of(holding.party, first) for first in (loud, opposite, silent))
+        loud, opposite, none = (table_of(holding.party, x) for x in (*self.worst(job.plan, facts.columns), silent))
         words = "the two records that move a release furthest; all other records are zero"
-        return Worlds(holding.party, holding.party, words, tables, lambda party: table_of(party, silent))
+        return Worlds(
+            holding.party, holding.party, words, (loud, opposite, none), lambda party: table_of(party, silent)
+        )
 
     def exposed(self, job: StarJob, own: bool, root: int) -> list[Json]:
         return []
