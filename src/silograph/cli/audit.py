@@ -14,8 +14,8 @@ from silograph.core.errors import InputError, InterruptError
 from silograph.report.text import at_most, table
 
 if TYPE_CHECKING:
-    from silograph.run.audit_deployment import DeploymentFinding, StrategyFinding
-    from silograph.run.finding import Finding
+    from silograph.audit.deployment import DeploymentFinding, StrategyFinding
+    from silograph.audit.finding import Finding
 
 REFUTED = 3  # exit code
 
