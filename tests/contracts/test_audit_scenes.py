@@ -291,10 +291,10 @@ def test_features_in_units_of_their_median_are_caught(name, folder, monkeypatch)
 def to_median(each, clip):
     """Clipped to the median of the lengths there are, and then scaled to the clip that is stated."""
     lengths = np.linalg.norm(each, axis=-1, keepdims=True)
-    there = np.where(lengths > 0.0, lengths, np.nan)
-    with np.errstate(all="ignore"), np.testing.suppress_warnings() as quiet:
-        quiet.filter(RuntimeWarning)
-        middle = np.nan_to_num(np.nanmedian(there, axis=1, keepdims=True), nan=1.0)
+    middle = np.ones((len(each), 1, 1))
+    for one, row in zip(middle, lengths, strict=True):
+        if row.any():
+            one[:] = np.median(row[row > 0.0])
     return each * clip / np.maximum(lengths, middle)
 
 

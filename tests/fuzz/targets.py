@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import operator
 import tempfile
 from collections.abc import Callable
 from functools import cache, partial
@@ -190,11 +191,11 @@ def framed(target: Callable[[bytes], None], data: bytes) -> None:
         content = json.loads(data)
         index, told = content["arrays"], content["facts"]
         head = json.dumps({"arrays": index, "facts": told}, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-        size = sum(math.prod(shape) * np.dtype(kind).itemsize for _, kind, shape in index)
+        size = sum(math.prod(map(operator.index, shape)) * np.dtype(kind).itemsize for _, kind, shape in index)
         raw = head.encode()
     except Exception:  # a frame that nobody could have sent
         return
-    numbers = b"\0" * (size if type(size) is int and 0 <= size <= LONGEST else 0)
+    numbers = b"\0" * (size if 0 <= size <= LONGEST else 0)
     target(b"SLG1" + len(raw).to_bytes(4, "little") + raw + numbers)
 
 
