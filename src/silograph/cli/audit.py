@@ -20,36 +20,43 @@ if TYPE_CHECKING:
 REFUTED = 3  # exit code
 
 
+Target = Annotated[
+    Path,
+    typer.Argument(
+        help="A plan file; a finished run's folder: what is found is then kept in it; or a deployment's folder."
+    ),
+]
+Attacker = Annotated[
+    Literal["server", "neighbour", "wire", "public"] | None,
+    typer.Option(help="Who attacks; left out: the first of these from whom the plan promises to hide something."),
+]
+Runs = Annotated[
+    int | None,
+    typer.Option(
+        help="How many trials, each a pair of runs: one without the canary, one with it. "
+        "Left out: 10,000, or as many as take about a minute. Of a deployment: in every strategy."
+    ),
+]
+OneRun = Annotated[
+    bool, typer.Option("--one-run", help="Many canaries in a single run instead: seconds, and less sharp.")
+]
+Seconds = Annotated[float | None, typer.Option(help="Of a deployment: about how long to try. Left out: 90.")]
+OneStrategy = Annotated[
+    str | None, typer.Option(help="Of a deployment: play this strategy alone, e.g. one that was refuted, for longer.")
+]
+
+
 def register(app: typer.Typer) -> None:
     app.command()(audit)
 
 
 def audit(
-    target: Annotated[
-        Path,
-        typer.Argument(
-            help="A plan file; a finished run's folder: what is found is then kept in it; or a deployment's folder."
-        ),
-    ],
-    observer: Annotated[
-        Literal["server", "neighbour", "wire", "public"] | None,
-        typer.Option(help="Who attacks; left out: the first of these from whom the plan promises to hide something."),
-    ] = None,
-    runs: Annotated[
-        int | None,
-        typer.Option(
-            help="How many trials, each a pair of runs: one without the canary, one with it. "
-            "Left out: 10,000, or as many as take about a minute. Of a deployment: in every strategy."
-        ),
-    ] = None,
-    one_run: Annotated[
-        bool, typer.Option("--one-run", help="Many canaries in a single run instead: seconds, and less sharp.")
-    ] = False,
-    seconds: Annotated[float | None, typer.Option(help="Of a deployment: about how long to try. Left out: 90.")] = None,
-    strategy: Annotated[
-        str | None,
-        typer.Option(help="Of a deployment: play this strategy alone, e.g. one that was refuted, for longer."),
-    ] = None,
+    target: Target,
+    observer: Attacker = None,
+    runs: Runs = None,
+    one_run: OneRun = False,
+    seconds: Seconds = None,
+    strategy: OneStrategy = None,
     as_json: AsJson = False,
 ) -> None:
     """Attack a plan through its own pipeline: how much of its promise can an attack use up?

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import log_ndtr
 
-from silograph.core.errors import InputError
+from silograph.core.errors import DamageError, InputError
 from silograph.privacy.ledger import Row
 from silograph.privacy.mechanisms import DISTRIBUTED, Mechanism
 from silograph.privacy.samplers import LEAST_DELTA
@@ -270,7 +270,8 @@ def _events(kinds: Kinds) -> Any:
             # A d-dimensional Laplace release is dominated by one coordinate that takes the whole l1 sensitivity.
             base = dp.LaplaceDpEvent(1.0 / ratio)
         else:
-            raise AssertionError(f"no event for {mechanism}")
+            expected = f"releases by {', '.join((*GAUSSIANS, 'laplace'))}"
+            raise DamageError("ledger", expected, f"one by {mechanism!r:.60} came", "Use the silograph that wrote it.")
         return base if sampling == 1.0 else dp.PoissonSampledDpEvent(sampling, base)
 
     return dp.ComposedDpEvent([dp.SelfComposedDpEvent(event(*kind), count) for kind, count in kinds])

@@ -58,12 +58,13 @@ _TEXTS = ("silo", "site", "observer", "mechanism", "unit", "relation", "randomne
 
 def _typed(row: Row) -> Row:
     """A row as somebody tells it, if every field has its type: hashes bind what a row says, not that it says sense."""
-    amounts = [x for x in (row.l2, row.noise, row.sampling) if x is not None]
+    amounts: list[float | None] = [] if row.mechanism == "reveal" else [row.l2, row.noise]
     good = (
         all(type(getattr(row, name)) is str for name in _TEXTS)
         and all(type(count) is int and abs(count) < 2**63 for count in (row.round, row.dim))
-        and row.sampling is not None
-        and all(type(x) in (int, float) and 0.0 <= x < math.inf for x in amounts)
+        and all(isinstance(x, int | float) and 0.0 < x < math.inf for x in amounts)
+        and type(row.sampling) in (int, float)
+        and 0.0 < row.sampling <= 1.0
     )
     if not good:
         raise ValueError
