@@ -9,8 +9,9 @@ import pytest
 
 from audits import OPEN, PRIVATE, tables
 from pages import NASTY, Page, only_own_scripts, table
-from silograph import audit_cli, cli
+from silograph import cli
 from silograph.audit.finding import CONFIDENCE, Finding
+from silograph.cli import audit as audit_cli
 from silograph.core.errors import DamageError
 from silograph.privacy.accounting import Cost
 from silograph.privacy.attacks.bounds import Bound
