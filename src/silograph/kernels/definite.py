@@ -1,0 +1,58 @@
+"""Positive definite matrices inside compiled loops: a factor that can fail, an inverse, a determinant."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from silograph.core.types import Array
+
+_SMALL = 48  # up to so many nodes the plain loop beats the library
+
+
+@njit(cache=True, nogil=True)
+def cholesky(matrix: Array, root: Array) -> bool:
+    """The factor, or False where the matrix is not positive definite."""
+    nodes = len(matrix)
+    if nodes > _SMALL:
+        try:
+            root[:] = np.linalg.cholesky(matrix)
+        except Exception:
+            return False
+        return True
+    for i in range(nodes):
+        for j in range(i + 1):
+            left = matrix[i, j]
+            for k in range(j):
+                left -= root[i, k] * root[j, k]
+            if j < i:
+                root[i, j] = left / root[j, j]
+            elif left <= 0.0:
+                return False
+            else:
+                root[i, i] = np.sqrt(left)
+    return True
+
+
+@njit(cache=True, nogil=True)
+def invert(matrix: Array, out: Array) -> None:
+    """The inverse, symmetric to the last bit; of a diagonal, where every solution starts, at no cost."""
+    nodes = len(matrix)
+    diagonal = True
+    for a in range(nodes):
+        diagonal = diagonal and not matrix[a, :a].any()
+    if diagonal:
+        out[:] = np.diag(1.0 / np.diag(matrix))
+        return
+    out[:] = np.linalg.inv(matrix)
+    for a in range(nodes):
+        for b in range(a):
+            out[b, a] = out[a, b]
+
+
+@njit(cache=True, nogil=True)
+def log_det(root: Array) -> float:
+    total = 0.0
+    for a in range(len(root)):
+        total += 2.0 * np.log(root[a, a])
+    return total

@@ -1,0 +1,163 @@
+"""Which edges are there, and which are shared: posterior probabilities by empirical Bayes over all edges of all sites.
+
+Every edge e of site k has an estimate r_ke of its strength, with noise of variance v_k. The prior: an edge is shared
+with probability pi; then it has a strength m from the law g, and each site has it with probability q, at m give or take
+tau m. If it is not shared, each site has it with probability own, with a strength from the same law g:
+
+    p(r_e) = pi sum_m g(m) prod_k [q N(r_ke; m, v_k + (tau m)^2) + (1 - q) N(r_ke; 0, v_k)]
+           + (1 - pi) prod_k [own sum_m g(m) N(r_ke; m, v_k + (tau m)^2) + (1 - own) N(r_ke; 0, v_k)]               (a)
+
+g on a grid of strengths of both signs, pi, q, own, tau, the inflation of the noise and each site's mean under "no edge"
+(which a level common to all nodes moves off 0) are those that make all r together the most likely, by EM.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from silograph.core.types import Array, Json
+
+_GRID, _WEAKEST, _STRONGEST = 10, 0.12, 0.8  # strengths of a sign; much weaker ones are what other edges leave over
+_STEPS = 30
+_LEARNED = 20_000  # edges from which the prior is learned, if there are more
+_SMOOTH = 0.02  # a little of every strength
+PI, Q, OWN, INFLATION, TAU = range(5)
+SHARED, PRESENT, ALONE, SPREAD = range(4)
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """Probabilities that a site has an edge (K, p), that it has a positive one, that an edge is shared (p,), that it is
+    shared and positive; and the prior that was learned."""
+
+    site: Array
+    site_positive: Array
+    shared: Array
+    shared_positive: Array
+    prior: Json
+
+
+def posterior(r: Array, counts: Array, nonnegative: bool = False) -> Posterior:
+    """`r` (K, p), with noise of variance near 1 / counts (K,). With `nonnegative` no strength is below 0."""
+    sites, edges = r.shape
+    half = np.geomspace(_WEAKEST, _STRONGEST, _GRID)
+    grid = half if nonnegative else np.concatenate([-half[::-1], half])
+    law = np.full(len(grid), 1.0 / len(grid))
+    prior, shift = np.array([0.1, 0.7, 0.03, 1.0, 0.15]), np.zeros(sites)
+    if sites == 1:
+        prior[Q], prior[OWN] = 1.0 - 1e-12, 0.0  # nothing tells shared from own
+    every, out = np.ascontiguousarray(r.T), np.empty((edges, 2 * sites + 2))
+    some, weight = _telling(every * np.sqrt(counts))
+    for step in range(_STEPS):
+        sums, null, usage = np.zeros(4), np.zeros((3, sites)), np.zeros(len(grid))
+        _expect(every[some], weight, counts, grid, law, prior, shift, sums, null, usage, out[:0])
+        before = prior.copy()
+        _maximise(prior, shift, law, sums, null, usage, edges, step > 5)
+        if step > 8 and (np.abs(prior - before) <= 0.01 * before).all():
+            break
+    _expect(every, np.ones(edges), counts, grid, law, prior, shift, sums, null, usage, out)
+    words = {"shared": PI, "kept": Q, "own": OWN, "noise_inflation": INFLATION, "spread": TAU}
+    known: Json = {name: float(prior[place]) for name, place in words.items()}
+    known["positive"] = float(law[grid > 0.0].sum())
+    site, positive, shared = out[:, :sites], out[:, sites:-2], out[:, -2:]
+    return Posterior(site.T.copy(), positive.T.copy(), shared[:, 0].copy(), shared[:, 1].copy(), known)
+
+
+def _telling(z: Array) -> tuple[NDArray[np.intp], Array]:
+    """Edges from which the prior is learned, with weights: all that stand out, and a sample of the others."""
+    largest = np.abs(z).max(1)
+    if len(z) <= _LEARNED:
+        return np.arange(len(z)), np.ones(len(z))
+    dull = np.flatnonzero(largest < 4.0)
+    sample = np.random.default_rng(0).choice(dull, min(_LEARNED // 2, len(dull)), replace=False)
+    telling = np.flatnonzero(largest >= 4.0)
+    weight = np.full(len(sample), len(dull) / max(len(sample), 1))
+    return np.concatenate([telling, sample]), np.concatenate([np.ones(len(telling)), weight])
+
+
+def _maximise(
+    prior: Array, shift: Array, law: Array, sums: Array, null: Array, usage: Array, edges: int, settled: bool
+) -> None:
+    """The M step. Bounds keep what few edges can tell from running away."""
+    sites, tiny = len(shift), 1e-300
+    prior[PI] = np.clip(sums[SHARED] / edges, 0.002, 0.6)
+    if sites > 1:
+        prior[Q] = np.clip(sums[PRESENT] / max(sites * sums[SHARED], tiny), 0.3, 0.98)
+        prior[OWN] = np.clip(sums[ALONE] / max(sites * (edges - sums[SHARED]), tiny), 0.001, 0.3)
+    mass, first, second = null  # of what has no edge: how many, sum and sum of squares in units of 1 / sqrt(counts)
+    mean = first / np.maximum(mass, tiny)
+    prior[INFLATION] = np.clip((second - mass * mean**2).sum() / max(mass.sum(), tiny), 0.3, 3.0)
+    shift[:] = mean
+    if settled:
+        prior[TAU] = math.sqrt(np.clip(sums[SPREAD] / max(sums[PRESENT], tiny), 0.0025, 0.25))
+    signs = len(law) // _GRID
+    smooth = [np.convolve(part, [0.25, 0.5, 0.25], "same") for part in np.split(usage / sites, signs)]
+    law[:] = np.concatenate(smooth) + _SMOOTH
+    law /= law.sum()
+
+
+@njit(cache=True, nogil=True)
+def _expect(
+    r: Array, weight: Array, counts: Array, grid: Array, law: Array, prior: Array, shift: Array,
+    sums: Array, null: Array, usage: Array, out: Array,
+) -> None:  # fmt: skip
+    """The E step of (a) over r (p, K), with `shift` in units of 1 / sqrt(counts). If `out` has room it receives the
+    probabilities: of every site's edge, of its positive one, shared, shared and positive."""
+    edges, sites, size = r.shape[0], r.shape[1], len(grid)
+    pi, q, own, tau = prior[PI], prior[Q], prior[OWN], prior[TAU]
+    ratio, together, has = np.empty((sites, size)), np.empty(size), np.empty(sites)
+    most = 600.0 / sites  # so that no product over sites overflows
+    noise, wide = prior[INFLATION] / counts, np.empty((sites, size))
+    height, mean = np.empty((sites, size)), shift / np.sqrt(counts)
+    for k in range(sites):
+        wide[k] = noise[k] + (tau * grid) ** 2
+        height[k] = np.sqrt(noise[k] / wide[k])
+    for e in range(edges):
+        together[:] = pi * law
+        apart = 1.0 - pi
+        for k in range(sites):
+            x = r[e, k] - mean[k]
+            flat, some = x * x / noise[k], 0.0
+            for m in range(size):
+                exponent = 0.5 * (flat - (x - grid[m]) ** 2 / wide[k, m])
+                ratio[k, m] = np.exp(min(exponent, most)) * height[k, m]
+                some += law[m] * ratio[k, m]
+                together[m] *= q * ratio[k, m] + 1.0 - q
+            has[k] = some
+            apart *= own * some + 1.0 - own
+        total = apart + together.sum()
+        shared, positive = 0.0, 0.0
+        for m in range(size):
+            together[m] /= total
+            shared += together[m]
+            if grid[m] > 0.0:
+                positive += together[m]
+        sums[SHARED] += weight[e] * shared
+        for k in range(sites):
+            x = r[e, k] - mean[k]
+            present, alone, above = 0.0, 0.0, 0.0
+            for m in range(size):
+                here = together[m] * q * ratio[k, m] / (q * ratio[k, m] + 1.0 - q)
+                single = (1.0 - shared) * own * law[m] * ratio[k, m] / (own * has[k] + 1.0 - own)
+                present += here
+                alone += single
+                usage[m] += weight[e] * (here + single)
+                if grid[m] > 0.0:
+                    above += here + single
+                sums[SPREAD] += weight[e] * here * ((x - grid[m]) ** 2 - noise[k]) / grid[m] ** 2
+            sums[PRESENT] += weight[e] * present
+            sums[ALONE] += weight[e] * alone
+            none = weight[e] * (1.0 - present - alone)
+            scaled = r[e, k] * np.sqrt(counts[k])
+            null[0, k] += none
+            null[1, k] += none * scaled
+            null[2, k] += none * scaled * scaled
+            if len(out):
+                out[e, k], out[e, sites + k] = present + alone, above
+        if len(out):
+            out[e, 2 * sites], out[e, 2 * sites + 1] = shared, positive

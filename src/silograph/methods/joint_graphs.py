@@ -1,0 +1,291 @@
+"""Precision graphs of several sites and what they share, from second moments and counts alone.
+
+1. Each site's moments become correlations R_k, so no unit matters. A joint likelihood with a penalty that shares edges
+   (`kernels/joint_likelihood.py`), solved to a certified gap, is a first pass T_k, with W_k = T_k^-1.
+2. What the first pass says of one edge, its own shrinkage undone: one Newton step along the edge,
+
+       r_ke = -[T_ab sqrt(h) + (W - R)_ab / sqrt(h)],    h = W_aa W_bb + W_ab^2,    variance 1 / N_k                 (a)
+
+3. Empirical Bayes over all edges of all sites (`kernels/edge_mixture.py`) learns how dense graphs are, how many edges
+   sites share and how alike their strengths are, and gives each edge its probability: of a site, and of being shared.
+4. The most probable edges, as many as were asked for or as the expected F-score says, are refitted without penalty
+   (`kernels/support_likelihood.py`), on moments drawn to the pooled ones as far as their noise asks:
+
+       R_k <- (1 - c_k) R_k + c_k Rbar,    c_k = v_k / (v_k + tau^2)                                                 (b)
+
+   v_k is the variance of a correlation, of N_k independent rows or seen between folds, tau^2 that between sites.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from silograph.core.errors import InputError
+from silograph.core.types import Array, BoolArray, Json
+from silograph.kernels import joint_likelihood, support_likelihood
+from silograph.kernels.edge_mixture import posterior
+from silograph.kernels.edges import edge_count, pairs
+
+Criterion = Literal["expected-F", "ebic", "held-out"]
+
+FIRST_PASS = 0.4  # of sqrt(log d / N), the penalty of the first pass at 30 nodes; more where there are more
+GROUPED = 0.7  # of that penalty, the part that is on all sites' entries of an edge together
+_RIDGE = 0.01  # of the identity that moments are drawn to before a fit without penalty
+_TRIED = 16  # numbers of edges on the path
+
+
+@dataclass(frozen=True)
+class JointGraphs:
+    """What was learned; axis 0 of `precision`, `signs` and `probability` is the site.
+
+    Edge vectors are in the order of `triu_indices(d, 1)`. `probability` is that a site has an edge, `shared` that sites
+    share it; `signs` are -1, 0 and 1, positive for nodes that move together; `path` is what was compared to choose.
+    """
+
+    precision: Array  # (K, d, d), in the units of the moments
+    signs: NDArray[np.int8]  # (K, p)
+    probability: Array  # (K, p)
+    consensus: Array  # (d, d), the precision of the pooled moments on the edges that are shared
+    consensus_signs: NDArray[np.int8]  # (p,)
+    shared: Array  # (p,)
+    drawn_to_mean: Array  # (K,), c of (b)
+    prior: Json
+    path: list[Json]
+    first_gap: float  # certified, of the first pass and of the fits, in nats per record and node
+    gap: float
+    reason: str  # why as many edges as there are
+
+    @property
+    def covariance(self) -> Array:
+        return np.asarray(np.linalg.inv(self.precision))
+
+
+def learn_graphs(
+    moments: Array,
+    counts: Array,
+    *,
+    folds: Array | None = None,
+    edges: int | None = None,
+    degree: float | None = None,
+    density: float | None = None,
+    consensus_edges: int | None = None,
+    criterion: Criterion = "expected-F",
+    nonnegative: bool = False,
+    tolerance: float = 1e-4,
+) -> JointGraphs:
+    """`moments` (K, d, d) is each site's covariance, `counts` (K,) its rows. `folds` (K, F, d, d) are the moments
+    of F consecutive parts of a site's rows: they show the noise of dependent rows, and allow held-out likelihood.
+
+    At most one of `edges`, `degree` and `density` says how many edges every site gets.
+    """
+    moments, counts = _checked(moments, counts)
+    nodes = moments.shape[1]
+    deviation = np.sqrt(np.einsum("kaa->ka", moments))
+    scale = deviation[:, :, None] * deviation[:, None, :]
+    correlations = moments / scale
+    first = _first_pass(correlations, counts, nonnegative, tolerance)
+    found = posterior(strengths(correlations, first), counts, nonnegative)
+    noise = None if folds is None else _noise_of(folds / scale[:, None])
+    drawn, share = drawn_to_mean(correlations, counts, noise)
+    number, reason, path = _wanted(edges, degree, density, nodes)
+    if number is None:
+        number, path, reason = _choose(criterion, found.site, drawn, counts, folds, scale, nonnegative, tolerance)
+    taken = _most_probable(found.site, number)
+    fitted = _fit(drawn, taken, nonnegative, tolerance)
+    consensus_number = consensus_edges or best_number(found.shared[None])
+    together = _most_probable(found.shared[None], min(consensus_number, len(found.shared)))
+    pooled = np.tensordot(counts / counts.sum(), moments, 1)
+    spread = np.sqrt(np.diagonal(pooled))
+    mean = _fit(_ridged(pooled / np.outer(spread, spread))[None], together, nonnegative, tolerance)
+    a, b = pairs(nodes)
+    return JointGraphs(
+        precision=fitted.precision / scale,
+        signs=_signs(fitted.precision[:, a, b]),
+        probability=found.site,
+        consensus=mean.precision[0] / np.outer(spread, spread),
+        consensus_signs=_signs(mean.precision[0, a, b]),
+        shared=found.shared,
+        drawn_to_mean=share,
+        prior=found.prior,
+        path=path,
+        first_gap=first.relative_gap,
+        gap=float(max(fitted.gap.max(), mean.gap.max())),
+        reason=reason,
+    )
+
+
+def strengths(correlations: Array, first: joint_likelihood.Joint) -> Array:
+    """(a), (K, p)."""
+    a, b = pairs(correlations.shape[-1])
+    theta, w = first.theta, first.covariance
+    variance = np.einsum("kaa->ka", w)
+    h = np.sqrt(variance[:, a] * variance[:, b] + w[:, a, b] ** 2)
+    return np.asarray(-(theta[:, a, b] * h + (w[:, a, b] - correlations[:, a, b]) / h))
+
+
+def drawn_to_mean(correlations: Array, counts: Array, noise: Array | None = None) -> tuple[Array, Array]:
+    """(b): correlations drawn to the pooled ones, and how far. `noise` v (K,): as if rows were independent if None."""
+    a, b = pairs(correlations.shape[-1])
+    r, share = correlations[:, a, b], counts / counts.sum()
+    if len(counts) == 1:
+        return _ridged(correlations), np.zeros(1)
+    v = ((1.0 - r**2) ** 2).mean(1) / counts if noise is None else noise
+    between = ((r - share @ r) ** 2).mean(1) / (1.0 - share)
+    spread = max(0.0, float(share @ (between - v)))
+    c = v / (v + spread)
+    pooled = np.tensordot(share, correlations, 1)
+    mixed = (1.0 - c)[:, None, None] * correlations + c[:, None, None] * pooled
+    return _ridged(mixed), c
+
+
+def best_number(probability: Array) -> int:
+    """The number of edges with the largest expected F-score, 2 E[true ones taken] / (taken + E[true ones]), as a mean
+    over rows."""
+    falling = -np.sort(-probability, axis=-1)
+    taken = np.arange(1, falling.shape[-1] + 1)
+    score = np.cumsum(falling, -1) / (taken + falling.sum(-1, keepdims=True))
+    return round(float((1 + score.argmax(-1)).mean()))
+
+
+# ---- parts -----------------------------------------------------------------------------------------------------------
+
+
+def _checked(moments: Array, counts: Array) -> tuple[Array, Array]:
+    moments, counts = np.asarray(moments, dtype=np.float64), np.asarray(counts, dtype=np.float64)
+    if moments.ndim != 3 or moments.shape[1] != moments.shape[2] or moments.shape[1] < 2:
+        raise InputError(
+            "moments", "an array (sites, nodes, nodes) of two nodes or more", f"its shape is {moments.shape}"
+        )
+    if counts.shape != moments.shape[:1] or not (counts > 1.0).all():
+        raise InputError("counts", f"{len(moments)} numbers of rows, two or more each", f"they are {counts.tolist()}")
+    if not np.isfinite(moments).all():
+        raise InputError("moments", "finite numbers", "some are not", "Leave out rows with missing values.")
+    constant = np.argwhere(np.einsum("kaa->ka", moments) <= 0.0)
+    if len(constant):
+        site, node = constant[0]
+        raise InputError(
+            f"moments of site {site}", "a variance above 0 at every node", f"node {node} never changes", "Leave it out."
+        )
+    return 0.5 * (moments + moments.transpose(0, 2, 1)), counts
+
+
+def _first_pass(correlations: Array, counts: Array, nonnegative: bool, tolerance: float) -> joint_likelihood.Joint:
+    sites, nodes = correlations.shape[0], correlations.shape[1]
+    strength = FIRST_PASS * max(1.0, nodes / 30.0) ** 0.25 * math.sqrt(math.log(nodes) / counts.mean())
+    nu = counts / counts.mean()
+    penalty = joint_likelihood.Penalty(
+        lam=(1.0 - GROUPED) * strength * np.sqrt(nu)[:, None, None],
+        gam=GROUPED * strength * math.sqrt(sites),
+        nonnegative=nonnegative,
+    )
+    return joint_likelihood.solve(correlations, nu, penalty, tolerance=tolerance)
+
+
+def _noise_of(folds: Array) -> Array:
+    """v of (b): the variance of a site's correlations, as consecutive parts of its rows differ."""
+    a, b = pairs(folds.shape[-1])
+    return np.asarray(folds[:, :, a, b].var(axis=1, ddof=1).mean(-1) / folds.shape[1])
+
+
+def _ridged(correlations: Array) -> Array:
+    return np.asarray((1.0 - _RIDGE) * correlations + _RIDGE * np.eye(correlations.shape[-1]))
+
+
+def _wanted(
+    edges: int | None, degree: float | None, density: float | None, nodes: int
+) -> tuple[int | None, str, list[Json]]:
+    """The number of edges that was asked for, or None; the reason; and no path."""
+    asked = {"edges": edges, "degree": degree, "density": density}
+    given = {name: value for name, value in asked.items() if value is not None}
+    if len(given) > 1:
+        raise InputError("number of edges", "one of edges, degree and density", f"{', '.join(given)} came together")
+    if not given:
+        return None, "", []
+    name, value = next(iter(given.items()))
+    pairs_of_nodes = edge_count(nodes)
+    most = {"edges": pairs_of_nodes, "degree": nodes - 1, "density": 1.0}[name]
+    if not 0 <= value <= most:
+        raise InputError(name, f"a number from 0 to {most}", f"{value} came")
+    number = round({"edges": value, "degree": value * nodes / 2.0, "density": value * pairs_of_nodes}[name])
+    return number, f"{name} {value:g} was asked for: {number} edges a site", []
+
+
+def _most_probable(probability: Array, number: int) -> BoolArray:
+    """(K, d, d): the `number` most probable edges of every row."""
+    rows, edges = probability.shape
+    nodes = (1 + math.isqrt(1 + 8 * edges)) // 2
+    a, b = pairs(nodes)
+    taken = np.zeros((rows, nodes, nodes), dtype=bool)
+    for row in range(rows):
+        chosen = np.argsort(-probability[row], kind="stable")[:number]
+        taken[row, a[chosen], b[chosen]] = taken[row, b[chosen], a[chosen]] = True
+    return taken
+
+
+def _fit(moments: Array, taken: BoolArray, nonnegative: bool, tolerance: float) -> support_likelihood.Fitted:
+    if not nonnegative:
+        return support_likelihood.fit(moments, taken, tolerance)
+    penalty = joint_likelihood.Penalty(lam=np.where(taken, 0.0, np.inf), nonnegative=True)
+    joint = joint_likelihood.solve(moments, np.ones(len(moments)), penalty, tolerance=tolerance)
+    return support_likelihood.Fitted(joint.theta, _likelihood(moments, joint.theta), np.array([joint.relative_gap]))
+
+
+def _likelihood(moments: Array, precision: Array) -> Array:
+    """logdet T - tr(S T) of every row."""
+    return np.asarray(np.linalg.slogdet(precision)[1] - np.einsum("kab,kab->k", moments, precision))
+
+
+def _signs(entries: Array) -> NDArray[np.int8]:
+    return np.asarray(-np.sign(entries), dtype=np.int8)
+
+
+def _choose(
+    criterion: Criterion, probability: Array, drawn: Array, counts: Array, folds: Array | None, scale: Array,
+    nonnegative: bool, tolerance: float,
+) -> tuple[int, list[Json], str]:  # fmt: skip
+    """The number of edges of every site by a criterion, and the path on which it was compared."""
+    expected = best_number(probability)
+    if criterion == "expected-F":
+        falling = -np.sort(-probability, axis=-1)
+        sure = np.cumsum(falling, -1)
+        tried = np.unique([*np.geomspace(1, falling.shape[-1], _TRIED).round().astype(int), max(expected, 1)])
+        path = [
+            {"edges": int(k), "expected_F": float((2.0 * sure[:, k - 1] / (k + sure[:, -1])).mean())} for k in tried
+        ]
+        return expected, path, f"{expected} edges a site have the largest expected F-score"
+    if criterion == "held-out" and folds is None:
+        raise InputError("criterion", "folds for held-out likelihood", "none came", "Send folds, or take 'ebic'.")
+    nodes, most = drawn.shape[-1], probability.shape[-1]
+    tried = np.unique(
+        np.geomspace(max(expected / 6.0, 1.0), min(6.0 * expected + 6.0, most), _TRIED).round().astype(int)
+    )
+    path = []
+    for k in tried:
+        taken = _most_probable(probability, int(k))
+        if criterion == "ebic":
+            likelihood = _fit(drawn, taken, nonnegative, tolerance).likelihood
+            cost = k * (np.log(counts) + 2.0 * math.log(nodes))  # Foygel and Drton 2010, gamma = 1/2
+            value = float((counts * likelihood - cost).sum())
+        else:
+            assert folds is not None
+            value = _held_out(folds / scale[:, None], taken, counts, nonnegative, tolerance)
+        path.append({"edges": int(k), criterion: value})
+    best = max(path, key=lambda line: float(line[criterion]))
+    return int(best["edges"]), path, f"{best['edges']} edges a site are the best of {len(path)} numbers by {criterion}"
+
+
+def _held_out(folds: Array, taken: BoolArray, counts: Array, nonnegative: bool, tolerance: float) -> float:
+    """The mean log-likelihood of each fold under a fit to the others."""
+    total = 0.0
+    for f in range(folds.shape[1]):
+        rest = np.delete(folds, f, axis=1).mean(1)
+        deviation = np.sqrt(np.einsum("kaa->ka", rest))
+        scale = deviation[:, :, None] * deviation[:, None, :]
+        fitted = _fit(drawn_to_mean(rest / scale, counts)[0], taken, nonnegative, tolerance)
+        total += float(_likelihood(folds[:, f], fitted.precision / scale).mean())
+    return total / int(folds.shape[1])
