@@ -117,8 +117,8 @@ FOREIGN = {
 def test_a_root_that_can_be_guessed_is_caught(kind, twin, tmp_path, monkeypatch):
     """In every place that makes one; also where a hash hides how few there are."""
     draw = {**SHORT, **FOREIGN}[twin]
-    for place in ("store", "party", "jobs"):
-        monkeypatch.setattr(f"silograph.run.{place}.secret_root", draw)
+    for place in ("run.store", "deploy.party", "run.jobs"):
+        monkeypatch.setattr(f"silograph.{place}.secret_root", draw)
     counted, only = bits_that_count(lambda: ROOTS[kind](tmp_path), monkeypatch)
     assert (counted, only) != (BITS, True)
 

@@ -79,6 +79,7 @@ def run_page(path: Path) -> list[Block]:
         if block.left_out or (block.needs and importlib.util.find_spec(block.needs) is None):
             skipped.append(block)
         elif block.title:
+            Path(block.title).parent.mkdir(parents=True, exist_ok=True)
             Path(block.title).write_text(block.text, encoding="utf-8")
         elif block.kind == "python":
             exec(compile("\n" * block.line + block.text, str(path), "exec"), names)

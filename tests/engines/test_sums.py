@@ -68,7 +68,7 @@ class Hostile:
         begun, index = begin(CASE.method, TOPO).down, TOPO.index(self.names)
         down = {name: value.value[index] for name, value in begun.items()}
         down["model"] = down["model"] + 0.01 * round
-        down["round"] = np.full(len(self.names), float(round))
+        down["round"] = np.full(len(self.names), float(min(round, CASE.method.rounds)))  # parties take no more
         self.put("local", round, self.names, down, accepted=accepted)
 
     def sum(self, round, members, hears=always):

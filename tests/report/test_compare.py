@@ -84,7 +84,7 @@ def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="graphs over the same nodes, but only one of them has d and e"):
         compare([first, strange])
     change(strange, method="another_method")
-    with pytest.raises(InputError, match=r"expected one of consensus_graph, .*, but 'another_method' came"):
+    with pytest.raises(InputError, match=r"expected a method: one of consensus_graph, .*, but 'another_method' came"):
         compare([first, strange])
 
 

@@ -69,7 +69,7 @@ def test_names_cannot_inject(tmp_path: Path) -> None:
     sites = [NASTY, "../../outside", "C:\\temp", " "]
     clean = Page(build(make_run(tmp_path / "clean", nodes=8, sites=4, edges=10)))
     folder = make_run(tmp_path / "nasty", nodes=nodes, sites=sites, edges=10)
-    change(folder, seed=2**127, versions={NASTY: NASTY}, parameters={NASTY: NASTY}, method=NASTY)
+    change(folder, seed=2**127, versions={NASTY: NASTY}, parameters={NASTY: NASTY})
     ledger = [{"silo": NASTY, "site": NASTY, "mechanism": NASTY, "why": "\ud800", "noise": "loud", "l2": True}]
     (folder / "ledger.jsonl").write_text("\n".join(map(json.dumps, ledger)))
     html = build(folder)

@@ -81,8 +81,9 @@ class Silo:
     """One party's end of a run.
 
     `silos` are the topology's that it holds, `data` their prepared records. `most_rounds` is how often the plan lets
-    them be asked, `minimum` the smallest cohort. With a `secret` root, noise is named by the question too: a copy of
-    this folder that is asked something else draws other noise. `warn` is for the party's own eyes.
+    them be asked, `minimum` the smallest cohort. With a `secret` root, noise is named by the question and by what is
+    remembered too: a copy of this folder that is asked something else draws other noise. `warn` is for the party's
+    own eyes.
     """
 
     def __init__(
@@ -199,7 +200,7 @@ class Silo:
         return blob
 
     def _fresh(self, memory: _Memory, question: Question) -> bytes:
-        door = self._door_for(question.content)
+        door = self._door_for(question.content, memory.carry)
         try:
             pending = self._computed(question, memory.carry, self._data, door)
         except (BudgetError, DamageError):  # about rows, whose costs are public
@@ -277,11 +278,16 @@ class Silo:
             self.finished = True
         return pack_reply(Reply(self._party, NEVER, {}, ()), self._masked)
 
-    def _door_for(self, content: str) -> Door:
+    def _door_for(self, content: str, carry: Carry) -> Door:
+        """Noise is named by all that an answer depends on: the table (in the root), the question, and what is
+        remembered. So two answers that differ, of this folder or of copies of it, never carry the same noise."""
         if not self._secret:
             return self._door
-        root = hashlib.sha256(f"{self._door.root} {content}".encode()).digest()
-        return replace(self._door, root=int.from_bytes(root, "big"))
+        name = hashlib.sha256(f"{self._door.root} {content}".encode())
+        for field in sorted(carry):
+            value = np.ascontiguousarray(_bare(carry[field]))
+            name.update(f" {field} {value.dtype.str} {value.shape} ".encode() + value.tobytes())
+        return replace(self._door, root=int.from_bytes(name.digest(), "big"))
 
     @property
     def _masked(self) -> bool:
@@ -296,7 +302,9 @@ class Silo:
         pending = self._memory.pending
         if self._sums is None or pending is None or pending.round != question.round:
             raise self._refused("a sum of what this round's answer held back", "there is nothing of the kind")
-        return self._sums.step(question, pending.sealed, pending.silos, self._door_for(pending.content))
+        return self._sums.step(
+            question, pending.sealed, pending.silos, self._door_for(pending.content, self._memory.carry)
+        )
 
     # ---- memory ----
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from silograph import families
+from silograph.core.errors import DamageError
 from silograph.core.types import Json
 from silograph.report.privacy_words import PrivacyWords
 from silograph.report.read import Measured, RunFolder, read_result
@@ -46,7 +47,11 @@ def page_part(method: str) -> PagePart:
 
 def read(folder: str | Path) -> RunFolder:
     """A run folder, checked."""
-    result = read_result(Path(folder))
+    result, known = read_result(Path(folder)), families.names()
+    if result["method"] not in known:
+        todo = "Install the package that has this method, or restore the file from a copy."
+        came = f"{result['method']!r:.60} came"
+        raise DamageError(str(Path(folder) / "result.json"), f"a method: one of {', '.join(known)}", came, todo)
     return page_part(result["method"]).read(Path(folder), result)
 
 

@@ -93,7 +93,8 @@ class MetaPlan(Plan):
         return True
 
     def without_device(self) -> MetaPlan:
-        return replace(self, method=replace(self.method, device="cpu"))
+        here = "cpu" if self.method.device.startswith("cuda") else self.method.device
+        return replace(self, method=replace(self.method, device=here))
 
     def deployable(self) -> MetaPlan:
         data, method = replace(self.data, new=()), replace(self.method, compare=False)
