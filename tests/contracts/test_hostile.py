@@ -274,3 +274,35 @@ def test_a_silo_on_whose_records_it_fails_does_not_change_the_others(tmp_path):
     np.testing.assert_array_equal(vectors["loud"][1:], vectors["as it is"][1:])
     assert not vectors["loud"][0].any()
     assert vectors["as it is"].any(1).all()
+
+
+# ---- noise -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [name for name in HOLDINGS if name.startswith("clusters, records")])
+def test_a_folder_that_is_put_back_draws_other_noise_where_it_remembers_something_else(name, tmp_path):
+    """Asked the same as before, but after a round that this time was not used, a client computes another step. With the
+    same noise the difference of the two answers would be bare."""
+    holding, noises = HOLDINGS[name], []
+    downs = [{field: value.value for field, value in begin(holding.method, holding.topo).down.items()}]
+    downs.append({field: value + 0.25 for field, value in downs[0].items()})
+    for used in (0, NEVER):
+        federation = holding.federation(tmp_path / f"used {used}")
+        party, silos = next(iter(federation.parties.items()))
+        rows, silo = holding.topo.index(silos), federation.silo(party, secret=True)
+        for number, (down, accepted) in enumerate(zip(downs, (NEVER, used), strict=True)):
+            own = {field: value[rows] for field, value in down.items()}
+            question = Question(
+                DEPLOYMENT, party, "local", number, accepted, tuple(silos), tuple(holding.topo.silos), own
+            )
+            before = silo._memory.pending if used == 0 else None
+            reply = read_reply(silo.answer(question.pack()), "answer")
+        carry = silo._begun() if before is None else before.carry
+        pull = own["answer"] - np.asarray(getattr(carry["sent"], "value", carry["sent"]))
+        method = holding.method
+        exact = method.task.step(own["model"], method.rho * pull, method.rho, carry["ridge"], silo._data)
+        noises.append(silo._memory.pending.carry["model"].value - exact)
+        silo.close()
+    deviation = min(row.noise for row in reply.rows)
+    assert np.abs(noises[0]).max() > deviation / 10  # it is the noise that is looked at
+    assert np.abs(noises[0] - noises[1]).max() > deviation / 10

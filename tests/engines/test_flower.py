@@ -369,29 +369,6 @@ def test_a_copy_of_a_folder_that_is_asked_something_else_draws_other_noise(tmp_p
     assert np.median(np.abs(moved[True] - moved[False])) > 1e-5
 
 
-def test_a_copy_that_remembers_something_else_draws_other_noise(tmp_path):
-    """An older folder put back: asked the same as before, after a round that this time was not used, it computes
-    another answer. With the same noise the difference of the two would be bare."""
-    case = next(case for case in cases() if case.name == "per round, Theorem 2")
-    there = graphs(case, tmp_path)
-    begun = begin(case.method, there.topo).down
-    names = tuple(there.topo.silos)
-    first, then = (elsewhere({name: value.rows([1]).value for name, value in begun.items()}, s) for s in (0.0, 0.01))
-    told = {}
-    for secret in (True, False):
-        for used in (0, -1):
-            there.folder = tmp_path / f"{secret} {used}"
-            silo = there.silo("party bob", secret=secret)
-            silo.answer(Question(DEPLOYMENT, "party bob", "local", 0, -1, ("bob",), names, first).pack())
-            reply = silo.answer(Question(DEPLOYMENT, "party bob", "local", 1, used, ("bob",), names, then).pack())
-            told[secret, used] = np.concatenate([value.value.ravel() for value in read_reply(reply, "").sent.values()])
-            silo.close()
-    # What memory itself moves is the same in both; the rest is noise, which must differ where it is secret.
-    moved = {secret: told[secret, 0] - told[secret, -1] for secret in (True, False)}
-    assert np.abs(moved[False]).max() > 0.0
-    assert np.median(np.abs(moved[True] - moved[False])) > 1e-5
-
-
 def test_another_question_in_the_same_round_is_refused(asked):
     """Its noise would be that of the first: the difference of the answers would be bare."""
     silo, questions, ledger = asked
