@@ -1,4 +1,4 @@
-# make setup: .venv with everything; make demo: the main job; make test: all checks and tests;
+# make setup: .venv with everything; make demo: the main job; make test: all checks and tests; make quick: a minute of them;
 # make docs: the site, in build/site; make test-deploy: the long lane of deployments; make test-hostile: 1,000 servers that
 # lie; make fuzz: an hour of fuzzing;
 # make bench: all benchmarks beside their peers.
@@ -8,7 +8,7 @@ READY := .venv/.ready
 
 FUZZ_SECONDS ?= 3600
 
-.PHONY: setup demo test test-deploy test-hostile fuzz docs bench lint clean
+.PHONY: setup demo test quick test-deploy test-hostile fuzz docs bench lint clean
 
 setup: $(READY)
 
@@ -45,6 +45,10 @@ lint: setup
 
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# For every save: style, types, layers, and a minute of tests.
+quick: lint
+	$(BIN)/python -m pytest -n 2 -m quick tests
 
 # Every fault a deployment must survive, with real processes; about half an hour on two cores.
 test-deploy: setup

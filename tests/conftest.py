@@ -35,3 +35,25 @@ def ledgers(monkeypatch):
 
 
 _SILOS = 50  # of one ledger; others have the same kinds of rows
+
+#: What `make quick` runs after every save: the gate, the ledger, plans, wires, a solver, a page. About a minute.
+_QUICK = (
+    "privacy/test_gate.py",
+    "privacy/test_accounting.py",
+    "privacy/test_ledger.py",
+    "privacy/test_mechanisms.py",
+    "engines/test_sums.py",
+    "engines/test_wire.py",
+    "kernels/test_edges.py",
+    "kernels/test_prox.py",
+    "data/test_silos.py",
+    "run/test_plan.py",
+    "report/test_report.py",
+    "test_topology.py",
+)
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if item.path.as_posix().endswith(_QUICK):
+            item.add_marker(pytest.mark.quick)
