@@ -331,6 +331,16 @@ def test_a_hostile_question_is_refused_and_costs_nothing(asked, change, expected
     assert ledger.read_bytes() == before
 
 
+def test_a_silo_that_is_named_twice_is_refused_before_records_are_touched(asked, monkeypatch):
+    silo, questions, ledger = asked
+    before, last = ledger.read_bytes(), questions[-1]
+    monkeypatch.setattr(silo, "_data", None)
+    twice = {name: np.concatenate([value, value]) for name, value in last.down.items()}
+    with pytest.raises(InputError, match="every silo once"):
+        silo.answer(replace(last, silos=("bob", "bob"), down=twice, round=last.round + 1, accepted=last.round).pack())
+    assert ledger.read_bytes() == before
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize("wide", [0, 1, 1000])
 def test_numbers_that_the_method_does_not_send_are_refused(asked, value, wide):

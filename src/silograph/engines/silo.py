@@ -163,6 +163,10 @@ class Silo:
             raise self._refused("the deployment that was approved here", "another plan came")
         if question.party != self._party or not set(question.silos) <= set(self._silos) or not question.silos:
             raise self._refused(f"a question for {self._party}", "one for somebody else came")
+        if len(set(question.silos)) < len(question.silos):
+            raise self._refused("every silo once", "one came twice")
+        if self.finished and question.kind != "end":
+            raise self._refused("no question after the end", "one came")
         members = set(question.members)
         if not set(question.silos) <= members or not members <= set(self._topo.silos):
             raise self._refused("a cohort of the deployment, this party in it", "another one came")
