@@ -11,6 +11,7 @@ import pytest
 from audits import CELLS, EPS, OPEN, PRIVATE, plan, tables
 from silograph import cli
 from silograph.audit.deployment import LEAST_PAIRS, audit_deployment, deployment_at
+from silograph.audit.strategies import Strategy
 from silograph.core.errors import InputError, LeakError
 from silograph.deploy.deployment import FILE, Terms, make
 from silograph.engines import sums
@@ -138,6 +139,25 @@ def test_an_older_copy_of_the_folder_spends_twice_and_that_is_said(deployments):
     (noticed,) = attacked(deployments["records"], "older state").outcomes
     assert "DamageError" in noticed.answers
     assert noticed.ledger == noticed.paid
+
+
+@pytest.mark.parametrize("name", ["records", "units"])
+def test_an_early_end_gets_answers_before_it_and_none_after_it(name, deployments):
+    (ended,) = attacked(deployments[name], "early end", rounds=2).outcomes
+    assert ended.released
+    assert 0.0 < ended.paid
+    assert not ended.refuted
+    # Two rounds with results before and after each, and the end; then a question at once, and one after a restart.
+    assert (ended.answers["answer"], ended.answers["RefusedError"]) == (7, 2)
+    assert "gone" not in ended.answers
+
+
+def test_a_strategy_to_which_nothing_was_released_says_so(deployments, monkeypatch, capsys):
+    nothing = Strategy("silence", "asks for another plan", lambda at, rounds: at.ask(at.theatre.worlds.party, b""))
+    monkeypatch.setattr("silograph.audit.deployment.STRATEGIES", (nothing,))
+    chosen = ("--strategy", "silence", "--runs", LEAST_PAIRS, "--seconds", 1)
+    code, text = said(monkeypatch, capsys, deployments["graphs"], *chosen)
+    assert (code, "nothing was released" in text.out) == (0, True)
 
 
 @pytest.mark.parametrize("name", ["networks", "sites"])

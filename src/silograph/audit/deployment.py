@@ -58,6 +58,7 @@ class StrategyFinding:
     times: Bound
     answers: Json
     budget: float | None
+    released: bool  # whether the server ever saw a number
 
     @property
     def epsilon_lower(self) -> float:
@@ -93,6 +94,7 @@ class StrategyFinding:
             "leak": self.leak,
             "times_epsilon_lower": self.times.epsilon,
             "answers": self.answers,
+            "released": self.released,
             "older_copies": self.strategy.copies,
             "refuted": self.refuted,
         }
@@ -351,6 +353,7 @@ class _Attack:
             times,
             {kind: round(count / len(trials[0]), 2) for kind, count in sorted(answers.items())},
             None if budget is None else self.theatre.worlds.steps * budget.epsilon,
+            any(numbers.size for trial in everybody for numbers in trial.numbers),
         )
 
 

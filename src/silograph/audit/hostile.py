@@ -229,7 +229,7 @@ class Attacked:
     def ask(self, party: str, blob: bytes, look: bool = True) -> bytes | None:
         """Put any bytes to a party; what came back, if it answered. Without `look` nobody keeps what was seen."""
         silo, begun = self._silos.get(party), time.perf_counter()
-        if silo is None or silo.finished:
+        if silo is None:
             self._see(GONE, 0, 0.0)
             return None
         try:

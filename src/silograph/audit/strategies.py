@@ -90,13 +90,14 @@ def chosen_rounds(at: Attacked, rounds: int) -> None:
 
 def early_end(at: Attacked, rounds: int) -> None:
     own = at.theatre.worlds.party
-    for round in range(rounds):
-        at.ask(own, at.question("deliver", round).pack())
-        one_round(at, round, NEVER)
-        at.ask(own, at.question("deliver", round).pack())
-    at.ask(own, at.question("end", rounds).pack())
+    for first in range(0, 3 * rounds, 3):  # a round of its own for each: another question in one round is refused
+        at.ask(own, at.question("deliver", first).pack())
+        one_round(at, first + 1, NEVER)
+        at.ask(own, at.question("deliver", first + 2).pack())
+    at.ask(own, at.question("end", 3 * rounds).pack())
+    one_round(at, 3 * rounds + 1, NEVER)
     at.restart()
-    one_round(at, 0, NEVER)
+    one_round(at, 3 * rounds + 2, NEVER)
 
 
 def other_plans(at: Attacked, rounds: int) -> None:

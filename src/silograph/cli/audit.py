@@ -227,8 +227,7 @@ def _deployment_words(finding: DeploymentFinding) -> None:
     rows = []
     for each in finding.outcomes:
         lower, paid = apart(each.epsilon_lower, each.paid)
-        verdict = "REFUTED" if each.refuted else "not refuted" if each.could_refute else "could not have refuted"
-        rows.append((each.strategy.name, lower, paid, verdict))
+        rows.append((each.strategy.name, lower, paid, _verdict_on(each)))
     show(table(("the server's strategy", "epsilon it got, at least", "epsilon in the ledger", "verdict"), rows))
     for each in finding.outcomes:
         _notes(each)
@@ -238,6 +237,14 @@ def _deployment_words(finding: DeploymentFinding) -> None:
     else:
         print("Not refuted, with 99 % confidence for all strategies together.")
         print("An audit can refute a promise, not prove it; what it says nothing of is in docs/threat-model.md.")
+
+
+def _verdict_on(each: StrategyFinding) -> str:
+    if each.refuted:
+        return "REFUTED"
+    if not each.released:
+        return "nothing was released"
+    return "not refuted" if each.could_refute else "could not have refuted"
 
 
 def _notes(each: StrategyFinding) -> None:
