@@ -145,7 +145,7 @@ def test_an_older_copy_of_the_folder_spends_twice_and_that_is_said(deployments):
 def test_an_early_end_gets_answers_before_it_and_none_after_it(name, deployments):
     (ended,) = attacked(deployments[name], "early end", rounds=2).outcomes
     assert ended.released
-    assert 0.0 < ended.paid
+    assert ended.paid > 0.0
     assert not ended.refuted
     # Two rounds with results before and after each, and the end; then a question at once, and one after a restart.
     assert (ended.answers["answer"], ended.answers["RefusedError"]) == (7, 2)
