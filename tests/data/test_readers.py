@@ -14,6 +14,7 @@ import pytest
 import scipy.io
 
 from silograph.core.errors import InputError
+from silograph.data.collections import read_arrays
 from silograph.data.readers import read_columns, read_people, read_table
 
 NODES = ("north", "east", "south")
@@ -175,7 +176,8 @@ def test_what_may_be_data_never_becomes_names(tmp_path, first, suffix, private):
     path = write(tmp_path / f"a.{suffix}", gzip.compress(content) if suffix == "csv.gz" else content)
     with pytest.raises(InputError) as caught:
         read_table(path, private=private)
-    for word in ("line 1", "names, or data", "may be either", "Give the columns names", "fill the gaps"):
+    advice = "put a line of names above it" if first == "0,1,2" else "fill the gaps"
+    for word in ("line 1", "names, or data", "may be either", "Give the columns names", advice):
         assert word in str(caught.value)
 
 
@@ -498,3 +500,11 @@ def test_large_csv_equals_the_writer(tmp_path):
     buffer = io.StringIO()
     pd.DataFrame(signals, columns=[f"n{k}" for k in range(40)]).to_csv(buffer, index=False)
     assert read_table(write(tmp_path / "a.csv", buffer.getvalue())).signals.tobytes() == signals.tobytes()
+
+
+@pytest.mark.parametrize("content", [b"junk", b"PK junk", b"\x80\x04junk"])
+@pytest.mark.parametrize("read", [read_table, read_arrays])
+def test_nobody_is_told_to_trust_a_broken_archive(tmp_path, read, content):
+    with pytest.raises(InputError, match="cannot be read") as caught:
+        read(write(tmp_path / "a.npz", content))
+    assert "pickle" not in str(caught.value)

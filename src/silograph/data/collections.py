@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from silograph.core.errors import InputError
+from silograph.data.readers import reason
 from silograph.data.tables import listed, shown
 
 VARIABLE = "SILOGRAPH_DATA"
@@ -63,7 +64,7 @@ def read_arrays(path: str | Path, needed: Sequence[str] = ()) -> dict[str, NDArr
         with np.load(path, allow_pickle=False) as archive:
             there = {name: archive[name] for name in archive.files}
     except Exception as problem:  # a damaged file may raise anything
-        raise InputError(shown(Path(path)), "an NPZ file", f"it cannot be read ({problem})") from None
+        raise InputError(shown(Path(path)), "an NPZ file", f"it cannot be read ({reason(problem)})") from None
     if not set(needed) <= set(there):
         raise InputError(shown(Path(path)), f"the arrays {listed(needed)}", f"it holds {listed(list(there))}")
     return there

@@ -108,8 +108,15 @@ def _parsed(
     except MemoryError:
         raise InputError(where, "a table that fits in memory", "it does not") from None
     except Exception as problem:  # a damaged file may raise anything from inside a parser
-        reason = (str(problem).strip() or type(problem).__name__).splitlines()[0]
-        raise InputError(where, f"a table in the {suffix} format", f"it cannot be read ({reason[:120]})") from None
+        raise InputError(where, f"a table in the {suffix} format", f"it cannot be read ({reason(problem)})") from None
+
+
+def reason(problem: Exception) -> str:
+    """Why a parser failed, in its own words, but for numpy's advice to trust the file."""
+    words = (str(problem).strip() or type(problem).__name__).splitlines()[0]
+    if "If you trust the file" in words:
+        return "it is damaged, or holds no arrays"
+    return words.removesuffix(" when allow_pickle=False")[:120]
 
 
 def _contents(path: Path, suffixes: Sequence[str], others: Sequence[str]) -> tuple[str, bytes]:
@@ -205,11 +212,12 @@ def _is_header(first: list[str], where: str, nodes_in: NodesIn) -> bool:
     else:
         doubtful = nodes_in == "columns" and any(map(_may_be_data, values))
     if doubtful:
+        data = "put a line of names above it" if counts and not indexed else "fill the gaps"
         raise InputError(
             f"{where}, line 1",
             "names, or data",
             "it may be either: a record must not become the names of the columns",
-            "Give the columns names that are not numbers, dates or times; if it is data, fill the gaps.",
+            f"Give the columns names that are not numbers, dates or times; if it is data, {data}.",
         )
     return True
 
