@@ -291,7 +291,11 @@ def test_tables_that_are_elsewhere_are_asked_for(folder, tmp_path, monkeypatch, 
 
 
 def test_a_folder_that_is_no_run_is_refused(folder, monkeypatch, capsys):
-    assert said(monkeypatch, capsys, folder)[0] == 2
+    monkeypatch.setattr(sys, "argv", ["silograph", "audit", str(folder)])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert end.value.code == 2
+    assert "its result.json is missing" in capsys.readouterr().err
     assert not (folder / "audit.json").exists()
 
 

@@ -31,6 +31,8 @@ def read_result(folder: Path) -> Json:
             guarantee["site"], guarantee["observer"], guarantee["delta"], guarantee["claim"]
     except InputError:
         raise
+    except FileNotFoundError:
+        raise DamageError(str(folder), "the folder of a finished run", "its result.json is missing") from None
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise DamageError(str(folder), "the folder of a finished run", "its result.json cannot be read") from None
     return result
