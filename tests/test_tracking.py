@@ -176,6 +176,33 @@ def test_a_store_that_does_not_answer_keeps_the_run(folders, client_of, monkeypa
     assert (folders[0] / "result.json").exists()
 
 
+def test_the_same_command_tells_of_a_finished_run_again(home, client_of, monkeypatch, capsys):
+    words = ("again", "--seed", "1", "--track", "mlflow")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    assert learn(home, *words) == 1
+    assert "the same command tells of it again" in capsys.readouterr().err
+    files = {path: path.read_bytes() for path in (home / "again").rglob("*") if path.is_file()}
+    uri = f"sqlite:///{home / 'again.db'}"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    assert learn(home, *words) == 0
+    assert "finished before" in capsys.readouterr().out
+    assert {path: path.read_bytes() for path in (home / "again").rglob("*") if path.is_file()} == files
+    client = client_of(tracking_uri=uri)
+    (run,) = client.search_runs([client.get_experiment_by_name("silograph").experiment_id])
+    assert run.info.status == "FINISHED"
+    assert learn(home, *words, "--beta", "0.5") == 2  # another plan
+
+
+@pytest.mark.parametrize("secret", ["pass%40word", "pass@word"])
+def test_no_text_shows_who_may_write_to_the_store(folders, client_of, monkeypatch, secret):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://somebody:{secret}@127.0.0.1:9")
+    with pytest.raises(TrackingError, match=r"http://\*\*\*@127\.0\.0\.1:9") as raised:
+        tracking.send(folders[0])
+    assert not [word for word in ("somebody", secret, "pass@word") if word in str(raised.value)]
+    uri = f"postgresql://somebody:{secret}@store/db"
+    assert tracking.masked(f"no password pass@word at {uri}", uri) == "no password *** at postgresql://***@store/db"
+
+
 def test_mlflows_own_reports_are_off():
     code = (
         "import os; os.environ.pop('MLFLOW_DISABLE_TELEMETRY', None); from silograph import tracking; "

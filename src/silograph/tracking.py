@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from silograph.core.errors import InputError, SilographError
 from silograph.core.toml import parse_toml
@@ -159,7 +160,20 @@ def send(folder: Path) -> Json:
             client.log_artifact(run.run_id, str(folder / "report.html"))
         client.set_terminated(run.run_id)
     except Exception as error:  # MLflow, its database and its network raise many kinds
-        came = f"it did not work ({str(error).splitlines()[0][:300] if str(error) else type(error).__name__})"
+        said = masked(str(error).splitlines()[0], uri)[:300] if str(error) else type(error).__name__
         todo = f"The run is done and kept in {folder}; the same command tells of it again."
-        raise TrackingError(f"--track mlflow at {uri}", "a tracking store that answers", came, todo) from None
-    return {"uri": uri, "experiment": EXPERIMENT, "run": run.run_id}
+        where, came = f"--track mlflow at {masked(uri, uri)}", f"it did not work ({said})"
+        raise TrackingError(where, "a tracking store that answers", came, todo) from None
+    return {"uri": masked(uri, uri), "experiment": EXPERIMENT, "run": run.run_id}
+
+
+def masked(text: str, uri: str) -> str:
+    """A text without the user and the password that a URI may have, wherever they stand in it."""
+    found = re.search(r"://(\S*)@", uri)
+    if found is None:
+        return text
+    user = found[1]
+    password = user.partition(":")[2]
+    for secret in sorted({user, unquote(user), password, unquote(password)} - {""}, key=len, reverse=True):
+        text = text.replace(secret, "***")
+    return text

@@ -112,19 +112,21 @@ def run(
 def _execute(plan: Any, base: Path, out: Path, as_json: bool, track: str | None) -> None:
     from silograph.report.build import build as build_report
     from silograph.report.build import page_part
-    from silograph.run.run import execute
+    from silograph.run.run import execute, finished_before
 
+    before = None
     if track is not None:
         from silograph import tracking
 
         tracking.require()
+        before = finished_before(plan, base, out)  # whom the store did not hear of is told again, and not run again
     with bar("learning") as update:
 
         def progress(number: int, line: Json | None) -> None:
             gap = line.get("gap") if line else None
             update(None, f"round {number}" + (f", gap {gap:.1e}" if gap is not None else ""))
 
-        finished = execute(plan, base, out, progress, build_report)
+        finished = before or execute(plan, base, out, progress, build_report)
         if track is not None:
             update(None, "telling MLflow")
             tracking.send(finished.folder)
@@ -133,6 +135,8 @@ def _execute(plan: Any, base: Path, out: Path, as_json: bool, track: str | None)
         result = finished.result
         show(page_part(result["method"]).summary(result))
         show(f"note: {note}" for note in result["privacy"]["notes"])
+        if before is not None:
+            print("note: This run was finished before. Nothing ran; MLflow was told of it.")
         print(f"report: {os.path.relpath(finished.folder / 'report.html')}")
 
     say(as_json, finished.result, words)

@@ -71,6 +71,15 @@ def execute(
     return Finished(folder.finish(), result)
 
 
+def finished_before(plan: Plan, base: Path, goal: Path) -> Finished | None:
+    """The run of this very plan that lies at `goal` already, finished, if there is one."""
+    goal = Path(os.path.abspath(goal))
+    ran, result = goal / "plan.toml", goal / "result.json"
+    if not (ran.is_file() and result.is_file()) or ran.read_text(encoding="utf-8") != dumps(moved(plan, base, goal)):
+        return None
+    return Finished(goal, json.loads(result.read_text(encoding="utf-8")))
+
+
 def go_on(
     job: Job, place: Engine, door: Door, folder: RunFolder, progress: Progress, note: str, every_round: bool = False
 ) -> tuple[State, Json]:
