@@ -68,6 +68,15 @@ def model(path):
         return {row["feature"]: float(row["weight"]) for row in csv.DictReader(file)}
 
 
+@pytest.mark.parametrize(("masks", "seen"), [("protocol", False), ("none", True)])
+def test_without_a_budget_masks_still_hide_an_update_and_the_note_says_so(masks, seen, clinics, silograph):
+    plan = write_plan(clinics, f"open-{masks}", f'{METHOD}masks = "{masks}"\n')
+    code, text, _ = silograph("privacy", plan)
+    assert code == 0
+    assert ("a server sees its agents' updates" in text) is seen
+    assert ("not the sum over its unit" in text) is not seen
+
+
 @pytest.mark.parametrize("masks", ["protocol", "skipped", "none"])
 def test_a_private_run_leaves_models_errors_and_a_bill_that_adds_up(masks, clinics, tmp_path, silograph):
     plan = write_plan(clinics, f"private-{masks}", f'{METHOD}masks = "{masks}"\n{PRIVACY}')

@@ -217,9 +217,12 @@ class FederationJob:
     def _notes(self) -> list[str]:
         notes = rehearsal_note(self.plan)
         if self.plan.perturbation == "none":
-            notes.append(
-                "No privacy was asked for: a server sees its agents' updates, and others see its unit's model."
+            seen = (
+                "a server sees its agents' updates"
+                if self.masks is None
+                else "masks hide an agent's update from its server, not the sum over its unit"
             )
+            notes.append(f"No privacy was asked for: {seen}, and others see its unit's model.")
         noises, clip = self._noises(), self.plan.method.clip
         if self.plan.privacy is not None and noises is not None and clip is not None:
             loud = max(noises) * math.sqrt(len(self.features)) / clip
