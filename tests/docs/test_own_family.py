@@ -43,16 +43,18 @@ def typed(base: Path, line: str) -> str:
 def test_the_commands_of_the_page_work_for_a_family_of_another_package(place):
     (console,) = (block for block in blocks(PAGE.read_text(encoding="utf-8")) if block.kind == "console")
     lines = [line[2:] for line in console.text.splitlines() if line.startswith("$ silograph")]
-    assert [line.split()[1] for line in lines] == ["sample", "privacy", "run", "report", "audit", "deploy"]
-    told = {line.split()[1]: typed(place, line + (" --runs 400" if " audit " in line else "")) for line in lines}
-    assert "epsilon 1, delta 1e-06" in told["privacy"]
+    assert [line.split()[1] for line in lines] == ["sample", "privacy", "run", "report", "audit", "audit", "deploy"]
+    told = {line: typed(place, line + (" --runs 200" if " audit " in line else "")) for line in lines}
+    assert "epsilon 1, delta 1e-06" in told["silograph privacy tables/plan.toml"]
     result = json.loads((place / "out" / "result.json").read_text())
     assert result["values"].keys() == {"height", "weight", "age"}
     # Noise of 2 C / N times the multiplier in a mean over 1500 records: a tenth is more than ten deviations.
     assert all(abs(result["values"][name] - mean) < 0.1 for name, mean in (("height", 1), ("weight", 0), ("age", -1)))
     page = (place / "out" / "report.html").read_text()
     assert "learned the mean of every column" in page
-    assert "Not refuted" in told["audit"]
+    assert all("Not refuted" in told[f"silograph audit {what}"] for what in ("tables/plan.toml", "out"))
+    assert len(json.loads((place / "out" / "audit.json").read_text())["audits"]) == 1
+    assert 'href="#attacked"' in page
     assert (place / "deployment" / "north" / "README.html").exists()
 
 

@@ -384,3 +384,16 @@ def test_a_leak_and_hostile_words_are_shown_as_they_are(audited, monkeypatch, ca
     assert "REFUTED by an audit" in told
     assert "No epsilon holds, whatever the noise" in told
     assert json.loads(said(monkeypatch, capsys, audited, "--json", command="privacy")[1])["leak"] == NASTY
+
+
+def test_a_finding_that_no_page_could_show_leaves_the_folder_as_it_was(folder, tmp_path, monkeypatch, capsys):
+    out = finished("graphs, one release", folder, tmp_path / "out", monkeypatch, capsys)
+    before = {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
+    monkeypatch.setattr("silograph.audit.audit._unit", lambda rows, stage: "one agent")
+    monkeypatch.setattr(sys, "argv", ["silograph", "audit", str(out), "--runs", "200"])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert end.value.code == 2
+    assert "Nothing was written" in capsys.readouterr().err
+    assert {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()} == before
+    build(out)

@@ -11,6 +11,8 @@ from silograph.audit.finding import Finding
 from silograph.core.errors import DamageError, InputError
 from silograph.core.files import write_atomically
 from silograph.core.types import Json
+from silograph.report.read import checked_audits
+from silograph.report.read import read_result as read_run
 from silograph.run.bill import bill_of_run, read_result
 from silograph.run.jobs import Job, open_job
 from silograph.run.plan import Plan, load
@@ -51,7 +53,8 @@ def _need_tables(plan: Plan, folder: Path) -> None:
 def keep(folder: Path, finding: Finding, report: Callable[[Path], str]) -> None:
     """Add a finding to those in audit.json, and to the page: a weak audit must not hide what a strong one found.
 
-    `report` makes the page of a folder; it is passed in because it belongs to a layer above.
+    `report` makes the page of a folder; it is passed in because it belongs to a layer above. A finding that no page
+    could show leaves the folder as it was.
     """
     result, path = read_result(folder), folder / "audit.json"
     before: list[Json] = json.loads(path.read_text(encoding="utf-8"))["audits"] if path.exists() else []
@@ -61,5 +64,10 @@ def keep(folder: Path, finding: Finding, report: Callable[[Path], str]) -> None:
         "ledger": result["ledger"],
         "audits": [*before, {**finding.to_json(), "versions": versions(result["method"])}],
     }
-    write_atomically(path, (json.dumps(told, indent=1, allow_nan=False) + "\n").encode())
+    text = json.dumps(told, indent=1, allow_nan=False) + "\n"
+    try:
+        checked_audits(text, folder, read_run(folder))
+    except DamageError as error:
+        raise DamageError(error.where, error.expected, error.came, "Nothing was written.") from None
+    write_atomically(path, text.encode())
     write_atomically(folder / "report.html", report(folder).encode())

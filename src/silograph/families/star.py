@@ -25,6 +25,7 @@ from silograph.data.silos import Elsewhere, Silos, read_silos, records_of
 from silograph.deploy.public_facts import Facts, Holding, Records, check_columns, check_plain
 from silograph.methods.base import Method, Outcome, Private, begin
 from silograph.privacy import accounting
+from silograph.privacy.bound import RECORD
 from silograph.privacy.gate import Budget, Door
 from silograph.privacy.mechanisms import Gaussian
 from silograph.report.deployment import BARE, NOISY, Leaving, Spoken
@@ -76,7 +77,8 @@ class StarFamily:
     SEVERAL, FIRST_ORDERS = False, False
     #: What is learned, in a few words: "the mean of every column".
     goal: str
-    protected = "one record (a row of a table)"
+    #: As the method's bounds name it.
+    protected = RECORD
     relation = "replace-one: the number of records of a site is public"
 
     # ---- to be said by a family ----

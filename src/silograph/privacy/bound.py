@@ -13,6 +13,9 @@ REPLACE_ONE = "replace-one"
 #: What Poisson sampling amplifies. The place stays: how many places there are is public.
 ADD_OR_REMOVE_ONE = "add-or-remove-one: a record's place is left empty"
 
+#: What is protected where a method knows nothing smaller than a record.
+RECORD = "one record (a row of a table)"
+
 
 @dataclass(frozen=True, eq=False)
 class Bounded:

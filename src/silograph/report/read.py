@@ -145,21 +145,27 @@ def read_audits(folder: Path, result: Json) -> list[Json]:
     if not path.exists():
         return []
     try:
-        told: Json = read_json(read_text(path), str(path))
-        check(told, {"format": WHOLE}, str(path))
-        if told["format"] != 2:
-            raise DamageError(str(path), "format 2", f"it says format {told['format']}")
-        check(told, {"plan": TEXT, "ledger": TEXT, "audits": [AUDIT]}, str(path))
-        plan = read_text(folder / "plan.toml")
-        ran = hashlib.sha256(plan.encode()).hexdigest()
-        if not told["plan"] == ran == result.get("plan") or told["ledger"] != result.get("ledger"):
-            raise DamageError(str(path), "audits of the run in this folder", "they are of another plan or ledger")
-        for index, audit in enumerate(told["audits"]):
-            where = f"{path}: audits[{index}]"
-            _check_audit(audit, where)
-            _check_against_run(audit, result, _budget(plan, str(folder / "plan.toml")), where)
+        return checked_audits(read_text(path), folder, result)
     except DamageError as error:
         raise DamageError(error.where, error.expected, error.came, AUDIT_ADVICE) from None
+
+
+def checked_audits(text: str, folder: Path, result: Json) -> list[Json]:
+    """The audits in the text of an audit.json, whether it is in the folder already or not."""
+    path = folder / "audit.json"
+    told: Json = read_json(text, str(path))
+    check(told, {"format": WHOLE}, str(path))
+    if told["format"] != 2:
+        raise DamageError(str(path), "format 2", f"it says format {told['format']}")
+    check(told, {"plan": TEXT, "ledger": TEXT, "audits": [AUDIT]}, str(path))
+    plan = read_text(folder / "plan.toml")
+    ran = hashlib.sha256(plan.encode()).hexdigest()
+    if not told["plan"] == ran == result.get("plan") or told["ledger"] != result.get("ledger"):
+        raise DamageError(str(path), "audits of the run in this folder", "they are of another plan or ledger")
+    for index, audit in enumerate(told["audits"]):
+        where = f"{path}: audits[{index}]"
+        _check_audit(audit, where)
+        _check_against_run(audit, result, _budget(plan, str(folder / "plan.toml")), where)
     audits: list[Json] = told["audits"]
     return audits
 
