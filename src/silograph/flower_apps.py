@@ -58,6 +58,8 @@ def ask(message: Message, context: Context) -> Message:
             reply = silo.answer(question)
         finally:
             silo.close()
+            if silo.finished:
+                party.forget()
         return Message(_signed(party.node_key, question, reply), reply_to=message)
     except Exception as error:  # its text may quote data, and Flower would send it
         return Message(refusal(error), reply_to=message)
