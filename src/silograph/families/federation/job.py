@@ -220,7 +220,7 @@ class FederationJob:
             seen = (
                 "a server sees its agents' updates"
                 if self.masks is None
-                else "masks hide an agent's update from its server, not the sum over its unit"
+                else "masks hide an agent's update from a server that follows the plan, not the sum over its unit"
             )
             notes.append(f"No privacy was asked for: {seen}, and others see its unit's model.")
         noises, clip = self._noises(), self.plan.method.clip
