@@ -177,6 +177,7 @@ def test_a_store_that_does_not_answer_keeps_the_run(folders, client_of, monkeypa
 
 
 def test_the_same_command_tells_of_a_finished_run_again(home, client_of, monkeypatch, capsys):
+    monkeypatch.chdir(home)
     words = ("again", "--seed", "1", "--track", "mlflow")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     assert learn(home, *words) == 1
