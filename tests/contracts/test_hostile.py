@@ -130,9 +130,9 @@ def without_limits(holding):
 def candid(patch):
     """The party as it was: what went wrong goes out."""
 
-    def raising(self, question, carry, door):
+    def raising(self, question, carry, door, name):
         self._door.forget()
-        self._computed(question, carry, self._data, door)
+        self._computed(question, carry, self._data, door, name)
 
     patch.setattr(Silo, "_stood_in", raising)
 

@@ -99,7 +99,7 @@ def test_a_refusal_that_depends_on_records_is_found_by_a_search(deployments, mon
     assert "LeakError" in broken.leak
 
 
-def _let_out(silo, question, carry, door):
+def _let_out(silo, question, carry, door, name):
     raise LeakError("Bounded", "finite values", "another came")
 
 

@@ -56,11 +56,12 @@ class RefusedError(InputError):
 
 @dataclass(frozen=True, eq=False)
 class _Pending:
-    """An answer of which it is not known yet whether the server has used it."""
+    """An answer of which it is not known yet whether the server has used it; `name` is that of its noise."""
 
     round: int
     kind: str
     content: str
+    name: str
     silos: tuple[str, ...]
     reply: bytes
     carry: Carry
@@ -69,11 +70,15 @@ class _Pending:
 
 @dataclass(frozen=True, eq=False)
 class _Memory:
-    """`carry` is as of round `committed`; `answered` counts the rounds for which something was computed."""
+    """`carry` is as of round `committed`; `answered` counts the rounds for which something was computed.
+
+    `history` says how the carry came about: all answers that the server used, by the names of their noise.
+    """
 
     carry: Carry
     committed: int = NEVER
     answered: int = 0
+    history: str = ""
     pending: _Pending | None = None
 
 
@@ -81,8 +86,8 @@ class Silo:
     """One party's end of a run.
 
     `silos` are the topology's that it holds, `data` their prepared records. `most_rounds` is how often the plan lets
-    them be asked, `minimum` the smallest cohort. With a `secret` root, noise is named by the question and by what is
-    remembered too: a copy of this folder that is asked something else draws other noise. `warn` is for the party's
+    them be asked, `minimum` the smallest cohort. With a `secret` root, noise is named by the question and by the
+    history too: a copy of this folder that is asked something else draws other noise. `warn` is for the party's
     own eyes.
     """
 
@@ -185,7 +190,7 @@ class Silo:
         if pending is not None and question.accepted == pending.round and pending.kind == "local":
             if question.round <= pending.round and question.kind == "local":
                 raise self._refused("a round after the one that was used", f"round {question.round} came")
-            return _Memory(pending.carry, pending.round, memory.answered)
+            return _Memory(pending.carry, pending.round, memory.answered, pending.name)
         if question.accepted != memory.committed:
             # E.g. the server began anew, or this folder is older than the run.
             raise self._refused(f"{memory.committed} as the last round used", f"{question.accepted} came")
@@ -204,21 +209,23 @@ class Silo:
         return blob
 
     def _fresh(self, memory: _Memory, question: Question) -> bytes:
-        door = self._door_for(question.content, memory.carry)
+        name = hashlib.sha256(f"{memory.history} {question.content} {question.round}".encode()).hexdigest()
+        door = self._door_for(name)
         try:
-            pending = self._computed(question, memory.carry, self._data, door)
+            pending = self._computed(question, memory.carry, self._data, door, name)
         except (BudgetError, DamageError):  # about rows, whose costs are public
             raise
         except Exception as error:
             if self._door.mechanism is None:  # nothing is promised, and the server may know what went wrong
                 raise
-            pending = self._stood_in(question, memory.carry, door)
+            pending = self._stood_in(question, memory.carry, door, name)
             self._warn(f"Round {question.round}: an answer without records is sent. {type(error).__name__}: {error}")
-        self._save(_Memory(memory.carry, memory.committed, memory.answered + (question.kind == "local"), pending))
+        answered = memory.answered + (question.kind == "local")
+        self._save(replace(memory, answered=answered, pending=pending))
         self._door.sync()
         return pending.reply
 
-    def _computed(self, question: Question, before: Carry, data: Private, door: Door) -> _Pending:
+    def _computed(self, question: Question, before: Carry, data: Private, door: Door, name: str) -> _Pending:
         """The answer, with its rows waiting at the door. Nothing of it is on disk yet."""
         index = self._places(question.silos)
         gate = door.gate(question.silos, question.round)
@@ -239,9 +246,9 @@ class Silo:
         blob = pack_reply(Reply(self._party, question.round, sent, tuple(self._door.waiting)), self._masked)
         read_reply(blob, f"answer of {type(self._method).__name__}")  # what cannot be read again is not kept, or sent
         held = sealed if self._masked else {}
-        return _Pending(question.round, question.kind, question.content, question.silos, blob, after, held)
+        return _Pending(question.round, question.kind, question.content, name, question.silos, blob, after, held)
 
-    def _stood_in(self, question: Question, carry: Carry, door: Door) -> _Pending:
+    def _stood_in(self, question: Question, carry: Carry, door: Door, name: str) -> _Pending:
         """The same where silos on whose records it fails have none and remember nothing; all of them, if need be."""
 
         def fails(silos: tuple[str, ...], carry: Carry, data: Private) -> bool:
@@ -249,7 +256,7 @@ class Silo:
             part = replace(question, silos=silos, down={name: value[rows] for name, value in question.down.items()})
             self._door.forget()
             try:
-                self._computed(part, carry, data, door)
+                self._computed(part, carry, data, door, name)
             except Exception:
                 return True
             return False
@@ -262,7 +269,7 @@ class Silo:
         if fails(question.silos, *without(failing)):
             failing = list(question.silos)
         self._door.forget()
-        return self._computed(question, *without(failing), door)
+        return self._computed(question, *without(failing), door, name)
 
     def _places(self, silos: Sequence[str]) -> Rows:
         return np.array([self._silos.index(name) for name in silos], dtype=np.intp)
@@ -282,16 +289,14 @@ class Silo:
             self.finished = True
         return pack_reply(Reply(self._party, NEVER, {}, ()), self._masked)
 
-    def _door_for(self, content: str, carry: Carry) -> Door:
-        """Noise is named by all that an answer depends on: the table (in the root), the question, and what is
-        remembered. So two answers that differ, of this folder or of copies of it, never carry the same noise."""
+    def _door_for(self, name: str) -> Door:
+        """Noise is named by all that an answer depends on: the table (in the root), the question, the round, and how
+        what is remembered came about. So two answers that differ, of this folder or of copies of it, never carry the
+        same noise."""
         if not self._secret:
             return self._door
-        name = hashlib.sha256(f"{self._door.root} {content}".encode())
-        for field in sorted(carry):
-            value = np.ascontiguousarray(_bare(carry[field]))
-            name.update(f" {field} {value.dtype.str} {value.shape} ".encode() + value.tobytes())
-        return replace(self._door, root=int.from_bytes(name.digest(), "big"))
+        root = hashlib.sha256(f"{self._door.root} {name}".encode()).digest()
+        return replace(self._door, root=int.from_bytes(root, "big"))
 
     @property
     def _masked(self) -> bool:
@@ -306,22 +311,21 @@ class Silo:
         pending = self._memory.pending
         if self._sums is None or pending is None or pending.round != question.round:
             raise self._refused("a sum of what this round's answer held back", "there is nothing of the kind")
-        return self._sums.step(
-            question, pending.sealed, pending.silos, self._door_for(pending.content, self._memory.carry)
-        )
+        return self._sums.step(question, pending.sealed, pending.silos, self._door_for(pending.name))
 
     # ---- memory ----
 
     def _save(self, memory: _Memory) -> None:
         """On disk before anything of it is sent; all of it or nothing."""
         arrays: dict[str, Any] = {}
-        meta: dict[str, Any] = {"committed": memory.committed, "answered": memory.answered, "released": []}
+        meta: dict[str, Any] = {name: getattr(memory, name) for name in ("committed", "answered", "history")}
+        meta["released"] = []
         meta["ledger"] = self._door.ledger.tip
         carries = {"carry": memory.carry}
         if memory.pending is not None:
             pending = memory.pending
             carries["after"] = pending.carry
-            meta["pending"] = {name: getattr(pending, name) for name in ("round", "kind", "content", "silos")}
+            meta["pending"] = {name: getattr(pending, name) for name in ("round", "kind", "content", "name", "silos")}
             meta["sealed"] = {name: about_sealed(value) for name, value in pending.sealed.items()}
             arrays["reply"] = np.frombuffer(pending.reply, dtype=np.uint8)
             arrays |= {f"sealed/{name}": sealed_rows(value) for name, value in pending.sealed.items()}
@@ -362,7 +366,7 @@ class Silo:
                     }
                     told = {**meta["pending"], "silos": tuple(meta["pending"]["silos"])}
                     pending = _Pending(**told, reply=content["reply"].tobytes(), carry=carried("after"), sealed=sealed)
-                memory = _Memory(carried("carry"), meta["committed"], meta["answered"], pending)
+                memory = _Memory(carried("carry"), meta["committed"], meta["answered"], meta["history"], pending)
         except DamageError:
             raise
         except Exception:
