@@ -33,6 +33,7 @@ from silograph.report.page import render_run, summarise
 from silograph.report.privacy_words import PrivacyWords
 from silograph.report.read import Measured, RunFolder, read_audits, read_ledger, read_text
 from silograph.report.text import privacy_lines, table
+from silograph.report.words import counted
 from silograph.run.plan import DEFAULT_DELTA, Plan
 from silograph.run.results import STAR_OBSERVERS, rehearsal_note, stated
 from silograph.run.sections import naming_files
@@ -149,18 +150,18 @@ class StarFamily:
         )
 
     def page(self, run: RunFolder) -> str:
-        sites = len(run.result["sites"])
+        sites, rounds = len(run.result["sites"]), run.result["rounds"]
         return render_run(
             "star.html.j2",
             run,
             self.privacy_of(run),
             releases=summarise(run.ledger, by=("silo", "site", "mechanism")),
-            learned=(f"{sites} sites learned {self.goal}.", f"The run took {run.result['rounds']} rounds."),
+            learned=(f"{counted(sites, 'site')} learned {self.goal}.", f"The run took {counted(rounds, 'round')}."),
         )
 
     def summary(self, result: Json) -> Iterator[str]:
         yield from table(("", "learned"), [(name, f"{value:.4g}") for name, value in result["values"].items()])
-        yield f"{result['rounds']} rounds"
+        yield counted(result["rounds"], "round")
         yield from privacy_lines(result)
 
     def forecast(self, told: Json) -> Iterator[str]:
