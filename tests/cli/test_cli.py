@@ -390,7 +390,9 @@ def test_ctrl_c_says_how_to_go_on(sites, tmp_path):
     out, under_way = tmp_path / "out", tmp_path / ".out.unfinished"
     settings = ["--solver", "paper", "--rounds", "2000", "-o", str(out)]
     command = [sys.executable, "-c", "from silograph.cli import main; main()", "learn", *sites, *settings]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    # A shell that starts tests in the background has them ignore Ctrl-C, and so would this process.
+    heard = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **heard)
     while not under_way.exists():
         assert process.poll() is None, "it ended before it could be interrupted"
         time.sleep(0.01)

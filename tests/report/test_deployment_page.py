@@ -134,7 +134,7 @@ def test_a_party_reads_its_own_bill_and_the_operator_everybodys(tmp_path):
     [
         ("graphs", ["No protection", "ε is infinite against everybody"], ["The budget is kept on your machine"]),
         ("graphs, a budget", ["Private", "The budget is kept on your machine", "whatever would cost more"], ["∞"]),
-        ("units, masks", ["No protection", "Masks hide", "no noise"], ["The budget is kept"]),
+        ("units, masks", ["No protection", "Masks hide", "no noise", "and subtract them"], ["also from one that lies"]),
         ("units, a budget", ["only under masks", "not how many records an agent has", "one that lies"], ["∞"]),
         ("units, a budget, trusting", ["Private in part", "is trusted to put the noise in"], ["whatever would cost"]),
     ],

@@ -159,9 +159,10 @@ def test_a_killed_gallery_leaves_nothing_behind_and_goes_on(tmp_path, how):
         f"from silograph.reproduce.entries import find; sys.executable = {str(python)!r}; "
         f"make_all([find('s2-fig6'), find('s2-fig1')], Path({str(out)!r}), 1, False, None, lambda *a: None)"
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", code], stderr=subprocess.DEVNULL, start_new_session=True, env=os.environ
-    )
+    # A shell that starts tests in the background has them ignore Ctrl-C, and so would this process.
+    heard = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
+    command = [sys.executable, "-c", code]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True, env=os.environ, **heard)
     until(lambda: process.poll() is not None or ((out / "s2-fig1.json").exists() and children(process.pid)))
     started = children(process.pid)
     assert started
