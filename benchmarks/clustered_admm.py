@@ -18,7 +18,7 @@ import numpy as np
 
 from silograph.data.clusters import ClusteredRecords, clustered_regression
 from silograph.methods.clustered_admm import ClusteredADMM
-from silograph.privacy.gate import Door
+from silograph.privacy.door import Door
 from silograph.privacy.ledger import Ledger
 from silograph.run.loop import ENGINES, rounds
 from silograph.tasks.clustered import Linearised, Proximal

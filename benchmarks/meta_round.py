@@ -37,9 +37,10 @@ import torch
 
 from benchmarks import peers
 from silograph.methods.private_meta import QUERY, SUPPORT, Order, PrivateMeta, divided
-from silograph.privacy import gate
+from silograph.privacy import mechanisms
 from silograph.privacy.accounting import Planned, sampled_multiplier
-from silograph.privacy.gate import Budget, Door, Gate
+from silograph.privacy.door import Budget, Door
+from silograph.privacy.gate import Gate
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.mechanisms import Gaussian
 from silograph.run.loop import ENGINES, rounds
@@ -68,7 +69,7 @@ SUMS: dict[str, tuple[tuple[Any, str], ...]] = {
     "curvatures": ((Sums, "curvature"),),
 }
 STAGES: dict[str, dict[str, tuple[tuple[Any, str], ...]]] = {
-    "cpu": SUMS | {"noise": ((gate, "perturb"),), "ledger": ((Gate, "_row"), (Door, "admit"), (Door, "sync"))},
+    "cpu": SUMS | {"noise": ((mechanisms, "perturb"),), "ledger": ((Gate, "row"), (Door, "admit"), (Door, "sync"))},
     "wall": SUMS | {"noise and ledger": ((Gate, "release"), (Door, "sync"))},
 }
 

@@ -19,9 +19,10 @@ from silograph.kernels.edges import squared_distances
 from silograph.methods.graph_federation import GraphFederation
 from silograph.privacy.accounting import gaussian_epsilon, gaussian_multiplier
 from silograph.privacy.attacks import bounds, channels, duals, graphs, members
-from silograph.privacy.gate import OTHER_SERVERS, Door
+from silograph.privacy.door import Door
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.mechanisms import Gaussian
+from silograph.privacy.observers import OTHER_SERVERS
 from silograph.privacy.unmixing import followed_sum, unmixed_sum
 from silograph.report.charts import lines_svg
 from silograph.report.figures import FONT, LIGHT

@@ -9,10 +9,11 @@ import numpy as np
 
 from silograph.methods.graph_federation import GraphFederation
 from silograph.privacy.accounting import gaussian_multiplier, zcdp_rho
-from silograph.privacy.gate import OWN_SERVER, Budget, Door
+from silograph.privacy.door import Budget, Door
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.masking import Masks
 from silograph.privacy.mechanisms import DistributedGaussian, Gaussian, Mechanism
+from silograph.privacy.observers import OWN_SERVER
 from silograph.run.loop import ENGINES, rounds
 from silograph.tasks.linear import Linear
 from silograph.topology import Topology, server_graph, units

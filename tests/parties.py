@@ -16,7 +16,7 @@ from silograph.engines.flower import Flower
 from silograph.engines.silo import Silo
 from silograph.engines.sums import SumAgents
 from silograph.methods.base import take
-from silograph.privacy.gate import Door
+from silograph.privacy.door import Door
 from silograph.privacy.ledger import Ledger
 from silograph.run.loop import rounds
 

@@ -20,10 +20,12 @@ from silograph.methods.finding import FindClusters, FoundClusters
 from silograph.methods.private_graph import LikelyGraphs
 from silograph.methods.summed_graph import SummedConsensus
 from silograph.privacy.accounting import Planned, gaussian_multiplier, sampled_multiplier
-from silograph.privacy.gate import Budget, Sealed
+from silograph.privacy.door import Budget
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.masking import Masks
 from silograph.privacy.mechanisms import Gaussian, SharedGaussian
+from silograph.privacy.released import Sealed
+from silograph.privacy.sums import sum_of
 from silograph.tasks.smooth_graph import SmoothGraph
 from silograph.topology import star
 from support import NODES, cases, federation
@@ -286,7 +288,8 @@ class Player:
             return said
 
         try:
-            asked = self.there.door().gate(list(self.holding.topo.servers), round).sum_of(value, members, "unit")
+            gate = self.there.door().gate(list(self.holding.topo.servers), round)
+            asked = sum_of(gate, value, members, "unit")
             run_sum(DEPLOYMENT, asked, name, self.there.keys(), ask)
         except SilographError:
             self.seen.append(("sum", "not begun", ""))

@@ -17,7 +17,7 @@ from silograph.methods.consensus_graph import ExactConsensus
 from silograph.methods.private_graph import LikelyGraphs, ReleasedConsensus
 from silograph.privacy.accounting import gaussian_multiplier
 from silograph.privacy.correlated import CorrelatedGaussian
-from silograph.privacy.gate import Budget, Door
+from silograph.privacy.door import Budget, Door
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.mechanisms import Gaussian, Laplace, Mechanism
 from silograph.run.loop import ENGINES, rounds

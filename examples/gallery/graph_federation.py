@@ -17,9 +17,10 @@ import numpy as np
 from silograph.data.federation import regression
 from silograph.methods.graph_federation import GraphFederation
 from silograph.privacy.accounting import gaussian_multiplier
-from silograph.privacy.gate import OWN_SERVER, Budget, Door
+from silograph.privacy.door import Budget, Door
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.mechanisms import Gaussian
+from silograph.privacy.observers import OWN_SERVER
 from silograph.run.loop import ENGINES, rounds
 from silograph.tasks.linear import Linear
 from silograph.topology import server_graph, units

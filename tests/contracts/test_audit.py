@@ -15,7 +15,7 @@ from scipy.stats import beta, norm
 
 from silograph.privacy.accounting import gaussian_epsilon, gaussian_multiplier
 from silograph.privacy.bound import Bounded, clip_rows
-from silograph.privacy.gate import Door
+from silograph.privacy.door import Door
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.mechanisms import Gaussian
 from silograph.tasks.smooth_graph import SmoothGraph, to_coordinates

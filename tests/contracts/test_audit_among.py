@@ -18,9 +18,9 @@ from silograph.methods.private_graph import ReleasedConsensus
 from silograph.methods.summed_graph import SummedConsensus
 from silograph.privacy import masking
 from silograph.privacy.correlated import CorrelatedGaussian
-from silograph.privacy.gate import relay
 from silograph.privacy.masking import MaskedSum
 from silograph.privacy.mechanisms import DistributedGaussian
+from silograph.privacy.relay import relay
 from silograph.privacy.samplers import Keystream
 
 ROOT = 11

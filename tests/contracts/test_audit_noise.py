@@ -12,7 +12,8 @@ import pytest
 from scipy import stats
 
 from silograph.privacy.bound import Bounded
-from silograph.privacy.gate import Door, Gate
+from silograph.privacy.door import Door
+from silograph.privacy.gate import Gate
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.mechanisms import Gaussian, Laplace, grid_step, perturb
 from silograph.privacy.samplers import Keystream
@@ -76,7 +77,7 @@ def test_less_noise_than_stated_is_caught(mechanism, law, share, monkeypatch):
     def less(value, l2, mechanism, stream, out=None):
         return perturb(value, l2, replace(mechanism, multiplier=share * mechanism.multiplier), stream, out)
 
-    monkeypatch.setattr("silograph.privacy.gate.perturb", less)
+    monkeypatch.setattr("silograph.privacy.mechanisms.perturb", less)
     assert scale_alarm(drawn(mechanism), law) < ALARM
 
 
@@ -89,7 +90,7 @@ FORGET = {
 
 @pytest.mark.parametrize("forgotten", list(FORGET))
 def test_noise_that_is_used_again_is_caught(forgotten, monkeypatch):
-    monkeypatch.setattr("silograph.privacy.gate.Keystream", FORGET[forgotten])
+    monkeypatch.setattr("silograph.privacy.mechanisms.Keystream", FORGET[forgotten])
     assert dependence_alarm(drawn(Gaussian(2.0))) < ALARM
 
 

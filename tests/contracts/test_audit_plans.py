@@ -24,9 +24,11 @@ from silograph.privacy.attacks.one_run import GUESSES
 from silograph.privacy.bound import clip_rows
 from silograph.privacy.correlated import CorrelatedGaussian
 from silograph.privacy.discrete import discrete_gaussian
-from silograph.privacy.gate import Budget, Door, Gate, relay
+from silograph.privacy.door import Budget, Door
+from silograph.privacy.gate import Gate
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.mechanisms import Gaussian, perturb
+from silograph.privacy.relay import relay
 from silograph.privacy.samplers import Keystream
 from silograph.tasks.smooth_graph import SmoothGraph, centred_basis, to_coordinates
 
@@ -144,7 +146,7 @@ def test_one_run_is_sound_too(name, folder):
 @private("graphs, one release", "records, linearised", "clients, trusted server")
 def test_one_run_catches_half_the_noise(name, folder, monkeypatch):
     """Of 1200, 40 and 4 canaries, the last too few."""
-    monkeypatch.setattr("silograph.privacy.gate.perturb", with_noise(0.5))
+    monkeypatch.setattr("silograph.privacy.mechanisms.perturb", with_noise(0.5))
     found = audit_job(job(PRIVATE[name], folder), one_run=True, root=ROOT)
     assert found.refuted is (found.trials > 4)
     assert (found.trials > 4) is (name != "clients, trusted server")
@@ -184,7 +186,7 @@ def test_noise_of_another_shape_leaves_the_guesses(folder, monkeypatch):
         made[:] = value + np.sign(made - value) * l2 * mechanism.multiplier
         return made
 
-    monkeypatch.setattr("silograph.privacy.gate.perturb", coarse)
+    monkeypatch.setattr("silograph.privacy.mechanisms.perturb", coarse)
     found = audit_job(job(PRIVATE["graphs, one release"], folder), one_run=True, root=ROOT)
     assert [bound.how for bound in found.others] == [GUESSES]
 
@@ -358,7 +360,7 @@ TWINS = ["graphs, one release", "graphs, Corollary 1", "units, trusted server", 
 
 @private(*TWINS)
 def test_half_the_noise_is_caught(name, folder, monkeypatch):
-    monkeypatch.setattr("silograph.privacy.gate.perturb", with_noise(0.5))
+    monkeypatch.setattr("silograph.privacy.mechanisms.perturb", with_noise(0.5))
     assert audit_job(job(PRIVATE[name], folder), runs=500, root=ROOT).refuted
 
 
@@ -397,7 +399,7 @@ def test_shared_noise_that_is_too_small_is_caught(folder, monkeypatch):
 
 def test_half_the_noise_of_networks_is_caught(folder, monkeypatch):
     needs_torch("networks")
-    monkeypatch.setattr("silograph.privacy.gate.perturb", with_noise(0.25))
+    monkeypatch.setattr("silograph.privacy.mechanisms.perturb", with_noise(0.25))
     content = plan({**PRIVATE["networks, first order"]["method"], "rate": 1.0, "rounds": 1, "local_steps": 1}, EPS)
     assert audit_job(job(content, folder), runs=500, root=ROOT).refuted
 
@@ -405,7 +407,7 @@ def test_half_the_noise_of_networks_is_caught(folder, monkeypatch):
 def test_noise_that_is_used_again_is_caught(folder, monkeypatch):
     """The same draws at the sizes of a schedule: two rounds tell the record exactly. The fitted score sees it."""
     monkeypatch.setattr(
-        "silograph.privacy.gate.Keystream", lambda root, silo, round, site: Keystream(root, silo, 0, site)
+        "silograph.privacy.mechanisms.Keystream", lambda root, silo, round, site: Keystream(root, silo, 0, site)
     )
     found = audit_job(job(PRIVATE["records, linearised, schedule"], folder), runs=500, root=ROOT)
     assert found.refuted
@@ -417,7 +419,7 @@ def test_sites_that_have_the_same_noise_are_caught(name, folder, monkeypatch):
     """A bound from trials that share their noise would mean nothing; that they share it says enough."""
     needs_torch(name)
     monkeypatch.setattr(
-        "silograph.privacy.gate.Keystream", lambda root, silo, round, site: Keystream(root, "", round, site)
+        "silograph.privacy.mechanisms.Keystream", lambda root, silo, round, site: Keystream(root, "", round, site)
     )
     found = audit_job(job(PRIVATE[name], folder), runs=LEAST_RUNS, root=ROOT)
     assert found.refuted
@@ -431,7 +433,7 @@ def test_noise_that_depends_on_the_records_makes_no_bound_lie(folder, monkeypatc
     def seeded_by_data(value, l2, mechanism, stream, out=None):
         return perturb(value, l2, mechanism, Keystream(ROOT, value.tobytes().hex() + stream.take(8).hex(), 0, ""), out)
 
-    monkeypatch.setattr("silograph.privacy.gate.perturb", seeded_by_data)
+    monkeypatch.setattr("silograph.privacy.mechanisms.perturb", seeded_by_data)
     found = [audit_job(job(PRIVATE["graphs, one release"], folder), runs=500, root=10_000 * k) for k in range(10)]
     assert all(each.epsilon_lower > 0.5 for each in found)
     assert sum(each.refuted for each in found) <= 2

@@ -18,9 +18,9 @@ from silograph.core.errors import InputError
 from silograph.methods.clustered_admm import ClusteredADMM
 from silograph.methods.graph_federation import GraphFederation
 from silograph.methods.private_meta import PrivateMeta
-from silograph.privacy import correlated, gate, masking
+from silograph.privacy import correlated, gate, masking, mechanisms
 from silograph.privacy.bound import ADD_OR_REMOVE_ONE, Bounded, clip_rows, row_lengths
-from silograph.privacy.gate import Total, sealed_rows
+from silograph.privacy.released import Total, sealed_rows
 from silograph.privacy.samplers import Keystream
 from silograph.tasks.clustered import Linearised, Proximal
 from silograph.tasks.linear import Linear
@@ -357,7 +357,7 @@ def test_updates_clipped_to_their_median_are_caught(folder, monkeypatch):
 )
 def test_noise_named_by_a_part_of_the_sites_name_is_caught(name, length, folder, monkeypatch):
     """Two sites whose names begin alike have the same noise: their difference has none."""
-    for module in (gate, masking, correlated):
+    for module in (gate, masking, mechanisms, correlated):
         monkeypatch.setattr(
             module, "Keystream", lambda root, silo, round, site: Keystream(root, silo[:length], round, site)
         )
@@ -367,7 +367,9 @@ def test_noise_named_by_a_part_of_the_sites_name_is_caught(name, length, folder,
 
 
 def test_noise_named_by_the_end_of_the_sites_name_is_caught(folder, monkeypatch):
-    monkeypatch.setattr(gate, "Keystream", lambda root, silo, round, site: Keystream(root, silo[-32:], round, site))
+    monkeypatch.setattr(
+        mechanisms, "Keystream", lambda root, silo, round, site: Keystream(root, silo[-32:], round, site)
+    )
     assert found("graphs, one release", folder, runs=LEAST_RUNS).refuted
 
 

@@ -15,8 +15,10 @@ from silograph.methods.base import begin, take
 from silograph.methods.private_meta import QUERY
 from silograph.privacy.attacks.search import worst_swap
 from silograph.privacy.bound import Bounded
-from silograph.privacy.gate import Batch, Door, Total, relay, sealed_rows
+from silograph.privacy.door import Door
 from silograph.privacy.ledger import Ledger
+from silograph.privacy.relay import relay
+from silograph.privacy.released import Batch, Total, sealed_rows
 
 RECORDS = [name for name in PRIVATE if name.startswith(("graphs", "records")) and name != "graphs, persons"]
 AGENTS = [name for name in PRIVATE if "trusted" in name]

@@ -28,9 +28,12 @@ from clusters import (
 from silograph.core.errors import BudgetError, InputError, LeakError, SilenceError
 from silograph.methods.base import advance, begin
 from silograph.privacy.accounting import gaussian_epsilon, zcdp, zcdp_epsilon
-from silograph.privacy.gate import OTHER_SERVERS, OWN_SERVER, Budget, Door, Released, relay
+from silograph.privacy.door import Budget, Door
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.mechanisms import Gaussian, leakage_decay, variance_decay
+from silograph.privacy.observers import OTHER_SERVERS, OWN_SERVER
+from silograph.privacy.relay import relay
+from silograph.privacy.released import Released
 from silograph.run.loop import ENGINES, rounds
 from silograph.run.store import RunFolder
 from silograph.tasks.clustered import Linearised, Proximal

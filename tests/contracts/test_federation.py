@@ -10,10 +10,12 @@ from scipy import stats
 from federations import DELTA, EPSILON, FEATURES, ROUNDS, SIZES, cases, door_of, engine_of, records, run, topology
 from silograph.core.errors import BudgetError, InputError, LeakError, SilenceError
 from silograph.methods.base import advance, begin
-from silograph.privacy.gate import OTHER_SERVERS, OWN_SERVER, Budget, Door, Sealed, check_message
+from silograph.privacy.door import Budget, Door
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.masking import Masks
 from silograph.privacy.mechanisms import Gaussian
+from silograph.privacy.observers import OTHER_SERVERS, OWN_SERVER
+from silograph.privacy.released import Sealed, check_message
 from silograph.run.loop import ENGINES, rounds
 from silograph.run.store import RunFolder
 
@@ -259,7 +261,7 @@ def test_a_round_repeated_with_others_present_gets_other_noise():
 
 def test_the_budget_is_asked_before_a_masked_sum_is_made(monkeypatch):
     made = []
-    monkeypatch.setattr("silograph.privacy.gate.masked_sum", lambda *arguments: made.append(1))
+    monkeypatch.setattr("silograph.privacy.sums.masked_sum", lambda *arguments: made.append(1))
     case = replace(named("private, masks"), budget=Budget(0.1, DELTA))
     with pytest.raises(BudgetError):
         run(case)

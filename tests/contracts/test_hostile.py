@@ -19,8 +19,8 @@ from silograph.engines.silo import RefusedError, Silo
 from silograph.methods.base import Limits, begin
 from silograph.methods.clustered_admm import ClusteredADMM
 from silograph.privacy.accounting import cost
-from silograph.privacy.gate import sealed_rows
 from silograph.privacy.ledger import Ledger, Row
+from silograph.privacy.released import sealed_rows
 from strategies import WORLDS, Player, holdings, rows_of
 
 pytest.importorskip("torch", reason="neural networks need the extra `neural`")

@@ -22,7 +22,8 @@ from silograph.privacy.accounting import (
     sampled_epsilon,
     sampled_multiplier,
 )
-from silograph.privacy.gate import Budget, Door, Gate
+from silograph.privacy.door import Budget, Door
+from silograph.privacy.gate import Gate
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.mechanisms import Gaussian
 from silograph.run.loop import ENGINES, rounds

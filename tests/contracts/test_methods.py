@@ -11,9 +11,11 @@ from silograph.core.errors import LeakError, SilenceError
 from silograph.methods.base import begin, take
 from silograph.methods.consensus_graph import ExactConsensus
 from silograph.methods.private_graph import PATIENCE
-from silograph.privacy.gate import Door, OpenGate, Released
+from silograph.privacy.door import Door
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.mechanisms import Gaussian
+from silograph.privacy.relay import OpenGate
+from silograph.privacy.released import Released
 from silograph.run.loop import ENGINES, rounds
 from silograph.run.store import RunFolder
 from silograph.tasks.smooth_graph import SmoothGraph

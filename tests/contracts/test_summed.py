@@ -23,10 +23,12 @@ from silograph.privacy.accounting import gaussian_delta, gaussian_multiplier
 from silograph.privacy.bound import Bounded
 from silograph.privacy.correlated import CorrelatedGaussian
 from silograph.privacy.discrete import LEAST_FINE, distributed_mu
-from silograph.privacy.gate import OBSERVERS, Budget, Door, sealed_rows
+from silograph.privacy.door import Budget, Door
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.masking import Masks, counted_on, planned
 from silograph.privacy.mechanisms import Gaussian, SharedGaussian
+from silograph.privacy.observers import OBSERVERS
+from silograph.privacy.released import sealed_rows
 from silograph.report.build import build as build_report
 from silograph.run.jobs import open_job
 from silograph.run.loop import ENGINES, rounds, simulate
@@ -128,7 +130,7 @@ def test_every_site_pays_its_budget_once_against_everybody():
 def test_a_second_sum_is_refused_before_it_is_made(monkeypatch):
     door = door_of()
     run(ONE, door=door)
-    monkeypatch.setattr("silograph.privacy.gate.masked_sum", lambda *_: pytest.fail("it was made"))
+    monkeypatch.setattr("silograph.privacy.sums.masked_sum", lambda *_: pytest.fail("it was made"))
     topo, place = place_of(ONE, door)
     with pytest.raises(BudgetError, match="It was not made"):
         list(rounds(ONE, topo, place, door, present=lambda t: list(COUNTS) if t == 1 else []))

@@ -19,7 +19,7 @@ from silograph.families.graphs.plan import ConsensusGraph, Data, GraphPlan, Priv
 from silograph.families.meta.plan import MetaBudget, MetaData, MetaMethod
 from silograph.families.samples import samples
 from silograph.families.servers import Servers
-from silograph.privacy.gate import Budget, Door
+from silograph.privacy.door import Budget, Door
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.masking import Masks
 from silograph.privacy.mechanisms import DistributedGaussian

@@ -20,10 +20,13 @@ from silograph.engines.question import Question, pack_reply, read_question, read
 from silograph.engines.wire import pack, unpack
 from silograph.methods.base import begin
 from silograph.privacy.accounting import Planned, cost, sampled_multiplier
-from silograph.privacy.gate import Budget, Door, Sealed, SummedError, relay, sealed_rows
+from silograph.privacy.door import Budget, Door
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.mechanisms import Gaussian
+from silograph.privacy.relay import relay
+from silograph.privacy.released import Sealed, sealed_rows
 from silograph.privacy.secure_sum import ProtocolError
+from silograph.privacy.sums import SummedError
 from silograph.run.loop import ENGINES, rounds
 from silograph.run.store import RunFolder
 from silograph.topology import star

@@ -12,7 +12,7 @@ from silograph.kernels.descent import gradient, objective
 from silograph.kernels.dual_newton import solve
 from silograph.methods.base import Method
 from silograph.methods.baselines import IGL, MRMTL, Ditto, FedAvg, FedProx
-from silograph.privacy.gate import Door
+from silograph.privacy.door import Door
 from silograph.privacy.ledger import Ledger
 from silograph.run.loop import rounds, simulate
 from silograph.tasks.smooth_graph import SmoothGraph

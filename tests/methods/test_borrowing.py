@@ -8,7 +8,7 @@ import pytest
 from silograph.data.clusters import ClusteredRecords, nmsd
 from silograph.methods.borrowing import learned_exchange
 from silograph.methods.clustered_admm import ClusteredADMM
-from silograph.privacy.gate import Door
+from silograph.privacy.door import Door
 from silograph.privacy.ledger import Ledger
 from silograph.run.loop import ENGINES, rounds
 from silograph.tasks.clustered import Proximal

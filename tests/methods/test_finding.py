@@ -7,9 +7,10 @@ from scipy.optimize import linear_sum_assignment
 from silograph.core.errors import InputError
 from silograph.methods.finding import FindClusters, clustered
 from silograph.privacy.accounting import gaussian_multiplier
-from silograph.privacy.gate import Budget, Door, OpenGate
+from silograph.privacy.door import Budget, Door
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.mechanisms import Gaussian
+from silograph.privacy.relay import OpenGate
 from silograph.run.loop import ENGINES, rounds
 from silograph.tasks.linear import Linear
 from silograph.topology import server_graph, units

@@ -8,7 +8,7 @@ import pytest
 from clusters import FEATURES, MOST, data_of, named, records, topology
 from silograph.core.errors import InputError
 from silograph.methods.model_baselines import Alone, Ditto, PFedMe
-from silograph.privacy.gate import Door
+from silograph.privacy.door import Door
 from silograph.privacy.ledger import Ledger
 from silograph.run.loop import ENGINES, rounds
 from silograph.tasks.clustered import Proximal

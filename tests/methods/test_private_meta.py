@@ -12,7 +12,8 @@ from silograph.methods.meta_baselines import LocalTraining, PaperMeta
 from silograph.methods.personalising import OWN, Personalise
 from silograph.methods.private_meta import QUERY, SUPPORT, PrivateMeta, divided, mean_model, padded
 from silograph.privacy.accounting import EXACT_GAUSSIAN, gaussian_epsilon
-from silograph.privacy.gate import Door, Gate
+from silograph.privacy.door import Door
+from silograph.privacy.gate import Gate
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.mechanisms import Gaussian
 from silograph.run.loop import ENGINES, rounds

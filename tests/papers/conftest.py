@@ -9,7 +9,7 @@ from silograph.core.keys import stream
 from silograph.data.synthetic import paper_graphs, smooth_signals
 from silograph.engines.vector import vector
 from silograph.methods.base import begin
-from silograph.privacy.gate import Door
+from silograph.privacy.door import Door
 from silograph.privacy.ledger import Ledger
 from silograph.run.loop import rounds
 from silograph.topology import star

@@ -23,8 +23,8 @@ from silograph.methods import algorithm_one
 from silograph.methods.algorithm_one import PaperConsensus, sensitivity_growth
 from silograph.methods.base import State, advance, begin
 from silograph.privacy.bound import Bounded
-from silograph.privacy.gate import relay
 from silograph.privacy.mechanisms import Gaussian
+from silograph.privacy.relay import relay
 from silograph.run.loop import simulate
 from silograph.tasks.smooth_graph import UNIT, SmoothGraph
 from silograph.topology import star

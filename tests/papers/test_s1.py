@@ -17,9 +17,10 @@ from silograph.kernels.mixing import centroid
 from silograph.methods.base import begin
 from silograph.methods.graph_federation import GraphFederation
 from silograph.privacy.accounting import gaussian_epsilon, gaussian_multiplier
-from silograph.privacy.gate import OTHER_SERVERS, Door
+from silograph.privacy.door import Door
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.mechanisms import Gaussian
+from silograph.privacy.observers import OTHER_SERVERS
 from silograph.privacy.unmixing import followed_sum, unmixed_sum
 from silograph.run.loop import rounds
 from silograph.tasks.linear import Linear

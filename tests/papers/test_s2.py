@@ -13,7 +13,7 @@ from silograph.core.errors import InputError, SolverError
 from silograph.data.clusters import clustered_regression, nmsd
 from silograph.methods.base import begin
 from silograph.methods.clustered_admm import ClusteredADMM
-from silograph.privacy.gate import Door
+from silograph.privacy.door import Door
 from silograph.privacy.ledger import Ledger
 from silograph.run.loop import ENGINES, rounds
 from silograph.tasks.clustered import Linearised, Proximal

@@ -6,7 +6,7 @@ import pytest
 import accountants
 from silograph.privacy import accounting
 from silograph.privacy.bound import Bounded
-from silograph.privacy.gate import Door
+from silograph.privacy.door import Door
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.mechanisms import Gaussian, Laplace
 

@@ -11,7 +11,7 @@ from silograph.privacy.accounting import gaussian_epsilon, gaussian_multiplier
 from silograph.privacy.bound import Bounded
 from silograph.privacy.correlated import CorrelatedGaussian
 from silograph.privacy.discrete import discrete_gaussian
-from silograph.privacy.gate import Budget, Door
+from silograph.privacy.door import Budget, Door
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.masking import counted_on
 from silograph.privacy.samplers import Keystream
@@ -98,7 +98,7 @@ def test_the_precision_left_to_honest_sites_is_what_is_charged(honest):
 
     alone = precision(honest)
     mu = math.sqrt(alone[0, 0])
-    moved, deviation = mechanism.charged(1.0, 190)
+    moved, deviation, _ = mechanism.charge(1.0, 190)
     assert mu <= moved / deviation <= 1.0 / NOISE.multiplier
     # The samplers' error is charged for every draw: of a thousand sites, that is a hundredth.
     assert mu == pytest.approx(1.0 / NOISE.multiplier, rel=1e-4 if honest <= 40 else 0.01)

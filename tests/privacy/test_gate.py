@@ -9,9 +9,11 @@ import pytest
 from silograph.core.errors import BudgetError, DamageError, LeakError
 from silograph.privacy.accounting import gaussian_multiplier
 from silograph.privacy.bound import Bounded, clip_rows
-from silograph.privacy.gate import Budget, Door, OpenGate, Released, check_message, stack
+from silograph.privacy.door import Budget, Door
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.mechanisms import Gaussian
+from silograph.privacy.relay import OpenGate
+from silograph.privacy.released import Released, check_message, stack
 
 GLOBAL = np.arange(3.0)
 

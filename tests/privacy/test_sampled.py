@@ -12,9 +12,10 @@ from scipy import stats
 from silograph.core.errors import BudgetError, DamageError, LeakError
 from silograph.privacy.accounting import Planned, cost, sampled_epsilon, sampled_multiplier
 from silograph.privacy.bound import ADD_OR_REMOVE_ONE, REPLACE_ONE, Bounded
-from silograph.privacy.gate import Budget, Door, OpenGate
+from silograph.privacy.door import Budget, Door
 from silograph.privacy.ledger import Ledger, Row
 from silograph.privacy.mechanisms import DistributedGaussian, Gaussian, Laplace, on_grid, variance_decay
+from silograph.privacy.relay import OpenGate
 
 COUNTS = np.array([40, 25])
 SIGMA, RATE = 1.7, 0.3

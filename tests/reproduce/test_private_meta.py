@@ -20,7 +20,7 @@ from silograph.core.errors import InputError
 from silograph.data.collections import VARIABLE
 from silograph.families.meta.network import build_network
 from silograph.privacy.accounting import Cost
-from silograph.privacy.gate import Door
+from silograph.privacy.door import Door
 from silograph.report.curves import page
 from silograph.reproduce import entries, meta_runs
 from silograph.reproduce.entries import Row, Table, find

@@ -18,7 +18,7 @@ from silograph.engines import sums
 from silograph.engines.silo import Silo
 from silograph.methods.base import Limits
 from silograph.methods.clustered_admm import ClusteredADMM
-from silograph.privacy.gate import Door
+from silograph.privacy.door import Door
 from silograph.privacy.secure_agent import Agent
 from silograph.run.plan import parse
 

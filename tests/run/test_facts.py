@@ -26,7 +26,7 @@ from silograph.families.graphs.plan import ConsensusGraph, Data, GraphPlan, Priv
 from silograph.families.meta import job as meta_job
 from silograph.families.meta.plan import MetaBudget, MetaData, MetaMethod, MetaPlan
 from silograph.families.servers import Servers
-from silograph.privacy.gate import Door
+from silograph.privacy.door import Door
 from silograph.privacy.ledger import Ledger
 from silograph.run.jobs import open_job, run_in_memory
 from silograph.run.loop import ENGINES, rounds

@@ -10,7 +10,7 @@ from silograph.data.silos import People, Silos, from_arrays
 from silograph.families.graphs.job import GraphJob
 from silograph.families.graphs.plan import Data, GraphPlan, Privacy
 from silograph.privacy.correlated import CorrelatedGaussian
-from silograph.privacy.gate import Door
+from silograph.privacy.door import Door
 from silograph.privacy.ledger import Ledger
 from silograph.run.loop import ENGINES, REHEARSAL, rounds
 

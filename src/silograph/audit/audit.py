@@ -44,8 +44,9 @@ from silograph.privacy.attacks.bounds import (
 )
 from silograph.privacy.attacks.one_run import by_alignment, by_guesses, clearest
 from silograph.privacy.attacks.scores import fitted
-from silograph.privacy.gate import Budget, hidden_from
+from silograph.privacy.door import Budget
 from silograph.privacy.ledger import Row
+from silograph.privacy.observers import hidden_from
 from silograph.run.jobs import Job, open_job
 from silograph.run.plan import load
 

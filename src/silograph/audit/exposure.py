@@ -15,9 +15,11 @@ from silograph.audit.parts import canary_part
 from silograph.core.types import Array, Json
 from silograph.deploy.public_facts import part_of
 from silograph.methods.base import Method, State, advance, begin
-from silograph.privacy.gate import OTHER_SERVERS, Door, Sealed, Sent, hidden_from, sealed_rows
+from silograph.privacy.door import Door
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.masking import Masks
+from silograph.privacy.observers import OTHER_SERVERS, hidden_from
+from silograph.privacy.released import Sealed, Sent, sealed_rows
 from silograph.run.jobs import Job
 from silograph.run.loop import ENGINES
 

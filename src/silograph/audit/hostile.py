@@ -29,10 +29,11 @@ from silograph.engines.silo import Silo
 from silograph.engines.sums import read_said, run_sum
 from silograph.methods.base import begin
 from silograph.privacy.accounting import GAUSSIANS, Cost, cost
-from silograph.privacy.gate import Door, Released, Sealed
+from silograph.privacy.door import Door
 from silograph.privacy.ledger import Ledger, Row
-from silograph.privacy.mechanisms import Scheduled
+from silograph.privacy.released import Released, Sealed
 from silograph.privacy.secure_messages import STEPS, threshold
+from silograph.privacy.sums import sum_of
 from silograph.run.jobs import Job
 
 ANSWER, SUM, NO_SUM, GONE = "answer", "sum", "no sum", "gone"
@@ -107,7 +108,7 @@ class Theatre:
         mechanism = self.job.mechanism
         if mechanism is None or self.job.plan.samples_records:
             return False
-        return isinstance(mechanism, Scheduled) or mechanism.name in GAUSSIANS
+        return mechanism.at(0).name in GAUSSIANS
 
     @cached_property
     def digest(self) -> str:
@@ -295,7 +296,7 @@ class Attacked:
             return said
 
         try:
-            asked = gate.sum_of(sealed, members, "server")
+            asked = sum_of(gate, sealed, members, "server")
             total, _ = run_sum(theatre.digest, asked, field, theatre.identities(self.world), hear)
         except InputError:  # too few for a sum at all
             self._see(NO_SUM, 0, time.perf_counter() - begun)

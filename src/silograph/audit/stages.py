@@ -19,10 +19,12 @@ from silograph.methods.clustered_admm import ClusteredADMM
 from silograph.methods.graph_federation import GraphFederation
 from silograph.methods.summed_graph import SummedConsensus
 from silograph.privacy.correlated import CorrelatedGaussian
-from silograph.privacy.gate import OTHER_SERVERS, SERVER, Message, relay
 from silograph.privacy.ledger import Row
 from silograph.privacy.masking import MaskedSum, Masks
-from silograph.privacy.mechanisms import Mechanism, Scheduled
+from silograph.privacy.mechanisms import Noise, Place
+from silograph.privacy.observers import OTHER_SERVERS, SERVER
+from silograph.privacy.relay import relay
+from silograph.privacy.released import Message
 from silograph.run.jobs import Job
 from silograph.topology import Topology
 
@@ -93,7 +95,7 @@ class SiloStage:
         """How many draw noise in a trial."""
         return 1
 
-    def mechanism(self, trials: int) -> Mechanism | Scheduled | None:
+    def mechanism(self, trials: int) -> Noise | None:
         return self.job.mechanism
 
     def about(self, row: Row) -> bool:
@@ -148,7 +150,7 @@ class UnitStage:
     def drawing(self) -> int:
         return 1 if self.masks is None else self.size
 
-    def mechanism(self, trials: int) -> Mechanism | Scheduled | None:
+    def mechanism(self, trials: int) -> Noise | None:
         return self.job.mechanism
 
     def view(self, values: Array) -> Array:
@@ -207,7 +209,7 @@ class SharedNoiseStage(SiloStage):
     def drawing(self) -> int:
         return len(self.sensitivities)
 
-    def mechanism(self, trials: int) -> Mechanism | Scheduled | None:
+    def mechanism(self, trials: int) -> Noise | None:
         return self._sharing(self._cohorts(trials))
 
     def _sharing(self, cohorts: Iterable[tuple[str, ...]]) -> CorrelatedGaussian:
@@ -238,7 +240,7 @@ class SharedNoiseStage(SiloStage):
         nothing, noise = np.zeros(told.shape[1:]), np.zeros(told.shape[1:])
 
         def added(by: CorrelatedGaussian, name: str, k: int) -> Array:
-            by.perturb(nothing, self.sensitivities[k], drawn.root, name, drawn.round, drawn.site, noise)
+            by.perturb(nothing, self.sensitivities[k], Place(drawn.root, name, drawn.round, drawn.site), noise)
             return noise.copy()
 
         for row, cohort in zip(told.reshape(len(cohorts), size, *nothing.shape), cohorts, strict=True):

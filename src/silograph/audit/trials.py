@@ -18,9 +18,12 @@ from silograph.privacy.accounting import GAUSSIANS
 from silograph.privacy.attacks.one_run import Aligned
 from silograph.privacy.attacks.scores import Release, log_ratios, sampled_places
 from silograph.privacy.bound import Bounded
-from silograph.privacy.gate import Batch, Door, Gate, Released, Sealed, Total, sealed_rows
+from silograph.privacy.door import Door
+from silograph.privacy.gate import Gate
 from silograph.privacy.ledger import Ledger, Row
 from silograph.privacy.masking import MaskedSum
+from silograph.privacy.released import Batch, Released, Sealed, Total, sealed_rows
+from silograph.privacy.sums import sum_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +93,7 @@ class Tap:
             self._kept.came[sealed.site], self._kept.stated[sealed.site] = made, _stated(sealed)
             units = [tuple(names[k] for k in rows[home[rows] == p]) for p in range(len(self._gate.silos))]
             asked = zip(units, self._gate.silos, strict=True)
-            self._kept.sums[sealed.site] = [self._gate.sum_of(sealed, members, unit) for members, unit in asked]
+            self._kept.sums[sealed.site] = [sum_of(self._gate, sealed, members, unit) for members, unit in asked]
         return made
 
     def uniforms(self, count: int, site: str) -> Array:

@@ -23,7 +23,7 @@ from silograph.engines.question import Question
 from silograph.engines.silo import OWN, Silo
 from silograph.engines.sums import SumAgents
 from silograph.methods.base import Private
-from silograph.privacy.gate import Door
+from silograph.privacy.door import Door
 from silograph.privacy.ledger import Ledger
 from silograph.run.jobs import Job
 from silograph.run.loop import REHEARSAL, SECRET

@@ -14,7 +14,7 @@ from silograph.core.types import Json
 from silograph.deploy.deployment import FILE, NODES, Deployment, open_job
 from silograph.deploy.party import ENROLMENT
 from silograph.engines.flower import Asking, Flower
-from silograph.privacy.gate import Door
+from silograph.privacy.door import Door
 from silograph.run.loop import REHEARSAL, SECRET
 from silograph.run.results import write_result
 from silograph.run.run import Finished, Progress, go_on

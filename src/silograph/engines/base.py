@@ -9,7 +9,8 @@ import numpy as np
 
 from silograph.core.types import Array, Carry
 from silograph.methods.base import Method, Outlet, Private, Rows, State, put, take, values
-from silograph.privacy.gate import Door, Sent, check_message, stack
+from silograph.privacy.door import Door
+from silograph.privacy.released import Sent, check_message, stack
 from silograph.topology import Topology
 
 

@@ -21,9 +21,12 @@ from silograph.core.types import Array, Carry, Json
 from silograph.engines.question import NEVER, Kind, Question, Reply, read_reply
 from silograph.engines.sums import SUMMED, read_said, run_sum
 from silograph.methods.base import Method, Rows, State, values
-from silograph.privacy.gate import Door, Released, Sealed, Sent, SummedError, check_message, relay, sealed_rows
+from silograph.privacy.door import Door
 from silograph.privacy.masking import MaskedSum
+from silograph.privacy.relay import relay
+from silograph.privacy.released import Released, Sealed, Sent, check_message, sealed_rows
 from silograph.privacy.secure_messages import Total
+from silograph.privacy.sums import SummedError
 from silograph.topology import Topology
 
 ACCEPTED = "accepted"

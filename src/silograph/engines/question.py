@@ -13,24 +13,15 @@ from silograph.core.errors import InputError
 from silograph.core.types import Array, Json
 from silograph.engines.wire import pack, unpack
 from silograph.privacy.bound import Within
-from silograph.privacy.gate import (
-    EVERYBODY,
-    OTHER_SERVERS,
-    OWN_SERVER,
-    SERVER,
-    Released,
-    Sealed,
-    Sent,
-    relay,
-    sealed_rows,
-)
 from silograph.privacy.ledger import Row
-from silograph.privacy.mechanisms import DISTRIBUTED
+from silograph.privacy.mechanisms import NAMES
+from silograph.privacy.observers import EVERYBODY, OTHER_SERVERS, OWN_SERVER, SERVER
+from silograph.privacy.relay import relay
+from silograph.privacy.released import Released, Sealed, Sent, sealed_rows
 
 VERSION = 1
 NEVER = -1
 _MOST = 10**8  # silos of a party, or numbers of a silo
-_MECHANISMS = ("gaussian", "laplace", DISTRIBUTED)
 _OBSERVERS = (SERVER, OTHER_SERVERS, EVERYBODY, OWN_SERVER)
 
 Kind = Literal["local", "deliver", "sum", "end"]
@@ -140,7 +131,7 @@ def _row(told: Json) -> Row:
     row = Row(**told)
     texts = (row.silo, row.site, row.observer, row.unit, row.relation, row.randomness, row.why, row.digest)
     amounts = (row.l2, row.noise)
-    protected = row.mechanism in _MECHANISMS
+    protected = row.mechanism in NAMES
     good = (
         all(isinstance(text, str) for text in (*texts, row.batch, row.part))
         and (protected or row.mechanism == "reveal")

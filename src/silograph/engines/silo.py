@@ -40,7 +40,10 @@ from silograph.engines.question import (
 )
 from silograph.engines.sums import SumAgents
 from silograph.methods.base import Method, Private, Rows, begin, put, take
-from silograph.privacy.gate import Door, Released, Sealed, Sent, check_message, relay, sealed_rows
+from silograph.privacy.door import Door
+from silograph.privacy.relay import relay
+from silograph.privacy.released import Released, Sealed, Sent, check_message, sealed_rows
+from silograph.privacy.sums import hand_over
 from silograph.topology import Topology
 
 _LAST = 10**9  # round
@@ -242,7 +245,7 @@ class Silo:
         sealed = {name: value for name, value in sent.items() if isinstance(value, Sealed)}
         if not self._masked:
             for value in sealed.values():
-                gate.hand_over(value)
+                hand_over(gate, value)
         blob = pack_reply(Reply(self._party, question.round, sent, tuple(self._door.waiting)), self._masked)
         read_reply(blob, f"answer of {type(self._method).__name__}")  # what cannot be read again is not kept, or sent
         held = sealed if self._masked else {}

@@ -22,8 +22,9 @@ from silograph.core.errors import InputError
 from silograph.core.types import Array, Json
 from silograph.engines.question import Question
 from silograph.engines.wire import pack, unpack
-from silograph.privacy.gate import Door, Sealed, sealed_rows
+from silograph.privacy.door import Door
 from silograph.privacy.masking import MaskedSum
+from silograph.privacy.released import Sealed, sealed_rows
 from silograph.privacy.secure_messages import (
     STEPS,
     Advertisement,
@@ -42,6 +43,7 @@ from silograph.privacy.secure_messages import (
 )
 from silograph.privacy.secure_sum import Agent, Server
 from silograph.privacy.secure_wire import from_json, to_json
+from silograph.privacy.sums import join, refuse_second, sum_of
 
 _SAID: dict[str, type[Message]] = {
     "advertise": Advertisement,
@@ -180,12 +182,12 @@ class SumAgents:
         if silo not in members or len(set(members)) < len(members) or not set(members) <= set(question.members):
             raise InputError("secure sum", "a cohort of this round", "another one came")
         gate = door.gate([silo], question.round)
-        gate.refuse_second(held.site)
-        asked = gate.sum_of(held, members, str(place["unit"]))
+        refuse_second(gate, held.site)
+        asked = sum_of(gate, held, members, str(place["unit"]))
         self._check_identities({name: identities.get(name, b"") for name in members}, self._silos)
         session = _session(self._run, str(place["nonce"]), asked, identities)
         noise = asked.noise_source(door.root, silo)
-        pay = partial(gate.join, asked, vector)
+        pay = partial(join, gate, asked, vector)
         return _Part(question.round, place, Agent(session, silo, self._identity, noise_source=noise, pay=pay))
 
     def _check_identities(self, identities: Mapping[str, bytes], silos: Sequence[str]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from silograph.engines.base import InProcess
 from silograph.methods.base import Private
-from silograph.privacy.gate import Door
+from silograph.privacy.door import Door
 from silograph.topology import Topology
 
 

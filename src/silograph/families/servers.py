@@ -11,7 +11,7 @@ import numpy as np
 
 from silograph.core.errors import InputError
 from silograph.core.types import Array, Json
-from silograph.privacy.gate import OWN_SERVER
+from silograph.privacy.observers import OWN_SERVER
 from silograph.run.sections import naming_files
 from silograph.tasks.linear import signs
 from silograph.topology import Topology, graph_from, server_graph, spectral_gap

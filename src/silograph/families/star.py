@@ -26,7 +26,7 @@ from silograph.deploy.public_facts import Facts, Holding, Records, check_columns
 from silograph.methods.base import Method, Outcome, Private, begin
 from silograph.privacy import accounting
 from silograph.privacy.bound import RECORD
-from silograph.privacy.gate import Budget, Door
+from silograph.privacy.door import Budget, Door
 from silograph.privacy.mechanisms import Gaussian
 from silograph.report.deployment import BARE, NOISY, Leaving, Spoken
 from silograph.report.page import render_run, summarise

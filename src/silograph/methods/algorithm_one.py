@@ -20,7 +20,8 @@ from silograph.methods.base import ANYTHING, LARGEST, Limits, Outcome, Outlet, P
 from silograph.methods.choosing import FACTS, UPPER, check_positive, choose, learn_alone
 from silograph.methods.consensus_graph import BETA, GAMMA_FLOOR, LAM, NU, OPEN
 from silograph.privacy.bound import Bounded, clip_rows
-from silograph.privacy.gate import Message, Released, relay
+from silograph.privacy.relay import relay
+from silograph.privacy.released import Message, Released
 from silograph.tasks.smooth_graph import UNIT, SmoothGraph
 from silograph.topology import Topology
 

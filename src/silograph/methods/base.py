@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from silograph.core.errors import LeakError
 from silograph.core.types import Array, Carry, Json
 from silograph.privacy.bound import Bounded
-from silograph.privacy.gate import Batch, Message, Released, Sealed, Sent, Total, check_message, relay
+from silograph.privacy.relay import relay
+from silograph.privacy.released import Batch, Message, Released, Sealed, Sent, Total, check_message
 from silograph.topology import Topology
 
 #: Which silos or servers, by their place in the topology.

@@ -27,7 +27,7 @@ from silograph.kernels.dual_newton import lower_bound, solve
 from silograph.kernels.edges import degrees, edge_count
 from silograph.methods.base import ANYTHING, SWITCH, Limits, Outcome, Outlet, Private, Start, Up, everywhere
 from silograph.methods.consensus_graph import OPEN
-from silograph.privacy.gate import Message
+from silograph.privacy.released import Message
 from silograph.topology import Topology
 
 

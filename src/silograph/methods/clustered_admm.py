@@ -43,8 +43,9 @@ from silograph.methods.base import Limits, Outcome, Outlet, Private, Rows, Start
 from silograph.methods.borrowing import borrowed
 from silograph.methods.consensus_graph import OPEN
 from silograph.methods.sampling import check_growth, check_sample, sampled, within_reach
-from silograph.privacy.bound import Bounded, row_lengths
-from silograph.privacy.gate import CLIPPED_AGENT, Message, Sent, relay
+from silograph.privacy.bound import CLIPPED_AGENT, Bounded, row_lengths
+from silograph.privacy.relay import relay
+from silograph.privacy.released import Message, Sent
 from silograph.tasks.clustered import Client, Proximal
 from silograph.tasks.linear import UNIT
 from silograph.topology import Topology

@@ -33,7 +33,7 @@ from silograph.methods.choosing import (
     learn_alone,
 )
 from silograph.privacy.bound import clip_rows
-from silograph.privacy.gate import Message
+from silograph.privacy.released import Message
 from silograph.topology import Topology
 
 OPEN = "no privacy was asked for"

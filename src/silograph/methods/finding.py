@@ -17,7 +17,7 @@ from silograph.core.types import Array, Carry, Json
 from silograph.methods.base import SWITCH, Limits, Outcome, Outlet, Private, Rows, Start, Up, everywhere
 from silograph.methods.clustered_admm import ClusteredADMM
 from silograph.privacy.bound import Bounded, row_lengths
-from silograph.privacy.gate import Message, Sent
+from silograph.privacy.released import Message, Sent
 from silograph.tasks.linear import UNIT, Linear
 from silograph.topology import Topology
 

@@ -32,8 +32,9 @@ from silograph.kernels.draws import batches, draw_key, integers, silo_ids
 from silograph.kernels.mixing import centroid, combine, combine_links, disagreement
 from silograph.methods.base import Limits, Outcome, Outlet, Private, Rows, Start, Up
 from silograph.methods.sampling import check_growth, check_sample, sampled, within_reach
-from silograph.privacy.bound import Bounded
-from silograph.privacy.gate import CLIPPED_AGENT, Message, Released, Sent, relay
+from silograph.privacy.bound import CLIPPED_AGENT, Bounded
+from silograph.privacy.relay import relay
+from silograph.privacy.released import Message, Released, Sent
 from silograph.tasks.linear import Linear
 from silograph.topology import Topology
 

@@ -26,7 +26,7 @@ from silograph.methods.private_meta import (
     near,
 )
 from silograph.privacy.bound import ADD_OR_REMOVE_ONE, Bounded, clip_rows
-from silograph.privacy.gate import Batch, Message, Sent
+from silograph.privacy.released import Batch, Message, Sent
 from silograph.topology import Topology
 
 if TYPE_CHECKING:

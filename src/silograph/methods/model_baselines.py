@@ -26,7 +26,7 @@ from silograph.core.errors import InputError
 from silograph.core.types import Array, Carry, Json
 from silograph.methods.base import ANYTHING, SWITCH, Limits, Outcome, Outlet, Private, Start, Up, everywhere
 from silograph.methods.consensus_graph import OPEN
-from silograph.privacy.gate import Message, Sent
+from silograph.privacy.released import Message, Sent
 from silograph.tasks.clustered import Proximal
 from silograph.topology import Topology
 

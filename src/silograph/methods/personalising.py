@@ -15,7 +15,8 @@ from silograph.core.types import Array, Carry, Json
 from silograph.methods.base import Limits, Outcome, Outlet, Private, Rows, Start, Up
 from silograph.methods.private_meta import UNIT
 from silograph.privacy.bound import ADD_OR_REMOVE_ONE, Bounded
-from silograph.privacy.gate import Message, Sent, relay
+from silograph.privacy.relay import relay
+from silograph.privacy.released import Message, Sent
 from silograph.topology import Topology
 
 if TYPE_CHECKING:

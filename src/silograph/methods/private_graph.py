@@ -38,8 +38,9 @@ from silograph.methods.base import (
 )
 from silograph.methods.choosing import learn_alone
 from silograph.privacy.correlated import CorrelatedGaussian
-from silograph.privacy.gate import Message, OpenGate, Sent, relay
 from silograph.privacy.mechanisms import Mechanism
+from silograph.privacy.relay import OpenGate, relay
+from silograph.privacy.released import Message, Sent
 from silograph.tasks.smooth_graph import SmoothGraph, distances_of, from_coordinates
 from silograph.topology import Topology
 

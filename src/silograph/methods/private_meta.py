@@ -31,7 +31,8 @@ from silograph.kernels.draws import draw_key, silo_ids, uniforms
 from silograph.methods.base import Limits, Outcome, Outlet, Private, Rows, Start, Up, everywhere
 from silograph.methods.sampling import DIVERGED, check_growth
 from silograph.privacy.bound import ADD_OR_REMOVE_ONE, Bounded
-from silograph.privacy.gate import Batch, Message, Sent, relay
+from silograph.privacy.relay import relay
+from silograph.privacy.released import Batch, Message, Sent
 from silograph.topology import Topology
 
 if TYPE_CHECKING:

@@ -29,9 +29,9 @@ from silograph.methods.private_graph import (
     moments_of,
     refuse,
 )
-from silograph.privacy.gate import Message, Sent
 from silograph.privacy.masking import planned
 from silograph.privacy.mechanisms import SharedGaussian
+from silograph.privacy.released import Message, Sent
 from silograph.tasks.smooth_graph import SmoothGraph
 from silograph.topology import Topology
 

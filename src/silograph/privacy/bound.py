@@ -15,6 +15,8 @@ ADD_OR_REMOVE_ONE = "add-or-remove-one: a record's place is left empty"
 
 #: What is protected where a method knows nothing smaller than a record.
 RECORD = "one record (a row of a table)"
+#: What is protected where updates are clipped whole.
+CLIPPED_AGENT = "one agent (all its records)"
 
 
 @dataclass(frozen=True, eq=False)

@@ -38,7 +38,7 @@ import numpy as np
 from silograph.core.errors import InputError, LeakError
 from silograph.core.types import Array
 from silograph.privacy.discrete import LEAST_FINE, MOST_SHARE, SAMPLER_RANGE, discrete_gaussian, grid_move
-from silograph.privacy.mechanisms import Gaussian
+from silograph.privacy.mechanisms import Charge, Gaussian, Place
 from silograph.privacy.samplers import Integers, Keystream
 
 _BITS = 26  # a sensitivity is 2^26 grid steps
@@ -102,21 +102,25 @@ class CorrelatedGaussian(Gaussian):
         """Of all the noise in one release."""
         return math.sqrt(self.covariance(np.array([l2]), dim)[0, 0])
 
-    def perturb(self, value: Array, l2: float, root: int, silo: str, round: int, site: str, out: Array) -> None:
-        """Write `value` with noise to `out`. What a site shares with another is named by both, and drawn by both."""
+    def sampled(self, share: float) -> None:
+        return None
+
+    def perturb(self, value: Array, l2: float, place: Place, out: Array) -> None:
+        """What a site shares with another is named by both, and drawn by both."""
         step = l2 * 2.0**-_BITS
         noise = np.zeros(value.size, dtype=np.int64)
         if self.multiplier:
             scale = self.scale_in_steps(value.size)
-            for sign, part, stream in self._streams(root, silo, round, site):
+            for sign, part, stream in self._streams(place):
                 noise += sign * discrete_gaussian(stream.lend, part * scale, value.size)
         whole = np.rint(np.clip(value.ravel() / step, -(2.0**61), 2.0**61)).astype(np.int64)
         out.reshape(-1)[:] = (whole + noise) * step
 
-    def _streams(self, root: int, silo: str, round: int, site: str) -> Iterator[tuple[int, float, Keystream]]:
+    def _streams(self, place: Place) -> Iterator[tuple[int, float, Keystream]]:
+        root, silo, round, site = place
         if silo not in self._cohort:
             raise LeakError(f"release at {site!r}", "a site of the cohort that shares noise", f"{silo} came")
-        yield 1, self.own, Keystream(root, silo, round, site)
+        yield 1, self.own, Keystream(*place)
         for other in self._cohort[silo]:
             if other != silo:
                 first, second = sorted((silo, other))
@@ -127,10 +131,10 @@ class CorrelatedGaussian(Gaussian):
     def _cohort(self) -> dict[str, tuple[str, ...]]:
         return {silo: cohort for cohort in self.cohorts for silo in cohort}
 
-    def charged(self, l2: float, dim: int) -> tuple[float, float]:
-        """Sensitivity on the grid, and the deviation it is charged against."""
+    def charge(self, l2: float, dim: int) -> Charge:
         moved = grid_move(1.0, _BITS, dim) * 2.0**-_BITS * l2
-        return moved, moved / self.ratio(self.scale_in_steps(dim), dim) if self.multiplier else 0.0
+        noise = moved / self.ratio(self.scale_in_steps(dim), dim) if self.multiplier else 0.0
+        return Charge(moved, noise, self.rests_on)
 
     def draw(self, stream: Keystream, steps: float, count: int) -> Integers:
         raise LeakError("shared noise", "to be made by a site among others", "a single place asked for it")

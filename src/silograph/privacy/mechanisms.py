@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 from numba import njit
@@ -25,14 +25,55 @@ DISTRIBUTED = "distributed-gaussian"
 _MOST = 2.0**61  # grid steps a value may have; beyond, it is held there
 
 
-class Mechanism(Protocol):
+class Place(NamedTuple):
+    """Where noise is drawn: no two places of a run have any in common."""
+
+    root: int
+    silo: str
+    round: int
+    site: str
+
+
+class Charge(NamedTuple):
+    """What a release costs: its sensitivity on the grid, the noise that this is held against, and what the promise
+    rests on beside the bound."""
+
+    l2: float
+    noise: float
+    rests_on: str = ""
+
+
+class Noise(Protocol):
+    """What a run is given: a mechanism for every round."""
+
+    def at(self, round: int) -> Mechanism: ...
+
+
+class Mechanism(Noise, Protocol):
     """Noise proportional to a sensitivity. `multiplier` is the scale of the noise in units of that sensitivity."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """What its rows are read as by an accountant."""
+        ...
 
     @property
     def multiplier(self) -> float: ...
+
+    @property
+    def own_noise(self) -> OwnNoise | None:
+        """The mechanism itself, where those whose vectors are added up put it in."""
+        ...
+
+    def sampled(self, share: float) -> Mechanism | None:
+        """For a share of what is released from a sample of the records; None where no sampling amplifies it."""
+        ...
+
+    def perturb(self, value: Array, l2: float, place: Place, out: Array) -> None:
+        """Write `value` with noise for sensitivity `l2` to `out`, which is contiguous."""
+        ...
+
+    def charge(self, l2: float, dim: int) -> Charge: ...
 
     def scale(self, l2: float, dim: int) -> float: ...
 
@@ -45,8 +86,29 @@ class Mechanism(Protocol):
         ...
 
 
+class _Additive:
+    """What mechanisms have in common that draw a release's noise from a stream of its own."""
+
+    @property
+    def own_noise(self) -> OwnNoise | None:
+        return None
+
+    def at(self, round: int) -> Self:
+        return self
+
+    def sampled(self, share: float) -> Mechanism | None:
+        return None
+
+    def perturb(self: Mechanism, value: Array, l2: float, place: Place, out: Array) -> None:
+        perturb(value, l2, self, Keystream(*place), out)
+
+    def charge(self: Mechanism, l2: float, dim: int) -> Charge:
+        charged = on_grid(l2, dim)
+        return Charge(charged, self.scale(charged, dim))
+
+
 @dataclass(frozen=True)
-class Gaussian:
+class Gaussian(_Additive):
     """Standard deviation = multiplier * l2."""
 
     multiplier: float
@@ -57,6 +119,9 @@ class Gaussian:
 
     def deviation(self, l2: float, dim: int) -> float:
         return self.scale(l2, dim)
+
+    def sampled(self, share: float) -> Mechanism | None:
+        return Gaussian(self.multiplier / math.sqrt(share))
 
     def draw(self, stream: Keystream, steps: float, count: int) -> Integers:
         return discrete_gaussian(stream.lend, steps, count)
@@ -92,7 +157,7 @@ def _check_schedule(first: float, decay: float) -> None:
 
 
 @dataclass(frozen=True)
-class Laplace:
+class Laplace(_Additive):
     """Scale b = multiplier * l1, with l1 = sqrt(dim) * l2 (Cauchy-Schwarz)."""
 
     multiplier: float
@@ -109,12 +174,16 @@ class Laplace:
 
 
 @dataclass(frozen=True)
-class DistributedGaussian:
+class DistributedGaussian(_Additive):
     """Noise that the agents of a secure sum put in themselves, for zCDP `rho` a sum (`masking`). No server adds it."""
 
     rho: float
     name: ClassVar[str] = DISTRIBUTED
     least_share: ClassVar[float] = LEAST_SHARE
+
+    @property
+    def own_noise(self) -> OwnNoise:
+        return self
 
     @property
     def multiplier(self) -> float:
@@ -146,6 +215,13 @@ class SharedGaussian(Gaussian):
     least_share: ClassVar[float] = LEAST_FINE
 
     @property
+    def own_noise(self) -> OwnNoise:
+        return self
+
+    def sampled(self, share: float) -> None:
+        return None
+
+    @property
     def goal(self) -> float:
         return 1.0 / self.multiplier
 
@@ -158,6 +234,9 @@ class SharedGaussian(Gaussian):
 
 #: Noise that those whose vectors are added up put in themselves.
 OwnNoise = DistributedGaussian | SharedGaussian
+
+#: What a ledger's rows can be by, if they are protected.
+NAMES = (Gaussian.name, Laplace.name, DISTRIBUTED)
 
 
 def grid_step(l2: float, dim: int) -> float:

@@ -19,8 +19,8 @@ ROW = frozenset("silo round site observer mechanism l2 noise dim sampling unit r
 def budget_over_rounds(run: RunFolder) -> Json | None:
     """For whoever spent most, a line for each cost; None where a single round, or nothing finite, was paid for."""
     from silograph.privacy.accounting import cost
-    from silograph.privacy.gate import OBSERVERS
     from silograph.privacy.ledger import Row
+    from silograph.privacy.observers import OBSERVERS
 
     dearest: dict[str, Json] = {}
     for stated in run.result["privacy"]["guarantees"]:

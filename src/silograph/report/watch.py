@@ -22,8 +22,8 @@ from silograph.core.errors import DamageError, InputError
 from silograph.core.toml import parse_toml
 from silograph.core.types import Json
 from silograph.privacy.accounting import Cost, cost
-from silograph.privacy.gate import OWN_SERVER
 from silograph.privacy.ledger import Ledger, Row
+from silograph.privacy.observers import OWN_SERVER
 from silograph.report.words import bound, counted, is_number, listed, number
 
 State = Literal["under way", "finished", "failed"]

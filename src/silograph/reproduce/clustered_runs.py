@@ -17,9 +17,10 @@ from silograph.methods.base import Method, Private
 from silograph.methods.clustered_admm import ClusteredADMM
 from silograph.methods.model_baselines import Alone
 from silograph.privacy.accounting import zcdp
-from silograph.privacy.gate import Door, Released
+from silograph.privacy.door import Door
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.mechanisms import Scheduled
+from silograph.privacy.released import Released
 from silograph.reproduce.entries import Progress, Row, Table, check_seeds
 from silograph.reproduce.verdicts import ALIKE, Verdict, alike, compared, said
 from silograph.run.loop import ENGINES, REHEARSAL, rounds

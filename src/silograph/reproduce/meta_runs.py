@@ -26,7 +26,7 @@ from silograph.methods.base import Private
 from silograph.methods.meta_baselines import PaperMeta
 from silograph.methods.private_meta import SUPPORT, Order, PrivateMeta, divided
 from silograph.privacy.accounting import Planned, sampled_multiplier
-from silograph.privacy.gate import Budget, Door
+from silograph.privacy.door import Budget, Door
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.mechanisms import Gaussian
 from silograph.reproduce.entries import Progress, Row, Table, check_seeds

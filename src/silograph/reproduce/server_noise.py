@@ -19,7 +19,7 @@ from silograph.data.units import Records
 from silograph.kernels import mixing
 from silograph.methods.base import Private
 from silograph.methods.graph_federation import GraphFederation, Perturbation
-from silograph.privacy.gate import Door
+from silograph.privacy.door import Door
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.mechanisms import Gaussian
 from silograph.reproduce.entries import Progress, Row, Table, check_seeds

@@ -10,8 +10,8 @@ from silograph.core.errors import DamageError, InputError
 from silograph.core.files import LONGEST_RESULT, read_at_most
 from silograph.core.types import Json
 from silograph.privacy.accounting import cost
-from silograph.privacy.gate import hidden_from
 from silograph.privacy.ledger import Ledger
+from silograph.privacy.observers import hidden_from
 from silograph.run.jobs import open_job
 from silograph.run.plan import load
 from silograph.run.results import worst_by_site

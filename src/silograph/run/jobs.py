@@ -10,10 +10,10 @@ from silograph import families
 from silograph.core.keys import secret_root
 from silograph.core.types import Json
 from silograph.methods.base import Method, Outcome, Private
-from silograph.privacy.gate import Budget, Door
+from silograph.privacy.door import Budget, Door
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.masking import Masks
-from silograph.privacy.mechanisms import Mechanism, Scheduled
+from silograph.privacy.mechanisms import Noise
 from silograph.run.loop import ENGINES, REHEARSAL, SECRET, rounds
 from silograph.run.plan import Plan
 from silograph.topology import Topology
@@ -30,7 +30,7 @@ class Job(Protocol):
     def method(self) -> Method: ...
 
     @property
-    def mechanism(self) -> Mechanism | Scheduled | None: ...
+    def mechanism(self) -> Noise | None: ...
 
     @property
     def budget(self) -> Budget | None: ...

@@ -13,10 +13,12 @@ from silograph.engines.base import Engine, InProcess
 from silograph.engines.silowise import silowise
 from silograph.engines.vector import vector
 from silograph.methods.base import Method, Outcome, Private, Rows, State, advance, begin
-from silograph.privacy.gate import OTHER_SERVERS, Budget, Door, Sent
+from silograph.privacy.door import Budget, Door
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.masking import Masks
 from silograph.privacy.mechanisms import Mechanism
+from silograph.privacy.observers import OTHER_SERVERS
+from silograph.privacy.released import Sent
 from silograph.topology import Topology, star
 
 REHEARSAL = "seed of the plan (rehearsal: whoever knows it can take the noise off)"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from silograph.core.files import write_atomically
 from silograph.core.types import Json
-from silograph.privacy.gate import Door
+from silograph.privacy.door import Door
 from silograph.run.jobs import job_part
 from silograph.run.plan import Plan
 

@@ -14,7 +14,7 @@ from silograph.core.files import write_atomically
 from silograph.core.types import Json
 from silograph.engines.base import Engine
 from silograph.methods.base import State, begin
-from silograph.privacy.gate import Door
+from silograph.privacy.door import Door
 from silograph.run.jobs import Job, open_job
 from silograph.run.loop import ENGINES, REHEARSAL, SECRET, rounds
 from silograph.run.plan import Plan, dumps

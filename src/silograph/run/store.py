@@ -23,8 +23,9 @@ from silograph.core.files import write_atomically
 from silograph.core.keys import secret_root
 from silograph.core.types import Json
 from silograph.methods.base import State
-from silograph.privacy.gate import Released, relay
 from silograph.privacy.ledger import Ledger
+from silograph.privacy.relay import relay
+from silograph.privacy.released import Released
 
 _STATE, _IDENTITY, _ROOT, _LOCK = "state.npz", "identity.json", "root", "lock"
 _SECRET = (_STATE, _IDENTITY, _ROOT, _LOCK)

@@ -32,10 +32,12 @@ from silograph.methods.clustered_admm import ClusteredADMM
 from silograph.methods.finding import FindClusters, FoundClusters
 from silograph.methods.model_baselines import Alone
 from silograph.privacy import accounting
-from silograph.privacy.gate import CLIPPED_AGENT, OWN_SERVER, Budget, Door
+from silograph.privacy.bound import CLIPPED_AGENT
+from silograph.privacy.door import Budget, Door
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.masking import Masks
-from silograph.privacy.mechanisms import DistributedGaussian, Gaussian, Mechanism, Scheduled
+from silograph.privacy.mechanisms import DistributedGaussian, Gaussian, Noise, Scheduled
+from silograph.privacy.observers import OWN_SERVER
 from silograph.run.loop import ENGINES, rounds
 from silograph.run.results import rehearsal_note, stated, worst_by_site
 from silograph.tasks.clustered import Linearised, Proximal
@@ -149,7 +151,7 @@ class ClusteredJob:
         return int(times.max()) + (self.plan.method.find is not None)
 
     @property
-    def mechanism(self) -> Mechanism | Scheduled | None:
+    def mechanism(self) -> Noise | None:
         privacy, count = self.plan.privacy, self.plan.method.rounds
         if privacy is None:
             return None

@@ -29,9 +29,11 @@ from silograph.families.servers import (
 from silograph.methods.base import Outcome, Private
 from silograph.methods.graph_federation import GraphFederation
 from silograph.privacy import accounting
-from silograph.privacy.gate import CLIPPED_AGENT, OWN_SERVER, Budget, Door, hidden_from
+from silograph.privacy.bound import CLIPPED_AGENT
+from silograph.privacy.door import Budget, Door
 from silograph.privacy.masking import Masks, planned
 from silograph.privacy.mechanisms import DistributedGaussian, Gaussian, Mechanism
+from silograph.privacy.observers import OWN_SERVER, hidden_from
 from silograph.run.results import rehearsal_note, stated, worst_by_site
 from silograph.tasks.linear import Linear, signs
 from silograph.theory.graph_federation import claimed_epsilon

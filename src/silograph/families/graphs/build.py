@@ -20,7 +20,7 @@ from silograph.methods.private_graph import LEAST_EFFECTIVE_RECORDS, PATIENCE, L
 from silograph.methods.summed_graph import SmoothestGraph, SummedConsensus
 from silograph.privacy import accounting
 from silograph.privacy.correlated import LEAST_HONEST, CorrelatedGaussian
-from silograph.privacy.gate import Budget
+from silograph.privacy.door import Budget
 from silograph.privacy.masking import Masks, counted_on
 from silograph.privacy.mechanisms import Gaussian, Laplace, Mechanism, SharedGaussian
 from silograph.tasks.smooth_graph import SmoothGraph

@@ -34,8 +34,8 @@ from silograph.privacy.attacks.graphs import distances_of_graph, distances_of_st
 from silograph.privacy.attacks.search import worst_swap
 from silograph.privacy.bound import Bounded
 from silograph.privacy.correlated import CorrelatedGaussian
-from silograph.privacy.gate import relay
 from silograph.privacy.masking import Masks, counted_on
+from silograph.privacy.relay import relay
 from silograph.tasks.smooth_graph import SmoothGraph, centred_basis
 
 _SEARCH = 40

@@ -18,7 +18,7 @@ from silograph.families.graphs.plan import GraphPlan
 from silograph.families.graphs.results import forecast, write_graphs
 from silograph.kernels.spaces import EdgeList
 from silograph.methods.base import Method, Outcome, Private
-from silograph.privacy.gate import Budget, Door
+from silograph.privacy.door import Budget, Door
 from silograph.privacy.masking import Masks
 from silograph.privacy.mechanisms import Mechanism
 from silograph.topology import Topology

@@ -29,7 +29,7 @@ from silograph.methods.private_graph import LEAST_EFFECTIVE_RECORDS, LikelyGraph
 from silograph.methods.summed_graph import SummedConsensus
 from silograph.privacy.accounting import NO_PROTECTION, planned_cost
 from silograph.privacy.correlated import CorrelatedGaussian
-from silograph.privacy.gate import Door
+from silograph.privacy.door import Door
 from silograph.privacy.masking import Masks, counted_on
 from silograph.run.results import STAR_OBSERVERS, stated
 

@@ -23,7 +23,7 @@ from silograph.methods.meta_baselines import DEFECT, LocalTraining, PaperMeta
 from silograph.methods.private_meta import QUERY, SUPPORT, UNIT, PrivateMeta, divided, part_sizes
 from silograph.privacy import accounting
 from silograph.privacy.bound import ADD_OR_REMOVE_ONE
-from silograph.privacy.gate import Budget, Door
+from silograph.privacy.door import Budget, Door
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.mechanisms import Gaussian
 from silograph.run.loop import ENGINES, rounds

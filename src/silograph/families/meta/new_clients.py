@@ -19,7 +19,7 @@ from silograph.families.meta.plan import MetaPlan
 from silograph.methods.personalising import OWN, Personalise
 from silograph.methods.private_meta import padded
 from silograph.privacy.accounting import gaussian_multiplier
-from silograph.privacy.gate import Budget, Door
+from silograph.privacy.door import Budget, Door
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.mechanisms import Gaussian
 from silograph.run.loop import ENGINES, rounds

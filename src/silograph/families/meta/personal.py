@@ -12,7 +12,7 @@ from silograph.core.types import Json
 from silograph.data.clients import Labelled, read_clients
 from silograph.families.meta.network import build_network, load_networks
 from silograph.families.meta.new_clients import personal_models
-from silograph.privacy.gate import Door
+from silograph.privacy.door import Door
 from silograph.privacy.ledger import Ledger
 
 

@@ -1,0 +1,115 @@
+"""One run's border: what it may spend, what it has spent, and the gates that are cut from it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from silograph.core.errors import BudgetError, DamageError, LeakError
+from silograph.privacy.accounting import Cost, Planned, Tally, cost
+from silograph.privacy.gate import Gate
+from silograph.privacy.ledger import Ledger, Row
+from silograph.privacy.masking import Masks
+from silograph.privacy.mechanisms import Noise
+from silograph.privacy.observers import SERVER, hidden_from
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The most a silo may spend in total, against all observers but those it trusts.
+
+    `planned` samples of records are known to fit, so that they need not be priced one by one.
+    """
+
+    epsilon: float
+    delta: float
+    trusted: frozenset[str] = frozenset()
+    planned: Planned | None = None
+
+
+@dataclass
+class Door:
+    """One run's border: randomness, mechanism, budget and ledger. Gates are cut from it, one per call."""
+
+    root: int
+    ledger: Ledger
+    mechanism: Noise | None = None
+    budget: Budget | None = None
+    randomness: str = "seeded stream (simulation)"
+    masks: Masks | None = None
+    _waiting: dict[tuple[str, int, str], Row] = field(default_factory=dict)
+    _tallies: dict[str, Tally] = field(default_factory=dict)
+
+    def gate(self, silos: Sequence[str], round: int, observer: str = SERVER) -> Gate:
+        return Gate(self, silos, round, observer)
+
+    def admit(self, row: Row) -> None:
+        """Take a row for the next `sync`, unless it would break the budget or repeat a place with another value."""
+        known = self.ledger.find(row.place)
+        if known is not None:
+            if known != row:
+                raise DamageError(
+                    f"silo {row.silo}, round {row.round}, {row.site}",
+                    "the value that was released there before",
+                    "another one came: the data, the plan or the software changed since the run was interrupted",
+                    "Put them back, or start a new run in a new folder; what was spent stays spent.",
+                )
+            return
+        if row.place in self._waiting:
+            raise LeakError(
+                f"silo {row.silo}, round {row.round}",
+                "one release per site name and round, so that no noise is used twice",
+                f"site {row.site!r} was used again",
+                "Give each release its own site name.",
+            )
+        tally = self.afford(row)
+        if tally is not None:
+            tally.add(row)
+        self._waiting[row.place] = row
+
+    def afford(self, row: Row) -> Tally | None:
+        """Refuse a row that its silo's budget does not cover; returns what the budget is counted with."""
+        budget = self.budget
+        if budget is None or row.observer in budget.trusted or self.ledger.find(row.place) is not None:
+            return None
+        tally = self._tallies.get(row.silo)
+        if tally is None:
+            tally = self._tallies[row.silo] = Tally(budget.epsilon, budget.delta, budget.planned)
+            for known in self.ledger.of(row.silo):
+                if known.observer not in budget.trusted:
+                    tally.add(known)
+        if not tally.fits(row):
+            raise BudgetError(
+                f"silo {row.silo}, round {row.round}, {row.site}",
+                f"a total of at most epsilon {budget.epsilon:g} at delta {budget.delta:g}",
+                f"{tally.cost().epsilon:.4g} is spent and this release would make it {tally.cost(row).epsilon:.4g}",
+                "It was not made. Plan fewer rounds, more noise, or a larger budget in a new run.",
+            )
+        return tally
+
+    def mark_key(self, *place: str | int) -> bytes:
+        """The key of a row's digest. Under a budget nobody without the run's root can tell anything from the digest: a
+        ledger has many readers, and a row may be about a sum that is for one trusted server."""
+        return b"" if self.budget is None else hashlib.sha256(repr((self.root, place)).encode()).digest()
+
+    @property
+    def waiting(self) -> list[Row]:
+        """Rows that the next `sync` writes."""
+        return list(self._waiting.values())
+
+    def sync(self) -> None:
+        """Write the waiting rows in the order of their silos, whatever order the engine took; then messages may go."""
+        if self._waiting:
+            self.ledger.append(sorted(self._waiting.values(), key=lambda row: row.silo))
+            self._waiting.clear()
+
+    def forget(self) -> None:
+        """Drop the waiting rows: nothing of them was sent, and what is not in the ledger yet never happened."""
+        self._waiting.clear()
+        self._tallies.clear()
+
+    def spent(self, silo: str, delta: float, observer: str = SERVER) -> Cost:
+        """What a silo's rows cost at `delta` against an observer."""
+        hidden = hidden_from(observer)
+        return cost([row for row in self.ledger.of(silo) if row.observer not in hidden], delta)

@@ -1,0 +1,74 @@
+"""Released values out of plain arrays: for servers, which know nothing but what was released, and for those who read
+back what was. Inside a silo there are `Released.map` and the gate; no method imports this module (import-linter)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from silograph.core.errors import LeakError
+from silograph.core.types import Array
+from silograph.privacy.bound import Bounded
+from silograph.privacy.released import _SEAL, Batch, Released, Sealed, Total
+
+#: Which method's part in a silo runs now.
+_INSIDE: ContextVar[str] = ContextVar("inside a silo", default="")
+
+
+@contextmanager
+def inside(method: str) -> Iterator[None]:
+    """While the part of a method that sees records runs, nothing is relayed."""
+    token = _INSIDE.set(method)
+    try:
+        yield
+    finally:
+        _INSIDE.reset(token)
+
+
+def relay(value: Array, owned: bool = False) -> Released:
+    """What is computed from released values alone, such as all that a server sends on: post-processing.
+
+    `owned`: the caller gives the value away and writes to it no more, so that it need not be copied.
+    """
+    if method := _INSIDE.get():
+        todo = "Use Released.map for what is computed from released values; all else passes the gate."
+        raise LeakError(method, "relay to be called at a server", "it was called in a silo", todo)
+    return Released(value, _SEAL, owned)
+
+
+class OpenGate:
+    """The border of what is released already: whatever is computed from it is post-processing and passes free."""
+
+    def rows(self, index: Sequence[int] | NDArray[np.intp]) -> OpenGate:
+        return self
+
+    def over(self, names: Sequence[str]) -> OpenGate:
+        return self
+
+    def poisson(self, counts: Array, rate: float, site: str, part: str) -> Batch:
+        raise LeakError(f"sample at {site!r}", "no records behind an open gate", "a sample of them was asked for")
+
+    def release(self, bounded: Bounded, site: str, batch: Batch | None = None, share: float = 1.0) -> Released:
+        raise LeakError(f"release at {site!r}", "nothing private behind an open gate", "a private value came")
+
+    def reveal(self, value: Array, site: str, why: str) -> Released:
+        return relay(value)
+
+    def relay(self, value: Array) -> Released:
+        return relay(value)
+
+    def sync(self) -> None:
+        """There is no ledger."""
+
+    def contribute(self, value: Array | Bounded, site: str, clip: float | None = None) -> Sealed:
+        raise LeakError(f"contribution at {site!r}", "nothing to add up behind an open gate", "a vector came")
+
+    def total(self, sealed: Sealed, rows: NDArray[np.intp], home: NDArray[np.intp], names: Sequence[str]) -> Total:
+        raise LeakError(f"total at {sealed.site!r}", "nothing to add up behind an open gate", "a sum was asked for")
+
+    def uniforms(self, count: int, site: str) -> Array:
+        raise LeakError(f"draw at {site!r}", "nothing to perturb behind an open gate", "noise was asked for")

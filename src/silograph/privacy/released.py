@@ -1,0 +1,182 @@
+"""What crosses a silo's border: values that passed the gate, and contributions that only a server's gate adds up."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from silograph.core.errors import LeakError
+from silograph.core.types import Array, BoolArray
+from silograph.privacy.bound import Bounded, Within
+from silograph.privacy.masking import MaskedSum
+from silograph.privacy.secure_messages import Total as SumTotal
+
+_SEAL = object()  # for `gate` and `relay` alone: nobody else can mint a Released
+
+#: Named values that passed the gate. Axis 0 is "which silo".
+Message = dict[str, "Released"]
+
+#: The same with contributions to a sum among them.
+Sent = Mapping[str, "Released | Sealed"]
+
+
+class Released:
+    """A value that passed the gate. It can be read, cut and post-processed, not made."""
+
+    __slots__ = ("value",)
+    value: Array
+
+    def __init__(self, value: Array, seal: object, owned: bool = False) -> None:
+        """`owned`: nobody else can write to the value, so that it need not be copied."""
+        if seal is not _SEAL:
+            raise LeakError("Released", "to be made by a gate", "it was constructed directly", "Use gate.release.")
+        if np.ndim(value) and not owned and value.strides[0] == 0 and len(value):
+            # The same for every silo: one copy serves them all.
+            frozen = np.broadcast_to(np.array(value[0], dtype=np.float64), np.shape(value))
+        else:
+            frozen = np.asarray(value, dtype=np.float64) if owned else np.array(value, dtype=np.float64, order="C")
+        frozen.flags.writeable = False
+        object.__setattr__(self, "value", frozen)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError("a released value does not change")
+
+    def map(self, function: Callable[..., Array], *constants: Released | float | int | bool | str) -> Released:
+        """Post-processing: `function(self.value, *constants)`.
+
+        The function may use nothing private, so constants are released values or plain numbers, and a function that
+        has captured an array from its surroundings is refused.
+        """
+        _refuse_captured(function)
+        for constant in constants:
+            if not isinstance(constant, Released | float | int | bool | str):
+                raise LeakError(
+                    "Released.map",
+                    "constants that are released values or plain numbers",
+                    f"a {type(constant).__name__} came",
+                    "Release it, or keep the computation inside the silo.",
+                )
+        plain = [c.value if isinstance(c, Released) else c for c in constants]
+        return Released(function(self.value, *plain), _SEAL)
+
+    def rows(self, index: Sequence[int] | NDArray[np.intp] | slice) -> Released:
+        return Released(self.value[index], _SEAL, owned=True)
+
+    def with_rows(self, index: Sequence[int] | NDArray[np.intp] | slice, fresh: Released) -> Released:
+        """The same with some rows replaced by released ones."""
+        out = np.array(self.value)
+        out[index] = fresh.value
+        return Released(out, _SEAL, owned=True)
+
+
+def _refuse_captured(function: Callable[..., Any]) -> None:
+    """An array held by a closure, a default, a bound object or a global would be a way around the gate.
+
+    This catches mistakes. It cannot stop a method that wants to cheat: that is code you installed.
+    """
+    held: list[object] = []
+    if isinstance(function, partial):
+        held += [function.func, *function.args, *function.keywords.values()]
+    elif inspect.ismethod(function):
+        held += [function.__func__, *getattr(function.__self__, "__dict__", {}).values()]
+    elif inspect.isfunction(function):
+        seen = inspect.getclosurevars(function)
+        held += [*seen.nonlocals.values(), *(v for v in seen.globals.values() if isinstance(v, np.ndarray))]
+        held += [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+    for value in held:
+        if isinstance(value, np.ndarray | Bounded | Mapping | list | tuple):
+            raise LeakError(
+                f"Released.map({getattr(function, '__name__', function)})",
+                "a function of its arguments alone",
+                f"it has captured a {type(value).__name__}",
+                "Pass released values as constants.",
+            )
+        if value is not function and (inspect.isroutine(value) or isinstance(value, partial)):
+            _refuse_captured(value)
+
+
+@dataclass(frozen=True, eq=False)
+class Sealed:
+    """What silos hand to their own server to be added up: no method can read it, a server's gate opens only sums.
+
+    Under masks between organisations the rows stay where they are: they are zeros here, and `elsewhere` runs the secure
+    sum with those who hold them. It also says who may count it as spent, which they may where no sum came of it.
+    What is protected is a whole vector, or what moves one from `within`.
+    """
+
+    _rows: Array
+    site: str
+    clip: float | None
+    within: Within | None = None
+    elsewhere: Callable[[MaskedSum], tuple[SumTotal, Collection[str]]] | None = None
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+
+@dataclass(frozen=True, eq=False)
+class Total:
+    """Sums by server, and of how many silos: 0 where too few answered.
+
+    `released`: noise is in the sums already. Otherwise they are the servers' own knowledge, and may leave them only
+    through the gate again. `summed` are the vectors that are in a sum, among those that were to be.
+    """
+
+    sums: Array
+    counts: Array
+    released: bool
+    summed: BoolArray
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """A Poisson sample of the records of one part of each silo: row i has `chosen[i, k]` where record k takes part.
+
+    Every record had its own coin, with chance `rate`. Who was chosen stays in the silo: the smaller cost of what is
+    released from a sample rests on that.
+    """
+
+    chosen: BoolArray
+    rate: float
+    name: str
+    part: str
+    round: int
+
+
+def sealed_rows(sealed: Sealed) -> Array:
+    """For the engine that carries them to their server, and for nobody else."""
+    return sealed._rows
+
+
+def stack(parts: Sequence[Released | Sealed]) -> Released | Sealed:
+    """Rows of several silos as one value."""
+    if len(parts) == 1:
+        return parts[0]
+    if isinstance(parts[0], Sealed):
+        rows = [part._rows for part in parts if isinstance(part, Sealed)]
+        return Sealed(np.concatenate(rows), parts[0].site, parts[0].clip, parts[0].within)
+    return Released(np.concatenate([part.value for part in parts if isinstance(part, Released)]), _SEAL)
+
+
+def check_message(message: Mapping[str, object], rows: int, sender: str) -> Sent:
+    """Nothing but released values may leave; a method that tries otherwise is refused by name."""
+    checked: dict[str, Released | Sealed] = {}
+    for name, value in message.items():
+        if not isinstance(value, Released | Sealed):
+            raise LeakError(
+                f"{sender}, message field {name!r}",
+                "a value that passed the gate",
+                f"a bare {type(value).__name__} came",
+                "Send gate.release(...) or, on purpose, gate.reveal(...).",
+            )
+        came = value.value.shape[:1] if isinstance(value, Released) else (len(value),)
+        if came != (rows,):
+            raise LeakError(f"{sender}, message field {name!r}", f"{rows} rows, one per silo", f"shape {came} came")
+        checked[name] = value
+    return checked

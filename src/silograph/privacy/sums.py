@@ -1,0 +1,129 @@
+"""Adding up what silos contribute, and what the ledger says of it: by a trusted server, or under masks."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from silograph.core.errors import LeakError
+from silograph.core.types import Array
+from silograph.privacy.bound import CLIPPED_AGENT, REPLACE_ONE, Within
+from silograph.privacy.masking import MaskedSum, Masks, masked_sum
+from silograph.privacy.observers import EVERYBODY, OWN_SERVER
+from silograph.privacy.released import Sealed, Total, sealed_rows
+
+if TYPE_CHECKING:
+    from silograph.privacy.gate import Gate
+
+
+class SummedError(LeakError):
+    """A silo was asked to be added up a second time at one place. The row of the first time is in its ledger."""
+
+    code = "summed"
+
+
+# ---- at the server ---------------------------------------------------------------------------------------------------
+
+
+def plain_total(gate: Gate, sealed: Sealed, place: NDArray[np.intp]) -> Total:
+    """Sums of vectors of which every server, `place[k]` being that of vector k, sees each: its ledger says so."""
+    value, servers = sealed_rows(sealed), len(gate.silos)
+    counts = np.bincount(place, minlength=servers).astype(np.float64)
+    sums = np.zeros((servers, value.shape[1]))
+    for column in range(value.shape[1]):
+        sums[:, column] = np.bincount(place, value[:, column], servers)
+    for server, part, count in zip(gate.silos, sums, counts, strict=True):
+        if count:
+            why = f"{count:.0f} agents trust their own server with their updates"
+            gate.admit_open(server, sealed.site, part, OWN_SERVER, why)
+    return Total(sums, counts, False, np.ones(len(place), dtype=np.bool_))
+
+
+def masked_total(gate: Gate, masks: Masks, sealed: Sealed, place: NDArray[np.intp], names: Sequence[str]) -> Total:
+    """Sums that are all a server sees, with noise that the silos put in, if the mechanism is such a one; `names` are
+    of the vectors. Where the unit is within a silo's vector, every silo of the sum gets a row, else its server."""
+    door, value, servers = gate.door, sealed_rows(sealed), len(gate.silos)
+    sums, counts = np.zeros((servers, value.shape[1])), np.zeros(servers)
+    summed = np.zeros(len(place), dtype=np.bool_)
+    for p, server in enumerate(gate.silos):
+        members = np.flatnonzero(place == p)
+        if len(members) < masks.minimum:
+            continue
+        there = tuple(names[int(k)] for k in members)
+        asked = sum_of(gate, sealed, there, server)
+        facts = _facts(gate, asked)
+        for payer in (server,) if sealed.within is None else there:
+            door.afford(gate.row(payer, sealed.site, sums[p], **facts))  # before the server can know the sum
+        if sealed.elsewhere is None:
+            total = masked_sum(dict(zip(there, value[members], strict=True)), asked, door.root)
+            paid: Collection[str] = there
+        else:
+            total, paid = sealed.elsewhere(asked)
+        sums[p], counts[p] = total.values, len(total.survivors)
+        summed[members] = [name in total.survivors for name in there]
+        payers = (server,) if sealed.within is None and paid else [name for name in there if name in paid]
+        for payer in payers:
+            row = gate.row(payer, sealed.site, sums[p], **facts)
+            # Elsewhere a sum is made once: after a kill at this end nothing comes of it a second time.
+            if sealed.elsewhere is None or door.ledger.find(row.place) is None:
+                door.admit(row)
+    return Total(sums, counts, gate.own_noise is not None, summed)
+
+
+# ---- at both ends ----------------------------------------------------------------------------------------------------
+
+
+def sum_of(gate: Gate, sealed: Sealed, members: tuple[str, ...], unit: str) -> MaskedSum:
+    """What a sum under masks will be: the server asks for it, and an agent checks what it is asked."""
+    masks, length = gate.door.masks, sealed_rows(sealed).shape[1]
+    if masks is None or sealed.clip is None:
+        raise LeakError(f"masks at {sealed.site!r}", "clipped vectors, whose sum cannot overflow", "others came")
+    return MaskedSum(members, gate.round, unit, sealed.site, sealed.clip, length, masks, gate.own_noise, sealed.within)
+
+
+def _facts(gate: Gate, asked: MaskedSum) -> dict[str, Any]:
+    """What the ledger says of a sum under masks."""
+    how, noise, cohort = asked.masks.how, asked.noise, asked.cohort
+    if noise is None:
+        why = f"masks hide {len(asked.members)} agents from their server, not their sum ({how})"
+        return {"observer": OWN_SERVER, "mechanism": "reveal", "why": why}
+    within = asked.within or Within(cohort.l2, CLIPPED_AGENT, f"each update clipped to {asked.clip:g}")
+    who = "agents" if asked.within is None else "sites"
+    return {
+        "observer": EVERYBODY,
+        "mechanism": noise.name,
+        "l2": cohort.l2,
+        "noise": cohort.deviation,
+        "unit": within.unit,
+        "relation": REPLACE_ONE,
+        "randomness": gate.door.randomness,
+        "why": f"{within.why}; sum of {len(asked.members)} {who}, each of whom adds a share of the noise; "
+        f"{cohort.contributors} of them are counted on ({how})",
+    }
+
+
+# ---- in the silo -----------------------------------------------------------------------------------------------------
+
+
+def hand_over(gate: Gate, sealed: Sealed) -> None:
+    """Where no masks hide what silos hand to their own server: the rows of their own ledger."""
+    for silo, part in zip(gate.silos, sealed_rows(sealed), strict=True):
+        gate.admit_open(silo, sealed.site, part, OWN_SERVER, "the own server is trusted with this silo's updates")
+
+
+def refuse_second(gate: Gate, site: str) -> None:
+    """One place is summed once: a second sum, with others in it, would show the difference."""
+    (silo,) = gate.silos
+    if gate.door.ledger.find((silo, gate.round, site)) is not None:
+        raise SummedError(f"silo {silo}, round {gate.round}", f"to be added up once at {site!r}", "it was before")
+
+
+def join(gate: Gate, asked: MaskedSum, vector: Array) -> None:
+    """Before anything leaves with which a silo's vector could be added up: the row of its own ledger."""
+    (silo,) = gate.silos
+    refuse_second(gate, asked.site)
+    gate.door.admit(gate.row(silo, asked.site, vector, **_facts(gate, asked)))
+    gate.sync()
