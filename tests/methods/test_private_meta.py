@@ -458,7 +458,7 @@ def test_a_personal_model_that_stays_costs_nothing_and_is_not_handed_over(task):
 def test_a_personal_model_that_is_published_is_released_step_by_step(task, released):
     clip, sigma = 0.4, 3.0
     own, state, outcome, door = personal(task, Gaussian(sigma), steps=2, clip=clip)
-    np.testing.assert_array_equal(outcome.arrays["model"], state.carry["model"])
+    np.testing.assert_array_equal(outcome.arrays["model"], state.carry["model"].value)
     for k, (name, (x, y)) in enumerate(zip(SIZES, own, strict=True)):
         w = task.start
         for t in range(2):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from silograph.core.types import Array, BoolArray, Carry
-from silograph.methods.base import Method, Outlet, Private, State, Up, begin, take, values
+from silograph.methods.base import Method, Outlet, Private, ServerOutlet, State, Up, begin, take, values
 from silograph.methods.clustered_admm import ClusteredADMM
 from silograph.methods.graph_federation import GraphFederation
 from silograph.methods.summed_graph import SummedConsensus
@@ -113,7 +113,7 @@ class SiloStage:
     def begin(self, trials: int) -> Carry:
         return take(self.state.carry, np.full(trials, self.victim))
 
-    def step(self, round: int, memory: Carry, data: Private, gate: Outlet) -> tuple[Carry, dict[str, Array]]:
+    def step(self, round: int, memory: Carry, data: Private, gate: ServerOutlet) -> tuple[Carry, dict[str, Array]]:
         """One round of all trials: what each remembers, and what anybody could read."""
         trials = np.full(len(next(iter(data.values()))), self.victim)
         down: Message = {name: value.rows(trials) for name, value in self.state.down.items()}
@@ -181,7 +181,7 @@ class UnitStage:
         state = begin(method, topo)
         return {"carry": state.carry, "servers": state.servers, "down": state.down, "method": method, "topo": topo}
 
-    def step(self, round: int, memory: Carry, data: Private, gate: Outlet) -> tuple[Carry, dict[str, Array]]:
+    def step(self, round: int, memory: Carry, data: Private, gate: ServerOutlet) -> tuple[Carry, dict[str, Array]]:
         """One round of all trials. A sum hides what is sealed; what agents send beside it anybody could read."""
         method, topo = memory["method"], memory["topo"]
         agents = gate.over(topo.silos)
@@ -269,7 +269,7 @@ class SharedNoiseStage(SiloStage):
     def begin(self, trials: int) -> Carry:
         return take(self.state.carry, np.tile(np.arange(len(self.sensitivities)), trials))
 
-    def step(self, round: int, memory: Carry, data: Private, gate: Outlet) -> tuple[Carry, dict[str, Array]]:
+    def step(self, round: int, memory: Carry, data: Private, gate: ServerOutlet) -> tuple[Carry, dict[str, Array]]:
         sites = gate.over(self._names(len(data["count"]) // len(self.sensitivities)))
         fresh, sent = self.job.method.local(memory, {}, data, sites)
         after = {**memory, **fresh}

@@ -96,6 +96,9 @@ class Tap:
             self._kept.sums[sealed.site] = [sum_of(self._gate, sealed, members, unit) for members, unit in asked]
         return made
 
+    def relay(self, value: Array) -> Released:
+        return self._gate.relay(value)
+
     def uniforms(self, count: int, site: str) -> Array:
         return self._gate.uniforms(count, site)
 

@@ -10,6 +10,7 @@ import numpy as np
 from silograph.core.types import Array, Carry
 from silograph.methods.base import Method, Outlet, Private, Rows, State, put, take, values
 from silograph.privacy.door import Door
+from silograph.privacy.relay import inside
 from silograph.privacy.released import Sent, check_message, stack
 from silograph.topology import Topology
 
@@ -48,9 +49,9 @@ class InProcess:
         for part in self._grouping(rows):
             index = self._index(part)
             down = {name: value.rows(index) for name, value in state.down.items()}
-            fresh, message = method.local(
-                take(state.carry, index), down, take(self._data, index), self._gate(part, state.round)
-            )
+            carried, here, gate = take(state.carry, index), take(self._data, index), self._gate(part, state.round)
+            with inside(f"{type(method).__name__}.local"):
+                fresh, message = method.local(carried, down, here, gate)
             carry = put(carry, index, fresh)
             messages.append(check_message(message, len(part), f"{type(method).__name__}.local"))
         return carry, self._joined(messages), rows
@@ -59,7 +60,9 @@ class InProcess:
         messages = []
         for part in self._grouping(self._all):
             index, gate = self._index(part), self._gate(part, state.round)
-            message = method.deliver(take(state.carry, index), take(self._data, index), gate)
+            carried, here = take(state.carry, index), take(self._data, index)
+            with inside(f"{type(method).__name__}.deliver"):
+                message = method.deliver(carried, here, gate)
             messages.append(check_message(message, len(part), f"{type(method).__name__}.deliver"))
         return values(self._joined(messages))
 

@@ -41,8 +41,8 @@ from silograph.engines.question import (
 from silograph.engines.sums import SumAgents
 from silograph.methods.base import Method, Private, Rows, begin, put, take
 from silograph.privacy.door import Door
-from silograph.privacy.relay import relay
-from silograph.privacy.released import Released, Sealed, Sent, check_message, sealed_rows
+from silograph.privacy.relay import inside, relay
+from silograph.privacy.released import Released, Sealed, Sent, bare, check_message, sealed_rows
 from silograph.privacy.sums import hand_over
 from silograph.topology import Topology
 
@@ -234,14 +234,15 @@ class Silo:
         gate = door.gate(question.silos, question.round)
         carry, here = take(before, index), take(data, index)
         sent: Sent
-        with np.errstate(all="ignore"):  # a warning that was made an error would depend on records
+        down = {name: relay(value) for name, value in question.down.items()}
+        part, fresh = f"{type(self._method).__name__}.{question.kind}", Carry()
+        with np.errstate(all="ignore"), inside(part):  # a warning that was made an error would depend on records
             if question.kind == "local":
-                down = {name: relay(value) for name, value in question.down.items()}
                 fresh, sent = self._method.local(carry, down, here, gate)
-                after = put(before, index, fresh)
             else:
-                sent, after = self._method.deliver(carry, here, gate), before
-        sent = check_message(sent, len(question.silos), f"{type(self._method).__name__}.{question.kind}")
+                sent = self._method.deliver(carry, here, gate)
+        after = put(before, index, fresh)
+        sent = check_message(sent, len(question.silos), part)
         sealed = {name: value for name, value in sent.items() if isinstance(value, Sealed)}
         if not self._masked:
             for value in sealed.values():
@@ -285,7 +286,7 @@ class Silo:
         """The run is over. This party's last state stays here; what only a run needs does not."""
         if not self.finished:
             buffer = io.BytesIO()
-            own: Json = {name: _bare(value) for name, value in memory.carry.items()}
+            own: Json = {name: bare(value) for name, value in memory.carry.items()}
             np.savez(buffer, **own)
             write_atomically(self._folder / OWN, buffer.getvalue(), 0o600)
             (self._folder / _STATE).unlink(missing_ok=True)
@@ -336,7 +337,7 @@ class Silo:
             for name, value in carry.items():
                 if isinstance(value, Released):
                     meta["released"].append(f"{part}/{name}")
-                arrays[f"{part}/{name}"] = _bare(value)
+                arrays[f"{part}/{name}"] = bare(value)
         buffer = io.BytesIO()
         np.savez(buffer, meta=np.array(json.dumps(meta)), **arrays)
         write_atomically(self._folder / _STATE, buffer.getvalue(), 0o600)
@@ -400,7 +401,3 @@ def _without_records(data: Private, index: Rows) -> Private:
         if value.ndim > 1:
             value[index] = 0
     return out
-
-
-def _bare(value: Any) -> Any:
-    return value.value if isinstance(value, Released) else value

@@ -20,7 +20,6 @@ from silograph.methods.base import ANYTHING, LARGEST, Limits, Outcome, Outlet, P
 from silograph.methods.choosing import FACTS, UPPER, check_positive, choose, learn_alone
 from silograph.methods.consensus_graph import BETA, GAMMA_FLOOR, LAM, NU, OPEN
 from silograph.privacy.bound import Bounded, clip_rows
-from silograph.privacy.relay import relay
 from silograph.privacy.released import Message, Released
 from silograph.tasks.smooth_graph import UNIT, SmoothGraph
 from silograph.topology import Topology
@@ -85,9 +84,11 @@ class PaperConsensus:
             "round": np.int64(0),
             "best": np.float64(1e300),
         }
-        silo_w = w if self.release is None else relay(w)
-        carry: Carry = {"w": silo_w, "previous": silo_w, "smoothness": np.full(silos, np.nan)}
-        return Start(carry, servers, self._answer(servers, topo))
+        at_first: Carry = {"w": w, "previous": w}
+        carry: Carry = {"smoothness": np.full(silos, np.nan)}
+        if self.release is None:
+            return Start(at_first | carry, servers, self._answer(servers, topo))
+        return Start(carry, servers, self._answer(servers, topo), at_first)
 
     def _answer(self, servers: Carry, topo: Topology) -> dict[str, Array]:
         shared = {name: everywhere(servers[name], topo) for name in ("consensus", "knobs")}

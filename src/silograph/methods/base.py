@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from silograph.core.errors import LeakError
 from silograph.core.types import Array, Carry, Json
 from silograph.privacy.bound import Bounded
-from silograph.privacy.relay import relay
+from silograph.privacy.relay import OpenGate, relay
 from silograph.privacy.released import Batch, Message, Released, Sealed, Sent, Total, check_message
 from silograph.topology import Topology
 
@@ -24,11 +24,9 @@ Private = dict[str, Array]
 
 
 class Outlet(Protocol):
-    """What a method may do at a border; `privacy.gate.Gate` does it."""
+    """What a method may do at a silo's border; `privacy.gate.Gate` does it."""
 
     def rows(self, index: Sequence[int] | Rows) -> Outlet: ...
-
-    def over(self, names: Sequence[str]) -> Outlet: ...
 
     def poisson(self, counts: Array, rate: float, site: str, part: str) -> Batch: ...
 
@@ -38,9 +36,19 @@ class Outlet(Protocol):
 
     def contribute(self, value: Array | Bounded, site: str, clip: float | None = None) -> Sealed: ...
 
+    def uniforms(self, count: int, site: str) -> Array: ...
+
+
+class ServerOutlet(Outlet, Protocol):
+    """What it may do at a server's, besides: no records are there."""
+
+    def rows(self, index: Sequence[int] | Rows) -> ServerOutlet: ...
+
+    def over(self, names: Sequence[str]) -> ServerOutlet: ...
+
     def total(self, sealed: Sealed, rows: Rows, home: Rows, names: Sequence[str]) -> Total: ...
 
-    def uniforms(self, count: int, site: str) -> Array: ...
+    def relay(self, value: Array) -> Released: ...
 
     def sync(self) -> None: ...
 
@@ -59,11 +67,12 @@ class Up:
 
 @dataclass(frozen=True)
 class Start:
-    """Silo carry, server carry, and the first message down."""
+    """Silo carry, server carry, and the first message down. `public` is silo carry too, as released values."""
 
     carry: Carry
     servers: Carry
     down: dict[str, Array]
+    public: dict[str, Array] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -115,7 +124,7 @@ class Method(Protocol):
         """Which silos this round is for; None means all."""
         ...
 
-    def gather(self, servers: Carry, up: Up, topo: Topology, gate: Outlet) -> tuple[Carry, Message]:
+    def gather(self, servers: Carry, up: Up, topo: Topology, gate: ServerOutlet) -> tuple[Carry, Message]:
         """At each server: take in what the silos sent; returns what goes to the neighbouring servers."""
         ...
 
@@ -148,14 +157,14 @@ class State:
 
 def begin(method: Method, topo: Topology) -> State:
     start = method.start(topo)
-    return State(0, start.carry, start.servers, _relayed(start.down))
+    return State(0, {**_relayed(start.public), **start.carry}, start.servers, _relayed(start.down))
 
 
 def advance(
     method: Method,
     state: State,
     topo: Topology,
-    gate: Outlet,
+    gate: ServerOutlet,
     run_local: Callable[[State], tuple[Carry, Sent, Rows]],
 ) -> State:
     """One round: local -> gate -> gather -> gate -> exchange over the server graph -> settle -> back down.
@@ -172,6 +181,22 @@ def advance(
     # A star has one server: what goes across comes back to it.
     servers, down = method.settle(servers, values(across), topo)
     return State(state.round + 1, carry, servers, _relayed(down))
+
+
+def play_at_server(method: Method, topo: Topology, data: Private) -> tuple[Outcome, list[Json]]:
+    """A whole method, and its trace, at a server whose `data` were released: all of it is post-processing."""
+    gate, trace = OpenGate(), []
+
+    def run_local(now: State) -> tuple[Carry, Sent, Rows]:
+        return (*method.local(now.carry, now.down, data, gate), np.arange(len(topo.silos)))
+
+    state = begin(method, topo)
+    while not method.done(state.servers):
+        state = advance(method, state, topo, gate, run_local)
+        line = method.trace(state.servers)
+        if line is not None:
+            trace.append({"round": state.round, **line})
+    return method.outcome(state.servers, values(method.deliver(state.carry, data, gate)), topo), trace
 
 
 def values(message: Sent) -> dict[str, Array]:
@@ -194,9 +219,7 @@ def put(carry: Carry, rows: Rows | slice, fresh: Carry) -> Carry:
     def replaced(name: str) -> Any:
         old, new = carry[name], fresh[name]
         if isinstance(old, Released) and isinstance(new, Released):
-            out = np.array(old.value)
-            out[rows] = new.value
-            return relay(out)
+            return old.with_rows(rows, new)
         if isinstance(old, Released) or isinstance(new, Released):
             raise LeakError(f"carry field {name!r}", "released rows beside released rows", "private ones are mixed in")
         out = np.array(old)

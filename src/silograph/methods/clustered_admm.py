@@ -39,12 +39,11 @@ from silograph.core.errors import InputError
 from silograph.core.types import Array, Carry, Json
 from silograph.kernels.draws import silo_ids
 from silograph.kernels.mixing import combine, disagreement
-from silograph.methods.base import Limits, Outcome, Outlet, Private, Rows, Start, Up
+from silograph.methods.base import Limits, Outcome, Outlet, Private, Rows, ServerOutlet, Start, Up
 from silograph.methods.borrowing import borrowed
 from silograph.methods.consensus_graph import OPEN
 from silograph.methods.sampling import check_growth, check_sample, sampled, within_reach
 from silograph.privacy.bound import CLIPPED_AGENT, Bounded, row_lengths
-from silograph.privacy.relay import relay
 from silograph.privacy.released import Message, Sent
 from silograph.tasks.clustered import Client, Proximal
 from silograph.tasks.linear import UNIT
@@ -130,8 +129,8 @@ class ClusteredADMM:
             raise InputError("clustered models, clusters", expected, f"{len(self.clusters)} came")
         check_sample(self.sample, topo)
         zeros, model = np.zeros((silos, self.task.features)), np.zeros((servers, self._count, self.task.features))
-        own = relay(zeros) if self.protect == "records" else zeros
-        carry: Carry = {"model": own, "sent": own, "ridge": self.lam / topo.sizes[topo.home]}
+        own: Carry = {"model": zeros, "sent": zeros}
+        carry: Carry = {"ridge": self.lam / topo.sizes[topo.home]}
         at_servers: Carry = {
             "model": model,
             "answer": zeros,
@@ -148,7 +147,9 @@ class ClusteredADMM:
         if self.tau == "learned":
             cells = np.zeros(servers * self._count, dtype=np.bool_)
             at_servers |= {"early": model, "steps": model, "heard": cells, "exchange": np.eye(self._count)}
-        return Start(carry, at_servers, self.answer(at_servers))
+        if self.protect == "records":
+            return Start(carry, at_servers, self.answer(at_servers), own)
+        return Start(own | carry, at_servers, self.answer(at_servers))
 
     def answer(self, servers: Carry) -> dict[str, Array]:
         return {"model": self._by_cell(servers["model"])[servers["cell"]], "answer": servers["answer"]}
@@ -201,7 +202,7 @@ class ClusteredADMM:
 
     # ---- at the servers ----
 
-    def gather(self, servers: Carry, up: Up, topo: Topology, gate: Outlet) -> tuple[Carry, Message]:
+    def gather(self, servers: Carry, up: Up, topo: Topology, gate: ServerOutlet) -> tuple[Carry, Message]:
         what = servers["model"]
         mean, counts = self._means(servers, up, topo, gate)
         w = what + mean.reshape(what.shape)  # (8), (13)
@@ -209,10 +210,10 @@ class ClusteredADMM:
             w = (w + servers["towards"]) / (self._sizes(topo) + self._pull(int(servers["round"])))  # (6)
         came = np.zeros(len(topo.silos), dtype=np.bool_)
         came[up.rows] = True
-        sent = relay(w) if self.protect != "none" else gate.reveal(w, "sent", OPEN)
+        sent = gate.relay(w) if self.protect != "none" else gate.reveal(w, "sent", OPEN)
         return {**servers, "came": came, "counts": counts}, {"sent": sent}
 
-    def _means(self, servers: Carry, up: Up, topo: Topology, gate: Outlet) -> tuple[Array, Array]:
+    def _means(self, servers: Carry, up: Up, topo: Topology, gate: ServerOutlet) -> tuple[Array, Array]:
         """Each cell's mean difference, 0 where nobody came, and of how many clients it is."""
         cell, what = servers["cell"], self._by_cell(servers["model"])
         if self.protect == "records":

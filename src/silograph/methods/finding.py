@@ -8,13 +8,13 @@ well the model fits them, changes the length. Everything after the release is po
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from silograph.core.errors import InputError
 from silograph.core.types import Array, Carry, Json
-from silograph.methods.base import SWITCH, Limits, Outcome, Outlet, Private, Rows, Start, Up, everywhere
+from silograph.methods.base import SWITCH, Limits, Outcome, Outlet, Private, Rows, ServerOutlet, Start, Up, everywhere
 from silograph.methods.clustered_admm import ClusteredADMM
 from silograph.privacy.bound import Bounded, row_lengths
 from silograph.privacy.released import Message, Sent
@@ -65,7 +65,7 @@ class FindClusters:
         bounded = Bounded(gradient, 2.0 * self.clip / data["count"], UNIT, why)
         return {}, {"gradient": gate.release(bounded, "gradient")}
 
-    def gather(self, servers: Carry, up: Up, topo: Topology, gate: Outlet) -> tuple[Carry, Message]:
+    def gather(self, servers: Carry, up: Up, topo: Topology, gate: ServerOutlet) -> tuple[Carry, Message]:
         gradient, heard = servers["gradient"].copy(), servers["heard"].copy()
         gradient[up.rows], heard[up.rows] = up.values["gradient"], True
         return {"gradient": gradient, "heard": heard}, {}
@@ -111,7 +111,7 @@ class FoundClusters:
         self.finder.start(topo)
         begun = self.inner.start(topo)
         servers = {**begun.servers, "finding": np.bool_(True)}
-        return Start(begun.carry, servers, self._told(begun.down, servers, topo))
+        return replace(begun, servers=servers, down=self._told(begun.down, servers, topo))
 
     def _told(self, down: dict[str, Array], servers: Carry, topo: Topology) -> dict[str, Array]:
         return {**down, "finding": everywhere(np.asarray(float(servers["finding"])), topo)}
@@ -125,7 +125,7 @@ class FoundClusters:
     def local(self, carry: Carry, down: Message, data: Private, gate: Outlet) -> tuple[Carry, Sent]:
         return (self.finder if down["finding"].value.any() else self.inner).local(carry, down, data, gate)
 
-    def gather(self, servers: Carry, up: Up, topo: Topology, gate: Outlet) -> tuple[Carry, Message]:
+    def gather(self, servers: Carry, up: Up, topo: Topology, gate: ServerOutlet) -> tuple[Carry, Message]:
         if not servers["finding"]:
             return self.inner.gather(servers, up, topo, gate)
         cluster = np.zeros(len(topo.silos), dtype=np.intp)  # who did not come is put with the first

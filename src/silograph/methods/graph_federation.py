@@ -30,10 +30,9 @@ from silograph.core.errors import InputError
 from silograph.core.types import Array, Carry, Json
 from silograph.kernels.draws import batches, draw_key, integers, silo_ids
 from silograph.kernels.mixing import centroid, combine, combine_links, disagreement
-from silograph.methods.base import Limits, Outcome, Outlet, Private, Rows, Start, Up
+from silograph.methods.base import Limits, Outcome, Outlet, Private, Rows, ServerOutlet, Start, Up
 from silograph.methods.sampling import check_growth, check_sample, sampled, within_reach
 from silograph.privacy.bound import CLIPPED_AGENT, Bounded
-from silograph.privacy.relay import relay
 from silograph.privacy.released import Message, Released, Sent
 from silograph.tasks.linear import Linear
 from silograph.topology import Topology
@@ -137,7 +136,7 @@ class GraphFederation:
 
     # ---- at the servers ----
 
-    def gather(self, servers: Carry, up: Up, topo: Topology, gate: Outlet) -> tuple[Carry, Message]:
+    def gather(self, servers: Carry, up: Up, topo: Topology, gate: ServerOutlet) -> tuple[Carry, Message]:
         total = gate.total(up.sealed["update"], up.rows, topo.home, topo.silos)
         mean = total.sums / np.maximum(total.counts, 1.0)[:, None]
         if self.perturbation == "private" and not total.released:
@@ -154,10 +153,10 @@ class GraphFederation:
         )
         return Bounded(mean, 2.0 * self.clip / counts, CLIPPED_AGENT, why)
 
-    def _sent(self, psi: Array, a: Array, gate: Outlet) -> tuple[Released, Array]:
+    def _sent(self, psi: Array, a: Array, gate: ServerOutlet) -> tuple[Released, Array]:
         """What goes to the neighbours, and each server's own copy."""
         if self.perturbation == "private":
-            return relay(psi), psi  # nothing else is known of the updates
+            return gate.relay(psi), psi  # nothing else is known of the updates
         servers, features = psi.shape
         if self.perturbation == "none":
             sent = own = psi

@@ -20,13 +20,15 @@ from silograph.methods.private_meta import (
     QUERY,
     SUPPORT,
     UNIT,
+    Known,
     PrivateMeta,
+    descended,
     mean_model,
     moved,
     near,
 )
 from silograph.privacy.bound import ADD_OR_REMOVE_ONE, Bounded, clip_rows
-from silograph.privacy.released import Batch, Message, Sent
+from silograph.privacy.released import Batch, Message, Released, Sent
 from silograph.topology import Topology
 
 if TYPE_CHECKING:
@@ -53,7 +55,7 @@ class PaperMeta(PrivateMeta):
         if self.clip is None or self.order != "second":
             raise InputError("S4's own version", "a clip, and the second order", f"{self.clip} and {self.order} came")
 
-    def _step(self, w: Array, data: Private, gate: Outlet, step: int) -> Array:
+    def _step(self, w: Known, data: Private, gate: Outlet, step: int) -> Known:
         assert self.clip is not None
         query = gate.poisson(data[QUERY], self.rate, f"query {step}", QUERY)
         support = gate.poisson(data[SUPPORT], self.rate, f"support {step}", SUPPORT)
@@ -61,25 +63,25 @@ class PaperMeta(PrivateMeta):
         both = replace(query, name=f"step {step}", part="")
         here = self._at(w, data, query)
         inner = self._noisy(here.gradient(None), query, gate, both, f"inner {step}")  # (6)
-        theta = w - self.inner_step * inner  # (7)
+        theta = descended(w, self.inner_step, inner)  # (7)
         g2 = clip_rows(self._average(self._at(theta, data, support).gradient(None), support), math.sqrt(self.clip))
         bent = self._average(here.curvature(g2, None), query)
         outer = g2 - self.inner_step * bent  # (10) times (11)
-        return w - self.outer_step * self._released(outer, gate, both, f"outer {step}")  # (9)
+        return descended(w, self.outer_step, self._released(outer, gate, both, f"outer {step}"))  # (9)
 
     def _average(self, total: Array, batch: Batch) -> Array:
         return np.asarray(total / np.maximum(batch.chosen.sum(1), 1)[:, None])
 
-    def _noisy(self, total: Array, batch: Batch, gate: Outlet, charged: Batch, site: str) -> Array:
+    def _noisy(self, total: Array, batch: Batch, gate: Outlet, charged: Batch, site: str) -> Released:
         return self._released(self._average(total, batch), gate, charged, site)
 
-    def _released(self, mean: Array, gate: Outlet, charged: Batch, site: str) -> Array:
+    def _released(self, mean: Array, gate: Outlet, charged: Batch, site: str) -> Released:
         assert self.clip is not None
         finite = np.where(np.isfinite(mean).all(-1, keepdims=True), mean, 0.0)
         why = f"the mean is clipped to {self.clip:g}, so a record can move it by twice that"
         l2 = np.full(len(mean), 2.0 * self.clip)
         bounded = Bounded(clip_rows(finite, self.clip), l2, UNIT, why, ADD_OR_REMOVE_ONE)
-        return gate.release(bounded, site, charged).value
+        return gate.release(bounded, site, charged)
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,7 +24,18 @@ import numpy as np
 
 from silograph.core.errors import InputError
 from silograph.core.types import Array, Carry, Json
-from silograph.methods.base import ANYTHING, SWITCH, Limits, Outcome, Outlet, Private, Start, Up, everywhere
+from silograph.methods.base import (
+    ANYTHING,
+    SWITCH,
+    Limits,
+    Outcome,
+    Outlet,
+    Private,
+    ServerOutlet,
+    Start,
+    Up,
+    everywhere,
+)
 from silograph.methods.consensus_graph import OPEN
 from silograph.privacy.released import Message, Sent
 from silograph.tasks.clustered import Proximal
@@ -81,7 +92,7 @@ class _Personal(ABC):
     def asked(self, servers: Carry, topo: Topology) -> None:
         return None
 
-    def gather(self, servers: Carry, up: Up, topo: Topology, gate: Outlet) -> tuple[Carry, Message]:
+    def gather(self, servers: Carry, up: Up, topo: Topology, gate: ServerOutlet) -> tuple[Carry, Message]:
         if "step" not in up.sealed:
             return servers, {}
         total = gate.total(up.sealed["step"], up.rows, topo.home, topo.silos)

@@ -13,10 +13,9 @@ import numpy as np
 
 from silograph.core.types import Array, Carry, Json
 from silograph.methods.base import Limits, Outcome, Outlet, Private, Rows, Start, Up
-from silograph.methods.private_meta import UNIT
+from silograph.methods.private_meta import UNIT, Known, descended
 from silograph.privacy.bound import ADD_OR_REMOVE_ONE, Bounded
-from silograph.privacy.relay import relay
-from silograph.privacy.released import Message, Sent
+from silograph.privacy.released import Message, Sent, bare
 from silograph.topology import Topology
 
 if TYPE_CHECKING:
@@ -36,7 +35,9 @@ class Personalise:
     clip: float | None = None
 
     def start(self, topo: Topology) -> Start:
-        return Start({"model": np.repeat(self.model[None], len(topo.silos), 0)}, {"round": np.int64(0)}, {})
+        own: Carry = {"model": np.repeat(self.model[None], len(topo.silos), 0)}
+        servers: Carry = {"round": np.int64(0)}
+        return Start(own, servers, {}) if self.clip is None else Start({}, servers, {}, own)
 
     def asked(self, servers: Carry, topo: Topology) -> Rows | None:
         return None
@@ -47,13 +48,14 @@ class Personalise:
     def local(self, carry: Carry, down: Message, data: Private, gate: Outlet) -> tuple[Carry, Sent]:
         counts = data[OWN]
         everybody = np.arange(data[f"{OWN}_y"].shape[1]) < counts[:, None]
-        here = self.task.at(carry["model"], data[f"{OWN}_x"], data[f"{OWN}_y"], everybody)
+        here = self.task.at(bare(carry["model"]), data[f"{OWN}_x"], data[f"{OWN}_y"], everybody)
         mean = here.gradient(self.clip) / counts[:, None]
+        slope: Known = mean
         if self.clip is not None:
             why = f"every record's gradient is clipped to {self.clip:g}; the sum is divided by the public N"
             bounded = Bounded(mean, self.clip / counts, UNIT, why, ADD_OR_REMOVE_ONE)
-            mean = gate.release(bounded, "personal step").value
-        return {"model": carry["model"] - self.step * mean}, {}  # (4)
+            slope = gate.release(bounded, "personal step")
+        return {"model": descended(carry["model"], self.step, slope)}, {}  # (4)
 
     def gather(self, servers: Carry, up: Up, topo: Topology, gate: Outlet) -> tuple[Carry, Message]:
         return servers, {}
@@ -68,7 +70,7 @@ class Personalise:
         return None
 
     def deliver(self, carry: Carry, data: Private, gate: Outlet) -> Message:
-        return {} if self.clip is None else {"model": relay(carry["model"])}
+        return {} if self.clip is None else {"model": carry["model"]}
 
     def outcome(self, servers: Carry, delivered: dict[str, Array], topo: Topology) -> Outcome:
         return Outcome(dict(delivered), {"steps": int(servers["round"])})

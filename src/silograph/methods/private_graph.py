@@ -26,21 +26,16 @@ from silograph.methods.base import (
     Outcome,
     Outlet,
     Private,
-    Rows,
     Start,
-    State,
     Up,
-    advance,
-    begin,
+    play_at_server,
     put,
     take,
-    values,
 )
 from silograph.methods.choosing import learn_alone
 from silograph.privacy.correlated import CorrelatedGaussian
 from silograph.privacy.mechanisms import Mechanism
-from silograph.privacy.relay import OpenGate, relay
-from silograph.privacy.released import Message, Sent
+from silograph.privacy.released import Message
 from silograph.tasks.smooth_graph import SmoothGraph, distances_of, from_coordinates
 from silograph.topology import Topology
 
@@ -155,20 +150,9 @@ class Coupled:
     method: Method
 
     def learn(self, known: Statistics, drawn: BoolArray) -> Graphs:
-        here, method = np.flatnonzero(drawn[:-1]), self.method
-        silos, gate, trace = len(drawn) - 1, OpenGate(), []
-        topo, data = Topology(tuple(f"{k:09d}" for k in here)), {"zbar": known.zbar[here]}
-
-        def run_local(now: State) -> tuple[Carry, Sent, Rows]:
-            return (*method.local(now.carry, now.down, data, gate), np.arange(len(here)))
-
-        state = begin(method, topo)
-        while not method.done(state.servers):
-            state = advance(method, state, topo, gate, run_local)
-            line = method.trace(state.servers)
-            if line is not None:
-                trace.append({"round": state.round, **line})
-        found = method.outcome(state.servers, values(method.deliver(state.carry, data, gate)), topo)
+        here = np.flatnonzero(drawn[:-1])
+        topo, silos = Topology(tuple(f"{k:09d}" for k in here)), len(drawn) - 1
+        found, trace = play_at_server(self.method, topo, {"zbar": known.zbar[here]})
         w, gamma, smoothness = np.zeros_like(known.zbar), np.zeros(silos), np.full(silos, np.nan)
         w[here], w[-1] = found.arrays["graph"], found.arrays["consensus"]
         gamma[here], smoothness[here] = found.arrays["gamma"], found.arrays["smoothness"]
@@ -193,14 +177,13 @@ class ReleasedConsensus:
 
     def start(self, topo: Topology) -> Start:
         silos = len(topo.silos)
-        carry: Carry = {"moment": relay(np.zeros((silos, self._size))), "sent": np.zeros(silos, bool)}
         servers: Carry = {
             "moments": np.zeros((silos, self._size)),
             "heard": np.zeros(silos, bool),
             "round": np.int64(0),
             "inner": None,
         }
-        return Start(carry, servers, {})
+        return Start({"sent": np.zeros(silos, bool)}, servers, {}, {"moment": np.zeros((silos, self._size))})
 
     def local(self, carry: Carry, down: Message, data: Private, gate: Outlet) -> tuple[Carry, Message]:
         """Release once; a silo that is asked again sends what it sent before."""

@@ -28,11 +28,10 @@ from numpy.typing import NDArray
 from silograph.core.errors import InputError, SolverError
 from silograph.core.types import Array, Carry, Json
 from silograph.kernels.draws import draw_key, silo_ids, uniforms
-from silograph.methods.base import Limits, Outcome, Outlet, Private, Rows, Start, Up, everywhere
+from silograph.methods.base import Limits, Outcome, Outlet, Private, Rows, ServerOutlet, Start, Up, everywhere
 from silograph.methods.sampling import DIVERGED, check_growth
 from silograph.privacy.bound import ADD_OR_REMOVE_ONE, Bounded
-from silograph.privacy.relay import relay
-from silograph.privacy.released import Batch, Message, Sent
+from silograph.privacy.released import Batch, Message, Released, Sent, bare
 from silograph.topology import Topology
 
 if TYPE_CHECKING:
@@ -43,6 +42,9 @@ Order = Literal["first", "second"]
 QUERY, SUPPORT = "query", "support"
 UNIT = "one record"
 IN_THE_CLEAR = "no protection was asked for"
+
+#: What a client goes on from: released where records are protected.
+Known = Released | Array
 
 
 def part_sizes(count: int) -> dict[str, int]:
@@ -135,14 +137,15 @@ class PrivateMeta:
     # ---- in the client ----
 
     def local(self, carry: Carry, down: Message, data: Private, gate: Outlet) -> tuple[Carry, Sent]:
-        w = down["model"].value
+        w: Known = down["model"]
         for step in range(self.local_steps):
             w = self._step(w, data, gate, step)
         if self.clip is None:
-            return {}, {"model": gate.reveal(w, "model", IN_THE_CLEAR)}
-        return {}, {"model": relay(w, owned=True)}  # nothing but released sums went into it
+            return {}, {"model": gate.reveal(bare(w), "model", IN_THE_CLEAR)}
+        assert isinstance(w, Released)  # nothing but released sums went into it
+        return {}, {"model": w}
 
-    def _step(self, w: Array, data: Private, gate: Outlet, step: int) -> Array:
+    def _step(self, w: Known, data: Private, gate: Outlet, step: int) -> Known:
         query = gate.poisson(data[QUERY], self.rate, f"query {step}", QUERY)
         support = gate.poisson(data[SUPPORT], self.rate, f"support {step}", SUPPORT)
         share = 0.5 if self.order == "second" else 1.0
@@ -154,15 +157,15 @@ class PrivateMeta:
         if self.order == "first":
             return descended(w, self.outer_step, r2)
         bound = self.clip if self.curvature_clip is None else self.curvature_clip
-        r3 = self._mean(here.curvature(r2, bound), data, gate, query, f"curvature {step}", bound, share)  # (10)
+        r3 = self._mean(here.curvature(bare(r2), bound), data, gate, query, f"curvature {step}", bound, share)  # (10)
         return descended(w, self.outer_step, descended(r2, self.inner_step, r3))  # (9)
 
-    def _at(self, model: Array, data: Private, batch: Batch) -> Any:
-        return self.task.at(model, data[f"{batch.part}_x"], data[f"{batch.part}_y"], batch.chosen, self.rate)
+    def _at(self, model: Known, data: Private, batch: Batch) -> Any:
+        return self.task.at(bare(model), data[f"{batch.part}_x"], data[f"{batch.part}_y"], batch.chosen, self.rate)
 
     def _mean(
         self, total: Array, data: Private, gate: Outlet, batch: Batch, site: str, clip: float | None, share: float = 1.0
-    ) -> Array:
+    ) -> Known:
         """The sum over a sample, divided by its expected size, and released if records are protected."""
         expected = self.rate * data[batch.part]
         total /= expected[:, None]
@@ -170,12 +173,12 @@ class PrivateMeta:
             return total
         why = f"every record's part of the sum is clipped to {clip:g}; the sum is divided by the public q N"
         bounded = Bounded(total, clip / expected, f"{UNIT} of the {batch.part} set", why, ADD_OR_REMOVE_ONE)
-        return gate.release(bounded, site, batch, share).value
+        return gate.release(bounded, site, batch, share)
 
     # ---- at the server ----
 
-    def gather(self, servers: Carry, up: Up, topo: Topology, gate: Outlet) -> tuple[Carry, Message]:
-        return servers, {"model": relay(mean_model(up.values["model"], np.array(self.weights)[up.rows])[None])}
+    def gather(self, servers: Carry, up: Up, topo: Topology, gate: ServerOutlet) -> tuple[Carry, Message]:
+        return servers, {"model": gate.relay(mean_model(up.values["model"], np.array(self.weights)[up.rows])[None])}
 
     def settle(self, servers: Carry, across: dict[str, Array], topo: Topology) -> tuple[Carry, dict[str, Array]]:
         return moved(servers, across["model"][0], topo)
@@ -203,8 +206,15 @@ def near(start: Array) -> dict[str, Limits]:
     return {"model": Limits(-farthest, farthest)}
 
 
-def descended(model: Array, step: float, slope: Array) -> Array:
-    """model - step * slope, client by client: large models stay in the cache that way."""
+def descended(model: Known, step: float, slope: Known) -> Known:
+    """model - step * slope: released, where both were."""
+    if isinstance(model, Released) and isinstance(slope, Released):
+        return model.map(_descended, step, slope)
+    return _descended(bare(model), step, bare(slope))
+
+
+def _descended(model: Array, step: float, slope: Array) -> Array:
+    """Client by client: large models stay in the cache that way."""
     out = np.empty(model.shape)
     for row, here, down in zip(out, model, slope, strict=True):
         np.multiply(down, -step, out=row)

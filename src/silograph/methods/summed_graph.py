@@ -17,7 +17,7 @@ from silograph.core.types import Array, BoolArray, Carry, Json
 from silograph.kernels.edges import node_count
 from silograph.kernels.pooling import empirical_bayes
 from silograph.kernels.spaces import AllPairs
-from silograph.methods.base import Limits, Outcome, Outlet, Private, Start, Up
+from silograph.methods.base import Limits, Outcome, Outlet, Private, ServerOutlet, Start, Up
 from silograph.methods.choosing import LOG_BETA, learn_alone
 from silograph.methods.private_graph import (
     LEAST_EFFECTIVE_RECORDS,
@@ -93,7 +93,7 @@ class SummedConsensus:
     def limits(self) -> dict[str, Limits]:
         return {}
 
-    def gather(self, servers: Carry, up: Up, topo: Topology, gate: Outlet) -> tuple[Carry, Message]:
+    def gather(self, servers: Carry, up: Up, topo: Topology, gate: ServerOutlet) -> tuple[Carry, Message]:
         """Add up once: when everybody is there, or nobody else is waited for any more."""
         servers = {**servers, "round": servers["round"] + 1}
         last = servers["round"] >= PATIENCE

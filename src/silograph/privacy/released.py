@@ -63,7 +63,9 @@ class Released:
                     "Release it, or keep the computation inside the silo.",
                 )
         plain = [c.value if isinstance(c, Released) else c for c in constants]
-        return Released(function(self.value, *plain), _SEAL)
+        made = np.asarray(function(self.value, *plain))
+        # What is fresh need not be copied: the function can have kept it nowhere.
+        return Released(made, _SEAL, owned=made.flags.owndata and made.flags.c_contiguous)
 
     def rows(self, index: Sequence[int] | NDArray[np.intp] | slice) -> Released:
         return Released(self.value[index], _SEAL, owned=True)
@@ -73,6 +75,11 @@ class Released:
         out = np.array(self.value)
         out[index] = fresh.value
         return Released(out, _SEAL, owned=True)
+
+
+def bare(value: Any) -> Any:
+    """The array of what may be released or not."""
+    return value.value if isinstance(value, Released) else value
 
 
 def _refuse_captured(function: Callable[..., Any]) -> None:

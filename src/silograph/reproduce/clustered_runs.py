@@ -20,7 +20,7 @@ from silograph.privacy.accounting import zcdp
 from silograph.privacy.door import Door
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.mechanisms import Scheduled
-from silograph.privacy.released import Released
+from silograph.privacy.released import bare
 from silograph.reproduce.entries import Progress, Row, Table, check_seeds
 from silograph.reproduce.verdicts import ALIKE, Verdict, alike, compared, said
 from silograph.run.loop import ENGINES, REHEARSAL, rounds
@@ -121,11 +121,12 @@ class Line:
     def run(self, world: World, data: Sequence[Private], seed: int) -> tuple[Array, Door]:
         """The score after every second round, and the door with its ledger."""
         door = Door(seed, Ledger(), self.setting.noise, randomness=REHEARSAL)
-        engine, scores = ENGINES["vector"](data, world.topo, door), []
-        for state in rounds(self.method(world, seed), world.topo, engine, door):
-            if self.contender is ALONE or state.round % EVERY == 0:
-                model = state.carry["model"]
-                scores.append(world.score(model.value if isinstance(model, Released) else model))
+        engine = ENGINES["vector"](data, world.topo, door)
+        scores = [
+            world.score(bare(state.carry["model"]))
+            for state in rounds(self.method(world, seed), world.topo, engine, door)
+            if self.contender is ALONE or state.round % EVERY == 0
+        ]
         return np.resize(scores, self.setting.rounds // EVERY), door
 
 

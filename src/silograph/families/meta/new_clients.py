@@ -22,6 +22,7 @@ from silograph.privacy.accounting import gaussian_multiplier
 from silograph.privacy.door import Budget, Door
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.mechanisms import Gaussian
+from silograph.privacy.released import bare
 from silograph.run.loop import ENGINES, rounds
 from silograph.topology import star
 
@@ -46,7 +47,7 @@ def personal_models(
     topo = star(names)
     place = ENGINES["vector"](padded(records, OWN), topo, door)
     *_, last = rounds(Personalise(task, start, step, steps, clip), topo, place, door)
-    models = np.asarray(last.carry["model"])
+    models = np.asarray(bare(last.carry["model"]))
     if not (np.abs(models) < _LARGEST).all():
         raise SolverError("personal model", "numbers that a network can use", "they grew without bound", _SMALLER)
     return models
