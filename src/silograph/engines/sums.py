@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -25,48 +26,10 @@ from silograph.engines.wire import pack, unpack
 from silograph.privacy.door import Door
 from silograph.privacy.masking import MaskedSum
 from silograph.privacy.released import Sealed, sealed_rows
-from silograph.privacy.secure_messages import (
-    STEPS,
-    Advertisement,
-    Answer,
-    Confirmation,
-    Delivery,
-    MaskedInput,
-    Message,
-    Proof,
-    ProtocolError,
-    Request,
-    Roster,
-    Session,
-    Shares,
-    Total,
-)
-from silograph.privacy.secure_sum import Agent, Server
+from silograph.privacy.secure_messages import SAID, STEPS, TOLD, Message, ProtocolError, Step, Told, Total
+from silograph.privacy.secure_sum import Agent, Server, run_steps
 from silograph.privacy.secure_wire import from_json, to_json
 from silograph.privacy.sums import join, refuse_second, sum_of
-
-_SAID: dict[str, type[Message]] = {
-    "advertise": Advertisement,
-    "share": Shares,
-    "mask": MaskedInput,
-    "confirm": Confirmation,
-    "unmask": Answer,
-}
-
-
-def _session(run: str, nonce: str, asked: MaskedSum, identities: Mapping[str, bytes]) -> Session:
-    return Session(
-        f"{run} {nonce}",
-        asked.round,
-        asked.unit,
-        {name: identities[name] for name in asked.members},
-        asked.length,
-        asked.clip,
-        asked.cohort.bits,
-        asked.cohort.share,
-        asked.masks.minimum,
-    )
-
 
 # ---- at the server ---------------------------------------------------------------------------------------------------
 
@@ -82,38 +45,26 @@ def run_sum(
 ) -> tuple[Total, set[str]]:
     """All steps with whoever answers; a total over nobody where too few did. And who may have paid: all who were asked
     for a masked input, since one that did not arrive may have left, and all who say that they have."""
-    nonce = secrets.token_hex(8)
-    session = _session(run, nonce, asked, identities)
-    server, silent, paid = Server(session), set[str](), set[str]()
+    nonce, paid = secrets.token_hex(8), set[str]()
+    session = asked.session(f"{run} {nonce}", identities)
     place: Json = {"nonce": nonce, "field": field, "unit": asked.unit, "members": list(asked.members)}
     place["identities"] = {name: identities[name].hex() for name in asked.members}
 
-    def hear(step: str, says: Callable[[str], Json]) -> None:
-        waiting = [name for name in asked.members if name not in silent]
+    def put(step: Step, told: Mapping[str, Told | None]) -> dict[str, Message]:
         if step == "mask":
-            paid.update(waiting)
-        replies = ask({name: {**place, "step": step, "message": says(name)} for name in waiting})
-        paid.update(name for name in waiting if replies.get(name) == SUMMED)
-        for name in waiting:
-            try:
-                message = from_json(_SAID[step], replies[name])
-                if message.sender != name:
-                    raise InputError("secure sum", f"a message of {name}", "one of somebody else came")
-                server.receive(message)
-            except (KeyError, InputError, ProtocolError):
-                silent.add(name)
+            paid.update(told)
+        different = {id(message): message for message in told.values()}  # most are told the same
+        texts = {key: {} if message is None else to_json(message) for key, message in different.items()}
+        replies = ask({name: {**place, "step": step, "message": texts[id(message)]} for name, message in told.items()})
+        paid.update(name for name in told if replies.get(name) == SUMMED)
+        said: dict[str, Message] = {}
+        for name in told.keys() & replies.keys():
+            with suppress(InputError):  # what cannot be read was not said
+                said[name] = from_json(SAID[step], replies[name])
+        return said
 
     try:
-        hear("advertise", lambda name: {})
-        roster = to_json(server.roster())
-        hear("share", lambda name: roster)
-        deliveries = server.deliveries()
-        hear("mask", lambda name: to_json(deliveries[name]))
-        request = to_json(server.request())
-        hear("confirm", lambda name: request)
-        proof = to_json(server.proof())
-        hear("unmask", lambda name: proof)
-        return server.total(), paid
+        return run_steps(Server(session), put), paid
     except ProtocolError:
         return Total(np.zeros(asked.length, dtype=np.int64), asked.cohort.bits, ()), paid
 
@@ -185,7 +136,7 @@ class SumAgents:
         refuse_second(gate, held.site)
         asked = sum_of(gate, held, members, str(place["unit"]))
         self._check_identities({name: identities.get(name, b"") for name in members}, self._silos)
-        session = _session(self._run, str(place["nonce"]), asked, identities)
+        session = asked.session(f"{self._run} {place['nonce']}", identities)
         noise = asked.noise_source(door.root, silo)
         pay = partial(join, gate, asked, vector)
         return _Part(question.round, place, Agent(session, silo, self._identity, noise_source=noise, pay=pay))
@@ -205,18 +156,9 @@ class SumAgents:
 
 
 def _spoken(agent: Agent, step: str, message: Any, vector: Array) -> Message:
-    match step:
-        case "advertise":
-            return agent.advertise()
-        case "share":
-            return agent.share(from_json(Roster, message))
-        case "mask":
-            return agent.mask(from_json(Delivery, message), vector)
-        case "confirm":
-            return agent.confirm(from_json(Request, message))
-        case "unmask":
-            return agent.unmask(from_json(Proof, message))
-    raise InputError("secure sum", "a step of it", "something else came")
+    if step not in STEPS:
+        raise InputError("secure sum", "a step of it", "something else came")
+    return agent.say(step, from_json(TOLD[step], message) if step in TOLD else None, vector)
 
 
 def read_said(blob: bytes) -> dict[str, Json]:

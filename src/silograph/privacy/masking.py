@@ -21,7 +21,7 @@ from silograph.privacy.bound import Within
 from silograph.privacy.discrete import MOST_SHARE, decode, grid_l2, grid_move, noisy
 from silograph.privacy.mechanisms import OwnNoise
 from silograph.privacy.samplers import Keystream
-from silograph.privacy.secure_messages import Total, threshold
+from silograph.privacy.secure_messages import Session, Total, threshold
 from silograph.privacy.secure_sum import secure_sum, unmasked_sum
 from silograph.privacy.shamir import Source
 
@@ -97,6 +97,12 @@ class MaskedSum:
     @cached_property
     def cohort(self) -> Cohort:
         return planned(len(self.members), self.clip, self.length, self.noise, self.within)
+
+    def session(self, run: str, identities: Mapping[str, bytes]) -> Session:
+        """What those who add it up agree on beforehand."""
+        cohort, known = self.cohort, {name: identities[name] for name in self.members}
+        place = (run, self.round, self.unit)
+        return Session(*place, known, self.length, self.clip, cohort.bits, cohort.share, self.masks.minimum)
 
     def noise_source(self, root: int, name: str) -> Source:
         """An agent's noise is named by the whole cohort: should a round be repeated with others, it is drawn anew."""

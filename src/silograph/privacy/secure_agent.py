@@ -31,12 +31,14 @@ from silograph.privacy.secure_messages import (
     Confirmation,
     Delivery,
     MaskedInput,
+    Message,
     Proof,
     Request,
     Roster,
     Session,
     Shares,
     Step,
+    Told,
 )
 from silograph.privacy.shamir import Source, split
 
@@ -71,6 +73,21 @@ class Agent:
         self._peers: dict[str, Advertisement] = {}
         self._held: dict[str, bytes] = {}  # by agent: its seed's share here, then its mask key's
         self._request: Request | None = None
+
+    def say(self, step: Step, told: Told | None, vector: Array) -> Message:
+        """Its part in one step; `vector` is what it has to add."""
+        match step, told:
+            case "advertise", None:
+                return self.advertise()
+            case "share", Roster():
+                return self.share(told)
+            case "mask", Delivery():
+                return self.mask(told, vector)
+            case "confirm", Request():
+                return self.confirm(told)
+            case "unmask", Proof():
+                return self.unmask(told)
+        raise self.session.refusal(f"a step of it, not {step!r:.40}", "something else came")
 
     def advertise(self) -> Advertisement:
         self._begin("advertise")

@@ -112,7 +112,7 @@ class Session:
         if len(agents) < least:
             raise self.refusal(f"at least {least} agents", f"only {len(agents)} {what}", "No sum is revealed.")
 
-    def ours(self, message: Message | Roster | Delivery | Request | Proof) -> None:
+    def ours(self, message: Message | Told) -> None:
         if message.session != self.tag:
             raise self.refusal("a message of this session", f"a {type(message).__name__} of another one came")
 
@@ -188,6 +188,20 @@ class Request:
 class Proof:
     session: bytes
     confirmations: tuple[Confirmation, ...]
+
+
+#: From the server to an agent.
+Told = Roster | Delivery | Request | Proof
+
+#: By step, what an agent is told and what it says. It advertises without being told anything.
+TOLD: Mapping[str, type[Told]] = {"share": Roster, "mask": Delivery, "confirm": Request, "unmask": Proof}
+SAID: Mapping[str, type[Message]] = {
+    "advertise": Advertisement,
+    "share": Shares,
+    "mask": MaskedInput,
+    "confirm": Confirmation,
+    "unmask": Answer,
+}
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,6 +1,6 @@
 """The sum of a cohort's vectors, and nothing else: double masking with drop-out recovery (Bonawitz et al. 2017).
 
-An `Agent` and a `Server` share nothing but messages; whoever drives them carries those.
+An `Agent` and a `Server` share nothing but messages; `run_steps` has the order, for agents here and elsewhere.
 
     advertise   two fresh public keys, signed with the agent's registered identity         -> Roster to all
     share       self-mask seed and mask key, Shamir-shared, sealed for each other agent     -> Delivery to each
@@ -54,6 +54,7 @@ from silograph.privacy.secure_messages import (
     Session,
     Shares,
     Step,
+    Told,
     Total,
 )
 from silograph.privacy.shamir import Source, combine
@@ -200,6 +201,37 @@ class Server:
         return self.session.refusal(expected, f"{message.sender!r} {came} ({type(message).__name__})")
 
 
+#: Puts a step to agents, of whom each is told something, and returns what they said; who is silent is left out.
+Ask = Callable[[Step, Mapping[str, Told | None]], Mapping[str, Message]]
+
+
+def run_steps(server: Server, ask: Ask) -> Total:
+    """All steps, wherever the agents are. Whoever falls silent, or says what the server refuses, is left behind."""
+    left = list(server.session.identities)
+
+    def hear(step: Step, told: Callable[[str], Told | None]) -> None:
+        said = ask(step, {name: told(name) for name in left})
+        for name in tuple(left):
+            try:
+                message = said[name]
+                if message.sender != name:
+                    raise server.session.refusal(f"a message of {name!r}", "one of somebody else came")
+                server.receive(message)
+            except (KeyError, ProtocolError):
+                left.remove(name)
+
+    hear("advertise", lambda name: None)
+    roster = server.roster()
+    hear("share", lambda name: roster)
+    deliveries = server.deliveries()
+    hear("mask", lambda name: deliveries[name])
+    request = server.request()
+    hear("confirm", lambda name: request)
+    proof = server.proof()
+    hear("unmask", lambda name: proof)
+    return server.total()
+
+
 def secure_sum(
     vectors: Mapping[str, Array],
     clip: float,
@@ -228,25 +260,15 @@ def secure_sum(
     length = max((vector.size for vector in vectors.values()), default=0)
     session = Session(run, round, unit, public, length, clip, fraction_bits, noise, minimum)
     curve = remembering()
-    server = Server(session, curve)
     noises = sources if noise_source is None else {name: noise_source(name) for name in vectors}
-    agents = [Agent(session, name, identities[name], sources[name], curve, noises[name]) for name in vectors]
+    agents = {name: Agent(session, name, identities[name], sources[name], curve, noises[name]) for name in vectors}
 
-    def hear(step: Step, speak: Callable[[Agent], Message]) -> None:
-        for agent in agents:
-            if STEPS.index(step) < silent.get(agent.name, len(STEPS)):
-                server.receive(speak(agent))
+    def ask(step: Step, told: Mapping[str, Told | None]) -> dict[str, Message]:
+        now = STEPS.index(step)
+        heard = [name for name in told if now < silent.get(name, len(STEPS))]
+        return {name: agents[name].say(step, told[name], vectors[name]) for name in heard}
 
-    hear("advertise", lambda agent: agent.advertise())
-    roster = server.roster()
-    hear("share", lambda agent: agent.share(roster))
-    deliveries = server.deliveries()
-    hear("mask", lambda agent: agent.mask(deliveries[agent.name], vectors[agent.name]))
-    request = server.request()
-    hear("confirm", lambda agent: agent.confirm(request))
-    proof = server.proof()
-    hear("unmask", lambda agent: agent.unmask(proof))
-    return server.total()
+    return run_steps(Server(session, curve), ask)
 
 
 def unmasked_sum(
