@@ -23,10 +23,8 @@ from silograph.engines.question import Question
 from silograph.engines.silo import OWN, Silo
 from silograph.engines.sums import SumAgents
 from silograph.methods.base import Private
-from silograph.privacy.door import Door
 from silograph.privacy.ledger import Ledger
-from silograph.run.jobs import Job
-from silograph.run.loop import REHEARSAL, SECRET
+from silograph.run.jobs import Job, door_of
 
 APPROVED, IDENTITY, ROOT, LEDGER, ROSTER = "approved.json", "identity.key", "root", "ledger.jsonl", "roster.json"
 ENROLMENT = ".enrolment.json"
@@ -145,9 +143,7 @@ class Approved:
         deployment, folder, job = self.deployment, self.folder, self.job()
         names = deployment.facts.parties[self.party]
         seed = deployment.plan.seed
-        randomness = SECRET if seed is None else REHEARSAL
-        root = self._root() if seed is None else seed
-        door = Door(root, Ledger(folder / LEDGER), job.mechanism, job.budget, randomness, job.masks)
+        door = door_of(job, self._root() if seed is None else seed, Ledger(folder / LEDGER), seed)
         minimum = max(deployment.terms.minimum, 1 if job.masks is None else job.masks.minimum)
         return Silo(
             folder,

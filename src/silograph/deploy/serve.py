@@ -14,10 +14,9 @@ from silograph.core.types import Json
 from silograph.deploy.deployment import FILE, NODES, Deployment, open_job
 from silograph.deploy.party import ENROLMENT
 from silograph.engines.flower import Asking, Flower
-from silograph.privacy.door import Door
-from silograph.run.loop import REHEARSAL, SECRET
+from silograph.run.jobs import door_of
 from silograph.run.results import write_result
-from silograph.run.run import Finished, Progress, go_on
+from silograph.run.run import Finished, Progress, finish
 from silograph.run.store import RunFolder
 
 RESULT, REPORT, ROUNDS = "result.json", "report.html", "rounds.jsonl"
@@ -73,8 +72,7 @@ def serve(
     goal = Path(os.path.abspath(goal))
     run = RunFolder(goal, deployment.plan_text, [folder / FILE], plan.seed)
     try:
-        randomness = SECRET if plan.seed is None else REHEARSAL
-        door = Door(run.root, run.ledger, job.mechanism, job.budget, randomness, job.masks)
+        door = door_of(job, run.root, run.ledger, plan.seed)
         identities = {name: cards[party]["identity"] for party, names in parties.items() for name in names}
         place = Flower(
             connect(deployment, cards),
@@ -89,7 +87,7 @@ def serve(
             lambda line: _note(run.path, line),
         )
         if not (run.path / RESULT).exists():
-            _, told = go_on(job, place, door, run, progress, ACROSS, every_round=True)
+            _, told = finish(job, place, door, run, progress, ACROSS, every_round=True)
             write_result(run.path, deployment.plan_text, plan.seed, door, told)
         write_atomically(run.path / REPORT, report(run.path).encode())
         last = run.load()

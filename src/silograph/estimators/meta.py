@@ -23,8 +23,6 @@ from silograph.families.meta.job import MetaJob
 from silograph.families.meta.network import build_network, load_networks, network
 from silograph.families.meta.new_clients import personal_models
 from silograph.families.meta.plan import MetaBudget, MetaData, MetaMethod, MetaPlan
-from silograph.privacy.door import Door
-from silograph.privacy.ledger import Ledger
 from silograph.report.card import card, most_paid
 from silograph.run.jobs import run_in_memory
 from silograph.run.sections import parse_into
@@ -124,8 +122,7 @@ class _PrivateMeta(BaseEstimator):
         if not (count >= 1 and 0.0 < size < np.inf):
             raise InputError("personalise", "at least one step of a size above 0", f"{count} of {size} came")
         personal = copy(self)
-        door = Door(0, Ledger())
-        personal.model_ = personal_models(self.task_, self.start_, size, count, mine.records, mine.names, door)[0]
+        personal.model_ = personal_models(self.task_, self.start_, size, count, mine.records, mine.names)[0]
         return personal
 
     def save(self, path: str | Path) -> None:

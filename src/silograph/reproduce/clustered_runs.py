@@ -13,7 +13,7 @@ import numpy as np
 
 from silograph.core.types import Array, Json
 from silograph.data.units import Records
-from silograph.methods.base import Method, Private
+from silograph.methods.base import Method, Private, State
 from silograph.methods.clustered_admm import ClusteredADMM
 from silograph.methods.model_baselines import Alone
 from silograph.privacy.accounting import zcdp
@@ -23,7 +23,7 @@ from silograph.privacy.mechanisms import Scheduled
 from silograph.privacy.released import bare
 from silograph.reproduce.entries import Progress, Row, Table, check_seeds
 from silograph.reproduce.verdicts import ALIKE, Verdict, alike, compared, said
-from silograph.run.loop import ENGINES, REHEARSAL, rounds
+from silograph.run.loop import REHEARSAL, play
 from silograph.tasks.clustered import Linearised, Proximal
 from silograph.topology import Topology
 
@@ -121,12 +121,13 @@ class Line:
     def run(self, world: World, data: Sequence[Private], seed: int) -> tuple[Array, Door]:
         """The score after every second round, and the door with its ledger."""
         door = Door(seed, Ledger(), self.setting.noise, randomness=REHEARSAL)
-        engine = ENGINES["vector"](data, world.topo, door)
-        scores = [
-            world.score(bare(state.carry["model"]))
-            for state in rounds(self.method(world, seed), world.topo, engine, door)
-            if self.contender is ALONE or state.round % EVERY == 0
-        ]
+        scores: list[float] = []
+
+        def watch(state: State) -> None:
+            if self.contender is ALONE or state.round % EVERY == 0:
+                scores.append(world.score(bare(state.carry["model"])))
+
+        play(self.method(world, seed), world.topo, data, door, watch)
         return np.resize(scores, self.setting.rounds // EVERY), door
 
 

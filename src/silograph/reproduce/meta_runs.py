@@ -22,7 +22,7 @@ from silograph.data.collections import VARIABLE
 from silograph.data.personal import Classes, PictureSet, class_federation, pool, split
 from silograph.data.tables import shown
 from silograph.families.meta.new_clients import personal_models
-from silograph.methods.base import Private
+from silograph.methods.base import Private, State
 from silograph.methods.meta_baselines import PaperMeta
 from silograph.methods.private_meta import SUPPORT, Order, PrivateMeta, divided
 from silograph.privacy.accounting import Planned, sampled_multiplier
@@ -31,7 +31,7 @@ from silograph.privacy.ledger import Ledger
 from silograph.privacy.mechanisms import Gaussian
 from silograph.reproduce.entries import Progress, Row, Table, check_seeds
 from silograph.reproduce.verdicts import Verdict, compared, said
-from silograph.run.loop import ENGINES, REHEARSAL, rounds
+from silograph.run.loop import REHEARSAL, play
 from silograph.topology import Topology, star
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class World:
     def tested(self, start: Array, step: float) -> Array:
         """Loss and accuracy of the new clients' models, one step (4) from the start, on average over the clients."""
         own = [half for half, _ in self.halves]
-        models = personal_models(self.task, start, step, 1, own, self.new.silos, Door(0, Ledger()))
+        models = personal_models(self.task, start, step, 1, own, self.new.silos)
         pairs = [self.task.measure(w, *test) for w, (_, test) in zip(models, self.halves, strict=True)]
         return np.asarray(np.mean(pairs, axis=0))
 
@@ -186,14 +186,16 @@ class Run:
         return Door(seed, Ledger(), Gaussian(sigma), budget, REHEARSAL)
 
     def go(self, world: World, seed: int, tick: Callable[[], None]) -> Trained:
-        door, scores = self._door(seed), []
-        engine = ENGINES["vector"](world.data, world.topo, door)
-        for state in rounds(self._method(world), world.topo, engine, door):
+        door, scores = self._door(seed), list[Array]()
+
+        def watch(state: State) -> None:
             if state.round % EVERY == 0:
                 scores.append(world.score(state.servers["model"], self.contender.personal_step))
                 tick()
+
+        last, _ = play(self._method(world), world.topo, world.data, door, watch)
         cost = door.spent(world.topo.silos[0], self.delta)  # all source clients release the same
-        return Trained(np.array(scores), cost.epsilon, world.by_step(state.servers["model"]))
+        return Trained(np.array(scores), cost.epsilon, world.by_step(last.servers["model"]))
 
     def shortened(self, smaller: int) -> Run:
         return replace(self, problem=self.problem.shortened(smaller))

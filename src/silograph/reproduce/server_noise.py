@@ -24,7 +24,7 @@ from silograph.privacy.ledger import Ledger
 from silograph.privacy.mechanisms import Gaussian
 from silograph.reproduce.entries import Progress, Row, Table, check_seeds
 from silograph.reproduce.verdicts import Verdict
-from silograph.run.loop import ENGINES, REHEARSAL, rounds
+from silograph.run.loop import REHEARSAL, play
 from silograph.tasks.linear import Linear
 from silograph.topology import Topology, Weights, server_graph, units
 
@@ -100,9 +100,9 @@ class Problem:
         # `private` has the same variance: the deviation is that many times what an agent moves, 2 C / L.
         mechanism = None if clip is None else Gaussian(math.sqrt(case.variance) * self.sample / (2.0 * clip))
         door = Door(seed, Ledger(), mechanism, randomness=REHEARSAL)
-        engine = ENGINES["vector"](world.data, topo, door)
-        models = np.array([state.servers["model"] for state in rounds(federation, topo, engine, door)])
-        return world.scores(models), door.spent(topo.servers[0], DELTA, "neighbour").epsilon
+        models: list[Array] = []
+        play(federation, topo, world.data, door, lambda state: models.append(state.servers["model"]))
+        return world.scores(np.array(models)), door.spent(topo.servers[0], DELTA, "neighbour").epsilon
 
     def unit(self, metric: str) -> str:
         return "test error" if self.tested and metric != "disagreement" else "dB"

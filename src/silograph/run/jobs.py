@@ -14,7 +14,7 @@ from silograph.privacy.door import Budget, Door
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.masking import Masks
 from silograph.privacy.mechanisms import Noise
-from silograph.run.loop import ENGINES, REHEARSAL, SECRET, rounds
+from silograph.run.loop import REHEARSAL, SECRET, play
 from silograph.run.plan import Plan
 from silograph.topology import Topology
 
@@ -70,13 +70,16 @@ class JobPart(Protocol):
         ...
 
 
+def door_of(job: Job, root: int, ledger: Ledger, seed: int | None) -> Door:
+    """A job's border; with the `seed` of a plan it is a rehearsal's."""
+    randomness = SECRET if seed is None else REHEARSAL
+    return Door(root, ledger, job.mechanism, job.budget, randomness, job.masks)
+
+
 def run_in_memory(job: Job, seed: int | None) -> tuple[Outcome, Door]:
     """A whole run without a folder; with a seed it is a rehearsal."""
-    root, randomness = (secret_root(), SECRET) if seed is None else (seed, REHEARSAL)
-    door = Door(root, Ledger(), job.mechanism, job.budget, randomness, job.masks)
-    place = ENGINES["vector"](job.data(), job.topo, door)
-    *_, last = rounds(job.method, job.topo, place, door)
-    return job.method.outcome(last.servers, place.deliver(job.method, last), job.topo), door
+    door = door_of(job, secret_root() if seed is None else seed, Ledger(), seed)
+    return play(job.method, job.topo, job.data(), door)[1], door
 
 
 def job_part(method: str) -> JobPart:

@@ -16,7 +16,7 @@ from silograph.methods.base import Method, Outcome, Private, Rows, State, advanc
 from silograph.privacy.door import Budget, Door
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.masking import Masks
-from silograph.privacy.mechanisms import Mechanism
+from silograph.privacy.mechanisms import Noise
 from silograph.privacy.observers import OTHER_SERVERS
 from silograph.privacy.released import Sent
 from silograph.topology import Topology, star
@@ -64,6 +64,32 @@ def rounds(
         yield state
 
 
+#: Told the state after every round.
+Watch = Callable[[State], None]
+
+
+def go_on(
+    method: Method, topo: Topology, engine: Engine, door: Door, state: State, watch: Watch
+) -> tuple[State, Outcome]:
+    """From a state to the end of the run: the last state, and what came of it."""
+    for after in rounds(method, topo, engine, door, state):
+        state = after
+        watch(state)
+    return state, method.outcome(state.servers, engine.deliver(method, state), topo)
+
+
+def play(
+    method: Method,
+    topo: Topology,
+    data: Sequence[Private] | Private,
+    door: Door,
+    watch: Watch = lambda state: None,
+    engine: str = "vector",
+) -> tuple[State, Outcome]:
+    """A whole run in this process, of what each silo's task made of its records."""
+    return go_on(method, topo, ENGINES[engine](data, topo, door), door, begin(method, topo), watch)
+
+
 class Task(Protocol):
     """What one silo makes of its records before anything else happens."""
 
@@ -74,7 +100,7 @@ def simulate(
     method: Method,
     task: Task,
     signals: Mapping[str, Any],
-    mechanism: Mechanism | None = None,
+    mechanism: Noise | None = None,
     budget: Budget | None = None,
     seed: int = 0,
     engine: str = "vector",
@@ -84,8 +110,5 @@ def simulate(
     """A whole run in memory: silo name -> records, to the outcome (rows in the order of the sorted names)."""
     topo = star(list(signals))
     door = Door(seed, Ledger(), mechanism, budget, randomness, masks)
-    place = ENGINES[engine]([task.prepare(signals[name]) for name in topo.silos], topo, door)
-    state = begin(method, topo)
-    for after in rounds(method, topo, place, door, state):
-        state = after
-    return method.outcome(state.servers, place.deliver(method, state), topo), door
+    data = [task.prepare(signals[name]) for name in topo.silos]
+    return play(method, topo, data, door, engine=engine)[1], door

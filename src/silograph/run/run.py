@@ -15,8 +15,8 @@ from silograph.core.types import Json
 from silograph.engines.base import Engine
 from silograph.methods.base import State, begin
 from silograph.privacy.door import Door
-from silograph.run.jobs import Job, open_job
-from silograph.run.loop import ENGINES, REHEARSAL, SECRET, rounds
+from silograph.run.jobs import Job, door_of, open_job
+from silograph.run.loop import ENGINES, go_on
 from silograph.run.plan import Plan, dumps
 from silograph.run.results import write_result
 from silograph.run.sections import moved, named_files
@@ -55,10 +55,9 @@ def execute(
     folder = RunFolder(goal, plan_text, [base / name for name in named_files(plan, private=True)], plan.seed)
     try:
         if not folder.finished:
-            randomness = SECRET if plan.seed is None else REHEARSAL
-            door = Door(folder.root, folder.ledger, job.mechanism, job.budget, randomness, job.masks)
+            door = door_of(job, folder.root, folder.ledger, plan.seed)
             place = ENGINES[plan.engine](job.data(), job.topo, door)
-            _, told = go_on(job, place, door, folder, progress, IN_ONE_PROCESS)
+            _, told = finish(job, place, door, folder, progress, IN_ONE_PROCESS)
             write_result(folder.path, plan_text, plan.seed, door, told)
             write_atomically(folder.path / "report.html", report(folder.path).encode())
     except DamageError:
@@ -80,7 +79,7 @@ def finished_before(plan: Plan, base: Path, goal: Path) -> Finished | None:
     return Finished(goal, json.loads(result.read_text(encoding="utf-8")))
 
 
-def go_on(
+def finish(
     job: Job, place: Engine, door: Door, folder: RunFolder, progress: Progress, note: str, every_round: bool = False
 ) -> tuple[State, Json]:
     """From where the folder's run is to its end; returns the last state, and the job's part of result.json.
@@ -90,8 +89,9 @@ def go_on(
     """
     state, trace = folder.load() or (begin(job.method, job.topo), [])
     saved, pause = time.monotonic(), _SAVE_EVERY
-    for after in rounds(job.method, job.topo, place, door, state):
-        state = after
+
+    def watch(state: State) -> None:
+        nonlocal saved, pause
         line = job.method.trace(state.servers)
         if line is not None:
             trace.append({"round": state.round, **line})
@@ -101,7 +101,8 @@ def go_on(
             folder.save(state, trace)
             saved = time.monotonic()
             pause = max(_SAVE_EVERY, _SAVE_SHARE * (saved - begun))
-    outcome = job.method.outcome(state.servers, place.deliver(job.method, state), job.topo)
+
+    state, outcome = go_on(job.method, job.topo, place, door, state, watch)
     told = job.write(folder.path, outcome, trace, door)
     told["privacy"]["notes"].append(note)
     return state, told

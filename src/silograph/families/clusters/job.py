@@ -38,7 +38,7 @@ from silograph.privacy.ledger import Ledger
 from silograph.privacy.masking import Masks
 from silograph.privacy.mechanisms import DistributedGaussian, Gaussian, Noise, Scheduled
 from silograph.privacy.observers import OWN_SERVER
-from silograph.run.loop import ENGINES, rounds
+from silograph.run.loop import play
 from silograph.run.results import rehearsal_note, stated, worst_by_site
 from silograph.tasks.clustered import Linearised, Proximal
 from silograph.tasks.linear import UNIT, Linear, signs
@@ -392,10 +392,7 @@ class ClusteredJob:
 
     def _learned(self, method: Method, task: Linear) -> Array:
         """Another method's models of the same data, in memory."""
-        door = Door(0, Ledger())
-        place = ENGINES["vector"](self._prepared(task), self.topo, door)
-        *_, last = rounds(method, self.topo, place, door)
-        return method.outcome(last.servers, place.deliver(method, last), self.topo).arrays["model"]
+        return play(method, self.topo, self._prepared(task), Door(0, Ledger()))[1].arrays["model"]
 
     def _test(self) -> Json | None:
         if not self.tests:

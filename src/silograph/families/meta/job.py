@@ -26,7 +26,7 @@ from silograph.privacy.bound import ADD_OR_REMOVE_ONE
 from silograph.privacy.door import Budget, Door
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.mechanisms import Gaussian
-from silograph.run.loop import ENGINES, rounds
+from silograph.run.loop import play
 from silograph.run.results import STAR_OBSERVERS, stated, worst_by_site
 from silograph.theory.private_meta import theorem_one, true_cost_of_the_literal_version
 from silograph.topology import Topology, star
@@ -369,10 +369,7 @@ class MetaJob:
 
     def _learned(self, method: Method) -> Array:
         """Another method's start from the same data, in memory."""
-        door = Door(self.plan.seed or 0, Ledger())
-        place = ENGINES["vector"](self.data(), self.topo, door)
-        *_, last = rounds(method, self.topo, place, door)
-        return np.asarray(last.servers["model"])
+        return play(method, self.topo, self.data(), Door(self.plan.seed or 0, Ledger()))[1].arrays["model"]
 
 
 def open_job(plan: MetaPlan, base: Path) -> MetaJob:

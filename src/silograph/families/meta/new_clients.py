@@ -23,7 +23,7 @@ from silograph.privacy.door import Budget, Door
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.mechanisms import Gaussian
 from silograph.privacy.released import bare
-from silograph.run.loop import ENGINES, rounds
+from silograph.run.loop import play
 from silograph.topology import star
 
 if TYPE_CHECKING:
@@ -40,13 +40,15 @@ def personal_models(
     steps: int,
     records: Sequence[tuple[Any, Any]],
     names: Sequence[str],
-    door: Door,
+    door: Door | None = None,
     clip: float | None = None,
 ) -> Array:
-    """A start made the own of every client, whose records come in the order of their names in a star."""
-    topo = star(names)
-    place = ENGINES["vector"](padded(records, OWN), topo, door)
-    *_, last = rounds(Personalise(task, start, step, steps, clip), topo, place, door)
+    """A start made the own of every client, whose records come in the order of their names in a star.
+
+    Without a clip nothing leaves a client, and no door is needed.
+    """
+    method = Personalise(task, start, step, steps, clip)
+    last, _ = play(method, star(names), padded(records, OWN), Door(0, Ledger()) if door is None else door)
     models = np.asarray(bare(last.carry["model"]))
     if not (np.abs(models) < _LARGEST).all():
         raise SolverError("personal model", "numbers that a network can use", "they grew without bound", _SMALLER)
@@ -81,7 +83,7 @@ class NewClients:
         """Take the plan's steps; models that are not their owners' alone are written to the folder."""
         from silograph.tasks.networks import save_model
 
-        privacy, own, clip = self.plan.privacy, Door(door.root, Ledger()), None
+        privacy, own, clip = self.plan.privacy, None, None
         if privacy is not None and privacy.personal_epsilon is not None:
             multiplier = gaussian_multiplier(privacy.personal_epsilon, privacy.delta, self.plan.method.personal_steps)
             budget = Budget(privacy.personal_epsilon, privacy.delta)
@@ -94,7 +96,7 @@ class NewClients:
                 save_model(folder / "new" / f"{name}.npz", spec, self.task.layout, model)
         return [self._told(*each, start) for each in zip(self.names, models, self.records, strict=True)]
 
-    def _models(self, start: Array, door: Door, clip: float | None) -> Array:
+    def _models(self, start: Array, door: Door | None = None, clip: float | None = None) -> Array:
         step, steps = self.plan.personal_step, self.plan.method.personal_steps
         return personal_models(
             self.task, start, step, steps, [learn for learn, _ in self.records], self.names, door, clip
@@ -114,7 +116,7 @@ class NewClients:
 
     def score(self, start: Array, personal: bool = True) -> float:
         """What they get from another start: the mean of their scores."""
-        models = self._models(start, Door(0, Ledger()), None) if personal else [start] * len(self.names)
+        models = self._models(start) if personal else [start] * len(self.names)
         each = [self.task.measure(model, *test)[1] for model, (_, test) in zip(models, self.records, strict=True)]
         return float(np.mean(each))
 

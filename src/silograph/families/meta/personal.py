@@ -12,8 +12,6 @@ from silograph.core.types import Json
 from silograph.data.clients import Labelled, read_clients
 from silograph.families.meta.network import build_network, load_networks
 from silograph.families.meta.new_clients import personal_models
-from silograph.privacy.door import Door
-from silograph.privacy.ledger import Ledger
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,7 @@ def personalise(
 
     own = read(table)
     tested = own if test is None else read(test)
-    model = personal_models(task, vector, size, count, [own], [table.stem], Door(0, Ledger()))[0]
+    model = personal_models(task, vector, size, count, [own], [table.stem])[0]
     networks.save_model(out, spec, layout, model)
     measure = "mean squared error" if regression else "accuracy"
     before, after = task.measure(vector, *tested)[1], task.measure(model, *tested)[1]
