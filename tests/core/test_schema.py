@@ -98,12 +98,15 @@ def test_every_kind_of_field_is_read():
         ({"text": 3}, "file, text: expected a text, but found 3. Put it in quotes."),
         ({"whole": True}, "file, whole: expected a whole number, but found true."),
         ({"whole": 3.0}, "file, whole: expected a whole number, but found 3.0."),
-        ({"whole": 2**5000}, "file, whole: expected a number that fits, but found "),
-        ({"whole": 2**50000}, "file, whole: expected a number that fits, but found a number of very many digits."),
-        ({"number": 2**5000}, "file, number: expected a number that fits"),
+        ({"whole": 2**5000}, "file, whole: expected a number of at most 300 digits, but found "),
+        (
+            {"whole": 2**50000},
+            "file, whole: expected a number of at most 300 digits, but found a number of very many digits.",
+        ),
+        ({"number": 2**5000}, "file, number: expected a number of at most 300 digits"),
         ({"number": "3"}, "file, number: expected a number, but found '3'."),
         ({"number": True}, "file, number: expected a number, but found true."),
-        ({"number": None}, "file, number: expected a number, but found null."),
+        ({"number": None}, "file, number: expected a number, but found nothing."),
         ({"flag": 1}, "file, flag: expected true or false, but found 1."),
         ({"blob": "?"}, "file, blob: expected base64"),
         ({"blob": [0]}, "file, blob: expected "),
@@ -118,10 +121,10 @@ def test_every_kind_of_field_is_read():
         ),
         ({"places": [GOOD["place"], {"address": "x", "port": 0}]}, "file, places[1].port: expected a port from 1 to"),
         ({"places": {"address": "x"}}, "file, places: expected a list of items, each a section of named values"),
-        ({"pair": ["a"]}, "file, pair: expected a list of 2: a text, a number, but found ['a']."),
-        ({"pair": ["a", 1, 2]}, "file, pair: expected a list of 2"),
+        ({"pair": ["a"]}, "file, pair: expected a list of a text, a number, but found ['a']."),
+        ({"pair": ["a", 1, 2]}, "file, pair: expected a list of a text, a number"),
         ({"pair": [1, 1]}, "file, pair[0]: expected a text"),
-        ({"weights": [1, None]}, "file, weights[1]: expected a number, but found null."),
+        ({"weights": [1, None]}, "file, weights[1]: expected a number, but found nothing."),
         ({"weights": "12"}, "file, weights: expected a list of numbers, but found '12'."),
         ({"named": {"a": 1}}, "file, named['a']: expected "),
         ({"named": {1: "AA=="}}, "file, named[1]: expected a text"),
@@ -202,7 +205,7 @@ places = st.builds(Place, st.text(), st.integers(1, 65535))
 everything = st.builds(
     Everything,
     text=st.text(),
-    whole=st.integers(-(2**1000), 2**1000),
+    whole=st.integers(1 - 10**300, 10**300 - 1),
     number=finite,
     flag=st.booleans(),
     blob=st.binary(),
@@ -286,5 +289,5 @@ def test_a_file_is_read_or_refused(tmp_path):
 def test_toml_is_read_as_json_is():
     content = tomllib.loads('address = "here"\nport = 0x50')
     assert read(Place, content, "plan.toml") == Place("here", 80)
-    with pytest.raises(InputError, match="a number that fits"):
+    with pytest.raises(InputError, match="a number of at most 300 digits"):
         read(Everything, {**GOOD, "whole": tomllib.loads(f"x = 0x{'f' * 10**4}")["x"]}, "plan.toml")

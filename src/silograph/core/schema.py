@@ -1,9 +1,11 @@
 """What is read from outside: a dataclass says what may come, `read` makes one of JSON or TOML, `write` turns it back.
 
+    Count = Annotated[int, Such("a whole number from 1 up", lambda count: count >= 1)]  # outside of the class
+
     @dataclass(frozen=True)
     class Terms:
         address: str
-        minimum: Annotated[int, Such("a whole number from 1 up", lambda n: n >= 1)] = 2
+        minimum: Count = 2
 
     terms = read(Terms, {"address": "here:1", "minimum": 3}, "deployment.json, terms")
 
@@ -36,8 +38,10 @@ T = TypeVar("T")
 Reader = Callable[[Any], Any]
 
 INFINITY = "infinity"  # JSON has no such number
-_WORDS = {str: "a text", bool: "true or false", int: "a whole number", float: "a number", NoneType: "null"}
+_WORDS = {str: "a text", bool: "true or false", int: "a whole number", float: "a number"}
 _LONGEST_WORD = 60  # of a stranger's, in an error
+_MOST_DIGITS = 300  # of a whole number: a float can hold it
+_TOO_LARGE = 10**_MOST_DIGITS
 _repr = reprlib.Repr()
 _repr.maxlevel, _repr.maxstring, _repr.maxother = 2, _LONGEST_WORD, _LONGEST_WORD
 
@@ -46,6 +50,7 @@ _repr.maxlevel, _repr.maxstring, _repr.maxother = 2, _LONGEST_WORD, _LONGEST_WOR
 class Such:
     """In `Annotated[float, Such("a number above 0", lambda x: x > 0)]`: which values, in words and as a check.
 
+    Give the type a name outside of the class: inside, Python would look for what the check calls in the class alone.
     `before` is given what came, before it is read: for a second way to say the same.
     """
 
@@ -55,6 +60,7 @@ class Such:
 
 
 Finite = Annotated[float, Such("a finite number", math.isfinite)]
+Positive = Annotated[float, Such("a number above 0", lambda value: 0.0 < value < math.inf)]
 #: An epsilon: `write` says "infinity" of what JSON cannot hold.
 Epsilon = Annotated[
     float,
@@ -87,23 +93,27 @@ def read(
 
 
 def write(value: Any, nulls: bool = True) -> Any:
-    """What `read` reads back; without `nulls`, fields that are None are left out."""
-    if is_dataclass(value):
-        told = {key_of(part): getattr(value, part.name) for part in fields(value) if part.init}
-        return {key: write(item, nulls) for key, item in told.items() if nulls or item is not None}
-    if isinstance(value, Mapping):
-        return {key: write(item, nulls) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [write(item, nulls) for item in value]
+    """What `read` reads back; without `nulls`, or where metadata has `left_out`, fields that are None are left out."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
+    if isinstance(value, list | tuple):
+        return [write(item, nulls) for item in value]
+    if is_dataclass(value):
+        parts = [(part, getattr(value, part.name)) for part in fields(value) if key_of(part)]
+        return {
+            key_of(part): write(item, nulls)
+            for part, item in parts
+            if item is not None or (nulls and not part.metadata.get("left_out"))
+        }
+    if isinstance(value, Mapping):
+        return {key: write(item, nulls) for key, item in value.items()}
     if isinstance(value, float) and math.isinf(value):
         return INFINITY if value > 0.0 else f"-{INFINITY}"
     return value
 
 
 def key_of(part: Field[Any]) -> str:
-    """How a field is called outside: as in Python, unless its metadata has a `key`."""
+    """How a field is called outside: as in Python, unless its metadata has a `key`; "" is one that goes another way."""
     key: str = part.metadata.get("key", part.name)
     return key
 
@@ -127,10 +137,19 @@ def of_format(
     return rest
 
 
+def _whole(digits: str) -> int:
+    if len(digits.lstrip("-")) > _MOST_DIGITS:
+        raise ValueError(f"a number of more than {_MOST_DIGITS} digits")
+    return int(digits)
+
+
+_decode = json.JSONDecoder(parse_int=_whole).decode
+
+
 def parse_json(text: str | bytes, where: str, error: type[SilographError] = InputError, todo: str = "") -> Any:
     """JSON of a stranger; numbers of more digits than a float can hold are refused."""
     try:
-        return json.loads(text, parse_int=_whole)
+        return _decode(text if isinstance(text, str) else text.decode("utf-8-sig"))
     except RecursionError:
         raise error(where, "JSON", "it is nested too deeply", todo) from None
     except ValueError as problem:
@@ -151,7 +170,7 @@ def read_json(path: Path, most: int, where: str, error: type[SilographError] = I
 def shortened(value: object) -> str:
     """A stranger's value in a few words, however large it is."""
     if value is None or isinstance(value, bool):
-        return json.dumps(value)
+        return "nothing" if value is None else str(value).lower()
     try:
         text = _repr.repr(value)
     except ValueError:  # Python does not write whole numbers of thousands of digits
@@ -178,12 +197,6 @@ class _Wrong(Exception):
     def inside(self, step: str) -> _Wrong:
         self.path.append(step)
         return self
-
-
-def _whole(digits: str) -> int:
-    if len(digits) > 300:
-        raise ValueError("a number of more than 300 digits")
-    return int(digits)
 
 
 @cache
@@ -216,15 +229,16 @@ def _words(hint: Any) -> str:
         return ", or ".join(_words(part) for part in inner if part is not NoneType)
     if origin is Literal:
         return f"{'one of ' * (len(inner) > 1)}{', '.join(map(str, inner))}"
-    if origin is tuple and inner[-1] is not Ellipsis:
-        return f"a list of {len(inner)}: {', '.join(map(_words, inner))}"
+    if origin is tuple and len(set(inner)) > 1 and inner[-1] is not Ellipsis:
+        return f"a list of {', '.join(map(_words, inner))}"
     if origin in (tuple, list):
-        return f"a list of {_plural(inner[0])}"
+        count = "" if origin is list or inner[-1] is Ellipsis else f"{len(inner)} "
+        return f"a list of {count}{_plural(inner[0])}"
     return _WORDS.get(hint, "a section of named values")
 
 
 def _plural(hint: Any) -> str:
-    return {str: "texts", int: "whole numbers", float: "numbers"}.get(hint, "items, each " + _words(hint))
+    return {str: "names", int: "whole numbers", float: "numbers"}.get(hint, "items, each " + _words(hint))
 
 
 def _such(rule: Such, take: Reader, value: Any) -> Any:
@@ -294,11 +308,13 @@ def _parts(kind: type[Any], further: bool) -> dict[str, tuple[str, Reader, bool]
             part.default is MISSING and part.default_factory is MISSING,
         )
         for part in fields(kind)
-        if part.init
+        if key_of(part)
     }
 
 
 def _dataclass(kind: type[Any], further: bool, content: Any) -> Any:
+    if isinstance(content, kind):  # was read before
+        return content
     if not isinstance(content, Mapping):
         raise _Wrong("a section of named values", content)
     parts, values = _parts(cast("Any", kind), further), {}
@@ -322,8 +338,8 @@ def _dataclass(kind: type[Any], further: bool, content: Any) -> Any:
 def _int(value: Any) -> int:
     if type(value) is not int:
         raise _Wrong(_WORDS[int], value)
-    if value.bit_length() > 1023:
-        raise _Wrong("a number that fits", value)
+    if abs(value) >= _TOO_LARGE:
+        raise _Wrong(f"a number of at most {_MOST_DIGITS} digits", value)
     return value
 
 

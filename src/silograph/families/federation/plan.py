@@ -9,7 +9,7 @@ from typing import Literal
 from silograph.core.errors import InputError
 from silograph.families.servers import Servers, check_masks, left_out_of_servers
 from silograph.run.plan import DEFAULT_DELTA, Plan
-from silograph.run.sections import naming_files
+from silograph.run.sections import Span, naming_files
 
 _MOST_DRAWS = 1_000_000  # records an agent looks at in a round
 
@@ -42,8 +42,8 @@ class FederationMethod:
     step: float = 0.5
     rounds: int = 50
     sample: int | None = None
-    epochs: tuple[int, int] = (1, 1)
-    batch: tuple[int, int] | None = None
+    epochs: Span = (1, 1)
+    batch: Span | None = None
     perturbation: Literal["none", "edge", "sender", "homomorphic", "private"] | None = None
     variance: float = 0.1
     law: Literal["laplace", "gaussian"] = "laplace"
