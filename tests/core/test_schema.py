@@ -43,7 +43,9 @@ class Everything:
     named: Mapping[str, bytes]
     anything: dict[str, Any]
     epsilon: Epsilon
-    lam: float | None = field(default=None, metadata={"key": "lambda"})
+    lam: float | None = None
+    holdings: tuple[str, ...] = field(default=(), metadata={"key": "parties"})
+    beside: list[Any] = field(default_factory=list, metadata={"key": ""})
     finite: Finite = 0.0
     span: Span = (1, 1)
 
@@ -64,6 +66,7 @@ GOOD = {
     "anything": {"x": [None, {"y": 1}]},
     "epsilon": "infinity",
     "lambda": None,
+    "parties": ["a"],
     "span": 4,
 }
 
@@ -86,6 +89,7 @@ def test_every_kind_of_field_is_read():
         weights=[1.0, 2.5],
         named={"a": b"\0"},
         epsilon=math.inf,
+        holdings=("a",),
         span=(4, 4),
     )
     assert type(value.number) is type(value.pair[1]) is type(value.weights[0]) is float
@@ -134,6 +138,8 @@ def test_every_kind_of_field_is_read():
         ({"epsilon": "much"}, "file, epsilon: expected a number from 0 up"),
         ({"finite": math.inf}, "file, finite: expected a finite number, but found inf."),
         ({"lam": 0.5}, "but found 'lam'."),
+        ({"holdings": []}, "but found 'holdings'."),
+        ({"beside": []}, "but found 'beside'."),
         ({"span": [1]}, "file, span: expected a whole number, or two, but found [1]."),
     ],
 )
@@ -219,6 +225,7 @@ everything = st.builds(
     anything=st.dictionaries(st.text(), st.none() | st.integers() | st.text()),
     epsilon=st.floats(min_value=0.0),
     lam=st.none() | finite,
+    holdings=st.lists(st.text()).map(tuple),
     finite=finite,
     span=st.tuples(st.integers(0, 9), st.integers(0, 9)),
 )

@@ -27,6 +27,7 @@ from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from difflib import get_close_matches
 from functools import cache, partial, reduce
 from itertools import cycle
+from numbers import Integral, Real
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
@@ -57,6 +58,7 @@ class Such:
     words: str
     good: Callable[[Any], bool] = lambda value: True
     before: Callable[[Any], Any] = lambda value: value
+    todo: str = ""
 
 
 Finite = Annotated[float, Such("a finite number", math.isfinite)]
@@ -87,9 +89,16 @@ def read(
     try:
         value: T = _reader(cast("Any", kind), further)(content)
     except _Wrong as wrong:
-        place = "".join(reversed(wrong.path)).removeprefix(".")
-        raise error(f"{where}, {place}" if place else where, wrong.expected, wrong.found, wrong.todo or todo) from None
+        raise wrong.told(where, error, todo) from None
     return value
+
+
+def check(value: Any, where: str) -> None:
+    """Refuse a dataclass that was made by hand if `read` would not have made it."""
+    try:
+        _values(type(value), False, _fields_of(value))
+    except _Wrong as wrong:
+        raise wrong.told(where, InputError, "") from None
 
 
 def write(value: Any, nulls: bool = True) -> Any:
@@ -114,8 +123,13 @@ def write(value: Any, nulls: bool = True) -> Any:
 
 def key_of(part: Field[Any]) -> str:
     """How a field is called outside: as in Python, unless its metadata has a `key`; "" is one that goes another way."""
-    key: str = part.metadata.get("key", part.name)
+    key: str = part.metadata.get("key", public(part.name))
     return key
+
+
+def public(name: str) -> str:
+    """A field cannot be called lambda, which is a word of Python's."""
+    return "lambda" if name == "lam" else name
 
 
 def of_format(
@@ -198,6 +212,10 @@ class _Wrong(Exception):
         self.path.append(step)
         return self
 
+    def told(self, where: str, error: type[SilographError], todo: str) -> SilographError:
+        place = "".join(reversed(self.path)).removeprefix(".")
+        return error(f"{where}, {place}" if place else where, self.expected, self.found, self.todo or todo)
+
 
 @cache
 def _reader(hint: Any, further: bool) -> Reader:
@@ -238,6 +256,7 @@ def _words(hint: Any) -> str:
 
 
 def _plural(hint: Any) -> str:
+    hint = hint.__origin__ if get_origin(hint) is Annotated else hint
     return {str: "names", int: "whole numbers", float: "numbers"}.get(hint, "items, each " + _words(hint))
 
 
@@ -245,9 +264,9 @@ def _such(rule: Such, take: Reader, value: Any) -> Any:
     try:
         taken = take(rule.before(value))
     except _Wrong as wrong:
-        raise wrong if wrong.path else _Wrong(rule.words, value, wrong.todo) from None
+        raise wrong if wrong.path else _Wrong(rule.words, value, wrong.todo or rule.todo) from None
     if not rule.good(taken):
-        raise _Wrong(rule.words, value)
+        raise _Wrong(rule.words, value, rule.todo)
     return taken
 
 
@@ -312,9 +331,19 @@ def _parts(kind: type[Any], further: bool) -> dict[str, tuple[str, Reader, bool]
     }
 
 
+def _fields_of(value: Any) -> dict[str, Any]:
+    return {key_of(part): getattr(value, part.name) for part in fields(value) if key_of(part)}
+
+
 def _dataclass(kind: type[Any], further: bool, content: Any) -> Any:
-    if isinstance(content, kind):  # was read before
+    if isinstance(content, kind):  # was made before, and stays what it is
+        _values(kind, further, _fields_of(content))
         return content
+    return kind(**_values(kind, further, content))
+
+
+def _values(kind: type[Any], further: bool, content: Any) -> dict[str, Any]:
+    """The fields of a dataclass, by name."""
     if not isinstance(content, Mapping):
         raise _Wrong("a section of named values", content)
     parts, values = _parts(cast("Any", kind), further), {}
@@ -332,23 +361,24 @@ def _dataclass(kind: type[Any], further: bool, content: Any) -> Any:
         keys = ", ".join(map(repr, missing))
         found = "it is missing" if len(missing) == 1 else "they are missing"
         raise _Wrong(f"the key{'s' * (len(missing) > 1)} {keys}", None, found=found)
-    return kind(**values)
+    return values
 
 
 def _int(value: Any) -> int:
-    if type(value) is not int:
+    # What is made by hand may have numpy's numbers.
+    if isinstance(value, bool) or not isinstance(value, Integral):
         raise _Wrong(_WORDS[int], value)
     if abs(value) >= _TOO_LARGE:
         raise _Wrong(f"a number of at most {_MOST_DIGITS} digits", value)
-    return value
+    return int(value)
 
 
 def _float(value: Any) -> float:
     if type(value) is float:
         return value
-    if type(value) is int:
-        return float(_int(value))
-    raise _Wrong(_WORDS[float], value)
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise _Wrong(_WORDS[float], value)
+    return float(_int(value) if isinstance(value, Integral) else value)
 
 
 def _bytes(value: Any) -> bytes:

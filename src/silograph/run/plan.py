@@ -12,16 +12,13 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, cast
 
 from silograph import families
 from silograph.core.errors import InputError
-from silograph.core.schema import of_format, read, write
+from silograph.core.schema import check, of_format, read, write
 from silograph.run.sections import read_toml
 
 FORMAT = 1
 DEFAULT_METHOD = "consensus_graph"
 DEFAULT_DELTA = 1e-6
 NOT_COMPARED = "the comparison with other ways of learning: it needs all records in one place"
-
-#: A setting's name, its value, whether it is good, and what was expected.
-Choice = tuple[str, object, bool, str]
 
 
 class Named(Protocol):
@@ -58,6 +55,9 @@ class Plan:
 
         @property
         def seed(self) -> int | None: ...
+
+    def __post_init__(self) -> None:
+        check(self, "plan")
 
     @property
     def rehearsal(self) -> bool:

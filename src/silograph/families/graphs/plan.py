@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Literal
 
 from silograph.core.errors import InputError
-from silograph.core.schema import key_of
 from silograph.run.plan import DEFAULT_DELTA, Plan
-from silograph.run.sections import naming_files, said
+from silograph.run.sections import naming_files, public, said
 
 MOST_RESAMPLES = 10_000
 
@@ -63,7 +62,7 @@ class ConsensusGraph:
     alpha: float = said(1.0, "Weight of the log-degree term of (8).")
     beta: float | None = said(None, "Weight of the squared term of (8); larger is denser.")
     nu: float | None = said(None, "Coupling to the consensus, in units of lambda.")
-    lam: float | None = said(None, "Sparsity of the consensus.", key="lambda")
+    lam: float | None = said(None, "Sparsity of the consensus.")
     zeta: float | None = said(None, "Guard added to degrees inside the logarithm.")
     threshold: float = said(0.0, "Leave out edges with weights at or below this.")
     tolerance: float = 1e-7
@@ -138,11 +137,6 @@ class GraphPlan(Plan):
         _check_data(self)
         if self.seed is not None and self.seed < 0:
             raise InputError("plan, seed", "a whole number from 0 up", f"{self.seed} came")
-
-
-def public(name: str) -> str:
-    """How a plan calls a setting of the method."""
-    return next((key_of(part) for part in fields(ConsensusGraph) if part.name == name), name)
 
 
 def _check_method(method: ConsensusGraph) -> None:
