@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from silograph.core.errors import InputError
-from silograph.core.types import Json
 from silograph.engines.certificates import public_key, read_private, sign_reply, signed
 from silograph.engines.fleet import ASK, blob, content, refusal
 from silograph.engines.link import Answers, Refusal
@@ -88,11 +87,12 @@ def _signed(key: Path, question: bytes, reply: bytes) -> RecordDict:
 def main(grid: Grid, context: Context) -> None:
     """The run of the deployment in `folder`, to `out`; both in the run's configuration."""
     from silograph.deploy.deployment import Deployment
+    from silograph.deploy.party import Card
     from silograph.deploy.serve import serve
     from silograph.report.build import build
 
-    def connect(deployment: Deployment, cards: dict[str, Json]) -> GridLink:
-        return GridLink(grid, {party: card["node"] for party, card in cards.items()})
+    def connect(deployment: Deployment, cards: dict[str, Card]) -> GridLink:
+        return GridLink(grid, {party: card.node.encode() for party, card in cards.items()})
 
     folder, out = (_setting(name, context.run_config) for name in ("folder", "out"))
     serve(folder, out, connect, lambda number, line: None, build)

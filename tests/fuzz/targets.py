@@ -133,7 +133,7 @@ def card(data: bytes) -> None:
     lay(data, "card", "nodes", f"{PARTY}.enrolment.json")
     agreed = SimpleNamespace(facts=SimpleNamespace(parties={PARTY: (PARTY,)}), digest="d" * 64)
     read = read_cards(folder() / "card", agreed)[PARTY]
-    certificates.public_key(read["node"], "card")
+    certificates.public_key(read.node.encode(), "card")
 
 
 def approved(data: bytes) -> None:

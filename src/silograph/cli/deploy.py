@@ -162,6 +162,7 @@ def serve(
 ) -> None:
     """Run a deployment: wait for the parties, ask them, write the result. After a crash, the same command goes on."""
     from silograph.deploy.deployment import Deployment
+    from silograph.deploy.party import Card
     from silograph.deploy.serve import serve as run_server
     from silograph.engines.certificates import SERVER, SERVER_KEY, key_fingerprint
     from silograph.engines.link import Link
@@ -169,10 +170,10 @@ def serve(
 
     with contextlib.ExitStack() as open_links:
 
-        def connect(deployment: Deployment, cards: dict[str, Json]) -> Link:
+        def connect(deployment: Deployment, cards: dict[str, Card]) -> Link:
             terms = deployment.terms
             secured = (folder / SERVER, folder / SERVER_KEY) if terms.tls else (None, None)
-            keys = {party: card["node"] for party, card in cards.items()}
+            keys = {party: card.node.encode() for party, card in cards.items()}
             link = open_links.enter_context(Link(host or terms.host, terms.port, keys, *secured))
             for party, key in keys.items():
                 _tell(f"{party}: {key_fingerprint(key)}")

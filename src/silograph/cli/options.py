@@ -9,7 +9,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from silograph.run.sections import public
+from silograph.core.schema import key_of
 
 
 def option(name: str, kind: Any, default: Any, help: str, called: str | None = None) -> inspect.Parameter:
@@ -26,7 +26,7 @@ def options_of(section: type[Any]) -> list[inspect.Parameter]:
         kind, default = hints[part.name], part.default
         if default is MISSING:
             kind, default = kind | None, None
-        called = part.metadata.get("option", public(part.name))
+        called = part.metadata.get("option", key_of(part))
         made.append(option(part.name, kind, default, part.metadata["help"], called))
     return made
 

@@ -16,10 +16,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 from silograph.core.errors import InputError
-from silograph.core.files import LONGEST_FACTS, read_at_most, sync_folder, write_atomically
+from silograph.core.files import LONGEST_FACTS, sync_folder, write_atomically
+from silograph.core.schema import Such, of_format, read, read_json, write
 from silograph.core.toml import parse_toml
 from silograph.core.types import Json
 from silograph.deploy.public_facts import Facts, gather_facts, open_server
@@ -32,9 +33,14 @@ FORMAT = 1
 FILE, SERVER, NODES, SIDE, PROJECT = "deployment.json", "server", "nodes", "files", "flower"
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _DAYS = 825  # of a certificate
+_Files = Annotated[Mapping[str, str], Such("plain names and texts", lambda files: all(map(_is_plain, files)))]
 
 #: Makes the page of the server (None) or of a party, from the deployment as JSON, its digest, and what it will cost.
 Page = Callable[[Json, str, Json, str | None], str]
+
+
+def _is_plain(name: str) -> bool:
+    return Path(name).name == name and not name.startswith(".")
 
 
 @dataclass(frozen=True)
@@ -74,25 +80,18 @@ class Terms:
 class Deployment:
     """`files` are the public files that the plan names, beside the tables: candidate edges, the graph of servers."""
 
-    plan_text: str
+    plan_text: str = field(metadata={"key": "plan"})
     facts: Facts
     terms: Terms
     run: str
-    files: Mapping[str, str] = field(default_factory=dict)
+    files: _Files = field(default_factory=dict)
 
     @cached_property
     def plan(self) -> Plan:
         return parse(parse_toml(self.plan_text, "deployment, plan"), "deployment, plan")
 
     def to_bytes(self) -> bytes:
-        told = {
-            "format": FORMAT,
-            "plan": self.plan_text,
-            "facts": self.facts.to_json(),
-            "terms": vars(self.terms),
-            "run": self.run,
-            "files": dict(self.files),
-        }
+        told = {"format": FORMAT, **write(self), "facts": self.facts.to_json()}
         return (json.dumps(told, indent=1, sort_keys=True) + "\n").encode()
 
     @property
@@ -103,35 +102,13 @@ class Deployment:
     def read(cls, folder: Path) -> Deployment:
         path = folder / FILE
         try:
-            told = json.loads(read_at_most(path, LONGEST_FACTS))
+            told = of_format(read_json(path, LONGEST_FACTS, str(path)), FORMAT, str(path))
         except FileNotFoundError:
             todo = "`silograph deploy` makes one for the server and one for each party."
             raise InputError(str(folder), f"a folder with a {FILE}", "there is none", todo) from None
-        except InputError:
-            raise
-        except (OSError, ValueError, RecursionError):
-            raise InputError(str(path), "a deployment", "it cannot be read") from None
-        return cls._from(told, str(path))
-
-    @classmethod
-    def _from(cls, told: Any, where: str) -> Deployment:
-        keys = {"format", "plan", "facts", "terms", "run", "files"}
-        if not isinstance(told, dict) or told.keys() != keys or told["format"] != FORMAT:
-            raise InputError(where, f"a deployment of format {FORMAT}", "something else came")
-        texts = [told["plan"], told["run"], *(told["files"] if isinstance(told["files"], dict) else [None])]
-        terms = told["terms"]
-        kinds = {"address": str, "tls": bool, "minimum": int, "deadline": (int, float), "patience": (int, float)}
-        good = isinstance(terms, dict) and terms.keys() == kinds.keys()
-        if not all(isinstance(text, str) for text in texts) or not good:
-            raise InputError(where, "plan, facts, terms, run and files", "something else came")
-        if not all(isinstance(terms[name], kind) for name, kind in kinds.items()):  # type: ignore[arg-type]
-            raise InputError(f"{where}, terms", "address, tls, minimum, deadline and patience", "others came")
-        for name, text in told["files"].items():
-            if Path(name).name != name or name.startswith(".") or not isinstance(text, str):
-                raise InputError(f"{where}, files", "plain names and texts", f"{name!r:.60} came")
-        facts = Facts.from_json(told["facts"], f"{where}, facts")
-        deployment = cls(told["plan"], facts, Terms(**terms), told["run"], told["files"])
-        deployment._check(where)
+        facts = Facts.from_json(told.pop("facts", None), f"{path}, facts")
+        deployment = read(cls, {**told, "facts": facts}, str(path))
+        deployment._check(str(path))
         return deployment
 
     def _check(self, where: str) -> None:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from silograph.core.errors import DamageError, InputError
-from silograph.core.files import LONGEST_CARD, read_at_most, write_atomically
+from silograph.core.files import LONGEST_CARD, write_atomically
 from silograph.core.keys import secret_root
-from silograph.core.types import Json
+from silograph.core.schema import Such, read, read_json, write
 from silograph.deploy.deployment import Deployment
 from silograph.deploy.public_facts import open_party
 from silograph.engines.certificates import CA, NODE_KEY, NODE_PUBLIC, fingerprint, make_node_key
@@ -28,8 +30,28 @@ from silograph.run.jobs import Job, door_of
 
 APPROVED, IDENTITY, ROOT, LEDGER, ROSTER = "approved.json", "identity.key", "root", "ledger.jsonl", "roster.json"
 ENROLMENT = ".enrolment.json"
-_AGREED = ("deployment", "table", "content")
+_Ascii = Annotated[str, Such("a public key in ASCII", str.isascii)]
+_Hex = Annotated[str, Such("a public key in hexadecimal digits", lambda key: bool(re.fullmatch("([0-9a-f]{2})*", key)))]
 _ANEW = "Else enrol anew, in a new folder and a new deployment; what was spent here stays spent."
+
+
+@dataclass(frozen=True)
+class Card:
+    """What a party sends the server's operator when it enrols: its public keys."""
+
+    party: str
+    deployment: str
+    node: _Ascii
+    identity: _Hex
+
+
+@dataclass(frozen=True)
+class _Agreed:
+    """What a party approved: a deployment's digest, and its own table."""
+
+    deployment: str
+    table: str
+    content: str
 
 
 @dataclass(frozen=True)
@@ -71,16 +93,12 @@ def enrol(folder: Path, table: Path) -> Enrolled:
         make_node_key(folder)
     if not (folder / IDENTITY).exists():
         write_atomically(folder / IDENTITY, Ed25519PrivateKey.generate().private_bytes_raw().hex().encode(), 0o600)
-    told = {
-        "party": party,
-        "deployment": deployment.digest,
-        "node": (folder / NODE_PUBLIC).read_text(encoding="ascii").strip(),
-        "identity": _identity(folder).public_key().public_bytes_raw().hex(),
-    }
+    node = (folder / NODE_PUBLIC).read_text(encoding="ascii").strip()
+    told = Card(party, deployment.digest, node, _identity(folder).public_key().public_bytes_raw().hex())
     card = folder / f"{party}{ENROLMENT}"
-    write_atomically(card, (json.dumps(told, indent=1) + "\n").encode())
-    agreed = {"deployment": deployment.digest, "table": str(table.resolve()), "content": _mark(folder, table)}
-    write_atomically(approved, json.dumps(agreed).encode())
+    write_atomically(card, (json.dumps(write(told), indent=1) + "\n").encode())
+    agreed = _Agreed(deployment.digest, str(table.resolve()), _mark(folder, table))
+    write_atomically(approved, json.dumps(write(agreed)).encode())
     rehearsal = deployment.plan.privacy is not None and deployment.plan.seed is not None
     return Enrolled(card, deployment.digest, fingerprint(folder / NODE_PUBLIC), rehearsal)
 
@@ -105,22 +123,23 @@ class Approved:
     def open(cls, folder: Path, table: Path | None = None) -> Approved:
         deployment = Deployment.read(folder)
         party = party_of(folder, deployment)
+        where = str(folder / APPROVED)
         try:
-            told: Json = json.loads(read_at_most(folder / APPROVED, LONGEST_CARD))
+            agreed = read(
+                _Agreed,
+                read_json(folder / APPROVED, LONGEST_CARD, where, DamageError, _ANEW),
+                where,
+                DamageError,
+                _ANEW,
+            )
         except FileNotFoundError:
             todo = f"`silograph enrol {folder} --data TABLE` does that once."
             raise InputError(str(folder), "an enrolled party", "it is not", todo) from None
-        except InputError:
-            raise
-        except (OSError, ValueError, RecursionError):
-            told = {}
-        if not (isinstance(told, dict) and all(isinstance(told.get(name), str) for name in _AGREED)):
-            raise DamageError(str(folder / APPROVED), "what `silograph enrol` wrote", "it is damaged", _ANEW)
-        if told["deployment"] != deployment.digest:
+        if agreed.deployment != deployment.digest:
             todo = "Ask why. To take part in the new one, enrol in a new folder; what was spent here stays spent."
             raise InputError(str(folder), "the deployment that was approved here", "it changed since", todo)
-        table = Path(told["table"]) if table is None else table
-        if not hmac.compare_digest(_mark(folder, table), told["content"]):
+        table = Path(agreed.table) if table is None else table
+        if not hmac.compare_digest(_mark(folder, table), agreed.content):
             raise InputError(str(table), "the table that was enrolled", "it changed since", f"Put it back. {_ANEW}")
         return cls(folder, deployment, party, table)
 

@@ -12,17 +12,17 @@ pads to its own largest agent and gets the same results.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 from silograph import families
 from silograph.core.errors import InputError
-from silograph.core.files import LONGEST_FACTS, read_at_most
+from silograph.core.files import LONGEST_FACTS
+from silograph.core.schema import Such, of_format, read, read_json, write
 from silograph.core.types import Json
 from silograph.data.readers import SUFFIXES
 from silograph.data.silos import can_name_file, check_file_names
@@ -35,14 +35,18 @@ SUFFIX = ".facts.json"
 
 MOST = 10**9  # records of a silo, or numbers in a record: more is a mistake, or mischief
 
+_Count = Annotated[int, Such(f"a whole number from 1 to {MOST}", lambda count: 1 <= count <= MOST)]
+_FileName = Annotated[str, Such("a name that can name a file", lambda name: can_name_file(name))]
+_Agent = Annotated[_FileName, Such("a name that can name a file, without blanks", lambda name: name == name.strip())]
+
 
 @dataclass(frozen=True)
 class Holding:
     """What one party holds: `agents` where its table has several, and `records[k]` for each silo unless protected."""
 
-    party: str
-    agents: tuple[str, ...] = ()
-    records: tuple[int, ...] | None = None
+    party: _FileName = field(metadata={"key": "name"})
+    agents: tuple[_Agent, ...] = ()
+    records: tuple[_Count, ...] | None = None
     clusters: tuple[str, ...] = ()
 
     @property
@@ -59,8 +63,8 @@ class Facts:
 
     method: str
     columns: tuple[str, ...]
-    holdings: tuple[Holding, ...]
-    shape: tuple[int, ...] = ()
+    holdings: tuple[Holding, ...] = field(metadata={"key": "parties"})
+    shape: tuple[_Count, ...] = ()
     classes: tuple[str, ...] = ()
 
     @property
@@ -69,34 +73,19 @@ class Facts:
         return {holding.party: holding.silos for holding in self.holdings}
 
     def to_json(self) -> Json:
-        parties = []
-        for holding in self.holdings:
-            told: Json = {"name": holding.party, "agents": list(holding.agents), "clusters": list(holding.clusters)}
-            parties.append(told | ({} if holding.records is None else {"records": list(holding.records)}))
-        return {
-            "format": FORMAT,
-            "method": self.method,
-            "columns": list(self.columns),
-            "shape": list(self.shape),
-            "classes": list(self.classes),
-            "parties": parties,
-        }
+        return {"format": FORMAT, **write(self, nulls=False)}
 
     @classmethod
-    def from_json(cls, content: Json, where: str) -> Facts:
+    def from_json(cls, content: object, where: str) -> Facts:
         """What `to_json` wrote; `content` is somebody else's and may be anything."""
-        _check_keys(content, ("format", "method", "columns", "shape", "classes", "parties"), (), where)
-        if type(content["format"]) is not int or content["format"] != FORMAT:
-            raise InputError(f"{where}, format", str(FORMAT), _came(content["format"]))
-        facts = cls(
-            families.check_name(content["method"], f"{where}, method"),
-            _names(content["columns"], f"{where}, columns", "column"),
-            tuple(_holding(each, where) for each in _list(content["parties"], f"{where}, parties")),
-            _wholes(content["shape"], f"{where}, shape"),
-            _names(content["classes"], f"{where}, classes", "class"),
-        )
+        facts = read(cls, of_format(content, FORMAT, where), where)
+        families.check_name(facts.method, f"{where}, method")
+        columns = checked_names(f"{where}, columns", facts.columns, len(facts.columns), "column")
+        classes = checked_names(f"{where}, classes", facts.classes, len(facts.classes), "class")
+        holdings = tuple(sorted(facts.holdings, key=lambda holding: holding.party))
+        facts = replace(facts, columns=columns, classes=classes, holdings=holdings)
         facts._check(where)
-        return replace(facts, holdings=tuple(sorted(facts.holdings, key=lambda holding: holding.party)))
+        return facts
 
     def _check(self, where: str) -> None:
         """Whether the parts fit together, as they do where readers made them."""
@@ -111,7 +100,11 @@ class Facts:
             raise InputError(f"{where}, clusters", "those of all parties' agents, or none", "some came")
 
     def _check_holding(self, holding: Holding, several: bool, where: str) -> None:
-        silos = len(holding.silos)
+        silos, agents, clusters = len(holding.silos), list(holding.agents), sorted(set(holding.clusters))
+        if agents != sorted(set(agents)):
+            raise InputError(f"{where}, agents", "different names, sorted", "they are not")
+        if list(checked_names(f"{where}, clusters", clusters, len(clusters), "cluster")) != clusters:
+            raise InputError(f"{where}, clusters", "names", "some have blanks around them")
         if several != bool(holding.agents):
             raise InputError(where, "agents where a table has several, else none", f"{len(holding.agents)} came")
         if holding.records is None and not several:
@@ -168,69 +161,6 @@ def check_plain(facts: Facts, where: str) -> None:
         raise InputError(where, f"neither shape nor classes for {facts.method}", "some came")
 
 
-# ---- what a stranger wrote ----
-
-
-def _came(value: object) -> str:
-    """Whatever it is, in a few words."""
-    plain = value is None or isinstance(value, str | int | float)
-    return f"{shortened(value)} came" if plain else f"a {type(value).__name__} came"
-
-
-def _check_keys(content: object, needed: Sequence[str], optional: Sequence[str], where: str) -> None:
-    if not isinstance(content, dict):
-        raise InputError(where, "an object", _came(content))
-    if missing := [key for key in needed if key not in content]:
-        raise InputError(where, listed(missing), "none came")
-    if unknown := [key for key in content if key not in (*needed, *optional)]:
-        raise InputError(where, f"only {listed((*needed, *optional))}", f"{listed(unknown)} came")
-
-
-def _list(value: object, where: str) -> list[Any]:
-    if not isinstance(value, list):
-        raise InputError(where, "a list", _came(value))
-    return value
-
-
-def _texts(value: object, where: str) -> list[str]:
-    texts = _list(value, where)
-    for text in texts:
-        if not isinstance(text, str):
-            raise InputError(where, "a list of names", f"{_came(text)} in it")
-    return texts
-
-
-def _names(value: object, where: str, kind: str) -> tuple[str, ...]:
-    texts = _texts(value, where)
-    return checked_names(where, texts, len(texts), kind)
-
-
-def _wholes(value: object, where: str) -> tuple[int, ...]:
-    for number in _list(value, where):
-        if type(number) is not int or not 1 <= number <= MOST:
-            raise InputError(where, f"whole numbers from 1 to {MOST}", _came(number))
-    return tuple(_list(value, where))
-
-
-def _holding(content: object, where: str) -> Holding:
-    _check_keys(content, ("name", "agents", "clusters"), ("records",), f"{where}, parties")
-    assert isinstance(content, dict)
-    if not isinstance(content["name"], str) or not can_name_file(content["name"]):
-        raise InputError(f"{where}, parties", "a name that can name a file", _came(content["name"]))
-    where = f"{where}, party {shortened(content['name'])}"
-    agents = _texts(content["agents"], f"{where}, agents")
-    if wrong := [agent for agent in agents if not can_name_file(agent) or agent != agent.strip()]:
-        raise InputError(f"{where}, agents", "names that can name files", f"{shortened(wrong[0])} came")
-    if agents != sorted(set(agents)):
-        raise InputError(f"{where}, agents", "different names, sorted", "they are not")
-    clusters = _texts(content["clusters"], f"{where}, clusters")
-    different = sorted(set(clusters))
-    if list(checked_names(f"{where}, clusters", different, len(different), "cluster")) != different:
-        raise InputError(f"{where}, clusters", "names", "some have blanks around them")
-    records = _wholes(content["records"], f"{where}, records") if "records" in content else None
-    return Holding(content["name"], tuple(agents), records, tuple(clusters))
-
-
 # ---- where facts come from ----
 
 
@@ -269,17 +199,7 @@ def _at(plan: Plan, path: Path) -> Facts:
 def read_facts(path: Path) -> Facts:
     """The facts in a file."""
     where = shown(path)
-    try:
-        content = json.loads(read_at_most(path, LONGEST_FACTS))
-    except InputError:
-        raise
-    except OSError as problem:
-        raise InputError(where, "a file that can be read", f"reading failed ({problem.strerror})") from None
-    except RecursionError:
-        raise InputError(where, "facts in JSON", "it is nested too deeply") from None
-    except ValueError:  # also where it is no text, or a number has thousands of digits
-        raise InputError(where, "facts in JSON", "it is not JSON") from None
-    return Facts.from_json(content, where)
+    return Facts.from_json(read_json(path, LONGEST_FACTS, where), where)
 
 
 def _party(path: Path) -> str:

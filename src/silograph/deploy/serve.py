@@ -9,10 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from silograph.core.errors import InputError, SilographError
-from silograph.core.files import LONGEST_CARD, read_at_most, write_atomically
+from silograph.core.files import LONGEST_CARD, write_atomically
+from silograph.core.schema import read, read_json
 from silograph.core.types import Json
 from silograph.deploy.deployment import FILE, NODES, Deployment, open_job
-from silograph.deploy.party import ENROLMENT
+from silograph.deploy.party import ENROLMENT, Card
 from silograph.engines.flower import Asking, Flower
 from silograph.run.jobs import door_of
 from silograph.run.results import write_result
@@ -27,28 +28,23 @@ ACROSS = (
 )
 
 
-def read_cards(folder: Path, deployment: Deployment) -> dict[str, Json]:
+def read_cards(folder: Path, deployment: Deployment) -> dict[str, Card]:
     """What the parties sent when they enrolled, by party; all of them, and all for this deployment."""
     cards = {}
     for party in deployment.facts.parties:
         path = folder / NODES / f"{party}{ENROLMENT}"
         try:
-            card = json.loads(read_at_most(path, LONGEST_CARD))
-            node, identity = card["node"].encode("ascii"), bytes.fromhex(card["identity"])
+            card = read(Card, read_json(path, LONGEST_CARD, str(path)), str(path), todo="`silograph enrol` makes it.")
         except FileNotFoundError:
             continue
-        except InputError:
-            raise
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            raise InputError(str(path), "what `silograph enrol` made", "something else came") from None
-        if card.get("party") != party or card.get("deployment") != deployment.digest:
+        if (card.party, card.deployment) != (party, deployment.digest):
             todo = "Everybody must have the same deployment.json; compare the digests."
             raise InputError(str(path), f"the enrolment of {party} in this deployment", "it is of another", todo)
-        cards[party] = {"node": node, "identity": identity}
+        cards[party] = card
     if missing := sorted(deployment.facts.parties.keys() - cards.keys()):
         todo = f"Each sends the file NAME{ENROLMENT} that `silograph enrol` made; put them into {folder / NODES}."
         raise InputError(str(folder / NODES), "the enrolments of all parties", f"missing: {', '.join(missing)}", todo)
-    if len({card["node"] for card in cards.values()}) < len(cards):
+    if len({card.node for card in cards.values()}) < len(cards):
         raise InputError(str(folder / NODES), "a key of its own for every party", "two have the same")
     return cards
 
@@ -56,7 +52,7 @@ def read_cards(folder: Path, deployment: Deployment) -> dict[str, Json]:
 def serve(
     folder: Path,
     goal: Path,
-    connect: Callable[[Deployment, dict[str, Json]], Asking],
+    connect: Callable[[Deployment, dict[str, Card]], Asking],
     progress: Progress,
     report: Callable[[Path], str],
 ) -> Finished:
@@ -73,7 +69,7 @@ def serve(
     run = RunFolder(goal, deployment.plan_text, [folder / FILE], plan.seed)
     try:
         door = door_of(job, run.root, run.ledger, plan.seed)
-        identities = {name: cards[party]["identity"] for party, names in parties.items() for name in names}
+        identities = {name: bytes.fromhex(cards[party].identity) for party, names in parties.items() for name in names}
         place = Flower(
             connect(deployment, cards),
             job.topo,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import math
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, get_args
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Literal
 
 import numpy as np
 
 from silograph.core.errors import InputError
+from silograph.core.schema import Such, of_format, read, write
 from silograph.core.types import Array, Json
 from silograph.engines.wire import pack, unpack
 from silograph.privacy.bound import Within
@@ -25,6 +26,10 @@ _MOST = 10**8  # silos of a party, or numbers of a silo
 _OBSERVERS = (SERVER, OTHER_SERVERS, EVERYBODY, OWN_SERVER)
 
 Kind = Literal["local", "deliver", "sum", "end"]
+
+#: A step of a secure sum: an object for each silo.
+_Steps = Annotated[Mapping[str, Mapping[str, Json]], Such("an object for each silo, in to", lambda told: "to" in told)]
+_Size = Annotated[int, Such(f"a whole number from 0 to {_MOST}", lambda size: 0 <= size <= _MOST)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,12 +47,11 @@ class Question:
     accepted: int
     silos: tuple[str, ...]
     members: tuple[str, ...]
-    down: dict[str, Array]
-    sum: Json | None = None
+    down: dict[str, Array] = field(default_factory=dict, metadata={"key": ""})  # beside the facts
+    sum: _Steps | None = None
 
     def pack(self) -> bytes:
-        facts = {name: value for name, value in vars(self).items() if name != "down"}
-        return pack({"version": VERSION, **facts}, self.down)
+        return pack({"version": VERSION, **write(self)}, self.down)
 
     @property
     def content(self) -> str:
@@ -59,27 +63,11 @@ class Question:
 def read_question(blob: bytes) -> Question:
     facts, down = unpack(blob)
     where = "question of the server"
-    if facts.pop("version", None) != VERSION:
-        raise InputError(where, f"version {VERSION}", "another came", "Use the same silograph at both ends.")
-    texts, lists = ("deployment", "party", "kind"), ("silos", "members")
-    good = (
-        facts.keys() == {*texts, *lists, "round", "accepted", "sum"}
-        and all(isinstance(facts[name], str) for name in texts)
-        and all(isinstance(facts[name], list) and all(isinstance(x, str) for x in facts[name]) for name in lists)
-        and all(type(facts[name]) is int for name in ("round", "accepted"))
-        and (facts["sum"] is None or _is_for_each(facts["sum"]))
-        and facts["kind"] in get_args(Kind)
-        and all(value.dtype == np.float64 and value.shape[:1] == (len(facts["silos"]),) for value in down.values())
-    )
-    if not good:
-        raise InputError(where, "deployment, party, kind, round, accepted, silos, members", "something else came")
-    return Question(**{**facts, **{name: tuple(facts[name]) for name in lists}}, down=down)
-
-
-def _is_for_each(told: object) -> bool:
-    """Whether a step of a secure sum is told to each silo as an object."""
-    to = told.get("to") if isinstance(told, dict) else None
-    return isinstance(to, dict) and all(isinstance(message, dict) for message in to.values())
+    told = of_format(facts, VERSION, where, todo="Use the same silograph at both ends.", key="version")
+    question = replace(read(Question, told, where), down=down)
+    if any(value.dtype != np.float64 or value.shape[:1] != (len(question.silos),) for value in down.values()):
+        raise InputError(f"{where}, down", "a row of numbers for each silo that is asked", "found others")
+    return question
 
 
 # ---- answers ---------------------------------------------------------------------------------------------------------
@@ -95,81 +83,86 @@ class Reply:
     rows: tuple[Row, ...]
 
 
+@dataclass(frozen=True)
+class _About:
+    """All of sealed vectors but the vectors."""
+
+    site: str
+    clip: float | None
+    within: Within | None
+
+    def sealed(self, vectors: Array) -> Sealed:
+        return Sealed(vectors, self.site, self.clip, self.within)
+
+
+@dataclass(frozen=True)
+class _Waiting(_About):
+    shape: tuple[_Size, _Size]
+
+
 def about_sealed(sealed: Sealed) -> Json:
-    """All but the vectors."""
-    within = None if sealed.within is None else asdict(sealed.within)
-    return {"site": sealed.site, "clip": sealed.clip, "within": within}
+    told: Json = write(_About(sealed.site, sealed.clip, sealed.within))
+    return told
 
 
 def sealed_again(vectors: Array, about: Json) -> Sealed:
-    clip, within = about["clip"], about["within"]
-    if within is not None:
-        within = Within(float(within["l2"]), str(within["unit"]), str(within["why"]))
-        if not 0.0 < within.l2 < math.inf:
-            raise ValueError
-    return Sealed(vectors, str(about["site"]), None if clip is None else float(clip), within)
+    return read(_About, about, "sealed vectors").sealed(vectors)
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """A reply, less its arrays."""
+
+    party: str
+    round: int
+    sealed: Mapping[str, _Waiting]
+    rows: tuple[Row, ...]
 
 
 def pack_reply(reply: Reply, masked: bool) -> bytes:
     """Under masks nothing of a vector goes out with the reply but its size: it waits for the secure sum."""
     arrays: dict[str, Array] = {}
-    sealed: dict[str, Any] = {}
+    sealed: dict[str, _Waiting] = {}
     for name, value in reply.sent.items():
         if isinstance(value, Released):
             arrays[name] = value.value
         else:
             vectors = sealed_rows(value)
-            sealed[name] = {**about_sealed(value), "shape": list(vectors.shape)}
+            count, length = vectors.shape
+            sealed[name] = _Waiting(value.site, value.clip, value.within, (count, length))
             if not masked:
                 arrays[name] = vectors
-    facts = {"version": VERSION, "party": reply.party, "round": reply.round, "sealed": sealed}
-    return pack({**facts, "rows": [asdict(row) for row in reply.rows]}, arrays)
+    return pack({"version": VERSION, **write(_Facts(reply.party, reply.round, sealed, reply.rows))}, arrays)
 
 
-def _row(told: Json) -> Row:
-    """A ledger row as another organisation tells it: of the right types, and one that an accountant can read."""
-    row = Row(**told)
-    texts = (row.silo, row.site, row.observer, row.unit, row.relation, row.randomness, row.why, row.digest)
-    amounts = (row.l2, row.noise)
+def _check_row(row: Row, where: str) -> None:
+    """A ledger row as another organisation tells it must be one that an accountant can read."""
     protected = row.mechanism in NAMES
-    good = (
-        all(isinstance(text, str) for text in (*texts, row.batch, row.part))
-        and (protected or row.mechanism == "reveal")
-        and type(row.round) is int
-        and type(row.dim) is int
-        and isinstance(row.sampling, float)
-        and 0.0 < row.sampling <= 1.0
-        and row.observer in _OBSERVERS
-        and all((type(x) is float and 0.0 < x < math.inf) if protected else x is None for x in amounts)
-    )
-    if not good:
-        raise ValueError
-    return row
+    if not protected and row.mechanism != "reveal":
+        raise InputError(f"{where}, mechanism", f"reveal, {', '.join(NAMES)}", f"found {row.mechanism!r:.60}")
+    if row.observer not in _OBSERVERS:
+        raise InputError(f"{where}, observer", f"one of {', '.join(_OBSERVERS)}", f"found {row.observer!r:.60}")
+    if any((amount is None) == protected for amount in (row.l2, row.noise)):
+        raise InputError(where, "l2 and noise where there is a mechanism, and only there", "found others")
 
 
 def read_reply(blob: bytes, where: str) -> Reply:
     """Values become `Released` again: they passed the silo's gate, and its signature says so."""
     facts, arrays = unpack(blob)
-    try:
-        if facts["version"] != VERSION or type(facts["round"]) is not int:
-            raise ValueError
-        sent: dict[str, Released | Sealed] = {}
-        for name, about in facts["sealed"].items():
-            count, length = (int(n) for n in about["shape"])
-            if not (0 <= count <= _MOST and 0 <= length <= _MOST):
-                raise ValueError
-            sent_along = name in arrays
-            vectors = arrays.pop(name) if sent_along else np.broadcast_to(0.0, (count, length))
-            if vectors.shape != (count, length) or vectors.dtype != np.float64:
-                raise ValueError
-            if sent_along and np.isnan(vectors).any():
-                raise ValueError
-            sent[name] = sealed_again(vectors, about)
-        for name, value in arrays.items():
-            if value.dtype != np.float64 or not value.ndim or np.isnan(value).any():
-                raise ValueError
-            sent[name] = relay(value)
-        rows = tuple(_row(row) for row in facts["rows"])
-        return Reply(str(facts["party"]), facts["round"], sent, rows)
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
-        raise InputError(where, "an answer of silograph", "something else came") from None
+    told = read(_Facts, of_format(facts, VERSION, where, key="version"), where)
+    sent: dict[str, Released | Sealed] = {}
+    for name, about in told.sealed.items():
+        if name in arrays:
+            _check_numbers(arrays[name], arrays[name].shape == about.shape, f"{where}, {name}")
+        sent[name] = about.sealed(arrays.pop(name, np.broadcast_to(0.0, about.shape)))
+    for name, value in arrays.items():
+        _check_numbers(value, value.ndim > 0, f"{where}, {name}")
+        sent[name] = relay(value)
+    for row in told.rows:
+        _check_row(row, f"{where}, rows")
+    return Reply(told.party, told.round, sent, told.rows)
+
+
+def _check_numbers(value: Array, fits: bool, where: str) -> None:
+    if value.dtype != np.float64 or not fits or np.isnan(value).any():
+        raise InputError(where, "numbers, in the shape that is stated", "found others")

@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from silograph.core.errors import InputError
 from silograph.core.keys import seed_of, stream
+from silograph.core.schema import read
 from silograph.core.types import Array, Json
 from silograph.data.clients import ClientTables, from_arrays
 from silograph.families.meta.job import MetaJob
@@ -25,7 +26,6 @@ from silograph.families.meta.new_clients import personal_models
 from silograph.families.meta.plan import MetaBudget, MetaData, MetaMethod, MetaPlan
 from silograph.report.card import card, most_paid
 from silograph.run.jobs import run_in_memory
-from silograph.run.sections import parse_into
 
 if TYPE_CHECKING:
     from silograph.tasks.neural import Neural
@@ -178,7 +178,7 @@ class _PrivateMeta(BaseEstimator):
         if not isinstance(self.model, str | None):
             given["model"] = "mlp"  # is not used
         said = [part.name for part in fields(kind) if given.get(part.name, part.default) is not part.default]
-        return parse_into(kind, {name: _plain(given[name]) for name in said}, type(self).__name__)
+        return read(kind, {name: _plain(given[name]) for name in said}, type(self).__name__)
 
     def _network(self, plan: MetaPlan, tables: ClientTables) -> Neural:
         return network(plan, tables, None if isinstance(self.model, str) else self.model)

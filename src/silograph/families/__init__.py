@@ -28,6 +28,7 @@ from importlib.metadata import entry_points
 from typing import Any, TypeVar, cast
 
 from silograph.core.errors import InputError, SilographError
+from silograph.core.schema import did_you_mean, shortened
 
 GROUP = "silograph.families"
 P = TypeVar("P")
@@ -66,8 +67,8 @@ def names() -> tuple[str, ...]:
 def check_name(name: object, where: str) -> str:
     """The name of a method that a family has; a plan, a result or a stranger's message may say anything."""
     if not isinstance(name, str) or name not in packages():
-        todo = "Check the spelling, or install the package that has this method."
-        raise InputError(where, f"one of {', '.join(packages())}", f"{name!r:.60} came", todo)
+        todo = did_you_mean(name, packages()) or "Check the spelling, or install the package that has this method."
+        raise InputError(where, f"one of {', '.join(packages())}", f"found {shortened(name)}", todo)
     return name
 
 

@@ -36,7 +36,7 @@ from silograph.report.text import privacy_lines, table
 from silograph.report.words import counted
 from silograph.run.plan import DEFAULT_DELTA, Plan
 from silograph.run.results import STAR_OBSERVERS, rehearsal_note, stated
-from silograph.run.sections import naming_files
+from silograph.run.sections import Delta, Seed, TotalEpsilon, naming_files
 from silograph.topology import Topology, star
 
 VALUES = "values.json"
@@ -53,8 +53,8 @@ class StarData:
 class StarBudget:
     """The total budget of every site, for one of its records."""
 
-    epsilon: float
-    delta: float = DEFAULT_DELTA
+    epsilon: TotalEpsilon
+    delta: Delta = DEFAULT_DELTA
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class StarPlan(Plan):
     data: StarData
     privacy: StarBudget | None = None
     engine: Literal["vector", "silowise"] = "vector"
-    seed: int | None = None
+    seed: Seed | None = None
 
 
 class StarFamily:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from silograph.core.errors import LeakError
+from silograph.core.schema import Positive
 from silograph.core.types import Array
 
 REPLACE_ONE = "replace-one"
@@ -46,7 +47,7 @@ class Bounded:
 class Within:
     """How far one `unit` inside a vector can move it: in a sum of such vectors it is protected, not a whole vector."""
 
-    l2: float
+    l2: Positive
     unit: str
     why: str
 

@@ -10,17 +10,21 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
-import math
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from silograph.core.errors import DamageError
 from silograph.core.files import LONGEST_RESULT, read_at_most, sync_folder
+from silograph.core.schema import Positive, Such, parse_json, read
 
 _CHAIN_START = "0" * 16
+_EVIDENCE = "A ledger is evidence: restore it from a backup."
 _encode = json.JSONEncoder(sort_keys=True).encode
+_Share = Annotated[float, Such("a number above 0 and at most 1", lambda share: 0.0 < share <= 1.0)]
+_Whole = Annotated[int, Such("a whole number of 64 bits", lambda count: abs(count) < 2**63)]
 
 
 @dataclass(frozen=True)
@@ -32,14 +36,14 @@ class Row:
     """
 
     silo: str
-    round: int
+    round: _Whole
     site: str
     observer: str
     mechanism: str
-    l2: float | None
-    noise: float | None
-    dim: int
-    sampling: float
+    l2: Positive | None
+    noise: Positive | None
+    dim: _Whole
+    sampling: _Share
     unit: str
     relation: str
     randomness: str
@@ -53,29 +57,15 @@ class Row:
         return (self.silo, self.round, self.site)
 
 
-_TEXTS = ("silo", "site", "observer", "mechanism", "unit", "relation", "randomness", "why", "digest", "batch", "part")
-
-
-def _typed(row: Row) -> Row:
-    """A row as somebody tells it, if every field has its type: hashes bind what a row says, not that it says sense."""
-    amounts: list[float | None] = [] if row.mechanism == "reveal" else [row.l2, row.noise]
-    good = (
-        all(type(getattr(row, name)) is str for name in _TEXTS)
-        and all(type(count) is int and abs(count) < 2**63 for count in (row.round, row.dim))
-        and all(isinstance(x, int | float) and 0.0 < x < math.inf for x in amounts)
-        and type(row.sampling) in (int, float)
-        and 0.0 < row.sampling <= 1.0
-    )
-    if not good:
-        raise ValueError
-    return row
-
-
 def _line(row: Row, previous: str) -> tuple[str, str]:
     # Most rows are about no batch and no part, and say nothing of them.
     body = _encode({name: value for name, value in vars(row).items() if value or name not in ("batch", "part")})
-    chain = hashlib.sha256((previous + body).encode()).hexdigest()[:16]
+    chain = _link(previous, body)
     return f'{{"chain": "{chain}", {body[1:]}', chain
+
+
+def _link(previous: str, body: str) -> str:
+    return hashlib.sha256((previous + body).encode()).hexdigest()[:16]
 
 
 class Ledger:
@@ -96,20 +86,16 @@ class Ledger:
         data = read_at_most(path, LONGEST_RESULT)
         keep = data.rfind(b"\n") + 1
         for number, raw in enumerate(data[:keep].splitlines(), 1):
-            try:
-                fields = json.loads(raw)
-                chain = fields.pop("chain")
-                row = _typed(Row(**fields))
-                expected = _line(row, self._chain)[1]
-            except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-                chain, expected = None, ""
-            if chain != expected:
-                raise DamageError(
-                    f"{path}, line {number}",
-                    "a ledger row that continues the row before it",
-                    "the row was changed, lost or reordered",
-                    "A ledger is evidence: restore it from a backup. Without it the run cannot go on.",
-                )
+            where, todo = f"{path}, line {number}", f"{_EVIDENCE} Without it the run cannot go on."
+            told = parse_json(raw, where, DamageError, todo)
+            chain = told.pop("chain", None) if isinstance(told, dict) else None
+            row = read(Row, told, where, DamageError, todo)
+            # Hashes bind what a row says, not that it says sense.
+            if chain != _link(self._chain, _encode(told)) or (
+                row.mechanism != "reveal" and None in (row.l2, row.noise)
+            ):
+                expected = "a ledger row that continues the row before it"
+                raise DamageError(where, expected, "the row was changed, lost or reordered", todo)
             self._remember(row, chain)
         if mend and keep < len(data):
             with open(path, "r+b") as file:
@@ -137,7 +123,7 @@ class Ledger:
                 str(self.path),
                 f"a ledger with the {count} rows that were written to it",
                 f"it holds {len(self.rows)}, or others",
-                "A ledger is evidence: restore it from a backup. Without it nothing can be said of the cost.",
+                f"{_EVIDENCE} Without it nothing can be said of the cost.",
             )
 
     def find(self, place: tuple[str, int, str]) -> Row | None:

@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, cast
 
 from silograph import families
 from silograph.core.errors import InputError
-from silograph.run.sections import parse_into, read_toml, to_table
+from silograph.core.schema import check, of_format, read, write
+from silograph.run.sections import read_toml
 
 FORMAT = 1
 DEFAULT_METHOD = "consensus_graph"
 DEFAULT_DELTA = 1e-6
 NOT_COMPARED = "the comparison with other ways of learning: it needs all records in one place"
-
-#: A setting's name, its value, whether it is good, and what was expected.
-Choice = tuple[str, object, bool, str]
 
 
 class Named(Protocol):
@@ -57,6 +55,9 @@ class Plan:
 
         @property
         def seed(self) -> int | None: ...
+
+    def __post_init__(self) -> None:
+        check(self, "plan")
 
     @property
     def rehearsal(self) -> bool:
@@ -112,24 +113,20 @@ def load(path: str | Path) -> Plan:
 
 
 def parse(content: Mapping[str, Any], where: str) -> Plan:
-    rest = dict(content)
-    if (found := rest.pop("format", None)) != FORMAT:
-        raise InputError(where, f"format = {FORMAT}", f"{found!r} came")
+    rest = of_format(content, FORMAT, where)
     method = rest.get("method")
     name = method.get("name", DEFAULT_METHOD) if isinstance(method, dict) else DEFAULT_METHOD
-    name = families.check_name(name, f"{where}, [method], name")
+    name = families.check_name(name, f"{where}, method.name")
     data = rest.setdefault("data", {})
     if isinstance(data, dict) and not data.get("files"):
-        raise InputError(f"{where}, [data]", "files = [...] with at least one table", "none came")
-    plan: Plan = parse_into(families.part(name, "plan", PlanPart).PLAN, rest, where)
-    return plan
+        raise InputError(f"{where}, data", "files = [...] with at least one table", "none came")
+    return read(families.part(name, "plan", PlanPart).PLAN, rest, where)
 
 
 def dumps(plan: Plan) -> str:
     """The plan as a file; what is None is left out."""
     import tomli_w
 
-    table = to_table(plan)
     # Sections come after plain values in TOML.
-    ordered = sorted(table.items(), key=lambda item: isinstance(item[1], dict))
+    ordered = sorted(write(plan, nulls=False).items(), key=lambda item: isinstance(item[1], dict))
     return tomli_w.dumps({"format": FORMAT, **dict(ordered)})

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Annotated, Literal
 
 from silograph.core.errors import InputError
+from silograph.core.schema import Positive, Such
 from silograph.families.servers import Servers, check_masks, left_out_of_servers
-from silograph.run.plan import DEFAULT_DELTA, NOT_COMPARED, Choice, Plan
-from silograph.run.sections import naming_files
+from silograph.run.plan import DEFAULT_DELTA, NOT_COMPARED, Plan
+from silograph.run.sections import Amount, Cohort, Count, Delta, Scale, Seed, Share, TotalEpsilon, naming_files
 
 _LEAST_DECAY = 1e-12  # of the first round's noise or leakage
+_Tau = Annotated[float, Such("0 to 1", lambda tau: 0.0 <= tau <= 1.0)]
 
 
 @dataclass(frozen=True)
@@ -40,22 +41,22 @@ class ClusteredMethod:
 
     name: Literal["clustered_admm"] = "clustered_admm"
     loss: Literal["ridge", "huber", "logistic"] = "ridge"
-    huber: float = 1.0
+    huber: Positive = 1.0
     intercept: bool = True
-    penalty: float = 3.0
-    ridge: float = 0.01
-    rounds: int = 100
-    tau: float | Literal["learned"] = "learned"
-    tau_decay: float = 1.0
+    penalty: Positive = 3.0
+    ridge: Amount = 0.01
+    rounds: Count = 100
+    tau: _Tau | Literal["learned"] = "learned"
+    tau_decay: Share = 1.0
     form: Literal["others", "all"] = "others"
     weights: Literal["uniform", "mixing", "alone"] = "mixing"
     step: Literal["exact", "linearised"] = "exact"
-    sample: int | None = None
-    find: int | None = None
-    radius: float | None = None
-    clip: float | None = None
+    sample: Count | None = None
+    find: Count | None = None
+    radius: Scale | None = None
+    clip: Scale | None = None
     masks: Literal["protocol", "skipped", "none"] = "none"
-    minimum: int = 3
+    minimum: Cohort = 3
     compare: bool = False
 
 
@@ -67,11 +68,11 @@ class ClusterBudget:
     shrinks by `decay` a round, or with a leakage that does.
     """
 
-    epsilon: float
-    delta: float = DEFAULT_DELTA
+    epsilon: TotalEpsilon
+    delta: Delta = DEFAULT_DELTA
     protect: Literal["records", "clients"] = "records"
     schedule: Literal["even", "variance_decay", "leakage_decay"] = "even"
-    decay: float = 0.99
+    decay: Share = 0.99
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class ClusteredPlan(Plan):
     method: ClusteredMethod = ClusteredMethod()
     privacy: ClusterBudget | None = None
     engine: Literal["vector", "silowise"] = "vector"
-    seed: int | None = None
+    seed: Seed | None = None
 
     @property
     def protect(self) -> Literal["none", "records", "clients"]:
@@ -106,24 +107,8 @@ class ClusteredPlan(Plan):
         return left_out_of_servers(self.data.test, self.method.masks) + compared
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         chosen = self.method
-        checks: list[Choice] = [
-            ("penalty", chosen.penalty, 0.0 < chosen.penalty < math.inf, "a number above 0"),
-            ("ridge", chosen.ridge, 0.0 <= chosen.ridge < math.inf, "a number from 0 up"),
-            ("huber", chosen.huber, 0.0 < chosen.huber < math.inf, "a number above 0"),
-            ("rounds", chosen.rounds, chosen.rounds >= 1, "a whole number from 1 up"),
-            ("tau", chosen.tau, chosen.tau == "learned" or 0.0 <= float(chosen.tau) <= 1.0, "0 to 1, or learned"),
-            ("tau_decay", chosen.tau_decay, 0.0 < chosen.tau_decay <= 1.0, "a number above 0 and at most 1"),
-            ("sample", chosen.sample, chosen.sample is None or chosen.sample >= 1, "a whole number from 1 up"),
-            ("find", chosen.find, chosen.find is None or chosen.find >= 1, "a whole number from 1 up"),
-            ("radius", chosen.radius, _positive(chosen.radius), "a number above 0"),
-            ("clip", chosen.clip, _positive(chosen.clip), "a number above 0"),
-            ("minimum", chosen.minimum, chosen.minimum >= 2, "a whole number from 2 up"),
-            ("seed", self.seed, self.seed is None or self.seed >= 0, "a whole number from 0 up"),
-        ]
-        for name, value, good, expected in checks:
-            if not good:
-                raise InputError(f"plan, {name}", expected, f"{value} came")
         if self.data.cluster is None and chosen.find is None:
             expected = "a cluster column in [data], or how many to find in [method]"
             raise InputError("plan, clusters", expected, "neither came")
@@ -138,11 +123,7 @@ class ClusteredPlan(Plan):
 
     def _check_privacy(self, privacy: ClusterBudget) -> None:
         chosen = self.method
-        if not (math.isfinite(privacy.epsilon) and privacy.epsilon > 0.0):
-            raise InputError("plan, epsilon", "a privacy budget above 0", f"{privacy.epsilon} came")
-        if not 0.0 < privacy.delta < 1.0:
-            raise InputError("plan, delta", "a number between 0 and 1", f"{privacy.delta} came", "Try 1e-6.")
-        if not (0.0 < privacy.decay <= 1.0 and privacy.decay**chosen.rounds > _LEAST_DECAY):
+        if privacy.decay**chosen.rounds <= _LEAST_DECAY:
             expected = f"a number up to 1 that leaves {_LEAST_DECAY:g} or more after all rounds"
             raise InputError("plan, decay", expected, f"{privacy.decay} came")
         if chosen.compare:
@@ -179,10 +160,6 @@ class ClusteredPlan(Plan):
             raise InputError("plan, clip", "none with the exact step, whose radius bounds gradients", "one came")
         if chosen.find is not None and chosen.step == "exact":
             raise InputError("plan, find", 'step = "linearised" to find clusters under privacy', "the exact step came")
-
-
-def _positive(value: float | None) -> bool:
-    return value is None or 1e-70 <= value <= 1e70
 
 
 PLAN = ClusteredPlan

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from silograph.core.errors import InputError
 from silograph.families.servers import Servers, check_masks, left_out_of_servers
 from silograph.run.plan import DEFAULT_DELTA, Plan
-from silograph.run.sections import naming_files
+from silograph.run.sections import Amount, Cohort, Count, Delta, Scale, Seed, Span, TotalEpsilon, naming_files
 
 _MOST_DRAWS = 1_000_000  # records an agent looks at in a round
 
@@ -36,28 +35,28 @@ class FederationMethod:
 
     name: Literal["graph_federation"] = "graph_federation"
     loss: Literal["logistic", "ridge", "huber"] = "logistic"
-    ridge: float = 0.01
-    huber: float = 1.0
+    ridge: Amount = 0.01
+    huber: Scale = 1.0
     intercept: bool = True
-    step: float = 0.5
-    rounds: int = 50
-    sample: int | None = None
-    epochs: tuple[int, int] = (1, 1)
-    batch: tuple[int, int] | None = None
+    step: Scale = 0.5
+    rounds: Count = 50
+    sample: Count | None = None
+    epochs: Span = (1, 1)
+    batch: Span | None = None
     perturbation: Literal["none", "edge", "sender", "homomorphic", "private"] | None = None
-    variance: float = 0.1
+    variance: Amount = 0.1
     law: Literal["laplace", "gaussian"] = "laplace"
-    clip: float | None = None
+    clip: Scale | None = None
     masks: Literal["protocol", "skipped", "none"] | None = None
-    minimum: int = 3
+    minimum: Cohort = 3
 
 
 @dataclass(frozen=True)
 class AgentBudget:
     """The total budget of every agent."""
 
-    epsilon: float
-    delta: float = DEFAULT_DELTA
+    epsilon: TotalEpsilon
+    delta: Delta = DEFAULT_DELTA
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ class FederationPlan(Plan):
     method: FederationMethod = FederationMethod()
     privacy: AgentBudget | None = None
     engine: Literal["vector", "silowise"] = "vector"
-    seed: int | None = None
+    seed: Seed | None = None
 
     @property
     def perturbation(self) -> Literal["none", "edge", "sender", "homomorphic", "private"]:
@@ -89,17 +88,8 @@ class FederationPlan(Plan):
         return left_out_of_servers(self.data.test, self.method.masks)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         method = self.method
-        for name, value in (("step", method.step), ("huber", method.huber), ("clip", method.clip)):
-            if value is not None and not 1e-70 <= value <= 1e70:
-                raise InputError(f"plan, {name}", "a number above 0 whose powers are numbers", f"{value} came")
-        for name, value in (("ridge", method.ridge), ("variance", method.variance)):
-            if not 0.0 <= value <= 1e70:
-                raise InputError(f"plan, {name}", "a number from 0 up to 1e70", f"{value} came")
-        for name, whole in (("rounds", method.rounds), ("sample", method.sample), ("minimum", method.minimum - 1)):
-            if whole is not None and whole < 1:
-                least = 2 if name == "minimum" else 1
-                raise InputError(f"plan, {name}", f"a whole number from {least} up", f"{getattr(method, name)} came")
         for name, bounds in (("epochs", method.epochs), ("batch", method.batch)):
             if bounds is not None and not 1 <= bounds[0] <= bounds[1]:
                 raise InputError(f"plan, {name}", "a range of whole numbers from 1 up", f"{list(bounds)} came")
@@ -108,20 +98,12 @@ class FederationPlan(Plan):
             raise InputError("plan, epochs and batch", expected, f"{method.epochs[1]} times {method.batch} came")
         self._check_privacy()
         check_masks(self.masks, method.clip, method.sample, method.minimum)
-        if self.seed is not None and self.seed < 0:
-            raise InputError("plan, seed", "a whole number from 0 up", f"{self.seed} came")
 
     def _check_privacy(self) -> None:
         if self.privacy is None:
             if self.perturbation == "private":
                 raise InputError("plan, [privacy]", "epsilon with the private perturbation", "none came")
             return
-        epsilon, delta = self.privacy.epsilon, self.privacy.delta
-        if not (math.isfinite(epsilon) and epsilon > 0.0):
-            todo = "Leave [privacy] out for a run without it."
-            raise InputError("plan, epsilon", "a privacy budget above 0", f"{epsilon} came", todo)
-        if not 0.0 < delta < 1.0:
-            raise InputError("plan, delta", "a number between 0 and 1", f"{delta} came", "Try 1e-6.")
         if self.perturbation != "private":
             raise InputError(
                 "plan, perturbation",

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Annotated, Literal
 
 from silograph.core.errors import InputError
+from silograph.core.schema import Such
 from silograph.privacy.accounting import LEAST_SAMPLED_DELTA
-from silograph.run.plan import DEFAULT_DELTA, NOT_COMPARED, Choice, Plan
-from silograph.run.sections import naming_files
+from silograph.run.plan import DEFAULT_DELTA, NOT_COMPARED, Plan
+from silograph.run.sections import Delta, Scale, Seed, Share, TotalEpsilon, naming_files
 
 Model = Literal["linear", "mlp", "cnn", "resnet18"]
 
 _MOST = 10**6  # rounds, steps, units
-_LARGEST_STEP = 1e6
+_Size = Annotated[int, Such(f"a whole number from 1 to {_MOST:g}", lambda size: 1 <= size <= _MOST)]
+_Step = Annotated[float, Such("a number above 0 and at most 1e+06", lambda step: 0.0 < step <= 1e6)]
+_Part = Annotated[float, Such("a number between 0 and 1", lambda part: 0.0 < part < 1.0)]
 
 
 @dataclass(frozen=True)
@@ -46,19 +48,19 @@ class MetaMethod:
     name: Literal["private_meta"] = "private_meta"
     version: Literal["sound", "paper:"] = "sound"
     model: Model = "mlp"
-    hidden: tuple[int, ...] = (32,)
-    width: int = 64
-    rounds: int = 200
-    local_steps: int = 1
-    rate: float = 0.1
+    hidden: tuple[_Size, ...] = (32,)
+    width: _Size = 64
+    rounds: _Size = 200
+    local_steps: _Size = 1
+    rate: Share = 0.1
     order: Literal["first", "second"] = "second"
-    inner_step: float = 0.1
-    outer_step: float = 1.0
-    clip: float = 1.0
-    curvature_clip: float | None = None
-    personal_step: float | None = None
-    personal_steps: int = 1
-    held_back: float = 0.5
+    inner_step: _Step = 0.1
+    outer_step: _Step = 1.0
+    clip: Scale = 1.0
+    curvature_clip: Scale | None = None
+    personal_step: _Step | None = None
+    personal_steps: _Size = 1
+    held_back: _Part = 0.5
     compare: bool = False
     device: str = "cpu"
 
@@ -70,9 +72,9 @@ class MetaBudget:
     A new client's model stays with it, unless it has a budget of its own for publishing it: `personal_epsilon`.
     """
 
-    epsilon: float
-    delta: float = DEFAULT_DELTA
-    personal_epsilon: float | None = None
+    epsilon: TotalEpsilon
+    delta: Delta = DEFAULT_DELTA
+    personal_epsilon: TotalEpsilon | None = None
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ class MetaPlan(Plan):
     method: MetaMethod = MetaMethod()
     privacy: MetaBudget | None = None
     engine: Literal["vector", "silowise"] = "vector"
-    seed: int | None = None
+    seed: Seed | None = None
 
     @property
     def personal_step(self) -> float:
@@ -108,23 +110,8 @@ class MetaPlan(Plan):
         return words + ([NOT_COMPARED] if self.method.compare else [])
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         chosen = self.method
-        steps = {name: getattr(chosen, name) for name in ("inner_step", "outer_step", "personal_step")}
-        clips = {name: getattr(chosen, name) for name in ("clip", "curvature_clip")}
-        wholes = {name: getattr(chosen, name) for name in ("width", "rounds", "local_steps", "personal_steps")}
-        most, largest = f"a whole number from 1 to {_MOST:g}", f"a number above 0 and at most {_LARGEST_STEP:g}"
-        checks: list[Choice] = [
-            *((name, step, step is None or 0.0 < step <= _LARGEST_STEP, largest) for name, step in steps.items()),
-            *((name, clip, _positive(clip), "a number above 0") for name, clip in clips.items()),
-            *((name, number, 1 <= number <= _MOST, most) for name, number in wholes.items()),
-            ("hidden", chosen.hidden, all(1 <= size <= _MOST for size in chosen.hidden), f"each {most}"),
-            ("rate", chosen.rate, 0.0 < chosen.rate <= 1.0, "a number above 0 and at most 1"),
-            ("held_back", chosen.held_back, 0.0 < chosen.held_back < 1.0, "a number between 0 and 1"),
-            ("seed", self.seed, self.seed is None or self.seed >= 0, "a whole number from 0 up"),
-        ]
-        for name, value, good, expected in checks:
-            if not good:
-                raise InputError(f"plan, {name}", expected, f"{value} came")
         if self.data.answers == "numbers" and self.data.classes is not None:
             raise InputError("plan, classes", "none where answers are numbers", "some came")
         if chosen.version == "paper:" and self.privacy is None:
@@ -135,12 +122,6 @@ class MetaPlan(Plan):
             self._check_privacy(self.privacy)
 
     def _check_privacy(self, privacy: MetaBudget) -> None:
-        for name in ("epsilon", "personal_epsilon"):
-            value = getattr(privacy, name)
-            if not _positive(value):
-                raise InputError(f"plan, {name}", "a privacy budget above 0", f"{value} came")
-        if not 0.0 < privacy.delta < 1.0:
-            raise InputError("plan, delta", "a number between 0 and 1", f"{privacy.delta} came", "Try 1e-6.")
         if self.method.rate < 1.0 and privacy.delta < LEAST_SAMPLED_DELTA:
             expected = f"a delta from {LEAST_SAMPLED_DELTA:g} up where records are sampled"
             raise InputError("plan, delta", expected, f"{privacy.delta:g} came", "Or sample none: rate = 1.")
@@ -156,10 +137,6 @@ class MetaPlan(Plan):
             raise InputError("plan, compare", "no comparison, with privacy", came)
         if privacy.personal_epsilon is not None and not self.data.new:
             raise InputError("plan, personal_epsilon", "new clients in [data]", "none came")
-
-
-def _positive(value: float | None) -> bool:
-    return value is None or (math.isfinite(value) and 1e-70 <= value <= 1e70)
 
 
 PLAN = MetaPlan
