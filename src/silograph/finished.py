@@ -9,7 +9,7 @@ from typing import Any
 from silograph.core.errors import InputError
 from silograph.core.types import Json
 from silograph.report.build import read
-from silograph.report.card import COST, card, protected, small_graph, worst
+from silograph.report.notebook_card import COST, card, protected, small_graph, worst
 from silograph.report.read import Edge
 
 

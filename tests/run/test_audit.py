@@ -15,7 +15,7 @@ from silograph.cli import audit as audit_cli
 from silograph.core.errors import DamageError
 from silograph.privacy.accounting import Cost
 from silograph.privacy.attacks.bounds import Bound
-from silograph.report.attacked import attacked
+from silograph.report.audit_words import attacked
 from silograph.report.build import build
 from silograph.report.read import AUDIT_CONFIDENCE
 

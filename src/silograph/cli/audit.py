@@ -11,7 +11,7 @@ import typer
 
 from silograph.cli.console import AsJson, bar, say, show
 from silograph.core.errors import InputError, InterruptError
-from silograph.report.text import at_most, table
+from silograph.report.printed import at_most, table
 
 if TYPE_CHECKING:
     from silograph.audit.deployment import DeploymentFinding, StrategyFinding

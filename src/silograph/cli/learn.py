@@ -64,7 +64,7 @@ def check(
     With a party's folder and --data: whether its table is what the deployment needs. Nothing leaves this machine.
     """
     from silograph.data.silos import read_silos
-    from silograph.report.text import table
+    from silograph.report.printed import table
 
     if data is not None:
         party_check(Path(files[0]), data, as_json)
@@ -153,7 +153,7 @@ def personalise(
     as_json: AsJson = False,
 ) -> None:
     """Make a shared start a client's own, on the client's machine; nothing leaves it."""
-    from silograph.families.meta.personal import personalise as run_steps
+    from silograph.families.meta.personalise import personalise as run_steps
 
     personal = run_steps(start, table, out, steps, step, test, device)
 

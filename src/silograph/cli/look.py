@@ -21,8 +21,8 @@ def privacy(
 ) -> None:
     """What a plan will cost before it runs, or what a run did cost."""
     from silograph.report.build import page_part
+    from silograph.report.printed import bill, claim_lines, table
     from silograph.report.read import read_audits, read_result
-    from silograph.report.text import bill, claim_lines, table
     from silograph.run.bill import bill_of_plan, bill_of_run
     from silograph.run.plan import load
 
@@ -74,8 +74,8 @@ def reproduce(
 ) -> None:
     """Redo a paper's table or figure: ours, its spread, the paper's number. With all: a gallery of everything."""
     from silograph.core.files import write_atomically
-    from silograph.report.curves import page
-    from silograph.report.text import table
+    from silograph.report.printed import table
+    from silograph.report.reproduced_page import page
     from silograph.reproduce.entries import ENTRIES, find
 
     if name is None:

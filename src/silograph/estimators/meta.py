@@ -25,7 +25,7 @@ from silograph.families.meta.new_clients import personal_models
 from silograph.families.meta.plan import MetaBudget, MetaData, MetaMethod, MetaPlan
 from silograph.privacy.gate import Door
 from silograph.privacy.ledger import Ledger
-from silograph.report.card import card, most_paid
+from silograph.report.notebook_card import card, most_paid
 from silograph.run.jobs import run_in_memory
 from silograph.run.sections import parse_into
 

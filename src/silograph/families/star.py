@@ -30,9 +30,9 @@ from silograph.privacy.gate import Budget, Door
 from silograph.privacy.mechanisms import Gaussian
 from silograph.report.deployment import BARE, NOISY, Leaving, Spoken
 from silograph.report.page import render_run, summarise
+from silograph.report.printed import privacy_lines, table
 from silograph.report.privacy_words import PrivacyWords
 from silograph.report.read import Measured, RunFolder, read_audits, read_ledger, read_text
-from silograph.report.text import privacy_lines, table
 from silograph.report.words import counted
 from silograph.run.plan import DEFAULT_DELTA, Plan
 from silograph.run.results import STAR_OBSERVERS, rehearsal_note, stated

@@ -13,7 +13,7 @@ from silograph.core.toml import parse_toml
 from silograph.core.types import Json
 from silograph.report import words
 from silograph.report.build import page_part, read
-from silograph.report.explore import pairs
+from silograph.report.live_graph import pairs
 from silograph.report.read import Edge, RunFolder
 from silograph.report.traffic import traffic
 

@@ -7,8 +7,8 @@ from typing import Any
 from silograph.core.types import Json
 from silograph.report import figures, words
 from silograph.report.compare import Change, Comparison
-from silograph.report.explore import Drawn, Kind, explorer
-from silograph.report.heat import MOST_CELLS
+from silograph.report.heat_map import MOST_CELLS
+from silograph.report.live_graph import Drawn, Kind, explorer
 from silograph.report.page import GRAPH, TABLES, embedded, markup, render
 
 MOST_ROWS = 200

@@ -41,7 +41,7 @@ class Leaving:
 def page(told: Json, digest: str, forecast: Json, party: str | None) -> str:
     """The page of one party, or of the server's operator (None), from the deployment as JSON and its forecast."""
     plan = parse_toml(told["plan"], "deployment, plan")
-    kind = families.part(plan["method"]["name"], "leaving", LeavingPart).SPOKEN(plan, told["facts"])
+    kind = families.part(plan["method"]["name"], "deployment_words", DeploymentWordsPart).SPOKEN(plan, told["facts"])
     guarantees = [row for row in forecast["guarantees"] if party is None or _is_of(party, row["site"])]
     parties = [each["name"] for each in told["facts"]["parties"]]
     return render(
@@ -230,8 +230,8 @@ class OfServers(Spoken):
         return BARE, True
 
 
-class LeavingPart(Protocol):
-    """A family's part `leaving`."""
+class DeploymentWordsPart(Protocol):
+    """A family's part `deployment_words`."""
 
     SPOKEN: type[Spoken]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 
 from silograph.core.types import Json
-from silograph.report import beside, words
-from silograph.report.curves import JUDGED, SHADES, TABLE, panels, shaded
+from silograph.report import ours_and_theirs, words
 from silograph.report.page import TABLES, markup, render
 from silograph.report.read import NUMBER, TEXT, check
+from silograph.report.reproduced_page import JUDGED, SHADES, TABLE, panels, shaded
 
 #: By the beginning of an entry's name.
 PAPERS = {
@@ -58,7 +58,8 @@ def _shown(entry: Json) -> Json:
     check(table, TABLE | JUDGED, f"gallery: {entry['name']}")
     drawn = panels(table["curves"])
     compared = [
-        {"name": f"{metric}: ours and theirs", "svg": markup(svg)} for metric, svg in beside.pictures(table["rows"])
+        {"name": f"{metric}: ours and theirs", "svg": markup(svg)}
+        for metric, svg in ours_and_theirs.pictures(table["rows"])
     ]
     return entry | {
         "verdicts": shaded(table["verdicts"]),

@@ -14,7 +14,7 @@ from typing import Any
 
 from silograph.core.types import Json
 from silograph.report import figures, words
-from silograph.report.attacked import attacked
+from silograph.report.audit_words import attacked
 from silograph.report.budget import budget_over_rounds
 from silograph.report.privacy_words import PrivacyWords
 from silograph.report.read import RunFolder

@@ -29,7 +29,7 @@ from silograph.families.servers import (
 )
 from silograph.methods.base import Method, Outcome, Private
 from silograph.methods.clustered_admm import ClusteredADMM
-from silograph.methods.finding import FindClusters, FoundClusters
+from silograph.methods.find_clusters import FindClusters, FoundClusters
 from silograph.methods.model_baselines import Alone
 from silograph.privacy import accounting
 from silograph.privacy.gate import CLIPPED_AGENT, OWN_SERVER, Budget, Door

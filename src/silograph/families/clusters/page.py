@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from silograph.core.types import Json
 from silograph.families.clusters.read import guarded, read
-from silograph.report import servers, text, words
+from silograph.report import printed, servers, words
 from silograph.report.privacy_words import PrivacyWords
 from silograph.report.read import GUESSED, Measured
 from silograph.report.read_servers import ServerRun
@@ -266,15 +266,15 @@ def _measures(parameters: Json) -> list[str]:
 
 
 def summary(result: Json) -> Iterator[str]:
-    rows = [(c["name"], f"{c['clients']}", text.error(c["test_error"])) for c in result["clusters"]]
-    yield from text.table(("cluster", "clients", "test error"), rows)
+    rows = [(c["name"], f"{c['clients']}", printed.error(c["test_error"])) for c in result["clusters"]]
+    yield from printed.table(("cluster", "clients", "test error"), rows)
     if (test := result["test"]) is not None:
-        lines = [(row["method"], text.error(row["test_error"])) for row in result["comparison"]]
-        lines.append(("without features", text.error(test["baseline"])))
+        lines = [(row["method"], printed.error(row["test_error"])) for row in result["comparison"]]
+        lines.append(("without features", printed.error(test["baseline"])))
         yield ""
-        yield from text.table(("all clients", test["measure"]), lines)
+        yield from printed.table(("all clients", test["measure"]), lines)
     yield f"{result['rounds']} rounds, disagreement {result['disagreement']:.2e}"
-    yield from text.privacy_lines(result)
+    yield from printed.privacy_lines(result)
 
 
 def measured(run: ServerRun) -> Iterator[Measured]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from silograph.core.types import Json
 from silograph.families.federation.read import read
-from silograph.report import charts, servers, text, words
+from silograph.report import charts, printed, servers, words
 from silograph.report.page import markup
 from silograph.report.privacy_words import PrivacyWords
 from silograph.report.read import GUESSED, Measured
@@ -166,13 +166,13 @@ def _measures(parameters: Json) -> list[str]:
 
 
 def summary(result: Json) -> Iterator[str]:
-    rows = [(unit["name"], f"{unit['agents']}", text.error(unit["test_error"])) for unit in result["units"]]
-    rows.append(("centroid", "", text.error(result["centroid"]["test_error"])))
-    yield from text.table(("unit", "agents", "test error"), rows)
+    rows = [(unit["name"], f"{unit['agents']}", printed.error(unit["test_error"])) for unit in result["units"]]
+    rows.append(("centroid", "", printed.error(result["centroid"]["test_error"])))
+    yield from printed.table(("unit", "agents", "test error"), rows)
     if result["test"] is not None:
         yield f"test: {result['test']['measure']}; without features {result['test']['baseline']:.4f}"
     yield f"{result['rounds']} rounds, disagreement {result['disagreement']:.2e}"
-    yield from text.privacy_lines(result, "unit")
+    yield from printed.privacy_lines(result, "unit")
 
 
 def measured(run: ServerRun) -> Iterator[Measured]:

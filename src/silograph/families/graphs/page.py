@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterable, Iterator
 
 from silograph.core.types import Json
+from silograph.families.graphs.printed import summary
 from silograph.families.graphs.read import GraphRun, read
-from silograph.families.graphs.summary import summary
-from silograph.report import charts, figures, space, words
-from silograph.report.explore import Drawn, Kind, explorer, pairs
-from silograph.report.heat import BLOCKS, MOST_CELLS, Communities, communities, heat_svg
+from silograph.report import charts, figures, projections, words
+from silograph.report.heat_map import BLOCKS, MOST_CELLS, Communities, communities, heat_svg
+from silograph.report.live_graph import Drawn, Kind, explorer, pairs
 from silograph.report.page import GRAPH, TABLES, embedded, markup, render_run, summarise
 from silograph.report.privacy_words import PrivacyWords
 from silograph.report.read import Measured
@@ -152,7 +152,7 @@ def _space(run: GraphRun) -> Json | None:
     if not run.coordinates or not _is_drawable(run):
         return None
     placed = [edge for edge in run.consensus if edge[0] in run.coordinates and edge[1] in run.coordinates]
-    seen = space.views(run.coordinates)
+    seen = projections.views(run.coordinates)
     # Of a width and height that keep lengths alike in both directions.
     size = (380, 391) if len(seen) > 1 else (560, 565)
     pictures = [

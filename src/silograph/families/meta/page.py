@@ -11,8 +11,7 @@ from statistics import median
 
 from silograph.core.types import Json
 from silograph.families.meta.read import guarded, is_published, names, read
-from silograph.report import charts, servers, words
-from silograph.report import text as lines
+from silograph.report import charts, printed, servers, words
 from silograph.report.figures import LIGHT, svg, text
 from silograph.report.page import markup, render_run, summarise
 from silograph.report.privacy_words import PrivacyWords
@@ -471,17 +470,17 @@ def summary(result: Json) -> Iterator[str]:
     test = result["test"]
     if test is not None:
         rows = [
-            (c["name"], f"{c['records']}", lines.error(c["before"]), lines.error(c["after"])) for c in result["new"]
+            (c["name"], f"{c['records']}", printed.error(c["before"]), printed.error(c["after"])) for c in result["new"]
         ]
-        yield from lines.table(("new client", "records", "start", "personal"), rows)
+        yield from printed.table(("new client", "records", "start", "personal"), rows)
         yield ""
-        scores = [(row["method"], lines.error(row["score"])) for row in result["comparison"]]
-        scores.append(("without features", lines.error(test["baseline"])))
-        yield from lines.table(("all new clients", test["measure"]), scores)
+        scores = [(row["method"], printed.error(row["score"])) for row in result["comparison"]]
+        scores.append(("without features", printed.error(test["baseline"])))
+        yield from printed.table(("all new clients", test["measure"]), scores)
     size = result["model"]["parameters"]
     yield f"{len(result['clients'])} source clients, {result['rounds']} rounds, {size} parameters"
-    yield from lines.privacy_lines(result)
-    yield from lines.claim_lines(next((g["claim"] for g in result["privacy"]["guarantees"]), None))
+    yield from printed.privacy_lines(result)
+    yield from printed.claim_lines(next((g["claim"] for g in result["privacy"]["guarantees"]), None))
 
 
 def measured(run: RunFolder) -> Iterator[Measured]:
@@ -503,7 +502,7 @@ def forecast(told: Json) -> Iterator[str]:
             (s["set"], s["release"], f"{s['share']:.0%}", f"{s['times']}", f"{s['noise']:.3g}") for s in told["spends"]
         ]
         yield ""
-        yield from lines.table(
+        yield from printed.table(
             ("set", "release", "share of its budget", "times", "noise in a coordinate of the mean"), rows
         )
     if told.get("planner"):
@@ -512,6 +511,6 @@ def forecast(told: Json) -> Iterator[str]:
             (f"{p['rounds']}", f"{p['rate']:g}", f"{p['sigma']:.4g}", f"{p['noise']:.3g}", "this plan" * p["planned"])
             for p in told["planner"]
         ]
-        yield from lines.table(("rounds", "rate", "sigma", "noise / movement", ""), rows)
+        yield from printed.table(("rounds", "rate", "sigma", "noise / movement", ""), rows)
         yield "noise / movement: in the shared start after all rounds, over the most that they can move it"
         yield ""

@@ -8,7 +8,7 @@ from types import NoneType
 from silograph.core.errors import DamageError
 from silograph.core.types import Json
 from silograph.report import charts, words
-from silograph.report.beside import BESIDE
+from silograph.report.ours_and_theirs import BESIDE
 from silograph.report.page import TABLES, markup, render
 from silograph.report.read import FLAG, MAYBE_NUMBER, NUMBER, TEXT, WHOLE, check
 
@@ -47,7 +47,7 @@ def page(payload: Json) -> str:
     check({"verdicts": verdicts}, JUDGED, where)
     beside = {key: name for key, name in BESIDE.items() if any(row[key] is not None for row in rows)}
     values = {"rows": _rows(rows), "beside": beside, "verdicts": shaded(verdicts)}
-    return render("curves.html.j2", (TABLES,), table=payload, panels=panels(curves), **values)
+    return render("reproduced.html.j2", (TABLES,), table=payload, panels=panels(curves), **values)
 
 
 def shaded(verdicts: list[Json]) -> list[Json]:

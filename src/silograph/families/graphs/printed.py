@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from silograph.core.types import Json
-from silograph.report.text import cost, table
+from silograph.report.printed import cost, table
 
 
 def summary(result: Json) -> Iterator[str]:
