@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -60,4 +60,5 @@ class FinishedRun:
 def open_run(folder: str | Path) -> FinishedRun:
     """The folder of a finished run, read and checked."""
     run = read(folder)
-    return FinishedRun(Path(folder), run.result, run.ledger, run.plan, run.graphs)
+    result = run.json | {"privacy": asdict(run.result.privacy)}
+    return FinishedRun(Path(folder), result, run.ledger, run.plan, run.graphs)

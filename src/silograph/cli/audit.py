@@ -80,10 +80,11 @@ def audit(
         raise InputError("audit, seconds and strategy", "a deployment", f"{target} is none", "Use --runs.")
     finished = target.is_dir()
     if finished:
-        from silograph.report.read import read_audits, read_result
+        from silograph.core.results import read_result
+        from silograph.report.audits import read_audits
 
         job = job_of_run(target)
-        read_audits(target, read_result(target))  # what cannot be added to is refused before any work
+        read_audits(target, *read_result(target))  # what cannot be added to is refused before any work
     try:
         with bar("attacking") as update:
 

@@ -111,7 +111,7 @@ def run(
 
 def _execute(plan: Any, base: Path, out: Path, as_json: bool, track: str | None) -> None:
     from silograph.report.build import build as build_report
-    from silograph.report.build import page_part
+    from silograph.report.build import page_part, result_of
     from silograph.run.run import execute, finished_before
 
     before = None
@@ -132,9 +132,9 @@ def _execute(plan: Any, base: Path, out: Path, as_json: bool, track: str | None)
             tracking.send(finished.folder)
 
     def words() -> None:
-        result = finished.result
-        show(page_part(result["method"]).summary(result))
-        show(f"note: {note}" for note in result["privacy"]["notes"])
+        result = result_of(finished.result, str(finished.folder))
+        show(page_part(result.method).summary(result))
+        show(f"note: {note}" for note in result.privacy.notes)
         if before is not None:
             print("note: This run was finished before. Nothing ran; MLflow was told of it.")
         print(f"report: {os.path.relpath(finished.folder / 'report.html')}")

@@ -87,10 +87,14 @@ def read(
 
 
 def write(value: Any, nulls: bool = True) -> Any:
-    """What `read` reads back; without `nulls`, fields that are None are left out."""
+    """What `read` reads back; without `nulls`, or where metadata has `left_out`, fields that are None are left out."""
     if is_dataclass(value):
-        told = {key_of(part): getattr(value, part.name) for part in fields(value) if part.init}
-        return {key: write(item, nulls) for key, item in told.items() if nulls or item is not None}
+        parts = [(part, getattr(value, part.name)) for part in fields(value) if part.init]
+        return {
+            key_of(part): write(item, nulls)
+            for part, item in parts
+            if item is not None or (nulls and not part.metadata.get("left_out"))
+        }
     if isinstance(value, Mapping):
         return {key: write(item, nulls) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -14,7 +14,7 @@ from silograph import families
 from silograph.core.toml import parse_toml
 from silograph.core.types import Json
 from silograph.report.page import render
-from silograph.report.words import bound, first_seen, listed, number
+from silograph.report.words import alike, bound, first_seen, listed, number
 
 _OBSERVERS = {
     "server": "the server’s operator",
@@ -273,19 +273,14 @@ def _people(observers: Iterable[str]) -> list[str]:
 
 def _grouped(guarantees: Sequence[Json], everybody: int) -> list[Json]:
     """One row for each cost, with whom it is about and against whom it holds."""
-    observers: dict[tuple[str, str], list[str]] = {}
-    for row in guarantees:
-        observers.setdefault((row["site"], _price(row)), []).append(row["observer"])
-    sites: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-    for (site, price), against in observers.items():
-        sites.setdefault((price, tuple(against)), []).append(site)
+    rows = [(row["site"], row["observer"], _price(row)) for row in guarantees]
     return [
         {
             "sites": f"all {everybody}" if len(names) == everybody > 1 else listed(names, most=6),
             "price": price,
             "against": listed(_people(against)),
         }
-        for (price, against), names in sites.items()
+        for price, names, against in alike(rows)
     ]
 
 

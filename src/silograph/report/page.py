@@ -35,7 +35,7 @@ def render(template: str, scripts: Sequence[str] = (), **values: Any) -> str:
 
 def render_run(
     template: str,
-    run: RunFolder,
+    run: RunFolder[Any],
     privacy: PrivacyWords,
     releases: list[Json],
     scripts: Sequence[str] = (TABLES,),
@@ -45,6 +45,7 @@ def render_run(
         template,
         scripts,
         result=run.result,
+        made=run.made,
         plan=run.plan,
         protected=privacy.is_protected(),
         protection=privacy.verdict(),
@@ -58,7 +59,7 @@ def render_run(
     )
 
 
-def _spending(run: RunFolder) -> Json | None:
+def _spending(run: RunFolder[Any]) -> Json | None:
     found = budget_over_rounds(run)
     return found and found | {"picture": markup(found["picture"])}
 
@@ -113,6 +114,7 @@ def _environment() -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {name: getattr(words, name) for name in ("number", "bound", "column", "counted", "decibels")}
+    filters = ("number", "bound", "column", "counted", "decibels", "ends", "listed", "spread")
+    environment.filters |= {name: getattr(words, name) for name in filters}
     environment.globals |= {"light": asdict(figures.LIGHT), "dark": asdict(figures.DARK), "infinity": math.inf}
     return environment

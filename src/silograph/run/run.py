@@ -11,6 +11,7 @@ from pathlib import Path
 
 from silograph.core.errors import DamageError, SilographError
 from silograph.core.files import write_atomically
+from silograph.core.results import Result
 from silograph.core.types import Json
 from silograph.engines.base import Engine
 from silograph.methods.base import State, begin
@@ -82,8 +83,8 @@ def finished_before(plan: Plan, base: Path, goal: Path) -> Finished | None:
 
 def go_on(
     job: Job, place: Engine, door: Door, folder: RunFolder, progress: Progress, note: str, every_round: bool = False
-) -> tuple[State, Json]:
-    """From where the folder's run is to its end; returns the last state, and the job's part of result.json.
+) -> tuple[State, Result]:
+    """From where the folder's run is to its end; returns the last state, and what the job says of it.
 
     `note` says where the parts of it ran. `every_round`: other organisations remember what they sent, so no round may
     be forgotten here.
@@ -103,5 +104,5 @@ def go_on(
             pause = max(_SAVE_EVERY, _SAVE_SHARE * (saved - begun))
     outcome = job.method.outcome(state.servers, place.deliver(job.method, state), job.topo)
     told = job.write(folder.path, outcome, trace, door)
-    told["privacy"]["notes"].append(note)
+    told.privacy.notes.append(note)
     return state, told
