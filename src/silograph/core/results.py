@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TypeVar
 
@@ -131,6 +131,13 @@ class Made:
 
 
 R = TypeVar("R", bound=Result)
+D = TypeVar("D")
+
+
+def filled(kind: type[D], source: object, **said: Any) -> D:
+    """The dataclass `kind` of what is said, and for the rest of what is called so in `source`, a plan's section."""
+    taken = {part.name: getattr(source, part.name) for part in fields(cast("Any", kind)) if hasattr(source, part.name)}
+    return kind(**(taken | said))
 
 
 def to_json(result: Result) -> Json:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,6 +81,17 @@ class Audit:
         return min(self.epsilon_accounted, math.inf if self.epsilon_budget is None else self.epsilon_budget)
 
     @property
+    def verdict(self) -> tuple[str, str]:
+        """A class of the style sheet, and what the audit comes to."""
+        if self.epsilon_lower is None:
+            return "partial", "No promise was attacked"
+        if self.refuted:
+            return "none", "Refuted"
+        if not self.could_refute:
+            return "partial", "Could not have refuted"
+        return "", "Nothing found" if self.lower == 0.0 else "Not refuted"
+
+    @property
     def lower(self) -> float:
         return self.epsilon_lower or 0.0
 
@@ -95,6 +107,11 @@ class Audits:
     plan: str
     ledger: str
     audits: list[Audit]
+
+
+def strongest(audits: Sequence[Audit]) -> Audit | None:
+    """The audit that found most, a refutation before all: what a weaker one did not find stays found."""
+    return max(audits, key=lambda each: (each.refuted, each.epsilon_lower is not None, each.lower), default=None)
 
 
 def read_audits(folder: Path, result: Result, made: Made) -> list[Audit]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from silograph.core.types import Json
 from silograph.report import figures, words
-from silograph.report.audit_words import attacked
+from silograph.report.audits import CONFIDENCE, strongest
 from silograph.report.budget import budget_over_rounds
 from silograph.report.privacy_words import PrivacyWords
 from silograph.report.read import RunFolder
@@ -50,7 +50,8 @@ def render_run(
         protected=privacy.is_protected(),
         protection=privacy.verdict(),
         private=privacy.summary(),
-        attacked=attacked(run.audits),
+        audits=run.audits,
+        attacked=strongest(run.audits),
         unprotected=privacy.left_open(),
         releases=releases,
         traffic=traffic(run),
@@ -114,7 +115,8 @@ def _environment() -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters = ("number", "bound", "column", "counted", "decibels", "ends", "listed", "spread")
+    filters = ("number", "bound", "column", "counted", "decibels", "ends", "found", "listed", "percent", "spread")
     environment.filters |= {name: getattr(words, name) for name in filters}
     environment.globals |= {"light": asdict(figures.LIGHT), "dark": asdict(figures.DARK), "infinity": math.inf}
+    environment.globals |= {"apart": words.apart, "confidence": CONFIDENCE}
     return environment

@@ -71,6 +71,11 @@ def found(value: object) -> str:
     return number(value, rounding=ROUND_FLOOR)
 
 
+def percent(share: float) -> str:
+    """Rounded down: what is not certain never reads as 100 %."""
+    return f"{number(round(100.0 * share, 9), digits=3, rounding=ROUND_FLOOR)} %"
+
+
 def apart(lower: float, upper: float) -> tuple[str, str]:
     """What was found rounded down, what was promised rounded up, with so many digits that a larger one looks larger."""
 

@@ -13,7 +13,7 @@ import numpy as np
 from silograph.core import schema
 from silograph.core.errors import InputError
 from silograph.core.files import write_atomically
-from silograph.core.results import Privacy, ServerRound, Test
+from silograph.core.results import Privacy, ServerRound, Test, filled
 from silograph.core.types import Array, Json
 from silograph.data.units import Records, UnitTables, check_one_home, read_tests, read_units
 from silograph.families.clusters.plan import ClusteredPlan
@@ -69,17 +69,13 @@ class ClusteredJob(ServersJob):
             told = [names[k % chosen.find] for k in range(len(tables.agents))]  # in turn, until they are found
         of = dict(zip(tables.agents, told, strict=True))
         task = _task(plan, tables)
-        inner = ClusteredADMM(
-            task,
-            tuple(names.index(of[name]) for name in topo.silos),
-            chosen.penalty,
-            chosen.rounds,
-            chosen.ridge,
-            chosen.tau,
-            chosen.tau_decay,
-            chosen.form,
-            chosen.weights,
-            sample=chosen.sample,
+        inner = filled(
+            ClusteredADMM,
+            chosen,
+            task=task,
+            clusters=tuple(names.index(of[name]) for name in topo.silos),
+            rho=chosen.penalty,
+            lam=chosen.ridge,
             protect=plan.protect,
             clip=None if plan.protect == "records" else chosen.clip,
             seed=plan.seed or 0,
@@ -259,19 +255,10 @@ class ClusteredJob(ServersJob):
         return ClusteredResult(
             method=chosen.name,
             task=self.told_task,
-            parameters=Parameters(
-                chosen.penalty,
-                chosen.rounds,
-                chosen.tau,
-                chosen.tau_decay,
-                chosen.form,
-                chosen.weights,
-                chosen.step,
-                chosen.sample,
-                self.plan.protect,
-                chosen.clip,
-                chosen.radius,
-                chosen.masks,
+            parameters=filled(
+                Parameters,
+                chosen,
+                protect=self.plan.protect,
                 noise=max((row.noise for row in door.ledger.rows if row.noise is not None), default=None),
                 found=chosen.find is not None,
             ),

@@ -11,7 +11,7 @@ import numpy as np
 
 from silograph.core.errors import InputError
 from silograph.core.files import write_atomically
-from silograph.core.results import Claim, Privacy, ServerRound
+from silograph.core.results import Claim, Privacy, ServerRound, filled
 from silograph.core.types import Array, Json
 from silograph.data.units import Records, UnitTables, check_one_home, read_test, read_units
 from silograph.families.federation.plan import FederationPlan
@@ -55,19 +55,7 @@ class FederationJob(ServersJob):
             chosen.ridge,
             chosen.huber,
         )
-        method = GraphFederation(
-            task,
-            chosen.step,
-            chosen.rounds,
-            chosen.sample,
-            chosen.epochs,
-            chosen.batch,
-            plan.perturbation,
-            chosen.variance,
-            chosen.law,
-            chosen.clip,
-            0 if plan.seed is None else plan.seed,
-        )
+        method = filled(GraphFederation, chosen, task=task, perturbation=plan.perturbation, seed=plan.seed or 0)
         method.start(topo)  # refuses what does not fit together before anything is written
         job = cls(plan, tables, topo, method, test)
         job._check_cohorts()
@@ -220,17 +208,13 @@ class FederationJob(ServersJob):
         return FederationResult(
             method=chosen.name,
             task=self.told_task,
-            parameters=Parameters(
-                chosen.step,
-                chosen.rounds,
-                chosen.sample,
-                list(chosen.epochs),
-                None if chosen.batch is None else list(chosen.batch),
-                self.plan.perturbation,
-                chosen.clip,
-                None if noises is None else max(noises),
-                None if noises is None else min(noises),
-                self.plan.masks,
+            parameters=filled(
+                Parameters,
+                chosen,
+                perturbation=self.plan.perturbation,
+                noise=None if noises is None else max(noises),
+                noise_least=None if noises is None else min(noises),
+                masks=self.plan.masks,
             ),
             topology=self.told_graph,
             units=[

@@ -13,7 +13,7 @@ import numpy as np
 
 from silograph.core import schema
 from silograph.core.errors import InputError
-from silograph.core.results import Claim, Privacy
+from silograph.core.results import Claim, Privacy, filled
 from silograph.core.types import Array, Json
 from silograph.data.clients import ClientTables, read_clients
 from silograph.data.silos import records_of
@@ -100,17 +100,13 @@ class MetaJob:
     def method(self) -> PrivateMeta:
         chosen, private = self.plan.method, self.plan.privacy is not None
         kind = PaperMeta if chosen.version == "paper:" else PrivateMeta
-        return kind(
-            self.task,
-            self._weights,
-            chosen.rounds,
-            chosen.inner_step,
-            chosen.outer_step,
-            chosen.local_steps,
-            chosen.rate,
-            chosen.order,
-            chosen.clip if private else None,
-            chosen.curvature_clip if private else None,
+        return filled(
+            kind,
+            chosen,
+            task=self.task,
+            weights=self._weights,
+            clip=chosen.clip if private else None,
+            curvature_clip=chosen.curvature_clip if private else None,
         )
 
     @property
@@ -288,20 +284,13 @@ class MetaJob:
             method=chosen.name,
             task=Task(data.answers, data.target, list(tables.classes), list(tables.features), list(tables.shape)),
             model=Model(chosen.model, self.task.size),
-            parameters=Parameters(
-                chosen.version,
-                chosen.order,
-                chosen.rounds,
-                chosen.local_steps,
-                chosen.rate,
-                chosen.inner_step,
-                chosen.outer_step,
-                self.plan.personal_step,
-                chosen.personal_steps,
-                chosen.clip if self.plan.privacy is not None else None,
-                self.method.curvature_clip,
-                self.sigma,
-                chosen.device,
+            parameters=filled(
+                Parameters,
+                chosen,
+                personal_step=self.plan.personal_step,
+                clip=self.method.clip,
+                curvature_clip=self.method.curvature_clip,
+                sigma=self.sigma,
             ),
             clients=[SourceClient(name, len(y)) for name, (_, y) in zip(tables.names, tables.records, strict=True)],
             new=told,
@@ -319,14 +308,12 @@ class MetaJob:
     @property
     def model_spec(self) -> Json:
         """What is needed to build the network again, and to read a client's table for it."""
-        chosen, data = self.plan.method, self.plan.data
+        chosen, data, tables = self.plan.method, self.plan.data, self.tables
         return {
             "model": chosen.model,
             "hidden": list(chosen.hidden),
             "width": chosen.width,
-            "shape": list(self.tables.shape),
-            "features": list(self.tables.features),
-            "classes": list(self.tables.classes),
+            **{name: list(getattr(tables, name)) for name in ("shape", "features", "classes")},
             "target": data.target,
             "answers": data.answers,
             "step": self.plan.personal_step,
