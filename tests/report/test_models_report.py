@@ -378,7 +378,7 @@ def test_a_missing_file_is_refused_by_name(tmp_path: Path, name: str) -> None:
         ({"topology": {"servers": ["a"], "links": [["a", "z", 1]]}}, "a node named in result.json, but found 'z'"),
         ({"topology": {"servers": ["a"], "links": [["a", "a", 1]]}}, "an edge between two nodes"),
         ({"topology": {"servers": ["a", "b"], "links": [["a", "b", -1]]}}, "a finite weight above 0"),
-        ({"topology": {"servers": ["a", "b"], "links": [["a", 1, "b"]]}}, "two servers and a weight"),
+        ({"topology": {"servers": ["a", "b"], "links": [["a", 1, "b"]]}}, "expected a text, but found 1"),
         ({"centroid": {"model": [1.0], "test_error": None}}, "a weight for each of 6 features"),
         ({"test": 3}, "test: expected a section of named values"),
     ],

@@ -37,9 +37,6 @@ class ServersResult(Protocol):
     def task(self) -> LinearTask: ...
 
     @property
-    def parameters(self) -> object: ...
-
-    @property
     def topology(self) -> ServerGraph: ...
 
     @property
@@ -76,7 +73,7 @@ def render(template: str, run: RunFolder[Any], privacy: PrivacyWords, **values: 
         levels=_levels(result),
         answered=words.spread(row.answered for row in result.trace),
         skipped=sum(row.skipped for row in result.trace),
-        chosen={"loss": result.task.loss, "ridge": result.task.ridge} | vars(result.parameters),
+        chosen={"loss": result.task.loss, "ridge": result.task.ridge} | run.json["parameters"],
         model=model_of(result.task),
         guess=guess(result.test),
         guarantees=_guarantees(result, privacy),
@@ -189,8 +186,8 @@ def _guarantees(result: ServersResult, privacy: PrivacyWords) -> Json:
 
 def _claims(result: ServersResult, privacy: PrivacyWords) -> list[Json]:
     """What a paper claims, beside what was accounted: once for all names and observers to which it applies equally."""
-    rows = [(each.site, each.observer, each) for each in result.privacy.guarantees if each.claim]
+    rows = [(each.observer, each.site, each) for each in result.privacy.guarantees if each.claim]
     return [
         vars(first) | {"names": privacy.everybody(sites, MOST_NAMES), "observers": words.listed(observers)}
-        for first, sites, observers in words.alike(rows, key=lambda each: repr((each.epsilon, each.claim)))
+        for first, observers, sites in words.alike(rows, key=lambda each: repr((each.epsilon, each.claim)))
     ]

@@ -7,10 +7,8 @@ from typing import Any
 
 from silograph.core.results import Result
 
-
-def unsaid() -> Any:
-    """A field that is left out of the file where it is None."""
-    return field(default=None, metadata={"left_out": True})
+#: A field that is left out of the file where it is None.
+UNSAID = {"left_out": True}
 
 
 @dataclass(frozen=True)
@@ -21,20 +19,20 @@ class Site:
     signals: int
     edges: int | None
     mean_weight: float | None
-    effective_records: float | None = unsaid()
-    agreement: float | None = unsaid()
+    effective_records: float | None = field(default=None, metadata=UNSAID)
+    agreement: float | None = field(default=None, metadata=UNSAID)
     weight: float | None = None
     smoothness: float | None = None
     bytes_sent: int = 0
-    proven_nodes: float | None = unsaid()
+    proven_nodes: float | None = field(default=None, metadata=UNSAID)
 
 
 @dataclass(frozen=True)
 class Consensus:
     edges: int
     mean_weight: float | None
-    effective_records: float | None = unsaid()
-    agreement: float | None = unsaid()
+    effective_records: float | None = field(default=None, metadata=UNSAID)
+    agreement: float | None = field(default=None, metadata=UNSAID)
 
 
 @dataclass(frozen=True)
@@ -76,4 +74,4 @@ class GraphResult(Result):
     objective: float | None
     certified_gap: float | None
     trace: list[Round]
-    path: Tried | None = unsaid()
+    path: Tried | None = field(default=None, metadata=UNSAID)

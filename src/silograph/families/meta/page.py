@@ -76,7 +76,7 @@ def page(run: MetaRun) -> str:
         newcomers=_newcomers(result),
         higher=test is not None and test.measure == ACCURACY,
         convergence=_convergence(result),
-        chosen=vars(result.parameters),
+        chosen=run.json["parameters"],
         guarantees=_guarantees(result),
         budget=spending(run),
     )
