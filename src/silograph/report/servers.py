@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from silograph.core.errors import DamageError
 from silograph.core.results import ADVICE, Guarantee, LinearTask, Privacy, ServerGraph, ServerRound, Test
@@ -30,54 +30,33 @@ WEIGHTS = {
 OBSERVERS = ("own server", "neighbour", "another agent", "wire", "public")
 
 
-class ServersResult(Protocol):
-    """What the results of such runs have in common."""
-
-    @property
-    def task(self) -> LinearTask: ...
-
-    @property
-    def topology(self) -> ServerGraph: ...
-
-    @property
-    def test(self) -> Test | None: ...
-
-    @property
-    def trace(self) -> list[ServerRound]: ...
-
-    @property
-    def privacy(self) -> Privacy: ...
-
-
-def check_servers(result: ServersResult, where: str) -> None:
-    servers = result.topology.servers
-    check_unique(result.task.features, f"{where}: task: features")
-    check_unique(servers, f"{where}: topology: servers")
-    for source, target, weight in result.topology.links:
-        check_edge(source, target, servers, f"{where}: topology: links")
+def check_servers(task: LinearTask, topology: ServerGraph, where: str) -> None:
+    check_unique(task.features, f"{where}: task: features")
+    check_unique(topology.servers, f"{where}: topology: servers")
+    where = f"{where}: topology: links"
+    for source, target, weight in topology.links:
+        check_edge(source, target, topology.servers, where)
         if not 0 < weight < math.inf:
-            raise DamageError(
-                f"{where}: topology: links", "a finite weight above 0", f"found {shortened(weight)}", ADVICE
-            )
+            raise DamageError(where, "a finite weight above 0", f"found {shortened(weight)}", ADVICE)
 
 
 def render(template: str, run: RunFolder[Any], privacy: PrivacyWords, **values: Any) -> str:
-    result: ServersResult = run.result
+    result, trace = run.result, run.result.trace
     return render_run(
         template,
         run,
         privacy,
         releases=summarise(run.ledger, by=("site", "mechanism", "observer")),
         network=_network(result.topology),
-        convergence=_convergence(result),
-        levels=_levels(result),
-        answered=words.spread(row.answered for row in result.trace),
-        skipped=sum(row.skipped for row in result.trace),
+        convergence=_convergence(trace),
+        levels=_levels(trace),
+        answered=words.spread(row.answered for row in trace),
+        skipped=sum(row.skipped for row in trace),
         chosen={"loss": result.task.loss, "ridge": result.task.ridge} | run.json["parameters"],
         model=model_of(result.task),
         guess=guess(result.test),
-        guarantees=_guarantees(result, privacy),
-        claims=_claims(result, privacy),
+        guarantees=_guarantees(result.privacy, privacy),
+        claims=_claims(result.privacy, privacy),
         **values,
     )
 
@@ -126,17 +105,17 @@ def _network(topology: ServerGraph) -> Json:
     }
 
 
-def _convergence(result: ServersResult) -> str:
+def _convergence(trace: Sequence[ServerRound]) -> str:
     series = [
-        ("movement", [(row.round, row.movement) for row in result.trace]),
-        ("disagreement", [(row.round, row.disagreement) for row in result.trace]),
+        ("movement", [(row.round, row.movement) for row in trace]),
+        ("disagreement", [(row.round, row.disagreement) for row in trace]),
     ]
     return markup(charts.convergence_svg(series, "Movement and disagreement over the rounds, logarithmic axis"))
 
 
-def _levels(result: ServersResult) -> str:
+def _levels(trace: Sequence[ServerRound]) -> str:
     """The disagreement as the papers draw it, in dB."""
-    rows = [(row.round, row.disagreement) for row in result.trace]
+    rows = [(row.round, row.disagreement) for row in trace]
     points = [(t, 10 * math.log10(value) if 0 < value < math.inf else math.nan) for t, value in rows]
     label = "Disagreement over the rounds, in dB"
     return markup(charts.lines_svg([("disagreement", points)], label, x_name="round", y_name="dB"))
@@ -154,9 +133,9 @@ def spread_of_errors(
     return markup(row_charts.dots_svg(rows, label, dot=dot, bar=bar, guess=test.baseline))
 
 
-def _guarantees(result: ServersResult, privacy: PrivacyWords) -> Json:
+def _guarantees(said: Privacy, privacy: PrivacyWords) -> Json:
     """Names by observers; a single line for those that are equal."""
-    stated = {(each.site, each.observer): each for each in result.privacy.guarantees}
+    stated = {(each.site, each.observer): each for each in said.guarantees}
     found = words.first_seen(observer for _, observer in stated)
     observers = [name for name in OBSERVERS if name in found] + [name for name in found if name not in OBSERVERS]
     equal: dict[str, tuple[list[str], list[Guarantee | None]]] = {}
@@ -184,9 +163,9 @@ def _guarantees(result: ServersResult, privacy: PrivacyWords) -> Json:
     }
 
 
-def _claims(result: ServersResult, privacy: PrivacyWords) -> list[Json]:
+def _claims(said: Privacy, privacy: PrivacyWords) -> list[Json]:
     """What a paper claims, beside what was accounted: once for all names and observers to which it applies equally."""
-    rows = [(each.observer, each.site, each) for each in result.privacy.guarantees if each.claim]
+    rows = [(each.observer, each.site, each) for each in said.guarantees if each.claim]
     return [
         vars(first) | {"names": privacy.everybody(sites, MOST_NAMES), "observers": words.listed(observers)}
         for first, observers, sites in words.alike(rows, key=lambda each: repr((each.epsilon, each.claim)))

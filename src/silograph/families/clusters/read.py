@@ -41,7 +41,7 @@ class ClusteredRun(RunFolder[ClusteredResult]):
 def read(run: RunFolder[ClusteredResult]) -> ClusteredRun:
     where, folder = str(run.folder / FILE), run.folder / "models"
     found = ClusteredRun(**vars(run))
-    check_servers(run.result, where)
+    check_servers(run.result.task, run.result.topology, where)
     _check_clients(run.result, where)
     _check_exchange(run.result.exchange, len(run.result.clusters), f"{where}: exchange")
     if run.result.parameters.protect == "clients":

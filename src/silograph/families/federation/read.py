@@ -12,7 +12,7 @@ FederationRun = RunFolder[FederationResult]
 
 def read(run: FederationRun) -> FederationRun:
     result, where = run.result, str(run.folder / FILE)
-    check_servers(result, where)
+    check_servers(result.task, result.topology, where)
     units = [unit.name for unit in result.units]
     check_unique(units, f"{where}: units")
     check_guarantees(result.privacy.guarantees, "unit", units, f"{where}: privacy: guarantees")
