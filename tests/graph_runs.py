@@ -76,6 +76,8 @@ def make_run(
             ],
             "notes": [],
         },
+        "plan": "0" * 64,
+        "ledger": "4:0123456789abcdef",
         "seed": 7,
         "versions": {"silograph": "0.1.0", "numpy": "2.4.6"},
     }

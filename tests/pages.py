@@ -25,6 +25,7 @@ def guarantee(site: str, observer: str, epsilon: float | str, **more: Any) -> di
         "delta": 1e-5 if finite else None,
         "accountant": "analytic Gaussian" if finite else "none",
         "claim": None,
+        "rehearsal": False,
     } | more
 
 

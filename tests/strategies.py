@@ -16,7 +16,7 @@ from silograph.engines.question import NEVER, Question, read_reply
 from silograph.engines.silo import Silo
 from silograph.engines.sums import read_said, run_sum
 from silograph.methods.base import begin
-from silograph.methods.finding import FindClusters, FoundClusters
+from silograph.methods.find_clusters import FindClusters, FoundClusters
 from silograph.methods.private_graph import LikelyGraphs
 from silograph.methods.summed_graph import SummedConsensus
 from silograph.privacy.accounting import Planned, gaussian_multiplier, sampled_multiplier

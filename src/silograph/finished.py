@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from silograph.core.errors import InputError
 from silograph.core.types import Json
 from silograph.report.build import read
-from silograph.report.card import COST, card, protected, small_graph, worst
+from silograph.report.notebook_card import COST, card, protected, small_graph, worst
 from silograph.report.read import Edge
 
 
@@ -60,4 +60,5 @@ class FinishedRun:
 def open_run(folder: str | Path) -> FinishedRun:
     """The folder of a finished run, read and checked."""
     run = read(folder)
-    return FinishedRun(Path(folder), run.result, run.ledger, run.plan, run.graphs)
+    result = run.json | {"privacy": asdict(run.result.privacy)}
+    return FinishedRun(Path(folder), result, run.ledger, run.plan, run.graphs)

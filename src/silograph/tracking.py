@@ -18,9 +18,9 @@ from typing import Any
 from urllib.parse import unquote
 
 from silograph.core.errors import InputError, SilographError
+from silograph.core.results import FILE, Result, as_result, read_json, read_text
 from silograph.core.toml import parse_toml
 from silograph.core.types import Json
-from silograph.report.read import read_result, read_text
 
 EXPERIMENT = "silograph"
 #: A file in the current folder; MLFLOW_TRACKING_URI names another place.
@@ -57,8 +57,9 @@ class Told:
 
 def told(folder: Path) -> Told:
     """All that is told of a run folder, as a function of that folder alone."""
-    result, plan = read_result(folder), parse_toml(read_text(folder / "plan.toml"), str(folder / "plan.toml"))
-    marks, private = result["numbers_are"], "privacy" in plan
+    result, plan = read_json(folder), parse_toml(read_text(folder / "plan.toml"), str(folder / "plan.toml"))
+    run = as_result(Result, result, str(folder / FILE))
+    marks, private = run.numbers_are, "privacy" in plan
     parameters = dict(_flat(plan)) | dict(_flat({"chosen": result.get("parameters", {})}))
     metrics: list[tuple[str, float, int]] = []
     for line in result.get("trace", []):
@@ -66,14 +67,14 @@ def told(folder: Path) -> Told:
     final = {key: value for key, value in result.items() if key not in LEFT_OUT}
     metrics += [(_name(path), value, 0) for path, value in _numbers(final, ()) if _may_tell(path, marks, private)]
     tags = {"method": result["method"], "silograph": result["versions"]["silograph"]}
-    tags |= {f"privacy.{key}": result["privacy"][key] for key in ("unit", "relation", "mode")}
-    for guarantee in result["privacy"]["guarantees"]:
-        where = _name(("epsilon", guarantee["site"], guarantee["observer"]))
-        if math.isinf(guarantee["epsilon"]):
+    tags |= {f"privacy.{key}": getattr(run.privacy, key) for key in ("unit", "relation", "mode")}
+    for each in run.privacy.guarantees:
+        where = _name(("epsilon", each.site, each.observer))
+        if not each.finite or each.delta is None:
             tags[where] = "infinity"
         else:
-            metrics.append((where, guarantee["epsilon"], 0))
-            metrics.append((_name(("delta", guarantee["site"], guarantee["observer"])), guarantee["delta"], 0))
+            metrics.append((where, each.epsilon, 0))
+            metrics.append((_name(("delta", each.site, each.observer)), each.delta, 0))
     shows = not private or not _simulated(result)
     tags |= {} if shows else {"report": KEPT}
     return Told({key: value[:_LONGEST] for key, value in parameters.items()}, metrics, tags, shows)

@@ -21,6 +21,7 @@ import numpy as np
 import federations
 from parties import Federation, stacked
 from silograph.core.errors import SilographError
+from silograph.core.results import read_result
 from silograph.deploy.deployment import Deployment
 from silograph.deploy.party import Approved
 from silograph.deploy.public_facts import read_facts
@@ -35,7 +36,6 @@ from silograph.privacy.secure_sum import Server
 from silograph.privacy.secure_wire import from_json, to_json
 from silograph.report import build
 from silograph.report.read import read_ledger
-from silograph.run.bill import read_result
 from silograph.run.plan import dumps, load
 
 LONGEST = 1 << 16  # bytes of one input

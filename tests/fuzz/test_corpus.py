@@ -16,6 +16,7 @@ from fuzz.mutations import mutated
 from fuzz.targets import LONGEST, TARGETS, folder, try_one
 from silograph.core.errors import InputError, SilographError
 from silograph.core.files import LONGEST_CARD, LONGEST_FACTS, LONGEST_PLAN, LONGEST_RESULT
+from silograph.core.results import read_result, read_text
 from silograph.deploy.deployment import Deployment
 from silograph.deploy.party import Approved
 from silograph.deploy.public_facts import read_facts
@@ -23,8 +24,6 @@ from silograph.deploy.serve import read_cards
 from silograph.engines import certificates, wire
 from silograph.privacy.ledger import Ledger
 from silograph.report.read import read_ledger as rows_of_page
-from silograph.report.read import read_text
-from silograph.run.bill import read_result
 from silograph.run.plan import load
 
 CORPUS = Path(__file__).parent / "corpus"

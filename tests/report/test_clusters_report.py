@@ -100,6 +100,7 @@ def make_run(
             "notes": [],
         },
         "numbers_are": {"test_error": "released", "comparison": "oracle"},
+        "plan": "0" * 64,
         "ledger": "4:0123456789abcdef",
         "seed": None if private else 7,
         "versions": {"silograph": "0.1.0", "numpy": "2.4.6"},
@@ -425,7 +426,7 @@ def test_a_missing_file_is_refused_by_name(tmp_path: Path, name: str) -> None:
         (["clusters", 0, "model"], [1.0], "a weight for each of 6 features"),
         (["privacy", "guarantees", 0, "site"], "nobody", "a client named in result.json, but found 'nobody'"),
         (["privacy", "guarantees", 0, "observer"], "public", "comes twice"),
-        (["test"], 3, "test: expected an object with named values or null"),
+        (["test"], 3, "test: expected a section of named values"),
     ],
 )
 def test_a_damaged_result_says_where(tmp_path: Path, way: list[str | int], odd: object, message: str) -> None:

@@ -15,7 +15,7 @@ import pytest
 from graph_runs import make_run, some_edges, write_edges
 from pages import NASTY, Page, change, table
 from silograph.core.errors import DamageError
-from silograph.report import heat, space
+from silograph.report import heat_map, projections
 from silograph.report.build import build
 
 
@@ -80,19 +80,19 @@ def test_communities_are_those_that_were_planted() -> None:
     nodes = [f"n{i}" for i in range(24)] + ["alone"]
     edges = [(nodes[a], nodes[b], 1.0) for a in range(24) for b in range(a) if a % 3 == b % 3]
     edges += [(nodes[0], nodes[1], 0.1), (nodes[1], nodes[2], 0.1)]
-    found = heat.communities(nodes, edges)
+    found = heat_map.communities(nodes, edges)
     assert {frozenset(group) for group in found.groups} == {frozenset(nodes[k:24:3]) for k in range(3)}
     assert found.lonely == ["alone"]
     assert sorted(found.order) == sorted(nodes)
     random.Random(1).shuffle(edges)
-    assert heat.communities(nodes, [(b, a, weight) for a, b, weight in edges]) == found
+    assert heat_map.communities(nodes, [(b, a, weight) for a, b, weight in edges]) == found
 
 
 def test_a_heat_map_has_a_cell_for_each_end_of_each_edge() -> None:
     nodes = [f"n{i}" for i in range(50)]
     edges = some_edges(nodes, 120, 3)
-    found = heat.communities(nodes, edges)
-    svg = heat.heat_svg(found, edges, "heat")
+    found = heat_map.communities(nodes, edges)
+    svg = heat_map.heat_svg(found, edges, "heat")
     place = {name: index for index, name in enumerate(found.order)}
     for a, b, _ in edges:
         assert f"M{place[a]} {place[b]}h1v1h-1z" in svg
@@ -102,7 +102,7 @@ def test_a_heat_map_has_a_cell_for_each_end_of_each_edge() -> None:
 
 def test_blocks_show_the_mean_weight_of_their_pairs() -> None:
     """Two blocks of two nodes: of the four pairs between them two are joined, inside one pair of one."""
-    cells = heat._cells({"a": 0, "b": 0, "c": 1, "d": 1}, [("a", "c", 2.0), ("b", "c", 1.0), ("a", "b", 1.0)], 2)
+    cells = heat_map._cells({"a": 0, "b": 0, "c": 1, "d": 1}, [("a", "c", 2.0), ("b", "c", 1.0), ("a", "b", 1.0)], 2)
     assert cells == {(0, 1): 0.375, (1, 0): 0.375, (0, 0): 0.5}
 
 
@@ -158,8 +158,8 @@ def test_nodes_with_coordinates_are_seen_from_three_sides(tmp_path: Path) -> Non
 
 def test_a_projection_keeps_shapes() -> None:
     corners = {"a": (0.0, 0.0, 0.0), "b": (100.0, 0.0, 0.0), "c": (0.0, 50.0, 0.0), "d": (0.0, 0.0, 25.0)}
-    above, front, _ = space.views(corners)
-    assert [view.name for view in space.views(corners)] == ["x and y", "x and z", "y and z"]
+    above, front, _ = projections.views(corners)
+    assert [view.name for view in projections.views(corners)] == ["x and y", "x and z", "y and z"]
     wide = above.places["b"][0] - above.places["a"][0]
     assert above.places["a"][1] - above.places["c"][1] == pytest.approx(wide / 2)
     assert front.places["a"][1] - front.places["d"][1] == pytest.approx(wide / 4)

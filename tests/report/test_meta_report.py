@@ -117,6 +117,7 @@ def make_run(
             "notes": ["Not protected: which clients there are."],
         },
         "numbers_are": {"model": "released", "movement": "released", "new": "oracle", "comparison": "oracle"},
+        "plan": "0" * 64,
         "ledger": ledger.tip,
         "seed": None if private else 7,
         "versions": {"silograph": "0.1.0", "torch": "2.13.0+cpu"},
@@ -573,9 +574,9 @@ def test_a_missing_file_is_refused_by_name(tmp_path: Path, name: str) -> None:
     [
         (["clients", 0, "name"], "device-01", "'device-01' comes twice"),
         (["new", 0, "name"], "device-01", "'device-01' comes twice"),
-        (["new", 0, "after"], "good", r"new\[0\]: after: expected a whole number or a number"),
+        (["new", 0, "after"], "good", r"new\[0\]\.after: expected a number"),
         (["test"], None, "a test of 4 new clients, but there is none"),
-        (["test"], 3, "test: expected an object with named values or null"),
+        (["test"], 3, "test: expected a section of named values"),
         (["new"], [], "a test of 0 new clients, but there is one"),
         (["privacy", "guarantees", 0, "site"], "nobody", "a client named in result.json, but found 'nobody'"),
         (["privacy", "guarantees", 0, "observer"], "wire", "comes twice"),
@@ -588,7 +589,7 @@ def test_a_missing_file_is_refused_by_name(tmp_path: Path, name: str) -> None:
         (["privacy", "guarantees"], [], "a guarantee for 'device-00', but there is none"),
         (["model", "parameters"], 21, "start.npz: expected the 21 parameters of result.json, but found 20"),
         (["ledger"], "91:0123456789abcdef", "a ledger with the 91 rows that were written to it"),
-        (["ledger"], 90, "ledger: expected text"),
+        (["ledger"], 90, "ledger: expected a text"),
     ],
 )
 def test_a_damaged_result_says_where(tmp_path: Path, way: list[str | int], odd: object, message: str) -> None:

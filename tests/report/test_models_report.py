@@ -86,6 +86,7 @@ def make_run(
             "notes": [],
         },
         "numbers_are": {},
+        "plan": "0" * 64,
         "ledger": "4:0123456789abcdef",
         "seed": None if private else 7,
         "versions": {"silograph": "0.1.0", "numpy": "2.4.6"},
@@ -377,9 +378,9 @@ def test_a_missing_file_is_refused_by_name(tmp_path: Path, name: str) -> None:
         ({"topology": {"servers": ["a"], "links": [["a", "z", 1]]}}, "a node named in result.json, but found 'z'"),
         ({"topology": {"servers": ["a"], "links": [["a", "a", 1]]}}, "an edge between two nodes"),
         ({"topology": {"servers": ["a", "b"], "links": [["a", "b", -1]]}}, "a finite weight above 0"),
-        ({"topology": {"servers": ["a", "b"], "links": [["a", 1, "b"]]}}, "two servers and a weight"),
+        ({"topology": {"servers": ["a", "b"], "links": [["a", 1, "b"]]}}, "expected a text, but found 1"),
         ({"centroid": {"model": [1.0], "test_error": None}}, "a weight for each of 6 features"),
-        ({"test": 3}, "test: expected an object with named values or null"),
+        ({"test": 3}, "test: expected a section of named values"),
     ],
 )
 def test_a_damaged_result_says_where(tmp_path: Path, changes: dict[str, Any], message: str) -> None:

@@ -278,7 +278,7 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
         ({"nodes": ["node 0"]}, "line 2: expected a node named in result.json"),
         ({"rounds": "many"}, "rounds: expected a whole number"),
         ({"rounds": True}, "rounds: expected a whole number"),
-        ({"privacy": {}}, "the key 'mode'"),
+        ({"privacy": {}}, "the keys 'mode'"),
         ({"sites": [{"name": "x"}]}, re.escape("sites[0]")),
         ({"numbers_are": [1]}, "numbers_are"),
     ],

@@ -20,7 +20,7 @@ from silograph import cli
 from silograph.core.errors import InputError
 from silograph.data.collections import VARIABLE
 from silograph.privacy.accounting import gaussian_epsilon
-from silograph.report.curves import page
+from silograph.report.reproduced_page import page
 from silograph.reproduce.clustered_admm import CLIPS, GENERATED, ZETAS
 from silograph.reproduce.clustered_pictures import ORGANS, PICTURED
 from silograph.reproduce.clustered_runs import Figure, Result

@@ -18,8 +18,8 @@ import pytest
 
 from pages import NASTY, Page, refuse_requests
 from silograph import cli
-from silograph.report.curves import page as table_page
 from silograph.report.gallery import page
+from silograph.report.reproduced_page import page as table_page
 from silograph.reproduce import entries
 from silograph.reproduce.entries import DataSet, find
 from silograph.reproduce.gallery import _kept, make_all, setting_of

@@ -18,7 +18,7 @@ from silograph import cli
 from silograph.core.errors import InputError
 from silograph.data.collections import VARIABLE
 from silograph.privacy.accounting import gaussian_epsilon
-from silograph.report.curves import page
+from silograph.report.reproduced_page import page
 from silograph.reproduce.entries import find
 from silograph.reproduce.graph_federation import AVAZU, FIGURE_2, FIGURE_3, FIGURE_4, figure_5
 from silograph.reproduce.server_noise import Case

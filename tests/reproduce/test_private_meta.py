@@ -21,7 +21,7 @@ from silograph.data.collections import VARIABLE
 from silograph.families.meta.network import build_network
 from silograph.privacy.accounting import Cost
 from silograph.privacy.door import Door
-from silograph.report.curves import page
+from silograph.report.reproduced_page import page
 from silograph.reproduce import entries, meta_runs
 from silograph.reproduce.entries import Row, Table, find
 from silograph.reproduce.meta_runs import (

@@ -26,7 +26,7 @@ from typing import Literal
 import numpy as np
 
 from silograph.audit.exposure import exposure
-from silograph.audit.finding import CANARY, CONFIDENCE, PAIR, Finding
+from silograph.audit.finding import CANARY, PAIR, Finding
 from silograph.audit.parts import stages_of
 from silograph.audit.stages import Stage, UnitStage, at_scene
 from silograph.audit.trials import Played, play
@@ -47,6 +47,7 @@ from silograph.privacy.attacks.scores import fitted
 from silograph.privacy.door import Budget
 from silograph.privacy.ledger import Row
 from silograph.privacy.observers import hidden_from
+from silograph.report.audits import CONFIDENCE
 from silograph.run.jobs import Job, open_job
 from silograph.run.plan import load
 

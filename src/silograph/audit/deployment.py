@@ -20,7 +20,6 @@ from pathlib import Path
 import numpy as np
 
 from silograph.audit.extremes import extreme_strategies
-from silograph.audit.finding import CONFIDENCE
 from silograph.audit.hostile import Attacked, Theatre, claimed
 from silograph.audit.strategies import STRATEGIES, Strategy
 from silograph.audit.worlds import LOUD, Worlds, secret
@@ -30,6 +29,7 @@ from silograph.core.types import Array, Json
 from silograph.deploy.deployment import FILE, SERVER, Deployment, open_job
 from silograph.privacy.attacks.bounds import Bound
 from silograph.privacy.attacks.sights import Event, by_event, by_numbers, by_times, telling_event
+from silograph.report.audits import CONFIDENCE
 
 LEAST_PAIRS, MOST_PAIRS = 24, 400
 SECONDS = 90.0

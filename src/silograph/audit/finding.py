@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from silograph.core.types import Json
 from silograph.privacy.accounting import Cost
 from silograph.privacy.attacks.bounds import Bound
+from silograph.report.audits import CONFIDENCE
 
 PAIR = "a pair of runs with the same noise, one without the canary and one with it"
 CANARY = "one canary of a single run, there or not by a coin"
-
-CONFIDENCE = 0.99
 
 
 @dataclass(frozen=True)

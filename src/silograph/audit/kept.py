@@ -10,10 +10,10 @@ from pathlib import Path
 from silograph.audit.finding import Finding
 from silograph.core.errors import DamageError, InputError
 from silograph.core.files import write_atomically
+from silograph.core.results import read_result
 from silograph.core.types import Json
-from silograph.report.read import checked_audits
-from silograph.report.read import read_result as read_run
-from silograph.run.bill import bill_of_run, read_result
+from silograph.report.audits import FILE, FORMAT, checked_audits
+from silograph.run.bill import bill_of_run
 from silograph.run.jobs import Job, open_job
 from silograph.run.plan import Plan, load
 from silograph.run.results import versions
@@ -25,7 +25,7 @@ def job_of_run(folder: Path) -> Job:
     bill_of_run(folder)
     path = folder / "plan.toml"
     plan = load(path)
-    if read_result(folder).get("plan") != hashlib.sha256(path.read_bytes()).hexdigest():
+    if read_result(folder)[1].plan != hashlib.sha256(path.read_bytes()).hexdigest():
         raise DamageError(
             str(path),
             "the plan that ran, as result.json notes it",
@@ -56,17 +56,17 @@ def keep(folder: Path, finding: Finding, report: Callable[[Path], str]) -> None:
     `report` makes the page of a folder; it is passed in because it belongs to a layer above. A finding that no page
     could show leaves the folder as it was.
     """
-    result, path = read_result(folder), folder / "audit.json"
+    (result, made), path = read_result(folder), folder / FILE
     before: list[Json] = json.loads(path.read_text(encoding="utf-8"))["audits"] if path.exists() else []
     told = {
-        "format": 2,
-        "plan": result["plan"],
-        "ledger": result["ledger"],
-        "audits": [*before, {**finding.to_json(), "versions": versions(result["method"])}],
+        "format": FORMAT,
+        "plan": made.plan,
+        "ledger": made.ledger,
+        "audits": [*before, {**finding.to_json(), "versions": versions(result.method)}],
     }
     text = json.dumps(told, indent=1, allow_nan=False) + "\n"
     try:
-        checked_audits(text, folder, read_run(folder))
+        checked_audits(text, folder, result, made)
     except DamageError as error:
         raise DamageError(error.where, error.expected, error.came, "Nothing was written.") from None
     write_atomically(path, text.encode())

@@ -11,7 +11,7 @@ import typer
 
 from silograph.cli.console import AsJson, bar, say, show
 from silograph.core.errors import InputError, InterruptError
-from silograph.report.text import at_most, table
+from silograph.report.printed import at_most, table
 
 if TYPE_CHECKING:
     from silograph.audit.deployment import DeploymentFinding, StrategyFinding
@@ -80,10 +80,11 @@ def audit(
         raise InputError("audit, seconds and strategy", "a deployment", f"{target} is none", "Use --runs.")
     finished = target.is_dir()
     if finished:
-        from silograph.report.read import read_audits, read_result
+        from silograph.core.results import read_result
+        from silograph.report.audits import read_audits
 
         job = job_of_run(target)
-        read_audits(target, read_result(target))  # what cannot be added to is refused before any work
+        read_audits(target, *read_result(target))  # what cannot be added to is refused before any work
     try:
         with bar("attacking") as update:
 

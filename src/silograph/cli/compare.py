@@ -10,7 +10,7 @@ import typer
 
 from silograph.cli.console import AsJson, say, show
 from silograph.core.errors import InputError
-from silograph.report.text import at_most, table
+from silograph.report.printed import at_most, table
 
 if TYPE_CHECKING:
     from silograph.core.types import Json

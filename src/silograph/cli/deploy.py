@@ -16,7 +16,7 @@ import typer
 from silograph.cli.console import AsJson, Out, say, show
 from silograph.core.errors import InputError
 from silograph.core.types import Json
-from silograph.report.text import bill, table
+from silograph.report.printed import bill, table
 
 Folder = Annotated[Path, typer.Argument(help="The folder that `silograph deploy` made for you.")]
 Table = Annotated[Path, typer.Option("--data", help="Your own table; it stays where it is.")]

@@ -12,11 +12,11 @@ from silograph.cli.console import bar, say, show
 from silograph.core.errors import InputError
 from silograph.core.files import write_atomically
 from silograph.core.types import Json
-from silograph.report.text import table
+from silograph.report.printed import table
 
 
 def reproduce_all(out: Path | None, seeds: int | None, full: bool, data: Path | None, as_json: bool) -> None:
-    from silograph.report import curves, gallery
+    from silograph.report import gallery, reproduced_page
     from silograph.reproduce.entries import ENTRIES
     from silograph.reproduce.gallery import make_all
 
@@ -28,7 +28,7 @@ def reproduce_all(out: Path | None, seeds: int | None, full: bool, data: Path | 
         entries = make_all(list(ENTRIES.values()), out, seeds, full, data, update)
     for entry in entries:
         if entry["state"] == "made":
-            page = curves.page({"title": entry["title"], "curves": []} | entry["table"])
+            page = reproduced_page.page({"title": entry["title"], "curves": []} | entry["table"])
             write_atomically(out / f"{entry['name']}.html", page.encode())
     write_atomically(out / "index.html", gallery.page(entries, about).encode())
     brief = [_brief(entry) for entry in entries]

@@ -64,7 +64,7 @@ def check(
     With a party's folder and --data: whether its table is what the deployment needs. Nothing leaves this machine.
     """
     from silograph.data.silos import read_silos
-    from silograph.report.text import table
+    from silograph.report.printed import table
 
     if data is not None:
         party_check(Path(files[0]), data, as_json)
@@ -111,7 +111,7 @@ def run(
 
 def _execute(plan: Any, base: Path, out: Path, as_json: bool, track: str | None) -> None:
     from silograph.report.build import build as build_report
-    from silograph.report.build import page_part
+    from silograph.report.build import page_part, result_of
     from silograph.run.run import execute, finished_before
 
     before = None
@@ -132,9 +132,9 @@ def _execute(plan: Any, base: Path, out: Path, as_json: bool, track: str | None)
             tracking.send(finished.folder)
 
     def words() -> None:
-        result = finished.result
-        show(page_part(result["method"]).summary(result))
-        show(f"note: {note}" for note in result["privacy"]["notes"])
+        result = result_of(finished.result, str(finished.folder))
+        show(page_part(result.method).summary(result))
+        show(f"note: {note}" for note in result.privacy.notes)
         if before is not None:
             print("note: This run was finished before. Nothing ran; MLflow was told of it.")
         print(f"report: {os.path.relpath(finished.folder / 'report.html')}")
@@ -153,7 +153,7 @@ def personalise(
     as_json: AsJson = False,
 ) -> None:
     """Make a shared start a client's own, on the client's machine; nothing leaves it."""
-    from silograph.families.meta.personal import personalise as run_steps
+    from silograph.families.meta.personalise import personalise as run_steps
 
     personal = run_steps(start, table, out, steps, step, test, device)
 

@@ -20,18 +20,21 @@ def privacy(
     what: Annotated[Path, typer.Argument(help="A plan file, or the folder of a finished run.")], as_json: AsJson = False
 ) -> None:
     """What a plan will cost before it runs, or what a run did cost."""
+    from silograph.core.results import read_result
+    from silograph.report.audits import read_audits
     from silograph.report.build import page_part
-    from silograph.report.read import read_audits, read_result
-    from silograph.report.text import bill, claim_lines, table
+    from silograph.report.printed import bill, claim_lines, table
     from silograph.run.bill import bill_of_plan, bill_of_run
     from silograph.run.plan import load
 
     payload = bill_of_run(what) if what.is_dir() else bill_of_plan(what)
-    method = read_result(what)["method"] if what.is_dir() else load(what).method.name
     if what.is_dir():
-        audits = read_audits(what, read_result(what))
-        payload["refuted"] = any(audit["refuted"] for audit in audits) if audits else None
-        payload["leak"] = next((audit["leak"] for audit in audits if audit["leak"] is not None), None)
+        result, made = read_result(what)
+        audits, method = read_audits(what, result, made), result.method
+        payload["refuted"] = any(audit.refuted for audit in audits) if audits else None
+        payload["leak"] = next((audit.leak for audit in audits if audit.leak is not None), None)
+    else:
+        method = load(what).method.name
 
     def words() -> None:
         if payload.get("refuted"):
@@ -74,8 +77,8 @@ def reproduce(
 ) -> None:
     """Redo a paper's table or figure: ours, its spread, the paper's number. With all: a gallery of everything."""
     from silograph.core.files import write_atomically
-    from silograph.report.curves import page
-    from silograph.report.text import table
+    from silograph.report.printed import table
+    from silograph.report.reproduced_page import page
     from silograph.reproduce.entries import ENTRIES, find
 
     if name is None:

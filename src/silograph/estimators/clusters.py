@@ -17,7 +17,7 @@ from silograph.data.units import UnitTables
 from silograph.families.clusters.job import ClusteredJob
 from silograph.families.clusters.plan import ClusterBudget, ClusterData, ClusteredMethod, ClusteredPlan
 from silograph.families.servers import Servers, graph_of
-from silograph.report.card import card, most_paid
+from silograph.report.notebook_card import card, most_paid
 from silograph.run.jobs import run_in_memory
 
 

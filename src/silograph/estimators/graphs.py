@@ -20,7 +20,7 @@ from silograph.families.graphs.plan import Data, GraphPlan, Privacy
 from silograph.families.graphs.results import edges, privacy_section, to_networkx
 from silograph.kernels.edges import adjacency
 from silograph.kernels.spaces import AllPairs
-from silograph.report.card import COST, card, protected, small_graph, worst
+from silograph.report.notebook_card import COST, card, protected, small_graph, worst
 from silograph.run.jobs import run_in_memory
 
 

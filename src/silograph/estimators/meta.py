@@ -25,6 +25,7 @@ from silograph.families.meta.network import build_network, load_networks, networ
 from silograph.families.meta.new_clients import personal_models
 from silograph.families.meta.plan import MetaBudget, MetaData, MetaMethod, MetaPlan
 from silograph.report.card import card, most_paid
+from silograph.report.notebook_card import card, most_paid
 from silograph.run.jobs import run_in_memory
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ bear the same names in every family. Nothing outside a family asks what kind a j
 | job | how a job is opened and what it writes | run |
 | deployed | what organisations tell each other, and one organisation's part of a job | deploy |
 | page | how a run folder is read, its page, its summary | report, cli |
-| leaving | what leaves an organisation, in words | report |
+| deployment_words | what leaves an organisation, in words | report |
 | canary | what an audit puts into a silo | audit |
 | sample | tables and a plan to start from | cli |
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from importlib import import_module
 from importlib.resources import files
 from pathlib import Path
 from typing import Protocol
@@ -30,8 +32,12 @@ def samples() -> dict[str, SamplePart]:
     return {part.OPTION: part for part in parts}
 
 
-def write_starter(folder: Path, package: str | None) -> Path:
-    """The family's starter as the sample's plan."""
-    assert package is not None, "a starter lies beside its family's modules"
-    write_atomically(folder / PLAN, (files(package) / STARTER).read_bytes())
-    return folder / PLAN
+def writer(package: str, module: str, function: str) -> Callable[[Path, int], list[Path]]:
+    """Writes the tables that a function of a module writes, which nobody waits for before, and the family's starter."""
+
+    def write(folder: Path, seed: int) -> list[Path]:
+        tables, others = getattr(import_module(module), function)(folder, seed)
+        write_atomically(folder / PLAN, (files(package) / STARTER).read_bytes())
+        return [*tables, *([others] if isinstance(others, Path) else others), folder / PLAN]
+
+    return write

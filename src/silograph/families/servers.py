@@ -1,19 +1,29 @@
-"""What families over a graph of servers have in common: the graph in a plan, its lines in a result, test errors."""
+"""What families over a graph of servers have in common: the graph in a plan, and most of a job."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import csv
+import io
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from silograph.core.errors import InputError
-from silograph.core.types import Array, Json
+from silograph.core.results import Guarantee, LinearTask, ServerGraph, Test
+from silograph.core.types import Array
+from silograph.data.silos import records_of
+from silograph.data.units import UnitTables
+from silograph.methods.base import Private
+from silograph.privacy.accounting import Cost
+from silograph.privacy.door import Budget
+from silograph.privacy.masking import Masks
 from silograph.privacy.observers import OWN_SERVER
+from silograph.run.results import UNPROTECTED, guarantee
 from silograph.run.sections import naming_files
-from silograph.tasks.linear import signs
+from silograph.tasks.linear import Linear, signs
 from silograph.topology import Topology, graph_from, server_graph, spectral_gap
 
 OBSERVERS = (OWN_SERVER, "neighbour", "another agent", "wire", "public")
@@ -78,22 +88,81 @@ def with_intercept(x: Array, intercept: bool) -> Array:
     return np.column_stack([x, np.ones(len(x))]) if intercept else x
 
 
-def topology_told(topo: Topology, weights: str) -> Json:
-    """The graph of servers, as result.json has it."""
-    a, names = topo.mixing, topo.servers
-    links = [[names[p], names[m], float(a[p, m])] for p, m in np.argwhere(np.triu(a, 1))]
-    return {"servers": list(names), "links": links, "weights": weights, "spectral_gap": spectral_gap(a)}
-
-
-def test_told(answers: Array, loss: str, where: str) -> Json:
-    """What a model without features would get on test records: the commoner class, or the mean."""
-    if loss == "logistic":
-        positive = float((signs(answers, where) > 0.0).mean())
-        return {"records": len(answers), "measure": "error rate", "baseline": min(positive, 1.0 - positive)}
-    return {"records": len(answers), "measure": "mean squared error", "baseline": float(answers.var())}
-
-
 def left_out_of_servers(test: str | None, masks: str | None) -> list[str]:
     """What a deployment leaves out of a plan."""
     words = [] if test is None else [f"the test table {test}: no errors are measured"]
     return words + (["skipping the masks: agents' updates are masked, by the secure sum"] if masks == "skipped" else [])
+
+
+@dataclass(frozen=True, eq=False)
+class ServersJob:
+    """What the jobs of such families share; the names of a family's own plan and method narrow these types."""
+
+    plan: Any
+    tables: UnitTables
+    topo: Topology
+    method: Any
+
+    @property
+    def trusting(self) -> bool:
+        """Whether an agent's own server sees what its budget protects."""
+        raise NotImplementedError
+
+    @property
+    def masks(self) -> Masks | None:
+        arithmetic = self.plan.masks
+        return None if arithmetic == "none" else Masks(arithmetic, self.plan.method.minimum)
+
+    @property
+    def budget(self) -> Budget | None:
+        privacy = self.plan.privacy
+        trusted = frozenset({OWN_SERVER}) if self.trusting else frozenset[str]()
+        return None if privacy is None else Budget(privacy.epsilon, privacy.delta, trusted)
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        return (*self.tables.features, *([INTERCEPT] if self.plan.method.intercept else []))
+
+    def prepared(self, task: Linear, silos: Sequence[str] | None) -> Private:
+        of = records_of(silos, self.topo.silos, self.tables.agents, self.tables.records)
+        return task.prepare_all([(with_intercept(x, self.plan.method.intercept), y) for x, y in of.values()], list(of))
+
+    def planned(self, sites: Sequence[str], cost: Cost) -> list[Guarantee]:
+        """That cost against every observer but those that the budget trusts."""
+        trusted = frozenset() if self.budget is None else self.budget.trusted
+        return [
+            guarantee(site, observer, UNPROTECTED if observer in trusted else cost, None, self.plan.rehearsal)
+            for site in sites
+            for observer in OBSERVERS
+        ]
+
+    # ---- what result.json says ----
+
+    @property
+    def told_task(self) -> LinearTask:
+        return LinearTask(self.plan.method.loss, self.plan.method.ridge, self.plan.data.target, list(self.features))
+
+    @property
+    def told_graph(self) -> ServerGraph:
+        a, names = self.topo.mixing, self.topo.servers
+        links = [(names[p], names[m], float(a[p, m])) for p, m in np.argwhere(np.triu(a, 1))]
+        return ServerGraph(list(names), links, self.plan.topology.weights, spectral_gap(a))
+
+    def told_test(self, answers: Array) -> Test:
+        """What a model without features would get on test records: the commoner class, or the mean."""
+        if self.plan.method.loss != "logistic":
+            return Test(len(answers), "mean squared error", float(answers.var()))
+        data = self.plan.data
+        positive = float((signs(answers, f"{data.test}, column {data.target}") > 0.0).mean())
+        return Test(len(answers), "error rate", min(positive, 1.0 - positive))
+
+    def errors(self, task: Linear, models: Array, x: Array, y: Array) -> Array:
+        """Of a model, or each of several, on test records."""
+        measure = task.error_rate if task.loss == "logistic" else task.squared_error
+        return measure(models, with_intercept(x, self.plan.method.intercept), y)
+
+
+def csv_of(header: Sequence[str], rows: Iterable[Sequence[str]]) -> bytes:
+    buffer = io.StringIO(newline="")
+    csv.writer(buffer, lineterminator="\n").writerows([header, *rows])
+    return buffer.getvalue().encode()

@@ -20,6 +20,7 @@ from silograph.audit.scenes import by_pattern, nearest
 from silograph.audit.stages import Bits, SiloStage, Stage
 from silograph.audit.worlds import Worlds, as_csv, fewest
 from silograph.core.files import write_atomically
+from silograph.core.results import Privacy, Result
 from silograph.core.types import Array, Json
 from silograph.data.silos import Elsewhere, Silos, read_silos, records_of
 from silograph.deploy.public_facts import Facts, Holding, Records, check_columns, check_plain
@@ -30,12 +31,12 @@ from silograph.privacy.door import Budget, Door
 from silograph.privacy.mechanisms import Gaussian
 from silograph.report.deployment import BARE, NOISY, Leaving, Spoken
 from silograph.report.page import render_run, summarise
+from silograph.report.printed import privacy_lines, table
 from silograph.report.privacy_words import PrivacyWords
-from silograph.report.read import Measured, RunFolder, read_audits, read_ledger, read_text
-from silograph.report.text import privacy_lines, table
+from silograph.report.read import Measured, RunFolder
 from silograph.report.words import counted
 from silograph.run.plan import DEFAULT_DELTA, Plan
-from silograph.run.results import STAR_OBSERVERS, rehearsal_note, stated
+from silograph.run.results import STAR_OBSERVERS, UNPROTECTED, costs, guarantee, rehearsal_note, stated
 from silograph.run.sections import Delta, Seed, TotalEpsilon, naming_files
 from silograph.topology import Topology, star
 
@@ -67,10 +68,30 @@ class StarPlan(Plan):
     seed: Seed | None = None
 
 
+@dataclass(frozen=True)
+class StarSite:
+    name: str
+    records: int
+
+
+@dataclass(frozen=True)
+class StarResult(Result):
+    """What result.json says."""
+
+    parameters: dict[str, Any]
+    sites: list[StarSite]
+    values: dict[str, float]
+    trace: list[Json]
+
+
+StarRun = RunFolder[StarResult]
+
+
 class StarFamily:
     """Subclass it; what raises `NotImplementedError` has to be said, what is plain may be."""
 
     PLAN: type[StarPlan]
+    RESULT = StarResult
     #: `silograph sample --OPTION`, and what its help says.
     OPTION: str
     HELP: str
@@ -136,21 +157,20 @@ class StarFamily:
 
     # ---- page ----
 
-    def read(self, folder: Path, result: Json) -> RunFolder:
-        ledger, plan = read_ledger(folder / "ledger.jsonl"), read_text(folder / "plan.toml")
-        return RunFolder(result, ledger, plan, read_audits(folder, result))
+    def read(self, run: StarRun) -> StarRun:
+        return run
 
-    def privacy_of(self, run: RunFolder) -> PrivacyWords:
+    def privacy_of(self, run: StarRun) -> PrivacyWords:
         return PrivacyWords(
             run,
             noun="site",
-            names=[site["name"] for site in run.result["sites"]],
+            names=[site.name for site in run.result.sites],
             unprotected="No privacy protection: whoever saw the messages saw what sites computed from their tables.",
             stated="The names of sites and columns and the number of records of each site are stated here as they are.",
         )
 
-    def page(self, run: RunFolder) -> str:
-        sites, rounds = len(run.result["sites"]), run.result["rounds"]
+    def page(self, run: StarRun) -> str:
+        sites, rounds = len(run.result.sites), run.result.rounds
         return render_run(
             "star.html.j2",
             run,
@@ -159,16 +179,16 @@ class StarFamily:
             learned=(f"{counted(sites, 'site')} learned {self.goal}.", f"The run took {counted(rounds, 'round')}."),
         )
 
-    def summary(self, result: Json) -> Iterator[str]:
-        yield from table(("", "learned"), [(name, f"{value:.4g}") for name, value in result["values"].items()])
-        yield counted(result["rounds"], "round")
+    def summary(self, result: StarResult) -> Iterator[str]:
+        yield from table(("", "learned"), [(name, f"{value:.4g}") for name, value in result.values.items()])
+        yield counted(result.rounds, "round")
         yield from privacy_lines(result)
 
     def forecast(self, told: Json) -> Iterator[str]:
         return iter(())
 
-    def measured(self, run: RunFolder) -> Iterator[Measured]:
-        for name, value in run.result["values"].items():
+    def measured(self, run: StarRun) -> Iterator[Measured]:
+        for name, value in run.result.values.items():
             yield Measured(name, "learned", "values", value)
 
     # ---- leaving ----
@@ -279,39 +299,30 @@ class StarJob:
 
     def forecast(self) -> Json:
         privacy, mechanism = self.plan.privacy, self.mechanism
-        told: Json = {"epsilon": "infinity", "delta": None, "accountant": accounting.NO_PROTECTION}
+        releases, cost, noise = 0, UNPROTECTED, None
         if privacy is not None and mechanism is not None:
-            releases = self.family.releases(self.plan)
+            releases, noise = self.family.releases(self.plan), mechanism.multiplier
             cost = accounting.planned_cost(mechanism, len(self.silos.nodes), releases, privacy.delta)
-            told = {"epsilon": cost.epsilon, "delta": cost.delta, "accountant": cost.accountant}
-        sites = [{"site": name, **told, "rehearsal": self.plan.rehearsal} for name in self.topo.silos]
-        return {
-            "releases": 0 if privacy is None else self.family.releases(self.plan),
-            "noise_multiplier": None if mechanism is None else mechanism.multiplier,
-            "observers": list(STAR_OBSERVERS),
-            "sites": sites,
-            "guarantees": [{**site, "observer": observer} for site in sites for observer in STAR_OBSERVERS],
-            "claim": None,
-            "notes": self._notes(),
-        }
+        guarantees = [
+            guarantee(name, observer, cost, None, self.plan.rehearsal)
+            for name in self.topo.silos
+            for observer in STAR_OBSERVERS
+        ]
+        return costs(releases, guarantees, None, self._notes(), noise_multiplier=noise)
 
-    def write(self, folder: Path, outcome: Outcome, trace: list[Json], door: Door) -> Json:
+    def write(self, folder: Path, outcome: Outcome, trace: list[Json], door: Door) -> StarResult:
         values = self.family.learned(self.plan, outcome, self.silos.nodes)
         write_atomically(folder / VALUES, (json.dumps(values, indent=1, allow_nan=False) + "\n").encode())
-        private, delta = self.plan.privacy is not None, 0.0 if self.plan.privacy is None else self.plan.privacy.delta
-        return {
-            "method": self.plan.method.name,
-            "parameters": {key: value for key, value in vars(self.plan.method).items() if key != "name"},
-            "sites": [{"name": name, "records": n} for name, n in zip(self.topo.silos, self.counts, strict=True)],
-            "values": values,
-            "rounds": outcome.facts["rounds"],
-            "trace": trace,
-            "privacy": {
-                "mode": "dp" if private else "exact",
-                "unit": self.family.protected if private else "none",
-                "relation": self.family.relation if private else "none",
-                "guarantees": stated(door, self.topo.silos, STAR_OBSERVERS, delta, None, self.plan.rehearsal),
-                "notes": self._notes(),
-            },
-            "numbers_are": {"values": "released"},
-        }
+        private, delta = self.plan.privacy is not None, self.plan.total_delta
+        protected = (self.family.protected, self.family.relation) if private else ("none", "none")
+        guarantees = stated(door, self.topo.silos, STAR_OBSERVERS, delta, None, self.plan.rehearsal)
+        return StarResult(
+            method=self.plan.method.name,
+            parameters={key: value for key, value in vars(self.plan.method).items() if key != "name"},
+            sites=[StarSite(name, n) for name, n in zip(self.topo.silos, self.counts, strict=True)],
+            values=values,
+            rounds=outcome.facts["rounds"],
+            trace=trace,
+            privacy=Privacy("dp" if private else "exact", *protected, guarantees, self._notes()),
+            numbers_are={"values": "released"},
+        )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
+from silograph.core.results import Guarantee
 from silograph.core.types import Json
 from silograph.report import charts, words
 from silograph.report.read import RunFolder
@@ -16,24 +18,23 @@ MOST_LINES = 4
 ROW = frozenset("silo round site observer mechanism l2 noise dim sampling unit relation randomness why digest".split())
 
 
-def budget_over_rounds(run: RunFolder) -> Json | None:
+def budget_over_rounds(run: RunFolder[Any]) -> Json | None:
     """For whoever spent most, a line for each cost; None where a single round, or nothing finite, was paid for."""
     from silograph.privacy.accounting import cost
     from silograph.privacy.ledger import Row
     from silograph.privacy.observers import OBSERVERS
 
-    dearest: dict[str, Json] = {}
-    for stated in run.result["privacy"]["guarantees"]:
-        known = dearest.get(stated["observer"])
-        if math.isfinite(stated["epsilon"]) and (known is None or stated["epsilon"] > known["epsilon"]):
-            dearest[stated["observer"]] = stated
-    alike: dict[tuple[str, float], list[Json]] = {}
+    dearest: dict[str, Guarantee] = {}
+    for stated in run.result.privacy.guarantees:
+        known = dearest.get(stated.observer)
+        if stated.finite and (known is None or stated.epsilon > known.epsilon):
+            dearest[stated.observer] = stated
+    alike: dict[tuple[str, float], list[Guarantee]] = {}
     for stated in dearest.values():
-        alike.setdefault((stated["site"], stated["epsilon"]), []).append(stated)
+        alike.setdefault((stated.site, stated.epsilon), []).append(stated)
     lines = []
     for (site, epsilon), same in list(alike.items())[:MOST_LINES]:
-        # Cells have other names in the ledger than on the page.
-        silo, observer, delta = same[0].get("silo", site), same[0]["observer"], same[0]["delta"] or 0.0
+        silo, observer, delta = run.in_ledger(site), same[0].observer, same[0].delta or 0.0
         stated_rows = [row for row in run.ledger if row["silo"] == silo]
         if observer not in OBSERVERS or not 0.0 <= delta < 1.0 or not all(map(_is_priced, stated_rows)):
             continue
@@ -47,7 +48,7 @@ def budget_over_rounds(run: RunFolder) -> Json | None:
             (moment + 1, cost([row for row in rows if row.round <= moment], delta).epsilon) for moment in moments[:-1]
         ]
         # The last is what the run states; `silograph report` checks that against the ledger.
-        lines.append(([stated["observer"] for stated in same], site, [*points, (moments[-1] + 1, epsilon)]))
+        lines.append(([stated.observer for stated in same], site, [*points, (moments[-1] + 1, epsilon)]))
     if not lines:
         return None
     told = words.listed([f"{words.listed(observers)} ({site})" for observers, site, _ in lines])

@@ -8,23 +8,28 @@ from typing import Any, Protocol
 
 from silograph import families
 from silograph.core.errors import DamageError
+from silograph.core.results import FILE, Result, as_result, made_of, read_json, read_text
 from silograph.core.types import Json
+from silograph.report.audits import read_audits
 from silograph.report.privacy_words import PrivacyWords
-from silograph.report.read import Measured, RunFolder, read_result
+from silograph.report.read import Measured, RunFolder, read_ledger
 
 
 class PagePart(Protocol):
     """A family's part `page`: all that is said of its finished runs. It imports no job."""
 
-    def read(self, folder: Path, result: Json) -> RunFolder:
-        """The run folder, checked."""
+    #: What its result.json says.
+    RESULT: type[Result]
+
+    def read(self, run: Any) -> RunFolder[Any]:
+        """The run folder with what only this family leaves there, all of it checked."""
         ...
 
     def page(self, run: Any) -> str:
         """The HTML report."""
         ...
 
-    def summary(self, result: Json) -> Iterable[str]:
+    def summary(self, result: Any) -> Iterable[str]:
         """The lines that the command line prints."""
         ...
 
@@ -45,17 +50,27 @@ def page_part(method: str) -> PagePart:
     return families.part(method, "page", PagePart)
 
 
-def read(folder: str | Path) -> RunFolder:
-    """A run folder, checked."""
-    result, known = read_result(Path(folder)), families.names()
-    if result["method"] not in known:
+def result_of(told: Json, where: str) -> Result:
+    """What a result.json says, as its family has it."""
+    known = families.names()
+    if told.get("method") not in known:
         todo = "Install the package that has this method, or restore the file from a copy."
-        came = f"{result['method']!r:.60} came"
-        raise DamageError(str(Path(folder) / "result.json"), f"a method: one of {', '.join(known)}", came, todo)
-    return page_part(result["method"]).read(Path(folder), result)
+        came = f"{told.get('method')!r:.60} came"
+        raise DamageError(where, f"a method: one of {', '.join(known)}", came, todo)
+    return as_result(page_part(told["method"]).RESULT, told, where)
+
+
+def read(folder: str | Path) -> RunFolder[Any]:
+    """A run folder, checked."""
+    folder = Path(folder)
+    told, where = read_json(folder), str(folder / FILE)
+    result, made = result_of(told, where), made_of(told, where)
+    ledger, plan = read_ledger(folder / "ledger.jsonl"), read_text(folder / "plan.toml")
+    run = RunFolder(folder, told, result, made, ledger, plan, read_audits(folder, result, made))
+    return page_part(result.method).read(run)
 
 
 def build(folder: str | Path) -> str:
     """The HTML report of a run folder. The same folder always gives the same bytes."""
     run = read(folder)
-    return page_part(run.result["method"]).page(run)
+    return page_part(run.result.method).page(run)

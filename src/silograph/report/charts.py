@@ -113,7 +113,7 @@ def lines_svg(
         (name, [(x, y) for x, y in points if (x > 0 or not log_x) and (y > 0 or not log_y)]) for name, points in lines
     ]
     kept = [(name, _thinned(points)) for name, points in allowed]
-    shown = [(x, y) for _, points in kept for x, y in points if _is_drawable(x, y)]
+    shown = [(x, y) for _, points in kept for x, y in points if is_drawable(x, y)]
     if not shown:
         return ""
     width, height, left, right, above, below = 800, 360, 62, 244, 34, 48
@@ -137,7 +137,7 @@ def lines_svg(
     marks.append(f'<text x="{(left + width - right) / 2}" y="{height - 6}" text-anchor="middle">{text(x_name)}</text>')
     curves, ends = [], []
     for index, (name, points) in enumerate(kept):
-        spots = [(across(scale(x)), down(rise(y))) if _is_drawable(x, y) else None for x, y in points]
+        spots = [(across(scale(x)), down(rise(y))) if is_drawable(x, y) else None for x, y in points]
         drawn = [spot for spot in spots if spot is not None]
         if not drawn:
             continue
@@ -166,75 +166,13 @@ def lines_svg(
     return svg(body, (width, height), label, "chart wide", palette, inline=True)
 
 
-def dots_svg(
-    rows: Sequence[tuple[str, Sequence[tuple[str, float]], float]],
-    label: str,
-    *,
-    dot: str = "one unit",
-    bar: str = "centroid",
-    guess: float | None = None,
-    palette: Palette = LIGHT,
-) -> str:
-    """A row for every feature or group: a dot for each of its members, a bar for all of it. One axis for all.
-
-    A dashed line stands at the `guess`, which needs no model.
-    """
-    known = [v for _, units, centroid in rows for v in (*(v for _, v in units), centroid) if _is_drawable(v)]
-    if not known:
-        return ""
-    known += [guess] if guess is not None and _is_drawable(guess) else []
-    step, width, left, right, above, below = 27, 640, 170, 16, 40, 30
-    height = above + step * len(rows) + below
-    columns = ticks(*padded([0.0, *known]), outside=True)
-    across = Axis(columns[0], columns[-1], left, width - right)
-    bottom = height - below
-    grid = [f'<path d="M{across(x):.1f} {above}V{bottom}"/>' for x in columns]
-    marks = [f'<text x="{across(x):.1f}" y="{bottom + 20}" text-anchor="middle">{number(x)}</text>' for x in columns]
-    names, dots, bars = [], [], []
-    for index, (name, units, centroid) in enumerate(rows):
-        y = above + step * (index + 0.5)
-        names.append(f'<text x="{left - 14}" y="{y + 4:.1f}" text-anchor="end">{text(name, 22)}</text>')
-        dots += [
-            f'<circle cx="{across(v):.1f}" cy="{y:.1f}" r="4.5"><title>{text(name)}, {text(unit)}: {number(v)}</title>'
-            "</circle>"
-            for unit, v in units
-            if _is_drawable(v)
-        ]
-        if _is_drawable(centroid):
-            bars.append(
-                f'<rect x="{across(centroid) - 1.75:.1f}" y="{y - 9:.1f}" width="3.5" height="18" rx="1.5">'
-                f"<title>{text(name)}, {bar}: {number(centroid)}</title></rect>"
-            )
-    second, third = left + 100, left + 215
-    legend = (
-        f'<circle class="dot" fill="{palette.shared}" fill-opacity="0.45" cx="{left + 5}" cy="16" r="4.5"/>'
-        f'<text x="{left + 18}" y="20">{dot}</text>'
-        f'<rect class="centre" fill="{palette.own}" x="{second}" y="7" width="3.5" height="18" rx="1.5"/>'
-        f'<text x="{second + 13}" y="20">{bar}</text>'
-    )
-    dashed = f'class="third" stroke="{palette.third}" stroke-width="1.8" stroke-dasharray="5 4"'
-    line = ""
-    if guess is not None and _is_drawable(guess):
-        line = f'<path {dashed} d="M{across(guess):.1f} {above}V{bottom}"/>'
-        legend += f'<path {dashed} d="M{third} 16h26"/><text x="{third + 34}" y="20">the guess</text>'
-    body = (
-        f'<g class="grid" stroke="{palette.line}">{"".join(grid)}</g>'
-        f'<path class="zero" stroke="{palette.quiet}" d="M{across(0):.1f} {above}V{bottom}"/>{line}'
-        f'<g class="dot" fill="{palette.shared}" fill-opacity="0.45">{"".join(dots)}</g>'
-        f'<g class="centre" fill="{palette.own}">{"".join(bars)}</g>'
-        f'<g class="quiet" fill="{palette.quiet}" font-size="12.5">{"".join(marks)}{legend}</g>'
-        f'<g class="ink" fill="{palette.ink}" font-size="13">{"".join(names)}</g>'
-    )
-    return svg(body, (width, height), label, "chart wide", palette, inline=True)
-
-
 def _decades(low: float, high: float) -> list[float]:
     """Powers of ten around two values."""
     bottom, top = math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9)
     return [10.0**k for k in range(bottom, max(top, bottom + 1) + 1)]
 
 
-def _is_drawable(*values: float) -> bool:
+def is_drawable(*values: float) -> bool:
     return all(abs(value) < LARGEST for value in values)
 
 

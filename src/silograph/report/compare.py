@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from silograph.core.errors import InputError
+from silograph.core.results import Guarantee
 from silograph.core.toml import parse_toml
 from silograph.core.types import Json
 from silograph.report import words
 from silograph.report.build import page_part, read
-from silograph.report.explore import pairs
+from silograph.report.live_graph import pairs
 from silograph.report.read import Edge, RunFolder
 from silograph.report.traffic import traffic
 
@@ -62,11 +63,11 @@ class Comparison:
     """Runs of one method on the same nodes or the same task, by their names; others are held against the first."""
 
     names: list[str]
-    runs: list[RunFolder]
+    runs: list[RunFolder[Any]]
 
     @property
     def method(self) -> str:
-        return str(self.runs[0].result["method"])
+        return str(self.runs[0].result.method)
 
     @property
     def learned_graphs(self) -> bool:
@@ -80,15 +81,15 @@ class Comparison:
             found.append(
                 {
                     "name": name,
-                    "rounds": result["rounds"],
+                    "rounds": result.rounds,
                     "releases": len(run.ledger),
                     "bytes": traffic(run)["bytes"],
-                    "seed": result["seed"],
+                    "seed": run.made.seed,
                     "privacy": words_of.verdict()[1],
                     "look": words_of.verdict()[0],
                     "protected": words_of.is_protected(),
-                    "unit": result["privacy"]["unit"],
-                    "relation": result["privacy"]["relation"],
+                    "unit": result.privacy.unit,
+                    "relation": result.privacy.relation,
                     "summary": words_of.summary(),
                 }
             )
@@ -98,8 +99,8 @@ class Comparison:
         """What the plans, the parameters and the versions of software do not have in common."""
         tables = [
             dict(_flat(parse_toml(run.plan, "plan.toml"), ""))
-            | dict(_flat(run.result["parameters"], "result: "))
-            | dict(_flat(run.result["versions"], "version: "))
+            | dict(_flat(run.json["parameters"], "result: "))
+            | dict(_flat(run.made.versions, "version: "))
             for run in self.runs
         ]
         keys = dict.fromkeys(key for table in tables for key in table)
@@ -132,8 +133,8 @@ class Comparison:
 
     def costs(self) -> list[Json]:
         """A row for every site and observer: in every run epsilon and delta, None where none is stated."""
-        stated = [run.result["privacy"]["guarantees"] for run in self.runs]
-        tables = [{(row["site"], row["observer"]): row for row in rows} for rows in stated]
+        stated = [run.result.privacy.guarantees for run in self.runs]
+        tables = [{(row.site, row.observer): row for row in rows} for rows in stated]
         keys = dict.fromkeys(key for table in tables for key in table)
         return [
             {"site": site, "observer": observer, "values": [_cost(table.get((site, observer))) for table in tables]}
@@ -142,15 +143,9 @@ class Comparison:
 
     def equal_costs(self) -> list[Json]:
         """The same, once for all sites and observers whose costs are printed alike."""
-        observers: dict[tuple[str, str], list[Json]] = {}
-        for row in self.costs():
-            observers.setdefault((row["site"], _printed(row["values"])), []).append(row)
-        sites: dict[tuple[str, ...], Json] = {}
-        for (site, printed), rows in observers.items():
-            against = [row["observer"] for row in rows]
-            alike = {"sites": [], "observers": against, "values": rows[0]["values"]}
-            sites.setdefault((printed, *against), alike)["sites"].append(site)
-        return list(sites.values())
+        rows = [(row["site"], row["observer"], row["values"]) for row in self.costs()]
+        alike = words.alike(rows, key=_printed)
+        return [{"sites": sites, "observers": against, "values": values} for values, sites, against in alike]
 
     def to_json(self) -> Json:
         told: Json = {
@@ -186,18 +181,18 @@ def _names(folders: Sequence[Path]) -> list[str]:
     return short if len(set(short)) == len(short) else [str(folder) for folder in folders]
 
 
-def _check_alike(first: RunFolder, other: RunFolder, where: str) -> None:
-    methods = [run.result["method"] for run in (first, other)]
+def _check_alike(first: RunFolder[Any], other: RunFolder[Any], where: str) -> None:
+    methods = [run.result.method for run in (first, other)]
     if methods[0] != methods[1]:
         raise InputError(where, "runs of one method", f"{methods[0]} and {methods[1]} came", "Compare them by eye.")
     if first.graphs:
-        ours, theirs = (set(run.result["nodes"]) for run in (first, other))
+        ours, theirs = (set(run.result.nodes) for run in (first, other))
         if ours != theirs:
             strange = words.listed(sorted(ours ^ theirs), 5)
             raise InputError(where, "graphs over the same nodes", f"only one of them has {strange}")
         return
     for key in TASK:
-        if first.result["task"].get(key) != other.result["task"].get(key):
+        if first.json["task"].get(key) != other.json["task"].get(key):
             raise InputError(where, f"the same {key}", "they differ", "Compare runs that learned the same thing.")
 
 
@@ -210,15 +205,15 @@ def _flat(value: Any, name: str) -> Iterator[tuple[str, Any]]:
             yield f"{name}{key}", inner
 
 
-def _measured(run: RunFolder) -> Iterator[tuple[tuple[str, str, str], float | None]]:
+def _measured(run: RunFolder[Any]) -> Iterator[tuple[tuple[str, str, str], float | None]]:
     """What a run says of how good its result is: name, measure, and whether only a simulation knows it."""
-    marks = run.result["numbers_are"]
-    for name, measure, mark, value in page_part(run.result["method"]).measured(run):
+    marks = run.result.numbers_are
+    for name, measure, mark, value in page_part(run.result.method).measured(run):
         yield (name, measure, str(marks.get(mark, marks.get(mark.split(".")[-1], "")))), value
 
 
-def _cost(row: Json | None) -> Json | None:
-    return None if row is None else {key: row[key] for key in ("epsilon", "delta")}
+def _cost(row: Guarantee | None) -> Json | None:
+    return None if row is None else {"epsilon": row.epsilon, "delta": row.delta}
 
 
 def _printed(cells: list[Json | None]) -> str:

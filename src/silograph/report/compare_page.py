@@ -7,8 +7,8 @@ from typing import Any
 from silograph.core.types import Json
 from silograph.report import figures, words
 from silograph.report.compare import Change, Comparison
-from silograph.report.explore import Drawn, Kind, explorer
-from silograph.report.heat import MOST_CELLS
+from silograph.report.heat_map import MOST_CELLS
+from silograph.report.live_graph import Drawn, Kind, explorer
 from silograph.report.page import GRAPH, TABLES, embedded, markup, render
 
 MOST_ROWS = 200
@@ -59,7 +59,7 @@ def _by_kind(change: Change) -> list[tuple[tuple[str, str, float], int]]:
 
 
 def _explorer(found: Comparison, changes: list[Change]) -> Json:
-    nodes = found.runs[0].result["nodes"]
+    nodes = found.runs[0].result.nodes
     drawn = [
         Drawn(f"{change.graph}, {change.run} against {found.names[0]}", _by_kind(change), {}) for change in changes
     ]
@@ -67,7 +67,7 @@ def _explorer(found: Comparison, changes: list[Change]) -> Json:
 
 
 def _is_drawable(found: Comparison) -> bool:
-    return len(found.runs[0].result["nodes"]) <= MOST_CELLS
+    return len(found.runs[0].result.nodes) <= MOST_CELLS
 
 
 def _pictures(found: Comparison, changes: list[Change]) -> Json:
@@ -75,7 +75,7 @@ def _pictures(found: Comparison, changes: list[Change]) -> Json:
     chosen = [change for change in changes if change.graph == changes[0].graph][:MOST_PICTURES]
     if not chosen or not _is_drawable(found):
         return {"live": False, "views": []}
-    nodes = found.runs[0].result["nodes"]
+    nodes = found.runs[0].result.nodes
     edges = [figures.strongest([edge for edge, _ in _by_kind(change)], figures.MOST_EDGES) for change in chosen]
     union = [edge for each in edges for edge in each]
     shared: dict[str, Any] = {

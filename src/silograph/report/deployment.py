@@ -14,7 +14,7 @@ from silograph import families
 from silograph.core.toml import parse_toml
 from silograph.core.types import Json
 from silograph.report.page import render
-from silograph.report.words import bound, first_seen, listed, number
+from silograph.report.words import alike, bound, first_seen, listed, number
 
 _OBSERVERS = {
     "server": "the server’s operator",
@@ -41,7 +41,7 @@ class Leaving:
 def page(told: Json, digest: str, forecast: Json, party: str | None) -> str:
     """The page of one party, or of the server's operator (None), from the deployment as JSON and its forecast."""
     plan = parse_toml(told["plan"], "deployment, plan")
-    kind = families.part(plan["method"]["name"], "leaving", LeavingPart).SPOKEN(plan, told["facts"])
+    kind = families.part(plan["method"]["name"], "deployment_words", DeploymentWordsPart).SPOKEN(plan, told["facts"])
     guarantees = [row for row in forecast["guarantees"] if party is None or _is_of(party, row["site"])]
     parties = [each["name"] for each in told["facts"]["parties"]]
     return render(
@@ -230,8 +230,8 @@ class OfServers(Spoken):
         return BARE, True
 
 
-class LeavingPart(Protocol):
-    """A family's part `leaving`."""
+class DeploymentWordsPart(Protocol):
+    """A family's part `deployment_words`."""
 
     SPOKEN: type[Spoken]
 
@@ -273,19 +273,14 @@ def _people(observers: Iterable[str]) -> list[str]:
 
 def _grouped(guarantees: Sequence[Json], everybody: int) -> list[Json]:
     """One row for each cost, with whom it is about and against whom it holds."""
-    observers: dict[tuple[str, str], list[str]] = {}
-    for row in guarantees:
-        observers.setdefault((row["site"], _price(row)), []).append(row["observer"])
-    sites: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-    for (site, price), against in observers.items():
-        sites.setdefault((price, tuple(against)), []).append(site)
+    rows = [(row["site"], row["observer"], _price(row)) for row in guarantees]
     return [
         {
             "sites": f"all {everybody}" if len(names) == everybody > 1 else listed(names, most=6),
             "price": price,
             "against": listed(_people(against)),
         }
-        for (price, against), names in sites.items()
+        for price, names, against in alike(rows)
     ]
 
 

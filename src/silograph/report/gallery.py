@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 from silograph.core.types import Json
-from silograph.report import beside, words
-from silograph.report.curves import JUDGED, SHADES, TABLE, panels, shaded
+from silograph.report import ours_and_theirs, words
 from silograph.report.page import TABLES, markup, render
-from silograph.report.read import NUMBER, TEXT, check
+from silograph.report.reproduced_page import SHADES, panels, read, shaded
 
 #: By the beginning of an entry's name.
 PAPERS = {
@@ -18,9 +17,6 @@ PAPERS = {
     "s3": "S3: graph learning across data silos",
     "s4": "S4: personalised federated learning with differential privacy and a convergence guarantee",
 }
-ENTRY: Json = {"name": TEXT, "title": TEXT, "state": TEXT}
-DONE: Json = {"command": TEXT, "seconds": {"wall": NUMBER, "cpu": NUMBER}}
-NOT_DONE: Json = {"reason": TEXT}
 #: Panels of one entry that the gallery shows; its own page shows all of them.
 MOST_PANELS = 2
 OUTCOMES = ("reproduced", "not reproduced", "statement does not hold", "not clear")
@@ -28,8 +24,6 @@ OUTCOMES = ("reproduced", "not reproduced", "statement does not hold", "not clea
 
 def page(entries: list[Json], about: Json) -> str:
     """The gallery of these entries, in their order. `about` says how it was made: mode, version, command."""
-    check(about, {"full": (bool,), "version": TEXT, "command": TEXT}, "gallery")
-    check(entries, [ENTRY], "gallery: entries")
     papers: dict[str, list[Json]] = {}
     for entry in sorted(entries, key=lambda entry: str(entry["name"][:2])):
         papers.setdefault(PAPERS.get(entry["name"][:2], "Others"), []).append(_shown(entry))
@@ -51,22 +45,20 @@ def page(entries: list[Json], about: Json) -> str:
 
 def _shown(entry: Json) -> Json:
     if entry["state"] != "made":
-        check(entry, NOT_DONE, f"gallery: {entry['name']}")
         return {"command": None, "seconds": None} | entry | {"verdicts": [], "counts": [], "pictures": [], "more": 0}
-    check(entry, DONE, f"gallery: {entry['name']}")
-    table = {"title": entry["title"], "curves": []} | entry["table"]
-    check(table, TABLE | JUDGED, f"gallery: {entry['name']}")
-    drawn = panels(table["curves"])
+    table = read({"title": entry["title"], "curves": []} | entry["table"], f"gallery: {entry['name']}")
+    drawn = panels(table.curves)
     compared = [
-        {"name": f"{metric}: ours and theirs", "svg": markup(svg)} for metric, svg in beside.pictures(table["rows"])
+        {"name": f"{metric}: ours and theirs", "svg": markup(svg)}
+        for metric, svg in ours_and_theirs.pictures(table.rows)
     ]
     return entry | {
-        "verdicts": shaded(table["verdicts"]),
-        "counts": _counts(Counter(verdict["outcome"] for verdict in table["verdicts"])),
+        "verdicts": shaded(table.verdicts),
+        "counts": _counts(Counter(verdict.outcome for verdict in table.verdicts)),
         "pictures": [*compared, *drawn[:MOST_PANELS]],
         "more": max(0, len(drawn) - MOST_PANELS),
-        "seeds": table["seeds"],
-        "printed": any(row["paper"] is not None for row in table["rows"]),
+        "seeds": table.seeds,
+        "printed": any(row.paper is not None for row in table.rows),
     }
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from silograph.core.types import Json
 from silograph.report import figures, words
-from silograph.report.attacked import attacked
+from silograph.report.audits import CONFIDENCE, strongest
 from silograph.report.budget import budget_over_rounds
 from silograph.report.privacy_words import PrivacyWords
 from silograph.report.read import RunFolder
@@ -35,7 +35,7 @@ def render(template: str, scripts: Sequence[str] = (), **values: Any) -> str:
 
 def render_run(
     template: str,
-    run: RunFolder,
+    run: RunFolder[Any],
     privacy: PrivacyWords,
     releases: list[Json],
     scripts: Sequence[str] = (TABLES,),
@@ -45,11 +45,13 @@ def render_run(
         template,
         scripts,
         result=run.result,
+        made=run.made,
         plan=run.plan,
         protected=privacy.is_protected(),
         protection=privacy.verdict(),
         private=privacy.summary(),
-        attacked=attacked(run.audits),
+        audits=run.audits,
+        attacked=strongest(run.audits),
         unprotected=privacy.left_open(),
         releases=releases,
         traffic=traffic(run),
@@ -58,7 +60,7 @@ def render_run(
     )
 
 
-def _spending(run: RunFolder) -> Json | None:
+def _spending(run: RunFolder[Any]) -> Json | None:
     found = budget_over_rounds(run)
     return found and found | {"picture": markup(found["picture"])}
 
@@ -113,6 +115,8 @@ def _environment() -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {name: getattr(words, name) for name in ("number", "bound", "column", "counted", "decibels")}
+    filters = ("number", "bound", "column", "counted", "decibels", "ends", "found", "listed", "percent", "spread")
+    environment.filters |= {name: getattr(words, name) for name in filters}
     environment.globals |= {"light": asdict(figures.LIGHT), "dark": asdict(figures.DARK), "infinity": math.inf}
+    environment.globals |= {"apart": words.apart, "confidence": CONFIDENCE}
     return environment

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from silograph.core.types import Json
+from silograph.core.results import Claim, Guarantee, Privacy
 from silograph.report.read import RunFolder
 from silograph.report.words import bound, counted, first_seen, is_number, listed
 
@@ -22,7 +22,7 @@ REFUTED = "An attack on this plan got more than the promise allows: do not rely 
 class PrivacyWords:
     """The findings about one run, and the few words in which the kinds of run differ."""
 
-    run: RunFolder
+    run: RunFolder[Any]
     #: Whom a guarantee is for: what one of them is called, and their names.
     noun: str
     names: Sequence[str]
@@ -35,14 +35,14 @@ class PrivacyWords:
 
     def is_protected(self) -> bool:
         """Whether at least one name has a finite epsilon against somebody."""
-        rows = self._privacy["guarantees"]
-        return self._privacy["mode"] not in ("exact", "obfuscation") and any(math.isfinite(r["epsilon"]) for r in rows)
+        rows = self._privacy.guarantees
+        return self._privacy.mode not in ("exact", "obfuscation") and any(r.finite for r in rows)
 
     def verdict(self) -> tuple[str, str]:
         """How much of the run is protected: a class of the style sheet, and a label."""
         if self._is_refuted():
             return "none", "Refuted by an attack"
-        if self._privacy["mode"] == "obfuscation":
+        if self._privacy.mode == "obfuscation":
             return "partial", "Obfuscation only: not differential privacy"
         if not self.is_protected():
             return "none", "Not private"
@@ -62,27 +62,27 @@ class PrivacyWords:
         if not self.is_protected():
             return self._why_not()
         privacy = self._privacy
-        finite = [row for row in privacy["guarantees"] if math.isfinite(row["epsilon"])]
+        finite = [row for row in privacy.guarantees if row.finite]
         covered: dict[str, set[str]] = {}
         for row in finite:
-            covered.setdefault(row["observer"], set()).add(row["site"])
+            covered.setdefault(row.observer, set()).add(row.site)
         everywhere = [observer for observer, names in covered.items() if names.issuperset(self.names)]
-        rows = [row for row in finite if row["observer"] in everywhere] if everywhere else finite
+        rows = [row for row in finite if row.observer in everywhere] if everywhere else finite
         who = f"Each {self.noun} is" if everywhere else f"Some {self.noun}s, not all, are"
         sentence = (
             f"{who} differentially private with {_budget(rows)} "
             f"against {self._people(everywhere or list(covered))}; "
-            f"what is protected is {privacy['unit']} (relation: {privacy['relation']})."
+            f"what is protected is {privacy.unit} (relation: {privacy.relation})."
         )
-        observers = first_seen(row["observer"] for row in privacy["guarantees"])
+        observers = first_seen(row.observer for row in privacy.guarantees)
         open_to = [name for name in observers if name not in everywhere]
         if open_to:
             sentence += (
                 f" Not every {self.noun} is protected against {self._people(open_to)}: see the table of guarantees."
             )
         if false := self._false_claims():
-            claim = f"ε = {bound(false[0]['epsilon'])}"
-            sentence += f" {false[0]['basis']} claims {claim} of this version, which does not hold."
+            claim = f"ε = {bound(false[0].epsilon)}"
+            sentence += f" {false[0].basis} claims {claim} of this version, which does not hold."
         if self._is_rehearsal():
             sentence += (
                 " This run was a rehearsal: its noise came from a stated seed, and protects only where it is secret."
@@ -91,29 +91,29 @@ class PrivacyWords:
 
     def left_open(self) -> list[str]:
         """What the guarantees do not cover, each in one sentence."""
-        privacy, seed = self._privacy, self.run.result["seed"]
+        privacy, seed = self._privacy, self.run.made.seed
         found: list[str] = []
         if self.is_protected():
             bare: dict[str, list[str]] = {}
-            for row in privacy["guarantees"]:
-                if not math.isfinite(row["epsilon"]):
-                    bare.setdefault(row["observer"], []).append(row["site"])
+            for row in privacy.guarantees:
+                if not row.finite:
+                    bare.setdefault(row.observer, []).append(row.site)
             for observer, names in bare.items():
                 who = listed(first_seen(names)) if set(self.names) - set(names) else f"any {self.noun}"
                 found.append(f"Against {self._people([observer])} there is no protection (ε = ∞) for {who}.")
             found.append(
-                f"The guarantee covers {privacy['unit']}. A person who contributed to more than that is protected less."
+                f"The guarantee covers {privacy.unit}. A person who contributed to more than that is protected less."
             )
         else:
             found.append(self._why_not())
-        stated = {row["site"] for row in privacy["guarantees"]}
+        stated = {row.site for row in privacy.guarantees}
         silent = [name for name in self.names if name not in stated]
         if silent:
             found.append(f"No guarantee is stated for {listed(silent)}: assume none.")
         revealed: dict[tuple[str, str], list[str]] = {}
-        for row in self.run.ledger:
-            if row["mechanism"] == "reveal":
-                revealed.setdefault((row["site"], str(row.get("why") or "no reason given")), []).append(row["silo"])
+        for left in self.run.ledger:
+            if left["mechanism"] == "reveal":
+                revealed.setdefault((left["site"], str(left.get("why") or "no reason given")), []).append(left["silo"])
         for (what, why), silos in revealed.items():
             found.append(
                 f"Released on purpose without protection: {what}, {counted(len(silos), 'time')}, "
@@ -128,49 +128,52 @@ class PrivacyWords:
         return [*found, self.stated]
 
     @property
-    def _privacy(self) -> Json:
-        privacy: Json = self.run.result["privacy"]
+    def _privacy(self) -> Privacy:
+        privacy: Privacy = self.run.result.privacy
         return privacy
 
     def _is_complete(self) -> bool:
         """Whether every name has a finite epsilon against every observer named."""
-        rows = self._privacy["guarantees"]
-        stated = {(row["site"], row["observer"]) for row in rows}
-        wanted = {(name, row["observer"]) for name in self.names for row in rows}
-        return wanted <= stated and all(math.isfinite(row["epsilon"]) for row in rows)
+        rows = self._privacy.guarantees
+        stated = {(row.site, row.observer) for row in rows}
+        wanted = {(name, row.observer) for name in self.names for row in rows}
+        return wanted <= stated and all(row.finite for row in rows)
 
-    def _false_claims(self) -> list[Json]:
+    def _false_claims(self) -> list[Claim]:
         """Of a paper's own version: claims that are better than what was accounted."""
-        if self._privacy["mode"] != "paper:":
+        if self._privacy.mode != "paper:":
             return []
-        rows = self._privacy["guarantees"]
-        return [row["claim"] for row in rows if row["claim"] and row["claim"]["epsilon"] < row["epsilon"]]
+        rows = self._privacy.guarantees
+        return [row.claim for row in rows if row.claim and row.claim.epsilon < row.epsilon]
 
     def _is_refuted(self) -> bool:
-        return any(audit["refuted"] for audit in self.run.audits)
+        return any(audit.refuted for audit in self.run.audits)
 
     def _is_rehearsal(self) -> bool:
         """Whether noise came from a seed: the run says so, or its folder states the seed."""
-        if any(row.get("rehearsal") is True and math.isfinite(row["epsilon"]) for row in self._privacy["guarantees"]):
+        if any(row.rehearsal and row.finite for row in self._privacy.guarantees):
             return True
-        return self.run.result["seed"] is not None and any(
+        return self.run.made.seed is not None and any(
             is_number(row.get("noise")) and row["noise"] > 0 and "secret" not in str(row.get("randomness")).lower()
             for row in self.run.ledger
         )
 
     def _why_not(self) -> str:
-        return OBFUSCATED if self._privacy["mode"] == "obfuscation" else self.unprotected
+        return OBFUSCATED if self._privacy.mode == "obfuscation" else self.unprotected
+
+    def everybody(self, names: Sequence[str], most: int) -> str:
+        return f"Every {self.noun}" if len(names) == len(self.names) > 1 else listed(names, most)
 
     def _people(self, observers: Sequence[str]) -> str:
         return listed([self.observers.get(name, name) for name in observers])
 
 
-def _budget(rows: Sequence[Json]) -> str:
-    epsilons = sorted(row["epsilon"] for row in rows)
+def _budget(rows: Sequence[Guarantee]) -> str:
+    epsilons = sorted(row.epsilon for row in rows)
     low, high = bound(epsilons[0]), bound(epsilons[-1])
     text = f"ε = {high}" if low == high else f"ε from {low} to {high}"
-    deltas = sorted({row["delta"] for row in rows if row["delta"]})
+    deltas = sorted({row.delta for row in rows if row.delta})
     if deltas:
-        same = len(deltas) == 1 and all(row["delta"] for row in rows)
+        same = len(deltas) == 1 and all(row.delta for row in rows)
         text += f" and δ {'=' if same else 'at most'} {bound(deltas[-1])}"
     return text

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from silograph.core.errors import DamageError
+from silograph.core.results import ADVICE, Guarantee, LinearTask, Privacy, ServerGraph, ServerRound, Test
+from silograph.core.schema import shortened
 from silograph.core.types import Json
-from silograph.report import charts, figures, words
+from silograph.report import charts, figures, row_charts, words
 from silograph.report.page import markup, render_run, summarise
 from silograph.report.privacy_words import PrivacyWords
-from silograph.report.read_servers import ServerRun
+from silograph.report.read import RunFolder, check_edge, check_unique
 
 #: More servers than this make neither a readable picture nor a quick layout.
 MOST_SERVERS = 400
@@ -25,24 +28,35 @@ WEIGHTS = {
     "given": "weights given by the plan",
 }
 OBSERVERS = ("own server", "neighbour", "another agent", "wire", "public")
-MEANING = {"loss": "what the models minimise", "ridge": "how strongly large weights are held back"}
 
 
-def render(template: str, run: ServerRun, privacy: PrivacyWords, meaning: Mapping[str, str], **values: Any) -> str:
-    result = run.result
+def check_servers(task: LinearTask, topology: ServerGraph, where: str) -> None:
+    check_unique(task.features, f"{where}: task: features")
+    check_unique(topology.servers, f"{where}: topology: servers")
+    where = f"{where}: topology: links"
+    for source, target, weight in topology.links:
+        check_edge(source, target, topology.servers, where)
+        if not 0 < weight < math.inf:
+            raise DamageError(where, "a finite weight above 0", f"found {shortened(weight)}", ADVICE)
+
+
+def render(template: str, run: RunFolder[Any], privacy: PrivacyWords, **values: Any) -> str:
+    result, trace = run.result, run.result.trace
     return render_run(
         template,
         run,
         privacy,
         releases=summarise(run.ledger, by=("site", "mechanism", "observer")),
-        network=_network(run),
-        convergence=_convergence(result),
-        levels=_levels(result),
-        answered=words.spread(row["answered"] for row in result["trace"]),
-        skipped=sum(row["skipped"] for row in result["trace"]),
-        parameters=_parameters(result, MEANING | dict(meaning)),
-        guarantees=_guarantees(result, privacy),
-        claims=_claims(result, privacy),
+        network=_network(result.topology),
+        convergence=_convergence(trace),
+        levels=_levels(trace),
+        answered=words.spread(row.answered for row in trace),
+        skipped=sum(row.skipped for row in trace),
+        chosen={"loss": result.task.loss, "ridge": result.task.ridge} | run.json["parameters"],
+        model=model_of(result.task),
+        guess=guess(result.test),
+        guarantees=_guarantees(result.privacy, privacy),
+        claims=_claims(result.privacy, privacy),
         **values,
     )
 
@@ -53,26 +67,17 @@ def observers(one: str, several: str) -> dict[str, str]:
     return dict(zip(OBSERVERS, texts, strict=True))
 
 
-def model_of(task: Json) -> str:
+def model_of(task: LinearTask) -> str:
     """What kind of model, of what and from what."""
-    slopes = sum(name != "intercept" for name in task["features"])
-    inputs = words.counted(slopes, "feature") + (" and an intercept" if slopes < len(task["features"]) else "")
-    kind = LOSSES.get(task["loss"], f"{task['loss']} model")
-    return f"{kind} of “{task['target']}” from {inputs}"
+    slopes = sum(name != "intercept" for name in task.features)
+    inputs = words.counted(slopes, "feature") + (" and an intercept" if slopes < len(task.features) else "")
+    kind = LOSSES.get(task.loss, f"{task.loss} model")
+    return f"{kind} of “{task.target}” from {inputs}"
 
 
-def guess(test: Json) -> str:
+def guess(test: Test | None) -> str:
     """The prediction that needs no model."""
-    return GUESSES.get(test["measure"], "the baseline")
-
-
-def beside(error: float | None, baseline: float | None) -> tuple[str, str]:
-    """A class of the style sheet, and how much better or worse than the guess."""
-    if not words.is_number(error) or not words.is_number(baseline):
-        return "", "–"
-    if error < baseline:
-        return "", f"{words.number(baseline - error)} better"
-    return "none", "no better" if error == baseline else f"{words.number(error - baseline)} worse"
+    return GUESSES.get("" if test is None else test.measure, "the baseline")
 
 
 def heaviest(names: Sequence[str], sizes: Iterable[float]) -> list[tuple[int, str]]:
@@ -88,80 +93,68 @@ def weight_rows(features: Sequence[tuple[int, str]], models: Sequence[Sequence[f
     return [(name, cells[row * len(models) : (row + 1) * len(models)]) for row, (_, name) in enumerate(features)]
 
 
-def _network(run: ServerRun) -> Json:
-    topology = run.result["topology"]
-    servers, links = topology["servers"], run.links
+def _network(topology: ServerGraph) -> Json:
+    servers, links = topology.servers, topology.links
     label = f"Graph of servers: {words.counted(len(servers), 'server')}, {words.counted(len(links), 'link')}"
     drawable = links and len(servers) <= MOST_SERVERS
     return {
         "picture": markup(figures.graph_svg(servers, links, label=label, inline=True)) if drawable else "",
         "servers": len(servers),
         "links": len(links),
-        "weights": WEIGHTS.get(topology["weights"], topology["weights"]),
+        "weights": WEIGHTS.get(topology.weights, topology.weights),
     }
 
 
-def _convergence(result: Json) -> str:
-    series = [(name, [(row["round"], row[name]) for row in result["trace"]]) for name in ("movement", "disagreement")]
+def _convergence(trace: Sequence[ServerRound]) -> str:
+    series = [
+        ("movement", [(row.round, row.movement) for row in trace]),
+        ("disagreement", [(row.round, row.disagreement) for row in trace]),
+    ]
     return markup(charts.convergence_svg(series, "Movement and disagreement over the rounds, logarithmic axis"))
 
 
-def _levels(result: Json) -> str:
+def _levels(trace: Sequence[ServerRound]) -> str:
     """The disagreement as the papers draw it, in dB."""
-    rows = [(row["round"], row["disagreement"]) for row in result["trace"]]
+    rows = [(row.round, row.disagreement) for row in trace]
     points = [(t, 10 * math.log10(value) if 0 < value < math.inf else math.nan) for t, value in rows]
     label = "Disagreement over the rounds, in dB"
     return markup(charts.lines_svg([("disagreement", points)], label, x_name="round", y_name="dB"))
 
 
 def spread_of_errors(
-    groups: Sequence[tuple[str, Sequence[tuple[str, float | None]], float | None]], test: Json, dot: str, bar: str
+    groups: Sequence[tuple[str, Sequence[tuple[str, float | None]], float | None]], test: Test, dot: str, bar: str
 ) -> str:
     """A picture of the test errors of many: a dot for each, a bar for all of a group."""
     rows = [
         (name, [(who, error) for who, error in members if words.is_number(error)], math.nan if all_ is None else all_)
         for name, members, all_ in groups
     ]
-    label = f"The {test['measure']} of each {dot}, and of each {bar}"
-    return markup(charts.dots_svg(rows, label, dot=dot, bar=bar, guess=test["baseline"]))
+    label = f"The {test.measure} of each {dot}, and of each {bar}"
+    return markup(row_charts.dots_svg(rows, label, dot=dot, bar=bar, guess=test.baseline))
 
 
-def _parameters(result: Json, meaning: Mapping[str, str]) -> list[tuple[str, str, str]]:
-    """Name, value and meaning."""
-    values = {key: result["task"][key] for key in ("loss", "ridge")} | result["parameters"]
-
-    def text(name: str, value: object) -> str:
-        if value is None and name in ("sample", "batch"):
-            return "all"
-        if isinstance(value, bool):
-            return "yes" if value else "no"
-        ends = map(words.number, value if isinstance(value, list) else [value])
-        return " to ".join(words.first_seen(ends))
-
-    return [(name, text(name, value), meaning.get(name, "")) for name, value in values.items()]
-
-
-def _guarantees(result: Json, privacy: PrivacyWords) -> Json:
+def _guarantees(said: Privacy, privacy: PrivacyWords) -> Json:
     """Names by observers; a single line for those that are equal."""
-    stated = {(row["site"], row["observer"]): row for row in result["privacy"]["guarantees"]}
+    stated = {(each.site, each.observer): each for each in said.guarantees}
     found = words.first_seen(observer for _, observer in stated)
     observers = [name for name in OBSERVERS if name in found] + [name for name in found if name not in OBSERVERS]
-    equal: dict[str, tuple[list[str], list[Json | None]]] = {}
+    equal: dict[str, tuple[list[str], list[Guarantee | None]]] = {}
     for name in privacy.names:
         cells = [stated.get((name, observer)) for observer in observers]
-        equal.setdefault(repr(_costs(cells)), ([], cells))[0].append(name)
+        costs = [cell and (cell.epsilon, cell.delta, cell.accountant) for cell in cells]
+        equal.setdefault(repr(costs), ([], cells))[0].append(name)
     rows = list(equal.values())
     if len(rows) > MOST_GUARANTEES:
-        rows.sort(key=lambda row: [-_epsilon(cell) for cell in row[1]])
+        rows.sort(key=lambda row: [-(cell.epsilon if cell else math.inf) for cell in row[1]])
     return {
         "noun": privacy.noun,
         "observers": [words.capital(name) for name in observers],
         "rows": [
             {
-                "name": _everybody(names, privacy),
+                "name": privacy.everybody(names, MOST_NAMES),
                 "cells": cells,
                 "accountants": words.listed(
-                    words.first_seen(cell["accountant"] for cell in cells if cell and math.isfinite(cell["epsilon"]))
+                    words.first_seen(cell.accountant for cell in cells if cell and cell.finite)
                 ),
             }
             for names, cells in rows[:MOST_GUARANTEES]
@@ -170,27 +163,10 @@ def _guarantees(result: Json, privacy: PrivacyWords) -> Json:
     }
 
 
-def _everybody(names: Sequence[str], privacy: PrivacyWords) -> str:
-    return f"Every {privacy.noun}" if len(names) == len(privacy.names) > 1 else words.listed(names, MOST_NAMES)
-
-
-def _costs(cells: Sequence[Json | None]) -> list[tuple[object, ...] | None]:
-    return [(cell["epsilon"], cell["delta"], cell["accountant"]) if cell else None for cell in cells]
-
-
-def _epsilon(cell: Json | None) -> float:
-    return cell["epsilon"] if cell else math.inf
-
-
-def _claims(result: Json, privacy: PrivacyWords) -> list[Json]:
+def _claims(said: Privacy, privacy: PrivacyWords) -> list[Json]:
     """What a paper claims, beside what was accounted: once for all names and observers to which it applies equally."""
-    by_observer: dict[str, list[Json]] = {}
-    for row in result["privacy"]["guarantees"]:
-        if row["claim"]:
-            by_observer.setdefault(repr((row["observer"], row["epsilon"], row["claim"])), []).append(row)
-    by_names: dict[str, list[Json]] = {}
-    for rows in by_observer.values():
-        names = [row["site"] for row in rows]
-        row = rows[0] | {"names": _everybody(names, privacy)}
-        by_names.setdefault(repr((names, row["epsilon"], row["claim"])), []).append(row)
-    return [rows[0] | {"observers": words.listed([row["observer"] for row in rows])} for rows in by_names.values()]
+    rows = [(each.observer, each.site, each) for each in said.guarantees if each.claim]
+    return [
+        vars(first) | {"names": privacy.everybody(sites, MOST_NAMES), "observers": words.listed(observers)}
+        for first, observers, sites in words.alike(rows, key=lambda each: repr((each.epsilon, each.claim)))
+    ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from silograph.core.types import Json
 from silograph.report import words
 from silograph.report.read import RunFolder
@@ -11,13 +13,13 @@ MOST_SILOS = 40
 BYTES = 8
 
 
-def traffic(run: RunFolder) -> Json:
+def traffic(run: RunFolder[Any]) -> Json:
     """The silos of the ledger: in how many rounds they released something, how often, and how many numbers left.
 
     A run has a size of its messages where releases are made inside the silo and only what follows from them is sent.
     Results are handed over after the last round, and that is no further round.
     """
-    rounds, message = run.result["rounds"], run.message
+    rounds, message = run.result.rounds, run.message
     silos: dict[str, list[Json]] = {}
     for row in run.ledger:
         silos.setdefault(row["silo"], []).append(row)

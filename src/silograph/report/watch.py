@@ -24,6 +24,7 @@ from silograph.core.types import Json
 from silograph.privacy.accounting import Cost, cost
 from silograph.privacy.ledger import Ledger, Row
 from silograph.privacy.observers import OWN_SERVER
+from silograph.report import printed
 from silograph.report.words import bound, counted, is_number, listed, number
 
 State = Literal["under way", "finished", "failed"]
@@ -72,7 +73,8 @@ class Seen:
     def text(self) -> str:
         table = self._table()
         more = [f"and {len(table) - 1 - _SHOWN} more"] if len(table) - 1 > _SHOWN else []
-        return "\n".join([*self._sentences(), *_columns(table[: _SHOWN + 1]), *more])
+        shown = printed.table(table[0], table[1 : _SHOWN + 1]) if table else ()
+        return "\n".join([*self._sentences(), *shown, *more])
 
     def _sentences(self) -> Iterator[str]:
         rounds = f", {counted(len(self.rounds), 'round')}" if self.rounds else ""
@@ -108,11 +110,6 @@ class Seen:
 
 def _price(epsilon: float) -> str:
     return "no protection" if math.isinf(epsilon) else bound(epsilon)
-
-
-def _columns(table: Sequence[tuple[str, ...]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in table]
 
 
 # ---- looking ---------------------------------------------------------------------------------------------------------

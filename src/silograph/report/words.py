@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_UP, Context, Decimal
-from typing import TypeGuard
+from typing import TypeGuard, TypeVar
 
-from silograph.core.types import Json
-
+T = TypeVar("T")
 SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 #: Control characters, halves of a character, and marks that turn the reading direction: none belongs in a name.
 INVISIBLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
@@ -72,6 +71,11 @@ def found(value: object) -> str:
     return number(value, rounding=ROUND_FLOOR)
 
 
+def percent(share: float) -> str:
+    """Rounded down: what is not certain never reads as 100 %."""
+    return f"{number(round(100.0 * share, 9), digits=3, rounding=ROUND_FLOOR)} %"
+
+
 def apart(lower: float, upper: float) -> tuple[str, str]:
     """What was found rounded down, what was promised rounded up, with so many digits that a larger one looks larger."""
 
@@ -90,6 +94,11 @@ def spread(values: Iterable[object]) -> str:
         return "–"
     low, high = number(_whole(found[0])), number(_whole(found[-1]))
     return low if low == high else f"{low} to {high}"
+
+
+def ends(value: object) -> str:
+    """A number, or the ends of a range; once where they are written alike."""
+    return " to ".join(first_seen(map(number, value if isinstance(value, list) else [value])))
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
@@ -122,17 +131,16 @@ def first_seen(items: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(items))
 
 
-def what_was_learned(result: Json) -> tuple[str, str]:
-    """The headline, and the sentence below it."""
-    sites, edges = result["sites"], [site["edges"] for site in result["sites"] if site["edges"] is not None]
-    summed = bool(sites) and not edges
-    what = "one graph together" if summed else "a graph" if len(sites) == 1 else "graphs together"
-    who = f"{counted(len(sites), 'site')} learned {what}"
-    found = f"The consensus graph has {counted(result['consensus']['edges'], 'edge')}"
-    per_site = f"; the graph of each site has {spread(edges)}" if edges else ""
-    if summed:
-        per_site = "; there are no graphs of sites, of which only the sum was seen"
-    return f"{who} over {counted(len(result['nodes']), 'node')}.", f"{found}{per_site}."
+def alike(rows: Iterable[tuple[str, str, T]], key: Callable[[T], str] = repr) -> list[tuple[T, list[str], list[str]]]:
+    """Of rows for a site and an observer: what is equal once, with all sites and observers that it is said of."""
+    observers: dict[tuple[str, str], list[tuple[str, T]]] = {}
+    for site, observer, said in rows:
+        observers.setdefault((site, key(said)), []).append((observer, said))
+    found: dict[tuple[str, ...], tuple[T, list[str], list[str]]] = {}
+    for (site, said_as), against in observers.items():
+        names = [observer for observer, _ in against]
+        found.setdefault((said_as, *names), (against[0][1], [], names))[1].append(site)
+    return list(found.values())
 
 
 def how_exact(gap: float | None) -> str:

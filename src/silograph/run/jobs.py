@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from silograph import families
 from silograph.core.keys import secret_root
+from silograph.core.results import Result
 from silograph.core.types import Json
 from silograph.methods.base import Method, Outcome, Private
 from silograph.privacy.door import Budget, Door
@@ -50,8 +51,8 @@ class Job(Protocol):
         """
         ...
 
-    def write(self, folder: Path, outcome: Outcome, trace: list[Json], door: Door) -> Json:
-        """Write the learned things into the folder; returns the job's part of result.json."""
+    def write(self, folder: Path, outcome: Outcome, trace: list[Json], door: Door) -> Result:
+        """Write the learned things into the folder; returns what result.json says of them."""
         ...
 
     def forecast(self) -> Json:

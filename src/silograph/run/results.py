@@ -1,56 +1,62 @@
-"""What every finished run leaves: its plan, its result, and the bill as its ledger states it."""
+"""What every finished run leaves: its plan, its result, and what it cost as its ledger states it."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import platform
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
+from silograph.core import results, schema
 from silograph.core.files import write_atomically
+from silograph.core.results import Claim, Guarantee, Made, Result, worst_by_site
 from silograph.core.types import Json
+from silograph.privacy.accounting import NO_PROTECTION, Cost
 from silograph.privacy.door import Door
 from silograph.run.jobs import job_part
 from silograph.run.plan import Plan
 
 STAR_OBSERVERS = ("server", "other sites", "wire", "public")
 _PACKAGES = ("silograph", "numpy", "scipy", "numba", "networkx", "pandas", "pyarrow", "dp-accounting")
+UNPROTECTED = Cost(math.inf, 1.0, NO_PROTECTION)
+
+
+def guarantee(site: str, observer: str, spent: Cost, claim: Claim | None, rehearsal: bool) -> Guarantee:
+    delta = spent.delta if math.isfinite(spent.epsilon) else None
+    return Guarantee(site, observer, spent.epsilon, delta, spent.accountant, claim, rehearsal)
 
 
 def stated(
-    door: Door, sites: Sequence[str], observers: Sequence[str], delta: float, claim: Json | None, rehearsal: bool
-) -> list[Json]:
+    door: Door, sites: Sequence[str], observers: Sequence[str], delta: float, claim: Claim | None, rehearsal: bool
+) -> list[Guarantee]:
     """What each site's rows cost against each observer, read from the ledger."""
-    guarantees = []
-    for site in sites:
-        for observer in observers:
-            spent = door.spent(site, delta, observer)
-            infinite = math.isinf(spent.epsilon)
-            guarantees.append(
-                {
-                    "site": site,
-                    "observer": observer,
-                    "epsilon": "infinity" if infinite else spent.epsilon,
-                    "delta": None if infinite else spent.delta,
-                    "accountant": spent.accountant,
-                    "claim": claim,
-                    "rehearsal": rehearsal,
-                }
-            )
-    return guarantees
+    return [
+        guarantee(site, observer, door.spent(site, delta, observer), claim, rehearsal)
+        for site in sites
+        for observer in observers
+    ]
 
 
-def worst_by_site(guarantees: Sequence[Json]) -> list[Json]:
-    """Each site's guarantee against the observer it protects least from."""
-    worst: dict[str, Json] = {}
-    for guarantee in guarantees:
-        known = worst.setdefault(guarantee["site"], guarantee)
-        if float(guarantee["epsilon"]) > float(known["epsilon"]):
-            worst[guarantee["site"]] = guarantee
-    return list(worst.values())
+def costs(
+    releases: int, guarantees: Sequence[Guarantee], claim: Claim | None, notes: Sequence[str], **further: object
+) -> Json:
+    """What a plan will cost, or a run did, for machines; `further` is what only one family knows."""
+
+    def told(each: Guarantee) -> Json:
+        row: Json = schema.write(each)
+        return {key: value for key, value in row.items() if key != "claim"}
+
+    return {
+        "releases": releases,
+        **further,
+        "observers": list(dict.fromkeys(each.observer for each in guarantees)),
+        "sites": [told(each) for each in worst_by_site(guarantees).values()],
+        "guarantees": [told(each) for each in guarantees],
+        "claim": schema.write(claim),
+        "notes": list(notes),
+    }
 
 
 def rehearsal_note(plan: Plan) -> list[str]:
@@ -63,21 +69,14 @@ def rehearsal_note(plan: Plan) -> list[str]:
     ]
 
 
-def write_result(folder: Path, plan_text: str, seed: int | None, door: Door, told: Json) -> None:
+def write_result(folder: Path, plan_text: str, seed: int | None, door: Door, told: Result) -> None:
     """Write plan and result, the result last: with it the folder is complete. It notes which plan ran."""
     write_atomically(folder / "plan.toml", plan_text.encode())
-    result = {
-        "format": 1,
-        **told,
-        "plan": hashlib.sha256(plan_text.encode()).hexdigest(),
-        "ledger": door.ledger.tip,
-        "seed": seed,
-        "versions": versions(told["method"]),
-    }
-    write_atomically(folder / "result.json", (json.dumps(result, indent=1, allow_nan=False) + "\n").encode())
+    digest = hashlib.sha256(plan_text.encode()).hexdigest()
+    results.write_result(folder, told, Made(digest, door.ledger.tip, seed, versions(told.method)))
 
 
-def versions(method: str) -> Json:
+def versions(method: str) -> dict[str, str]:
     """Of the software that made a result or an audit."""
     packages = (*_PACKAGES, *job_part(method).PACKAGES)
     return {"python": platform.python_version(), **{name: version(name) for name in packages}}

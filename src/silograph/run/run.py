@@ -11,6 +11,7 @@ from pathlib import Path
 
 from silograph.core.errors import DamageError, SilographError
 from silograph.core.files import write_atomically
+from silograph.core.results import Result
 from silograph.core.types import Json
 from silograph.engines.base import Engine
 from silograph.methods.base import State, begin
@@ -81,8 +82,8 @@ def finished_before(plan: Plan, base: Path, goal: Path) -> Finished | None:
 
 def finish(
     job: Job, place: Engine, door: Door, folder: RunFolder, progress: Progress, note: str, every_round: bool = False
-) -> tuple[State, Json]:
-    """From where the folder's run is to its end; returns the last state, and the job's part of result.json.
+) -> tuple[State, Result]:
+    """From where the folder's run is to its end; returns the last state, and what the job says of it.
 
     `note` says where the parts of it ran. `every_round`: other organisations remember what they sent, so no round may
     be forgotten here.
@@ -104,5 +105,5 @@ def finish(
 
     state, outcome = go_on(job.method, job.topo, place, door, state, watch)
     told = job.write(folder.path, outcome, trace, door)
-    told["privacy"]["notes"].append(note)
+    told.privacy.notes.append(note)
     return state, told

@@ -18,7 +18,7 @@ from silograph.families.clusters.job import ClusteredJob
 from silograph.families.servers import with_intercept
 from silograph.methods.base import Private, begin
 from silograph.methods.clustered_admm import ClusteredADMM
-from silograph.methods.finding import FoundClusters
+from silograph.methods.find_clusters import FoundClusters
 from silograph.privacy.attacks.duals import gradients_of_steps, parabola
 from silograph.tasks.clustered import Proximal
 from silograph.tasks.linear import Linear

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,34 +10,26 @@ from pathlib import Path
 
 import numpy as np
 
+from silograph.core import schema
 from silograph.core.errors import InputError
 from silograph.core.files import write_atomically
+from silograph.core.results import Privacy, ServerRound, Test, filled
 from silograph.core.types import Array, Json
-from silograph.data.silos import records_of
 from silograph.data.units import Records, UnitTables, check_one_home, read_tests, read_units
 from silograph.families.clusters.plan import ClusteredPlan
-from silograph.families.servers import (
-    INTERCEPT,
-    OBSERVERS,
-    check_intercept,
-    graph_of,
-    test_told,
-    topology_told,
-    with_intercept,
-)
+from silograph.families.clusters.result import Client, Cluster, ClusteredResult, Compared, Parameters
+from silograph.families.servers import OBSERVERS, ServersJob, check_intercept, csv_of, graph_of
 from silograph.methods.base import Method, Outcome, Private
 from silograph.methods.clustered_admm import ClusteredADMM
-from silograph.methods.finding import FindClusters, FoundClusters
+from silograph.methods.find_clusters import FindClusters, FoundClusters
 from silograph.methods.model_baselines import Alone
 from silograph.privacy import accounting
 from silograph.privacy.bound import CLIPPED_AGENT
-from silograph.privacy.door import Budget, Door
+from silograph.privacy.door import Door
 from silograph.privacy.ledger import Ledger
-from silograph.privacy.masking import Masks
 from silograph.privacy.mechanisms import DistributedGaussian, Gaussian, Noise, Scheduled
-from silograph.privacy.observers import OWN_SERVER
 from silograph.run.loop import play
-from silograph.run.results import rehearsal_note, stated, worst_by_site
+from silograph.run.results import UNPROTECTED, costs, rehearsal_note, stated
 from silograph.tasks.clustered import Linearised, Proximal
 from silograph.tasks.linear import UNIT, Linear, signs
 from silograph.topology import Topology, units
@@ -48,18 +38,23 @@ PACKAGES = ()
 
 Task = Proximal | Linearised
 
+#: By what a plan protects: the protected unit, and how neighbours differ.
+PROTECTED = {
+    "none": ("none", "none"),
+    "records": (UNIT, "replace-one: how many records a client has, and its cluster, are public"),
+    "clients": (CLIPPED_AGENT, "replace-one: which clients there are, and their clusters, are public"),
+}
+
 
 @dataclass(frozen=True, eq=False)
-class ClusteredJob:
+class ClusteredJob(ServersJob):
     """`names` are the clusters'; where they are found rather than given they are numbered."""
 
     plan: ClusteredPlan
-    tables: UnitTables
+    method: ClusteredADMM | FoundClusters
     tests: dict[str, Records]
-    topo: Topology
     names: tuple[str, ...]
     task: Task
-    method: ClusteredADMM | FoundClusters
 
     @classmethod
     def of(cls, plan: ClusteredPlan, tables: UnitTables, tests: dict[str, Records], graph: Topology) -> ClusteredJob:
@@ -75,17 +70,13 @@ class ClusteredJob:
             told = [names[k % chosen.find] for k in range(len(tables.agents))]  # in turn, until they are found
         of = dict(zip(tables.agents, told, strict=True))
         task = _task(plan, tables)
-        inner = ClusteredADMM(
-            task,
-            tuple(names.index(of[name]) for name in topo.silos),
-            chosen.penalty,
-            chosen.rounds,
-            chosen.ridge,
-            chosen.tau,
-            chosen.tau_decay,
-            chosen.form,
-            chosen.weights,
-            sample=chosen.sample,
+        inner = filled(
+            ClusteredADMM,
+            chosen,
+            task=task,
+            clusters=tuple(names.index(of[name]) for name in topo.silos),
+            rho=chosen.penalty,
+            lam=chosen.ridge,
             protect=plan.protect,
             clip=None if plan.protect == "records" else chosen.clip,
             seed=plan.seed or 0,
@@ -95,7 +86,7 @@ class ClusteredJob:
             seen = Linear(task.features, task.most, chosen.loss, 0.0, chosen.huber)
             method = FoundClusters(FindClusters(seen, chosen.find, chosen.clip if private else None), inner)
         method.start(topo)  # refuses what does not fit together before anything is written
-        job = cls(plan, tables, tests, topo, names, task, method)
+        job = cls(plan, tables, topo, method, tests, names, task)
         job._check()
         return job
 
@@ -137,9 +128,8 @@ class ClusteredJob:
         self._test()  # whatever is wrong with it, now rather than when the budget is spent
 
     @property
-    def masks(self) -> Masks | None:
-        arithmetic = self.plan.method.masks
-        return None if arithmetic == "none" else Masks(arithmetic, self.plan.method.minimum)
+    def trusting(self) -> bool:
+        return self.plan.protect == "clients" and self.masks is None
 
     @cached_property
     def releases(self) -> int:
@@ -168,27 +158,11 @@ class ClusteredJob:
         return Scheduled(Gaussian(even.multiplier * math.sqrt(total / self.releases)), ratio)
 
     @property
-    def budget(self) -> Budget | None:
-        privacy = self.plan.privacy
-        if privacy is None:
-            return None
-        trusting = privacy.protect == "clients" and self.masks is None
-        return Budget(privacy.epsilon, privacy.delta, frozenset({OWN_SERVER}) if trusting else frozenset())
-
-    @property
-    def features(self) -> tuple[str, ...]:
-        return (*self.tables.features, *([INTERCEPT] if self.plan.method.intercept else []))
-
-    @property
     def most_rounds(self) -> int:
         return self.inner.rounds + (self.plan.method.find is not None)  # clusters are found first
 
     def data(self, silos: Sequence[str] | None = None) -> Private:
-        return self._prepared(self.task, silos)
-
-    def _prepared(self, task: Linear, silos: Sequence[str] | None = None) -> Private:
-        of = records_of(silos, self.topo.silos, self.tables.agents, self.tables.records)
-        return task.prepare_all([(with_intercept(x, self.plan.method.intercept), y) for x, y in of.values()], list(of))
+        return self.prepared(self.task, silos)
 
     # ---- what it costs ----
 
@@ -202,56 +176,27 @@ class ClusteredJob:
         return self.topo.servers
 
     def forecast(self) -> Json:
-        privacy, mechanism = self.plan.privacy, self.mechanism
-        planned: Json = {"epsilon": "infinity", "delta": None, "accountant": accounting.NO_PROTECTION}
-        told = planned
+        privacy, cost, releases = self.plan.privacy, UNPROTECTED, 0
         if privacy is not None:
             # Calibrated to the budget; a client that takes part less often than the most pays less.
-            how = accounting.CONCENTRATED if isinstance(mechanism, DistributedGaussian) else accounting.EXACT_GAUSSIAN
-            told = {"epsilon": privacy.epsilon, "delta": privacy.delta, "accountant": how}
-        trusted = self.budget.trusted if self.budget is not None else frozenset()
-        guarantees = [
-            {
-                "site": site,
-                "observer": observer,
-                **(planned if observer in trusted else told),
-                "rehearsal": self.plan.rehearsal,
-            }
-            for site in self._sites
-            for observer in OBSERVERS
-        ]
-        return {
+            summed = isinstance(self.mechanism, DistributedGaussian)
+            how = accounting.CONCENTRATED if summed else accounting.EXACT_GAUSSIAN
+            cost = accounting.Cost(privacy.epsilon, privacy.delta, how)
             # A cell may release in every round, whoever of it is sampled.
-            "releases": 0
-            if privacy is None
-            else self.releases
-            if privacy.protect == "records"
-            else self.plan.method.rounds,
-            "noise_multiplier": None,
-            "observers": list(OBSERVERS),
-            "sites": worst_by_site(guarantees),
-            "guarantees": guarantees,
-            "claim": None,
-            "notes": self._notes(),
-        }
+            releases = self.releases if privacy.protect == "records" else self.plan.method.rounds
+        return costs(releases, self.planned(self._sites, cost), None, self._notes(), noise_multiplier=None)
 
     def privacy_section(self, door: Door) -> Json:
-        """The bill, read from the ledger."""
-        protect = self.plan.protect
-        delta = 0.0 if self.plan.privacy is None else self.plan.privacy.delta
-        masked = "obfuscation" if self.masks is not None else "exact"
-        relation = {
-            "none": "none",
-            "records": "replace-one: how many records a client has, and its cluster, are public",
-            "clients": "replace-one: which clients there are, and their clusters, are public",
-        }
-        return {
-            "mode": masked if protect == "none" else "dp",
-            "unit": {"none": "none", "records": UNIT, "clients": CLIPPED_AGENT}[protect],
-            "relation": relation[protect],
-            "guarantees": stated(door, self._sites, OBSERVERS, delta, None, self.plan.rehearsal),
-            "notes": self._notes(),
-        }
+        """For estimators, which show it as it would be written."""
+        told: Json = schema.write(self._privacy(door))
+        return told
+
+    def _privacy(self, door: Door) -> Privacy:
+        """What it cost, read from the ledger."""
+        protect, delta = self.plan.protect, self.plan.total_delta
+        mode = "dp" if protect != "none" else "exact" if self.masks is None else "obfuscation"
+        guarantees = stated(door, self._sites, OBSERVERS, delta, None, self.plan.rehearsal)
+        return Privacy(mode, *PROTECTED[protect], guarantees, self._notes())
 
     def _notes(self) -> list[str]:
         plan, notes = self.plan, rehearsal_note(self.plan)
@@ -293,7 +238,7 @@ class ClusteredJob:
 
     # ---- what it leaves ----
 
-    def write(self, folder: Path, outcome: Outcome, trace: list[Json], door: Door) -> Json:
+    def write(self, folder: Path, outcome: Outcome, trace: list[Json], door: Door) -> ClusteredResult:
         arrays, chosen = outcome.arrays, self.plan.method
         cluster = arrays.get("cluster", np.array(self.inner.clusters)).astype(int)
         # Under protection a client's own model is its own: what is told is its cell's.
@@ -301,66 +246,48 @@ class ClusteredJob:
         clusters = arrays["cluster_model"].mean(0)
         (folder / "models").mkdir(exist_ok=True)
         named = [(name, self.names[q]) for name, q in zip(self.topo.silos, cluster, strict=True)]
-        header = ("client", "cluster", *self.features)
-        write_atomically(folder / "models" / "clients.csv", _csv(header, named, models))
-        own = [(name,) for name in self.names]
-        write_atomically(folder / "models" / "clusters.csv", _csv(("cluster", *self.features), own, clusters))
-        errors = self._errors(models)
-        told = [
-            {"name": name, "server": name.split("/", 1)[0], "cluster": of, "test_error": error}
-            for (name, of), error in zip(named, errors, strict=True)
-        ]
+        for file, header, names, rows in (
+            ("clients.csv", ("client", "cluster"), named, models),
+            ("clusters.csv", ("cluster",), [(name,) for name in self.names], clusters),
+        ):
+            lines = [(*name, *map(repr, row.tolist())) for name, row in zip(names, rows, strict=True)]
+            write_atomically(folder / "models" / file, csv_of((*header, *self.features), lines))
         tau = 0.0 if chosen.tau == "learned" else chosen.tau * chosen.tau_decay ** (chosen.rounds - 1)
-        return {
-            "method": chosen.name,
-            "task": {
-                "loss": chosen.loss,
-                "ridge": chosen.ridge,
-                "target": self.plan.data.target,
-                "features": list(self.features),
-            },
-            "parameters": {
-                "penalty": chosen.penalty,
-                "rounds": chosen.rounds,
-                "tau": chosen.tau,
-                "tau_decay": chosen.tau_decay,
-                "form": chosen.form,
-                "weights": chosen.weights,
-                "step": chosen.step,
-                "sample": chosen.sample,
-                "protect": self.plan.protect,
-                "clip": chosen.clip,
-                "radius": chosen.radius,
-                "masks": chosen.masks,
-                "noise": max((row.noise for row in door.ledger.rows if row.noise is not None), default=None),
-                "found": chosen.find is not None,
-            },
-            "topology": topology_told(self.topo, self.plan.topology.weights),
-            "clusters": [
-                {
-                    "name": name,
-                    "clients": int((cluster == q).sum()),
-                    "model": clusters[q].tolist(),
-                    "test_error": self._mean(np.flatnonzero(cluster == q).tolist(), models),
-                }
+        return ClusteredResult(
+            method=chosen.name,
+            task=self.told_task,
+            parameters=filled(
+                Parameters,
+                chosen,
+                protect=self.plan.protect,
+                noise=max((row.noise for row in door.ledger.rows if row.noise is not None), default=None),
+                found=chosen.find is not None,
+            ),
+            topology=self.told_graph,
+            clusters=[
+                Cluster(
+                    name,
+                    int((cluster == q).sum()),
+                    clusters[q].tolist(),
+                    self._mean(np.flatnonzero(cluster == q).tolist(), models),
+                )
                 for q, name in enumerate(self.names)
             ],
-            "exchange": arrays.get("exchange", _uniform(len(self.names), tau, chosen.form)).tolist(),
-            "clients": told,
-            "comparison": self._comparison(models),
-            "test": self._test(),
-            "disagreement": outcome.facts["disagreement"],
-            "rounds": outcome.facts["rounds"],
-            "trace": trace,
-            "privacy": self.privacy_section(door),
-            "numbers_are": {
+            exchange=arrays.get("exchange", _uniform(len(self.names), tau, chosen.form)).tolist(),
+            clients=[
+                Client(name, name.split("/", 1)[0], of, self._mean([k], models)) for k, (name, of) in enumerate(named)
+            ],
+            comparison=self._comparison(models),
+            test=self._test(),
+            disagreement=outcome.facts["disagreement"],
+            rounds=outcome.facts["rounds"],
+            trace=[ServerRound(**line) for line in trace],
+            privacy=self._privacy(door),
+            numbers_are={
                 **dict.fromkeys(("model", "movement", "disagreement", "test_error"), "released"),
                 "comparison": "oracle",
             },
-        }
-
-    def _errors(self, models: Array) -> list[float | None]:
-        return [self._mean([k], models) for k in range(len(models))]
+        )
 
     def _mean(self, clients: Sequence[int], models: Array) -> float | None:
         """The error over all test records of some clients."""
@@ -369,17 +296,12 @@ class ClusteredJob:
             records = self.tests.get(self.topo.silos[k].split("/", 1)[1])
             if records is not None:
                 x, y = records
-                logistic = self.task.loss == "logistic"
-                measure = self.task.error_rate if logistic else self.task.squared_error
-                wrong, count = (
-                    wrong + len(y) * float(measure(models[k], with_intercept(x, self.plan.method.intercept), y)),
-                    count + len(y),
-                )
+                wrong, count = wrong + len(y) * float(self.errors(self.task, models[k], x, y)), count + len(y)
         return wrong / count if count else None
 
-    def _comparison(self, models: Array) -> list[Json]:
+    def _comparison(self, models: Array) -> list[Compared]:
         everybody = list(range(len(models)))
-        rows = [{"method": "this run", "test_error": self._mean(everybody, models)}]
+        rows = [Compared("this run", self._mean(everybody, models))]
         if self.plan.method.compare:
             task = Proximal(self.task.features, self.task.most, self.plan.method.loss, self.plan.method.huber)
             one = replace(self.inner, task=task, clusters=(0,) * len(models), tau=0.0, clip=None)
@@ -387,18 +309,15 @@ class ClusteredJob:
                 ("each client alone", Alone(task, max(self.plan.method.ridge, 1e-6))),
                 ("one model for all", one),
             ):
-                rows.append({"method": name, "test_error": self._mean(everybody, self._learned(method, task))})
+                rows.append(Compared(name, self._mean(everybody, self._learned(method, task))))
         return rows
 
     def _learned(self, method: Method, task: Linear) -> Array:
         """Another method's models of the same data, in memory."""
-        return play(method, self.topo, self._prepared(task), Door(0, Ledger()))[1].arrays["model"]
+        return play(method, self.topo, self.prepared(task, None), Door(0, Ledger()))[1].arrays["model"]
 
-    def _test(self) -> Json | None:
-        if not self.tests:
-            return None
-        y = np.concatenate([answers for _, answers in self.tests.values()])
-        return test_told(y, self.plan.method.loss, f"{self.plan.data.test}, column {self.plan.data.target}")
+    def _test(self) -> Test | None:
+        return self.told_test(np.concatenate([y for _, y in self.tests.values()])) if self.tests else None
 
 
 def open_job(plan: ClusteredPlan, base: Path) -> ClusteredJob:
@@ -433,11 +352,3 @@ def _uniform(count: int, tau: float, form: str) -> Array:
         return np.eye(1)
     others = np.full((count, count), 1.0 / count) if form == "all" else (1.0 - np.eye(count)) / (count - 1)
     return (1.0 - tau) * np.eye(count) + tau * others
-
-
-def _csv(header: Sequence[str], names: Sequence[tuple[str, ...]], models: Array) -> bytes:
-    buffer = io.StringIO(newline="")
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows((*name, *map(repr, model.tolist())) for name, model in zip(names, models, strict=True))
-    return buffer.getvalue().encode()

@@ -89,6 +89,10 @@ class ClusteredPlan(Plan):
         return "none" if self.privacy is None else self.privacy.protect
 
     @property
+    def masks(self) -> Literal["protocol", "skipped", "none"]:
+        return self.method.masks
+
+    @property
     def tells_counts(self) -> bool:
         return self.protect != "clients"
 

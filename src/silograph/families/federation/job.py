@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,28 +11,20 @@ import numpy as np
 
 from silograph.core.errors import InputError
 from silograph.core.files import write_atomically
+from silograph.core.results import Claim, Privacy, ServerRound, filled
 from silograph.core.types import Array, Json
-from silograph.data.silos import records_of
 from silograph.data.units import Records, UnitTables, check_one_home, read_test, read_units
 from silograph.families.federation.plan import FederationPlan
-from silograph.families.servers import (
-    INTERCEPT,
-    OBSERVERS,
-    check_intercept,
-    graph_of,
-    test_told,
-    topology_told,
-    with_intercept,
-)
+from silograph.families.federation.result import Centroid, FederationResult, Parameters, Unit
+from silograph.families.servers import OBSERVERS, ServersJob, check_intercept, csv_of, graph_of
 from silograph.methods.base import Outcome, Private
 from silograph.methods.graph_federation import GraphFederation
 from silograph.privacy import accounting
 from silograph.privacy.bound import CLIPPED_AGENT
-from silograph.privacy.door import Budget, Door
-from silograph.privacy.masking import Masks, planned
+from silograph.privacy.door import Door
+from silograph.privacy.masking import planned
 from silograph.privacy.mechanisms import DistributedGaussian, Gaussian, Mechanism
-from silograph.privacy.observers import OWN_SERVER, hidden_from
-from silograph.run.results import rehearsal_note, stated, worst_by_site
+from silograph.run.results import UNPROTECTED, costs, rehearsal_note, stated
 from silograph.tasks.linear import Linear, signs
 from silograph.theory.graph_federation import claimed_epsilon
 from silograph.topology import Topology, units
@@ -45,12 +35,10 @@ _DROWNED = 10.0  # lengths of noise in a length of update
 
 
 @dataclass(frozen=True, eq=False)
-class FederationJob:
+class FederationJob(ServersJob):
     plan: FederationPlan
-    tables: UnitTables
-    test: Records | None
-    topo: Topology
     method: GraphFederation
+    test: Records | None
 
     @classmethod
     def of(cls, plan: FederationPlan, tables: UnitTables, test: Records | None, graph: Topology) -> FederationJob:
@@ -68,23 +56,12 @@ class FederationJob:
             chosen.ridge,
             chosen.huber,
         )
-        method = GraphFederation(
-            task,
-            chosen.step,
-            chosen.rounds,
-            chosen.sample,
-            chosen.epochs,
-            chosen.batch,
-            plan.perturbation,
-            chosen.variance,
-            chosen.law,
-            chosen.clip,
-            0 if plan.seed is None else plan.seed,
-        )
+        method = filled(GraphFederation, chosen, task=task, perturbation=plan.perturbation, seed=plan.seed or 0)
         method.start(topo)  # refuses what does not fit together before anything is written
-        job = cls(plan, tables, test, topo, method)
+        job = cls(plan, tables, topo, method, test)
         job._check_cohorts()
-        job._test()  # whatever is wrong with it, now rather than when the budget is spent
+        if test is not None:
+            job.told_test(test[1])  # whatever is wrong with it, now rather than when the budget is spent
         return job
 
     def _check_cohorts(self) -> None:
@@ -104,9 +81,8 @@ class FederationJob:
             check_one_home(self.tables.agents)
 
     @property
-    def masks(self) -> Masks | None:
-        arithmetic = self.plan.masks
-        return None if arithmetic == "none" else Masks(arithmetic, self.plan.method.minimum)
+    def trusting(self) -> bool:
+        return self.plan.privacy is not None and self.masks is None
 
     @property
     def mechanism(self) -> Mechanism | None:
@@ -119,56 +95,25 @@ class FederationJob:
         return DistributedGaussian(accounting.zcdp_rho(privacy.epsilon, privacy.delta) / releases)
 
     @property
-    def budget(self) -> Budget | None:
-        if self.plan.privacy is None:
-            return None
-        trusted = frozenset({OWN_SERVER}) if self.masks is None else frozenset[str]()
-        return Budget(self.plan.privacy.epsilon, self.plan.privacy.delta, trusted)
-
-    @property
-    def features(self) -> tuple[str, ...]:
-        return (*self.tables.features, *([INTERCEPT] if self.plan.method.intercept else []))
-
-    @property
     def most_rounds(self) -> int:
         return self.method.rounds
 
     def data(self, silos: Sequence[str] | None = None) -> Private:
-        of = records_of(silos, self.topo.silos, self.tables.agents, self.tables.records)
-        return self.method.task.prepare_all(
-            [(with_intercept(x, self.plan.method.intercept), y) for x, y in of.values()], list(of)
-        )
+        return self.prepared(self.method.task, silos)
 
     # ---- what it costs ----
 
     def forecast(self) -> Json:
         """An agent's cost if it is sampled in every round, and the noise that takes."""
-        privacy, chosen = self.plan.privacy, self.plan.method
-        planned: Json = {"epsilon": "infinity", "delta": None, "accountant": accounting.NO_PROTECTION}
-        mechanism = self.mechanism
-        if privacy is not None and mechanism is not None:
-            cost = accounting.planned_cost(mechanism, len(self.features), chosen.rounds, privacy.delta)
-            planned = {"epsilon": cost.epsilon, "delta": cost.delta, "accountant": cost.accountant}
-        guarantees = [
-            {"site": unit, "observer": observer, **self._against(observer, planned), "rehearsal": self.plan.rehearsal}
-            for unit in self.topo.servers
-            for observer in OBSERVERS
-        ]
-        return {
-            "releases": chosen.rounds if mechanism is not None else 0,
-            "noise_multiplier": None if mechanism is None else mechanism.multiplier,
-            "noise": self._noises(),
-            "observers": list(OBSERVERS),
-            "sites": worst_by_site(guarantees),
-            "guarantees": guarantees,
-            "claim": self._claim(),
-            "notes": self._notes(),
-        }
-
-    def _against(self, observer: str, planned: Json) -> Json:
-        if self.budget is not None and self.budget.trusted - hidden_from(observer):
-            return {"epsilon": "infinity", "delta": None, "accountant": accounting.NO_PROTECTION}
-        return planned
+        privacy, mechanism, rounds = self.plan.privacy, self.mechanism, self.plan.method.rounds
+        if privacy is None or mechanism is None:
+            cost, noise, releases = UNPROTECTED, None, 0
+        else:
+            cost = accounting.planned_cost(mechanism, len(self.features), rounds, privacy.delta)
+            noise, releases = mechanism.multiplier, rounds
+        guarantees = self.planned(self.topo.servers, cost)
+        further = {"noise_multiplier": noise, "noise": self._noises()}
+        return costs(releases, guarantees, self._claim(), self._notes(), **further)
 
     def _noises(self) -> list[float] | None:
         """Standard deviation of the noise in a coordinate of what each unit sends, if everybody asked answers."""
@@ -187,34 +132,24 @@ class FederationJob:
             return made.deviation * math.sqrt(cohort / made.contributors) / cohort
         return mechanism.multiplier * 2.0 * clip / cohort
 
-    def _claim(self) -> Json | None:
+    def _claim(self) -> Claim | None:
         chosen = self.plan.method
         if self.plan.perturbation != "homomorphic" or chosen.clip is None or chosen.variance == 0.0:
             return None
         bound = chosen.clip / chosen.step  # an update no longer than the clip is a gradient no longer than this
-        return {
-            "epsilon": claimed_epsilon(chosen.rounds, chosen.step, bound, math.sqrt(chosen.variance)),
-            "delta": 0.0,
-            "basis": "S1 Theorem 2",
-            "defect": "false: who hears a server and its neighbours takes all but one round's noise off again",
-        }
+        epsilon = claimed_epsilon(chosen.rounds, chosen.step, bound, math.sqrt(chosen.variance))
+        defect = "false: who hears a server and its neighbours takes all but one round's noise off again"
+        return Claim(epsilon, 0.0, "S1 Theorem 2", defect)
 
-    def _privacy(self, door: Door) -> Json:
-        """The bill, read from the ledger, by unit and observer: what the cost is to any one agent of the unit."""
-        delta = 0.0 if self.plan.privacy is None else self.plan.privacy.delta
-        guarantees = stated(door, self.topo.servers, OBSERVERS, delta, self._claim(), self.plan.rehearsal)
+    def _privacy(self, door: Door) -> Privacy:
+        """What it cost, read from the ledger, by unit and observer: the cost to any one agent of the unit."""
         mode = {"none": "exact", "private": "dp"}.get(self.plan.perturbation, "obfuscation")
         if mode == "exact" and self.masks is not None:
             mode = "obfuscation"
-        return {
-            "mode": mode,
-            "unit": CLIPPED_AGENT if mode == "dp" else "none",
-            "relation": "replace-one: how many agents a unit has, and who takes part, is public"
-            if mode == "dp"
-            else "none",
-            "guarantees": guarantees,
-            "notes": self._notes(),
-        }
+        protected = CLIPPED_AGENT, "replace-one: how many agents a unit has, and who takes part, is public"
+        claim, rehearsal = self._claim(), self.plan.rehearsal
+        guarantees = stated(door, self.topo.servers, OBSERVERS, self.plan.total_delta, claim, rehearsal)
+        return Privacy(mode, *(protected if mode == "dp" else ("none", "none")), guarantees, self._notes())
 
     def _notes(self) -> list[str]:
         notes = rehearsal_note(self.plan)
@@ -262,68 +197,51 @@ class FederationJob:
 
     # ---- what it leaves ----
 
-    def write(self, folder: Path, outcome: Outcome, trace: list[Json], door: Door) -> Json:
+    def write(self, folder: Path, outcome: Outcome, trace: list[Json], door: Door) -> FederationResult:
         chosen, models, centre = self.plan.method, outcome.arrays["model"], outcome.arrays["centroid"]
         (folder / "models").mkdir(exist_ok=True)
         for name, model in [*zip(self.topo.servers, models, strict=True), (CENTROID, centre)]:
-            write_atomically(folder / "models" / f"{name}.csv", _csv(self.features, model))
+            rows = zip(self.features, map(repr, model.tolist()), strict=True)
+            write_atomically(folder / "models" / f"{name}.csv", csv_of(("feature", "weight"), rows))
         errors, noises = self._errors(np.vstack([models, centre])), self._noises()
         # How many records an agent has is part of what is protected.
         records = None if self.plan.privacy is not None else [len(y) for _, y in self.tables.records]
-        told = [
-            {
-                "name": server,
-                "agents": int(self.topo.sizes[p]),
-                "records": None if records is None else int(np.bincount(self.tables.home, records)[p]),
-                "model": models[p].tolist(),
-                "test_error": errors[p],
-                "noise": None if noises is None else noises[p],
-            }
-            for p, server in enumerate(self.topo.servers)
-        ]
-        return {
-            "method": chosen.name,
-            "task": {
-                "loss": chosen.loss,
-                "ridge": chosen.ridge,
-                "target": self.plan.data.target,
-                "features": list(self.features),
-            },
-            "parameters": {
-                "step": chosen.step,
-                "rounds": chosen.rounds,
-                "sample": chosen.sample,
-                "epochs": list(chosen.epochs),
-                "batch": None if chosen.batch is None else list(chosen.batch),
-                "perturbation": self.plan.perturbation,
-                "clip": chosen.clip,
-                "noise": None if noises is None else max(noises),
-                "noise_least": None if noises is None else min(noises),
-                "masks": self.plan.masks,
-            },
-            "topology": topology_told(self.topo, self.plan.topology.weights),
-            "units": told,
-            "centroid": {"model": centre.tolist(), "test_error": errors[-1]},
-            "test": self._test(),
-            "disagreement": outcome.facts["disagreement"],
-            "rounds": outcome.facts["rounds"],
-            "trace": trace,
-            "privacy": self._privacy(door),
-            "numbers_are": dict.fromkeys(("model", "movement", "disagreement", "test_error"), "released"),
-        }
+        return FederationResult(
+            method=chosen.name,
+            task=self.told_task,
+            parameters=filled(
+                Parameters,
+                chosen,
+                perturbation=self.plan.perturbation,
+                noise=None if noises is None else max(noises),
+                noise_least=None if noises is None else min(noises),
+                masks=self.plan.masks,
+            ),
+            topology=self.told_graph,
+            units=[
+                Unit(
+                    server,
+                    int(self.topo.sizes[p]),
+                    None if records is None else int(np.bincount(self.tables.home, records)[p]),
+                    models[p].tolist(),
+                    errors[p],
+                    None if noises is None else noises[p],
+                )
+                for p, server in enumerate(self.topo.servers)
+            ],
+            centroid=Centroid(centre.tolist(), errors[-1]),
+            test=None if self.test is None else self.told_test(self.test[1]),
+            disagreement=outcome.facts["disagreement"],
+            rounds=outcome.facts["rounds"],
+            trace=[ServerRound(**line) for line in trace],
+            privacy=self._privacy(door),
+            numbers_are=dict.fromkeys(("model", "movement", "disagreement", "test_error"), "released"),
+        )
 
     def _errors(self, models: Array) -> list[float | None]:
         if self.test is None:
             return [None] * len(models)
-        x, y = self.test
-        task = self.method.task
-        measure = task.error_rate if task.loss == "logistic" else task.squared_error
-        return [float(value) for value in measure(models, with_intercept(x, self.plan.method.intercept), y)]
-
-    def _test(self) -> Json | None:
-        if self.test is None:
-            return None
-        return test_told(self.test[1], self.method.task.loss, f"{self.plan.data.test}, column {self.plan.data.target}")
+        return [float(error) for error in self.errors(self.method.task, models, *self.test)]
 
 
 def open_job(plan: FederationPlan, base: Path) -> FederationJob:
@@ -331,11 +249,3 @@ def open_job(plan: FederationPlan, base: Path) -> FederationJob:
     tables = read_units([base / name for name in data.files], data.agent, data.target, private)
     test = None if data.test is None else read_test(base / data.test, data.target, tables.features, data.agent)
     return FederationJob.of(plan, tables, test, graph_of(plan.topology, tables.units, base))
-
-
-def _csv(features: Sequence[str], model: Array) -> bytes:
-    buffer = io.StringIO(newline="")
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(("feature", "weight"))
-    writer.writerows((feature, repr(float(weight))) for feature, weight in zip(features, model, strict=True))
-    return buffer.getvalue().encode()

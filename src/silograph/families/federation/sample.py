@@ -1,18 +1,6 @@
 """Tables and a plan to start a graph federation from."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
-from silograph.families.samples import write_starter
+from silograph.families.samples import writer
 
 OPTION, HELP = "clinics", "Ten regions of clinics and a plan to start from."
-
-
-def write(folder: Path, seed: int) -> list[Path]:
-    from silograph.data.federation import (
-        write_sample_clinics,  # what a command line that makes no sample need not wait for
-    )
-
-    tables, test = write_sample_clinics(folder, seed)
-    return [*tables, test, write_starter(folder, __package__)]
+write = writer("silograph.families.federation", "silograph.data.federation", "write_sample_clinics")

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from silograph.core import schema
 from silograph.core.files import write_atomically
 from silograph.core.types import Array, Json
 from silograph.data.candidates import read_candidates
@@ -15,6 +16,7 @@ from silograph.families.graphs.build import Setup, build
 from silograph.families.graphs.coupling import choose_coupling
 from silograph.families.graphs.neighbours import nearest_neighbours, needs_neighbours
 from silograph.families.graphs.plan import GraphPlan
+from silograph.families.graphs.result import GraphResult
 from silograph.families.graphs.results import forecast, write_graphs
 from silograph.kernels.spaces import EdgeList
 from silograph.methods.base import Method, Outcome, Private
@@ -85,11 +87,11 @@ class GraphJob:
             prepared = {name: {**own, "reach": self.reach[name]} for name, own in prepared.items()}
         return list(prepared.values())
 
-    def write(self, folder: Path, outcome: Outcome, trace: list[Json], door: Door) -> Json:
+    def write(self, folder: Path, outcome: Outcome, trace: list[Json], door: Door) -> GraphResult:
         if self.coordinates is not None:
             write_atomically(folder / "nodes.csv", self.coordinates.to_csv())
         told = write_graphs(folder, self.plan, self.silos.nodes, self.setup, outcome, trace, door, self.coordinates)
-        return told if self.path is None else {**told, "path": self.path}
+        return schema.read(GraphResult, {**told, "path": self.path}, "result of graphs")
 
     def forecast(self) -> Json:
         return forecast(self.plan, self.setup)

@@ -6,16 +6,19 @@ import math
 from collections.abc import Iterable, Iterator
 
 from silograph.core.types import Json
+from silograph.families.graphs.printed import summary
 from silograph.families.graphs.read import GraphRun, read
-from silograph.families.graphs.summary import summary
-from silograph.report import charts, figures, space, words
-from silograph.report.explore import Drawn, Kind, explorer, pairs
-from silograph.report.heat import BLOCKS, MOST_CELLS, Communities, communities, heat_svg
+from silograph.families.graphs.result import GraphResult, Tried
+from silograph.report import charts, figures, projections, words
+from silograph.report.heat_map import BLOCKS, MOST_CELLS, Communities, communities, heat_svg
+from silograph.report.live_graph import Drawn, Kind, explorer, pairs
 from silograph.report.page import GRAPH, TABLES, embedded, markup, render_run, summarise
 from silograph.report.privacy_words import PrivacyWords
 from silograph.report.read import Measured
 
-__all__ = ["forecast", "measured", "page", "privacy_of", "read", "summary"]
+__all__ = ["RESULT", "forecast", "measured", "page", "privacy_of", "read", "summary"]
+
+RESULT = GraphResult
 
 MOST_PICTURES = 40
 #: Edges in a small still picture.
@@ -41,7 +44,7 @@ def privacy_of(run: GraphRun) -> PrivacyWords:
     return PrivacyWords(
         run,
         noun="site",
-        names=[site["name"] for site in run.result["sites"]],
+        names=[site.name for site in run.result.sites],
         unprotected="No privacy protection: whoever receives these files or saw the messages "
         "can learn the sites’ second moments exactly.",
         stated="The names of nodes and sites and the number of signals of each site are stated here as they are.",
@@ -49,15 +52,14 @@ def privacy_of(run: GraphRun) -> PrivacyWords:
 
 
 def page(run: GraphRun) -> str:
-    found = communities(run.result["nodes"], run.consensus)
+    found = communities(run.result.nodes, run.consensus)
     return render_run(
         "graphs.html.j2",
         run,
         privacy_of(run),
         scripts=(TABLES, GRAPH),
         releases=summarise(run.ledger, by=("silo", "site", "mechanism")),
-        learned=words.what_was_learned(run.result),
-        exact=words.how_exact(run.result["certified_gap"]),
+        exact=words.how_exact(run.result.certified_gap),
         pictures=_pictures(run),
         explorer=embedded(_explorer(run, found)),
         heat=_heat(run, found),
@@ -65,11 +67,11 @@ def page(run: GraphRun) -> str:
         has_sites=bool(run.sites),
         strongest=_strongest(run),
         sure=any(run.confidence.values()),
-        tried=_tried(run.result["path"]),
+        tried=_tried(run.result.path),
         convergence=_convergence(run.result),
         contributions=_contributions(run.result),
-        likely=run.result.get("learner") == "log-det",
-        counted="Persons" if run.result.get("counted") == "persons" else "Signals",
+        likely=run.result.learner == "log-det",
+        counted="Persons" if run.result.counted == "persons" else "Signals",
         worth=_behind_noise(run.result, "effective_records", 0),
         agreement=_behind_noise(run.result, "agreement", 2),
         meaning=MEANING,
@@ -78,7 +80,7 @@ def page(run: GraphRun) -> str:
 
 def _pictures(run: GraphRun) -> Json:
     """The consensus, then a small picture per site; all share one layout and one scale of line widths."""
-    nodes: list[str] = run.result["nodes"]
+    nodes: list[str] = run.result.nodes
     if not _is_drawable(run):
         return {"live": False, "edges": len(run.consensus)}
     names = list(run.sites)[:MOST_PICTURES]
@@ -114,7 +116,7 @@ def _pictures(run: GraphRun) -> Json:
 
 
 def _is_drawable(run: GraphRun) -> bool:
-    return len(run.result["nodes"]) <= MOST_CELLS
+    return len(run.result.nodes) <= MOST_CELLS
 
 
 def _explorer(run: GraphRun, found: Communities) -> Json:
@@ -123,12 +125,12 @@ def _explorer(run: GraphRun, found: Communities) -> Json:
     for name, edges in run.sites.items():
         kinds = [(edge, int(frozenset(edge[:2]) not in shared)) for edge in edges]
         graphs.append(Drawn(name, kinds, run.confidence[name]))
-    return explorer(run.result["nodes"], KINDS, graphs, found.order, drawn=_is_drawable(run))
+    return explorer(run.result.nodes, KINDS, graphs, found.order, drawn=_is_drawable(run))
 
 
 def _heat(run: GraphRun, found: Communities) -> Json:
     """The heat map of the consensus, and the communities it is ordered by."""
-    nodes = len(run.result["nodes"])
+    nodes = len(run.result.nodes)
     label = f"Heat map of the consensus: {words.counted(nodes, 'node')} in the order of their communities"
     inside = {name: k for k, group in enumerate(found.groups) for name in group}
     within = [0] * len(found.groups)
@@ -152,12 +154,12 @@ def _space(run: GraphRun) -> Json | None:
     if not run.coordinates or not _is_drawable(run):
         return None
     placed = [edge for edge in run.consensus if edge[0] in run.coordinates and edge[1] in run.coordinates]
-    seen = space.views(run.coordinates)
+    seen = projections.views(run.coordinates)
     # Of a width and height that keep lengths alike in both directions.
     size = (380, 391) if len(seen) > 1 else (560, 565)
     pictures = [
         figures.graph_svg(
-            run.result["nodes"],
+            run.result.nodes,
             placed,
             places=view.places,
             label=f"The consensus in space, {view.name}: {words.counted(len(placed), 'edge')}",
@@ -172,7 +174,7 @@ def _space(run: GraphRun) -> Json | None:
     ]
     return {
         "views": [(view.name, markup(picture)) for view, picture in zip(seen, pictures, strict=True)],
-        "missing": len(run.result["nodes"]) - len(run.coordinates),
+        "missing": len(run.result.nodes) - len(run.coordinates),
         "cut": len(placed) > figures.MOST_EDGES,
     }
 
@@ -193,45 +195,45 @@ def _strongest(run: GraphRun) -> list[Json]:
     ]
 
 
-def _tried(path: Json | None) -> Json | None:
+def _tried(path: Tried | None) -> Json | None:
     """The values of a parameter that were tried, and how each did."""
     if path is None:
         return None
-    rows = list(zip(path["values"], path["scores"], path["spread"], strict=True))
+    rows = list(zip(path.values, path.scores, path.spread, strict=True))
     middle = [(value, math.nan if score is None else score) for value, score, _ in rows]
     known = [(value, score, spread) for value, score, spread in rows if score is not None and spread is not None]
-    lines = [(path["score"], middle)]
+    lines = [(path.score, middle)]
     if known:
         lines += [("plus its spread", [(v, s + d) for v, s, d in known])]
         lines += [("minus its spread", [(v, s - d) for v, s, d in known])]
-    positive = [value for value in path["values"] if value > 0]
+    positive = [value for value in path.values if value > 0]
     wide = len(positive) == len(rows) and bool(positive) and max(positive) > 20 * min(positive)
-    label = f"{path['score']} over {path['parameter']}, for {words.counted(len(rows), 'value')}"
-    picture = charts.lines_svg(lines, label, x_name=path["parameter"], y_name=path["score"], log_x=wide)
-    return path | {"picture": markup(picture)}
+    label = f"{path.score} over {path.parameter}, for {words.counted(len(rows), 'value')}"
+    picture = charts.lines_svg(lines, label, x_name=path.parameter, y_name=path.score, log_x=wide)
+    return vars(path) | {"picture": markup(picture)}
 
 
-def _convergence(result: Json) -> str:
+def _convergence(result: GraphResult) -> str:
     """The certified gap, and the objective's distance to its lowest value: both relative, so they share an axis."""
-    trace = result["trace"]
-    gaps = [(row["round"], row["gap"]) for row in trace if row["gap"] is not None]
-    values = [(row["round"], row["objective"]) for row in trace if words.is_number(row["objective"])]
+    trace = result.trace
+    gaps = [(row.round, row.gap) for row in trace if row.gap is not None]
+    values = [(row.round, row.objective) for row in trace if words.is_number(row.objective)]
     lowest = min((value for _, value in values if math.isfinite(value)), default=0.0)
     above = [(t, (value - lowest) / (abs(lowest) or 1.0)) for t, value in values]
     label = "Relative gap and objective over the rounds, logarithmic axis"
     return markup(charts.convergence_svg([("certified gap", gaps), ("objective above its lowest", above)], label))
 
 
-def _behind_noise(result: Json, name: str, decimals: int) -> list[str]:
+def _behind_noise(result: GraphResult, name: str, decimals: int) -> list[str]:
     """A number that only graphs behind noise have, of every site and the consensus; none where no graph has it."""
-    found = [graph.get(name) for graph in (*result["sites"], result["consensus"])]
+    found = [getattr(graph, name) for graph in (*result.sites, result.consensus)]
     if not any(map(words.is_number, found)):
         return []
     return [f"{value:,.{decimals}f}" if words.is_number(value) else words.number(None) for value in found]
 
 
-def _contributions(result: Json) -> str:
-    weights = [(site["name"], site["weight"]) for site in result["sites"]]
+def _contributions(result: GraphResult) -> str:
+    weights = [(site.name, site.weight) for site in result.sites]
     return markup(charts.bars_svg(weights, "Weight of each site in the consensus"))
 
 
@@ -247,8 +249,8 @@ def forecast(told: Json) -> Iterator[str]:
 
 
 def measured(run: GraphRun) -> Iterator[Measured]:
-    yield Measured("certified relative gap", "gap", "certified_gap", run.result["certified_gap"])
-    for site in run.result["sites"]:
-        yield Measured(site["name"], "smoothness", "sites.smoothness", site["smoothness"])
-        if "effective_records" in site:
-            yield Measured(site["name"], "worth in records", "sites.effective_records", site["effective_records"])
+    yield Measured("certified relative gap", "gap", "certified_gap", run.result.certified_gap)
+    for site in run.result.sites:
+        yield Measured(site.name, "smoothness", "sites.smoothness", site.smoothness)
+        if site.effective_records is not None:
+            yield Measured(site.name, "worth in records", "sites.effective_records", site.effective_records)

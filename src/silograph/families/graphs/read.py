@@ -8,57 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from silograph.core.errors import DamageError
-from silograph.core.types import Json
-from silograph.report.read import (
-    ADVICE,
-    MAYBE_NUMBER,
-    MAYBE_WHOLE,
-    NUMBER,
-    TEXT,
-    WHOLE,
-    Edge,
-    RunFolder,
-    check,
-    check_edge,
-    check_unique,
-    read_audits,
-    read_ledger,
-    read_table,
-    read_text,
-    short,
-    site_file,
-)
-
-RESULT: Json = {
-    "solver": TEXT,
-    "parameters": {},
-    "degree": MAYBE_NUMBER,
-    "threshold": MAYBE_NUMBER,
-    "nodes": [TEXT],
-    "sites": [
-        {
-            "name": TEXT,
-            "signals": WHOLE,
-            "edges": MAYBE_WHOLE,
-            "mean_weight": MAYBE_NUMBER,
-            "weight": MAYBE_NUMBER,
-            "smoothness": MAYBE_NUMBER,
-        }
-    ],
-    "consensus": {"edges": WHOLE, "mean_weight": MAYBE_NUMBER},
-    "objective": MAYBE_NUMBER,
-    "certified_gap": MAYBE_NUMBER,
-    "trace": [{"round": WHOLE, "objective": MAYBE_NUMBER, "gap": MAYBE_NUMBER}],
-}
-#: How a parameter was chosen, where a run tried several.
-PATH: Json = {
-    "parameter": TEXT,
-    "values": [NUMBER],
-    "scores": [MAYBE_NUMBER],
-    "spread": [MAYBE_NUMBER],
-    "chosen": NUMBER,
-    "score": TEXT,
-}
+from silograph.core.results import ADVICE, FILE
+from silograph.core.schema import shortened
+from silograph.families.graphs.result import GraphResult
+from silograph.report.read import Edge, RunFolder, as_number, check_edge, check_unique, read_table, site_file
 
 Pair = frozenset[str]
 #: How sure the run is of an edge, from 0 to 1.
@@ -66,7 +19,7 @@ Confidence = dict[Pair, float]
 
 
 @dataclass(frozen=True)
-class GraphRun(RunFolder):
+class GraphRun(RunFolder[GraphResult]):
     consensus: list[Edge]
     sites: dict[str, list[Edge]]
     #: By site, and under None of the consensus; empty where the run states none.
@@ -79,36 +32,24 @@ class GraphRun(RunFolder):
         return {"consensus": self.consensus} | self.sites
 
 
-def read(folder: Path, result: Json) -> GraphRun:
-    path = folder / "result.json"
-    check(result, RESULT, str(path))
-    check_unique(result["nodes"], f"{path}: nodes")
-    check_unique([site["name"] for site in result["sites"]], f"{path}: sites")
-    names = [site["name"] for site in result["sites"] if site["edges"] is not None]
-    _check_path(result.setdefault("path", None), f"{path}: path")
-    check({"resamples": result.setdefault("resamples", None)}, {"resamples": MAYBE_WHOLE}, str(path))
-    nodes = set(result["nodes"])
+def read(run: RunFolder[GraphResult]) -> GraphRun:
+    result, folder, where = run.result, run.folder, str(run.folder / FILE)
+    check_unique(result.nodes, f"{where}: nodes")
+    check_unique([site.name for site in result.sites], f"{where}: sites")
+    names, tried = [site.name for site in result.sites if site.edges is not None], result.path
+    if tried is not None and not len(tried.values) == len(tried.scores) == len(tried.spread):
+        raise DamageError(f"{where}: path", "as many scores and spreads as values", "found others", ADVICE)
+    nodes = set(result.nodes)
     files: dict[str | None, Path] = {None: folder / "consensus.csv"}
     files |= {name: folder / "sites" / site_file(name) for name in names}
     found = {name: _read_edges(file, nodes) for name, file in files.items()}
     return GraphRun(
-        result=result,
+        **vars(run),
         consensus=found[None][0],
         sites={name: found[name][0] for name in names},
         confidence={name: confidence for name, (_, confidence) in found.items()},
         coordinates=_read_coordinates(folder / "nodes.csv", nodes),
-        ledger=read_ledger(folder / "ledger.jsonl"),
-        plan=read_text(folder / "plan.toml"),
-        audits=read_audits(folder, result),
     )
-
-
-def _check_path(tried: Json | None, where: str) -> None:
-    if tried is None:
-        return
-    check(tried, PATH, where)
-    if not len(tried["values"]) == len(tried["scores"]) == len(tried["spread"]):
-        raise DamageError(where, "as many scores and spreads as values", "found others", ADVICE)
 
 
 def _read_edges(path: Path, nodes: Collection[str]) -> tuple[list[Edge], Confidence]:
@@ -116,14 +57,14 @@ def _read_edges(path: Path, nodes: Collection[str]) -> tuple[list[Edge], Confide
     confidence: Confidence = {}
     for where, (source, target, text, *sure) in read_table(path, ("source", "target", "weight"), "confidence"):
         check_edge(source, target, nodes, where)
-        weight = _number(text)
+        weight = as_number(text)
         if not 0 < weight < math.inf:
-            raise DamageError(where, "a finite weight above 0", f"found {short(text)}", ADVICE)
+            raise DamageError(where, "a finite weight above 0", f"found {shortened(text)}", ADVICE)
         edges.append((source, target, weight))
         if sure and sure[0]:
-            share = confidence[frozenset((source, target))] = _number(sure[0])
+            share = confidence[frozenset((source, target))] = as_number(sure[0])
             if not 0 <= share <= 1:
-                raise DamageError(where, "a confidence from 0 to 1", f"found {short(sure[0])}", ADVICE)
+                raise DamageError(where, "a confidence from 0 to 1", f"found {shortened(sure[0])}", ADVICE)
     return edges, confidence
 
 
@@ -133,15 +74,8 @@ def _read_coordinates(path: Path, nodes: Collection[str]) -> dict[str, tuple[flo
     found: dict[str, tuple[float, ...]] = {}
     for where, (node, *texts) in read_table(path, ("node", "x", "y"), "z"):
         if node not in nodes or node in found:
-            raise DamageError(where, "a node named in result.json, once", f"found {short(node)}", ADVICE)
-        found[node] = tuple(map(_number, texts))
+            raise DamageError(where, "a node named in result.json, once", f"found {shortened(node)}", ADVICE)
+        found[node] = tuple(map(as_number, texts))
         if not all(map(math.isfinite, found[node])):
-            raise DamageError(where, "finite coordinates", f"found {short(texts)}", ADVICE)
+            raise DamageError(where, "finite coordinates", f"found {shortened(texts)}", ADVICE)
     return found
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan

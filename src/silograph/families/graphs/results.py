@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from silograph.core import schema
 from silograph.core.files import write_atomically
+from silograph.core.results import Claim
 from silograph.core.types import Array, Json
 from silograph.data.coordinates import Coordinates
 from silograph.families.graphs.build import (
@@ -90,7 +92,7 @@ def _finite(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else float(value)
 
 
-def paper_claim(setup: Setup, delta: float) -> Json | None:
+def paper_claim(setup: Setup, delta: float) -> Claim | None:
     """What S0 would have said of this noise, beside what is true."""
     method, mechanism = setup.method, setup.mechanism
     if not isinstance(method, PaperConsensus) or method.release is None or mechanism is None:
@@ -98,13 +100,14 @@ def paper_claim(setup: Setup, delta: float) -> Json | None:
     # The paper's sensitivity is 2C/N where ours is sqrt(2) C/N (z >= 0); for several steps both use 2 eta B C_s.
     theirs = math.sqrt(2.0) if method.local_steps == 1 else 1.0
     each = math.sqrt(2.0 * math.log(1.25 / delta)) * theirs / mechanism.multiplier
-    return {
-        "epsilon": setup.releases * each,
-        "delta": setup.releases * delta,
-        "basis": "S0 Corollary 1" if method.local_steps == 1 else "S0 Theorem 2",
-        "defect": "adds up the rounds' epsilons and deltas instead of composing them; "
-        + ("its sensitivity 2C/N is sqrt(2) too large" if method.local_steps == 1 else "false without momentum reset"),
-    }
+    one = method.local_steps == 1
+    defect = "its sensitivity 2C/N is sqrt(2) too large" if one else "false without momentum reset"
+    return Claim(
+        setup.releases * each,
+        setup.releases * delta,
+        "S0 Corollary 1" if one else "S0 Theorem 2",
+        f"adds up the rounds' epsilons and deltas instead of composing them; {defect}",
+    )
 
 
 def privacy_section(plan: GraphPlan, setup: Setup, door: Door, facts: Json) -> Json:
@@ -121,7 +124,7 @@ def privacy_section(plan: GraphPlan, setup: Setup, door: Door, facts: Json) -> J
         "mode": "dp" if private else "exact",
         "unit": setup.task.unit if private else "none",
         "relation": f"replace-one: the number of {_counted(plan)} of a site is public" if private else "none",
-        "guarantees": guarantees,
+        "guarantees": schema.write(guarantees),
         "notes": _notes(plan, setup, facts),
     }
 
@@ -328,6 +331,6 @@ def forecast(plan: GraphPlan, setup: Setup) -> Json:
         "observers": list(STAR_OBSERVERS),
         "sites": sites,
         "guarantees": [{**site, "observer": observer} for site in sites for observer in STAR_OBSERVERS],
-        "claim": paper_claim(setup, delta) if plan.privacy is not None else None,
+        "claim": schema.write(paper_claim(setup, delta)) if plan.privacy is not None else None,
         "notes": notes,
     }

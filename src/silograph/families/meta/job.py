@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from silograph.core import schema
 from silograph.core.errors import InputError
+from silograph.core.results import Claim, Privacy, filled
 from silograph.core.types import Array, Json
 from silograph.data.clients import ClientTables, read_clients
 from silograph.data.silos import records_of
 from silograph.families.meta.network import network
 from silograph.families.meta.new_clients import NewClients
 from silograph.families.meta.plan import MetaPlan
+from silograph.families.meta.result import Compared, MetaResult, Model, NewClient, Parameters, Round, SourceClient, Task
 from silograph.methods.base import Method, Outcome, Private
 from silograph.methods.meta_baselines import DEFECT, LocalTraining, PaperMeta
 from silograph.methods.private_meta import QUERY, SUPPORT, UNIT, PrivateMeta, divided, part_sizes
@@ -27,7 +30,7 @@ from silograph.privacy.door import Budget, Door
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.mechanisms import Gaussian
 from silograph.run.loop import play
-from silograph.run.results import STAR_OBSERVERS, stated, worst_by_site
+from silograph.run.results import STAR_OBSERVERS, UNPROTECTED, costs, guarantee, stated
 from silograph.theory.private_meta import theorem_one, true_cost_of_the_literal_version
 from silograph.topology import Topology, star
 
@@ -97,17 +100,13 @@ class MetaJob:
     def method(self) -> PrivateMeta:
         chosen, private = self.plan.method, self.plan.privacy is not None
         kind = PaperMeta if chosen.version == "paper:" else PrivateMeta
-        return kind(
-            self.task,
-            self._weights,
-            chosen.rounds,
-            chosen.inner_step,
-            chosen.outer_step,
-            chosen.local_steps,
-            chosen.rate,
-            chosen.order,
-            chosen.clip if private else None,
-            chosen.curvature_clip if private else None,
+        return filled(
+            kind,
+            chosen,
+            task=self.task,
+            weights=self._weights,
+            clip=chosen.clip if private else None,
+            curvature_clip=chosen.curvature_clip if private else None,
         )
 
     @property
@@ -142,23 +141,17 @@ class MetaJob:
 
     # ---- what it costs ----
 
-    def _claim(self) -> Json | None:
+    def _claim(self) -> Claim | None:
         """What S4 would have said of this noise, beside what is true."""
         privacy, chosen = self.plan.privacy, self.plan.method
         if privacy is None or self.sigma is None:
             return None
         claimed = theorem_one(self.sigma, chosen.rate, chosen.rounds, chosen.local_steps, privacy.delta)
         sound = "it adds up what disjoint sets of records pay; a record is in one of them"
-        return {
-            "epsilon": claimed,
-            "delta": privacy.delta,
-            "basis": "S4 Theorem 1",
-            "defect": DEFECT if chosen.version == "paper:" else sound,
-        }
+        return Claim(claimed, privacy.delta, "S4 Theorem 1", DEFECT if chosen.version == "paper:" else sound)
 
     def forecast(self) -> Json:
-        privacy, chosen = self.plan.privacy, self.plan.method
-        told: Json = {"epsilon": "infinity", "delta": None, "accountant": accounting.NO_PROTECTION}
+        privacy, chosen, cost = self.plan.privacy, self.plan.method, UNPROTECTED
         spends: list[Json] = []
         if privacy is not None and self.sigma is not None:
             how = accounting.PLD if chosen.rate < 1.0 else accounting.EXACT_GAUSSIAN
@@ -170,36 +163,27 @@ class MetaJob:
             else:
                 epsilon = accounting.sampled_epsilon(self.sigma, chosen.rate, self._samples, privacy.delta)
                 spends = self._spends()
-            told = {"epsilon": epsilon, "delta": privacy.delta, "accountant": how}
+            cost = accounting.Cost(epsilon, privacy.delta, how)
         guarantees = [
-            {"site": name, "observer": observer, **cost, "rehearsal": self.plan.rehearsal}
-            for names, cost in ((self.topo.silos, told), self._published())
+            guarantee(name, observer, paid, None, self.plan.rehearsal)
+            for names, paid in ((self.topo.silos, cost), self._published())
             for name in names
             for observer in STAR_OBSERVERS
         ]
         each = 2 if chosen.order == "first" or chosen.version == "paper:" else 3
-        return {
-            "releases": 0 if privacy is None else each * self._samples,
-            "noise_multiplier": self.sigma,
-            "observers": list(STAR_OBSERVERS),
-            "sites": worst_by_site(guarantees),
-            "guarantees": guarantees,
-            "claim": self._claim(),
-            "spends": spends,
-            "planner": self._planner(),
-            "notes": self._notes(),
-        }
+        releases = 0 if privacy is None else each * self._samples
+        told = costs(releases, guarantees, self._claim(), self._notes(), noise_multiplier=self.sigma)
+        return told | {"spends": spends, "planner": self._planner()}
 
-    def _published(self) -> tuple[Sequence[str], Json]:
+    def _published(self) -> tuple[Sequence[str], accounting.Cost]:
         """New clients whose models are to be released, and what each pays for that."""
         privacy = self.plan.privacy
         if privacy is None or privacy.personal_epsilon is None or self.new is None:
-            return (), {}
+            return (), UNPROTECTED
         steps = self.plan.method.personal_steps
         mu = math.sqrt(steps) / accounting.gaussian_multiplier(privacy.personal_epsilon, privacy.delta, steps)
         epsilon = accounting.gaussian_epsilon(mu, privacy.delta)
-        how = {"epsilon": epsilon, "delta": privacy.delta, "accountant": accounting.EXACT_GAUSSIAN}
-        return star(self.new.names).silos, how
+        return star(self.new.names).silos, accounting.Cost(epsilon, privacy.delta, accounting.EXACT_GAUSSIAN)
 
     def _spends(self) -> list[Json]:
         """Where a record's budget goes, and the noise in a coordinate of the mean at the client with most records."""
@@ -243,20 +227,20 @@ class MetaJob:
         return rows
 
     def privacy_section(self, door: Door) -> Json:
-        """The bill, read from the ledger."""
-        privacy = self.plan.privacy
-        delta = 0.0 if privacy is None else privacy.delta
-        sites = list(self.topo.silos)
-        guarantees = stated(door, sites, STAR_OBSERVERS, delta, self._claim(), self.plan.rehearsal)
-        guarantees += stated(door, self._published()[0], STAR_OBSERVERS, delta, None, self.plan.rehearsal)
-        mode = "exact" if privacy is None else "paper:" if self.plan.method.version == "paper:" else "dp"
-        return {
-            "mode": mode,
-            "unit": "none" if privacy is None else UNIT,
-            "relation": "none" if privacy is None else f"{ADD_OR_REMOVE_ONE}; how many places there are is public",
-            "guarantees": guarantees,
-            "notes": self._notes(),
-        }
+        """For estimators, which show it as it would be written."""
+        told: Json = schema.write(self._privacy(door))
+        return told
+
+    def _privacy(self, door: Door) -> Privacy:
+        """What it cost, read from the ledger."""
+        privacy, delta, rehearsal = self.plan.privacy, self.plan.total_delta, self.plan.rehearsal
+        guarantees = stated(door, self.topo.silos, STAR_OBSERVERS, delta, self._claim(), rehearsal)
+        guarantees += stated(door, self._published()[0], STAR_OBSERVERS, delta, None, rehearsal)
+        if privacy is None:
+            return Privacy("exact", "none", "none", guarantees, self._notes())
+        mode = "paper:" if self.plan.method.version == "paper:" else "dp"
+        relation = f"{ADD_OR_REMOVE_ONE}; how many places there are is public"
+        return Privacy(mode, UNIT, relation, guarantees, self._notes())
 
     def _notes(self) -> list[str]:
         plan, notes = self.plan, []
@@ -287,75 +271,58 @@ class MetaJob:
 
     # ---- what it leaves ----
 
-    def write(self, folder: Path, outcome: Outcome, trace: list[Json], door: Door) -> Json:
+    def write(self, folder: Path, outcome: Outcome, trace: list[Json], door: Door) -> MetaResult:
         from silograph.tasks.networks import save_model
 
-        chosen, start = self.plan.method, outcome.arrays["model"]
+        chosen, data, start = self.plan.method, self.plan.data, outcome.arrays["model"]
         (folder / "models").mkdir(exist_ok=True)
         save_model(folder / "models" / "start.npz", self.model_spec, self.task.layout, start)
         new = None if self.new is None else NewClients(self.plan, self.new, self.task)
         told = [] if new is None else new.personalise(start, door, folder / "models", self.model_spec)
-        return {
-            "method": chosen.name,
-            "task": {
-                "answers": self.plan.data.answers,
-                "target": self.plan.data.target,
-                "classes": list(self.tables.classes),
-                "features": list(self.tables.features),
-                "shape": list(self.tables.shape),
-            },
-            "model": {"name": chosen.model, "parameters": self.task.size},
-            "parameters": {
-                "version": chosen.version,
-                "order": chosen.order,
-                "rounds": chosen.rounds,
-                "local_steps": chosen.local_steps,
-                "rate": chosen.rate,
-                "inner_step": chosen.inner_step,
-                "outer_step": chosen.outer_step,
-                "personal_step": self.plan.personal_step,
-                "personal_steps": chosen.personal_steps,
-                "clip": chosen.clip if self.plan.privacy is not None else None,
-                "curvature_clip": self.method.curvature_clip,
-                "sigma": self.sigma,
-                "device": chosen.device,
-            },
-            "clients": [
-                {"name": name, "records": len(y)}
-                for name, (_, y) in zip(self.tables.names, self.tables.records, strict=True)
-            ],
-            "new": told,
-            "comparison": [] if new is None else self._comparison(new, start, told),
-            "test": None if new is None else new.guess(),
-            "rounds": outcome.facts["rounds"],
-            "trace": trace,
-            "privacy": self.privacy_section(door),
-            "numbers_are": {
+        tables = self.tables
+        return MetaResult(
+            method=chosen.name,
+            task=Task(data.answers, data.target, list(tables.classes), list(tables.features), list(tables.shape)),
+            model=Model(chosen.model, self.task.size),
+            parameters=filled(
+                Parameters,
+                chosen,
+                personal_step=self.plan.personal_step,
+                clip=self.method.clip,
+                curvature_clip=self.method.curvature_clip,
+                sigma=self.sigma,
+            ),
+            clients=[SourceClient(name, len(y)) for name, (_, y) in zip(tables.names, tables.records, strict=True)],
+            new=told,
+            comparison=[] if new is None else self._comparison(new, start, told),
+            test=None if new is None else new.guess(),
+            rounds=outcome.facts["rounds"],
+            trace=[Round(**line) for line in trace],
+            privacy=self._privacy(door),
+            numbers_are={
                 **dict.fromkeys(("model", "movement"), "released"),
                 **dict.fromkeys(("new", "comparison", "test"), "oracle"),
             },
-        }
+        )
 
     @property
     def model_spec(self) -> Json:
         """What is needed to build the network again, and to read a client's table for it."""
-        chosen, data = self.plan.method, self.plan.data
+        chosen, data, tables = self.plan.method, self.plan.data, self.tables
         return {
             "model": chosen.model,
             "hidden": list(chosen.hidden),
             "width": chosen.width,
-            "shape": list(self.tables.shape),
-            "features": list(self.tables.features),
-            "classes": list(self.tables.classes),
+            **{name: list(getattr(tables, name)) for name in ("shape", "features", "classes")},
             "target": data.target,
             "answers": data.answers,
             "step": self.plan.personal_step,
             "steps": chosen.personal_steps,
         }
 
-    def _comparison(self, new: NewClients, start: Array, told: list[Json]) -> list[Json]:
+    def _comparison(self, new: NewClients, start: Array, told: list[NewClient]) -> list[Compared]:
         chosen = self.plan.method
-        scores = {"this run": float(np.mean([client["after"] for client in told]))}
+        scores = {"this run": float(np.mean([client.after for client in told]))}
         if not self._published()[0]:  # else it would be told of records that a budget protects
             scores["the same steps from an untrained start"] = new.score(self.task.start)
         if chosen.compare:
@@ -365,7 +332,7 @@ class MetaJob:
             scores["federated averaging, no personal step"] = new.score(shared, personal=False)
             scores["federated averaging, then the same steps"] = new.score(shared)
             scores["Reptile, then the same steps"] = new.score(reptile)
-        return [{"method": name, "score": score} for name, score in scores.items()]
+        return [Compared(*score) for score in scores.items()]
 
     def _learned(self, method: Method) -> Array:
         """Another method's start from the same data, in memory."""

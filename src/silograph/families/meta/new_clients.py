@@ -12,10 +12,12 @@ import numpy as np
 
 from silograph.core.errors import SolverError
 from silograph.core.keys import stream
+from silograph.core.results import Test
 from silograph.core.types import Array, Json
 from silograph.data.clients import ClientTables
 from silograph.data.personal import split
 from silograph.families.meta.plan import MetaPlan
+from silograph.families.meta.result import NewClient
 from silograph.methods.personalising import OWN, Personalise
 from silograph.methods.private_meta import padded
 from silograph.privacy.accounting import gaussian_multiplier
@@ -79,7 +81,7 @@ class NewClients:
             parts.append(((x[learn], y[learn]), (x[test], y[test])))
         return parts
 
-    def personalise(self, start: Array, door: Door, folder: Path, spec: Json) -> list[Json]:
+    def personalise(self, start: Array, door: Door, folder: Path, spec: Json) -> list[NewClient]:
         """Take the plan's steps; models that are not their owners' alone are written to the folder."""
         from silograph.tasks.networks import save_model
 
@@ -102,17 +104,11 @@ class NewClients:
             self.task, start, step, steps, [learn for learn, _ in self.records], self.names, door, clip
         )
 
-    def _told(self, name: str, model: Array, records: tuple[Any, Any], start: Array) -> Json:
+    def _told(self, name: str, model: Array, records: tuple[Any, Any], start: Array) -> NewClient:
         learn, test = records
         loss, after = self.task.measure(model, *test)
-        return {
-            "name": name,
-            "records": len(learn[1]),
-            "test_records": len(test[1]),
-            "before": self.task.measure(start, *test)[1],
-            "after": after,
-            "loss": loss,
-        }
+        before = self.task.measure(start, *test)[1]
+        return NewClient(name, len(learn[1]), len(test[1]), before, after, loss)
 
     def score(self, start: Array, personal: bool = True) -> float:
         """What they get from another start: the mean of their scores."""
@@ -120,14 +116,11 @@ class NewClients:
         each = [self.task.measure(model, *test)[1] for model, (_, test) in zip(models, self.records, strict=True)]
         return float(np.mean(each))
 
-    def guess(self) -> Json:
+    def guess(self) -> Test:
         """What a client gets by always saying the commonest class of its test records, or their mean."""
         numbers = self.plan.data.answers == "numbers"
         guesses = [
             float(y.var()) if numbers else float((y == np.bincount(y).argmax()).mean()) for _, (_, y) in self.records
         ]
-        return {
-            "records": sum(len(y) for _, (_, y) in self.records),
-            "measure": "mean squared error" if numbers else "accuracy",
-            "baseline": float(np.mean(guesses)),
-        }
+        records = sum(len(y) for _, (_, y) in self.records)
+        return Test(records, "mean squared error" if numbers else "accuracy", float(np.mean(guesses)))

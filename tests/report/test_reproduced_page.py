@@ -13,7 +13,7 @@ import pytest
 from pages import NASTY, Page, everywhere_in, only_own_scripts, refuse_requests
 from silograph.core.errors import DamageError
 from silograph.report import charts
-from silograph.report.curves import page
+from silograph.report.reproduced_page import page
 
 SCHEMES = ("none", "homomorphic", "edge", "sender")
 

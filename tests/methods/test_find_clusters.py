@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import linear_sum_assignment
 
 from silograph.core.errors import InputError
-from silograph.methods.finding import FindClusters, clustered
+from silograph.methods.find_clusters import FindClusters, clustered
 from silograph.privacy.accounting import gaussian_multiplier
 from silograph.privacy.door import Budget, Door
 from silograph.privacy.ledger import Ledger

@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from decimal import ROUND_CEILING, Context
 
+from silograph.core import schema
+from silograph.core.results import Result
 from silograph.core.types import Json
+from silograph.report.words import alike
 
 _NAMED = 5  # names in a cell of a table
 
 
 def bill(guarantees: Sequence[Json]) -> list[tuple[str, ...]]:
     """One line for each cost, naming whom it protects and from whom."""
-    observers: dict[tuple[str, str, str], list[str]] = {}
-    for each in guarantees:
-        observers.setdefault((each["site"], cost(each), each["accountant"]), []).append(each["observer"])
-    sites: dict[tuple[str, str, str], list[str]] = {}
-    for (site, price, how), against in observers.items():
-        sites.setdefault((price, ", ".join(against), how), []).append(site)
     everybody = len({each["site"] for each in guarantees})
 
     def named(names: list[str]) -> str:
@@ -25,7 +22,8 @@ def bill(guarantees: Sequence[Json]) -> list[tuple[str, ...]]:
             return f"all {everybody}"
         return ", ".join(names) if len(names) <= _NAMED else f"{', '.join(names[:2])} and {len(names) - 2} more"
 
-    return [(named(names), *rest) for rest, names in sites.items()]
+    rows = [(each["site"], each["observer"], (cost(each), each["accountant"])) for each in guarantees]
+    return [(named(sites), price, ", ".join(against), how) for (price, how), sites, against in alike(rows)]
 
 
 def cost(guarantee: Json) -> str:
@@ -47,10 +45,10 @@ def table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Iterator[
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
-def privacy_lines(result: Json, noun: str = "site") -> Iterator[str]:
+def privacy_lines(result: Result, noun: str = "site") -> Iterator[str]:
     """What a run cost, and what to know of that."""
     yield ""
-    yield from table((noun, "privacy", "against", "how"), bill(result["privacy"]["guarantees"]))
+    yield from table((noun, "privacy", "against", "how"), bill(schema.write(result.privacy.guarantees)))
 
 
 def claim_lines(claim: Json | None) -> Iterator[str]:

@@ -4,40 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from silograph.core.types import Json
-from silograph.report.text import cost, table
+from silograph.core import schema
+from silograph.families.graphs.result import Consensus, GraphResult, Site
+from silograph.report.printed import cost, table
 
 
-def summary(result: Json) -> Iterator[str]:
-    nodes = len(result["nodes"])
-    costs = {g["site"]: g for g in result["privacy"]["guarantees"]}
+def summary(result: GraphResult) -> Iterator[str]:
+    nodes = len(result.nodes)
+    costs = {g.site: g for g in result.privacy.guarantees}
     rows = [
         (
-            site["name"],
-            f"{site['signals']}",
-            *(("", "") if site["edges"] is None else (f"{site['edges']}", f"{2 * site['edges'] / nodes:.1f}")),
-            f"{site['weight']:.3g}",
+            site.name,
+            f"{site.signals}",
+            *(("", "") if site.edges is None else (f"{site.edges}", f"{2 * site.edges / nodes:.1f}")),
+            f"{site.weight:.3g}",
             _worth(site),
-            cost(costs[site["name"]]),
+            cost(schema.write(costs[site.name])),
         )
-        for site in result["sites"]
+        for site in result.sites
     ]
-    consensus = result["consensus"]
-    edges = consensus["edges"]
+    consensus = result.consensus
+    edges = consensus.edges
     rows.append(("consensus", "", f"{edges}", f"{2 * edges / nodes:.1f}", "", _worth(consensus), ""))
-    header = ("site", result.get("counted", "signals"), "edges", "mean degree", "weight", "worth", "privacy")
-    noisy = "effective_records" in consensus
+    header = ("site", result.counted, "edges", "mean degree", "weight", "worth", "privacy")
+    noisy = consensus.effective_records is not None
     shown = [k for k, name in enumerate(header) if noisy or name != "worth"]
     yield from table(tuple(header[k] for k in shown), [tuple(row[k] for k in shown) for row in rows])
     if noisy:
         yield "worth: so many records without noise would give as good a graph; 20 nodes need about 500"
-    yield f"{_times(result['rounds'], 'round')}, {_sent(result)}{_exactness(result)}"
+    yield f"{_times(result.rounds, 'round')}, {_sent(result)}{_exactness(result)}"
     yield from _proven(result)
-    drawn = result["sites"] if result["site_graphs"] else [consensus]
-    asked, got = result["degree"], 2 * sum(graph["edges"] for graph in drawn) / nodes / len(drawn)
+    drawn = [site.edges or 0 for site in result.sites] if result.site_graphs else [edges]
+    asked, got = result.degree, 2 * sum(drawn) / nodes / len(drawn)
     if asked is not None and abs(got - asked) > 0.05 * asked:
         yield f"note: degree {asked:g} was asked for and {got:.1f} is the nearest that was found"
-    asked, got = result["consensus_density"], 2 * edges / nodes / (nodes - 1)
+    asked, got = result.consensus_density, 2 * edges / nodes / (nodes - 1)
     if asked is not None and abs(got - asked) > 0.1 * asked:
         yield f"note: a consensus of density {asked:g} was asked for and {got:.2g} is the nearest that was found"
 
@@ -46,17 +47,17 @@ def _times(count: int, what: str) -> str:
     return f"{count} {what}{'s' * (count != 1)}"
 
 
-def _sent(result: Json) -> str:
+def _sent(result: GraphResult) -> str:
     """What a site sent in all; the largest, as sites that came late sent less."""
-    most = max(site["bytes_sent"] for site in result["sites"])
+    most = max(site.bytes_sent for site in result.sites)
     return f"{most / 1e6:.3g} MB sent by a site, " if most >= 1e6 else f"{most / 1e3:.3g} kB sent by a site, "
 
 
-def _proven(result: Json) -> Iterator[str]:
-    if result["candidates"] is None:
+def _proven(result: GraphResult) -> Iterator[str]:
+    if result.candidates is None:
         return
-    shares = [site["proven_nodes"] for site in result["sites"] if "proven_nodes" in site]
-    edges = f"{result['candidates']} candidate edges"
+    shares = [site.proven_nodes for site in result.sites if site.proven_nodes is not None]
+    edges = f"{result.candidates} candidate edges"
     if not shares:
         yield f"{edges}: the optimum among them; nothing is known about others"
     elif min(shares) == 1.0:
@@ -65,14 +66,14 @@ def _proven(result: Json) -> Iterator[str]:
         yield f"{edges}: proven to be all that matter at {min(shares):.1%} of the nodes; more --neighbours prove more"
 
 
-def _worth(graph: Json) -> str:
-    records = graph.get("effective_records")
+def _worth(graph: Site | Consensus) -> str:
+    records = graph.effective_records
     return "" if records is None else f"{records:.0f}"
 
 
-def _exactness(result: Json) -> str:
-    gap = result["certified_gap"]
-    if result["solver"] == "paper":
+def _exactness(result: GraphResult) -> str:
+    gap = result.certified_gap
+    if result.solver == "paper":
         return "no certificate (solver paper)"
     if gap is None:
         return "stopped too early for a certificate: allow more with --rounds"

@@ -1,0 +1,77 @@
+"""What result.json says of a run that learned a model for every client, in clusters, over a graph of servers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from silograph.core.results import LinearTask, Result, ServerGraph, ServerRound, Test
+
+
+@dataclass(frozen=True)
+class Parameters:
+    penalty: float
+    rounds: int
+    tau: float | str
+    tau_decay: float
+    form: str
+    weights: str
+    step: str
+    sample: int | None
+    protect: str
+    clip: float | None
+    radius: float | None
+    masks: str
+    noise: float | None
+    found: bool
+
+
+@dataclass(frozen=True)
+class Cluster:
+    name: str
+    clients: int
+    model: list[float]
+    test_error: float | None
+
+
+@dataclass(frozen=True)
+class Client:
+    name: str
+    server: str
+    cluster: str
+    test_error: float | None
+
+
+@dataclass(frozen=True)
+class Compared:
+    """This run, then other ways of learning, which only a simulation can try."""
+
+    method: str
+    test_error: float | None
+
+
+@dataclass(frozen=True)
+class ClusteredResult(Result):
+    """`exchange` has a row for every cluster: the shares it takes of the others' models and of its own."""
+
+    task: LinearTask
+    parameters: Parameters
+    topology: ServerGraph
+    clusters: list[Cluster]
+    exchange: list[list[float]]
+    clients: list[Client]
+    comparison: list[Compared]
+    test: Test | None
+    disagreement: float
+    trace: list[ServerRound]
+
+    @property
+    def guarded(self) -> tuple[str, list[str]]:
+        """Whom guarantees are for: what one of them is called, and their names.
+
+        A cell is the clients of one server that are in one cluster.
+        """
+        if self.parameters.protect == "records":
+            return "client", [client.name for client in self.clients]
+        if self.parameters.protect == "clients":
+            return "cell", list(dict.fromkeys(f"{client.server}/{client.cluster}" for client in self.clients))
+        return "server", self.topology.servers

@@ -1,0 +1,53 @@
+"""What result.json says of a run that learned a model in every unit of a graph of servers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from silograph.core.results import LinearTask, Result, ServerGraph, ServerRound, Test
+
+
+@dataclass(frozen=True)
+class Parameters:
+    step: float
+    rounds: int
+    sample: int | None
+    epochs: list[int]
+    batch: list[int] | None
+    perturbation: str
+    clip: float | None
+    noise: float | None
+    noise_least: float | None
+    masks: str
+
+
+@dataclass(frozen=True)
+class Unit:
+    """`records` is None where how many there are is part of what is protected."""
+
+    name: str
+    agents: int
+    records: int | None
+    model: list[float]
+    test_error: float | None
+    noise: float | None = None
+
+
+@dataclass(frozen=True)
+class Centroid:
+    """The mean of the units' models."""
+
+    model: list[float]
+    test_error: float | None
+
+
+@dataclass(frozen=True)
+class FederationResult(Result):
+    task: LinearTask
+    parameters: Parameters
+    topology: ServerGraph
+    units: list[Unit]
+    centroid: Centroid
+    test: Test | None
+    disagreement: float
+    trace: list[ServerRound]

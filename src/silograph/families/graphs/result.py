@@ -1,0 +1,77 @@
+"""What result.json says of a run that learned graphs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from silograph.core.results import Result
+
+#: A field that is left out of the file where it is None.
+UNSAID = {"left_out": True}
+
+
+@dataclass(frozen=True)
+class Site:
+    """A site and its graph; `edges` is None where it has none; the last fields: what noise left, what is proven."""
+
+    name: str
+    signals: int
+    edges: int | None
+    mean_weight: float | None
+    effective_records: float | None = field(default=None, metadata=UNSAID)
+    agreement: float | None = field(default=None, metadata=UNSAID)
+    weight: float | None = None
+    smoothness: float | None = None
+    bytes_sent: int = 0
+    proven_nodes: float | None = field(default=None, metadata=UNSAID)
+
+
+@dataclass(frozen=True)
+class Consensus:
+    edges: int
+    mean_weight: float | None
+    effective_records: float | None = field(default=None, metadata=UNSAID)
+    agreement: float | None = field(default=None, metadata=UNSAID)
+
+
+@dataclass(frozen=True)
+class Tried:
+    """How a parameter was chosen, where a run tried several values."""
+
+    parameter: str
+    values: list[float]
+    scores: list[float | None]
+    spread: list[float | None]
+    chosen: float
+    score: str
+
+
+@dataclass(frozen=True)
+class Round:
+    round: int
+    objective: float | None
+    gap: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphResult(Result):
+    """`counted` is what a site has so many of: signals or persons. What has a default, early versions did not write."""
+
+    solver: str
+    learner: str = "log-degree"
+    counted: str = "signals"
+    parameters: dict[str, Any]
+    degree: int | float | None
+    consensus_density: int | float | None = None
+    candidates: int | None = None
+    resamples: int | None = None
+    threshold: int | float | None
+    nodes: list[str]
+    site_graphs: bool = True
+    sites: list[Site]
+    consensus: Consensus
+    objective: float | None
+    certified_gap: float | None
+    trace: list[Round]
+    path: Tried | None = field(default=None, metadata=UNSAID)

@@ -1,0 +1,87 @@
+"""How well models did beside other ways of learning and beside the majority baseline, which needs no model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from silograph.core.results import Test
+from silograph.core.types import Json
+from silograph.report import words
+
+ACCURACY = "accuracy"
+#: Where the majority baseline stands in the result.
+BASELINE = "test.baseline"
+
+
+@dataclass(frozen=True)
+class Score:
+    """`mark` is where `numbers_are` says what kind of number it is."""
+
+    name: str
+    value: float | None
+    mark: str
+
+
+def gain(test: Test, ours: float, other: float) -> float:
+    """How much better ours is."""
+    return ours - other if test.measure == ACCURACY else other - ours
+
+
+def beside(test: Test | None, ours: float | None, other: float | None) -> tuple[str, str]:
+    """A class of the style sheet, and how much better or worse than the other."""
+    if test is None or not words.is_number(ours) or not words.is_number(other):
+        return "", "–"
+    better = gain(test, ours, other)
+    if better > 0:
+        return "", f"{words.number(better)} better"
+    return "none", "no better" if better == 0 else f"{words.number(-better)} worse"
+
+
+def with_baseline(scores: Sequence[Score], test: Test | None, name: str) -> list[Score]:
+    """This run, other ways of learning, and the majority baseline; none where there was no test."""
+    if test is None:
+        return []
+    return [*scores, *([Score(name, test.baseline, BASELINE)] if words.is_number(test.baseline) else [])]
+
+
+def sentence(scores: Sequence[Score], test: Test | None, beginning: str, each: str, untested: str) -> tuple[str, str]:
+    """A class of the style sheet, and how the first score compares with the others, each of which is written so."""
+    if test is None or not scores or not words.is_number(ours := scores[0].value):
+        return "", untested
+    others = [(score.name, score.value) for score in scores[1:] if words.is_number(score.value)]
+    told = beginning.format(words.number(ours))
+    if others:
+        told += ", beside " + words.listed(
+            [each.format(name=name, value=words.number(value)) for name, value in others]
+        )
+    if unbeaten := [name for name, value in others if gain(test, ours, value) <= 0]:
+        told += f". The run did no better than {words.listed(unbeaten)}"
+    return "partial" if unbeaten else "", f"{told}."
+
+
+def table(scores: Sequence[Score], test: Test | None, numbers_are: Mapping[str, str]) -> list[Json]:
+    """The scores in words, each with a bar; what only a simulation can know is said to be an oracle's."""
+    values = [score.value for score in scores]
+    sizes = [float(value) if words.is_number(value) and 0 < value < math.inf else 0.0 for value in values]
+    top = max(sizes, default=0.0) or 1.0
+    return [
+        {
+            "method": words.capital(score.name),
+            "path": score.mark,
+            "text": text,
+            "share": f"{100 * (size / top):.1f}",
+            "kind": "guess" if score.mark == BASELINE else numbers_are.get(score.mark, ""),
+            "beside": ("", "–") if test is None or score.mark == BASELINE else beside(test, score.value, test.baseline),
+            "level": _level(score.value, None if test is None else test.baseline),
+        }
+        for score, text, size in zip(scores, words.column(values), sizes, strict=True)
+    ]
+
+
+def _level(error: float | None, baseline: float | None) -> str:
+    """A squared error beside that of the baseline, in dB."""
+    if not words.is_number(error) or not words.is_number(baseline) or not baseline > 0:
+        return words.number(None)
+    return words.decibels(error / baseline)
