@@ -24,7 +24,6 @@ from silograph.families.meta.job import MetaJob
 from silograph.families.meta.network import build_network, load_networks, network
 from silograph.families.meta.new_clients import personal_models
 from silograph.families.meta.plan import MetaBudget, MetaData, MetaMethod, MetaPlan
-from silograph.report.card import card, most_paid
 from silograph.report.notebook_card import card, most_paid
 from silograph.run.jobs import run_in_memory
 

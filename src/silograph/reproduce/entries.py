@@ -44,7 +44,7 @@ class Row:
 
 @dataclass
 class Table:
-    """Rows, notes and verdicts; of a figure also its curves, as `report.curves` draws them, below a title."""
+    """Rows, notes and verdicts; of a figure also its curves, as `report.reproduced_page` draws them, below a title."""
 
     name: str
     seeds: int
