@@ -12,7 +12,7 @@ import numpy as np
 from silograph.core.errors import InputError
 from silograph.core.types import Array, Json
 from silograph.privacy.gate import OWN_SERVER
-from silograph.run.sections import naming_files
+from silograph.run.sections import naming_files, said
 from silograph.tasks.linear import signs
 from silograph.topology import Topology, graph_from, server_graph, spectral_gap
 
@@ -24,7 +24,9 @@ INTERCEPT = "intercept"
 class Servers:
     """Which servers talk to each other: a shape (complete if nothing is said), pairs of units, or a GraphML file."""
 
-    graph: Literal["complete", "ring", "grid", "random", "erdos-renyi"] | None = None
+    graph: Literal["complete", "ring", "grid", "random", "erdos-renyi"] | None = said(
+        None, 'Which servers talk to each other: "complete", "ring", "grid", "random" or "erdos-renyi".'
+    )
     links: tuple[tuple[str, str], ...] | None = None
     file: str | None = naming_files(None)
     weights: Literal["lazy", "metropolis"] = "lazy"

@@ -14,7 +14,7 @@ from silograph.privacy.gate import Budget, Door
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.masking import Masks
 from silograph.privacy.mechanisms import Mechanism, Scheduled
-from silograph.run.loop import ENGINES, REHEARSAL, SECRET, rounds
+from silograph.run.loop import ENGINES, REHEARSAL, SECRET, last, rounds
 from silograph.run.plan import Plan
 from silograph.topology import Topology
 
@@ -75,8 +75,8 @@ def run_in_memory(job: Job, seed: int | None) -> tuple[Outcome, Door]:
     root, randomness = (secret_root(), SECRET) if seed is None else (seed, REHEARSAL)
     door = Door(root, Ledger(), job.mechanism, job.budget, randomness, job.masks)
     place = ENGINES["vector"](job.data(), job.topo, door)
-    *_, last = rounds(job.method, job.topo, place, door)
-    return job.method.outcome(last.servers, place.deliver(job.method, last), job.topo), door
+    final = last(rounds(job.method, job.topo, place, door))
+    return job.method.outcome(final.servers, place.deliver(job.method, final), job.topo), door
 
 
 def job_part(method: str) -> JobPart:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -60,6 +61,12 @@ def rounds(
             raise SilenceError("rounds", "some silo to answer", f"none did for {empty} rounds", "Ask the silos.")
         state = after
         yield state
+
+
+def last(states: Iterator[State]) -> State:
+    """The state after the last round; those before are let go, since a state can be large and rounds many."""
+    (state,) = deque(states, maxlen=1)
+    return state
 
 
 class Task(Protocol):

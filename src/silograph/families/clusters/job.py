@@ -36,7 +36,7 @@ from silograph.privacy.gate import CLIPPED_AGENT, OWN_SERVER, Budget, Door
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.masking import Masks
 from silograph.privacy.mechanisms import DistributedGaussian, Gaussian, Mechanism, Scheduled
-from silograph.run.loop import ENGINES, rounds
+from silograph.run.loop import ENGINES, last, rounds
 from silograph.run.results import rehearsal_note, stated, worst_by_site
 from silograph.tasks.clustered import Linearised, Proximal
 from silograph.tasks.linear import UNIT, Linear, signs
@@ -392,8 +392,8 @@ class ClusteredJob:
         """Another method's models of the same data, in memory."""
         door = Door(0, Ledger())
         place = ENGINES["vector"](self._prepared(task), self.topo, door)
-        *_, last = rounds(method, self.topo, place, door)
-        return method.outcome(last.servers, place.deliver(method, last), self.topo).arrays["model"]
+        final = last(rounds(method, self.topo, place, door))
+        return method.outcome(final.servers, place.deliver(method, final), self.topo).arrays["model"]
 
     def _test(self) -> Json | None:
         if not self.tests:

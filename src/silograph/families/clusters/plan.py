@@ -9,7 +9,7 @@ from typing import Literal
 from silograph.core.errors import InputError
 from silograph.families.servers import Servers, check_masks, left_out_of_servers
 from silograph.run.plan import DEFAULT_DELTA, NOT_COMPARED, Choice, Plan
-from silograph.run.sections import naming_files
+from silograph.run.sections import naming_files, said
 
 _LEAST_DECAY = 1e-12  # of the first round's noise or leakage
 
@@ -39,19 +39,21 @@ class ClusteredMethod:
     """
 
     name: Literal["clustered_admm"] = "clustered_admm"
-    loss: Literal["ridge", "huber", "logistic"] = "ridge"
+    loss: Literal["ridge", "huber", "logistic"] = said(
+        "ridge", "What is minimised; logistic has labels 0 and 1, or -1 and 1."
+    )
     huber: float = 1.0
-    intercept: bool = True
-    penalty: float = 3.0
-    ridge: float = 0.01
-    rounds: int = 100
-    tau: float | Literal["learned"] = "learned"
+    intercept: bool = said(True, "Whether models have a constant.")
+    penalty: float = said(3.0, "How strongly clients are held to their cluster.")
+    ridge: float = said(0.01, "The ridge weight.")
+    rounds: int = said(100, "How many rounds.")
+    tau: float | Literal["learned"] = said("learned", 'Weight of other clusters from 0 to 1, or "learned".')
     tau_decay: float = 1.0
     form: Literal["others", "all"] = "others"
     weights: Literal["uniform", "mixing", "alone"] = "mixing"
     step: Literal["exact", "linearised"] = "exact"
     sample: int | None = None
-    find: int | None = None
+    find: int | None = said(None, "How many clusters to find; None means that the clusters are given.")
     radius: float | None = None
     clip: float | None = None
     masks: Literal["protocol", "skipped", "none"] = "none"
@@ -67,8 +69,8 @@ class ClusterBudget:
     shrinks by `decay` a round, or with a leakage that does.
     """
 
-    epsilon: float
-    delta: float = DEFAULT_DELTA
+    epsilon: float = field(metadata={"help": "Budget of every client over the whole run; None means no privacy."})
+    delta: float = said(DEFAULT_DELTA, "Delta of the budget.")
     protect: Literal["records", "clients"] = "records"
     schedule: Literal["even", "variance_decay", "leakage_decay"] = "even"
     decay: float = 0.99

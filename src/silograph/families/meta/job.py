@@ -26,7 +26,7 @@ from silograph.privacy.bound import ADD_OR_REMOVE_ONE
 from silograph.privacy.gate import Budget, Door
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.mechanisms import Gaussian
-from silograph.run.loop import ENGINES, rounds
+from silograph.run.loop import ENGINES, last, rounds
 from silograph.run.results import STAR_OBSERVERS, stated, worst_by_site
 from silograph.theory.private_meta import theorem_one, true_cost_of_the_literal_version
 from silograph.topology import Topology, star
@@ -371,8 +371,8 @@ class MetaJob:
         """Another method's start from the same data, in memory."""
         door = Door(self.plan.seed or 0, Ledger())
         place = ENGINES["vector"](self.data(), self.topo, door)
-        *_, last = rounds(method, self.topo, place, door)
-        return np.asarray(last.servers["model"])
+        final = last(rounds(method, self.topo, place, door))
+        return np.asarray(final.servers["model"])
 
 
 def open_job(plan: MetaPlan, base: Path) -> MetaJob:

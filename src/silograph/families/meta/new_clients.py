@@ -22,7 +22,7 @@ from silograph.privacy.accounting import gaussian_multiplier
 from silograph.privacy.gate import Budget, Door
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.mechanisms import Gaussian
-from silograph.run.loop import ENGINES, rounds
+from silograph.run.loop import ENGINES, last, rounds
 from silograph.topology import star
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ def personal_models(
     """A start made the own of every client, whose records come in the order of their names in a star."""
     topo = star(names)
     place = ENGINES["vector"](padded(records, OWN), topo, door)
-    *_, last = rounds(Personalise(task, start, step, steps, clip), topo, place, door)
-    models = np.asarray(last.carry["model"])
+    final = last(rounds(Personalise(task, start, step, steps, clip), topo, place, door))
+    models = np.asarray(final.carry["model"])
     if not (np.abs(models) < _LARGEST).all():
         raise SolverError("personal model", "numbers that a network can use", "they grew without bound", _SMALLER)
     return models

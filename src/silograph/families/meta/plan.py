@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from silograph.core.errors import InputError
 from silograph.privacy.accounting import LEAST_SAMPLED_DELTA
 from silograph.run.plan import DEFAULT_DELTA, NOT_COMPARED, Choice, Plan
-from silograph.run.sections import naming_files
+from silograph.run.sections import naming_files, said
 
 Model = Literal["linear", "mlp", "cnn", "resnet18"]
 
@@ -46,21 +46,21 @@ class MetaMethod:
     name: Literal["private_meta"] = "private_meta"
     version: Literal["sound", "paper:"] = "sound"
     model: Model = "mlp"
-    hidden: tuple[int, ...] = (32,)
+    hidden: tuple[int, ...] = said((32,), "Sizes of an mlp's hidden layers.")
     width: int = 64
-    rounds: int = 200
-    local_steps: int = 1
-    rate: float = 0.1
-    order: Literal["first", "second"] = "second"
-    inner_step: float = 0.1
-    outer_step: float = 1.0
-    clip: float = 1.0
-    curvature_clip: float | None = None
-    personal_step: float | None = None
-    personal_steps: int = 1
+    rounds: int = said(200, "How often clients are asked.")
+    local_steps: int = said(1, "A client's steps each time it is asked.")
+    rate: float = said(0.1, "A record's chance to be in a step.")
+    order: Literal["first", "second"] = said("second", '"second", or "first", which leaves the curvature out.')
+    inner_step: float = said(0.1, "The step a client tries.")
+    outer_step: float = said(1.0, "The step the start takes.")
+    clip: float = said(1.0, "The longest gradient a record may have, with privacy.")
+    curvature_clip: float | None = said(None, "The largest curvature a record may have, with privacy.")
+    personal_step: float | None = said(None, "The step that makes the start a client's own; inner_step if left out.")
+    personal_steps: int = said(1, "How many such steps.")
     held_back: float = 0.5
     compare: bool = False
-    device: str = "cpu"
+    device: str = said("cpu", '"cpu" or "cuda".')
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,10 @@ class MetaBudget:
     A new client's model stays with it, unless it has a budget of its own for publishing it: `personal_epsilon`.
     """
 
-    epsilon: float
-    delta: float = DEFAULT_DELTA
+    epsilon: float = field(
+        metadata={"help": "Budget for each record of each client, over the whole run; None means no privacy."}
+    )
+    delta: float = said(DEFAULT_DELTA, "Delta of the budget.")
     personal_epsilon: float | None = None
 
 
