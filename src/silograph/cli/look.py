@@ -76,7 +76,7 @@ def reproduce(
     from silograph.core.files import write_atomically
     from silograph.report.curves import page
     from silograph.report.text import table
-    from silograph.reproduce.entries import ENTRIES, find
+    from silograph.reproduce.runner import ENTRIES, find
 
     if name is None:
         listing = [{"name": entry.name, "title": entry.title} for entry in ENTRIES.values()]
@@ -93,7 +93,7 @@ def reproduce(
         return
     entry = find(name)
     with bar(name) as update:
-        made = (entry.short if short and entry.short else entry.run)(seeds or entry.seeds, data, update)
+        made = entry.run(seeds or entry.seeds, data, update, short)
     payload = made.to_json()
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)

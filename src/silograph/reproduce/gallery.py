@@ -22,7 +22,7 @@ from pathlib import Path
 from silograph.core.files import write_atomically
 from silograph.core.types import Json
 from silograph.data.collections import VARIABLE
-from silograph.reproduce.entries import Entry, Progress, check_seeds
+from silograph.reproduce.runner import Entry, Progress, check_seeds
 
 WORKERS = 2
 #: One thread for each process: small sums, which threads would only slow down.
