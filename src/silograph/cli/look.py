@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from silograph.cli.console import AsJson, bar, say, show
+
+if TYPE_CHECKING:
+    from silograph.reproduce.runner import Table
 
 
 def register(app: typer.Typer) -> None:
@@ -102,23 +105,31 @@ def reproduce(
             write_atomically(out / f"{name}.html", page(payload).encode())
 
     def words() -> None:
-        beside = ("paper", "reference") if "reference" in payload["rows"][0] else ("paper",)
-        rows = [
-            (
-                row["case"],
-                row["method"],
-                row["metric"],
-                f"{row['ours']:.3f}" + (f" ± {row['std']:.3f}" if payload.get("seeds", 2) > 1 else ""),
-                *("" if row[column] is None else f"{row[column]:.3f}" for column in beside),
-            )
-            for row in payload["rows"]
-        ]
-        show(table(("case", "method", "metric", "ours", *beside), rows))
-        for verdict in made.judged():
-            print(f"verdict: {verdict}")
-        for note in payload["notes"]:
-            print(f"note: {note}")
+        _table_words(made)
         if out is not None and made.curves:
             print(f"report: {out / f'{name}.html'}")
 
     say(as_json, payload, words)
+
+
+def _table_words(made: Table) -> None:
+    """Rows, verdicts and notes, for people."""
+    from silograph.report.text import table
+
+    told = made.to_json()
+    beside = ("paper", "reference") if "reference" in told["rows"][0] else ("paper",)
+    rows = [
+        (
+            row["case"],
+            row["method"],
+            row["metric"],
+            f"{row['ours']:.3f}" + (f" ± {row['std']:.3f}" if told.get("seeds", 2) > 1 else ""),
+            *("" if row[column] is None else f"{row[column]:.3f}" for column in beside),
+        )
+        for row in told["rows"]
+    ]
+    show(table(("case", "method", "metric", "ours", *beside), rows))
+    for verdict in made.judged():
+        print(f"verdict: {verdict}")
+    for note in told["notes"]:
+        print(f"note: {note}")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+from scipy.sparse.csgraph import connected_components
 
 from silograph.core.errors import InputError
 from silograph.core.keys import stream
@@ -161,13 +162,8 @@ def _adjacency(weights: Array) -> Array:
 
 
 def _is_connected(weights: Array) -> bool:
-    linked = _adjacency(weights) > 0
-    reached = np.zeros(len(linked), dtype=bool)
-    frontier = np.arange(len(linked)) == 0
-    while frontier.any():
-        reached |= frontier
-        frontier = linked[frontier].any(axis=0) & ~reached
-    return bool(reached.all())
+    parts, _ = connected_components(_adjacency(weights) > 0, directed=False)
+    return bool(parts == 1)
 
 
 def _never_connected(nodes: int) -> InputError:

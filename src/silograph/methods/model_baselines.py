@@ -23,8 +23,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from silograph.core.errors import InputError
-from silograph.core.types import Array, Carry, Json
-from silograph.methods.base import ANYTHING, SWITCH, Limits, Outcome, Outlet, Private, Start, Up, everywhere
+from silograph.core.types import Array, Carry
+from silograph.methods.base import ANYTHING, SWITCH, Limits, Outcome, Outlet, Plain, Private, Start, Up, everywhere
 from silograph.methods.consensus_graph import OPEN
 from silograph.privacy.gate import Message, Sent
 from silograph.tasks.clustered import Proximal
@@ -32,7 +32,7 @@ from silograph.topology import Topology
 
 
 @dataclass(frozen=True)
-class _Personal(ABC):
+class _Personal(Plain, ABC):
     """`rounds` means, and one last call in which the clients take the final anchor and send nothing."""
 
     task: Proximal
@@ -78,9 +78,6 @@ class _Personal(ABC):
 
     # ---- at the servers, who all hear each other ----
 
-    def asked(self, servers: Carry, topo: Topology) -> None:
-        return None
-
     def gather(self, servers: Carry, up: Up, topo: Topology, gate: Outlet) -> tuple[Carry, Message]:
         if "step" not in up.sealed:
             return servers, {}
@@ -96,9 +93,6 @@ class _Personal(ABC):
 
     def done(self, servers: Carry) -> bool:
         return bool(servers["round"] > self.rounds)
-
-    def trace(self, servers: Carry) -> Json | None:
-        return None
 
     def outcome(self, servers: Carry, delivered: dict[str, Array], topo: Topology) -> Outcome:
         return Outcome({"model": delivered["model"], "anchor": servers["anchor"]}, {"rounds": int(servers["round"])})

@@ -154,7 +154,7 @@ def _alone(
     stopped: threading.Event,
 ) -> Json:
     asked = {"name": setting.name, "seeds": setting.seeds, "short": setting.short, "data": folder and str(folder)}
-    command = [sys.executable, "-m", "silograph.reproduce.alone", json.dumps(asked)]
+    command = [sys.executable, "-m", "silograph.reproduce.own_process", json.dumps(asked)]
     told: Json = {}
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=os.environ | ONE_THREAD

@@ -14,9 +14,7 @@ import numpy as np
 from silograph.core.errors import InputError
 from silograph.core.keys import stream
 from silograph.core.types import Array
-from silograph.data.clients import Single
-from silograph.data.collections import VARIABLE
-from silograph.data.personal import (
+from silograph.data.class_clients import (
     CIFAR10_FILES,
     MNIST_FILES,
     Classes,
@@ -27,6 +25,8 @@ from silograph.data.personal import (
     pool,
     split,
 )
+from silograph.data.clients import Single
+from silograph.data.collections import VARIABLE
 from silograph.data.tables import shown
 from silograph.families.meta.network import build_network
 from silograph.families.meta.new_clients import personal_models

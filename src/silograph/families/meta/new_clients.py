@@ -13,8 +13,8 @@ import numpy as np
 from silograph.core.errors import SolverError
 from silograph.core.keys import stream
 from silograph.core.types import Array, Json
+from silograph.data.class_clients import split
 from silograph.data.clients import ClientTables
-from silograph.data.personal import split
 from silograph.families.meta.plan import MetaPlan
 from silograph.methods.personalising import OWN, Personalise
 from silograph.methods.private_meta import padded

@@ -10,7 +10,7 @@ OPTION, HELP = "devices", "24 motion sensors, eight new ones, and a plan to star
 
 
 def write(folder: Path, seed: int) -> list[Path]:
-    from silograph.data.personal import (
+    from silograph.data.class_clients import (
         write_sample_devices,  # what a command line that makes no sample need not wait for
     )
 

@@ -1,4 +1,4 @@
-"""One entry in a process of its own: python -m silograph.reproduce.alone '{"name": ..., "seeds": ..., ...}'
+"""One entry in a process of its own: python -m silograph.reproduce.own_process '{"name": ..., "seeds": ..., ...}'
 
 Lines of JSON on standard output: how far it is, and at last the table or why there is none. A reader that is gone ends
 it, so that nothing is left running when the gallery is killed.
