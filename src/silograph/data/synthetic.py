@@ -17,6 +17,7 @@ from scipy.sparse.csgraph import connected_components
 from silograph.core.errors import InputError
 from silograph.core.keys import stream
 from silograph.core.types import Array
+from silograph.data.tables import write_sample
 
 Added = Literal["uniform", "rbf"]
 
@@ -103,14 +104,12 @@ def write_sample_sites(
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     sides = ("north", "east", "south", "west")
-    header = ",".join(f"{sides[k % 4]}_{k // 4 + 1:02d}" for k in range(nodes))
+    header = [f"{sides[k % 4]}_{k // 4 + 1:02d}" for k in range(nodes)]
     paths = []
     for site, graph, count in zip(SAMPLE_SITES, paper_graphs(seed, len(rows), nodes, keep).local, rows, strict=True):
         readings = smooth_signals(stream(seed, site, 0, "sensor readings"), graph, count)
         lines = [",".join(f"{value:.6f}" for value in row) for row in readings]
-        path = folder / f"{site}.csv"
-        path.write_bytes("\n".join([header, *lines, ""]).encode())
-        paths.append(path)
+        paths.append(write_sample(folder / f"{site}.csv", header, lines))
     return paths
 
 
