@@ -1,8 +1,12 @@
-"""Docstrings here describe a parameter in one line, `name : words`. numpy's style would read the words as a type."""
+"""Docstrings here describe a parameter in one line, `name : words`. numpy's style would read the words as a type.
+
+Estimators take defaults and words of their parameters from the plan when they are imported, so these are looked up.
+"""
 
 from __future__ import annotations
 
 import re
+from importlib import import_module
 from typing import Any
 
 import griffe
@@ -14,5 +18,15 @@ class Words(griffe.Extension):
     """Puts the words below the name, where they are a description."""
 
     def on_class_instance(self, *, cls: griffe.Class, **_: Any) -> None:
+        if cls.docstring is not None and cls.path.startswith("silograph.estimators."):
+            cls.docstring.value = getattr(import_module(cls.module.path), cls.name).__doc__
         if cls.docstring is not None and "\n----" in cls.docstring.value:
             cls.docstring.value = _ENTRY.sub(r"\1\n    \2", cls.docstring.value)
+
+    def on_class_members(self, *, cls: griffe.Class, **_: Any) -> None:
+        """A parameter's default itself, rather than the field it is taken from."""
+        if cls.path.startswith("silograph.estimators."):
+            made = getattr(import_module(cls.module.path), cls.name)
+            for name, attribute in cls.attributes.items():
+                if not name.startswith("_") and attribute.value is not None:
+                    attribute.value = repr(getattr(made, name))

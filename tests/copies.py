@@ -104,8 +104,11 @@ def _chunk(kind, body):
     return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
 
 
-def encoded(picture, kinds, header=(8, 0, 0, 0, 0)):
-    """A PNG whose line k is written in the way kinds[k], by the standard's formulas, and the data in two chunks."""
+def encoded(picture, kinds, header=(8, 0, 0, 0, 0), lines=None, damage=b""):
+    """A PNG whose line k is written in the way kinds[k], by the standard's formulas, and the data in two chunks.
+
+    It may say that it has another number of `lines`, and its data may begin with `damage`.
+    """
     height, width = picture.shape
     raw = bytearray()
     for k, kind in enumerate(kinds):
@@ -118,10 +121,10 @@ def encoded(picture, kinds, header=(8, 0, 0, 0, 0)):
             pa, pb, pc = abs(p - a), abs(p - b), abs(p - c)
             paeth = a if pa <= pb and pa <= pc else b if pb <= pc else c
             raw.append((int(picture[k, j]) - (0, a, b, (a + b) // 2, paeth)[kind]) % 256)
-    packed = zlib.compress(bytes(raw))
+    packed = damage + zlib.compress(bytes(raw))[len(damage) :]
     return (
         b"\x89PNG\r\n\x1a\n"
-        + _chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, *header))
+        + _chunk(b"IHDR", struct.pack(">IIBBBBB", width, lines or height, *header))
         + _chunk(b"tEXt", b"x")
         + _chunk(b"IDAT", packed[:7])
         + _chunk(b"IDAT", packed[7:])

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from silograph.core.types import Json
+from silograph.data.class_clients import write_sample_devices
 from silograph.data.clusters import write_sample_hospitals
 from silograph.data.federation import write_sample_clinics
-from silograph.data.personal import write_sample_devices
 from silograph.data.synthetic import write_sample_sites
 from silograph.deploy.deployment import Terms, make, open_job
 from silograph.report.build import build

@@ -437,7 +437,7 @@ def test_damaged_files_are_read_or_refused(tmp_path):
 
 def test_import_is_light():
     code = (
-        "import sys, silograph.data.clients, silograph.data.personal;"
+        "import sys, silograph.data.clients, silograph.data.class_clients;"
         "print([m for m in ('pandas', 'pyarrow', 'scipy', 'torch') if m in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

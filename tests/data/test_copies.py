@@ -29,6 +29,7 @@ def test_packed_pictures_come_by_object_and_angle(tmp_path):
 
 
 def test_the_original_pictures_give_the_means_of_blocks(tmp_path):
+    pytest.importorskip("PIL", reason="the extra `pictures` is not installed")
     rng = np.random.default_rng(5)
     (tmp_path / "coil-20-proc").mkdir()
     pictures = rng.integers(0, 256, (4, 36, 64, 64)).astype(np.uint8)

@@ -1,12 +1,11 @@
 """Grey pictures: all five ways to write a line, and what is no such picture."""
 
-import io
-import struct
-import zlib
+import sys
 
 import numpy as np
 import pytest
 
+pytest.importorskip("PIL", reason="the extra `pictures` is not installed")
 from copies import encoded
 from silograph.core.errors import InputError
 from silograph.data.png import read_grey_png
@@ -24,27 +23,16 @@ def test_every_kind_of_line(tmp_path, picture):
     np.testing.assert_array_equal(read_grey_png(tmp_path / "x.png"), picture)
 
 
-def test_a_picture_that_another_program_wrote(tmp_path, picture):
-    image = pytest.importorskip("PIL.Image", reason="Pillow writes the picture")
-    smooth = np.add.outer(np.arange(64), 2 * np.arange(64)).astype(np.uint8)  # so that lines of all kinds pay
-    for made in (picture, smooth):
-        buffer = io.BytesIO()
-        image.fromarray(made).save(buffer, "PNG")
-        (tmp_path / "x.png").write_bytes(buffer.getvalue())
-        np.testing.assert_array_equal(read_grey_png(tmp_path / "x.png"), made)
-
-
 def test_what_is_no_such_picture(tmp_path, picture):
-    good = encoded(picture, [0] * 10)
+    kinds = [0] * 10
     cases = {
-        "begin like one": b"GIF89a",
-        "a PNG picture": good[:20],
-        "too early": encoded(picture[:9], [0] * 9).replace(
-            struct.pack(">II", 7, 9), struct.pack(">II", 7, 10)
-        ),  # says it has a line more
-        "colour type 2": encoded(picture, [0] * 10, (8, 2, 0, 0, 0)),
-        "not interlaced": encoded(picture, [0] * 10, (8, 0, 0, 0, 1)),
-        "damaged": good.replace(zlib.compress(b"")[:2], b"\0\0", 1),
+        "cannot be read": b"GIF89a",
+        "a PNG picture": encoded(picture, kinds)[:20],
+        "truncated": encoded(picture, kinds)[:-40],
+        "mode RGB": encoded(picture, kinds, (8, 2, 0, 0, 0)),
+        "7 x 9000000 pixels": encoded(picture, kinds, lines=9_000_000),
+        "exceeds limit": encoded(picture, kinds, lines=1_000_000_000),
+        "broken": encoded(picture, kinds, damage=b"\0\0"),
     }
     for words, content in cases.items():
         (tmp_path / "x.png").write_bytes(content)
@@ -52,3 +40,9 @@ def test_what_is_no_such_picture(tmp_path, picture):
             read_grey_png(tmp_path / "x.png")
     with pytest.raises(InputError, match="cannot be read"):
         read_grey_png(tmp_path / "none.png")
+
+
+def test_without_pillow_the_extra_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(InputError, match=r"Pillow.*silograph\[pictures\]"):
+        read_grey_png(tmp_path / "x.png")

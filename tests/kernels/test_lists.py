@@ -7,7 +7,7 @@ import pytest
 from scipy.spatial.distance import pdist, squareform
 
 from silograph.core.errors import InputError
-from silograph.kernels import lists, memory
+from silograph.kernels import lists, memory, neighbours
 from silograph.kernels.dual_newton import solve, solve_grid
 from silograph.kernels.edges import squared_distances
 from silograph.kernels.lists import Candidates, learn_graph, listed, masked, nearest, priced, proven_nodes, solve_list
@@ -122,7 +122,7 @@ def brute_neighbours(x, k):
 @pytest.mark.parametrize("kind", [np.float64, np.float32])
 @pytest.mark.parametrize("k", [1, 5, 30, 59])
 def test_exact_neighbours_are_brute_forces(k, kind, monkeypatch):
-    monkeypatch.setattr(lists, "_BLOCK", 60 * 8 * 7)  # several blocks, the last one smaller
+    monkeypatch.setattr(neighbours, "BLOCK", 60 * 8 * 7)  # several blocks, the last one smaller
     x = signals(60, 1).astype(kind).astype(float)
     z, wanted, farthest = brute_neighbours(x, k)
     found = nearest(x.astype(kind), k)

@@ -24,7 +24,7 @@ from silograph.report.reproduced_page import page
 from silograph.reproduce.clustered_admm import CLIPS, GENERATED, ZETAS
 from silograph.reproduce.clustered_pictures import ORGANS, PICTURED
 from silograph.reproduce.clustered_runs import Figure, Result
-from silograph.reproduce.entries import find
+from silograph.reproduce.runner import find
 from silograph.reproduce.verdicts import DOES_NOT_HOLD, REPRODUCED, UNCLEAR
 from silograph.theory.clustered_admm import leakage
 

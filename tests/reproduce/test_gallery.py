@@ -20,9 +20,9 @@ from pages import NASTY, Page, refuse_requests
 from silograph import cli
 from silograph.report.gallery import page
 from silograph.report.reproduced_page import page as table_page
-from silograph.reproduce import entries
-from silograph.reproduce.entries import DataSet, find
+from silograph.reproduce import runner
 from silograph.reproduce.gallery import _kept, make_all, setting_of
+from silograph.reproduce.runner import DataSet, find
 
 PICTURES = DataSet("Pictures", ("pictures/some.npz",), "arrays")
 
@@ -122,16 +122,18 @@ def gone(number):
 ENDLESS = """
 import time
 from dataclasses import replace
-from silograph.reproduce import alone
+from silograph.reproduce import own_process
 
-def endless(seeds, data, progress):
-    while True:
-        progress(0.5, "")
-        time.sleep(0.01)
+class Endless:
+    def run(self, seeds, progress):
+        while True:
+            progress(0.5, "")
+            time.sleep(0.01)
 
-known = alone.find
-alone.find = lambda name: replace(known(name), run=endless, short=None) if name == "s2-fig6" else known(name)
-alone.main()
+known = own_process.find
+endless = replace(known("s2-fig6"), open=lambda data: Endless(), short=None)
+own_process.find = lambda name: endless if name == "s2-fig6" else known(name)
+own_process.main()
 """
 
 HANGS = 600.0  # seconds after which something is taken to hang; nothing else depends on the time
@@ -156,7 +158,7 @@ def test_a_killed_gallery_leaves_nothing_behind_and_goes_on(tmp_path, how):
     python.chmod(0o755)
     code = (
         "import sys; from pathlib import Path; from silograph.reproduce.gallery import make_all; "
-        f"from silograph.reproduce.entries import find; sys.executable = {str(python)!r}; "
+        f"from silograph.reproduce.runner import find; sys.executable = {str(python)!r}; "
         f"make_all([find('s2-fig6'), find('s2-fig1')], Path({str(out)!r}), 1, False, None, lambda *a: None)"
     )
     # A shell that starts tests in the background has them ignore Ctrl-C, and so would this process.
@@ -239,7 +241,7 @@ def test_the_made_entry_has_a_page_of_its_own(done):
 
 def test_the_command_writes_the_gallery_and_says_what_it_holds(done, tmp_path, monkeypatch, capsys):
     only = {"s2-fig1": find("s2-fig1")}
-    monkeypatch.setattr(entries, "_entries", lambda: only)
+    monkeypatch.setattr(runner, "_entries", lambda: only)
     out, *_ = done
     for words, said in ((["--seeds", "1"], "s2-fig1"), (["--seeds", "1", "--json"], '"state": "made"')):
         monkeypatch.setattr(sys, "argv", ["silograph", "reproduce", "all", "-o", str(out), *words])

@@ -15,9 +15,9 @@ from silograph.data.views import load_views, view_signals
 from silograph.kernels.dual_newton import solve
 from silograph.kernels.edges import pairs, squared_distances
 from silograph.reproduce import graph_brains, graph_views
-from silograph.reproduce.entries import find
 from silograph.reproduce.graph_brains import adjusted_difference, by_person, reconstruct, relative_error
 from silograph.reproduce.graph_views import agreement, communities, settings
+from silograph.reproduce.runner import find
 
 NAMES = ("s3-table4", "s3-table5", "s0-table6")
 SHAPES = {

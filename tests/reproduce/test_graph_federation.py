@@ -19,8 +19,8 @@ from silograph.core.errors import InputError
 from silograph.data.collections import VARIABLE
 from silograph.privacy.accounting import gaussian_epsilon
 from silograph.report.reproduced_page import page
-from silograph.reproduce.entries import find
 from silograph.reproduce.graph_federation import AVAZU, FIGURE_2, FIGURE_3, FIGURE_4, figure_5
+from silograph.reproduce.runner import find
 from silograph.reproduce.server_noise import Case
 from silograph.reproduce.verdicts import DOES_NOT_HOLD, REPRODUCED
 
@@ -166,7 +166,7 @@ def test_the_notes_say_what_the_noise_buys(tables):
 @pytest.mark.parametrize("method", METHODS)
 def test_only_the_sound_mode_has_an_epsilon_in_its_ledger(method):
     problem = FIGURE_2.problem
-    _, epsilon = problem.run(problem.world(0), Case(0.7, 0.1), method, 0)
+    _, epsilon = problem.run((Case(0.7, 0.1), method), problem.world(0), 0, lambda: None)
     assert math.isfinite(epsilon) == (method == "private")
 
 

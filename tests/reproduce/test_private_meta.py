@@ -22,8 +22,7 @@ from silograph.families.meta.network import build_network
 from silograph.privacy.accounting import Cost
 from silograph.privacy.door import Door
 from silograph.report.reproduced_page import page
-from silograph.reproduce import entries, meta_runs
-from silograph.reproduce.entries import Row, Table, find
+from silograph.reproduce import meta_runs, runner
 from silograph.reproduce.meta_runs import (
     ACCURACY,
     LOSS,
@@ -35,6 +34,7 @@ from silograph.reproduce.meta_runs import (
     Trained,
 )
 from silograph.reproduce.private_meta import CNN, FIGURES, MLP, MNIST, NONE, PAPER, PAPER_C, RESNET, SOUND
+from silograph.reproduce.runner import Row, Table, find
 from silograph.reproduce.verdicts import DOES_NOT_HOLD as FAILS
 from silograph.reproduce.verdicts import REPRODUCED as HOLDS
 from silograph.reproduce.verdicts import UNCLEAR, sign
@@ -91,7 +91,7 @@ def tables(folder):
 
     def made(figure, seeds):
         told = []
-        table = small(figure).run(seeds, folder, lambda done, text: told.append((done, text)))
+        table = small(figure).open(folder).run(seeds, lambda done, text: told.append((done, text)))
         return table.to_json(), told
 
     with pytest.MonkeyPatch.context() as patch:
@@ -220,7 +220,7 @@ def test_short_runs_point_somewhere_and_decide_nothing(folder, monkeypatch):
     many = [
         replace(line, run=replace(line.run, problem=replace(line.run.problem, rounds=300))) for line in figure.lines
     ]
-    table = replace(figure, lines=many).run_short(2, folder, lambda done, text: None).to_json()
+    table = replace(figure, lines=many).short(folder).run(2, lambda done, text: None).to_json()
     assert table["notes"][0] == (
         "Not the paper's own experiment: MNIST with 30 rounds instead of 300, 2 source clients instead of 3 and 2 "
         "new ones instead of 2."
@@ -233,7 +233,7 @@ def test_a_repetition_gives_the_same_numbers_again(folder, monkeypatch):
     without_accountant(monkeypatch)
     figure = small(FIGURES[1])
     figure = replace(figure, lines=figure.lines[:2])
-    first, second = (figure.run(1, folder, lambda done, text: None).to_json() for _ in range(2))
+    first, second = (figure.open(folder).run(1, lambda done, text: None).to_json() for _ in range(2))
     assert first == second
 
 
@@ -251,13 +251,14 @@ def test_missing_pictures_are_asked_for_by_name(tmp_path, monkeypatch):
 def test_without_a_number_of_repetitions_there_are_as_many_as_the_notes_say(tables, monkeypatch, capsys):
     asked = []
 
-    def run(seeds, data, progress):
-        asked.append(seeds)
-        return Table("x", seeds, [Row("case", "method", "metric", 0.0, 0.0, None)], [])
+    class Empty:
+        def run(self, seeds, progress):
+            asked.append(seeds)
+            return Table("x", seeds, [Row("case", "method", "metric", 0.0, 0.0, None)], [])
 
     for name in ("s4-fig2", "s1-fig2"):
-        entry = replace(find(name), run=run)
-        monkeypatch.setattr(entries, "find", {name: entry}.__getitem__)
+        entry = replace(find(name), open=lambda data: Empty())
+        monkeypatch.setattr(runner, "find", {name: entry}.__getitem__)
         for words in ([], ["--seeds", "7"]):
             monkeypatch.setattr(sys, "argv", ["silograph", "reproduce", name, *words])
             with pytest.raises(SystemExit):

@@ -20,8 +20,8 @@ from silograph.reproduce.consensus_graph import (
     exact_totals,
     impossible_scores,
 )
-from silograph.reproduce.entries import ENTRIES, find
 from silograph.reproduce.graph_recovery import BETAS, FS, Contender, best_of, metrics
+from silograph.reproduce.runner import ENTRIES, find
 
 METHODS = ["IGL", "FedAvg", "FedProx", "MRMTL", "Ditto", "PPGL-L", "PPGL-C"]
 FOUR = ["Precision", "Recall", "FS", "RE"]
@@ -105,7 +105,7 @@ def test_no_seeds_are_refused():
 
 
 def test_importing_the_package_brings_in_no_solver():
-    code = "import silograph.reproduce.entries, sys; print('numba' in sys.modules)"
+    code = "import silograph.reproduce.runner, sys; print('numba' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
 
 

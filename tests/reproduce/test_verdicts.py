@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from silograph.reproduce.entries import Row, Table
+from silograph.reproduce.runner import Row, Table
 from silograph.reproduce.verdicts import (
     DOES_NOT_HOLD,
     NOT_REPRODUCED,

@@ -26,7 +26,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from silograph import cli
 from silograph.core.errors import BudgetError, DamageError, InputError
-from silograph.data.personal import ACTIVITY_PAIRS, MOTIONS
+from silograph.data.class_clients import ACTIVITY_PAIRS, MOTIONS
 from silograph.families.meta import job as meta_job
 from silograph.families.meta.plan import MetaBudget, MetaData, MetaMethod, MetaPlan
 from silograph.privacy.accounting import cost, rdp_epsilon

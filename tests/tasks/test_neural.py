@@ -21,7 +21,7 @@ from torch.func import functional_call  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils._pytree import tree_leaves  # noqa: E402
 
-from silograph.tasks import chain, neural  # noqa: E402
+from silograph.tasks import chain, layers, neural  # noqa: E402
 from silograph.tasks.networks import cnn, initialise, mlp, resnet18  # noqa: E402
 from silograph.tasks.neural import Neural  # noqa: E402
 
@@ -450,21 +450,21 @@ def test_a_clipped_mean_is_caught(curvature):
 def test_lengths_that_forget_the_bias_are_caught(monkeypatch):
     problem = Problem("one hidden")
     task = problem.task()
-    monkeypatch.setattr(chain._Dense, "lengths", lambda layer, a, delta, ra, rdelta: a.squares * chain._squares(delta))
+    monkeypatch.setattr(layers.Dense, "lengths", lambda layer, a, delta, ra, rdelta: a.squares * layers.squares(delta))
     assert searched(problem, task, False, release(problem, task, False)) > 1.01
 
 
 def test_curvatures_whose_two_parts_are_taken_for_orthogonal_are_caught(monkeypatch):
     problem = Problem("one hidden")
-    task, right = problem.task(), chain._Dense.lengths
+    task, right = problem.task(), layers.Dense.lengths
 
     def lengths(layer, a, delta, ra, rdelta):
         if ra is None:
             return right(layer, a, delta, ra, rdelta)
-        straight = (a.squares + layer.bias) * chain._squares(rdelta)
-        return straight + chain._squares(delta) * chain._squares(ra)
+        straight = (a.squares + layer.bias) * layers.squares(rdelta)
+        return straight + layers.squares(delta) * layers.squares(ra)
 
-    monkeypatch.setattr(chain._Dense, "lengths", lengths)
+    monkeypatch.setattr(layers.Dense, "lengths", lengths)
     assert searched(problem, task, True, release(problem, task, True)) > 1.01
 
 

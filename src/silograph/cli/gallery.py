@@ -17,8 +17,8 @@ from silograph.report.printed import table
 
 def reproduce_all(out: Path | None, seeds: int | None, full: bool, data: Path | None, as_json: bool) -> None:
     from silograph.report import gallery, reproduced_page
-    from silograph.reproduce.entries import ENTRIES
     from silograph.reproduce.gallery import make_all
+    from silograph.reproduce.runner import ENTRIES
 
     if out is None:
         raise InputError("reproduce all", "-o with a folder for the gallery", "it did not come", "Try -o papers.")

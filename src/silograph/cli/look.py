@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from silograph.cli.console import AsJson, bar, say, show
+
+if TYPE_CHECKING:
+    from silograph.reproduce.runner import Table
 
 
 def register(app: typer.Typer) -> None:
@@ -79,7 +82,7 @@ def reproduce(
     from silograph.core.files import write_atomically
     from silograph.report.printed import table
     from silograph.report.reproduced_page import page
-    from silograph.reproduce.entries import ENTRIES, find
+    from silograph.reproduce.runner import ENTRIES, find
 
     if name is None:
         listing = [{"name": entry.name, "title": entry.title} for entry in ENTRIES.values()]
@@ -96,7 +99,7 @@ def reproduce(
         return
     entry = find(name)
     with bar(name) as update:
-        made = (entry.short if short and entry.short else entry.run)(seeds or entry.seeds, data, update)
+        made = entry.run(seeds or entry.seeds, data, update, short)
     payload = made.to_json()
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
@@ -105,23 +108,31 @@ def reproduce(
             write_atomically(out / f"{name}.html", page(payload).encode())
 
     def words() -> None:
-        beside = ("paper", "reference") if "reference" in payload["rows"][0] else ("paper",)
-        rows = [
-            (
-                row["case"],
-                row["method"],
-                row["metric"],
-                f"{row['ours']:.3f}" + (f" ± {row['std']:.3f}" if payload.get("seeds", 2) > 1 else ""),
-                *("" if row[column] is None else f"{row[column]:.3f}" for column in beside),
-            )
-            for row in payload["rows"]
-        ]
-        show(table(("case", "method", "metric", "ours", *beside), rows))
-        for verdict in made.judged():
-            print(f"verdict: {verdict}")
-        for note in payload["notes"]:
-            print(f"note: {note}")
+        _table_words(made)
         if out is not None and made.curves:
             print(f"report: {out / f'{name}.html'}")
 
     say(as_json, payload, words)
+
+
+def _table_words(made: Table) -> None:
+    """Rows, verdicts and notes, for people."""
+    from silograph.report.printed import table
+
+    told = made.to_json()
+    beside = ("paper", "reference") if "reference" in told["rows"][0] else ("paper",)
+    rows = [
+        (
+            row["case"],
+            row["method"],
+            row["metric"],
+            f"{row['ours']:.3f}" + (f" ± {row['std']:.3f}" if told.get("seeds", 2) > 1 else ""),
+            *("" if row[column] is None else f"{row[column]:.3f}" for column in beside),
+        )
+        for row in told["rows"]
+    ]
+    show(table(("case", "method", "metric", "ours", *beside), rows))
+    for verdict in made.judged():
+        print(f"verdict: {verdict}")
+    for note in told["notes"]:
+        print(f"note: {note}")

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from silograph.core.errors import InputError
 from silograph.data.collections import read_arrays
-from silograph.data.readers import read_columns
+from silograph.data.readers import read_named_columns
 from silograph.data.silos import check_file_names
 from silograph.data.tables import (
     Grid,
@@ -25,7 +25,6 @@ from silograph.data.tables import (
     listed,
     shortened,
     shown,
-    without_index,
 )
 
 if TYPE_CHECKING:
@@ -150,14 +149,9 @@ def as_pictures(array: NDArray[Any], where: str) -> Single:
 
 def _read_table(path: Path, target: str, private: bool, regression: bool) -> _Client:
     where = shown(path)
-    name, grid = read_columns(path, [] if regression else [target], [_NPZ])
-    if grid.column_names is None:
-        raise InputError(where, "a first line with the columns' names", "it begins with data", "Name the columns.")
-    grid = without_index(grid, private)
-    names = checked_names(where, grid.column_names or (), len(grid.columns), "column")
-    columns = dict(zip(names, grid.columns, strict=True))
+    name, columns = read_named_columns(path, [] if regression else [target], [_NPZ], private)
     if target not in columns:
-        came, todo = f"its columns are {listed(names)}", "Name the target's column as it is called in the file."
+        came, todo = f"its columns are {listed(list(columns))}", "Name the target's column as it is called in the file."
         raise InputError(where, f"a column {shortened(target)}, the target", came, todo)
     labels = columns.pop(target)
 

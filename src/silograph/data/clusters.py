@@ -12,6 +12,7 @@ import numpy as np
 
 from silograph.core.keys import stream
 from silograph.core.types import Array
+from silograph.data.tables import write_sample
 from silograph.data.units import Records
 
 
@@ -53,6 +54,7 @@ def clustered_regression(
 DIAGNOSES = ("asthma", "diabetes", "heart failure", "stroke")
 HOSPITALS = ("castle", "harbour", "hill", "park", "priory", "royal")
 SIGNS = ("age", "weight", "blood_pressure", "pulse", "oxygen", "glucose", "creatinine", "mobility")
+_COLUMNS = ("ward", "diagnosis", "score", *SIGNS)
 
 
 def write_sample_hospitals(folder: str | Path, seed: int = 1, wards: int = 12) -> tuple[list[Path], Path]:
@@ -82,14 +84,8 @@ def write_sample_hospitals(folder: str | Path, seed: int = 1, wards: int = 12) -
             ]
             lines += rows[:count]
             tested += rows[count:]
-        paths.append(_written(folder / "hospitals" / f"{hospital}.csv", lines))
-    return paths, _written(folder / "test.csv", tested)
-
-
-def _written(path: Path, lines: list[str]) -> Path:
-    header = ",".join(["ward", "diagnosis", "score", *SIGNS])
-    path.write_bytes("\n".join([header, *lines, ""]).encode())
-    return path
+        paths.append(write_sample(folder / "hospitals" / f"{hospital}.csv", _COLUMNS, lines))
+    return paths, write_sample(folder / "test.csv", _COLUMNS, tested)
 
 
 def nmsd(model: Array, made: ClusteredRecords) -> float:

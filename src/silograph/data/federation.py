@@ -16,7 +16,7 @@ from silograph.core.errors import InputError
 from silograph.core.keys import stream
 from silograph.core.types import Array
 from silograph.data.collections import read_arrays
-from silograph.data.tables import listed, shown
+from silograph.data.tables import listed, shown, write_sample
 from silograph.data.units import Records
 
 SAMPLE_REGIONS = (
@@ -133,8 +133,8 @@ def write_sample_clinics(
             lines = _patients(rng, int(rng.integers(*_SIZES, endpoint=True)) + _TESTED, average, effects)
             tested += lines[:_TESTED]
             kept += [f"{name},{line}" for line in lines[_TESTED:]]
-        paths.append(_written(folder / "regions" / f"{region}.csv", ["clinic", *header], kept))
-    return paths, _written(folder / "test.csv", header, tested)
+        paths.append(write_sample(folder / "regions" / f"{region}.csv", ["clinic", *header], kept))
+    return paths, write_sample(folder / "test.csv", header, tested)
 
 
 def _names(units: int, agents: int) -> list[str]:
@@ -180,8 +180,3 @@ def _patients(rng: np.random.Generator, count: int, average: float, effects: Arr
     readmitted = rng.random(count) < chance
     x = z / np.sqrt(len(effects))
     return [f"{back:d}," + ",".join(f"{value:.4f}" for value in row) for back, row in zip(readmitted, x, strict=True)]
-
-
-def _written(path: Path, header: list[str], lines: list[str]) -> Path:
-    path.write_bytes("\n".join([",".join(header), *lines, ""]).encode())
-    return path

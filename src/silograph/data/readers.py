@@ -23,15 +23,17 @@ from silograph.data.tables import (
     NodesIn,
     Table,
     array_grid,
+    checked_names,
     checked_table,
     frame_grid,
     listed,
     looks_like_identifier,
     shortened,
     shown,
+    without_index,
 )
 
-__all__ = ["SUFFIXES", "Table", "read_columns", "read_people", "read_table"]
+__all__ = ["SUFFIXES", "Table", "read_columns", "read_named_columns", "read_people", "read_table"]
 
 _MISSING = {"", "na", "n/a", "#n/a", "null", "none", "<na>"}
 _MONTH = r"(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*"
@@ -90,6 +92,19 @@ def read_columns(path: str | Path, text: Collection[str] = (), others: Sequence[
     """
     parsers = {suffix: partial(parse, nodes_in="columns", text=text) for suffix, parse in _FRAME_PARSERS.items()}
     return _parsed(Path(path), parsers, others)
+
+
+def read_named_columns(
+    path: str | Path, text: Collection[str] = (), others: Sequence[str] = (), private: bool = False
+) -> tuple[str, dict[str, NDArray[Any]]]:
+    """As `read_columns`, by the names in the first line, which must be there; without the index that pandas writes."""
+    where = shown(Path(path))
+    name, grid = read_columns(path, text, others)
+    if grid.column_names is None:
+        raise InputError(where, "a first line with the columns' names", "it begins with data", "Name the columns.")
+    grid = without_index(grid, private)
+    names = checked_names(where, grid.column_names or (), len(grid.columns), "column")
+    return name, dict(zip(names, grid.columns, strict=True))
 
 
 def _parsed(

@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+from scipy.sparse.csgraph import connected_components
 
 from silograph.core.errors import InputError
 from silograph.core.keys import stream
 from silograph.core.types import Array
+from silograph.data.tables import write_sample
 
 Added = Literal["uniform", "rbf"]
 
@@ -102,14 +104,12 @@ def write_sample_sites(
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     sides = ("north", "east", "south", "west")
-    header = ",".join(f"{sides[k % 4]}_{k // 4 + 1:02d}" for k in range(nodes))
+    header = [f"{sides[k % 4]}_{k // 4 + 1:02d}" for k in range(nodes)]
     paths = []
     for site, graph, count in zip(SAMPLE_SITES, paper_graphs(seed, len(rows), nodes, keep).local, rows, strict=True):
         readings = smooth_signals(stream(seed, site, 0, "sensor readings"), graph, count)
         lines = [",".join(f"{value:.6f}" for value in row) for row in readings]
-        path = folder / f"{site}.csv"
-        path.write_bytes("\n".join([header, *lines, ""]).encode())
-        paths.append(path)
+        paths.append(write_sample(folder / f"{site}.csv", header, lines))
     return paths
 
 
@@ -161,13 +161,8 @@ def _adjacency(weights: Array) -> Array:
 
 
 def _is_connected(weights: Array) -> bool:
-    linked = _adjacency(weights) > 0
-    reached = np.zeros(len(linked), dtype=bool)
-    frontier = np.arange(len(linked)) == 0
-    while frontier.any():
-        reached |= frontier
-        frontier = linked[frontier].any(axis=0) & ~reached
-    return bool(reached.all())
+    parts, _ = connected_components(_adjacency(weights) > 0, directed=False)
+    return bool(parts == 1)
 
 
 def _never_connected(nodes: int) -> InputError:

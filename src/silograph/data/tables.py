@@ -296,3 +296,9 @@ def _check_values(values: Array, place: Place, private: bool) -> None:
     refuse(np.isnan(values), "a number", "missing", "Fill the gaps, or leave out those rows or columns.")
     refuse(np.isinf(values), "a finite number", "infinite", "Replace it, or leave out those rows or columns.")
     refuse(np.abs(values) > LARGEST, f"numbers of at most {LARGEST:g}", "larger", "Its powers overflow: rescale it.")
+
+
+def write_sample(path: Path, header: Sequence[str], lines: Sequence[str]) -> Path:
+    """A sample's CSV file, the same bytes everywhere."""
+    path.write_bytes("\n".join([",".join(header), *lines, ""]).encode())
+    return path

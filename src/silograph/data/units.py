@@ -12,16 +12,14 @@ from numpy.typing import NDArray
 
 from silograph.core.errors import InputError
 from silograph.core.types import Array
-from silograph.data.readers import read_columns
+from silograph.data.readers import read_named_columns
 from silograph.data.silos import RENAME, Elsewhere, can_name_file, check_file_names
 from silograph.data.tables import (
     check_same_names,
-    checked_names,
     checked_values,
     listed,
     shortened,
     shown,
-    without_index,
 )
 
 Records = tuple[Array, Array]
@@ -156,14 +154,10 @@ def read_tests(
 def _read(path: str | Path, texts: Sequence[str], private: bool = False) -> _Unit:
     path = Path(path)
     where = shown(path)
-    name, grid = read_columns(path, texts)
-    if grid.column_names is None:
-        raise InputError(where, "a first line with the columns' names", "it begins with data", "Name the columns.")
-    grid = without_index(grid, private)
-    names = checked_names(where, grid.column_names or (), len(grid.columns), "column")
-    if not names or not len(grid.columns[0]):
+    name, columns = read_named_columns(path, texts, private=private)
+    if not columns or not len(next(iter(columns.values()))):
         raise InputError(where, "at least one record", "there is no row of data", "Leave the file out, or fill it.")
-    return _Unit(name, path, where, dict(zip(names, grid.columns, strict=True)))
+    return _Unit(name, path, where, columns)
 
 
 def _check_columns(unit: _Unit, needed: dict[str, str]) -> None:

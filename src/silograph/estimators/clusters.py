@@ -2,40 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from silograph.core.errors import InputError
 from silograph.core.keys import seed_of
 from silograph.data.tables import LARGEST
 from silograph.data.units import UnitTables
+from silograph.estimators.base import PlanEstimator, RandomState
 from silograph.families.clusters.job import ClusteredJob
 from silograph.families.clusters.plan import ClusterBudget, ClusterData, ClusteredMethod, ClusteredPlan
 from silograph.families.servers import Servers, graph_of
 from silograph.report.notebook_card import card, most_paid
-from silograph.run.jobs import run_in_memory
 
 
-class ClusteredModels(BaseEstimator):
+@dataclass(eq=False, repr=False)
+class ClusteredModels(PlanEstimator):
     """A linear model for every client, learned with the clients of its cluster and with clusters that are alike (S2).
-
-    Parameters
-    ----------
-    find : how many clusters to find; None means that `fit` is told the clusters.
-    loss : "ridge", "huber" or "logistic" (labels 0 and 1, or -1 and 1).
-    penalty, ridge, rounds : how strongly clients are held to their cluster, the ridge weight, and how many rounds.
-    tau : weight of other clusters from 0 to 1, or "learned".
-    intercept : whether models have a constant.
-    graph : which servers talk to each other: "complete", "ring", "grid", "random" or "erdos-renyi".
-    epsilon, delta, clip : budget for each of a client's records, over the whole run, and the longest gradient a record
-        may have; steps are linearised then. None means no privacy.
-    random_state : a whole number, or a numpy generator, makes the noise repeatable, which is a rehearsal; None draws
-        secret noise.
 
     Attributes
     ----------
@@ -46,34 +34,24 @@ class ClusteredModels(BaseEstimator):
     ledger_, privacy_ : the rows of what left every client, and the bill read from them.
     """
 
-    def __init__(
-        self,
-        find: int | None = None,
-        *,
-        loss: Literal["ridge", "huber", "logistic"] = "ridge",
-        penalty: float = 3.0,
-        ridge: float = 0.01,
-        rounds: int = 150,
-        tau: float | Literal["learned"] = "learned",
-        intercept: bool = True,
-        graph: Literal["complete", "ring", "grid", "random", "erdos-renyi"] = "complete",
-        epsilon: float | None = None,
-        delta: float = 1e-6,
-        clip: float | None = None,
-        random_state: int | np.random.Generator | np.random.RandomState | None = None,
-    ) -> None:
-        self.find = find
-        self.loss = loss
-        self.penalty = penalty
-        self.ridge = ridge
-        self.rounds = rounds
-        self.tau = tau
-        self.intercept = intercept
-        self.graph = graph
-        self.epsilon = epsilon
-        self.delta = delta
-        self.clip = clip
-        self.random_state = random_state
+    _sections = (ClusteredMethod, Servers, ClusterBudget)
+    _words: ClassVar[Mapping[str, str]] = {
+        "clip": "The longest gradient a record may have, with privacy; steps are linearised then."
+    }
+
+    find: int | None = ClusteredMethod.find
+    _: KW_ONLY
+    loss: Literal["ridge", "huber", "logistic"] = ClusteredMethod.loss
+    penalty: float = ClusteredMethod.penalty
+    ridge: float = ClusteredMethod.ridge
+    rounds: int = 150
+    tau: float | Literal["learned"] = ClusteredMethod.tau
+    intercept: bool = ClusteredMethod.intercept
+    graph: Literal["complete", "ring", "grid", "random", "erdos-renyi"] = "complete"
+    epsilon: float | None = None
+    delta: float = ClusterBudget.delta
+    clip: float | None = ClusteredMethod.clip
+    random_state: RandomState = None
 
     def fit(
         self,
@@ -87,7 +65,7 @@ class ClusteredModels(BaseEstimator):
         tables, order = self._tables(X, servers, clusters)
         plan = self._plan(clusters is not None)
         job = ClusteredJob.of(plan, tables, {}, graph_of(plan.topology, tables.units, Path()))
-        outcome, door = run_in_memory(job, plan.seed)
+        outcome, door = self._learn(job)
         place = job.topo.index([tables.agents[k] for k in order])
         told = "model" if self.epsilon is None else "cell_model"
         self.models_ = outcome.arrays[told][place]
@@ -95,7 +73,7 @@ class ClusteredModels(BaseEstimator):
         cluster = outcome.arrays.get("cluster", np.array(job.inner.clusters))[place].astype(int)
         self.clusters_ = np.array([job.names[q] for q in cluster])
         self.exchange_ = outcome.arrays.get("exchange")
-        self.ledger_, self.privacy_ = list(door.ledger.rows), job.privacy_section(door)
+        self.privacy_ = job.privacy_section(door)
         self.n_features_in_ = len(tables.features)
         return self
 
@@ -111,10 +89,7 @@ class ClusteredModels(BaseEstimator):
         margin = margin + (self.models_[client][-1] if self.intercept else 0.0)
         return np.where(margin >= 0.0, 1, 0) if self.loss == "logistic" else margin
 
-    def _html_repr(self) -> str:
-        """For notebooks: what was learned, once there is something; before that scikit-learn's own diagram."""
-        if not hasattr(self, "models_"):
-            return str(super()._html_repr())
+    def _card(self) -> str:
         names, counts = np.unique(self.clusters_, return_counts=True)
         facts = [("clients", len(self.models_)), ("features", self.n_features_in_), ("clusters", len(names))]
         rows = [(str(name), int(count)) for name, count in zip(names, counts, strict=True)]
@@ -153,19 +128,7 @@ class ClusteredModels(BaseEstimator):
         if told == (self.find is not None):
             came = "both came" if told else "neither came"
             raise InputError("ClusteredModels", "clusters in fit, or how many to find", came)
-        method = ClusteredMethod(
-            loss=self.loss,
-            penalty=self.penalty,
-            ridge=self.ridge,
-            rounds=self.rounds,
-            tau=self.tau,
-            intercept=self.intercept,
-            step="exact" if self.epsilon is None else "linearised",
-            find=self.find,
-            clip=self.clip,
-        )
-        privacy = None if self.epsilon is None else ClusterBudget(self.epsilon, self.delta)
-        if privacy is None and self.clip is not None:
-            raise InputError("ClusteredModels", "epsilon with clip", "it is None")
+        privacy = self._budget(ClusterBudget, "clip")
+        method = self._section(ClusteredMethod, step="exact" if privacy is None else "linearised")
         data = ClusterData("client", "answer", cluster="cluster" if told else None)
-        return ClusteredPlan(data, Servers(self.graph), method, privacy, seed=seed_of(self.random_state))
+        return ClusteredPlan(data, self._section(Servers), method, privacy, seed=seed_of(self.random_state))

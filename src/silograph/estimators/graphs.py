@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from silograph.core.errors import InputError
 from silograph.core.keys import seed_of
 from silograph.core.types import Array
 from silograph.data.silos import Silos, from_arrays
+from silograph.estimators.base import PlanEstimator, RandomState
 from silograph.families.graphs.job import GraphJob
 from silograph.families.graphs.plan import ConsensusGraph as MethodPlan
 from silograph.families.graphs.plan import Data, GraphPlan, Privacy
@@ -21,26 +22,11 @@ from silograph.families.graphs.results import edges, privacy_section, to_network
 from silograph.kernels.edges import adjacency
 from silograph.kernels.spaces import AllPairs
 from silograph.report.notebook_card import COST, card, protected, small_graph, worst
-from silograph.run.jobs import run_in_memory
 
 
-class ConsensusGraph(BaseEstimator):
+@dataclass(eq=False, repr=False)
+class ConsensusGraph(PlanEstimator):
     """A graph for every site and the consensus graph, from the sites' signals.
-
-    Parameters
-    ----------
-    degree, density : wanted mean degree of the sites' graphs, or share of all pairs that are joined (degree 6, or less
-        for few nodes, if neither these nor `beta` are given).
-    consensus_density : share of all pairs that are joined in the consensus graph; sets `lam`.
-    neighbours : candidate edges are the so many nearest neighbours of every node at any site (all pairs up to 3000
-        nodes, if left out); only these are looked at.
-    resamples : how often signals are drawn again to say how sure an edge is (100, where memory allows; 0 is never).
-    beta, nu, lam, alpha : the weights of the model (8); what is None is chosen.
-    solver : "exact" (with a certificate) or "paper" (Algorithm 1).
-    epsilon, delta : total privacy budget of every site; None means no privacy.
-    clip : public bound on the length of a signal around its own mean; None scales every signal to length 1.
-    random_state : a whole number, or a numpy generator, makes the noise repeatable, which is a rehearsal; None draws
-        secret noise.
 
     Attributes
     ----------
@@ -54,45 +40,30 @@ class ConsensusGraph(BaseEstimator):
     parameters_, names_, nodes_, objective_, n_iter_ : as used.
     """
 
-    def __init__(
-        self,
-        degree: float | None = None,
-        *,
-        density: float | None = None,
-        consensus_density: float | None = None,
-        neighbours: int | None = None,
-        resamples: int | None = None,
-        beta: float | None = None,
-        nu: float | None = None,
-        lam: float | None = None,
-        alpha: float = 1.0,
-        solver: Literal["exact", "paper"] = "exact",
-        epsilon: float | None = None,
-        delta: float | None = None,
-        clip: float | None = None,
-        random_state: int | np.random.Generator | np.random.RandomState | None = None,
-    ) -> None:
-        self.degree = degree
-        self.density = density
-        self.consensus_density = consensus_density
-        self.neighbours = neighbours
-        self.resamples = resamples
-        self.beta = beta
-        self.nu = nu
-        self.lam = lam
-        self.alpha = alpha
-        self.solver = solver
-        self.epsilon = epsilon
-        self.delta = delta
-        self.clip = clip
-        self.random_state = random_state
+    _sections = (Data, MethodPlan, Privacy)
+
+    degree: float | None = MethodPlan.degree
+    _: KW_ONLY
+    density: float | None = MethodPlan.density
+    consensus_density: float | None = MethodPlan.consensus_density
+    neighbours: int | None = Data.neighbours
+    resamples: int | None = MethodPlan.resamples
+    beta: float | None = MethodPlan.beta
+    nu: float | None = MethodPlan.nu
+    lam: float | None = MethodPlan.lam
+    alpha: float = MethodPlan.alpha
+    solver: Literal["exact", "paper"] = MethodPlan.solver
+    epsilon: float | None = None
+    delta: float | None = Privacy.delta
+    clip: float | None = Privacy.clip
+    random_state: RandomState = None
 
     def fit(self, X: Any, y: None = None, *, names: Sequence[str] | None = None) -> Self:
         """Learn from a list of (signals, nodes) tables, one per site; a single table is one site."""
         silos = self._silos(X, names)
         plan = self._plan()
         job = GraphJob.of(plan, silos, Path())
-        outcome, door = run_in_memory(job, plan.seed)
+        outcome, door = self._learn(job)
 
         setup, self._space = job.setup, job.setup.task.space
         order = setup.topo.index(silos.names)
@@ -106,7 +77,6 @@ class ConsensusGraph(BaseEstimator):
         self.weights_ = outcome.arrays["gamma"][order]
         self.gap_, self.objective_ = outcome.facts["certified_gap"], outcome.facts["objective"]
         self.parameters_, self.n_iter_ = outcome.facts["parameters"], outcome.facts["rounds"]
-        self.ledger_ = list(door.ledger.rows)
         self.privacy_ = privacy_section(plan, setup, door, outcome.facts)
         return self
 
@@ -133,10 +103,7 @@ class ConsensusGraph(BaseEstimator):
             half.eliminate_zeros()
         return [half + half.T for half in halves]
 
-    def _html_repr(self) -> str:
-        """For notebooks: what was learned, once there is something; before that scikit-learn's own diagram."""
-        if not hasattr(self, "graphs_"):
-            return str(super()._html_repr())
+    def _card(self) -> str:
         costs, nodes = worst(self.privacy_["guarantees"]), len(self.nodes_)
         drawn = [(e.source, e.target, e.weight) for e in edges(self._consensus, self.nodes_, 0.0, self._space)]
         facts = [
@@ -162,18 +129,5 @@ class ConsensusGraph(BaseEstimator):
         return from_arrays([table], names, None if nodes is None else list(nodes), self.epsilon is not None)
 
     def _plan(self) -> GraphPlan:
-        method = MethodPlan(
-            solver=self.solver,
-            degree=self.degree,
-            density=self.density,
-            consensus_density=self.consensus_density,
-            resamples=self.resamples,
-            alpha=self.alpha,
-            beta=self.beta,
-            nu=self.nu,
-            lam=self.lam,
-        )
-        privacy = None if self.epsilon is None else Privacy(self.epsilon, self.delta, clip=self.clip)
-        if privacy is None and (self.delta is not None or self.clip is not None):
-            raise InputError("ConsensusGraph", "epsilon with delta or clip", "it is None")
-        return GraphPlan(Data(neighbours=self.neighbours), method, privacy, seed=seed_of(self.random_state))
+        privacy, seed = self._budget(Privacy, "delta", "clip"), seed_of(self.random_state)
+        return GraphPlan(self._section(Data), self._section(MethodPlan), privacy, seed=seed)

@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import fields
+from dataclasses import KW_ONLY, dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from silograph.core.errors import InputError
 from silograph.core.keys import seed_of, stream
-from silograph.core.schema import read
 from silograph.core.types import Array, Json
 from silograph.data.clients import ClientTables, from_arrays
+from silograph.estimators.base import PlanEstimator, RandomState, plain
 from silograph.families.meta.job import MetaJob
 from silograph.families.meta.network import build_network, load_networks, network
 from silograph.families.meta.new_clients import personal_models
 from silograph.families.meta.plan import MetaBudget, MetaData, MetaMethod, MetaPlan
 from silograph.report.notebook_card import card, most_paid
-from silograph.run.jobs import run_in_memory
 
 if TYPE_CHECKING:
     from silograph.tasks.neural import Neural
@@ -36,59 +35,40 @@ _SAME = "Give the module it was learned with."
 _KINDS: dict[str, Callable[[str], Any]] = {"b": "True".__eq__, "i": int, "u": int, "f": float}
 
 
-def _plain(value: Any) -> Any:
-    """As TOML has it: Python's numbers, and lists of them."""
-    if isinstance(value, np.generic | np.ndarray):
-        return value.tolist()
-    return [_plain(part) for part in value] if isinstance(value, list | tuple) else value
+@dataclass(eq=False, repr=False)
+class _PrivateMeta(PlanEstimator):
+    _sections = (MetaMethod, MetaBudget)
+    _words: ClassVar[Mapping[str, str]] = {
+        "model": '"linear", "mlp" (with `hidden` units), "cnn", "resnet18", or a torch.nn.Module with an output for '
+        "each class, or with one for a regression.",
+        "classes": "The labels there can be. They are public, and so is the list that is made of all clients' labels "
+        "if it is left out: say it where the presence of a label is private.",
+    }
+    _answers: ClassVar[Literal["classes", "numbers"]]
 
-
-class _PrivateMeta(BaseEstimator):
-    _answers: Literal["classes", "numbers"]
-
-    def __init__(
-        self,
-        model: Any = "mlp",
-        *,
-        hidden: Sequence[int] = (32,),
-        rounds: int = 200,
-        local_steps: int = 1,
-        rate: float = 0.1,
-        order: Literal["first", "second"] = "second",
-        inner_step: float = 0.1,
-        outer_step: float = 1.0,
-        personal_step: float | None = None,
-        personal_steps: int = 1,
-        epsilon: float | None = None,
-        delta: float = 1e-6,
-        clip: float = 1.0,
-        curvature_clip: float | None = None,
-        classes: Sequence[Any] | None = None,
-        device: str = "cpu",
-        random_state: int | np.random.Generator | np.random.RandomState | None = None,
-    ) -> None:
-        self.model = model
-        self.hidden = hidden
-        self.rounds = rounds
-        self.local_steps = local_steps
-        self.rate = rate
-        self.order = order
-        self.inner_step = inner_step
-        self.outer_step = outer_step
-        self.personal_step = personal_step
-        self.personal_steps = personal_steps
-        self.epsilon = epsilon
-        self.delta = delta
-        self.clip = clip
-        self.curvature_clip = curvature_clip
-        self.classes = classes
-        self.device = device
-        self.random_state = random_state
+    model: Any = MetaMethod.model
+    _: KW_ONLY
+    hidden: Sequence[int] = MetaMethod.hidden
+    rounds: int = MetaMethod.rounds
+    local_steps: int = MetaMethod.local_steps
+    rate: float = MetaMethod.rate
+    order: Literal["first", "second"] = MetaMethod.order
+    inner_step: float = MetaMethod.inner_step
+    outer_step: float = MetaMethod.outer_step
+    personal_step: float | None = MetaMethod.personal_step
+    personal_steps: int = MetaMethod.personal_steps
+    epsilon: float | None = None
+    delta: float = MetaBudget.delta
+    clip: float = MetaMethod.clip
+    curvature_clip: float | None = MetaMethod.curvature_clip
+    classes: Sequence[Any] | None = None
+    device: str = MetaMethod.device
+    random_state: RandomState = None
 
     def fit(self, X: Sequence[tuple[Any, Any]], y: None = None, *, names: Sequence[str] | None = None) -> Self:
         """Learn the shared start from a list of (records, answers), one for each client."""
         regression, private = self._answers == "numbers", self.epsilon is not None
-        labels = _plain(self.classes)
+        labels = plain(self.classes)
         if not isinstance(labels, list | None):
             raise InputError(f"{type(self).__name__}, classes", "a list of labels", f"{labels!r} came")
         classes = None if labels is None or regression else [str(label) for label in labels]
@@ -98,12 +78,11 @@ class _PrivateMeta(BaseEstimator):
         tables = from_arrays(X, names, classes, regression, private)
         plan = self._plan(tables)
         job = MetaJob.of(plan, tables, None, self._network(plan, tables))
-        outcome, door = run_in_memory(job, plan.seed)
+        outcome, door = self._learn(job)
         self.task_: Neural = job.task
         self.spec_: Json = job.model_spec | ({} if isinstance(self.model, str) else {"model": "module"})
         self.start_: Array = outcome.arrays["model"]
         self.model_: Array = self.start_
-        self.ledger_ = list(door.ledger.rows)
         self.privacy_: Json = job.privacy_section(door)
         self.n_iter_: int = outcome.facts["rounds"]
         # Labels come back as they came; tables hold them as texts. How a single record writes its label is private.
@@ -153,10 +132,7 @@ class _PrivateMeta(BaseEstimator):
         out._set_labels()
         return out
 
-    def _html_repr(self) -> str:
-        """For notebooks: what was learned, once there is something; before that scikit-learn's own diagram."""
-        if not hasattr(self, "model_"):
-            return str(super()._html_repr())
+    def _card(self) -> str:
         whose = "the shared start" if self.model_ is self.start_ else "a client's own"
         facts = [("model", whose), ("parameters", len(self.model_)), ("rounds", getattr(self, "n_iter_", None))]
         return card(repr(self), [*facts, *most_paid(getattr(self, "privacy_", None))])
@@ -167,18 +143,11 @@ class _PrivateMeta(BaseEstimator):
         return list(self.task_.predict(self.model_, x).tolist())
 
     def _plan(self, tables: ClientTables) -> MetaPlan:
-        privacy = None if self.epsilon is None else self._section(MetaBudget)
         classes = tables.classes if self._answers == "classes" else None
         data = MetaData(_TARGET, answers=self._answers, classes=classes)
-        return MetaPlan(data, self._section(MetaMethod), privacy, seed=seed_of(self.random_state))
-
-    def _section(self, kind: type[Any]) -> Any:
-        """Parameters as a section of a plan, read like a file's: what is of another type is refused by its name."""
-        given = self.get_params(deep=False)
-        if not isinstance(self.model, str | None):
-            given["model"] = "mlp"  # is not used
-        said = [part.name for part in fields(kind) if given.get(part.name, part.default) is not part.default]
-        return read(kind, {name: _plain(given[name]) for name in said}, type(self).__name__)
+        module = {} if isinstance(self.model, str | None) else {"model": "mlp"}  # is not used
+        method, privacy = self._section(MetaMethod, **module), self._budget(MetaBudget)
+        return MetaPlan(data, method, privacy, seed=seed_of(self.random_state))
 
     def _network(self, plan: MetaPlan, tables: ClientTables) -> Neural:
         return network(plan, tables, None if isinstance(self.model, str) else self.model)
@@ -215,21 +184,6 @@ class _PrivateMeta(BaseEstimator):
 class PrivateMetaClassifier(ClassifierMixin, _PrivateMeta):
     """One shared start for many clients' classifiers, one step to each one's own (S4).
 
-    Parameters
-    ----------
-    model : "linear", "mlp" (with `hidden` units), "cnn", "resnet18", or a torch.nn.Module with an output per class.
-    rounds, local_steps, rate : how often clients are asked, their steps each time, and a record's chance to be in one.
-    order : "second", or "first", which leaves the curvature out.
-    inner_step, outer_step : the step a client tries, and the step the start takes.
-    personal_step, personal_steps : what `personalise` does; inner_step and one if left out.
-    epsilon, delta, clip, curvature_clip : budget for each record of each client, over the whole run, and the longest
-        gradient and curvature a record may have. None means no privacy.
-    classes : the labels there can be. They are public, and so is the list that is made of all clients' labels if it is
-        left out: say it where the presence of a label is private.
-    device : "cpu" or "cuda".
-    random_state : a whole number, or a numpy generator, makes noise and samples repeatable, which is a rehearsal; None
-        draws secret ones.
-
     Attributes
     ----------
     start_ : the shared start, all parameters in a row. model_ : what predicts; after `personalise` a client's own.
@@ -253,9 +207,14 @@ class PrivateMetaClassifier(ClassifierMixin, _PrivateMeta):
 
 
 class PrivateMetaRegressor(RegressorMixin, _PrivateMeta):
-    """One shared start for many clients' regressions, one step to each one's own; as `PrivateMetaClassifier`.
+    """One shared start for many clients' regressions, one step to each one's own (S4).
 
     Answers should be of about unit size: a record's gradient is clipped.
+
+    Attributes
+    ----------
+    start_ : the shared start, all parameters in a row. model_ : what predicts; after `personalise` a client's own.
+    ledger_, privacy_ : the rows of what left every client, and the bill read from them.
     """
 
     _answers = "numbers"

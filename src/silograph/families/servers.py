@@ -22,7 +22,7 @@ from silograph.privacy.door import Budget
 from silograph.privacy.masking import Masks
 from silograph.privacy.observers import OWN_SERVER
 from silograph.run.results import UNPROTECTED, guarantee
-from silograph.run.sections import naming_files
+from silograph.run.sections import naming_files, said
 from silograph.tasks.linear import Linear, signs
 from silograph.topology import Topology, graph_from, server_graph, spectral_gap
 
@@ -34,7 +34,9 @@ INTERCEPT = "intercept"
 class Servers:
     """Which servers talk to each other: a shape (complete if nothing is said), pairs of units, or a GraphML file."""
 
-    graph: Literal["complete", "ring", "grid", "random", "erdos-renyi"] | None = None
+    graph: Literal["complete", "ring", "grid", "random", "erdos-renyi"] | None = said(
+        None, 'Which servers talk to each other: "complete", "ring", "grid", "random" or "erdos-renyi".'
+    )
     links: tuple[tuple[str, str], ...] | None = None
     file: str | None = naming_files(None)
     weights: Literal["lazy", "metropolis"] = "lazy"

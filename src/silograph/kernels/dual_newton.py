@@ -15,6 +15,8 @@ and w(q) = t / (4 beta). For *any* q > 0 the distance of w(q) from the optimum i
 which is what we return: it needs no second solver and does not suffer from cancellation.
 Edges with c_ab > h_a + h_b are provably inactive while q <= h, so only the others are ever looked at again: one pass
 over the costs finds each node's nearest, from which q and the box h are guessed, and a second one lists the edges.
+
+More than 400 lines, since a solve is one algorithm whose parts are read beside each other and compiled as one.
 """
 
 from __future__ import annotations

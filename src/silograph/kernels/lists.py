@@ -12,7 +12,6 @@ and where that holds for all partners of all nodes, w, its objective and its cer
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numba import njit
@@ -36,13 +35,10 @@ from silograph.kernels.dual_newton import (
     _room,
 )
 from silograph.kernels.memory import check_memory
-
-Search = Literal["exact", "approximate"]
+from silograph.kernels.neighbours import BLOCK, Search, approximate, exact, node_rows
 
 _EXACT_NODES = 30_000  # beyond, an exact search has to be asked for: its time grows with the square
-_BLOCK = 1 << 25  # bytes of distances at a time
 _LESS = "Fewer neighbours, fewer signals or single precision need less."
-_LINKS = 32  # of every node in the approximate search's own graph
 
 
 @dataclass(frozen=True)
@@ -117,7 +113,7 @@ def priced(signals: Array, a: NDArray[np.integer], b: NDArray[np.integer]) -> Ca
     a, b = np.asarray(a), np.asarray(b)
     _check_pairs(signals.shape[1], a, b)
     start, col, _ = _arrange(signals.shape[1], a, b)
-    return Candidates(start, col, _costs(_rows(signals), start, col))
+    return Candidates(start, col, _costs(node_rows(signals), start, col))
 
 
 def nearest(signals: Array, neighbours: int, search: Search | None = None) -> Candidates:
@@ -136,11 +132,11 @@ def nearest(signals: Array, neighbours: int, search: Search | None = None) -> Ca
             f"{nodes} nodes came",
             "The exact search takes time with the square of the nodes.",
         )
-    check_memory("nearest neighbours", 64 * nodes * neighbours + 3 * signals.nbytes + 2 * _BLOCK, _LESS)
-    y = _rows(signals)
+    check_memory("nearest neighbours", 64 * nodes * neighbours + 3 * signals.nbytes + 2 * BLOCK, _LESS)
+    y = node_rows(signals)
     if search == "approximate":
-        return _union(y, _approximate(y, neighbours), None)
-    who, reach = _exact(y, np.arange(nodes), neighbours)
+        return _union(y, approximate(y, neighbours), None)
+    who, reach = exact(y, np.arange(nodes), neighbours)
     return _union(y, who, reach)
 
 
@@ -171,14 +167,6 @@ def _arrange(nodes: int, a: NDArray[np.integer], b: NDArray[np.integer]) -> tupl
     start = np.zeros(nodes + 1, np.int64)
     np.cumsum(np.bincount(low, minlength=nodes), out=start[1:])
     return start, np.ascontiguousarray(high[place], dtype=np.int32), place
-
-
-def _rows(signals: Array) -> Array:
-    """A row for every node, without what is common to all nodes: that leaves distances alone and keeps their digits."""
-    kind = np.float32 if signals.dtype == np.float32 else np.float64
-    if not np.isfinite(signals).all():
-        raise InputError("signals", "finite numbers", "some are not")
-    return np.ascontiguousarray((signals - signals.mean(axis=1, keepdims=True)).T, dtype=kind)
 
 
 @njit(cache=True)
@@ -232,76 +220,6 @@ def _merge(who: Columns) -> tuple[Starts, Columns]:
                 count += 1
     start[nodes] = count
     return start, col[:count].copy()
-
-
-# ---- nearest neighbours ----
-
-
-def _exact(y: Array, asked: NDArray[np.intp], size: int) -> tuple[Columns, Array]:
-    """The `size` nearest nodes of those asked and a bound all others keep, by blocks of inner products."""
-    nodes, signals = y.shape
-    length = np.einsum("an,an->a", y, y)
-    who = np.empty((len(asked), size), np.int32)
-    reach = np.empty(len(asked))
-    # An inner product of n numbers is off by at most n u |x||y|, and a distance is made of four of them.
-    slack = 8.0 * (signals + 4) * float(np.finfo(y.dtype).eps) * float(length.max(initial=0.0))
-    block = max(1, _BLOCK // (nodes * y.itemsize))
-    for k in range(0, len(asked), block):
-        some = asked[k : k + block]
-        _keep_nearest(y[some] @ y.T, length, some, who[k : k + block], reach[k : k + block])
-    return who, np.maximum(reach - slack, 0.0) / signals
-
-
-@njit(cache=True)
-def _keep_nearest(inner: Array, length: Array, asked: NDArray[np.intp], who: Columns, reach: Array) -> None:
-    """From inner products (m, d) the names of the nearest, and the distance of the farthest of them."""
-    nodes, size = length.size, who.shape[1]
-    heap = np.empty(size)  # the largest first
-    for i in range(asked.size):
-        row, names, own = inner[i], who[i], length[asked[i]]
-        heap[:] = np.inf
-        names[:] = asked[i]
-        for b in range(nodes):
-            x = own + length[b] - 2.0 * row[b]
-            if x < heap[0] and b != asked[i]:
-                at = 0
-                while True:
-                    child = 2 * at + 1
-                    if child >= size:
-                        break
-                    if child + 1 < size and heap[child + 1] > heap[child]:
-                        child += 1
-                    if heap[child] <= x:
-                        break
-                    heap[at], names[at] = heap[child], names[child]
-                    at = child
-                heap[at], names[at] = x, b
-        reach[i] = heap[0] if size < nodes - 1 else np.inf
-
-
-def _approximate(y: Array, size: int) -> Columns:
-    try:
-        import faiss
-    except ImportError:
-        raise InputError(
-            "nearest neighbours",
-            "faiss for the approximate search",
-            "it is not installed",
-            "pip install 'silograph[knn]'",
-        ) from None
-    points = np.ascontiguousarray(y, dtype=np.float32)
-    index = faiss.IndexHNSWFlat(points.shape[1], _LINKS)
-    index.hnsw.efSearch = max(64, 2 * size)
-    index.add(points)
-    _, found = index.search(points, size + 1)  # a node finds itself, as a rule first
-    own = np.arange(len(points), dtype=np.int32)[:, None]
-    found = np.where(found < 0, own, found).astype(np.int32)
-    # Where a node did not find itself (equal signals), the farthest goes instead.
-    last = (found == own).argmax(1)
-    last[~(found == own).any(1)] = size
-    keep = np.ones(found.shape, bool)
-    keep[np.arange(len(found)), last] = False
-    return np.ascontiguousarray(found[keep].reshape(len(found), size))
 
 
 # ---- solving ----
@@ -421,13 +339,13 @@ def learn_graph(
     solution = solve_list(candidates, alpha, beta, zeta, tolerance=tolerance)
     if candidates.reach is None:
         return candidates, solution
-    y = _rows(signals)
+    y = node_rows(signals)
     while not solution.proven.all():
         assert candidates.reach is not None
         # Of two ends that may be joined the one with the larger q has 2 q > reach: more neighbours there are enough.
         short = np.flatnonzero(~solution.proven & (2.0 * solution.q > candidates.reach))
         neighbours = min(2 * neighbours, len(y) - 1)
-        who, farther = _exact(y, short, neighbours)
+        who, farther = exact(y, short, neighbours)
         candidates = _widened(y, candidates, short, who, farther)
         solution = solve_list(candidates, alpha, beta, zeta, solution.q, tolerance)
     return candidates, solution

@@ -6,8 +6,8 @@ Rows of weights and costs are silos; columns are the pairs of `AllPairs` in the 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numba import njit
@@ -18,42 +18,49 @@ from silograph.kernels import dual_newton, prox
 from silograph.kernels.descent import objective
 from silograph.kernels.dual_newton import Columns, Listed, Solution, Starts, _dual_value, _room
 from silograph.kernels.edges import degrees, edge_count, pairs, squared_distances
-from silograph.kernels.lists import Candidates, _arrange, _costs, _rows, _solve_listed, proven_nodes
+from silograph.kernels.lists import Candidates, _arrange, _costs, _solve_listed, proven_nodes
 from silograph.kernels.memory import check_memory
+from silograph.kernels.neighbours import node_rows
 
 DUST = 2e-5  # of a node's degree
 
 
-class Space(Protocol):
+class Space(ABC):
     @property
+    @abstractmethod
     def nodes(self) -> int: ...
 
     @property
+    @abstractmethod
     def size(self) -> int:
         """How many edges there can be."""
-        ...
 
+    @property
+    def listed(self) -> tuple[Starts, Columns] | None:
+        """The edges by their lower end, where they are not all pairs."""
+        return None
+
+    @abstractmethod
     def ends(self) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
         """The two ends of every edge."""
-        ...
 
+    @abstractmethod
     def distances(self, signals: Array) -> Array:
         """zbar: the mean over the signals (n, d) of (x[a] - x[b])^2, for every edge."""
-        ...
 
+    @abstractmethod
     def degrees(self, w: Array) -> Array:
         """S w: the sum of the weights at each node."""
-        ...
 
     def objective(self, zbar: Array, w: Array, alpha: float, beta: float, zeta: float) -> Array:
         """g_i(w) of S3 (8), (18) for every row."""
-        ...
+        return objective(zbar, w, alpha, beta, zeta, self.degrees(w))
 
+    @abstractmethod
     def solve(
         self, c: Array, alpha: float, beta: float | Array, zeta: float, q: Array | None = None, tolerance: float = 1e-12
     ) -> Solution:
         """As `dual_newton.solve`."""
-        ...
 
     def huber_solve(
         self,
@@ -68,16 +75,20 @@ class Space(Protocol):
         pull: Array,
     ) -> tuple[Array, Array, Array]:
         """As `prox.huber_solve`."""
-        ...
+        return prox.huber_solve(z, t, rho, penalty, alpha, beta, zeta, q, pull, self.listed)
 
+    @abstractmethod
     def lower_bound(self, c: Array, q: Array, alpha: float, beta: float, zeta: float) -> Array:
         """As `dual_newton.lower_bound`."""
-        ...
 
 
 @dataclass(frozen=True)
-class AllPairs:
-    nodes: int
+class AllPairs(Space):
+    count: int
+
+    @property
+    def nodes(self) -> int:
+        return self.count
 
     @property
     def size(self) -> int:
@@ -92,34 +103,17 @@ class AllPairs:
     def degrees(self, w: Array) -> Array:
         return degrees(w)
 
-    def objective(self, zbar: Array, w: Array, alpha: float, beta: float, zeta: float) -> Array:
-        return objective(zbar, w, alpha, beta, zeta)
-
     def solve(
         self, c: Array, alpha: float, beta: float | Array, zeta: float, q: Array | None = None, tolerance: float = 1e-12
     ) -> Solution:
         return dual_newton.solve(c, alpha, beta, zeta, q, tolerance)
-
-    def huber_solve(
-        self,
-        z: Array,
-        t: Array,
-        rho: float,
-        penalty: float,
-        alpha: float,
-        beta: float,
-        zeta: float,
-        q: Array,
-        pull: Array,
-    ) -> tuple[Array, Array, Array]:
-        return prox.huber_solve(z, t, rho, penalty, alpha, beta, zeta, q, pull)
 
     def lower_bound(self, c: Array, q: Array, alpha: float, beta: float, zeta: float) -> Array:
         return dual_newton.lower_bound(c, q, alpha, beta, zeta)
 
 
 @dataclass(frozen=True, eq=False)
-class EdgeList:
+class EdgeList(Space):
     """Edges a < b by their lower end, those of node a at start[a] .. start[a + 1], each once."""
 
     start: Starts
@@ -139,6 +133,10 @@ class EdgeList:
     def size(self) -> int:
         return len(self.col)
 
+    @property
+    def listed(self) -> tuple[Starts, Columns]:
+        return self.start, self.col
+
     def allowed(self) -> BoolArray:
         """Which of all pairs are listed."""
         a, b = (end.astype(np.int64) for end in self.ends())
@@ -154,7 +152,7 @@ class EdgeList:
         return np.repeat(np.arange(self.nodes, dtype=np.int32), np.diff(self.start)), self.col
 
     def distances(self, signals: Array) -> Array:
-        return _costs(_rows(signals), self.start, self.col)
+        return _costs(node_rows(signals), self.start, self.col)
 
     def degrees(self, w: Array) -> Array:
         rows = np.atleast_2d(w)
@@ -162,9 +160,6 @@ class EdgeList:
         for i, row in enumerate(rows):
             _add_degrees(self.start, self.col, row, degree[i])
         return degree.reshape(*w.shape[:-1], -1)
-
-    def objective(self, zbar: Array, w: Array, alpha: float, beta: float, zeta: float) -> Array:
-        return objective(zbar, w, alpha, beta, zeta, self.degrees(w))
 
     def solve(
         self, c: Array, alpha: float, beta: float | Array, zeta: float, q: Array | None = None, tolerance: float = 1e-12
@@ -181,20 +176,6 @@ class EdgeList:
                 listed, float(alpha), float(betas[i]), float(zeta), float(tolerance), potentials[i], w[i], room
             )
         return Solution(w, potentials, objective_, gap, steps)
-
-    def huber_solve(
-        self,
-        z: Array,
-        t: Array,
-        rho: float,
-        penalty: float,
-        alpha: float,
-        beta: float,
-        zeta: float,
-        q: Array,
-        pull: Array,
-    ) -> tuple[Array, Array, Array]:
-        return prox.huber_solve(z, t, rho, penalty, alpha, beta, zeta, q, pull, (self.start, self.col))
 
     def lower_bound(self, c: Array, q: Array, alpha: float, beta: float, zeta: float) -> Array:
         out = np.empty(len(c))

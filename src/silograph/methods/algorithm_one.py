@@ -16,7 +16,7 @@ from silograph.core.types import Array, Carry, Json
 from silograph.kernels.descent import extrapolate, gradient, objective, pulled_step, roughness
 from silograph.kernels.prox import soft_threshold
 from silograph.kernels.spaces import AllPairs
-from silograph.methods.base import ANYTHING, LARGEST, Limits, Outcome, Outlet, Private, Start, Up, everywhere
+from silograph.methods.base import ANYTHING, LARGEST, Limits, Outcome, Outlet, Plain, Private, Start, Up, everywhere
 from silograph.methods.choosing import FACTS, UPPER, check_positive, choose, learn_alone
 from silograph.methods.consensus_graph import BETA, GAMMA_FLOOR, LAM, NU, OPEN
 from silograph.privacy.bound import Bounded, clip_rows
@@ -40,7 +40,7 @@ def sensitivity_growth(steps: int, momentum: float, shrink: float) -> float:
 
 
 @dataclass(frozen=True)
-class PaperConsensus:
+class PaperConsensus(Plain):
     """Algorithm 1 of S3 and S0: K momentum steps in each silo, weighted soft-threshold at the server.
 
     With `release` (the task whose clipped statistic may leave) it is S0's private algorithm. One local step
@@ -179,9 +179,6 @@ class PaperConsensus:
         }
 
     # ---- at the server ----
-
-    def asked(self, servers: Carry, topo: Topology) -> None:
-        return None
 
     def gather(self, servers: Carry, up: Up, topo: Topology, gate: Outlet) -> tuple[Carry, Message]:
         fresh = {"vectors": servers["vectors"].copy(), "facts": np.full_like(servers["facts"], np.nan)}

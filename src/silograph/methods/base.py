@@ -145,6 +145,19 @@ class Method(Protocol):
     def outcome(self, servers: Carry, delivered: dict[str, Array], topo: Topology) -> Outcome: ...
 
 
+class Plain:
+    """Hooks of a method that asks all silos in every round, has no trace, and hands nothing over at the end."""
+
+    def asked(self, servers: Carry, topo: Topology) -> Rows | None:
+        return None
+
+    def trace(self, servers: Carry) -> Json | None:
+        return None
+
+    def deliver(self, carry: Carry, data: Private, gate: Outlet) -> Message:
+        return {}
+
+
 @dataclass(frozen=True)
 class State:
     """Everything a run needs to go on from here."""

@@ -21,18 +21,18 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from silograph.core.types import Array, Carry, Json
+from silograph.core.types import Array, Carry
 from silograph.kernels.descent import extrapolate, gradient, objective, pulled_step
 from silograph.kernels.dual_newton import lower_bound, solve
 from silograph.kernels.edges import degrees, edge_count
-from silograph.methods.base import ANYTHING, SWITCH, Limits, Outcome, Outlet, Private, Start, Up, everywhere
+from silograph.methods.base import ANYTHING, SWITCH, Limits, Outcome, Outlet, Plain, Private, Start, Up, everywhere
 from silograph.methods.consensus_graph import OPEN
 from silograph.privacy.released import Message
 from silograph.topology import Topology
 
 
 @dataclass(frozen=True)
-class _Baseline(ABC):
+class _Baseline(Plain, ABC):
     """`rounds` means, and one last call in which the silos take the final anchor and send nothing."""
 
     nodes: int
@@ -94,9 +94,6 @@ class _Baseline(ABC):
 
     # ---- at the server ----
 
-    def asked(self, servers: Carry, topo: Topology) -> None:
-        return None
-
     def gather(self, servers: Carry, up: Up, topo: Topology, gate: Outlet) -> tuple[Carry, Message]:
         if "vector" not in up.values:
             return servers, {}
@@ -112,9 +109,6 @@ class _Baseline(ABC):
 
     def done(self, servers: Carry) -> bool:
         return bool(servers["round"] > self.rounds)
-
-    def trace(self, servers: Carry) -> Json | None:
-        return None
 
     def outcome(self, servers: Carry, delivered: dict[str, Array], topo: Topology) -> Outcome:
         graph, consensus, gamma = delivered["graph"], servers["anchor"], servers["gamma"]

@@ -18,7 +18,7 @@ from silograph.kernels.descent import roughness
 from silograph.kernels.multipliers import feasible, over
 from silograph.kernels.prox import soft_threshold
 from silograph.kernels.spaces import AllPairs, EdgeList, Space, without_dust
-from silograph.methods.base import ANYTHING, Limits, Outcome, Outlet, Private, Start, Up, everywhere
+from silograph.methods.base import ANYTHING, Limits, Outcome, Outlet, Plain, Private, Start, Up, everywhere
 from silograph.methods.choosing import (
     EDGES,
     FACTS,
@@ -71,7 +71,7 @@ def _check_units(scale: Array) -> None:
 
 
 @dataclass(frozen=True)
-class ExactConsensus:
+class ExactConsensus(Plain):
     """The optimum of (8), by consensus ADMM over exact local solves.
 
     Each silo keeps a copy v_i of the consensus. Given the server's v it solves, with its multiplier y_i,
@@ -230,9 +230,6 @@ class ExactConsensus:
         return np.asarray(confidence)
 
     # ---- at the server ----
-
-    def asked(self, servers: Carry, topo: Topology) -> None:
-        return None
 
     def gather(self, servers: Carry, up: Up, topo: Topology, gate: Outlet) -> tuple[Carry, Message]:
         vectors, anchors = servers["vectors"].copy(), servers["anchors"].copy()

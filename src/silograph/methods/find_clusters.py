@@ -14,7 +14,19 @@ import numpy as np
 
 from silograph.core.errors import InputError
 from silograph.core.types import Array, Carry, Json
-from silograph.methods.base import SWITCH, Limits, Outcome, Outlet, Private, Rows, ServerOutlet, Start, Up, everywhere
+from silograph.methods.base import (
+    SWITCH,
+    Limits,
+    Outcome,
+    Outlet,
+    Plain,
+    Private,
+    Rows,
+    ServerOutlet,
+    Start,
+    Up,
+    everywhere,
+)
 from silograph.methods.clustered_admm import ClusteredADMM
 from silograph.privacy.bound import Bounded, row_lengths
 from silograph.privacy.released import Message, Sent
@@ -25,7 +37,7 @@ _STARTS = 20  # of k-means
 
 
 @dataclass(frozen=True)
-class FindClusters:
+class FindClusters(Plain):
     """`count` clusters. With a `clip` every record's gradient is scaled back to it and the mean is released with noise.
 
     The number of a client's records is public then: neighbours replace one.
@@ -48,9 +60,6 @@ class FindClusters:
             raise InputError("clusters to find", f"at most as many as there are clients, {silos}", f"{self.count} came")
         servers: Carry = {"gradient": np.zeros((silos, self.task.features)), "heard": np.zeros(silos, dtype=np.bool_)}
         return Start({}, servers, {})
-
-    def asked(self, servers: Carry, topo: Topology) -> None:
-        return None
 
     def limits(self) -> dict[str, Limits]:
         return {}
@@ -76,12 +85,6 @@ class FindClusters:
     def done(self, servers: Carry) -> bool:
         """One round: who did not come is put into the cluster of nobody in particular, the first."""
         return bool(servers["heard"].any())
-
-    def trace(self, servers: Carry) -> Json | None:
-        return None
-
-    def deliver(self, carry: Carry, data: Private, gate: Outlet) -> Message:
-        return {}
 
     def outcome(self, servers: Carry, delivered: dict[str, Array], topo: Topology) -> Outcome:
         heard = np.flatnonzero(servers["heard"])

@@ -30,7 +30,7 @@ from silograph.core.errors import InputError
 from silograph.core.types import Array, Carry, Json
 from silograph.kernels.draws import batches, draw_key, integers, silo_ids
 from silograph.kernels.mixing import centroid, combine, combine_links, disagreement
-from silograph.methods.base import Limits, Outcome, Outlet, Private, Rows, ServerOutlet, Start, Up
+from silograph.methods.base import Limits, Outcome, Outlet, Plain, Private, Rows, ServerOutlet, Start, Up
 from silograph.methods.sampling import check_growth, check_sample, sampled, within_reach
 from silograph.privacy.bound import CLIPPED_AGENT, Bounded
 from silograph.privacy.released import Message, Released, Sent
@@ -49,7 +49,7 @@ _WHY = {
 
 
 @dataclass(frozen=True)
-class GraphFederation:
+class GraphFederation(Plain):
     """`step` mu, `sample` L agents of each unit a round (all if None), local steps and batch sizes from ranges.
 
     Which agents and records are drawn follows from `seed`, which is public: nothing is claimed from sampling.
@@ -199,10 +199,6 @@ class GraphFederation:
             "answered": int(servers["counts"].sum()),
             "skipped": int((servers["counts"] == 0.0).sum()),
         }
-
-    def deliver(self, carry: Carry, data: Private, gate: Outlet) -> Message:
-        """Nothing: the servers have the models."""
-        return {}
 
     def outcome(self, servers: Carry, delivered: dict[str, Array], topo: Topology) -> Outcome:
         model = servers["model"]

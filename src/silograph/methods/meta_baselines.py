@@ -13,26 +13,25 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from silograph.core.errors import InputError
-from silograph.core.types import Array, Carry, Json
-from silograph.methods.base import Limits, Outcome, Outlet, Private, Rows, Start, Up, everywhere
+from silograph.core.types import Array, Carry
+from silograph.methods.base import Outlet, Private, Up
 from silograph.methods.private_meta import (
     IN_THE_CLEAR,
     QUERY,
     SUPPORT,
     UNIT,
     Known,
+    OneStart,
     PrivateMeta,
     descended,
     mean_model,
-    moved,
-    near,
 )
 from silograph.privacy.bound import ADD_OR_REMOVE_ONE, Bounded, clip_rows
 from silograph.privacy.released import Batch, Message, Released, Sent
 from silograph.topology import Topology
 
 if TYPE_CHECKING:
-    from silograph.tasks.neural import Neural
+    pass
 
 #: What is wrong with the printed version, in a line.
 DEFECT = (
@@ -84,35 +83,20 @@ class PaperMeta(PrivateMeta):
         return gate.release(bounded, site, charged)
 
 
-@dataclass(frozen=True, eq=False)
-class LocalTraining:
+@dataclass(
+    frozen=True,
+    eq=False,
+)
+class LocalTraining(OneStart):
     """`steps` gradient steps of size `step` in every client; the server goes `server_step` of the way to their mean.
 
     With server_step 1 this is FedAvg, with less Reptile. Nothing is protected.
     """
 
-    task: Neural
-    weights: tuple[int, ...]
-    rounds: int
     step: float
     steps: int = 1
     server_step: float = 1.0
     rate: float = 1.0
-
-    def start(self, topo: Topology) -> Start:
-        servers: Carry = {
-            "model": self.task.start,
-            "round": np.int64(0),
-            "movement": np.float64(0.0),
-            "first": np.float64(max(np.abs(self.task.start).max(), 1.0)),
-        }
-        return Start({}, servers, {"model": everywhere(self.task.start, topo)})
-
-    def asked(self, servers: Carry, topo: Topology) -> Rows | None:
-        return None
-
-    def limits(self) -> dict[str, Limits]:
-        return near(self.task.start)
 
     def local(self, carry: Carry, down: Message, data: Private, gate: Outlet) -> tuple[Carry, Sent]:
         w = down["model"].value
@@ -130,18 +114,3 @@ class LocalTraining:
         mean = mean_model(up.values["model"], np.array(self.weights)[up.rows])
         model = servers["model"] + self.server_step * (mean - servers["model"])
         return servers, {"model": gate.reveal(model[None], "model", IN_THE_CLEAR)}
-
-    def settle(self, servers: Carry, across: dict[str, Array], topo: Topology) -> tuple[Carry, dict[str, Array]]:
-        return moved(servers, across["model"][0], topo)
-
-    def done(self, servers: Carry) -> bool:
-        return int(servers["round"]) >= self.rounds
-
-    def trace(self, servers: Carry) -> Json | None:
-        return {"movement": float(servers["movement"])}
-
-    def deliver(self, carry: Carry, data: Private, gate: Outlet) -> Message:
-        return {}
-
-    def outcome(self, servers: Carry, delivered: dict[str, Array], topo: Topology) -> Outcome:
-        return Outcome({"model": servers["model"]}, {"rounds": int(servers["round"])})

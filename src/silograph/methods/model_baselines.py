@@ -23,13 +23,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from silograph.core.errors import InputError
-from silograph.core.types import Array, Carry, Json
+from silograph.core.types import Array, Carry
 from silograph.methods.base import (
     ANYTHING,
     SWITCH,
     Limits,
     Outcome,
     Outlet,
+    Plain,
     Private,
     ServerOutlet,
     Start,
@@ -43,7 +44,7 @@ from silograph.topology import Topology
 
 
 @dataclass(frozen=True)
-class _Personal(ABC):
+class _Personal(Plain, ABC):
     """`rounds` means, and one last call in which the clients take the final anchor and send nothing."""
 
     task: Proximal
@@ -89,9 +90,6 @@ class _Personal(ABC):
 
     # ---- at the servers, who all hear each other ----
 
-    def asked(self, servers: Carry, topo: Topology) -> None:
-        return None
-
     def gather(self, servers: Carry, up: Up, topo: Topology, gate: ServerOutlet) -> tuple[Carry, Message]:
         if "step" not in up.sealed:
             return servers, {}
@@ -107,9 +105,6 @@ class _Personal(ABC):
 
     def done(self, servers: Carry) -> bool:
         return bool(servers["round"] > self.rounds)
-
-    def trace(self, servers: Carry) -> Json | None:
-        return None
 
     def outcome(self, servers: Carry, delivered: dict[str, Array], topo: Topology) -> Outcome:
         return Outcome({"model": delivered["model"], "anchor": servers["anchor"]}, {"rounds": int(servers["round"])})

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from silograph.core.types import Array, Carry, Json
-from silograph.methods.base import Limits, Outcome, Outlet, Private, Rows, Start, Up
+from silograph.core.types import Array, Carry
+from silograph.methods.base import Limits, Outcome, Outlet, Plain, Private, Start, Up
 from silograph.methods.private_meta import UNIT, Known, descended
 from silograph.privacy.bound import ADD_OR_REMOVE_ONE, Bounded
 from silograph.privacy.released import Message, Sent, bare
@@ -25,7 +25,7 @@ OWN = "own"
 
 
 @dataclass(frozen=True, eq=False)
-class Personalise:
+class Personalise(Plain):
     """`steps` full steps of size `step` from `model`; with a `clip` the personal model is released."""
 
     task: Neural
@@ -38,9 +38,6 @@ class Personalise:
         own: Carry = {"model": np.repeat(self.model[None], len(topo.silos), 0)}
         servers: Carry = {"round": np.int64(0)}
         return Start(own, servers, {}) if self.clip is None else Start({}, servers, {}, own)
-
-    def asked(self, servers: Carry, topo: Topology) -> Rows | None:
-        return None
 
     def limits(self) -> dict[str, Limits]:
         return {}
@@ -65,9 +62,6 @@ class Personalise:
 
     def done(self, servers: Carry) -> bool:
         return int(servers["round"]) >= self.steps
-
-    def trace(self, servers: Carry) -> Json | None:
-        return None
 
     def deliver(self, carry: Carry, data: Private, gate: Outlet) -> Message:
         return {} if self.clip is None else {"model": carry["model"]}

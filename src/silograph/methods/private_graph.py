@@ -25,6 +25,7 @@ from silograph.methods.base import (
     Method,
     Outcome,
     Outlet,
+    Plain,
     Private,
     Start,
     Up,
@@ -160,7 +161,7 @@ class Coupled:
 
 
 @dataclass(frozen=True)
-class ReleasedConsensus:
+class ReleasedConsensus(Plain):
     """`inner` learns at the server, from what `task` released under `mechanism`: likely graphs, or (8).
 
     `counts` (records per silo, in the topology's order) are public: neighbours replace a record, they do not add one.
@@ -195,9 +196,6 @@ class ReleasedConsensus:
                 "sent": np.ones_like(carry["sent"]),
             }
         return carry, {"moment": carry["moment"]}
-
-    def asked(self, servers: Carry, topo: Topology) -> None:
-        return None
 
     def limits(self) -> dict[str, Limits]:
         return {}
@@ -254,13 +252,6 @@ class ReleasedConsensus:
 
     def done(self, servers: Carry) -> bool:
         return servers["inner"] is not None
-
-    def trace(self, servers: Carry) -> Json | None:
-        return None
-
-    def deliver(self, carry: Carry, data: Private, gate: Outlet) -> Message:
-        """Nothing more: the server has all there is."""
-        return {}
 
     def outcome(self, servers: Carry, delivered: dict[str, Array], topo: Topology) -> Outcome:
         inner = servers["inner"]

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from silograph.core.errors import InputError, SolverError
 from silograph.core.types import Array, Carry, Json
 from silograph.kernels.draws import draw_key, silo_ids, uniforms
-from silograph.methods.base import Limits, Outcome, Outlet, Private, Rows, ServerOutlet, Start, Up, everywhere
+from silograph.methods.base import Limits, Outcome, Outlet, Plain, Private, ServerOutlet, Start, Up, everywhere
 from silograph.methods.sampling import DIVERGED, check_growth
 from silograph.privacy.bound import ADD_OR_REMOVE_ONE, Bounded
 from silograph.privacy.released import Batch, Message, Released, Sent, bare
@@ -86,16 +86,52 @@ def padded(pairs: Sequence[tuple[NDArray[Any], NDArray[Any]]], part: str, width:
 
 
 @dataclass(frozen=True, eq=False)
-class PrivateMeta:
-    """`inner_step` eta, `outer_step` beta, `local_steps` tau0, Poisson samples at `rate` q; `weights` are the clients'.
+class OneStart(Plain):
+    """A server with one model, the start of all clients, that clients move in so many `rounds`.
 
-    `clip` bounds a record's gradient, `curvature_clip` (the same if left out) its curvature. Without a clip nothing is
-    protected, and this is Per-FedAvg.
+    `weights` are the clients'.
     """
 
     task: Neural
     weights: tuple[int, ...]
     rounds: int
+
+    def start(self, topo: Topology) -> Start:
+        model = self.task.start
+        servers: Carry = {
+            "model": model,
+            "round": np.int64(0),
+            "movement": np.float64(0.0),
+            "first": _first(model),
+        }
+        return Start({}, servers, {"model": everywhere(model, topo)})
+
+    def limits(self) -> dict[str, Limits]:
+        """How far models that began here may get before `moved` stops them."""
+        farthest = DIVERGED * float(_first(self.task.start))
+        return {"model": Limits(-farthest, farthest)}
+
+    def settle(self, servers: Carry, across: dict[str, Array], topo: Topology) -> tuple[Carry, dict[str, Array]]:
+        return moved(servers, across["model"][0], topo)
+
+    def done(self, servers: Carry) -> bool:
+        return int(servers["round"]) >= self.rounds
+
+    def trace(self, servers: Carry) -> Json | None:
+        return {"movement": float(servers["movement"])}
+
+    def outcome(self, servers: Carry, delivered: dict[str, Array], topo: Topology) -> Outcome:
+        return Outcome({"model": servers["model"]}, {"rounds": int(servers["round"])})
+
+
+@dataclass(frozen=True, eq=False)
+class PrivateMeta(OneStart):
+    """`inner_step` eta, `outer_step` beta, `local_steps` tau0, Poisson samples at `rate` q.
+
+    `clip` bounds a record's gradient, `curvature_clip` (the same if left out) its curvature. Without a clip nothing is
+    protected, and this is Per-FedAvg.
+    """
+
     inner_step: float = 0.1
     outer_step: float = 1.0
     local_steps: int = 1
@@ -119,20 +155,7 @@ class PrivateMeta:
     def start(self, topo: Topology) -> Start:
         if len(self.weights) != len(topo.silos) or min(self.weights) < 1:
             raise InputError("private meta-learning", "a support record of every client", f"{self.weights} came")
-        model = self.task.start
-        servers: Carry = {
-            "model": model,
-            "round": np.int64(0),
-            "movement": np.float64(0.0),
-            "first": _first(model),
-        }
-        return Start({}, servers, {"model": everywhere(model, topo)})
-
-    def asked(self, servers: Carry, topo: Topology) -> Rows | None:
-        return None
-
-    def limits(self) -> dict[str, Limits]:
-        return near(self.task.start)
+        return super().start(topo)
 
     # ---- in the client ----
 
@@ -179,21 +202,6 @@ class PrivateMeta:
 
     def gather(self, servers: Carry, up: Up, topo: Topology, gate: ServerOutlet) -> tuple[Carry, Message]:
         return servers, {"model": gate.relay(mean_model(up.values["model"], np.array(self.weights)[up.rows])[None])}
-
-    def settle(self, servers: Carry, across: dict[str, Array], topo: Topology) -> tuple[Carry, dict[str, Array]]:
-        return moved(servers, across["model"][0], topo)
-
-    def done(self, servers: Carry) -> bool:
-        return int(servers["round"]) >= self.rounds
-
-    def trace(self, servers: Carry) -> Json | None:
-        return {"movement": float(servers["movement"])}
-
-    def deliver(self, carry: Carry, data: Private, gate: Outlet) -> Message:
-        return {}
-
-    def outcome(self, servers: Carry, delivered: dict[str, Array], topo: Topology) -> Outcome:
-        return Outcome({"model": servers["model"]}, {"rounds": int(servers["round"])})
 
 
 def _first(start: Array) -> np.float64:

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from silograph.core.errors import SilenceError
-from silograph.core.types import Array, BoolArray, Carry, Json
+from silograph.core.types import Array, BoolArray, Carry
 from silograph.kernels.edges import node_count
 from silograph.kernels.pooling import empirical_bayes
 from silograph.kernels.spaces import AllPairs
-from silograph.methods.base import Limits, Outcome, Outlet, Private, ServerOutlet, Start, Up
+from silograph.methods.base import Limits, Outcome, Outlet, Plain, Private, ServerOutlet, Start, Up
 from silograph.methods.choosing import LOG_BETA, learn_alone
 from silograph.methods.private_graph import (
     LEAST_EFFECTIVE_RECORDS,
@@ -59,7 +59,7 @@ class SmoothestGraph:
 
 
 @dataclass(frozen=True)
-class SummedConsensus:
+class SummedConsensus(Plain):
     """`inner` learns the consensus from the sum of what `task` makes of the silos, with noise that they add themselves.
 
     `counts` (records per silo, in the topology's order) are public: neighbours replace a record, they do not add one.
@@ -87,9 +87,6 @@ class SummedConsensus:
     def local(self, carry: Carry, down: Message, data: Private, gate: Outlet) -> tuple[Carry, Sent]:
         return {}, {"moment": gate.contribute(self.task.summand(data), "moment", self.clip)}
 
-    def asked(self, servers: Carry, topo: Topology) -> None:
-        return None
-
     def limits(self) -> dict[str, Limits]:
         return {}
 
@@ -114,13 +111,6 @@ class SummedConsensus:
 
     def done(self, servers: Carry) -> bool:
         return bool(servers["summed"].any())
-
-    def trace(self, servers: Carry) -> Json | None:
-        return None
-
-    def deliver(self, carry: Carry, data: Private, gate: Outlet) -> Message:
-        """Nothing more: the server has all there is."""
-        return {}
 
     def noise(self, cohort: int, summed: int) -> float:
         """The standard deviation of a coordinate of the sum: `summed` shares of noise, dealt for the whole cohort."""

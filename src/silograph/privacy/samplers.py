@@ -3,6 +3,10 @@
 A geometric variable's binary digits are independent coins: P(digit j is 1) = 1 / (1 + exp(2^j / t)). Each coin is
 thrown against a threshold of 128 bits, so the discrete Laplace below is exact to 1e-36. Sixteen of the bits decide all
 but one coin in 2^16, and only that one looks at the others.
+
+By hand, because noise here is named (root, silo, round, release point), so that a resumed run draws the same again, and
+because graphs need millions of draws: 50 ns each, and 115 ns of the discrete Gaussian (`discrete.py`), where OpenDP
+0.16, which takes no seed, needs 8 and 13 microseconds on the same core. Tests hold both against OpenDP's.
 """
 
 from __future__ import annotations

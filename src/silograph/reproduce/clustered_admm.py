@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 
@@ -46,7 +45,7 @@ from silograph.reproduce.clustered_runs import (
     pgfl,
     tau_lines,
 )
-from silograph.reproduce.entries import Entry, Progress, Table
+from silograph.reproduce.runner import Entry, beside_reference, generated
 from silograph.reproduce.verdicts import Verdict
 from silograph.tasks.clustered import Linearised, Proximal
 from silograph.theory.clustered_admm import leakage
@@ -114,12 +113,11 @@ NOT_PRIVATE = (
 
 def _differences(result: Result) -> str:
     """How far the rows are from the reference."""
-    away = {row: row.ours - row.reference for row in result.rows if row.reference is not None}
-    row = max(away, key=lambda row: abs(away[row]))
+    row, away = next(iter(beside_reference(result.rows).items()))
     error = row.std / math.sqrt(len(result.each((row.case, row.method))))
     return (
         "The reference is what an independent implementation had in 20 runs of 300 rounds with everybody. The largest "
-        f"difference is {away[row]:+.2f} dB ({row.case}, {row.method}), where our own standard error is {error:.2f} dB."
+        f"difference is {away:+.2f} dB ({row.case}, {row.method}), where our own standard error is {error:.2f} dB."
     )
 
 
@@ -334,18 +332,13 @@ GENERATED = (
 )
 
 
-def _run(figure: Figure, seeds: int, data: Path | None, progress: Progress) -> Table:
-    """Everything is generated, so `data` is not looked at."""
-    return figure.run(seeds, progress)
-
-
 #: Where clipped steps or many pictures take a quarter of a minute a repetition, or more.
 SLOW = ("s2-fig3", "s2-fig6", "s2-fig7", "s2-fig8", "s2-fig9", "s2-fig10")
 
 ENTRIES = tuple(
     replace(entry, quick=2) if entry.name in SLOW else entry
     for entry in (
-        *(Entry(figure.name, figure.title, partial(_run, figure)) for figure in GENERATED),
-        *(Entry(figure.name, figure.title, figure.run, data=(figure.data,)) for figure in PICTURED),
+        *(Entry(figure.name, figure.title, generated(figure)) for figure in GENERATED),
+        *(Entry(figure.name, figure.title, figure.open, data=(figure.data,)) for figure in PICTURED),
     )
 )

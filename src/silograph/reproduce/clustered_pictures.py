@@ -38,7 +38,7 @@ from silograph.reproduce.clustered_runs import (
     pgfl,
     tau_lines,
 )
-from silograph.reproduce.entries import DataSet, Progress, Table
+from silograph.reproduce.runner import DataSet
 from silograph.reproduce.verdicts import Verdict
 from silograph.tasks.clustered import Proximal
 from silograph.topology import server_graph, units
@@ -110,8 +110,8 @@ class Pictured:
             yield PROTECTED
             yield result.paid()
 
-    def run(self, seeds: int, data: Path | None, progress: Progress) -> Table:
-        return self.figure(find_data(data, self.file)).run(seeds, progress)
+    def open(self, data: Path | None) -> Figure:
+        return self.figure(find_data(data, self.file))
 
 
 def _open(case: str, most: int, sample: int | None) -> Setting:

@@ -21,7 +21,7 @@ from silograph.privacy.door import Door
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.mechanisms import Scheduled
 from silograph.privacy.released import bare
-from silograph.reproduce.entries import Progress, Row, Table, check_seeds
+from silograph.reproduce.runner import Progress, Row, Table, curve, repeat, rounded
 from silograph.reproduce.verdicts import ALIKE, Verdict, alike, compared, said
 from silograph.run.loop import REHEARSAL, play
 from silograph.tasks.clustered import Linearised, Proximal
@@ -51,6 +51,12 @@ class World:
     records: Sequence[Records]
     clusters: tuple[int, ...]
     score: Callable[[Array], float]
+    _prepared: dict[Proximal | Linearised, list[Private]] = field(default_factory=dict)
+
+    def prepared(self, task: Proximal | Linearised) -> list[Private]:
+        if task not in self._prepared:
+            self._prepared[task] = [task.prepare(part) for part in self.records]
+        return self._prepared[task]
 
 
 @dataclass(frozen=True)
@@ -70,7 +76,7 @@ class Contender:
     """`options` are ClusteredADMM's. `one` model for all clusters is GFL."""
 
     name: str
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
     one: bool = False
 
 
@@ -118,8 +124,8 @@ class Line:
             **who.options,
         )
 
-    def run(self, world: World, data: Sequence[Private], seed: int) -> tuple[Array, Door]:
-        """The score after every second round, and the door with its ledger."""
+    def run(self, world: World, seed: int, tick: Callable[[], None]) -> tuple[Array, Cost | None]:
+        """The score after every second round, and what clients paid where they are protected."""
         door = Door(seed, Ledger(), self.setting.noise, randomness=REHEARSAL)
         scores: list[float] = []
 
@@ -127,8 +133,9 @@ class Line:
             if self.contender is ALONE or state.round % EVERY == 0:
                 scores.append(world.score(bare(state.carry["model"])))
 
-        play(self.method(world, seed), world.topo, data, door, watch)
-        return np.resize(scores, self.setting.rounds // EVERY), door
+        play(self.method(world, seed), world.topo, world.prepared(self.setting.task), door, watch)
+        cost = None if self.setting.noise is None else _cost(door, world.topo)
+        return np.resize(scores, self.setting.rounds // EVERY), cost
 
 
 def lines_of(setting: Setting, *contenders: Contender) -> list[Line]:
@@ -163,28 +170,15 @@ class Figure:
     x_log: bool = False
 
     def run(self, seeds: int, progress: Progress) -> Table:
-        check_seeds(seeds)
-        scores, costs = (
-            {line.key: list[Array]() for line in self.lines},
-            {line.key: list[Cost]() for line in self.lines},
-        )
-        for seed in range(seeds):
-            world, prepared = self.world(seed), dict[Proximal | Linearised, list[Private]]()
-            for done, line in enumerate(self.lines, 1):
-                task = line.setting.task
-                if task not in prepared:
-                    prepared[task] = [task.prepare(part) for part in world.records]
-                made, door = line.run(world, prepared[task], seed)
-                scores[line.key].append(made)
-                if line.setting.noise is not None:
-                    costs[line.key].append(_cost(door, world.topo))
-                progress((seed + done / len(self.lines)) / seeds, f"{self.name}, repetition {seed + 1} of {seeds}")
+        kinds = {None: list(dict.fromkeys(self.lines))}
+        scores = repeat(self.name, seeds, progress, kinds, lambda _, seed: self.world(seed), Line.run)
+        costs = {line.key: [cost for _, cost in runs if cost is not None] for line, runs in scores.items()}
         paid = {
             key: Cost(float(np.mean([one.zcdp for one in all])), max(one.epsilon for one in all))
             for key, all in costs.items()
             if all
         }
-        result = Result(self, {key: np.array(runs) for key, runs in scores.items()}, paid)
+        result = Result(self, {line.key: np.array([made for made, _ in runs]) for line, runs in scores.items()}, paid)
         return Table.of(self.name, seeds, result.rows, self.notes(result), self.title, result.curves())
 
 
@@ -218,9 +212,8 @@ class Result:
         return [self._row(line.key) for line in self.figure.lines]
 
     def _row(self, key: Key) -> Row:
-        each, metric = self.each(key), "NMSD" if self.figure.unit == "dB" else "accuracy"
-        spread = float(each.std(ddof=1)) if len(each) > 1 else 0.0
-        return Row(*key, metric, self.level(key), spread, None, self.figure.reference.get(key))
+        metric = "NMSD" if self.figure.unit == "dB" else "accuracy"
+        return Row.of((*key, metric), self.each(key), None, self.figure.reference.get(key), self.level(key))
 
     # ---- statements ----
 
@@ -279,10 +272,9 @@ class Result:
             for label in dict.fromkeys(line.curve for line in figure.lines):
                 lines = [line for line in figure.lines if line.curve == label]
                 x, y = [line.x for line in lines], [self.level(line.key) for line in lines]
-                drawn = {"x": x, "y": y, "unit": figure.unit, "x_name": figure.across, "x_log": figure.x_log}
-                yield {"panel": f"over {figure.across}", "label": label, **drawn}
+                panel, axis = f"over {figure.across}", {"x_name": figure.across, "x_log": figure.x_log}
+                yield curve(panel, label, x, y, figure.unit, **axis)
             return
         for line in figure.lines:
-            means = self._shown(self.scores[line.key].mean(0))
-            x, y = [*range(EVERY, line.setting.rounds + 1, EVERY)], [round(float(mean), 4) for mean in means]
-            yield {"panel": line.setting.case, "label": line.contender.name, "x": x, "y": y, "unit": figure.unit}
+            rounds, means = range(EVERY, line.setting.rounds + 1, EVERY), self._shown(self.scores[line.key].mean(0))
+            yield curve(line.setting.case, line.contender.name, rounds, rounded(means), figure.unit)

@@ -14,8 +14,8 @@ from silograph.methods.base import Method
 from silograph.methods.baselines import IGL, MRMTL, Ditto, FedAvg, FedProx
 from silograph.privacy.accounting import gaussian_epsilon
 from silograph.privacy.mechanisms import Gaussian
-from silograph.reproduce.entries import Entry
 from silograph.reproduce.graph_recovery import FS, NODES, SILOS, Case, Comparison, Contender, Printed, Result, metrics
+from silograph.reproduce.runner import Entry, generated
 from silograph.reproduce.verdicts import ROUNDING, Verdict
 from silograph.tasks.smooth_graph import SmoothGraph
 
@@ -281,7 +281,7 @@ def _private_notes(result: Result) -> list[str | Verdict]:
 
 
 def _entry(title: str, comparison: Comparison) -> Entry:
-    return Entry(comparison.name, title, comparison.run, quick=6)
+    return Entry(comparison.name, title, generated(comparison), quick=6)
 
 
 ENTRIES = (

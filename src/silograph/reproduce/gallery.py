@@ -22,7 +22,7 @@ from pathlib import Path
 from silograph.core.files import write_atomically
 from silograph.core.types import Json
 from silograph.data.collections import VARIABLE
-from silograph.reproduce.entries import Entry, Progress, check_seeds
+from silograph.reproduce.runner import Entry, Progress, check_seeds
 
 WORKERS = 2
 #: One thread for each process: small sums, which threads would only slow down.
@@ -154,7 +154,7 @@ def _alone(
     stopped: threading.Event,
 ) -> Json:
     asked = {"name": setting.name, "seeds": setting.seeds, "short": setting.short, "data": folder and str(folder)}
-    command = [sys.executable, "-m", "silograph.reproduce.alone", json.dumps(asked)]
+    command = [sys.executable, "-m", "silograph.reproduce.own_process", json.dumps(asked)]
     told: Json = {}
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=os.environ | ONE_THREAD

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +20,9 @@ from silograph.methods.baselines import IGL, FedAvg
 from silograph.methods.consensus_graph import ExactConsensus
 from silograph.privacy.mechanisms import Mechanism
 from silograph.reproduce.consensus_graph import CLIP, DELTA, ROUNDS, S0_SETTINGS, corollary_one, exact_totals
-from silograph.reproduce.entries import DataSet, Entry, Progress, Row, Table, check_seeds
 from silograph.reproduce.graph_views import settings
-from silograph.reproduce.verdicts import DOES_NOT_HOLD, REPRODUCED, UNCLEAR, Verdict, compared, said
+from silograph.reproduce.runner import Cells, DataSet, Entry, Progress, Row, Table, repeat
+from silograph.reproduce.verdicts import DOES_NOT_HOLD, REPRODUCED, UNCLEAR, Verdict, compared, said, standard_error
 from silograph.run.loop import simulate
 from silograph.tasks.smooth_graph import SmoothGraph
 
@@ -115,29 +116,33 @@ def by_person(signals: list[Array]) -> Array:
     return np.stack([count, (graph * kept).sum(1) / np.maximum(count, 1)], axis=1)
 
 
-def table_5(seeds: int, data: Path | None, progress: Progress) -> Table:
-    check_seeds(seeds)
-    cases, rows, notes = _cases(data), list[Row](), list[str | Verdict]()
-    steps, done = len(cases) * len(SCALES) * seeds, 0
-    for source, brains in cases.items():
-        for scale, scaled in SCALES.items():
-            case, drawn = f"{source}, {scale}", []
-            for seed in range(seeds):
-                drawn.append(by_person(scaled(_drawn(brains, seed))))
-                done += 1
-                progress(done / steps, f"s3-table5, {case}")
-            persons = np.mean(drawn, axis=0)  # over the draws of regions
+@dataclass(frozen=True)
+class Groups:
+    """S3 Table V: a repetition draws regions, of the persons in each copy."""
+
+    copies: Mapping[str, Brains]
+
+    def run(self, seeds: int, progress: Progress) -> Table:
+        kinds = {source: [(source, scale) for scale in SCALES] for source in self.copies}
+
+        def draw(source: str, seed: int) -> Brains:
+            return _drawn(self.copies[source], seed)
+
+        found = repeat("s3-table5", seeds, progress, kinds, draw, _edges)
+        people = "; ".join(f"{s}: {b.autism.sum()} and {(~b.autism).sum()}" for s, b in self.copies.items())
+        notes: list[str | Verdict] = [f"Persons with and without autism: {people}. {OTHER_DATA}", *HOW_5]
+        rows = []
+        for (source, scale), drawn in found.items():
+            case, brains, persons = f"{source}, {scale}", self.copies[source], np.mean(drawn, axis=0)
             for group, there in (("Autism", brains.autism), ("Non-autism", ~brains.autism)):
                 for k, metric in enumerate(("#Edges", "Average weight")):
-                    own = persons[there, k]
-                    spread = float(own.std(ddof=1)) if len(own) > 1 else 0.0
-                    rows.append(Row(case, group, metric, float(own.mean()), spread, S3_TABLE_5[group][k]))
+                    rows.append(Row.of((case, group, metric), persons[there, k], S3_TABLE_5[group][k]))
             notes += _difference(case, persons[:, 0], brains)
-    people = "; ".join(f"{s}: {b.autism.sum()} and {(~b.autism).sum()}" for s, b in cases.items())
-    about = f"Persons with and without autism: {people}. {OTHER_DATA}"
-    table = Table.of("s3-table5", seeds, rows, [about, *HOW_5, *notes])
-    table.unlike = UNLIKE
-    return table
+        return Table.of("s3-table5", seeds, rows, notes, unlike=UNLIKE)
+
+
+def _edges(kind: tuple[str, str], brains: Brains, seed: int, tick: Callable[[], None]) -> Array:
+    return by_person(SCALES[kind[1]](brains))
 
 
 HOW_5 = (
@@ -231,43 +236,56 @@ def _split(brains: Brains, seed: int) -> tuple[dict[str, Array], dict[str, Array
     return learned, tested
 
 
-def table_6(seeds: int, data: Path | None, progress: Progress) -> Table:
-    check_seeds(seeds)
-    brains = _persons(load_brains(data))
-    scores: dict[tuple[str, str], list[float]] = {}
-    for seed in range(seeds):
-        learned, tested = _split(_drawn(brains, seed), seed)
-        masks = {share: {name: _mask(seed, name, share) for name in tested} for share in MASKED}
-        graphs = {"mean of the observed": None} | {
-            name: simulate(method, task, learned, mechanism, seed=seed)[0].arrays["graph"]
-            for name, method, task, mechanism in _contenders(learned)
-        }
-        for share, masked in masks.items():
-            for name, found in graphs.items():
-                errors = [
-                    _mean_error(tested[person], masked[person])
-                    if found is None
-                    else relative_error(found[k], tested[person], masked[person])
-                    for k, person in enumerate(sorted(tested))
-                ]
-                scores.setdefault((f"{share:.0%} masked", name), []).append(float(np.mean(errors)))
-        progress((seed + 1) / seeds, "s0-table6")
-    ordered = sorted(scores, key=lambda key: key[0])
-    rows = [Row(case, name, "RE", *_spread(scores[case, name]), S0_TABLE_6.get(name)) for case, name in ordered]
-    table = Table.of("s0-table6", seeds, rows, [_source(brains), *HOW_6, *_orders(scores), *_verdicts(scores)])
-    table.unlike = UNLIKE
-    return table
+@dataclass(frozen=True)
+class Masks:
+    """S0 Table VI: a repetition draws persons, regions and which of these are masked."""
+
+    brains: Brains
+
+    def run(self, seeds: int, progress: Progress) -> Table:
+        def draw(_: None, seed: int) -> tuple[dict[str, Array], dict[str, Array]]:
+            return _split(_drawn(self.brains, seed), seed)
+
+        runs = repeat("s0-table6", seeds, progress, {None: (None,)}, draw, _errors)[None]
+        each = {cell: np.array([[run[cell]] for run in runs]) for cell in sorted(runs[0], key=lambda cell: cell[0])}
+        printed = {name: (error,) for name, error in S0_TABLE_6.items()}
+        cells = Cells(each, ("RE",), lambda case, method: printed.get(method))
+        source = f"The data are {self.brains.source}. {OTHER_DATA}"
+        notes: list[str | Verdict] = [source, *HOW_6, *_orders(cells), *_verdicts(cells)]
+        return Table.of("s0-table6", seeds, cells.rows, notes, unlike=UNLIKE)
 
 
-def _verdicts(scores: Mapping[tuple[str, str], list[float]]) -> Iterator[Verdict]:
+def _errors(
+    kind: None, world: tuple[dict[str, Array], dict[str, Array]], seed: int, tick: Callable[[], None]
+) -> dict[tuple[str, str], float]:
+    """Of every share of masked regions and every method, the mean over the persons."""
+    learned, tested = world
+    graphs = {"mean of the observed": None} | {
+        name: simulate(method, task, learned, mechanism, seed=seed)[0].arrays["graph"]
+        for name, method, task, mechanism in _contenders(learned)
+    }
+    found = {}
+    for share in MASKED:
+        masked = {person: _mask(seed, person, share) for person in tested}
+        for name, graph in graphs.items():
+            errors = [
+                _mean_error(tested[person], masked[person])
+                if graph is None
+                else relative_error(graph[k], tested[person], masked[person])
+                for k, person in enumerate(sorted(tested))
+            ]
+            found[f"{share:.0%} masked", name] = float(np.mean(errors))
+    return found
+
+
+def _verdicts(cells: Cells) -> Iterator[Verdict]:
     """The order of the paper's errors, in every case."""
-    cases = sorted({case for case, _ in scores})
     for text, better, others in (
         ("PPGL-L has a smaller error than IGL and FedAvg", "PPGL-L", ("IGL", "FedAvg")),
         ("with noise at epsilon 1.0 it still has a smaller error than IGL", "PPGL-L (eps=1.0)", ("IGL",)),
     ):
-        pairs = [(case, other) for case in cases for other in others]
-        gains = [np.array(scores[case, other]) - np.array(scores[case, better]) for case, other in pairs]
+        pairs = [(case, other) for case in cells.cases for other in others]
+        gains = [cells.gains(case, other, better) for case, other in pairs]
         found = "; ".join(f"{case}, {o} {said(gain)}" for (case, o), gain in zip(pairs, gains, strict=True))
         yield Verdict(f"The paper: {text}", compared(gains), f"smaller by, {found}")
 
@@ -282,14 +300,6 @@ def _mask(seed: int, person: str, share: float) -> BoolArray:
 def _mean_error(signals: Array, masked: BoolArray) -> float:
     away = signals[:, ~masked].mean(1, keepdims=True) - signals[:, masked]
     return float(np.linalg.norm(away) / np.linalg.norm(signals[:, masked]))
-
-
-def _spread(values: list[float]) -> tuple[float, float]:
-    return float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
-
-
-def _source(brains: Brains) -> str:
-    return f"The data are {brains.source}. {OTHER_DATA}"
 
 
 def _costs() -> str:
@@ -309,26 +319,26 @@ HOW_6 = (
 )
 
 
-def _orders(scores: Mapping[tuple[str, str], list[float]]) -> list[str]:
+def _orders(cells: Cells) -> Iterator[str]:
     """Where PPGL-L stands against the others, repetition by repetition."""
-    told = []
-    for case in sorted({case for case, _ in scores}):
+    for case in cells.cases:
         gains = []
         for other in ("IGL", "FedAvg", "exact-L"):
-            gain = np.array(scores[case, other]) - np.array(scores[case, "PPGL-L"])
-            error = float(gain.std(ddof=1) / np.sqrt(len(gain))) if len(gain) > 1 else float("inf")
-            gains.append(f"{gain.mean():+.3f} against {other} (standard error {error:.3f})")
-        noisy = np.array(scores[case, "PPGL-L (eps=1.0)"]) - np.array(scores[case, "IGL"])
-        told.append(
+            gain = cells.gains(case, other, "PPGL-L")
+            gains.append(f"{gain.mean():+.3f} against {other} (standard error {standard_error(gain):.3f})")
+        noisy = cells.gains(case, "PPGL-L (eps=1.0)", "IGL")
+        yield (
             f"{case}: PPGL-L's error is smaller by {', '.join(gains)}; with noise at epsilon 1.0 a round it is "
             f"{noisy.mean():+.3f} from IGL's, the paper -0.016."
         )
-    return told
 
 
 ABIDE = DataSet("ABIDE", PLACES, WHERE_TO_GET)
 
+BY_GROUP = "S3 Table V: brain graphs with and without autism (ABIDE)"
+MASKED_REGIONS = "S0 Table VI: masked brain regions found again (ABIDE)"
+
 ENTRIES = (
-    Entry("s3-table5", "S3 Table V: brain graphs with and without autism (ABIDE)", table_5, quick=2, data=(ABIDE,)),
-    Entry("s0-table6", "S0 Table VI: masked brain regions found again (ABIDE)", table_6, data=(ABIDE,)),
+    Entry("s3-table5", BY_GROUP, lambda data: Groups(_cases(data)), quick=2, data=(ABIDE,)),
+    Entry("s0-table6", MASKED_REGIONS, lambda data: Masks(_persons(load_brains(data))), data=(ABIDE,)),
 )

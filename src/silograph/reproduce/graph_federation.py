@@ -16,7 +16,7 @@ from silograph.data.units import Records
 from silograph.kernels.mixing import edge_disagreement, homomorphic_disagreement, sender_disagreement
 from silograph.methods.graph_federation import Perturbation
 from silograph.privacy.accounting import gaussian_multiplier
-from silograph.reproduce.entries import DataSet, Entry, Progress, Table
+from silograph.reproduce.runner import DataSet, Entry, beside_reference, generated
 from silograph.reproduce.server_noise import (
     CLIP,
     DELTA,
@@ -141,14 +141,13 @@ def _notes(result: Result, how: str, *own: str) -> list[str | Verdict]:
 
 def _differences(result: Result) -> str:
     """How far the rows are from the reference."""
-    away = {row: row.ours - row.reference for row in result.rows if row.reference is not None}
     printed = "The paper draws curves and prints no numbers."
-    if not away:
+    row, away = next(iter(beside_reference(result.rows).items()), (None, 0.0))
+    if row is None:
         return printed
-    row = max(away, key=lambda row: abs(away[row]))
     return (
         f"{printed} The reference is what an independent implementation had, with one data set, 20 runs and a random "
-        f"graph of its own; the largest difference is {away[row]:+.2g} {result.figure.problem.unit(row.metric)} "
+        f"graph of its own; the largest difference is {away:+.2g} {result.figure.problem.unit(row.metric)} "
         f"({row.case}, {row.method}, {row.metric}). Our graph, and the scales of the generated records, were chosen "
         "for levels near these, so it is the differences between methods that confirm."
     )
@@ -318,16 +317,7 @@ def figure_5(path: Path | None) -> Figure:
     )
 
 
-def _run_generated(figure: Figure, seeds: int, data: Path | None, progress: Progress) -> Table:
-    """Everything is generated, so `data` is not looked at."""
-    return figure.run(seeds, progress)
-
-
-def _run_clicks(seeds: int, data: Path | None, progress: Progress) -> Table:
-    return figure_5(find_data(data, AVAZU)).run(seeds, progress)
-
-
 ENTRIES = (
-    *(Entry(figure.name, figure.title, partial(_run_generated, figure)) for figure in (FIGURE_2, FIGURE_3, FIGURE_4)),
-    Entry("s1-fig5", FIGURE_5_TITLE, _run_clicks, quick=5, data=(CLICKS,)),
+    *(Entry(figure.name, figure.title, generated(figure)) for figure in (FIGURE_2, FIGURE_3, FIGURE_4)),
+    Entry("s1-fig5", FIGURE_5_TITLE, lambda data: figure_5(find_data(data, AVAZU)), quick=5, data=(CLICKS,)),
 )

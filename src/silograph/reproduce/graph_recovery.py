@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import partial
-from pathlib import Path
 
 import numpy as np
 
@@ -15,7 +13,7 @@ from silograph.data.synthetic import PaperGraphs, nested_graphs, paper_graphs, s
 from silograph.methods.base import Method
 from silograph.methods.baselines import IGL
 from silograph.privacy.mechanisms import Mechanism
-from silograph.reproduce.entries import Progress, Row, Table, check_seeds
+from silograph.reproduce.runner import Cells, Progress, Table, check_seeds
 from silograph.reproduce.verdicts import Verdict, compared, said
 from silograph.run.loop import simulate
 from silograph.tasks.smooth_graph import SmoothGraph
@@ -71,20 +69,15 @@ class Contender:
     mechanism: Mechanism | None = None
 
 
-@dataclass
-class Result:
-    """The scores (seeds, metrics) of a table by (case, method), and the parameters taken in each case, in words."""
+@dataclass(frozen=True)
+class Result(Cells):
+    """The table, and the parameters taken in each case, in words."""
 
-    scores: dict[tuple[str, str], Array]
-    chosen: dict[str, list[str]]
-
-    def gains(self, case: str, better: str, worse: str) -> Array:
-        """(seeds,): by how much one method's F-score is above another's."""
-        return np.asarray(self.scores[case, better][:, FS] - self.scores[case, worse][:, FS])
+    chosen: Mapping[str, Sequence[str]]
 
     def statement(self, text: str, *pairs: tuple[str, str, str], why: str = "") -> Verdict:
         """The paper's: in every (case, better, worse) one method has a better F-score than the other."""
-        gains = [self.gains(*pair) for pair in pairs]
+        gains = [self.gains(*pair, FS) for pair in pairs]
         found = "; ".join(f"{c}, {a} against {b} {said(g)}" for (c, a, b), g in zip(pairs, gains, strict=True))
         return Verdict(f"The paper: {text}", compared(gains), f"F-scores, {found}", why=why)
 
@@ -100,42 +93,31 @@ class Comparison:
     notes: Callable[[Result], Iterable[str | Verdict]]
     metrics: Sequence[str] = METRICS
 
-    def run(self, seeds: int, data: Path | None, progress: Progress) -> Table:
-        """The table. Everything is generated, so `data` is not looked at."""
+    def run(self, seeds: int, progress: Progress) -> Table:
         check_seeds(seeds)
         steps = len(self.cases) * (len(BETAS) + sum(len(contender.grid) for contender in self.contenders(BETAS[0])))
-        done = 0
+        done, scores, chosen = 0, dict[tuple[str, str], Array](), dict[str, list[str]]()
 
-        def step(case: str) -> None:
+        def step() -> None:
             nonlocal done
             done += 1
-            progress(done / steps, f"{self.name}, {case}")
+            progress(done / steps, f"{self.name}, {case.name}")
 
-        result = Result({}, {})
         for case in self.cases:
             samples = [case.sample(seed) for seed in range(seeds)]
-            self._compare(case.name, samples, result, partial(step, case.name))
-        return Table.of(self.name, seeds, self._rows(result), [_choice(result), *self.notes(result)])
-
-    def _compare(self, case: str, samples: Sequence[Sample], result: Result, step: Callable[[], None]) -> None:
-        alone = Contender({"graph": "IGL"}, [IGL(NODES, beta) for beta in BETAS])
-        beta = BETAS[best_of(alone, samples, step)[0]]
-        result.chosen[case] = [f"beta {beta:g}"]
-        for contender in self.contenders(beta):
-            best, scores = best_of(contender, samples, step)
-            result.scores.update({(case, name): scores[array] for array, name in contender.printed.items()})
-            if len(contender.grid) > 1:
-                result.chosen[case].append(f"{contender.printed['graph']} {_distinction(contender.grid, best)}")
-
-    def _rows(self, result: Result) -> list[Row]:
-        rows = []
-        for (case, method), scores in result.scores.items():
-            paper = self.paper.get((case, method))
-            for k, metric in enumerate(self.metrics):
-                ours = scores[:, METRICS.index(metric)]
-                spread = float(ours.std(ddof=1)) if len(ours) > 1 else 0.0
-                rows.append(Row(case, method, metric, float(ours.mean()), spread, None if paper is None else paper[k]))
-        return rows
+            alone = Contender({"graph": "IGL"}, [IGL(NODES, beta) for beta in BETAS])
+            beta = BETAS[best_of(alone, samples, step)[0]]
+            chosen[case.name] = [f"beta {beta:g}"]
+            for contender in self.contenders(beta):
+                best, found = best_of(contender, samples, step)
+                scores.update({(case.name, name): found[array] for array, name in contender.printed.items()})
+                if len(contender.grid) > 1:
+                    chosen[case.name].append(f"{contender.printed['graph']} {_distinction(contender.grid, best)}")
+        result = Result(scores, METRICS, lambda case, method: None, chosen)
+        columns = [METRICS.index(metric) for metric in self.metrics]
+        shown = {cell: each[:, columns] for cell, each in scores.items()}
+        rows = Cells(shown, self.metrics, lambda case, method: self.paper.get((case, method))).rows
+        return Table.of(self.name, seeds, rows, [_choice(result), *self.notes(result)])
 
 
 def best_of(contender: Contender, samples: Sequence[Sample], step: Callable[[], None]) -> tuple[int, dict[str, Array]]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,14 +14,15 @@ from silograph.methods.algorithm_one import PaperConsensus
 from silograph.methods.base import Method
 from silograph.methods.baselines import IGL, MRMTL, Ditto, FedAvg, FedProx
 from silograph.methods.consensus_graph import ExactConsensus
-from silograph.reproduce.entries import DataSet, Entry, Progress, Row, Table, check_seeds
-from silograph.reproduce.verdicts import Verdict, compared, said
+from silograph.reproduce.runner import Cells, DataSet, Entry, Progress, Table, repeat
+from silograph.reproduce.verdicts import Verdict, compared, said, standard_error
 from silograph.run.loop import simulate
 from silograph.tasks.smooth_graph import SmoothGraph
 
 NODES = OBJECTS * ANGLES
 DEGREES = (6.0, 11.0, 24.0)  # the default, the other pictures of an object, half of all pictures
 METRICS = ("NMI", "RI", "FMI")
+NAME = "s3-table4"
 
 # Method -> NMI, RI, FMI.
 S3_TABLE_4 = {
@@ -93,60 +94,60 @@ def _contenders(beta: float, lam: float, nu: float, degree: float) -> list[tuple
     ]
 
 
-def table_4(seeds: int, data: Path | None, progress: Progress) -> Table:
-    check_seeds(seeds)
-    pixels = load_views(data)
-    truth = np.repeat(np.arange(OBJECTS), ANGLES).astype(float)
-    scores: dict[tuple[str, str], list[Array]] = {}
-    for number, degree in enumerate(DEGREES):
-        case = f"degree {degree:g}"
-        for seed in range(seeds):
-            signals = view_signals(pixels, draw_objects(len(pixels), seed))
-            for printed, method in _contenders(*settings(signals, degree), degree):
-                outcome, _ = simulate(method, SmoothGraph(NODES), signals, seed=seed)
-                for array, name in printed.items():
-                    graphs = np.atleast_2d(outcome.arrays[array])
-                    found = [agreement(communities(w, NODES, seed), truth) for w in graphs]
-                    scores.setdefault((case, name), []).append(np.mean(found, axis=0))
-            progress((number * seeds + seed + 1) / (len(DEGREES) * seeds), f"s3-table4, {case}")
-    rows = [
-        Row(case, name, metric, *_spread(np.array(values)[:, k]), S3_TABLE_4[name][k] if name in S3_TABLE_4 else None)
-        for (case, name), values in scores.items()
-        for k, metric in enumerate(METRICS)
-    ]
-    return Table.of("s3-table4", seeds, rows, [HOW, RULE, *_statements(scores), _verdict(scores)])
+@dataclass(frozen=True)
+class Views:
+    """S3 Table IV on these pictures, for graphs of three degrees."""
+
+    pixels: Array
+
+    def run(self, seeds: int, progress: Progress) -> Table:
+        found = repeat(NAME, seeds, progress, {None: DEGREES}, self._signals, _scores)
+        cells = {
+            (f"degree {degree:g}", name): np.array([scores[name] for scores in runs])
+            for degree, runs in found.items()
+            for name in runs[0]
+        }
+        table = Cells(cells, METRICS, lambda case, method: S3_TABLE_4.get(method))
+        return Table.of(NAME, seeds, table.rows, [HOW, RULE, *_statements(table), _verdict(table)])
+
+    def _signals(self, _: None, seed: int) -> Mapping[str, Array]:
+        return view_signals(self.pixels, draw_objects(len(self.pixels), seed))
 
 
-def _verdict(scores: Mapping[tuple[str, str], list[Array]]) -> Verdict:
+def _scores(degree: float, signals: Mapping[str, Array], seed: int, tick: Callable[[], None]) -> dict[str, Array]:
+    """How well each method's communities are the objects."""
+    truth, scores = np.repeat(np.arange(OBJECTS), ANGLES).astype(float), {}
+    for printed, method in _contenders(*settings(signals, degree), degree):
+        outcome, _ = simulate(method, SmoothGraph(NODES), signals, seed=seed)
+        for array, name in printed.items():
+            graphs = np.atleast_2d(outcome.arrays[array])
+            scores[name] = np.mean([agreement(communities(w, NODES, seed), truth) for w in graphs], axis=0)
+    return scores
+
+
+def _verdict(cells: Cells) -> Verdict:
     """Whether learning together helps the views, by NMI."""
-    cases = dict.fromkeys(case for case, _ in scores)
-    gains = [np.array(scores[case, "PPGL-L"])[:, 0] - np.array(scores[case, "IGL"])[:, 0] for case in cases]
-    found = "; ".join(f"{case}, NMI {said(gain)}" for case, gain in zip(cases, gains, strict=True))
+    gains = [cells.gains(case, "PPGL-L", "IGL") for case in cells.cases]
+    found = "; ".join(f"{case}, NMI {said(gain)}" for case, gain in zip(cells.cases, gains, strict=True))
     return Verdict("The paper: PPGL-L finds the objects better than IGL", compared(gains), found)
 
 
-def _spread(values: Array) -> tuple[float, float]:
-    return float(values.mean()), float(values.std(ddof=1)) if len(values) > 1 else 0.0
-
-
-def _statements(scores: Mapping[tuple[str, str], list[Array]]) -> list[str]:
+def _statements(cells: Cells) -> Iterator[str]:
     """What the paper says of its table, beside ours."""
-    told = []
-    for case in dict.fromkeys(case for case, _ in scores):
-        nmi = {name: np.array(values)[:, 0] for (of, name), values in scores.items() if of == case}
+    for case in cells.cases:
+        nmi = {name: values[:, 0] for (of, name), values in cells.scores.items() if of == case}
         best = max(nmi, key=lambda name: float(nmi[name].mean()))
         whole = int((nmi["PPGL-C"] > 1.0 - 1e-9).sum())
-        gain = nmi["PPGL-L"] - nmi["IGL"]
-        error = float(gain.std(ddof=1) / np.sqrt(len(gain))) if len(gain) > 1 else float("inf")
-        told.append(
+        gain = cells.gains(case, "PPGL-L", "IGL")
+        yield (
             f"{case}: PPGL-C finds the four objects without a mistake in {whole} of {len(gain)} draws of objects; "
-            f"PPGL-L is {gain.mean():+.3f} in NMI against IGL (standard error {error:.3f}; the paper +0.086); the best "
-            f"mean NMI is {nmi[best].mean():.3f}, of {best}."
+            f"PPGL-L is {gain.mean():+.3f} in NMI against IGL (standard error {standard_error(gain):.3f}; the paper "
+            f"+0.086); the best mean NMI is {nmi[best].mean():.3f}, of {best}."
         )
-    return told
 
 
 COIL = DataSet("COIL-20", PLACES, WHERE_TO_GET)
+
 TITLE = "S3 Table IV: communities of pictures seen by three photographers (COIL-20)"
 
-ENTRIES = (Entry("s3-table4", TITLE, table_4, data=(COIL,)),)
+ENTRIES = (Entry(NAME, TITLE, lambda data: Views(load_views(data)), data=(COIL,)),)

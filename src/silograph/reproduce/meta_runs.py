@@ -4,142 +4,36 @@ all methods share."""
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from silograph.core.errors import InputError
-from silograph.core.keys import stream
 from silograph.core.types import Array, Json
-from silograph.data.clients import Single
-from silograph.data.collections import VARIABLE
-from silograph.data.personal import Classes, PictureSet, class_federation, pool, split
-from silograph.data.tables import shown
-from silograph.families.meta.new_clients import personal_models
-from silograph.methods.base import Private, State
+from silograph.methods.base import State
 from silograph.methods.meta_baselines import PaperMeta
-from silograph.methods.private_meta import SUPPORT, Order, PrivateMeta, divided
+from silograph.methods.private_meta import SUPPORT, Order, PrivateMeta
 from silograph.privacy.accounting import Planned, sampled_multiplier
 from silograph.privacy.door import Budget, Door
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.mechanisms import Gaussian
-from silograph.reproduce.entries import Progress, Row, Table, check_seeds
+from silograph.reproduce.meta_clients import EVERY, Collection, Pictures, Problem, World
+from silograph.reproduce.runner import Progress, Row, Table, curve, repeat, rounded
 from silograph.reproduce.verdicts import Verdict, compared, said
 from silograph.run.loop import REHEARSAL, play
-from silograph.topology import Topology, star
 
 if TYPE_CHECKING:
-    from silograph.tasks.neural import Neural
+    pass
 
 RATE, DELTA = 0.1, 1e-3
-EVERY = 10  # rounds between the points of a curve
-SHORTER, SMALLER = 10, 3  # times fewer rounds and clients, where little time is given
-TRIED = (0.01, 0.03, 0.1, 0.3, 0.5, 1.0)  # personal steps from the last start of a run
+SMALLER = 3  # times fewer clients, where little time is given
 
-Pictures = tuple[Single, Classes]
 #: Of a line: its case and its method.
 Key = tuple[str, str]
-
-
-# ---- clients ---------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Collection:
-    """Pictures that a user has a copy of. Pooled two by two, their numbers are (x - centre) * scale, x from 0 to 1."""
-
-    name: str
-    files: tuple[str, ...]
-    read: Callable[[Path | None], PictureSet | None]
-    centre: float = 0.0
-    scale: float = 1.0
-
-    def pictures(self, folder: Path | None) -> Pictures:
-        found = self.read(folder)
-        if found is None:
-            named = os.environ.get(VARIABLE) if folder is None else folder
-            came = f"it is not in {shown(Path(named))}" if named else "no folder was named"
-            todo = f"Name the folder with --data or in {VARIABLE}."
-            raise InputError(self.name, f"a file {' or '.join(self.files)} in your folder of data sets", came, todo)
-        learn, classes, test, others = found  # clients hold back records of their own, so both are dealt
-        pictures = np.concatenate([pool(learn), pool(test)])
-        return (pictures - np.float32(self.centre)) * np.float32(self.scale), np.concatenate([classes, others])
-
-
-@dataclass(frozen=True)
-class Problem:
-    """Clients that have three classes of a collection each, and the network that learns to tell classes apart.
-
-    The first `sources` of them learn the start, with `records` each; the others are new clients.
-    """
-
-    name: str
-    collection: Collection
-    network: Callable[[int], Neural]  # of a seed
-    clients: int = 50
-    sources: int = 30
-    per_class: int = 200
-    records: int = 600
-    rounds: int = 200
-
-    def shortened(self, smaller: int) -> Problem:
-        rounds = max(EVERY, self.rounds // SHORTER // EVERY * EVERY)
-        sources, new = (max(2, count // smaller) for count in (self.sources, self.clients - self.sources))
-        return replace(self, rounds=rounds, sources=sources, clients=sources + new)
-
-    def in_short(self, smaller: int) -> str:
-        small = self.shortened(smaller)
-        return (
-            f"{self.name} with {small.rounds} rounds instead of {self.rounds}, {small.sources} source clients instead "
-            f"of {self.sources} and {small.clients - small.sources} new ones instead of {self.clients - self.sources}"
-        )
-
-    def world(self, pictures: Pictures, seed: int) -> World:
-        parts = class_federation(*pictures, seed, self.clients, 3, self.per_class)
-        topo, new = (
-            star([f"client {k:03d}" for k in ks]) for ks in (range(self.sources), range(self.sources, self.clients))
-        )
-        source = [(x[: self.records], y[: self.records]) for x, y in parts[: self.sources]]
-        halves = []
-        for name, (x, y) in zip(new.silos, parts[self.sources :], strict=True):
-            own, test = split(len(y), 0.5, stream(seed, name, 0, "held back"))
-            halves.append(((x[own], y[own]), (x[test], y[test])))
-        known = np.concatenate([x for x, _ in source]), np.concatenate([y for _, y in source])
-        return World(self.network(seed), topo, divided(source, topo.silos, seed), known, new, halves)
-
-
-@dataclass(frozen=True, eq=False)
-class World:
-    """One repetition: source clients and their records, once more without whose they are; new clients, and the halves
-    of their records to learn from and to test on."""
-
-    task: Neural
-    topo: Topology
-    data: Private
-    known: Pictures
-    new: Topology
-    halves: Sequence[tuple[Pictures, Pictures]]
-
-    def tested(self, start: Array, step: float) -> Array:
-        """Loss and accuracy of the new clients' models, one step (4) from the start, on average over the clients."""
-        own = [half for half, _ in self.halves]
-        models = personal_models(self.task, start, step, 1, own, self.new.silos)
-        pairs = [self.task.measure(w, *test) for w, (_, test) in zip(models, self.halves, strict=True)]
-        return np.asarray(np.mean(pairs, axis=0))
-
-    def score(self, start: Array, step: float) -> Array:
-        """(2, 2): loss and accuracy of new clients, and of the start itself on the records it was learned from."""
-        return np.array([self.tested(start, step), self.task.measure(start, *self.known)])
-
-    def by_step(self, start: Array) -> Array:
-        """Accuracy of new clients with each of the steps TRIED."""
-        return np.array([self.tested(start, step)[1] for step in TRIED])
 
 
 # ---- runs ------------------------------------------------------------------------------------------------------------
@@ -200,10 +94,6 @@ class Run:
     def shortened(self, smaller: int) -> Run:
         return replace(self, problem=self.problem.shortened(smaller))
 
-    @property
-    def points(self) -> int:
-        return self.problem.rounds // EVERY
-
 
 @dataclass(frozen=True, eq=False)
 class Trained:
@@ -261,40 +151,37 @@ class Figure:
     reference: Mapping[Key, float] = field(default_factory=dict)
     across: str = ""
     x_log: bool = False
+    unlike: str = ""
+    pictures: Mapping[Collection, Pictures] = field(default_factory=dict)
 
-    def run_short(self, seeds: int, data: Path | None, progress: Progress) -> Table:
+    def short(self, data: Path | None) -> Figure:
         """With few rounds and clients, for a look; where records are few, too, only all clients keep the noise down."""
         problems = dict.fromkeys(line.run.problem for line in self.lines)
         varied = len({(p.name, p.records) for p in problems}) > len({p.name for p in problems})
         smaller = 1 if varied else SMALLER
         lines = [replace(line, run=line.run.shortened(smaller)) for line in self.lines]
-        table = replace(self, lines=lines).run(seeds, data, progress)
-        table.unlike = "; ".join(dict.fromkeys(problem.in_short(smaller) for problem in problems))
-        return table
+        unlike = "; ".join(dict.fromkeys(problem.in_short(smaller) for problem in problems))
+        return replace(self, lines=lines, unlike=unlike).open(data)
 
-    def run(self, seeds: int, data: Path | None, progress: Progress) -> Table:
-        check_seeds(seeds)
-        runs = list(dict.fromkeys(line.run for line in self.lines))
-        collections = dict.fromkeys(run.problem.collection for run in runs)
-        pictures = {collection: collection.pictures(data) for collection in collections}
-        ticks, total = 0, seeds * sum(run.points for run in runs)
+    def open(self, data: Path | None) -> Figure:
+        collections = dict.fromkeys(line.run.problem.collection for line in self.lines)
+        return replace(self, pictures={collection: collection.pictures(data) for collection in collections})
 
-        def tick() -> None:
-            nonlocal ticks
-            ticks += 1
-            progress(ticks / total, f"{self.name}, repetition {seed + 1} of {seeds}")
+    def run(self, seeds: int, progress: Progress) -> Table:
+        runs: dict[Problem, list[Run]] = {}
+        for run in dict.fromkeys(line.run for line in self.lines):
+            runs.setdefault(run.problem, []).append(run)
+        untrained: dict[Problem, list[Array]] = {problem: [] for problem in runs}
 
-        made: dict[Run, list[Trained]] = {run: [] for run in runs}
-        untrained: dict[Problem, list[Array]] = {run.problem: [] for run in runs}
-        for seed in range(seeds):
-            for problem, starts in untrained.items():
-                world = problem.world(pictures[problem.collection], seed)
-                starts.append(world.by_step(world.task.start))
-                for run in runs:
-                    if run.problem == problem:
-                        made[run].append(run.go(world, seed, tick))
+        def draw(problem: Problem, seed: int) -> World:
+            world = problem.world(self.pictures[problem.collection], seed)
+            untrained[problem].append(world.by_step(world.task.start))
+            return world
+
+        made = repeat(self.name, seeds, progress, runs, draw, Run.go, lambda run: run.problem.rounds // EVERY)
         result = Result(self, made, untrained)
-        return Table.of(self.name, seeds, result.rows, self.notes(result), self.title, result.curves())
+        notes, curves = self.notes(result), result.curves()
+        return Table.of(self.name, seeds, result.rows, notes, self.title, curves, self.unlike)
 
 
 # ---- what they come to -----------------------------------------------------------------------------------------------
@@ -324,12 +211,9 @@ class Result:
         return [self._row(line, measure) for line in self.figure.lines for measure in self.figure.measures]
 
     def _row(self, line: Line, measure: Measure) -> Row:
-        each, case = self.each(line, measure), measure.case(line.case)
-        spread = float(each.std(ddof=1)) if len(each) > 1 else 0.0
+        cell = (measure.case(line.case), line.key[1], measure.metric)
         reference = self.figure.reference.get(line.key) if measure == ACCURACY else None
-        return Row(
-            case, line.key[1], measure.metric, float(each.mean()), spread, self._printed(line, measure), reference
-        )
+        return Row.of(cell, self.each(line, measure), self._printed(line, measure), reference)
 
     def _printed(self, line: Line, measure: Measure) -> float | None:
         private = line.run.contender.clip is not None
@@ -395,8 +279,8 @@ class Result:
             for line in (*lines, *none.values()):
                 label = line.case if line in lines else "none" if len(none) == 1 else f"none, {line.case}"
                 y = np.mean([ACCURACY.of(trained.scores) for trained in self.made[line.run]], axis=0)
-                x = [*range(EVERY, line.run.problem.rounds + 1, EVERY)]
-                yield _curve(f"{problem}: {method}", label, x, y, "accuracy")
+                x = range(EVERY, line.run.problem.rounds + 1, EVERY)
+                yield curve(f"{problem}: {method}", label, x, rounded(y), "accuracy")
 
     def _sweeps(self) -> Iterator[Json]:
         across: Json = {"x_name": self.figure.across, "x_log": self.figure.x_log}
@@ -407,12 +291,8 @@ class Result:
             for (problem, method), lines in sweeps.items():
                 panel = f"{problem}, {measure.case(f'{measure.metric} over {self.figure.across}')}"
                 y = [self.level(line, measure) for line in lines]
-                yield _curve(panel, method, [line.x for line in lines], y, measure.metric) | across
+                yield curve(panel, method, [line.x for line in lines], rounded(y), measure.metric, **across)
                 known = {line.x: self._printed(line, measure) for line in lines}
                 printed = {x: value for x, value in known.items() if value is not None}
                 if printed and method == "sound":  # once for all methods of a panel
-                    yield _curve(panel, "printed", [*printed], printed.values(), measure.metric) | across
-
-
-def _curve(panel: str, label: str, x: Sequence[float], y: Iterable[Any], unit: str) -> Json:
-    return {"panel": panel, "label": label, "x": list(x), "y": [round(float(value), 4) for value in y], "unit": unit}
+                    yield curve(panel, "printed", printed, rounded(printed.values()), measure.metric, **across)

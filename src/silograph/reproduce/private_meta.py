@@ -3,71 +3,43 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain
-from typing import TYPE_CHECKING
+from itertools import product
+from typing import Any
 
 import numpy as np
 
-from silograph.data.personal import CIFAR10_FILES, MNIST_FILES, cifar10, mnist
-from silograph.families.meta.network import build_network
-from silograph.reproduce.entries import DataSet, Entry
+from silograph.reproduce.meta_clients import (
+    CIFAR,
+    CNN,
+    HOLDS,
+    MLP,
+    MNIST,
+    RESNET,
+    TRIED,
+    Problem,
+    convolutions,
+    perceptron,
+)
 from silograph.reproduce.meta_runs import (
     ACCURACY,
     DELTA,
     LOSS,
     TRAINING_ACCURACY,
     TRAINING_LOSS,
-    TRIED,
-    Collection,
     Contender,
     Figure,
     Line,
     Measure,
-    Problem,
     Result,
     Run,
 )
+from silograph.reproduce.runner import DataSet, Entry
 from silograph.reproduce.verdicts import Verdict
 
-if TYPE_CHECKING:
-    from silograph.tasks.neural import Neural
-
 REPETITIONS = 3  # of a figure take up to a quarter of an hour on one core of a processor
-CLASSES = 10
-HOLDS = "It holds the arrays train_images, train_labels, test_images and test_labels, or x_train and so on."
-MNIST = Collection("MNIST", MNIST_FILES, mnist)
-CIFAR = Collection("CIFAR-10", CIFAR10_FILES, cifar10, centre=0.5, scale=4.0)
-DIGITS, PHOTOGRAPHS = (1, 14, 14), (3, 16, 16)  # shapes of the pooled pictures
-
-
-def _perceptron(units: int, seed: int) -> Neural:
-    return build_network({"model": "mlp", "hidden": (units,)}, DIGITS, CLASSES, "classes", "cpu", seed)
-
-
-def _convolutions(dense: tuple[int, ...], seed: int) -> Neural:
-    from silograph.tasks.networks import cnn, initialise
-
-    module = initialise(cnn(PHOTOGRAPHS, CLASSES, FILTERS, dense), seed)
-    return build_network({"module": module}, PHOTOGRAPHS, CLASSES, "classes", "cpu", seed)
-
-
-def _residual(seed: int) -> Neural:
-    from silograph.tasks.networks import initialise, resnet18
-
-    module = initialise(resnet18(PHOTOGRAPHS, CLASSES, WIDTH, WIDTH), seed)
-    return build_network({"module": module}, PHOTOGRAPHS, CLASSES, "classes", "cpu", seed)
-
-
-FILTERS, WIDTH = (8, 16), 4
-MLP = Problem("MNIST", MNIST, partial(_perceptron, 32))
-CNN = Problem(
-    "CIFAR-10", CIFAR, partial(_convolutions, ()), clients=15, sources=9, per_class=120, records=360, rounds=50
-)
-RESNET = Problem("CIFAR-10, ResNet-18", CIFAR, _residual, clients=8, sources=4, per_class=150, records=450, rounds=20)
-
 SOUND = Contender("sound", inner_step=0.1, outer_step=1.0, personal_step=0.1, clip=1.0)
 FIRST = replace(SOUND, name="sound-first-order", order="first")
 PAPER = Contender("paper", inner_step=0.01, outer_step=0.03, personal_step=0.5, clip=1.6, printed=True)
@@ -76,6 +48,7 @@ NONE = Contender("none", inner_step=0.1, outer_step=1.0, personal_step=0.1)
 SOUND_C, FIRST_C = (replace(who, inner_step=0.03, personal_step=0.03) for who in (SOUND, FIRST))
 PAPER_C = replace(PAPER, inner_step=0.05, outer_step=0.05, personal_step=0.03)
 NONE_C = replace(NONE, outer_step=0.2)
+BOTH_C = (SOUND_C, NONE_C)
 #: And for ResNet-18.
 FIRST_R = replace(FIRST_C, outer_step=0.3)
 NONE_R = replace(NONE_C, inner_step=0.03, outer_step=0.1, personal_step=0.03, order="first")
@@ -135,6 +108,7 @@ CIFAR_SETTING = (
     "filters with no dense hidden layer (deeper ones hardly leave their start in so few rounds); 50 rounds. Its "
     "levels are not the paper's, only what grows and falls can be compared."
 )
+SETTINGS = {MNIST: MNIST_SETTING, CIFAR: CIFAR_SETTING}
 RESNET_SETTING = (
     "ResNet-18 has group norm here, since batch norm mixes records, and 4 filters in its first layers instead of 64; 8 "
     "clients with 450 records each, 4 of which learn the start, for 20 rounds of first order: what a processor does in "
@@ -163,11 +137,8 @@ def _common(result: Result) -> Iterator[str]:
     yield HOW
     if TRAINING_LOSS in result.figure.measures or TRAINING_ACCURACY in result.figure.measures:
         yield HOW_TRAINED
-    problems = {line.run.problem.collection for line in result.figure.lines}
-    if MNIST in problems:
-        yield MNIST_SETTING
-    if CIFAR in problems:
-        yield CIFAR_SETTING
+    used = {line.run.problem.collection for line in result.figure.lines}
+    yield from (setting for collection, setting in SETTINGS.items() if collection in used)
     yield TUNED
     if costs := result.literal_cost():
         yield DEFECT.format(costs=costs)
@@ -316,20 +287,23 @@ def _lines(
     ]
 
 
+def _over(label: str, values: Sequence[float], lines: Callable[[str, Any], list[Line]]) -> list[Line]:
+    """The lines of every value's case."""
+    return [line for value in values for line in lines(f"{label}={value:g}", value)]
+
+
 def _clip_lines(prefix: str, problem: Problem, who: Contender, clips: Sequence[float]) -> list[Line]:
-    return [
-        line for clip in clips for line in _lines(f"{prefix}C={clip:g}", problem, [replace(who, clip=clip)], x=clip)
-    ]
+    return _over(f"{prefix}C", clips, lambda case, clip: _lines(case, problem, [replace(who, clip=clip)], x=clip))
 
 
 def _grid(prefix: str, problem: Problem, who: Contender, none: Contender) -> list[Line]:
     """Clips and epsilons, and no privacy."""
-    pairs = [(clip, epsilon) for clip in CLIPS_4 for epsilon in EPSILONS_4]
     private = [
-        _lines(f"{prefix}C={clip:g} eps={epsilon:g}", problem, [replace(who, clip=clip)], epsilon)
-        for clip, epsilon in pairs
+        line
+        for clip, e in product(CLIPS_4, EPSILONS_4)
+        for line in _lines(f"{prefix}C={clip:g} eps={e:g}", problem, [replace(who, clip=clip)], e)
     ]
-    return [*chain.from_iterable(private), *_lines(f"{prefix}no privacy", problem, [none])]
+    return private + _lines(f"{prefix}no privacy", problem, [none])
 
 
 CLIP_LINES = (
@@ -338,17 +312,22 @@ CLIP_LINES = (
     *_clip_lines("cifar ", CNN, SOUND_C, (*SMALLER, *CLIPS)),
 )
 
+
+def _units(case: str, count: int) -> list[Line]:
+    return _lines(case, replace(MLP, network=partial(perceptron, count)), (SOUND, NONE))
+
+
+def _dense(case: str, count: int) -> list[Line]:
+    return _lines(case, replace(CNN, network=partial(convolutions, (count,))), BOTH_C)
+
+
 FIGURES = (
     Figure(
         "s4-fig2",
         "S4 Figure 2: accuracy by epsilon",
         [
-            *(line for e in EPSILONS for line in _lines(f"eps={e:g}", MLP, (SOUND, FIRST, PAPER, NONE), e)),
-            *(
-                line
-                for e in EPSILONS_C
-                for line in _lines(f"cifar eps={e:g}", CNN, (SOUND_C, FIRST_C, PAPER_C, NONE_C), e)
-            ),
+            *_over("eps", EPSILONS, lambda case, e: _lines(case, MLP, (SOUND, FIRST, PAPER, NONE), e)),
+            *_over("cifar eps", EPSILONS_C, lambda case, e: _lines(case, CNN, (SOUND_C, FIRST_C, PAPER_C, NONE_C), e)),
         ],
         _fig_2,
         reference=REFERENCE_2,
@@ -356,7 +335,7 @@ FIGURES = (
     Figure(
         "s4-fig3",
         "S4 Figure 3: accuracy by delta, at epsilon 2",
-        [line for d in DELTAS for line in _lines(f"delta={d:g}", MLP, (SOUND, PAPER, NONE), delta=d)],
+        _over("delta", DELTAS, lambda case, d: _lines(case, MLP, (SOUND, PAPER, NONE), delta=d)),
         _fig_3,
     ),
     Figure(
@@ -373,11 +352,9 @@ FIGURES = (
         "s4-fig5",
         "S4 Figure 5: accuracy by the number of records, at epsilon 2",
         [
-            *(line for n in RECORDS for line in _lines(f"records={n}", replace(MLP, records=n), (SOUND, PAPER, NONE))),
-            *(
-                line
-                for n in RECORDS_C
-                for line in _lines(f"cifar records={n}", replace(CNN, records=n), (SOUND_C, NONE_C))
+            *_over("records", RECORDS, lambda case, n: _lines(case, replace(MLP, records=n), (SOUND, PAPER, NONE))),
+            *_over(
+                "cifar records", RECORDS_C, lambda case, n: _lines(case, replace(CNN, records=n), (SOUND_C, NONE_C))
             ),
         ],
         _fig_5,
@@ -385,20 +362,7 @@ FIGURES = (
     Figure(
         "s4-fig6",
         "S4 Figure 6: accuracy by the number of neurons, at epsilon 2",
-        [
-            *(
-                line
-                for n in UNITS
-                for line in _lines(f"neurons={n}", replace(MLP, network=partial(_perceptron, n)), (SOUND, NONE))
-            ),
-            *(
-                line
-                for n in UNITS_C
-                for line in _lines(
-                    f"cifar neurons={n}", replace(CNN, network=partial(_convolutions, (n,))), (SOUND_C, NONE_C)
-                )
-            ),
-        ],
+        [*_over("neurons", UNITS, _units), *_over("cifar neurons", UNITS_C, _dense)],
         _fig_6,
     ),
     Figure(
@@ -422,22 +386,14 @@ FIGURES = (
 )
 
 
-def _data(figure: Figure) -> tuple[DataSet, ...]:
-    used = dict.fromkeys(line.run.problem.collection for line in figure.lines)
-    return tuple(DataSet(collection.name, collection.files, HOLDS) for collection in used)
-
-
 SLOWEST = "s4-fig4"  # ResNet-18: one short repetition takes more than a minute
 
-ENTRIES = tuple(
-    Entry(
-        figure.name,
-        figure.title,
-        figure.run,
-        REPETITIONS,
-        quick=1 if figure.name == SLOWEST else 2,
-        data=_data(figure),
-        short=figure.run_short,
-    )
-    for figure in FIGURES
-)
+
+def _entry(figure: Figure) -> Entry:
+    used = dict.fromkeys(line.run.problem.collection for line in figure.lines)
+    data = tuple(DataSet(collection.name, collection.files, HOLDS) for collection in used)
+    quick = 1 if figure.name == SLOWEST else 2
+    return Entry(figure.name, figure.title, figure.open, REPETITIONS, quick, data, figure.short)
+
+
+ENTRIES = tuple(map(_entry, FIGURES))

@@ -22,7 +22,7 @@ from silograph.methods.graph_federation import GraphFederation, Perturbation
 from silograph.privacy.door import Door
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.mechanisms import Gaussian
-from silograph.reproduce.entries import Progress, Row, Table, check_seeds
+from silograph.reproduce.runner import Progress, Row, Table, curve, repeat, rounded
 from silograph.reproduce.verdicts import Verdict
 from silograph.run.loop import REHEARSAL, play
 from silograph.tasks.linear import Linear
@@ -79,6 +79,9 @@ class Case:
         return max(ROUNDS, round(24.0 / self.step))
 
 
+Kind = tuple[Case, Perturbation]
+
+
 @dataclass(frozen=True)
 class Problem:
     """P units of K agents, L of them sampled a round; `world(seed)` draws the records."""
@@ -92,8 +95,9 @@ class Problem:
     def topology(self, weights: Weights) -> Topology:
         return units(server_graph("erdos-renyi", self.servers, GRAPH_SEED, weights=weights), self.agents)
 
-    def run(self, world: World, case: Case, method: Perturbation, seed: int) -> tuple[Array, float]:
+    def run(self, kind: Kind, world: World, seed: int, tick: Callable[[], None]) -> tuple[Array, float]:
         """(rounds, metrics), and by the ledger epsilon of an agent against whoever hears its server."""
+        case, method = kind
         topo, clip = self.topology(case.weights), CLIP if method == "private" else None
         settings = (case.step, case.rounds, self.sample, EPOCHS, BATCH)
         federation = GraphFederation(world.task, *settings, method, case.variance, clip=clip, seed=seed)
@@ -125,16 +129,16 @@ class Figure:
     notes: Callable[[Result], Iterable[str | Verdict]]
 
     def run(self, seeds: int, progress: Progress) -> Table:
-        check_seeds(seeds)
         kinds = list(dict.fromkeys(_kind(case, method) for case in self.all_cases for method in METHODS))
-        worlds, scores, epsilons = [], {kind: list[Array]() for kind in kinds}, {}
-        for seed in range(seeds):
+        worlds: list[World] = []
+
+        def draw(_: None, seed: int) -> World:
             worlds.append(self.problem.world(seed))
-            for done, kind in enumerate(kinds, 1):
-                made, epsilons[kind] = self.problem.run(worlds[-1], *kind, seed)
-                scores[kind].append(made)
-                progress((seed + done / len(kinds)) / seeds, f"{self.name}, repetition {seed + 1} of {seeds}")
-        result = Result(self, worlds, {kind: np.array(runs) for kind, runs in scores.items()}, epsilons)
+            return worlds[-1]
+
+        made = repeat(self.name, seeds, progress, {None: kinds}, draw, self.problem.run)
+        scores = {kind: np.array([errors for errors, _ in runs]) for kind, runs in made.items()}
+        result = Result(self, worlds, scores, {kind: runs[-1][1] for kind, runs in made.items()})
         return Table.of(self.name, seeds, result.rows, self.notes(result), self.title, result.curves())
 
     def with_weights(self, weights: Weights) -> list[Case]:
@@ -152,7 +156,7 @@ class Figure:
         return f"{self.symbol}={getattr(case, self.varied):g}" + (", lazy" if case.weights == "lazy" else "")
 
 
-def _kind(case: Case, method: Perturbation) -> tuple[Case, Perturbation]:
+def _kind(case: Case, method: Perturbation) -> Kind:
     """Without noise its variance does not matter."""
     return (replace(case, variance=0.0) if method == "none" else case), method
 
@@ -163,8 +167,8 @@ class Result:
 
     figure: Figure
     worlds: Sequence[World]
-    scores: Mapping[tuple[Case, Perturbation], Array]
-    epsilons: Mapping[tuple[Case, Perturbation], float]
+    scores: Mapping[Kind, Array]
+    epsilons: Mapping[Kind, float]
 
     def _scores(self, case: Case, method: Perturbation, metric: str) -> Array:
         return np.asarray(self.scores[_kind(case, method)][..., METRICS.index(metric)])
@@ -183,9 +187,8 @@ class Result:
 
     def _row(self, case: Case, method: Perturbation, metric: str) -> Row:
         each = self.figure.problem.shown(self.steady(case, method, metric), metric)
-        spread = float(each.std(ddof=1)) if len(each) > 1 else 0.0
-        place = (self.figure.called(case), method, metric)
-        return Row(*place, self.level(case, method, metric), spread, None, self.figure.reference.get(place))
+        cell = (self.figure.called(case), method, metric)
+        return Row.of(cell, each, None, self.figure.reference.get(cell), self.level(case, method, metric))
 
     def curves(self) -> Iterator[Json]:
         """Of a single case every method round by round. Of several the steady states, then the paper's own curves."""
@@ -195,22 +198,22 @@ class Result:
             for metric in METRICS:
                 panel = f"{PANELS[metric]}, {name}"
                 for method in METHODS:
-                    sweep, course = self._sweep(cases, method, metric), self._course(cases[0], method, metric)
-                    yield {"panel": panel, "label": method, **(course if len(cases) == 1 else sweep)}
+                    draw = self._course if len(cases) == 1 else self._sweep
+                    yield draw(panel, method, cases, method, metric)
         for metric in METRICS[:2] if len(figure.cases) > 1 else ():
             for method in METHODS[1:]:
                 panel = f"{PANELS[metric]} round by round, {method}, Metropolis"
                 for case in figure.cases:
-                    yield {"panel": panel, "label": figure.called(case), **self._course(case, method, metric)}
+                    yield self._course(panel, figure.called(case), [case], method, metric)
 
-    def _course(self, case: Case, method: Perturbation, metric: str) -> Json:
-        """The mean over the runs in every round, or in every second, third ... one."""
+    def _course(self, panel: str, label: str, cases: Sequence[Case], method: Perturbation, metric: str) -> Json:
+        """Of a single case: the mean over the runs in every round, or in every second, third ... one."""
+        (case,) = cases
         means = self.figure.problem.shown(self._scores(case, method, metric).mean(0), metric)
         x = range(1, case.rounds + 1, math.ceil(case.rounds / MOST_POINTS))
-        y = [round(float(means[i - 1]), 4) for i in x]
-        return {"x": [*x], "y": y, "unit": self.figure.problem.unit(metric)}
+        return curve(panel, label, x, rounded(means[i - 1] for i in x), self.figure.problem.unit(metric))
 
-    def _sweep(self, cases: Sequence[Case], method: Perturbation, metric: str) -> Json:
+    def _sweep(self, panel: str, label: str, cases: Sequence[Case], method: Perturbation, metric: str) -> Json:
         x = [getattr(case, self.figure.varied) for case in cases]
-        y = [self.level(case, method, metric) for case in cases]
-        return {"x": x, "y": y, "unit": self.figure.problem.unit(metric), "x_name": self.figure.symbol, "x_log": True}
+        y, axis = [self.level(case, method, metric) for case in cases], {"x_name": self.figure.symbol, "x_log": True}
+        return curve(panel, label, x, y, self.figure.problem.unit(metric), **axis)

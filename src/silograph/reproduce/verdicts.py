@@ -72,6 +72,11 @@ def half_width(values: Array, confidence: float = CONFIDENCE) -> float:
     return _quantile(count, confidence) * float(values.std(ddof=1)) / math.sqrt(count) if count > 1 else math.inf
 
 
+def standard_error(values: Array) -> float:
+    """Of the mean; infinite for one run."""
+    return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else math.inf
+
+
 def _quantile(count: int, confidence: float) -> float:
     return float(stdtrit(count - 1, (1.0 + confidence) / 2.0))
 

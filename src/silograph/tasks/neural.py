@@ -26,7 +26,8 @@ from torch.func import functional_call, grad, jvp, vmap
 
 from silograph.core.errors import InputError
 from silograph.core.types import Array, BoolArray
-from silograph.tasks.chain import ChainPasses, Rounding, layers_of, shrink
+from silograph.tasks.chain import ChainPasses, Rounding, shrink
+from silograph.tasks.layers import layers_of
 from silograph.tasks.networks import Layout, check_module, flatten, unflatten
 
 Loss = Literal["cross-entropy", "squared"]

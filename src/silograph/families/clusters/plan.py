@@ -9,7 +9,7 @@ from silograph.core.errors import InputError
 from silograph.core.schema import Positive, Such
 from silograph.families.servers import Servers, check_masks, left_out_of_servers
 from silograph.run.plan import DEFAULT_DELTA, NOT_COMPARED, Plan
-from silograph.run.sections import Amount, Cohort, Count, Delta, Scale, Seed, Share, TotalEpsilon, naming_files
+from silograph.run.sections import Amount, Cohort, Count, Delta, Scale, Seed, Share, TotalEpsilon, naming_files, said
 
 _LEAST_DECAY = 1e-12  # of the first round's noise or leakage
 _Tau = Annotated[float, Such("0 to 1", lambda tau: 0.0 <= tau <= 1.0)]
@@ -40,19 +40,21 @@ class ClusteredMethod:
     """
 
     name: Literal["clustered_admm"] = "clustered_admm"
-    loss: Literal["ridge", "huber", "logistic"] = "ridge"
+    loss: Literal["ridge", "huber", "logistic"] = said(
+        "ridge", "What is minimised; logistic has labels 0 and 1, or -1 and 1."
+    )
     huber: Positive = 1.0
-    intercept: bool = True
-    penalty: Positive = 3.0
-    ridge: Amount = 0.01
-    rounds: Count = 100
-    tau: _Tau | Literal["learned"] = "learned"
+    intercept: bool = said(True, "Whether models have a constant.")
+    penalty: Positive = said(3.0, "How strongly clients are held to their cluster.")
+    ridge: Amount = said(0.01, "The ridge weight.")
+    rounds: Count = said(100, "How many rounds.")
+    tau: _Tau | Literal["learned"] = said("learned", 'Weight of other clusters from 0 to 1, or "learned".')
     tau_decay: Share = 1.0
     form: Literal["others", "all"] = "others"
     weights: Literal["uniform", "mixing", "alone"] = "mixing"
     step: Literal["exact", "linearised"] = "exact"
     sample: Count | None = None
-    find: Count | None = None
+    find: Count | None = said(None, "How many clusters to find; None means that the clusters are given.")
     radius: Scale | None = None
     clip: Scale | None = None
     masks: Literal["protocol", "skipped", "none"] = "none"
@@ -68,8 +70,10 @@ class ClusterBudget:
     shrinks by `decay` a round, or with a leakage that does.
     """
 
-    epsilon: TotalEpsilon
-    delta: Delta = DEFAULT_DELTA
+    epsilon: TotalEpsilon = field(
+        metadata={"help": "Budget of every client over the whole run; None means no privacy."}
+    )
+    delta: Delta = said(DEFAULT_DELTA, "Delta of the budget.")
     protect: Literal["records", "clients"] = "records"
     schedule: Literal["even", "variance_decay", "leakage_decay"] = "even"
     decay: Share = 0.99

@@ -14,8 +14,8 @@ from silograph.core.errors import SolverError
 from silograph.core.keys import stream
 from silograph.core.results import Test
 from silograph.core.types import Array, Json
+from silograph.data.class_clients import split
 from silograph.data.clients import ClientTables
-from silograph.data.personal import split
 from silograph.families.meta.plan import MetaPlan
 from silograph.families.meta.result import NewClient
 from silograph.methods.personalising import OWN, Personalise

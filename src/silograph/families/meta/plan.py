@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
 from silograph.core.errors import InputError
 from silograph.core.schema import Such
 from silograph.privacy.accounting import LEAST_SAMPLED_DELTA
 from silograph.run.plan import DEFAULT_DELTA, NOT_COMPARED, Plan
-from silograph.run.sections import Delta, Scale, Seed, Share, TotalEpsilon, naming_files
+from silograph.run.sections import Delta, Scale, Seed, Share, TotalEpsilon, naming_files, said
 
 Model = Literal["linear", "mlp", "cnn", "resnet18"]
 
@@ -48,21 +48,21 @@ class MetaMethod:
     name: Literal["private_meta"] = "private_meta"
     version: Literal["sound", "paper:"] = "sound"
     model: Model = "mlp"
-    hidden: tuple[_Size, ...] = (32,)
+    hidden: tuple[_Size, ...] = said((32,), "Sizes of an mlp's hidden layers.")
     width: _Size = 64
-    rounds: _Size = 200
-    local_steps: _Size = 1
-    rate: Share = 0.1
-    order: Literal["first", "second"] = "second"
-    inner_step: _Step = 0.1
-    outer_step: _Step = 1.0
-    clip: Scale = 1.0
-    curvature_clip: Scale | None = None
-    personal_step: _Step | None = None
-    personal_steps: _Size = 1
+    rounds: _Size = said(200, "How often clients are asked.")
+    local_steps: _Size = said(1, "A client's steps each time it is asked.")
+    rate: Share = said(0.1, "A record's chance to be in a step.")
+    order: Literal["first", "second"] = said("second", '"second", or "first", which leaves the curvature out.')
+    inner_step: _Step = said(0.1, "The step a client tries.")
+    outer_step: _Step = said(1.0, "The step the start takes.")
+    clip: Scale = said(1.0, "The longest gradient a record may have, with privacy.")
+    curvature_clip: Scale | None = said(None, "The largest curvature a record may have, with privacy.")
+    personal_step: _Step | None = said(None, "The step that makes the start a client's own; inner_step if left out.")
+    personal_steps: _Size = said(1, "How many such steps.")
     held_back: _Part = 0.5
     compare: bool = False
-    device: str = "cpu"
+    device: str = said("cpu", '"cpu" or "cuda".')
 
 
 @dataclass(frozen=True)
@@ -72,8 +72,10 @@ class MetaBudget:
     A new client's model stays with it, unless it has a budget of its own for publishing it: `personal_epsilon`.
     """
 
-    epsilon: TotalEpsilon
-    delta: Delta = DEFAULT_DELTA
+    epsilon: TotalEpsilon = field(
+        metadata={"help": "Budget for each record of each client, over the whole run; None means no privacy."}
+    )
+    delta: Delta = said(DEFAULT_DELTA, "Delta of the budget.")
     personal_epsilon: TotalEpsilon | None = None
 
 

@@ -19,7 +19,7 @@ from silograph.core.keys import stream
 from silograph.core.types import Array
 from silograph.data.clients import Single, as_pictures
 from silograph.data.collections import find_data, read_arrays
-from silograph.data.tables import listed, shown
+from silograph.data.tables import listed, shown, write_sample
 
 Rows = NDArray[np.intp]
 Classes = NDArray[np.int64]
@@ -166,8 +166,7 @@ def write_sample_devices(folder: str | Path, seed: int = 1) -> tuple[list[Path],
         name = f"device-{number + 1:02d}"
         lines = _motions(stream(seed, name, 0, "motions"), {activity: motions[activity] for activity in sets[k]})
         path = folder / ("devices" if number < _SOURCES else "new") / f"{name}.csv"
-        path.write_bytes("\n".join([",".join(["activity", *MOTIONS]), *lines, ""]).encode())
-        paths.append(path)
+        paths.append(write_sample(path, ["activity", *MOTIONS], lines))
     return paths[:_SOURCES], paths[_SOURCES:]
 
 

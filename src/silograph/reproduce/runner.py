@@ -1,15 +1,21 @@
-"""What can be reproduced, by name, and the table each entry gives."""
+"""Runs what a paper shows: all repetitions, their progress, and the table that comes of them; and every entry by name.
+
+A paper's own file says what is run in a repetition, which quantity is measured, and what the paper claims of it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
 
 from silograph.core.errors import InputError
-from silograph.core.types import Json
+from silograph.core.types import Array, Json
 from silograph.data.collections import find_place
 from silograph.reproduce.verdicts import PRINTED, UNCLEAR, Outcome, Verdict, left_open, printed, together
 
@@ -41,6 +47,35 @@ class Row:
     paper: float | None
     reference: float | None = None
 
+    @classmethod
+    def of(
+        cls,
+        cell: tuple[str, str, str],
+        each: Any,
+        paper: float | None = None,
+        reference: float | None = None,
+        level: float | None = None,
+    ) -> Row:
+        """Of a (case, method, metric): each repetition's value; `level` is its mean where that is no plain one."""
+        values = np.asarray(each)
+        spread = float(values.std(ddof=1)) if len(values) > 1 else 0.0
+        return cls(*cell, float(values.mean()) if level is None else level, spread, paper, reference)
+
+
+def beside_reference(rows: Sequence[Row]) -> dict[Row, float]:
+    """How far the rows are from their reference, those that are farthest first."""
+    away = {row: row.ours - row.reference for row in rows if row.reference is not None}
+    return dict(sorted(away.items(), key=lambda item: -abs(item[1])))
+
+
+def curve(panel: str, label: str, x: Iterable[float], y: Iterable[Any], unit: str, **across: Any) -> Json:
+    """As `report.curves` draws it; `across` names the axis of a sweep, x_name, and says whether it is x_log."""
+    return {"panel": panel, "label": label, "x": [*x], "y": [*y], "unit": unit, **across}
+
+
+def rounded(values: Iterable[Any]) -> list[float]:
+    return [round(float(value), 4) for value in values]
+
 
 @dataclass
 class Table:
@@ -64,12 +99,13 @@ class Table:
         said: Iterable[str | Verdict],
         title: str = "",
         curves: Iterable[Json] = (),
+        unlike: str = "",
     ) -> Table:
         """What is `said` beside the rows are notes and verdicts, in any order."""
         told = list(said)
         notes = [text for text in told if isinstance(text, str)]
         verdicts = [verdict for verdict in told if isinstance(verdict, Verdict)]
-        return cls(name, seeds, list(rows), notes, title, list(curves), verdicts)
+        return cls(name, seeds, list(rows), notes, title, list(curves), verdicts, unlike)
 
     def _outcome(self, row: Row) -> Outcome | None:
         if row.paper is None:
@@ -115,20 +151,101 @@ class DataSet:
 
 
 @dataclass(frozen=True)
+class Cells:
+    """The scores (seeds, metrics) of a table by (case, method); `paper` prints the metrics of a cell, or nothing."""
+
+    scores: Mapping[tuple[str, str], Array]
+    metrics: Sequence[str]
+    paper: Callable[[str, str], Sequence[float] | None]
+
+    @property
+    def rows(self) -> list[Row]:
+        return [
+            Row.of(
+                (case, method, metric), each[:, k], None if (known := self.paper(case, method)) is None else known[k]
+            )
+            for (case, method), each in self.scores.items()
+            for k, metric in enumerate(self.metrics)
+        ]
+
+    @property
+    def cases(self) -> list[str]:
+        return list(dict.fromkeys(case for case, _ in self.scores))
+
+    def gains(self, case: str, better: str, worse: str, metric: int = 0) -> Array:
+        """(seeds,): by how much one method's metric is above another's."""
+        return np.asarray(self.scores[case, better][:, metric] - self.scores[case, worse][:, metric])
+
+
+Place = TypeVar("Place")
+World = TypeVar("World")
+Kind = TypeVar("Kind")
+Score = TypeVar("Score")
+
+
+def repeat(
+    name: str,
+    seeds: int,
+    progress: Progress,
+    kinds: Mapping[Place, Sequence[Kind]],
+    draw: Callable[[Place, int], World],
+    run: Callable[[Kind, World, int, Callable[[], None]], Score],
+    ticks: Callable[[Kind], int] = lambda kind: 1,
+) -> dict[Kind, list[Score]]:
+    """The scores of every kind of run, repetition by repetition.
+
+    A repetition draws a world for every place, which all the place's kinds share, so that they can be compared run by
+    run. A run that has several `ticks` may say by them how far it is.
+    """
+    check_seeds(seeds)
+    scores: dict[Kind, list[Score]] = {kind: [] for members in kinds.values() for kind in members}
+    done, total = 0, seeds * sum(map(ticks, scores))
+
+    def tick() -> None:
+        nonlocal done
+        done += 1
+        progress(done / total, f"{name}, repetition {seed + 1} of {seeds}")
+
+    for seed in range(seeds):
+        for place, members in kinds.items():
+            world = draw(place, seed)
+            for kind in members:
+                goal = done + ticks(kind)
+                scores[kind].append(run(kind, world, seed, tick))
+                while done < goal:
+                    tick()
+    return scores
+
+
+class Experiment(Protocol):
+    def run(self, seeds: int, progress: Progress) -> Table: ...
+
+
+def generated(experiment: Experiment) -> Callable[[Path | None], Experiment]:
+    """Everything is generated, so no data sets are looked at."""
+    return lambda data: experiment
+
+
+@dataclass(frozen=True)
 class Entry:
-    """`run(seeds, data, progress)` makes the table; `data` is a folder of data sets, for the entries that need one.
+    """`open(data)` makes the experiment; `data` is a folder of data sets, for the entries that need one.
 
     `seeds` is how many repetitions there are, unless the user says so; `quick` how many in the quick gallery, where
-    `short` runs instead, if there is one. Of each of the `data` sets one of its places has to be there.
+    `short` opens the experiment, if there is one. Of each of the `data` sets one of its places has to be there.
     """
 
     name: str
     title: str
-    run: Callable[[int, Path | None, Progress], Table]
+    open: Callable[[Path | None], Experiment]
     seeds: int = 20
     quick: int = 3
     data: tuple[DataSet, ...] = ()
-    short: Callable[[int, Path | None, Progress], Table] | None = None
+    short: Callable[[Path | None], Experiment] | None = None
+
+    def run(self, seeds: int, data: Path | None, progress: Progress, short: bool = False) -> Table:
+        check_seeds(seeds)
+        chosen = self.short if short and self.short is not None else self.open
+        return chosen(data).run(seeds, progress)
 
 
 #: Every entry by name. The papers' modules bring in solvers and accountants, so they wait until this is looked at.

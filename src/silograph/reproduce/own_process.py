@@ -1,4 +1,4 @@
-"""One entry in a process of its own: python -m silograph.reproduce.alone '{"name": ..., "seeds": ..., ...}'
+"""One entry in a process of its own: python -m silograph.reproduce.own_process '{"name": ..., "seeds": ..., ...}'
 
 Lines of JSON on standard output: how far it is, and at last the table or why there is none. A reader that is gone ends
 it, so that nothing is left running when the gallery is killed.
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from silograph.core.errors import SilographError
 from silograph.core.types import Json
-from silograph.reproduce.entries import find
+from silograph.reproduce.runner import find
 
 _PAUSE = 0.2  # seconds between two words on how far it is
 
@@ -31,9 +31,7 @@ def made(name: str, seeds: int, short: bool, data: str | None) -> Json:
 
     begun = time.monotonic(), time.process_time()
     try:
-        entry = find(name)
-        run = entry.short if short and entry.short is not None else entry.run
-        table = run(seeds, None if data is None else Path(data), progress).to_json()
+        table = find(name).run(seeds, None if data is None else Path(data), progress, short).to_json()
         json.dumps(table, allow_nan=False)
     except BrokenPipeError:
         raise

@@ -8,9 +8,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from silograph.core.errors import InputError
-from silograph.data.clients import from_arrays, read_clients
-from silograph.data.collections import find_data
-from silograph.data.personal import (
+from silograph.data.class_clients import (
     ACTIVITY_PAIRS,
     CIFAR10_FILES,
     MNIST_FILES,
@@ -21,6 +19,8 @@ from silograph.data.personal import (
     split,
     write_sample_devices,
 )
+from silograph.data.clients import from_arrays, read_clients
+from silograph.data.collections import find_data
 
 
 def numbered(per_class, classes=10):
