@@ -48,7 +48,7 @@ _QUICK = (
     "kernels/test_prox.py",
     "data/test_silos.py",
     "run/test_plan.py",
-    "report/test_report.py",
+    "families/graphs/test_page.py",
     "test_topology.py",
 )
 

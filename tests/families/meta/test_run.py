@@ -251,7 +251,7 @@ def test_classes_that_are_numbers_are_written_as_texts():
 
 
 def test_every_key_is_in_the_manual_with_its_default():
-    manual = (Path(__file__).parents[2] / "docs/plans.md").read_text().split("## ")
+    manual = (Path(__file__).parents[3] / "docs/plans.md").read_text().split("## ")
     told = next(part for part in manual if part.startswith("A shared start")).splitlines()
     rows = {line.split(" | ")[1]: line for line in told if line.startswith("| ")}
     words = {"hidden": "[32]", "delta": "1e-6", "compare": "false", "personal_steps": "one"}
