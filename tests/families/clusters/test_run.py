@@ -144,17 +144,6 @@ def test_clients_are_protected_cell_by_cell(masks, hospitals, tmp_path, silograp
     assert "one agent" in privacy["unit"]
 
 
-def test_the_same_seed_gives_the_same_bytes_in_both_engines(hospitals, tmp_path, silograph):
-    found = []
-    for engine in ("vector", "silowise"):
-        top = f'engine = "{engine}"\nseed = 3\n'
-        plan = write_plan(hospitals, engine, RECORDS + "find = 3\n", "[privacy]\nepsilon = 3.0\n", top)
-        assert silograph("run", plan, "-o", tmp_path / engine)[0] == 0
-        files = [tmp_path / engine / name for name in ("models/clients.csv", "models/clusters.csv", "ledger.jsonl")]
-        found.append([path.read_bytes() for path in files])
-    assert found[0] == found[1]
-
-
 def test_the_starter_plan_runs(tmp_path, silograph):
     assert silograph("sample", tmp_path / "h", "--hospitals")[0] == 0
     assert load(tmp_path / "h/plan.toml").method.tau == "learned"

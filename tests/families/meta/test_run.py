@@ -758,16 +758,6 @@ def test_absurd_settings_are_refused_with_words(setting, clients, tmp_path, silo
 # ---- seeds, engines, interruptions -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("privacy", [None, MetaBudget(EPSILON, DELTA, 3.0)])
-def test_the_same_seed_gives_the_same_bytes(privacy, clients, tmp_path):
-    one, two = (finished(planned(privacy, seed=5), clients, tmp_path / name) for name in ("one", "two"))
-    assert contents(one) == contents(two)
-    again = finished(load(one / "plan.toml"), one, tmp_path / "again")  # the plan that a run leaves can be run
-    assert contents(again) == contents(one)
-    other = finished(planned(privacy, seed=6), clients, tmp_path / "other")
-    assert not np.array_equal(start_of(other), start_of(one))
-
-
 def test_a_seed_is_a_rehearsal_wherever_a_number_is_stated(clients, tmp_path, quick_planner, silograph):
     for seed in (1, None):
         plan, out = tmp_path / f"{seed}.toml", tmp_path / f"out {seed}"
@@ -780,25 +770,6 @@ def test_a_seed_is_a_rehearsal_wherever_a_number_is_stated(clients, tmp_path, qu
             assert {each["rehearsal"] for each in bill["guarantees"]} == {seed is not None}
         for row in rows_of(out).rows:
             assert ("secret" in row.randomness) == (seed is None)
-
-
-def test_without_a_seed_noise_is_secret_and_runs_differ(clients, tmp_path):
-    one, two = (finished(planned(BUDGET), clients, tmp_path / name) for name in ("one", "two"))
-    assert not np.allclose(start_of(one), start_of(two))
-    assert not contents(one).keys() & {"root", "state.npz", "identity.json", "lock"}
-    assert result_of(one)["seed"] is None
-    assert {row.digest for row in rows_of(one).rows}.isdisjoint(row.digest for row in rows_of(two).rows)
-
-
-@pytest.mark.parametrize("privacy", [None, BUDGET])
-def test_both_engines_learn_the_same(privacy, clients, tmp_path):
-    """Products over several clients at once round differently, so not to the last bit."""
-    vector, silowise = (
-        finished(planned(privacy, seed=7, engine=engine, local_steps=2), clients, tmp_path / engine)
-        for engine in ("vector", "silowise")
-    )
-    np.testing.assert_allclose(start_of(silowise), start_of(vector), rtol=1e-4, atol=1e-5)
-    assert epsilons(bill_of_run(silowise)["guarantees"]) == epsilons(bill_of_run(vector)["guarantees"])
 
 
 def test_interrupted_at_random_moments_the_run_ends_with_the_same_bytes(clients, tmp_path, silograph):
