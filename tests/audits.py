@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cases import Case, every_case, tables_of, titled
+from silograph import families
 from silograph.run.jobs import Job, open_job
 from silograph.run.plan import parse
 from silograph.run.sections import renamed, to_table
@@ -28,7 +29,8 @@ def plan(like: str, privacy: dict[str, Any] | None = None, **method: Any) -> dic
 
 
 def _of_silograph(private: bool) -> dict[str, dict[str, Any]]:
-    return {c.title: _named(c) for c in every_case() if c.private is private and c.family != "private_means"}
+    own = [case for case in every_case() if case.private is private and case.family in families.OWN]
+    return {case.title: _named(case) for case in own}
 
 
 #: Every mode that claims an epsilon, by name.
@@ -40,7 +42,7 @@ OPEN = {title: content for title, content in _of_silograph(False).items() if tit
 
 
 def tables(folder: Path, seed: int = 0) -> Path:
-    for family in dict.fromkeys(case.family for case in every_case() if case.family != "private_means"):
+    for family in families.OWN:
         shutil.copytree(tables_of(family, seed), folder / family)
     return folder
 

@@ -65,13 +65,9 @@ class Case:
     """One plan of a family; `twin` puts another method in the place of its own."""
 
     family: str
-    name: str
+    title: str
     content: dict[str, Any]
     twin: Callable[[Any], Any] | None = None
-
-    @property
-    def title(self) -> str:
-        return f"{self.family}, {self.name}"
 
     @property
     def private(self) -> bool:
@@ -135,8 +131,8 @@ def every_case() -> tuple[Case, ...]:
     """Also of families whose packages are not here: they are skipped when they are played."""
     with with_the_page():
         return tuple(
-            Case(family, name, content)
-            for family in families.names()
+            Case(family, f"{package.rpartition('.')[2].partition(':')[0]}, {name}", content)
+            for family, package in families.packages().items()
             for name, content in cases_part(family).cases(tables_of(family), 0).items()
         )
 
@@ -145,13 +141,13 @@ def titled(title: str) -> Case:
     return next(case for case in every_case() if case.title == title)
 
 
-def _params(cases: Sequence[Case]) -> pytest.MarkDecorator:
+def params(cases: Sequence[Case]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("case", [pytest.param(case, id=case.title) for case in cases])
 
 
-every = _params(every_case())
-private = _params([case for case in every_case() if case.private])
-unprotected = _params([case for case in every_case() if not case.private])
+every = params(every_case())
+private = params([case for case in every_case() if case.private])
+unprotected = params([case for case in every_case() if not case.private])
 
 
 def skip_without_its_packages(case: Case) -> None:

@@ -5,6 +5,7 @@ every product, and on a busy machine that is most of the time.
 """
 
 import os
+import sys
 
 for _count in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
     os.environ.setdefault(_count, "1")  # read when the libraries are imported
@@ -32,6 +33,23 @@ def ledgers(monkeypatch):
     for ledger in written.values():
         for silo in sorted({row.silo for row in ledger.rows})[:_SILOS]:
             compare(ledger.of(silo))
+
+
+@pytest.fixture
+def silograph(monkeypatch, capsys):
+    """Run the command line in this process: exit code, standard output, standard error."""
+
+    def call(*words):
+        from silograph import cli
+
+        monkeypatch.setattr(sys, "argv", ["silograph", *map(str, words)])
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+        out = capsys.readouterr()
+        assert "Traceback" not in out.err
+        return stopped.value.code or 0, out.out, out.err
+
+    return call
 
 
 _SILOS = 50  # of one ledger; others have the same kinds of rows

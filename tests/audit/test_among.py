@@ -24,7 +24,7 @@ from silograph.privacy.mechanisms import DistributedGaussian
 from silograph.privacy.samplers import Keystream
 
 ROOT = 11
-SUM, SHARED = "consensus_graph, secure sum", "consensus_graph, correlated"
+SUM, SHARED = "graphs, secure sum", "graphs, correlated"
 
 
 @pytest.fixture(scope="module")
@@ -44,8 +44,8 @@ def raw(data):
     ("name", "method"),
     [
         (SUM, SummedConsensus),
-        ("graph_federation, private, masks skipped, ridge", GraphFederation),
-        ("clustered_admm, clients, masks skipped", ClusteredADMM),
+        ("federation, private, masks skipped, ridge", GraphFederation),
+        ("clusters, clients, masks skipped", ClusteredADMM),
     ],
 )
 def test_a_copy_without_noise_beside_a_sealed_sum_is_caught(name, method, observer, folder, monkeypatch):
@@ -67,8 +67,8 @@ def test_a_copy_without_noise_beside_a_sealed_sum_is_caught(name, method, observ
     [
         (SUM, SummedConsensus),
         (SHARED, ReleasedConsensus),
-        ("graph_federation, private, masks skipped, ridge", GraphFederation),
-        ("clustered_admm, clients, masks skipped", ClusteredADMM),
+        ("federation, private, masks skipped, ridge", GraphFederation),
+        ("clusters, clients, masks skipped", ClusteredADMM),
     ],
 )
 def test_a_result_that_is_handed_over_without_noise_is_caught(name, method, folder, monkeypatch):
@@ -101,9 +101,7 @@ def test_what_is_told_is_the_noise_that_is_in_the_sum():
     assert total - told == pytest.approx(sum(vectors.values()), abs=1e-9)
 
 
-@pytest.mark.parametrize(
-    "name", [SUM, "graph_federation, private, masks skipped, ridge", "clustered_admm, clients, masks skipped"]
-)
+@pytest.mark.parametrize("name", [SUM, "federation, private, masks skipped, ridge", "clusters, clients, masks skipped"])
 def test_shares_of_noise_for_more_than_are_counted_on_are_caught(name, folder, monkeypatch):
     """The twin's shares add up to what the ledger says only if nobody tells."""
     real = masking.planned

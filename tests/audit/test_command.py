@@ -25,10 +25,10 @@ def folder(tmp_path_factory):
     import tomli_w
 
     folder = tables(tmp_path_factory.mktemp("plans"))
-    plans = {"private": "consensus_graph, one release", "laplace": "consensus_graph, one release, Laplace"}
+    plans = {"private": "graphs, one release", "laplace": "graphs, one release, Laplace"}
     for name, content in [
         *((name, PRIVATE[of]) for name, of in plans.items()),
-        ("open", OPEN["consensus_graph, exact"]),
+        ("open", OPEN["graphs, exact"]),
     ]:
         (folder / f"{name}.toml").write_text(tomli_w.dumps(content))
     return folder
@@ -138,7 +138,7 @@ def test_a_refuted_promise_has_an_exit_code_of_its_own(folder, monkeypatch, caps
 def test_a_finding_is_printed_before_it_is_written_and_a_full_disk_is_no_refutation(
     folder, tmp_path, monkeypatch, capsys
 ):
-    out = finished("consensus_graph, one release", folder, tmp_path / "out", monkeypatch, capsys)
+    out = finished("graphs, one release", folder, tmp_path / "out", monkeypatch, capsys)
 
     def full(path, content):
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
@@ -186,7 +186,7 @@ def finished(name, folder, out, monkeypatch, capsys):
     import tomli_w
 
     path = folder / f"{out.name}.toml"
-    path.write_text(tomli_w.dumps({**PRIVATE, "open": OPEN["consensus_graph, exact"]}[name]))
+    path.write_text(tomli_w.dumps({**PRIVATE, "open": OPEN["graphs, exact"]}[name]))
     code, _ = said(monkeypatch, capsys, path, "-o", out, command="run")
     assert code == 0
     return out
@@ -195,15 +195,15 @@ def finished(name, folder, out, monkeypatch, capsys):
 @pytest.mark.parametrize(
     "name",
     [
-        "consensus_graph, one release",
-        "graph_federation, trusted server",
-        "clustered_admm, records, linearised",
-        "clustered_admm, clients, trusted server",
-        "private_meta, first order",
+        "graphs, one release",
+        "federation, trusted server",
+        "clusters, records, linearised",
+        "clusters, clients, trusted server",
+        "meta, first order",
     ],
 )
 def test_what_is_found_of_a_finished_run_is_in_its_report(name, folder, tmp_path, monkeypatch, capsys):
-    if name.startswith("private_meta"):
+    if name.startswith("meta"):
         pytest.importorskip("torch", reason="neural networks need the extra `neural`")
     out = finished(name, folder, tmp_path / "out", monkeypatch, capsys)
     before = build(out)
@@ -242,7 +242,7 @@ def test_a_run_without_privacy_shows_what_the_attack_made_of_it(folder, tmp_path
 
 
 def test_a_refuted_run_is_called_private_no_more(folder, tmp_path, monkeypatch, capsys):
-    out = finished("consensus_graph, one release", folder, tmp_path / "out", monkeypatch, capsys)
+    out = finished("graphs, one release", folder, tmp_path / "out", monkeypatch, capsys)
     monkeypatch.setattr("silograph.tasks.smooth_graph.clip_rows", lambda x, radius: 3.0 * x)
     assert said(monkeypatch, capsys, out, "--runs", 500)[0] == 3
     page = (out / "report.html").read_text()
@@ -264,7 +264,7 @@ def test_a_refuted_run_is_called_private_no_more(folder, tmp_path, monkeypatch, 
 
 
 def test_a_folder_whose_plan_was_edited_is_not_audited_as_that_plan(folder, tmp_path, monkeypatch, capsys):
-    out = finished("consensus_graph, one release", folder, tmp_path / "out", monkeypatch, capsys)
+    out = finished("graphs, one release", folder, tmp_path / "out", monkeypatch, capsys)
     plan = out / "plan.toml"
     plan.write_text(plan.read_text().replace("epsilon = 3.0", "epsilon = 30.0"))
     monkeypatch.setattr(sys, "argv", ["silograph", "audit", str(out), "--runs", "200"])
@@ -277,7 +277,7 @@ def test_a_folder_whose_plan_was_edited_is_not_audited_as_that_plan(folder, tmp_
 
 def test_tables_that_are_elsewhere_are_asked_for(folder, tmp_path, monkeypatch, capsys):
     """As after a deployment: the folder of the run is here, the tables are with the parties."""
-    out = finished("consensus_graph, one release", folder, tmp_path / "out", monkeypatch, capsys)
+    out = finished("graphs, one release", folder, tmp_path / "out", monkeypatch, capsys)
     page, moved = (out / "report.html").read_bytes(), tmp_path / "some" / "where" / "else"
     moved.parent.mkdir(parents=True)
     out.rename(moved)
@@ -304,7 +304,7 @@ def test_a_folder_that_is_no_run_is_refused(folder, monkeypatch, capsys):
 
 @pytest.fixture
 def audited(folder, tmp_path, monkeypatch, capsys):
-    out = finished("consensus_graph, one release", folder, tmp_path / "out", monkeypatch, capsys)
+    out = finished("graphs, one release", folder, tmp_path / "out", monkeypatch, capsys)
     assert said(monkeypatch, capsys, out, "--runs", 200)[0] == 0
     return out
 
@@ -390,7 +390,7 @@ def test_a_leak_and_hostile_words_are_shown_as_they_are(audited, monkeypatch, ca
 
 
 def test_a_finding_that_no_page_could_show_leaves_the_folder_as_it_was(folder, tmp_path, monkeypatch, capsys):
-    out = finished("consensus_graph, one release", folder, tmp_path / "out", monkeypatch, capsys)
+    out = finished("graphs, one release", folder, tmp_path / "out", monkeypatch, capsys)
     before = {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
     monkeypatch.setattr("silograph.audit.audit._unit", lambda rows, stage: "one agent")
     monkeypatch.setattr(sys, "argv", ["silograph", "audit", str(out), "--runs", "200"])

@@ -23,16 +23,16 @@ from silograph.privacy.secure_agent import Agent
 from silograph.run.plan import parse
 
 #: A client whose solver overflows, or not, depending on its records, where nothing bounds what comes down.
-OVERFLOWING = plan("clustered_admm, records, huber", EPS, penalty=1.0)
+OVERFLOWING = plan("clusters, records, huber", EPS, penalty=1.0)
 PLANS = {
-    "units": PRIVATE["graph_federation, private, masks"],
+    "units": PRIVATE["federation, private, masks"],
     "records": OVERFLOWING,
-    "graphs": PRIVATE["consensus_graph, one release"],
-    "trusted": PRIVATE["graph_federation, trusted server"],
-    "open": OPEN["clustered_admm, open"],
-    "networks": PRIVATE["private_meta, first order"],
-    "clients": PRIVATE["clustered_admm, clients, masks skipped"],
-    "sites": PRIVATE["consensus_graph, secure sum"],
+    "graphs": PRIVATE["graphs, one release"],
+    "trusted": PRIVATE["federation, trusted server"],
+    "open": OPEN["clusters, open"],
+    "networks": PRIVATE["meta, first order"],
+    "clients": PRIVATE["clusters, clients, masks skipped"],
+    "sites": PRIVATE["graphs, secure sum"],
 }
 
 

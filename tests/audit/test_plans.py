@@ -48,7 +48,7 @@ def private(*names):
 
 
 def needs_torch(name):
-    if name.startswith("private_meta"):
+    if name.startswith("meta"):
         pytest.importorskip("torch", reason="neural networks need the extra `neural`")
 
 
@@ -100,7 +100,7 @@ def test_a_gaussian_release_gives_the_attack_most_of_what_is_accounted(epsilon, 
     """10,000 pairs: 95 % and more, where 80 % is asked. Roots lie far apart: trials draw from the numbers that follow a
     root, and near ones share them."""
     found = audit_job(
-        job(plan("consensus_graph, one release", {**EPS, "epsilon": epsilon}), folder), runs=10_000, root=1_000_000
+        job(plan("graphs, one release", {**EPS, "epsilon": epsilon}), folder), runs=10_000, root=1_000_000
     )
     assert found.trials == 10_000
     assert 0.95 * found.accounted.epsilon <= found.epsilon_lower <= found.accounted.epsilon
@@ -111,7 +111,7 @@ def test_a_gaussian_release_gives_the_attack_most_of_what_is_accounted(epsilon, 
 
 @pytest.mark.parametrize("observer", ["server", "neighbour", "wire", "public"])
 def test_what_a_trusted_server_sees_is_no_promise_and_what_others_see_is(observer, folder):
-    found = audit_job(job(PRIVATE["graph_federation, trusted server"], folder), observer, runs=LEAST_RUNS, root=ROOT)
+    found = audit_job(job(PRIVATE["federation, trusted server"], folder), observer, runs=LEAST_RUNS, root=ROOT)
     assert found.claimed == (observer != "server")
     told = found.to_json()
     assert told["observer"] == observer
@@ -120,13 +120,13 @@ def test_what_a_trusted_server_sees_is_no_promise_and_what_others_see_is(observe
 
 
 @private(
-    "consensus_graph, one release",
-    "consensus_graph, secure sum",
-    "consensus_graph, correlated",
-    "clustered_admm, records, linearised",
-    "graph_federation, trusted server",
-    "graph_federation, private, masks skipped, ridge",
-    "private_meta, first order",
+    "graphs, one release",
+    "graphs, secure sum",
+    "graphs, correlated",
+    "clusters, records, linearised",
+    "federation, trusted server",
+    "federation, private, masks skipped, ridge",
+    "meta, first order",
 )
 def test_one_run_is_sound_too(name, folder):
     needs_torch(name)
@@ -134,30 +134,28 @@ def test_one_run_is_sound_too(name, folder):
     assert 0.0 <= found.epsilon_lower <= found.accounted.epsilon
 
 
-@private(
-    "consensus_graph, one release", "clustered_admm, records, linearised", "clustered_admm, clients, trusted server"
-)
+@private("graphs, one release", "clusters, records, linearised", "clusters, clients, trusted server")
 def test_one_run_catches_half_the_noise(name, folder, monkeypatch):
     """Of 1200, 40 and 4 canaries, the last too few."""
     monkeypatch.setattr("silograph.privacy.gate.perturb", with_noise(0.5))
     found = audit_job(job(PRIVATE[name], folder), one_run=True, root=ROOT)
     assert found.refuted is (found.trials > 4)
-    assert (found.trials > 4) is (name != "clustered_admm, clients, trusted server")
+    assert (found.trials > 4) is (name != "clusters, clients, trusted server")
 
 
 def test_one_run_catches_a_missing_clip_and_claims_no_more_than_canaries_move(folder, monkeypatch):
     """Of S0's Corollary 1 no canary moves a release as far as its bound: pairs and one run show what they do."""
-    made = job(PRIVATE["consensus_graph, per round, Corollary 1"], folder)
+    made = job(PRIVATE["graphs, per round, Corollary 1"], folder)
     found = [audit_job(made, one_run=True, root=10_000_000 * k).epsilon_lower for k in range(10)]
     assert 0.0 < np.mean(found) < audit_job(made, runs=2000, root=ROOT).epsilon_lower < 0.9 * 3.0
     monkeypatch.setattr("silograph.tasks.smooth_graph.clip_rows", lambda x, radius: 3.0 * clip_rows(x, radius))
-    assert audit_job(job(PRIVATE["consensus_graph, one release, clip"], folder), one_run=True, root=ROOT).refuted
+    assert audit_job(job(PRIVATE["graphs, one release, clip"], folder), one_run=True, root=ROOT).refuted
 
 
 def test_a_single_run_uses_most_of_what_is_promised_where_there_are_many_canaries(folder):
     """1200 records with a mu of 0.72, and 84 coordinates of noise: 20 runs find 75 % in the mean, nearly all 60 %
     and more. At 99 % more than two accusations have the chance 1e-3. Guesses alone find less."""
-    made = job(PRIVATE["consensus_graph, one release"], folder)
+    made = job(PRIVATE["graphs, one release"], folder)
     found = [audit_job(made, one_run=True, root=10_000_000 * k) for k in range(20)]
     shares = np.array([each.epsilon_lower / each.promised for each in found])
     assert shares.mean() > 0.7
@@ -170,7 +168,7 @@ def test_a_single_run_uses_most_of_what_is_promised_where_there_are_many_canarie
 
 def test_noise_of_another_shape_leaves_the_guesses(folder, monkeypatch):
     """Laplace noise charged as Laplace noise has no fit; so has Gaussian noise that is not normal."""
-    found = audit_job(job(PRIVATE["consensus_graph, one release, Laplace"], folder), one_run=True, root=ROOT)
+    found = audit_job(job(PRIVATE["graphs, one release, Laplace"], folder), one_run=True, root=ROOT)
     assert [bound.how for bound in found.others] == [GUESSES]
     assert 0.0 < found.epsilon_lower < found.promised
 
@@ -180,14 +178,14 @@ def test_noise_of_another_shape_leaves_the_guesses(folder, monkeypatch):
         return made
 
     monkeypatch.setattr("silograph.privacy.gate.perturb", coarse)
-    found = audit_job(job(PRIVATE["consensus_graph, one release"], folder), one_run=True, root=ROOT)
+    found = audit_job(job(PRIVATE["graphs, one release"], folder), one_run=True, root=ROOT)
     assert [bound.how for bound in found.others] == [GUESSES]
 
 
 def test_networks_are_attacked_in_both_of_their_sets(folder):
     """The worse is shown, with what the confidence leaves to err shared between the two; and the loss beside it."""
-    needs_torch("private_meta")
-    made = job(PRIVATE["private_meta, first order"], folder)
+    needs_torch("meta")
+    made = job(PRIVATE["meta, first order"], folder)
     query, support = stages_of(made)
     assert ("query set" in query.canary, "support set" in support.canary) == (True, True)
     found = audit_job(made, runs=LEAST_RUNS, root=ROOT)
@@ -199,7 +197,7 @@ def test_networks_are_attacked_in_both_of_their_sets(folder):
 
 def test_too_little_noise_on_what_is_computed_from_support_records_is_caught(folder, monkeypatch):
     """Only there: an audit of the query set alone would not see it."""
-    needs_torch("private_meta")
+    needs_torch("meta")
     release = Gate.release
 
     def leaky(gate, bounded, site, batch=None, share=1.0):
@@ -209,7 +207,7 @@ def test_too_little_noise_on_what_is_computed_from_support_records_is_caught(fol
         return relay(bounded.value + 0.3 * (made.value - bounded.value))
 
     monkeypatch.setattr(Gate, "release", leaky)
-    found = audit_job(job(PRIVATE["private_meta, first order"], folder), runs=LEAST_RUNS, root=ROOT)
+    found = audit_job(job(PRIVATE["meta, first order"], folder), runs=LEAST_RUNS, root=ROOT)
     assert found.refuted
     assert "support" in found.canary
     assert found.unit == "one record of the support set"
@@ -217,26 +215,26 @@ def test_too_little_noise_on_what_is_computed_from_support_records_is_caught(fol
 
 def test_what_so_few_trials_could_not_have_refuted_is_said_to_be_so(folder):
     """160 judged trials, all told right, show 3.39 by Clopper and Pearson; guesses in one run less than 30, too."""
-    found = audit_job(job(PRIVATE["consensus_graph, one release, Laplace"], folder), runs=LEAST_RUNS, root=ROOT)
+    found = audit_job(job(PRIVATE["graphs, one release, Laplace"], folder), runs=LEAST_RUNS, root=ROOT)
     right = 0.005 ** (1.0 / 160.0)
     assert found.largest == pytest.approx(math.log(right / (1.0 - right)))
     assert not found.could_refute
     assert found.to_json()["could_refute"] is False
     assert found.enough is None  # for 30 no number within reach is enough
-    content = plan("consensus_graph, one release", {"epsilon": 4.0, "mechanism": "laplace"})
+    content = plan("graphs, one release", {"epsilon": 4.0, "mechanism": "laplace"})
     found = audit_job(job(content, folder), runs=LEAST_RUNS, root=ROOT)
     assert not found.could_refute
     enough = audit_job(job(content, folder), runs=found.enough, root=ROOT)
     assert enough.could_refute
     assert enough.enough is None
     assert audit_job(job(content, folder), runs=found.enough - 1, root=ROOT).could_refute is False
-    one = audit_job(job(PRIVATE["consensus_graph, one release, Laplace"], folder), one_run=True, root=ROOT)
+    one = audit_job(job(PRIVATE["graphs, one release, Laplace"], folder), one_run=True, root=ROOT)
     assert one.largest < 30.0
     assert one.enough == 10_000
 
 
 def test_by_default_there_are_enough_trials_to_refute(folder):
-    content = plan("consensus_graph, one release", {"epsilon": 4.0, "mechanism": "laplace"})
+    content = plan("graphs, one release", {"epsilon": 4.0, "mechanism": "laplace"})
     made = job(content, folder)
     stages = stages_of(made)
     rows = play(stages[0], np.array([[False], [True]]), ROOT)
@@ -247,7 +245,7 @@ def test_by_default_there_are_enough_trials_to_refute(folder):
 
 def test_the_budget_is_held_against_the_ledger_and_the_smaller_is_attacked(folder, monkeypatch):
     """A method that releases twice what it planned for says so in its own ledger: that is no excuse."""
-    made = job(PRIVATE["consensus_graph, one release"], folder)
+    made = job(PRIVATE["graphs, one release"], folder)
     setup = made.setup
     twice = replace(made, setup=replace(setup, mechanism=Gaussian(0.5 * setup.mechanism.multiplier)))
     found = audit_job(twice, runs=LEAST_RUNS, root=ROOT)
@@ -264,19 +262,19 @@ def test_the_budget_is_held_against_the_ledger_and_the_smaller_is_attacked(folde
 
 def test_a_plan_whose_ledger_reveals_what_its_budget_promises_is_refuted(folder, monkeypatch):
     monkeypatch.setattr(Gate, "release", lambda gate, bounded, site: gate.reveal(bounded.value, site, "why not"))
-    found = audit_job(job(PRIVATE["consensus_graph, one release"], folder), runs=LEAST_RUNS, root=ROOT)
+    found = audit_job(job(PRIVATE["graphs, one release"], folder), runs=LEAST_RUNS, root=ROOT)
     assert found.refuted
     assert "leaves without protection" in found.leak
 
 
 def test_a_rehearsal_is_called_one(folder):
-    content = PRIVATE["consensus_graph, one release"]
+    content = PRIVATE["graphs, one release"]
     secret = {key: value for key, value in content.items() if key != "seed"}
     for plan_, rehearsal in ((content, True), (secret, False)):
         assert audit_job(job(plan_, folder), runs=LEAST_RUNS, root=ROOT).to_json()["rehearsal"] is rehearsal
 
 
-@pytest.mark.parametrize("name", ["consensus_graph, exact", "private_meta, open"])
+@pytest.mark.parametrize("name", ["graphs, exact", "meta, open"])
 def test_who_sees_only_results_is_not_shown_an_attack_on_messages(name, folder):
     needs_torch(name)
     for observer in ("public", "neighbour"):
@@ -288,10 +286,10 @@ def test_who_sees_only_results_is_not_shown_an_attack_on_messages(name, folder):
 
 def test_a_trial_too_few_is_refused(folder):
     with pytest.raises(InputError, match="200 or more"):
-        audit_job(job(PRIVATE["consensus_graph, one release"], folder), runs=LEAST_RUNS - 1)
+        audit_job(job(PRIVATE["graphs, one release"], folder), runs=LEAST_RUNS - 1)
 
 
-@private(*(name for name in PRIVATE if not name.startswith(("graph_federation", "clustered_admm, clients"))))
+@private(*(name for name in PRIVATE if not name.startswith(("federation", "clusters, clients"))))
 def test_from_outside_all_tables_look_alike(name, folder):
     """Whether a silo answers, how much it sends and how it fails does not depend on its records, absurd ones too."""
     needs_torch(name)
@@ -322,7 +320,7 @@ def test_without_a_claim_the_attack_is_shown_and_succeeds(name, folder):
     found = audit_job(job(OPEN[name], folder), observer, root=ROOT)
     assert not found.claimed
     assert found.to_json()["epsilon_lower"] is None
-    most = {"graph_federation, homomorphic": 0.2, "private_meta, open": 0.45}.get(name, 1e-4)
+    most = {"federation, homomorphic": 0.2, "meta, open": 0.45}.get(name, 1e-4)
     assert found.attacks[0]["off_by"] <= most
     assert (found.trials, found.trial) == (0, None)
 
@@ -345,14 +343,14 @@ def test_a_person_who_counts_for_every_signal_is_caught(folder, monkeypatch):
         return y.T @ y / len(people)
 
     monkeypatch.setattr(SmoothGraph, "_moment_of_people", moment)
-    assert audit_job(job(PRIVATE["consensus_graph, persons"], folder), runs=LEAST_RUNS, root=ROOT).refuted
+    assert audit_job(job(PRIVATE["graphs, persons"], folder), runs=LEAST_RUNS, root=ROOT).refuted
 
 
 TWINS = [
-    "consensus_graph, one release",
-    "consensus_graph, per round, Corollary 1",
-    "graph_federation, trusted server",
-    "clustered_admm, records, linearised",
+    "graphs, one release",
+    "graphs, per round, Corollary 1",
+    "federation, trusted server",
+    "clusters, records, linearised",
 ]
 
 
@@ -373,7 +371,7 @@ def test_sites_of_a_sum_that_leave_their_noise_out_are_caught(silent, refuted, f
         return replace(total, whole=total.whole - np.sum(missing, axis=0))
 
     monkeypatch.setattr(masking, "unmasked_sum", without)
-    found = audit_job(job(PRIVATE["consensus_graph, secure sum"], folder), runs=2000, root=ROOT)
+    found = audit_job(job(PRIVATE["graphs, secure sum"], folder), runs=2000, root=ROOT)
     assert found.refuted is refuted
     assert found.epsilon_lower > 0.8 * found.accounted.epsilon
 
@@ -382,13 +380,13 @@ def test_noise_that_only_cancels_is_caught(folder, monkeypatch):
     """The twin has no noise of its own: of all releases together nothing is hidden."""
     real = CorrelatedGaussian._streams
     monkeypatch.setattr(CorrelatedGaussian, "_streams", lambda *place: list(real(*place))[1:])
-    found = audit_job(job(PRIVATE["consensus_graph, correlated"], folder), runs=1000, root=ROOT)
+    found = audit_job(job(PRIVATE["graphs, correlated"], folder), runs=1000, root=ROOT)
     assert found.refuted
 
 
 def test_shared_noise_that_is_too_small_is_caught(folder, monkeypatch):
     real = CorrelatedGaussian.scale_in_steps
-    plain = job(PRIVATE["consensus_graph, correlated"], folder)
+    plain = job(PRIVATE["graphs, correlated"], folder)
     assert not audit_job(plain, runs=1000, root=ROOT).refuted
     monkeypatch.setattr(CorrelatedGaussian, "ratio", lambda self, scale, dim: 1.0 / self.multiplier)
     monkeypatch.setattr(CorrelatedGaussian, "scale_in_steps", lambda self, dim: 0.5 * real(self, dim))
@@ -396,9 +394,9 @@ def test_shared_noise_that_is_too_small_is_caught(folder, monkeypatch):
 
 
 def test_half_the_noise_of_networks_is_caught(folder, monkeypatch):
-    needs_torch("private_meta")
+    needs_torch("meta")
     monkeypatch.setattr("silograph.privacy.gate.perturb", with_noise(0.25))
-    content = plan("private_meta, first order", EPS, rate=1.0, rounds=1, local_steps=1)
+    content = plan("meta, first order", EPS, rate=1.0, rounds=1, local_steps=1)
     assert audit_job(job(content, folder), runs=500, root=ROOT).refuted
 
 
@@ -407,12 +405,12 @@ def test_noise_that_is_used_again_is_caught(folder, monkeypatch):
     monkeypatch.setattr(
         "silograph.privacy.gate.Keystream", lambda root, silo, round, site: Keystream(root, silo, 0, site)
     )
-    found = audit_job(job(PRIVATE["clustered_admm, records, linearised, schedule"], folder), runs=500, root=ROOT)
+    found = audit_job(job(PRIVATE["clusters, records, linearised, schedule"], folder), runs=500, root=ROOT)
     assert found.refuted
     assert "as it was seen" in found.distinguisher
 
 
-@private("consensus_graph, one release", "private_meta, first order")
+@private("graphs, one release", "meta, first order")
 def test_sites_that_have_the_same_noise_are_caught(name, folder, monkeypatch):
     """A bound from trials that share their noise would mean nothing; that they share it says enough."""
     needs_torch(name)
@@ -432,14 +430,12 @@ def test_noise_that_depends_on_the_records_makes_no_bound_lie(folder, monkeypatc
         return perturb(value, l2, mechanism, Keystream(ROOT, value.tobytes().hex() + stream.take(8).hex(), 0, ""), out)
 
     monkeypatch.setattr("silograph.privacy.gate.perturb", seeded_by_data)
-    found = [
-        audit_job(job(PRIVATE["consensus_graph, one release"], folder), runs=500, root=10_000 * k) for k in range(10)
-    ]
+    found = [audit_job(job(PRIVATE["graphs, one release"], folder), runs=500, root=10_000 * k) for k in range(10)]
     assert all(each.epsilon_lower > 0.5 for each in found)
     assert sum(each.refuted for each in found) <= 2
 
 
-@private("consensus_graph, one release, clip", "consensus_graph, per round, Corollary 1")
+@private("graphs, one release, clip", "graphs, per round, Corollary 1")
 def test_a_missing_clip_is_caught(name, folder, monkeypatch):
     monkeypatch.setattr("silograph.tasks.smooth_graph.clip_rows", lambda x, radius: x)
     assert audit_job(job(PRIVATE[name], folder), runs=LEAST_RUNS, root=ROOT).refuted
@@ -452,15 +448,15 @@ def test_a_clipped_mean_in_place_of_clipped_records_is_caught(folder, monkeypatc
         return {"moment": clip_rows(mean, task.radius**2), "count": np.array(float(len(signals)))}
 
     monkeypatch.setattr(SmoothGraph, "prepare", prepare)
-    assert audit_job(job(PRIVATE["consensus_graph, one release, clip"], folder), runs=LEAST_RUNS, root=ROOT).refuted
+    assert audit_job(job(PRIVATE["graphs, one release, clip"], folder), runs=LEAST_RUNS, root=ROOT).refuted
 
 
 def test_a_sample_that_is_used_twice_and_charged_once_is_caught(folder, monkeypatch):
     """The curvature is released from the sample of the gradient, and nobody writes it down."""
-    needs_torch("private_meta")
+    needs_torch("meta")
     admit = Door.admit
     monkeypatch.setattr(Door, "admit", lambda door, row: None if row.site.startswith("curvature") else admit(door, row))
-    found = audit_job(job(PRIVATE["private_meta, second order"], folder), runs=LEAST_RUNS, root=ROOT)
+    found = audit_job(job(PRIVATE["meta, second order"], folder), runs=LEAST_RUNS, root=ROOT)
     assert found.refuted
     assert "has no row in the ledger" in found.leak
 
@@ -476,7 +472,7 @@ def test_an_own_copy_without_noise_is_caught_whatever_the_noise(folder, monkeypa
 
     monkeypatch.setattr(GraphFederation, "gather", gather)
     monkeypatch.setattr(Door, "admit", lambda door, row: door._waiting.setdefault(row.place, row))
-    found = audit_job(job(PRIVATE["graph_federation, trusted server"], folder), runs=LEAST_RUNS, root=ROOT)
+    found = audit_job(job(PRIVATE["federation, trusted server"], folder), runs=LEAST_RUNS, root=ROOT)
     assert found.leak is not None
     assert math.isinf(found.epsilon_lower)
     assert found.refuted

@@ -18,26 +18,22 @@ from silograph.privacy.bound import Bounded
 from silograph.privacy.gate import Batch, Door, Total, relay, sealed_rows
 from silograph.privacy.ledger import Ledger
 
-RECORDS = [
-    name
-    for name in PRIVATE
-    if name.startswith(("consensus_graph", "clustered_admm, records")) and name != "consensus_graph, persons"
-]
+RECORDS = [name for name in PRIVATE if name.startswith(("graphs", "clusters, records")) and name != "graphs, persons"]
 AGENTS = [name for name in PRIVATE if "trusted" in name]
 #: How much of its bound each is known to reach; the others' bounds are theorems that no record meets.
 REACHED = {
-    "consensus_graph, one release": 0.9,
-    "consensus_graph, one release, clip": 0.9,
-    "consensus_graph, correlated": 0.9,
-    "consensus_graph, secure sum": 0.9,
-    "consensus_graph, one release, Laplace": 0.9,
-    "consensus_graph, per round, Corollary 1": 0.6,
-    "clustered_admm, records, huber": 0.9,
-    "clustered_admm, records, linearised": 0.99,
-    "clustered_admm, records, linearised, schedule": 0.99,
-    "clustered_admm, records, found clusters": 0.99,
-    "graph_federation, trusted server": 0.9,
-    "clustered_admm, clients, trusted server": 0.9,
+    "graphs, one release": 0.9,
+    "graphs, one release, clip": 0.9,
+    "graphs, correlated": 0.9,
+    "graphs, secure sum": 0.9,
+    "graphs, one release, Laplace": 0.9,
+    "graphs, per round, Corollary 1": 0.6,
+    "clusters, records, huber": 0.9,
+    "clusters, records, linearised": 0.99,
+    "clusters, records, linearised, schedule": 0.99,
+    "clusters, records, found clusters": 0.99,
+    "federation, trusted server": 0.9,
+    "clusters, clients, trusted server": 0.9,
 }
 
 
@@ -95,7 +91,7 @@ def test_no_record_moves_a_release_further_than_its_bound(name, folder):
 
 def test_a_missing_clip_is_found(folder, monkeypatch):
     monkeypatch.setattr("silograph.tasks.smooth_graph.clip_rows", lambda x, radius: x)
-    released, length = of_record(job(PRIVATE["consensus_graph, one release, clip"], folder))
+    released, length = of_record(job(PRIVATE["graphs, one release, clip"], folder))
     assert worst_swap(released, length, np.random.default_rng(1), 10, 0).ratio > 10.0
 
 
@@ -130,7 +126,7 @@ def test_no_agent_moves_a_mean_further_than_its_bound(name, folder):
     assert REACHED.get(name, 0.0) <= found.ratio <= 1.0
 
 
-@pytest.mark.parametrize("name", ["private_meta, second order", "private_meta, first order"])
+@pytest.mark.parametrize("name", ["meta, second order", "meta, first order"])
 def test_no_record_moves_a_networks_sums_further_than_their_bound(name, folder):
     """In or out of the query set: a record's part of each sum against an empty place, at the same released values."""
     pytest.importorskip("torch", reason="neural networks need the extra `neural`")

@@ -184,7 +184,7 @@ class Shifting(Twin):
 
 
 def test_an_answer_that_depends_on_who_is_asked_beside_it_is_caught(tmp_path):
-    case = titled("consensus_graph, paper, S0")
+    case = titled("graphs, paper, S0")
     plan = case.plan().deployable()
     with pytest.raises(AssertionError):
         test_parties_learn_what_one_process_learns_over_the_wire(

@@ -226,7 +226,7 @@ def test_noise_has_the_law_of_its_ledger_row_and_no_memory(case):
 
 # ---- teeth: each law is broken by a twin, and says so ----
 
-CLIPPED, RECORDS = "consensus_graph, per round, Corollary 1", "clustered_admm, records, linearised"
+CLIPPED, RECORDS = "graphs, per round, Corollary 1", "clusters, records, linearised"
 
 
 class Shy(Twin):
@@ -247,7 +247,7 @@ class Understating:
         return self._gate.release(replace(bounded, l2=0.3 * bounded.l2), site, *rest, **more)
 
 
-@pytest.mark.parametrize("title", [CLIPPED, RECORDS, "private_means, private"])
+@pytest.mark.parametrize("title", [CLIPPED, RECORDS, "silograph_means, private"])
 def test_a_bound_that_is_too_small_is_caught(title):
     with pytest.raises(AssertionError):
         test_no_protected_unit_moves_a_release_further_than_its_bound(replace(titled(title), twin=Shy))
@@ -281,7 +281,7 @@ def test_a_bound_that_depends_on_records_is_caught():
         test_no_protected_unit_moves_a_release_further_than_its_bound(replace(titled(RECORDS), twin=Telling))
 
 
-@pytest.mark.parametrize("title", [RECORDS, "consensus_graph, one release, Laplace"])
+@pytest.mark.parametrize("title", [RECORDS, "graphs, one release, Laplace"])
 def test_less_noise_than_the_ledger_says_is_caught(title, monkeypatch):
     """Seven tenths of it."""
     release = Watching.release

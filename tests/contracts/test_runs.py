@@ -317,7 +317,7 @@ class Favouring(Twin):
         return replace(found, arrays={name: value + 1e-9 * self.number for name, value in found.arrays.items()})
 
 
-OPEN, BUDGETED = "clustered_admm, linearised", "consensus_graph, one release"
+OPEN, BUDGETED = "clusters, linearised", "graphs, one release"
 
 
 def broken(title, twin):
@@ -326,13 +326,13 @@ def broken(title, twin):
 
 def test_a_method_that_counts_who_is_in_its_call_is_caught():
     with pytest.raises(AssertionError):
-        test_engines_agree_noise_and_ledger_included(broken("consensus_graph, paper, S0", Crowded))
+        test_engines_agree_noise_and_ledger_included(broken("graphs, paper, S0", Crowded))
 
 
 def test_a_family_for_which_the_order_of_tables_matters_is_caught():
     case = titled(OPEN)
     with pytest.raises(AssertionError):
-        test_the_order_in_which_tables_are_named_does_not_matter(FirstCome(case.family, case.name, case.content))
+        test_the_order_in_which_tables_are_named_does_not_matter(FirstCome(case.family, case.title, case.content))
 
 
 def test_a_method_whose_resume_differs_is_caught(tmp_path):

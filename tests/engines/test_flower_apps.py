@@ -24,9 +24,7 @@ def test_a_party_forgets_the_root_of_its_noise_when_the_run_is_over(tmp_path, mo
         monkeypatch.setattr(TaskIdentity, f"_{name}_id", 1)  # as in a process that Flower started
     (tmp_path / "tables").mkdir()
     base, folder = tables(tmp_path / "tables"), tmp_path / "ada"
-    deployment = secret(
-        make(parse(PRIVATE["consensus_graph, one release"], "plan"), base, Terms("127.0.0.1:1", False, 2))
-    )
+    deployment = secret(make(parse(PRIVATE["graphs, one release"], "plan"), base, Terms("127.0.0.1:1", False, 2)))
     folder.mkdir()
     (folder / FILE).write_bytes(deployment.to_bytes())
     enrol(folder, base / "consensus_graph" / "ada.csv")

@@ -2,13 +2,11 @@
 
 import csv
 import json
-import sys
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from silograph import cli
 from silograph.core.errors import InputError
 from silograph.data.clusters import DIAGNOSES, HOSPITALS, write_sample_hospitals
 from silograph.families.clusters.plan import ClusterBudget, ClusterData, ClusteredMethod, ClusteredPlan
@@ -24,19 +22,6 @@ def hospitals(tmp_path_factory):
     folder = tmp_path_factory.mktemp("hospitals")
     write_sample_hospitals(folder, wards=8)
     return folder
-
-
-@pytest.fixture
-def silograph(monkeypatch, capsys):
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["silograph", *map(str, words)])
-        with pytest.raises(SystemExit) as stopped:
-            cli.main()
-        out = capsys.readouterr()
-        assert "Traceback" not in out.err
-        return stopped.value.code or 0, out.out, out.err
-
-    return call
 
 
 def write_plan(hospitals, name, method, privacy="", top=""):

@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from silograph import cli
 from silograph.core.errors import InputError
 from silograph.data.federation import write_sample_clinics
 from silograph.families.federation.plan import AgentBudget, FederationMethod, FederationPlan, Servers, UnitData
@@ -46,19 +45,6 @@ def write_plan(clinics, name, rest, topology=""):
     path = clinics / f"{name}.toml"
     path.write_text(f"format = 1\n{data}{topology}{rest}")
     return path
-
-
-@pytest.fixture
-def silograph(monkeypatch, capsys):
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["silograph", *map(str, words)])
-        with pytest.raises(SystemExit) as stopped:
-            cli.main()
-        out = capsys.readouterr()
-        assert "Traceback" not in out.err
-        return stopped.value.code or 0, out.out, out.err
-
-    return call
 
 
 def model(path):

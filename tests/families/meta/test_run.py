@@ -4,12 +4,10 @@ import gc
 import json
 import math
 import os
-import random
 import shutil
 import signal
 import subprocess
 import sys
-import time
 import tomllib
 from contextlib import contextmanager
 from dataclasses import fields
@@ -24,7 +22,6 @@ from scipy.stats import norm
 from torch import nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from silograph import cli
 from silograph.core.errors import BudgetError, DamageError, InputError
 from silograph.data.personal import ACTIVITY_PAIRS, MOTIONS
 from silograph.families.meta import job as meta_job
@@ -73,19 +70,6 @@ def quick_planner(monkeypatch):
     """The planner looks at no other rounds and rates: each takes about a second to calibrate."""
     monkeypatch.setattr(meta_job, "_PLANNED_ROUNDS", ())
     monkeypatch.setattr(meta_job, "_PLANNED_RATES", ())
-
-
-@pytest.fixture
-def silograph(monkeypatch, capsys):
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["silograph", *map(str, words)])
-        with pytest.raises(SystemExit) as stopped:
-            cli.main()
-        out = capsys.readouterr()
-        assert "Traceback" not in out.err
-        return stopped.value.code or 0, out.out, out.err
-
-    return call
 
 
 def files(names):
@@ -772,34 +756,37 @@ def test_a_seed_is_a_rehearsal_wherever_a_number_is_stated(clients, tmp_path, qu
             assert ("secret" in row.randomness) == (seed is None)
 
 
-def test_interrupted_at_random_moments_the_run_ends_with_the_same_bytes(clients, tmp_path, silograph):
-    """Killed, or stopped by Ctrl-C, and continued by the same command: no release twice, not a bit different."""
+#: The command line in a process that somebody stops by Ctrl-C after so many writes to its ledger.
+STOPPED = """
+import os, signal, sys
+from silograph.cli import main
+from silograph.privacy.ledger import Ledger
+left, real = int(sys.argv.pop(1)), Ledger.append
+def append(ledger, rows):
+    global left
+    real(ledger, rows)
+    left -= 1
+    if not left:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have had it ignored
+        os.kill(os.getpid(), signal.SIGINT)
+Ledger.append = append
+main()
+"""
+
+
+def test_stopped_by_ctrl_c_the_run_says_how_to_go_on_and_ends_with_the_same_bytes(clients, tmp_path, silograph):
     plan, out = tmp_path / "plan.toml", tmp_path / "out"
-    long = planned(MetaBudget(EPSILON, DELTA, 3.0), seed=8, rounds=150)
-    plan.write_text(dumps(moved(long, clients, tmp_path)))
+    plan.write_text(dumps(moved(planned(MetaBudget(EPSILON, DELTA, 3.0), seed=8, rounds=20), clients, tmp_path)))
     assert silograph("run", plan, "-o", out)[0] == 0
     straight = contents(out)
     os.rename(out, tmp_path / "straight")
-    command, ledger = [*COMMAND, "run", str(plan), "-o", str(out)], tmp_path / ".out.unfinished/ledger.jsonl"
-    rng = random.Random(1)
-    # By how much the ledger has grown, since how long a start takes depends on the machine.
-    for low, high, sent in ((0.1, 0.4, "KILL"), (0.5, 0.7, "INT"), (0.8, 1.0, "KILL")):
-        share = rng.uniform(low, high)
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        written = 0
-        while written < share * len(straight["ledger.jsonl"]) and process.poll() is None:
-            time.sleep(0.01)
-            written = ledger.stat().st_size if ledger.exists() else 0
-        process.send_signal(getattr(signal, f"SIG{sent}"))
-        _, error = process.communicate()
-        if process.returncode == 0:  # it was quicker
-            break
-        assert not out.exists()
-        assert process.returncode == (130 if sent == "INT" else -signal.SIGKILL)
-        assert "Traceback" not in error
-        assert ("The same command goes on where it stopped" in error) == (sent == "INT")
-    if not out.exists():
-        assert silograph("run", plan, "-o", out)[0] == 0
+    command = [sys.executable, "-c", STOPPED, "9", "run", str(plan), "-o", str(out)]
+    stopped = subprocess.run(command, capture_output=True, text=True)
+    assert stopped.returncode == 130
+    assert "Traceback" not in stopped.stderr
+    assert "The same command goes on where it stopped" in stopped.stderr
+    assert not out.exists()
+    assert silograph("run", plan, "-o", out)[0] == 0
     assert contents(out) == straight
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
