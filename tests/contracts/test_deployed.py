@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from cases import ROOT, Ran, Twin, every, run, same, tables_of, titled
-from parties import Direct, Federation, stacked
+from parties import Federation, stacked
 from silograph.core.errors import InputError
 from silograph.deploy.deployment import Terms, make
 from silograph.deploy.public_facts import Facts, gather_facts, open_party, open_server, party_facts
@@ -99,46 +99,26 @@ def test_a_party_prepares_its_own_rows_bit_for_bit_and_has_no_others(case, agree
 def federation(case, agreed, folder):
     """Every party as its own table makes it."""
     plan, facts = agreed
-    server, paths = open_server(plan, facts, case.base), paths_of(plan, facts, case.base)
-    parts = {
-        party: arrays_of(open_party(plan, facts, party, paths[party], case.base).data(silos))
-        for party, silos in facts.parties.items()
-    }
-    twin = server.method if case.twin is None else case.twin(server.method)
-    return Federation(
-        twin,
-        server.topo,
-        {},
-        folder,
-        server.mechanism,
-        server.budget,
-        server.masks,
-        ROOT,
-        most_rounds=server.most_rounds,
-        together=facts.parties,
-        parts=parts,
-    )
+    server, paths, parts = open_server(plan, facts, case.base), paths_of(plan, facts, case.base), {}
+    for party, silos in facts.parties.items():
+        own = open_party(plan, facts, party, paths[party], case.base)
+        parts[party] = (own.method if case.twin is None else case.twin(own.method)), arrays_of(own.data(silos))
+    rest = (server.mechanism, server.budget, server.masks, ROOT, server.most_rounds)
+    return Federation(server.method, server.topo, {}, folder, *rest, together=facts.parties, parts=parts)
 
 
 @every
 def test_parties_learn_what_one_process_learns_over_the_wire(case, agreed, tmp_path):
-    """To the last bit, or to rounding, with the same ledger, in no more rounds than were announced."""
+    """To the last bit, or to rounding, with the same ledger, in no more rounds than were announced. What the server's
+    ledger says of a party's silos is in the party's own, so that each can read its own cost."""
     plan, _ = agreed
     there = federation(case, agreed, tmp_path)
-    link = Direct({party: there.silo(party) for party in there.parties})
-    states, outcome, door = there.run(link)
+    states, outcome, door = there.run()
     whole = case.straight if plan == case.plan() else run(open_job(plan, case.base))
     same(whole, Ran(states, outcome, door), case.rounding)
-    assert len(states) <= open_job(plan, case.base).most_rounds
-
-
-@every
-def test_every_party_has_the_rows_of_its_own_silos(case, agreed, tmp_path):
-    """What the server's ledger says of them is in their own, so that each can read its own cost."""
-    there = federation(case, agreed, tmp_path)
-    _, _, door = there.run()
+    assert len(states) <= there.most_rounds
     for party, silos in there.parties.items():
-        own = {(row.silo, row.round, row.site) for row in Ledger(tmp_path / party / "ledger.jsonl").rows}
+        own = {row.place for row in Ledger(tmp_path / party / "ledger.jsonl").rows}
         assert {row.place for row in door.ledger.rows if row.silo in silos} <= own
 
 

@@ -153,7 +153,7 @@ def test_pages_import_no_job_and_are_the_same_whatever_the_hash_seed(home):
         "assert not {'jinja2', 'networkx', 'scipy'} & set(sys.modules)\n"
         "pages = [b.build(name) for name in sys.argv[1:]]\n"
         "jobs = [name for name in sys.modules if name.endswith('.job') or name.startswith('silograph.methods')]\n"
-        "assert not jobs and not {'torch', 'numba', 'dp_accounting'} & set(sys.modules), jobs\n"
+        "assert not jobs and not {'torch', 'dp_accounting'} & set(sys.modules), jobs\n"
         "print(hashlib.sha256(''.join(pages).encode()).hexdigest())"
     )
     names = list(map(str, folders.values()))
@@ -189,8 +189,8 @@ def refusal(folder):
 @SOME
 def test_any_single_damage_to_the_result_is_drawn_harmlessly_or_refused(case, copy):
     path, result = copy / "result.json", result_of(copy)
-    for odd in ODD:
-        for container, key in places(result):
+    for k, (container, key) in enumerate(places(result)):
+        for odd in (ODD[k % len(ODD)], ODD[(k + 3) % len(ODD)]):  # two kinds in each place, all kinds in some
             kept, container[key] = container[key], odd
             path.write_text(json.dumps(result))
             container[key] = kept

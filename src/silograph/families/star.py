@@ -32,7 +32,18 @@ from silograph.privacy.mechanisms import Gaussian
 from silograph.report.deployment import BARE, NOISY, Leaving, Spoken
 from silograph.report.page import render_run, summarise
 from silograph.report.privacy_words import PrivacyWords
-from silograph.report.read import Measured, RunFolder, read_audits, read_ledger, read_text
+from silograph.report.read import (
+    FLAG,
+    NUMBER,
+    TEXT,
+    WHOLE,
+    Measured,
+    RunFolder,
+    check,
+    read_audits,
+    read_ledger,
+    read_text,
+)
 from silograph.report.text import privacy_lines, table
 from silograph.report.words import counted
 from silograph.run.plan import DEFAULT_DELTA, Plan
@@ -41,6 +52,12 @@ from silograph.run.sections import naming_files
 from silograph.topology import Topology, star
 
 VALUES, PLAN = "values.json", "plan.toml"
+_RESULT: Json = {
+    "parameters": {},
+    "sites": [{"name": TEXT, "records": WHOLE}],
+    "values": {},
+    "privacy": {"guarantees": [{"rehearsal": FLAG}]},
+}
 
 
 @dataclass(frozen=True)
@@ -145,6 +162,9 @@ class StarFamily:
     # ---- page ----
 
     def read(self, folder: Path, result: Json) -> RunFolder:
+        where = str(folder / "result.json")
+        check(result, _RESULT, where)
+        check(result["values"], dict.fromkeys(result["values"], NUMBER), f"{where}: values")
         ledger, plan = read_ledger(folder / "ledger.jsonl"), read_text(folder / "plan.toml")
         return RunFolder(result, ledger, plan, read_audits(folder, result))
 

@@ -127,21 +127,6 @@ def within(seconds):
 # ---- plans -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "plan",
-    [
-        planned(),
-        planned(BUDGET, seed=4, engine="silowise", hidden=(8, 5), curvature_clip=0.5, order="first"),
-        planned(MetaBudget(1.5, 1e-7, 0.5), model="resnet18", width=16, personal_step=0.3, personal_steps=4),
-        planned(BUDGET, version="paper:", held_back=0.25, local_steps=3),
-        planned(data={"answers": "numbers", "classes": None, "new": ()}, compare=True, hidden=()),
-    ],
-)
-def test_a_written_plan_reads_back_the_same(plan, tmp_path):
-    (tmp_path / "plan.toml").write_text(dumps(plan))
-    assert load(tmp_path / "plan.toml") == plan
-
-
 DATA = {"files": ["a.csv"], "target": "y"}
 PRIVATE = {"data": DATA | {"classes": ["no", "yes"]}, "privacy": {"epsilon": 1.0}}
 
@@ -973,15 +958,6 @@ def test_one_kind_of_sample_at_a_time(words, tmp_path, silograph):
     assert code == 2
     assert "options: expected one sample, but --" in error
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_sample_overwrites_nothing_and_is_seeded(tmp_path, silograph):
-    for name in ("one", "two"):
-        assert silograph("sample", tmp_path / name, "--devices")[0] == 0
-    assert contents(tmp_path / "one") == contents(tmp_path / "two")
-    (tmp_path / "one/plan.toml").write_text("mine")
-    assert silograph("sample", tmp_path / "one", "--devices")[0] == 2
-    assert (tmp_path / "one/plan.toml").read_text() == "mine"
 
 
 @pytest.fixture(scope="module")

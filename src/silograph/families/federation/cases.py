@@ -24,7 +24,7 @@ def cases(folder: Path, seed: int) -> dict[str, Json]:
         "huber": _plan({**_OPEN, "loss": "huber"}),
         "edge": _plan({**_OPEN, "perturbation": "edge", "variance": 0.1}),
         "sender, Gaussian": _plan({**_OPEN, "perturbation": "sender", "variance": 0.1, "law": "gaussian"}),
-        "homomorphic": _plan({**_OPEN, "perturbation": "homomorphic", "variance": 0.01, "rounds": 100}),
+        "homomorphic": _plan({**_OPEN, "perturbation": "homomorphic", "variance": 0.01}),
         "masks": _plan({**_METHOD, "masks": "protocol"}),
         "trusted server": _plan(_OPEN, _BUDGET),
         "trusted server, some agents": _plan({**_OPEN, "sample": 2}, _BUDGET),
