@@ -1,20 +1,19 @@
 """What holds for every family in the registry: all of its parts, its sample, its plans as files."""
 
-import json
-
 import pytest
 
 from cases import every, every_case, tables_of, with_the_page
 from silograph import families
 from silograph.audit.parts import CanaryPart
 from silograph.deploy.public_facts import part_of
-from silograph.families.samples import CasesPart, cases_part, samples
+from silograph.families.samples import PLAN, CasesPart, SamplePart, cases_part
 from silograph.report.build import PagePart
 from silograph.report.deployment import LeavingPart
 from silograph.run.jobs import JobPart
 from silograph.run.plan import PlanPart, dumps, load, parse
 
 FAMILIES = pytest.mark.parametrize("family", list(dict.fromkeys(case.family for case in every_case())))
+OWN_SAMPLES = {name: families.part(name, "sample", SamplePart) for name in families.OWN}
 PARTS = {"plan": PlanPart, "job": JobPart, "page": PagePart, "leaving": LeavingPart, "canary": CanaryPart}
 
 
@@ -54,19 +53,24 @@ def test_a_written_plan_reads_back_the_same(case, tmp_path):
 
 
 @FAMILIES
-def test_a_sample_is_seeded_overwrites_nothing_and_can_be_priced(family, tmp_path, silograph):
-    (option,) = (name for name, part in samples().items() if part is families.part(family, "sample", type(part)))
+def test_a_sample_is_seeded_and_can_be_priced(family, tmp_path):
+    part = families.part(family, "sample", SamplePart)
     for name in ("one", "two"):
-        assert silograph("sample", tmp_path / name, f"--{option}")[0] == 0
+        assert all(path.is_file() for path in part.write(tmp_path / name, 1))
     written = [path.relative_to(tmp_path / "one") for path in (tmp_path / "one").rglob("*") if path.is_file()]
+    assert written
     assert all((tmp_path / "one" / path).read_bytes() == (tmp_path / "two" / path).read_bytes() for path in written)
-    for path in written[:1]:
-        (tmp_path / "one" / path).write_text("mine")
-        assert silograph("sample", tmp_path / "one", f"--{option}")[0] == 2
-        assert (tmp_path / "one" / path).read_text() == "mine"
-    if (tmp_path / "two" / "plan.toml").exists():  # graphs are learned without one
-        told = json.loads(silograph("privacy", tmp_path / "two" / "plan.toml", "--json")[1])
-        assert told["guarantees"]
+    if (tmp_path / "one" / PLAN).exists():  # graphs are learned without one
+        assert load(tmp_path / "one" / PLAN).method.name == family
+
+
+@pytest.mark.parametrize("option", [part.OPTION for part in OWN_SAMPLES.values()])
+def test_a_sample_overwrites_nothing(option, tmp_path, silograph):
+    assert silograph("sample", tmp_path / "there", f"--{option}")[0] == 0
+    path = next(path for path in sorted((tmp_path / "there").rglob("*")) if path.is_file())
+    path.write_text("mine")
+    assert silograph("sample", tmp_path / "there", f"--{option}")[0] == 2
+    assert path.read_text() == "mine"
 
 
 def test_a_method_that_no_family_has_is_refused_by_name():

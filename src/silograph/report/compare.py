@@ -197,7 +197,7 @@ def _check_alike(first: RunFolder, other: RunFolder, where: str) -> None:
             raise InputError(where, "graphs over the same nodes", f"only one of them has {strange}")
         return
     for key in TASK:
-        if first.result["task"].get(key) != other.result["task"].get(key):
+        if first.result.get("task", {}).get(key) != other.result.get("task", {}).get(key):
             raise InputError(where, f"the same {key}", "they differ", "Compare runs that learned the same thing.")
 
 

@@ -23,7 +23,7 @@ def cases(folder: Path, seed: int) -> dict[str, Json]:
         write_table(folder / f"{site}_people.csv", ["who", *header], persons)
     some = [[header[k], header[(k + step) % NODES]] for step in (1, 2) for k in range(NODES)]
     write_table(folder / "edges.csv", ["source", "target"], some)
-    persons = {"files": [f"{site}_people.csv" for site in SITES[:3]], "unit_column": "who"}
+    people: Json = {"files": [f"{site}_people.csv" for site in SITES[:3]], "unit_column": "who"}
     return {
         "exact": _plan({}),
         "exact, by degree, few candidates": _plan({"degree": 3.0}, candidates="edges.csv", standardise=True),
@@ -33,7 +33,7 @@ def cases(folder: Path, seed: int) -> dict[str, Json]:
         "one release, papers' model": _plan({"learner": "log-degree", "degree": 3.0}, _BUDGET),
         "one release, clip": _plan({}, {**_BUDGET, "clip": 2.0}),
         "one release, Laplace": _plan({}, {"epsilon": 30.0, "mechanism": "laplace"}),
-        "persons": _plan({}, {**_BUDGET, "clip": 2.0}, **persons),
+        "persons": _plan({}, {**_BUDGET, "clip": 2.0}, **people),
         "correlated": _plan({}, {**_BUDGET, "mode": "correlated"}, files=[f"{site}.csv" for site in SITES]),
         "secure sum": _plan({}, {**_BUDGET, "mode": "secure-sum"}),
         "secure sum, clip, papers' model": _plan(
