@@ -11,46 +11,22 @@ from xml.etree import ElementTree
 import pytest
 
 from graph_runs import make_run, some_edges, write_edges
-from pages import NASTY, Page, change, guarantee, only_own_scripts
+from pages import NASTY, Page, change, guarantee, harmless
 from silograph.core.errors import DamageError
 from silograph.report import figures, words
 from silograph.report.build import build
 from silograph.report.read import site_file
 
 
-def test_page_is_well_formed_and_in_order(tmp_path: Path) -> None:
-    html = build(make_run(tmp_path))
-    page = Page(html)
-    assert html.startswith("<!doctype html>")
-    assert re.findall(r"<h2[^>]*>([^<]*)", html) == [
-        "What was learned",
-        "How",
-        "Who took part",
-        "What it cost in privacy",
-        "How to redo it",
-    ]
-    assert page.tags["h1"] == 1
-    assert page.tags["table"] == page.tags["caption"]
-    assert page.tags["th"] == sum(key == "scope" for tag, key, _ in page.attributes if tag == "th")
-    assert page.tags["svg"] == sum(key == "aria-label" for tag, key, _ in page.attributes if tag == "svg") == 7
-    assert '[method]\nname = "consensus_graph"  # <as given> & kept' in "".join(page.words)
-
-
 def test_names_cannot_inject(tmp_path: Path) -> None:
     nodes = [NASTY, "'; DROP TABLE", "line\nbreak", "x" * 500, "\u202egpj.exe", "a,b", "Ünïcødé 🙂", ""]
     sites = [NASTY, "../../outside", "C:\\temp", " "]
-    clean = Page(build(make_run(tmp_path / "clean", nodes=8, sites=4, edges=10)))
+    clean = build(make_run(tmp_path / "clean", nodes=8, sites=4, edges=10))
     folder = make_run(tmp_path / "nasty", nodes=nodes, sites=sites, edges=10)
     change(folder, seed=2**127, versions={NASTY: NASTY}, parameters={NASTY: NASTY})
     ledger = [{"silo": NASTY, "site": NASTY, "mechanism": NASTY, "why": "\ud800", "noise": "loud", "l2": True}]
     (folder / "ledger.jsonl").write_text("\n".join(map(json.dumps, ledger)))
-    html = build(folder)
-    page = Page(html)
-    only_own_scripts(page)
-    assert page.tags["section"] == clean.tags["section"]
-    assert NASTY in page.text
-    assert "\u202e" not in html
-    assert html.encode("utf-8")
+    harmless(build(folder), clean)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["clean", "nasty"]
 
 
