@@ -118,8 +118,12 @@ class Twin:
         return getattr(self.honest, name)
 
 
-@cache
 def tables_of(family: str, seed: int = 0) -> Path:
+    return _written(family, seed)
+
+
+@cache
+def _written(family: str, seed: int) -> Path:
     folder = Path(_HOME.name) / family / str(seed)
     folder.mkdir(parents=True)
     cases_part(family).cases(folder, seed)

@@ -35,7 +35,7 @@ def opened_on(case: Case, worlds: Worlds, table: bytes) -> Any:
     """The case's job on silent tables, but for the one that is given to the attacked party."""
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
-        for path in case.base.iterdir():
+        for path in filter(Path.is_file, case.base.iterdir()):
             os.link(path, folder / path.name)
         for name in case.content["data"]["files"]:
             party = name.removesuffix(worlds.suffix)

@@ -6,7 +6,7 @@ Noise is held to its law with a false alarm rate of 1e-4 a case, at fixed roots.
 import math
 from contextlib import suppress
 from dataclasses import replace
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
@@ -172,20 +172,20 @@ def furthest(case, more=6):
         if case.job.method.done(state.servers):
             break
         base = one_round(silent, case.job.method, state)
-        for other in others:
-            seen = one_round(other, case.job.method, state, base.told).seen
-            assert seen.keys() == base.seen.keys()
-            for place, bounded in base.seen.items():
-                np.testing.assert_array_equal(bounded.l2, seen[place].l2, err_msg="a bound depends on records")
-                moved = (seen[place].value - bounded.value).reshape(len(bounded.value), -1)
+        seen = [base.seen, *(one_round(other, case.job.method, state, base.told).seen for other in others)]
+        for one, two in combinations(seen, 2):
+            assert one.keys() == two.keys()
+            for place, bounded in one.items():
+                np.testing.assert_array_equal(bounded.l2, two[place].l2, err_msg="a bound depends on records")
+                moved = (two[place].value - bounded.value).reshape(len(bounded.value), -1)
                 ratios.append(float((np.linalg.norm(moved, axis=1) / (worlds.steps * bounded.l2)).max()))
     return max(ratios)
 
 
 @private
 def test_no_protected_unit_moves_a_release_further_than_its_bound(case):
-    """And the bound is not idle."""
-    assert 0.1 < furthest(case) <= 1.0
+    """And the bound is not idle: a unit comes near it, or near what a theorem leaves of it."""
+    assert 0.4 < furthest(case) <= 1.0
 
 
 # ---- noise is what the ledger says ----
