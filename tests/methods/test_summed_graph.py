@@ -9,7 +9,6 @@ import pytest
 from scipy import stats
 
 from parties import Direct, Federation, stacked
-from silograph import cli
 from silograph.core.errors import BudgetError, InputError, LeakError, SilenceError
 from silograph.core.keys import stream
 from silograph.data.silos import People
@@ -366,20 +365,14 @@ def test_what_a_sum_cannot_do_is_refused_before_anything_is_spent(privacy, metho
     assert not (tmp_path / "out").exists()
 
 
-def test_the_summary_and_the_forecast_say_it_too(folder, tmp_path, capsys, monkeypatch):
+def test_the_summary_and_the_forecast_say_it_too(folder, tmp_path, silograph, monkeypatch):
     monkeypatch.chdir(folder)
     files = [f"{name}.csv" for name in COUNTS]
     budget = ["--epsilon", "8", "--delta", "1e-4", "--privacy", "secure-sum"]
-    monkeypatch.setattr("sys.argv", ["silograph", "learn", *files, "-o", str(tmp_path / "out"), *budget])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    assert ended.value.code in (0, None)
-    said = capsys.readouterr().out
+    code, said, _ = silograph("learn", *files, "-o", tmp_path / "out", *budget)
+    assert code == 0
     assert "note: There are no graphs of sites, only the consensus" in said
-    monkeypatch.setattr("sys.argv", ["silograph", "privacy", str(tmp_path / "out" / "plan.toml")])
-    with pytest.raises(SystemExit):
-        cli.main()
-    said = capsys.readouterr().out
+    _, said, _ = silograph("privacy", tmp_path / "out" / "plan.toml")
     assert "All 1460 signals together are worth at most" in said
     assert "1 protected releases per site" in said
 
