@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
+from servers import Case, Ran, door_of, engine_of, played  # noqa: F401 (for who imports this)
 from silograph.methods.clustered_admm import ClusteredADMM
 from silograph.privacy.accounting import gaussian_multiplier, zcdp_rho
-from silograph.privacy.door import Budget, Door
-from silograph.privacy.ledger import Ledger
+from silograph.privacy.door import Budget
 from silograph.privacy.masking import Masks
-from silograph.privacy.mechanisms import DistributedGaussian, Gaussian, Mechanism, Scheduled, leakage_decay
+from silograph.privacy.mechanisms import DistributedGaussian, Gaussian, leakage_decay
 from silograph.privacy.observers import OWN_SERVER
-from silograph.run.loop import ENGINES, rounds
 from silograph.tasks.clustered import Linearised, Proximal
 from silograph.topology import Topology, graph_from, units
 
@@ -27,19 +26,6 @@ CLUSTERS = (
     *(2, 2, 2, 2, 0, 0, 0, 0, 1),  # one client of cluster 1
     *(1, 1, 1, 1),  # cluster 1 alone
 )
-
-
-@dataclass(frozen=True)
-class Case:
-    name: str
-    method: ClusteredADMM
-    mechanism: Mechanism | Scheduled | None = None
-    budget: Budget | None = None
-    masks: Masks | None = None
-
-    @property
-    def private(self) -> bool:
-        return self.mechanism is not None
 
 
 def topology(weights: str = "metropolis") -> Topology:
@@ -109,37 +95,9 @@ def changed(case: Case, **options) -> Case:
     return replace(case, method=replace(case.method, **options))
 
 
-@dataclass
-class Ran:
-    states: list
-    outcome: object
-    door: Door
-    topo: Topology
-
-
-def door_of(case: Case, seed: int = 5) -> Door:
-    return Door(seed, Ledger(), case.mechanism, case.budget, masks=case.masks)
-
-
 def data_of(case: Case, seed: int = 0) -> dict[str, tuple]:
     return records(seed, case.method.task.loss)
 
 
-def engine_of(case: Case, data: dict, topo: Topology, door: Door, engine: str = "vector"):
-    return ENGINES[engine]([case.method.task.prepare(data[name]) for name in topo.silos], topo, door)
-
-
-def run(
-    case: Case,
-    data: dict | None = None,
-    engine: str = "vector",
-    seed: int = 5,
-    present: Callable[[int], list[str]] | None = None,
-    topo: Topology | None = None,
-) -> Ran:
-    topo = topo or topology()
-    door = door_of(case, seed)
-    place = engine_of(case, data_of(case) if data is None else data, topo, door, engine)
-    states = list(rounds(case.method, topo, place, door, present=present))
-    outcome = case.method.outcome(states[-1].servers, place.deliver(case.method, states[-1]), topo)
-    return Ran(states, outcome, door, topo)
+def run(case: Case, data: dict | None = None, topo: Topology | None = None, **more: Any) -> Ran:
+    return played(case, data_of(case) if data is None else data, topo or topology(), **more)

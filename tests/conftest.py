@@ -5,6 +5,7 @@ every product, and on a busy machine that is most of the time.
 """
 
 import os
+import sys
 
 for _count in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
     os.environ.setdefault(_count, "1")  # read when the libraries are imported
@@ -34,6 +35,23 @@ def ledgers(monkeypatch):
             compare(ledger.of(silo))
 
 
+@pytest.fixture
+def silograph(monkeypatch, capsys):
+    """Run the command line in this process: exit code, standard output, standard error."""
+
+    def call(*words):
+        from silograph import cli
+
+        monkeypatch.setattr(sys, "argv", ["silograph", *map(str, words)])
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+        out = capsys.readouterr()
+        assert "Traceback" not in out.err
+        return stopped.value.code or 0, out.out, out.err
+
+    return call
+
+
 _SILOS = 50  # of one ledger; others have the same kinds of rows
 
 #: What `make quick` runs after every save: the gate, the ledger, plans, wires, a solver, a page. About a minute.
@@ -48,7 +66,7 @@ _QUICK = (
     "kernels/test_prox.py",
     "data/test_silos.py",
     "run/test_plan.py",
-    "report/test_report.py",
+    "families/graphs/test_page.py",
     "test_topology.py",
 )
 

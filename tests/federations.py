@@ -2,38 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
+from servers import Case, Ran, door_of, engine_of, played  # noqa: F401 (for who imports this)
 from silograph.methods.graph_federation import GraphFederation
 from silograph.privacy.accounting import gaussian_multiplier, zcdp_rho
-from silograph.privacy.door import Budget, Door
-from silograph.privacy.ledger import Ledger
+from silograph.privacy.door import Budget
 from silograph.privacy.masking import Masks
-from silograph.privacy.mechanisms import DistributedGaussian, Gaussian, Mechanism
+from silograph.privacy.mechanisms import DistributedGaussian, Gaussian
 from silograph.privacy.observers import OWN_SERVER
-from silograph.run.loop import ENGINES, rounds
 from silograph.tasks.linear import Linear
 from silograph.topology import Topology, server_graph, units
 
 FEATURES, MOST, ROUNDS = 3, 25, 6
 EPSILON, DELTA = 3.0, 1e-5
 SIZES = (5, 4, 7)  # units of unequal size
-
-
-@dataclass(frozen=True)
-class Case:
-    name: str
-    method: GraphFederation
-    mechanism: Mechanism | None = None
-    budget: Budget | None = None
-    masks: Masks | None = None
-
-    @property
-    def private(self) -> bool:
-        return self.mechanism is not None
 
 
 def topology(sizes: tuple[int, ...] = SIZES) -> Topology:
@@ -73,35 +59,6 @@ def cases() -> list[Case]:
     ]
 
 
-@dataclass
-class Ran:
-    states: list
-    outcome: object
-    door: Door
-    topo: Topology
-    heard: list = field(default_factory=list)
-
-
-def door_of(case: Case, seed: int = 5) -> Door:
-    return Door(seed, Ledger(), case.mechanism, case.budget, masks=case.masks)
-
-
-def engine_of(case: Case, data: dict, topo: Topology, door: Door, engine: str = "vector"):
-    return ENGINES[engine]([case.method.task.prepare(data[name]) for name in topo.silos], topo, door)
-
-
-def run(
-    case: Case,
-    data: dict | None = None,
-    engine: str = "vector",
-    seed: int = 5,
-    present: Callable[[int], list[str]] | None = None,
-    topo: Topology | None = None,
-) -> Ran:
+def run(case: Case, data: dict | None = None, topo: Topology | None = None, **more: Any) -> Ran:
     topo = topo or topology()
-    data = records(topo=topo) if data is None else data
-    door = door_of(case, seed)
-    place = engine_of(case, data, topo, door, engine)
-    states = list(rounds(case.method, topo, place, door, present=present))
-    outcome = case.method.outcome(states[-1].servers, place.deliver(case.method, states[-1]), topo)
-    return Ran(states, outcome, door, topo)
+    return played(case, records(topo=topo) if data is None else data, topo, **more)

@@ -113,6 +113,16 @@ def refuse_requests(html: str) -> None:
     assert not re.search(r"https?://|url\(|@import", html)
 
 
+def harmless(html: str, clean: str) -> None:
+    """Nasty names are shown as they are, and make nothing of the page that a clean one has not."""
+    page = Page(html)
+    only_own_scripts(page)
+    assert page.tags["section"] == Page(clean).tags["section"]
+    assert NASTY in page.text
+    assert "\u202e" not in html
+    assert html.encode("utf-8")
+
+
 def table(html: str, name: str) -> list[list[str]]:
     """The rows of one table, as the words of their cells."""
     body = html.split(f'aria-label="{name}" tabindex="0"><table', 1)[1].split("</table>", 1)[0]

@@ -63,6 +63,7 @@ class Federation:
     most_rounds: int = 10_000
     minimum: int = 1
     together: dict | None = None  # party -> silos; each silo its own party otherwise
+    parts: dict | None = None  # party -> its own method and records, where these are not rows of `data`
 
     def __post_init__(self):
         self.parties = self.together or {f"party {name}": (name,) for name in self.topo.silos}
@@ -75,9 +76,10 @@ class Federation:
         door = Door(self.seed, Ledger(folder / "ledger.jsonl"), self.mechanism, self.budget, masks=self.masks)
         (folder / "roster.json").write_text(json.dumps({name: key.hex() for name, key in self.keys().items()}))
         sums = SumAgents(DEPLOYMENT, self.identities[party], names, folder / "roster.json")
-        held = take(self.data, self.topo.index(names))
+        rows = take(self.data, self.topo.index(names)) if self.parts is None else None
+        method, held = (self.method, rows) if self.parts is None else self.parts[party]
         common = {"most_rounds": self.most_rounds, "minimum": self.minimum} | options
-        return Silo(folder, DEPLOYMENT, party, names, self.method, self.topo, held, door, sums=sums, **common)
+        return Silo(folder, DEPLOYMENT, party, names, method, self.topo, held, door, sums=sums, **common)
 
     def keys(self) -> dict[str, bytes]:
         public = {party: key.public_key().public_bytes_raw() for party, key in self.identities.items()}

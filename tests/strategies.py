@@ -1,42 +1,38 @@
-"""Random server strategies against the real code of parties, and every private method for them to be played on."""
+"""Random server strategies against the real code of parties, and what they are played on."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
-import clusters
 import federations
+from cases import Case
+from neighbours import opened_on, worlds_of
 from parties import DEPLOYMENT, Federation, stacked
+from silograph.audit.worlds import LOUD, OPPOSITE, SILENT
 from silograph.core.errors import SilographError
+from silograph.deploy.public_facts import gather_facts, open_server
 from silograph.engines.question import NEVER, Question, read_reply
 from silograph.engines.silo import Silo
 from silograph.engines.sums import read_said, run_sum
 from silograph.methods.base import begin
-from silograph.methods.find_clusters import FindClusters, FoundClusters
-from silograph.methods.private_graph import LikelyGraphs
-from silograph.methods.summed_graph import SummedConsensus
-from silograph.privacy.accounting import Planned, gaussian_multiplier, sampled_multiplier
 from silograph.privacy.door import Budget
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.masking import Masks
-from silograph.privacy.mechanisms import Gaussian, SharedGaussian
 from silograph.privacy.released import Sealed
 from silograph.privacy.sums import sum_of
-from silograph.tasks.smooth_graph import SmoothGraph
-from silograph.topology import star
-from support import NODES, cases, federation
+from silograph.run.sections import to_table
 
 #: One protected unit of the victim in two worlds: as it is, ordinary but other, and loud beyond all clips.
 WORLDS = ("as it is", "another", "loud")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Holding:
-    """`data(world)` are all silos' prepared records; they differ in one protected unit of the first silo."""
+    """`data(world)` are all silos' prepared records; they differ in one protected unit of one silo."""
 
     name: str
     method: object
@@ -44,18 +40,35 @@ class Holding:
     data: Callable[[str], dict]
     mechanism: object
     budget: Budget | None
-    masks: Masks | None = None
-    rounds: int = 6
+    masks: Masks | None
+    rounds: int
+    together: dict
 
-    def federation(self, folder: Path, world: str = "as it is") -> Federation:
-        homes: dict[str, list[str]] = {}
-        for name, home in zip(self.topo.silos, self.topo.home, strict=True):
-            homes.setdefault(f"unit {home}", []).append(name)
-        # In a star every site is its own party, else every unit is one.
-        together = homes if len(homes) > 1 else {f"party {name}": (name,) for name in self.topo.silos}
-        common = {"together": together, "most_rounds": self.rounds}
+    @classmethod
+    def of(cls, case: Case) -> Holding:
+        worlds, plan = worlds_of(case), case.plan().deployable()
+        facts = gather_facts(plan, case.base)
+        job, records = open_server(plan, facts, case.base), {}
+        deployed = replace(case, content={"format": 1, **to_table(plan)})
+
+        def data(world: str) -> dict:
+            if world not in records:
+                table = worlds.tables[dict(zip(WORLDS, (SILENT, OPPOSITE, LOUD), strict=True))[world]]
+                records[world] = arrays_of(opened_on(deployed, worlds, table).data())
+            return records[world]
+
+        attacked_first = {worlds.party: facts.parties[worlds.party], **facts.parties}
+        rest = (job.mechanism, job.budget, job.masks, job.most_rounds, attacked_first)
+        return cls(case.title, job.method, job.topo, data, *rest)
+
+    def federation(self, folder: Path, world: str = WORLDS[0]) -> Federation:
+        common = {"together": self.together, "most_rounds": self.rounds}
         data = self.data(world)
         return Federation(self.method, self.topo, data, folder, self.mechanism, self.budget, self.masks, **common)
+
+
+def arrays_of(data: object) -> dict:
+    return data if isinstance(data, dict) else stacked(data)
 
 
 def _changed(x, world, record):
@@ -68,30 +81,8 @@ def _changed(x, world, record):
     return x
 
 
-def _graphs(case) -> Holding:
-    counts = {"ada": 30, "bob": 40, "cyd": 50}
-    signals = federation(counts=counts)
-
-    def data(world):
-        tables = {**signals, "ada": _changed(signals["ada"], world, 0)}
-        return stacked([case.task.prepare(tables[name]) for name in tables])
-
-    return Holding(case.name, case.method, star(list(signals)), data, case.mechanism, case.budget, rounds=12)
-
-
-def _sites() -> Holding:
-    counts = {"ada": 30, "bob": 40, "cyd": 50, "dan": 6, "eve": 20}
-    task, noise = SmoothGraph(NODES, "moment"), SharedGaussian(gaussian_multiplier(2.0, 1e-5, 1))
-    method, signals = SummedConsensus(task, LikelyGraphs(3.0), noise, tuple(counts.values())), federation(counts=counts)
-
-    def data(world):
-        tables = {**signals, "ada": _changed(signals["ada"], world, 0)}
-        return stacked([task.prepare(tables[name]) for name in tables])
-
-    return Holding("sites, secure sum", method, star(list(signals)), data, noise, Budget(2.0, 1e-5), Masks(), 5)
-
-
-def _models(kind, case) -> Holding:
+def by_hand(kind, case) -> Holding:
+    """Records beyond all clips in the place of what an audit would take: for attacks on the last bits of a number."""
     topo = kind.topology()
     records = kind.records(topo=topo) if kind is federations else kind.data_of(case)
     protect = getattr(case.method, "protect", "clients")
@@ -109,48 +100,11 @@ def _models(kind, case) -> Holding:
         y[which] = -y[which] if task.loss == "logistic" or world == "another" else -1e100
         return y
 
-    title = f"{kind.__name__}, {case.name}"
-    return Holding(title, case.method, topo, data, case.mechanism, case.budget, case.masks, kind.ROUNDS)
-
-
-def _found() -> Holding:
-    """Clusters from a released gradient, then clustered models of records."""
-    case = clusters.named("records, huber")
-    inner = case.method
-    method = FoundClusters(FindClusters(inner.task, 3, clip=1.0), inner)
-    noise = Gaussian(gaussian_multiplier(clusters.EPSILON, clusters.DELTA, clusters.ROUNDS + 1))
-    known = _models(clusters, case)
-    budget = Budget(clusters.EPSILON, clusters.DELTA)
-    return Holding("clusters, found", method, known.topo, known.data, noise, budget, rounds=clusters.ROUNDS + 1)
-
-
-def _networks(order: str) -> Holding:
-    from silograph.methods.private_meta import SUPPORT, PrivateMeta, divided
-    from silograph.tasks.networks import initialise, mlp
-    from silograph.tasks.neural import Neural
-
-    rng, topo = np.random.default_rng(2), star(["ada", "bob", "cyd", "dan"])
-    records = [(rng.normal(size=(n, 5)).astype(np.float32), rng.integers(0, 3, n)) for n in (24, 13, 31, 40)]
-    known = divided(records, topo.silos, 5)
-    task = Neural(initialise(mlp(5, 3, (4,)), 2), (5,), 3)
-    method = PrivateMeta(task, tuple(map(int, known[SUPPORT])), 4, rate=0.5, clip=0.5, order=order)
-    noise = sampled_multiplier(1.0, 1e-4, 0.5, 4)
-
-    def data(world):
-        x = np.array(known["query_x"])
-        x[0] = _changed(x[0], world, 0) if world != "loud" else np.where(np.arange(5) % 2, -1e30, 1e30)
-        return {**known, "query_x": x}
-
-    budget = Budget(1.0, 1e-4, planned=Planned(noise, 0.5, 4))
-    return Holding(f"networks, {order} order", method, topo, data, Gaussian(noise), budget, rounds=4)
-
-
-def holdings() -> list[Holding]:
-    """Every method with a promise, in every mode that a deployment can have."""
-    out = [_graphs(case) for case in cases() if case.private and case.name != "correlated"]
-    for kind in (federations, clusters):
-        out += [_models(kind, case) for case in kind.cases() if case.private and "skipped" not in case.name]
-    return [*out, _sites(), _found(), _networks("first"), _networks("second")]
+    homes: dict[str, list[str]] = {}
+    for name, home in zip(topo.silos, topo.home, strict=True):
+        homes.setdefault(f"unit {home}", []).append(name)
+    rest = (case.mechanism, case.budget, case.masks, kind.ROUNDS, homes)
+    return Holding(f"{kind.__name__}, {case.name}", case.method, topo, data, *rest)
 
 
 # ---- a server that asks at random ------------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from silograph import cli
 from silograph.data.synthetic import write_sample_sites
 from silograph.kernels.dual_newton import solve
 from silograph.kernels.edges import squared_distances
@@ -23,21 +22,6 @@ from silograph.privacy.ledger import Ledger
 @pytest.fixture(scope="module")
 def sites(tmp_path_factory):
     return [str(p) for p in write_sample_sites(tmp_path_factory.mktemp("sites"), rows=(200, 250, 300, 350, 400))]
-
-
-@pytest.fixture
-def silograph(monkeypatch, capsys):
-    """Run the command line in this process: exit code, standard output, standard error."""
-
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["silograph", *map(str, words)])
-        with pytest.raises(SystemExit) as stopped:
-            cli.main()
-        out = capsys.readouterr()
-        assert "Traceback" not in out.err
-        return stopped.value.code or 0, out.out, out.err
-
-    return call
 
 
 def graph(path: Path, nodes: list[str]) -> np.ndarray:

@@ -11,6 +11,9 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
+import clusters
+import federations
+from cases import every_case, private
 from parties import DEPLOYMENT
 from silograph.core.errors import LeakError, SolverError
 from silograph.engines import silo as silo_module
@@ -21,19 +24,22 @@ from silograph.methods.clustered_admm import ClusteredADMM
 from silograph.privacy.accounting import cost
 from silograph.privacy.ledger import Ledger, Row
 from silograph.privacy.released import sealed_rows
-from strategies import WORLDS, Player, holdings, rows_of
+from strategies import WORLDS, Holding, Player, by_hand, rows_of
 
-pytest.importorskip("torch", reason="neural networks need the extra `neural`")
-
-HOLDINGS = {holding.name: holding for holding in holdings()}
+#: Where numbers are as long as numbers can be.
+NAMED = ("records, huber", "records, logistic, schedule", "records, linearised")
+HOLDINGS = {f"clusters, {name}": by_hand(clusters, clusters.named(name)) for name in NAMED} | {
+    holding.name: holding for holding in (by_hand(federations, case) for case in federations.cases() if case.private)
+}
 STRATEGIES = int(os.environ.get("SILOGRAPH_STRATEGIES", "120"))
-EACH = math.ceil(STRATEGIES / sum(holding.budget is not None for holding in HOLDINGS.values()))
-every = pytest.mark.parametrize("holding", HOLDINGS.values(), ids=HOLDINGS)
+EACH = math.ceil(STRATEGIES / sum(case.private for case in every_case()))
 
 
-@pytest.fixture(autouse=True)
-def _no_power_cuts(monkeypatch):
-    monkeypatch.setattr(os, "fsync", lambda handle: None)
+@pytest.fixture
+def holding(case):
+    if hasattr(case.job.mechanism, "rests_on"):
+        pytest.skip("no deployment has it")
+    return Holding.of(case)
 
 
 def played(holding, folder, world, seed, questions=12):
@@ -79,15 +85,15 @@ def told_apart(holding, folder, seed):
     return differ, warned
 
 
-@every
-def test_no_question_tells_neighbouring_tables_apart(holding, tmp_path):
+@private
+def test_no_question_tells_neighbouring_tables_apart(case, holding, tmp_path):
     """And within its limits a method does not fail on any records: nobody is warned."""
     for seed in range(max(EACH // 2, 2)):
         assert told_apart(holding, tmp_path, seed) == ([], [])
 
 
-@every
-def test_no_strategy_passes_the_budget(holding, tmp_path):
+@private
+def test_no_strategy_passes_the_budget(case, holding, tmp_path):
     if holding.budget is None:
         pytest.skip("its ledger says what it costs; nothing was promised before")
     for seed in range(EACH):

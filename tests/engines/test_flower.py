@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-import clusters
 import federations
 from parties import DEPLOYMENT, Direct, Federation, stacked
 from silograph.core.errors import BudgetError, DamageError, InputError, SilenceError, SilographError
@@ -45,28 +44,6 @@ def models(kind, case, folder, **options):
     data = kind.records(topo=topo) if kind is federations else kind.data_of(case)
     ready = stacked([case.method.task.prepare(data[name]) for name in topo.silos])
     return Federation(case.method, topo, ready, folder, case.mechanism, case.budget, case.masks, **options)
-
-
-@pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
-def test_graphs_are_those_of_one_process_bit_for_bit(case, tmp_path):
-    _, expected, door = run(case, federation())
-    _, outcome, ours = graphs(case, tmp_path).run()
-    same(outcome.arrays, expected.arrays)
-    assert outcome.facts == expected.facts
-    assert ours.ledger.rows == door.ledger.rows
-
-
-@pytest.mark.parametrize(
-    ("kind", "case"),
-    [(kind, case) for kind in (federations, clusters) for case in kind.cases()],
-    ids=lambda value: getattr(value, "name", ""),
-)
-def test_models_are_those_of_one_process_bit_for_bit(kind, case, tmp_path):
-    expected = kind.run(case)
-    _, outcome, ours = models(kind, case, tmp_path).run()
-    same(outcome.arrays, expected.outcome.arrays)
-    assert outcome.facts == expected.outcome.facts
-    assert ours.ledger.rows == expected.door.ledger.rows
 
 
 # ---- a silo that was killed ------------------------------------------------------------------------------------------

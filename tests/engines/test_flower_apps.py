@@ -27,7 +27,7 @@ def test_a_party_forgets_the_root_of_its_noise_when_the_run_is_over(tmp_path, mo
     deployment = secret(make(parse(PRIVATE["graphs, one release"], "plan"), base, Terms("127.0.0.1:1", False, 2)))
     folder.mkdir()
     (folder / FILE).write_bytes(deployment.to_bytes())
-    enrol(folder, base / "ada.csv")
+    enrol(folder, base / "consensus_graph" / "ada.csv")
     members = tuple(deployment.facts.parties)
 
     def answered(kind, round):

@@ -9,14 +9,12 @@ from __future__ import annotations
 import json
 import math
 import re
-import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from pages import Page
-from silograph import cli
 from silograph.core.errors import InputError
 from silograph.data.collections import VARIABLE
 from silograph.privacy.accounting import gaussian_epsilon
@@ -236,16 +234,13 @@ def organs(tmp_path):
     return tmp_path
 
 
-def test_the_users_copy_is_used(organs, tmp_path_factory, monkeypatch, capsys):
+def test_the_users_copy_is_used(organs, tmp_path_factory, monkeypatch, silograph):
     """By the command line, which writes a page beside the numbers."""
     out = tmp_path_factory.mktemp("out")
     monkeypatch.delenv(VARIABLE, raising=False)
-    words = ["reproduce", "s2-fig11", "--seeds", "1", "--data", organs, "-o", out]
-    monkeypatch.setattr(sys, "argv", ["silograph", *map(str, words)])
-    with pytest.raises(SystemExit) as stopped:
-        cli.main()
-    assert not stopped.value.code
-    assert f"report: {out / 's2-fig11.html'}" in capsys.readouterr().out
+    code, text, _ = silograph("reproduce", "s2-fig11", "--seeds", 1, "--data", organs, "-o", out)
+    assert code == 0
+    assert f"report: {out / 's2-fig11.html'}" in text
     table = json.loads((out / "s2-fig11.json").read_text())
     assert (out / "s2-fig11.html").read_text() == page(table)
     assert note(table, "The pictures are") == f"The pictures are those of {ORGANS}."

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from pages import Page
-from silograph import cli
 from silograph.core.errors import InputError
 from silograph.data.collections import VARIABLE
 from silograph.privacy.accounting import gaussian_epsilon
@@ -198,16 +196,12 @@ def advertisements(tmp_path):
     return tmp_path
 
 
-def test_the_users_copy_is_used(advertisements, tmp_path_factory, monkeypatch, capsys):
+def test_the_users_copy_is_used(advertisements, tmp_path_factory, monkeypatch, silograph):
     """By the command line, which writes a page beside the numbers."""
     out = tmp_path_factory.mktemp("out")
     monkeypatch.delenv(VARIABLE, raising=False)
-    words = ["reproduce", "s1-fig5", "--seeds", "1", "--data", advertisements, "-o", out]
-    monkeypatch.setattr(sys, "argv", ["silograph", *map(str, words)])
-    with pytest.raises(SystemExit) as stopped:
-        cli.main()
-    assert not stopped.value.code
-    text = capsys.readouterr().out
+    code, text, _ = silograph("reproduce", "s1-fig5", "--seeds", 1, "--data", advertisements, "-o", out)
+    assert code == 0
     assert f"report: {out / 's1-fig5.html'}" in text
     table = json.loads((out / "s1-fig5.json").read_text())
     assert (out / "s1-fig5.html").read_text() == page(table)

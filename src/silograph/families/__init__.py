@@ -12,6 +12,7 @@ bear the same names in every family. Nothing outside a family asks what kind a j
 | deployment_words | what leaves an organisation, in words | report |
 | canary | what an audit puts into a silo | audit |
 | sample | tables and a plan to start from | cli |
+| cases | small plans of every mechanism and mode | the contract suite in tests |
 
 The room that asks for a part defines, as a `Protocol`, what must be in it; a part that lacks something is an error that
 names it. Parts are imported when they are asked for, so a report never imports a job.

@@ -21,6 +21,7 @@ from silograph.audit.stages import Bits, SiloStage, Stage
 from silograph.audit.worlds import Worlds, as_csv, fewest
 from silograph.core.files import write_atomically
 from silograph.core.results import Privacy, Result
+from silograph.core.toml import parse_toml
 from silograph.core.types import Array, Json
 from silograph.data.silos import Elsewhere, Silos, read_silos, records_of
 from silograph.deploy.public_facts import Facts, Holding, Records, check_columns, check_plain
@@ -40,7 +41,7 @@ from silograph.run.results import STAR_OBSERVERS, UNPROTECTED, costs, guarantee,
 from silograph.run.sections import Delta, Seed, TotalEpsilon, naming_files
 from silograph.topology import Topology, star
 
-VALUES = "values.json"
+VALUES, PLAN = "values.json", "plan.toml"
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,13 @@ class StarFamily:
     def write(self, folder: Path, seed: int) -> list[Path]:
         """Write sample tables and a plan to start from."""
         raise NotImplementedError
+
+    def cases(self, folder: Path, seed: int) -> dict[str, Json]:
+        """What the contract suite plays: the sample's plan as a rehearsal, with a budget and without."""
+        self.write(folder, seed)
+        plan = {**parse_toml((folder / PLAN).read_text(encoding="utf-8"), PLAN), "seed": 1}
+        open_plan = {key: value for key, value in plan.items() if key != "privacy"}
+        return {"private": {"privacy": {"epsilon": 1.0}, **plan}, "open": open_plan}
 
     def prepare(self, plan: Any, records: Array, most: int) -> Private:
         """What a site makes of its table first: all sites' arrays have one shape, so rows are padded to the longest."""

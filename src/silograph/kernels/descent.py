@@ -20,6 +20,7 @@ def objective(zbar: Array, w: Array, alpha: float, beta: float, zeta: float, deg
 
     `degree`: that of every node, where the edges are not all pairs.
     """
+    w = np.ascontiguousarray(w)  # rows that share their memory are summed in another order
     total = (degrees(w) if degree is None else degree) + zeta
     safe = np.where(total > 0.0, total, 1.0)
     barrier = np.where(total > 0.0, np.log(safe), -np.inf).sum(-1)

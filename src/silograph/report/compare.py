@@ -192,7 +192,7 @@ def _check_alike(first: RunFolder[Any], other: RunFolder[Any], where: str) -> No
             raise InputError(where, "graphs over the same nodes", f"only one of them has {strange}")
         return
     for key in TASK:
-        if first.json["task"].get(key) != other.json["task"].get(key):
+        if first.json.get("task", {}).get(key) != other.json.get("task", {}).get(key):
             raise InputError(where, f"the same {key}", "they differ", "Compare runs that learned the same thing.")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import json
 import random
@@ -12,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pages import NASTY, Page, change, everywhere_in, guarantee, only_own_scripts, refuse_requests, table
+from pages import NASTY, Page, change, guarantee, harmless, table
 from silograph.core.errors import DamageError
 from silograph.report.build import build
 from silograph.report.read import site_file
@@ -108,25 +107,6 @@ def make_run(
     (folder / "ledger.jsonl").write_text("".join(json.dumps(line) + "\n" for line in ledger), encoding="utf-8")
     (folder / "plan.toml").write_text('[method]\nname = "graph_federation"  # <as given> & kept\n', encoding="utf-8")
     return folder
-
-
-def test_the_page_is_well_formed_and_in_order(tmp_path: Path) -> None:
-    html = build(make_run(tmp_path))
-    page = Page(html)
-    assert html.startswith("<!doctype html>")
-    headings = ["What was learned", "How", "Who took part", "What it cost in privacy", "How to redo it"]
-    assert re.findall(r"<h2[^>]*>([^<]*)", html) == headings
-    assert page.tags["h1"] == 1
-    assert page.tags["table"] == page.tags["caption"]
-    assert page.tags["th"] == sum(key == "scope" for tag, key, _ in page.attributes if tag == "th")
-    assert page.tags["svg"] == sum(key == "aria-label" for tag, key, _ in page.attributes if tag == "svg") == 5
-    assert '[method]\nname = "graph_federation"  # <as given> & kept' in "".join(page.words)
-
-
-def test_the_same_folder_gives_the_same_bytes_and_asks_for_nothing(tmp_path: Path) -> None:
-    html = build(make_run(tmp_path / "one"))
-    assert html == build(make_run(tmp_path / "two"))
-    refuse_requests(html)
 
 
 def test_the_headline_counts_agents_units_features_and_rounds(tmp_path: Path) -> None:
@@ -328,7 +308,7 @@ def test_units_that_sat_out_are_counted(tmp_path: Path) -> None:
 
 def test_names_cannot_inject(tmp_path: Path) -> None:
     units = [NASTY, "../../outside", "C:\\temp", " ", "\u202egpj.exe"]
-    clean = Page(build(make_run(tmp_path / "clean", units=5)))
+    clean = build(make_run(tmp_path / "clean", units=5))
     folder = make_run(tmp_path / "nasty", units=units, features=[NASTY, "a,b", "line\nbreak", "x" * 300, ""])
     result = json.loads((folder / "result.json").read_text())
     result["task"] |= {"loss": NASTY, "target": NASTY}
@@ -338,38 +318,8 @@ def test_names_cannot_inject(tmp_path: Path) -> None:
     for row in result["privacy"]["guarantees"]:
         row["observer"] += NASTY
     change(folder, **result)
-    html = build(folder)
-    page = Page(html)
-    only_own_scripts(page)
-    assert page.tags["section"] == clean.tags["section"]
-    assert NASTY in page.text
-    assert "\u202e" not in html
+    harmless(build(folder), clean)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["clean", "nasty"]
-
-
-@pytest.mark.parametrize(
-    "path",
-    "task.loss topology.links units.0.agents centroid.model test.measure trace.0.movement privacy disagreement seed "
-    "privacy.guarantees.0.rehearsal parameters.masks versions".split(),
-)
-def test_a_missing_key_is_refused_by_name(tmp_path: Path, path: str) -> None:
-    folder = make_run(tmp_path)
-    result = json.loads((folder / "result.json").read_text())
-    *way, last = path.split(".")
-    inner: Any = result
-    for step in way:
-        inner = inner[int(step) if step.isdigit() else step]
-    del inner[last]
-    (folder / "result.json").write_text(json.dumps(result))
-    with pytest.raises(DamageError, match=f"expected the key '{last}', but it is missing"):
-        build(folder)
-
-
-@pytest.mark.parametrize("name", ["models/unit 1.csv", "models/centroid.csv", "ledger.jsonl", "plan.toml"])
-def test_a_missing_file_is_refused_by_name(tmp_path: Path, name: str) -> None:
-    (make_run(tmp_path) / name).unlink()
-    with pytest.raises(DamageError, match=re.escape(name) + ".*missing"):
-        build(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -415,19 +365,6 @@ def test_a_model_file_that_differs_from_the_result_is_refused(tmp_path: Path, te
     (folder / "models" / "unit 1.csv").write_text(text)
     with pytest.raises(DamageError, match=message):
         build(folder)
-
-
-def test_any_single_damage_to_the_result_is_drawn_or_refused(tmp_path: Path) -> None:
-    folder = make_run(tmp_path, units=2, features=1, rounds=1)
-    path = folder / "result.json"
-    result = json.loads(path.read_text())
-    for odd in (None, -1, 10**290, 1e308, 5e-324, float("inf"), "odd", [], {}):
-        for container, key in list(everywhere_in(result)):
-            kept, container[key] = container[key], odd
-            path.write_text(json.dumps(result))
-            container[key] = kept
-            with contextlib.suppress(DamageError):
-                Page(build(folder))
 
 
 def test_the_disagreement_is_also_told_in_decibels(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import json
 import random
@@ -13,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pages import NASTY, Page, change, everywhere_in, guarantee, only_own_scripts, refuse_requests, table
+from pages import NASTY, Page, change, guarantee, harmless, table
 from silograph.core.errors import DamageError
 from silograph.report.build import build
 
@@ -127,25 +126,6 @@ def make_run(
 
 def result_of(folder: Path) -> Any:
     return json.loads((folder / "result.json").read_text())
-
-
-def test_the_page_is_well_formed_and_in_order(tmp_path: Path) -> None:
-    html = build(make_run(tmp_path))
-    page = Page(html)
-    assert html.startswith("<!doctype html>")
-    headings = ["What was learned", "How", "Who took part", "What it cost in privacy", "How to redo it"]
-    assert re.findall(r"<h2[^>]*>([^<]*)", html) == headings
-    assert page.tags["h1"] == 1
-    assert page.tags["table"] == page.tags["caption"]
-    assert page.tags["th"] == sum(key == "scope" for tag, key, _ in page.attributes if tag == "th")
-    assert page.tags["svg"] == sum(key == "aria-label" for tag, key, _ in page.attributes if tag == "svg") == 4
-    assert '[method]\nname = "clustered_admm"  # <as given> & kept' in "".join(page.words)
-
-
-def test_the_same_folder_gives_the_same_bytes_and_asks_for_nothing(tmp_path: Path) -> None:
-    html = build(make_run(tmp_path / "one"))
-    assert html == build(make_run(tmp_path / "two"))
-    refuse_requests(html)
 
 
 def test_the_headline_says_whose_models_they_are(tmp_path: Path) -> None:
@@ -366,7 +346,7 @@ def test_the_ledger_is_summed_up_by_mechanism(tmp_path: Path) -> None:
 
 def test_names_cannot_inject(tmp_path: Path) -> None:
     servers, clusters = [NASTY, "../../outside", "C:\\temp", " "], [NASTY, "\u202egpj.exe", ""]
-    clean = Page(build(make_run(tmp_path / "clean")))
+    clean = build(make_run(tmp_path / "clean"))
     features = [NASTY, "a,b", "line\nbreak", "x" * 300, ""]
     folder = make_run(tmp_path / "nasty", servers=servers, clusters=clusters, features=features)
     result = result_of(folder)
@@ -378,39 +358,8 @@ def test_names_cannot_inject(tmp_path: Path) -> None:
     for row in result["privacy"]["guarantees"]:
         row["observer"] += NASTY
     change(folder, **result)
-    html = build(folder)
-    page = Page(html)
-    only_own_scripts(page)
-    assert page.tags["section"] == clean.tags["section"]
-    assert NASTY in page.text
-    assert "\u202e" not in html
+    harmless(build(folder), clean)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["clean", "nasty"]
-
-
-@pytest.mark.parametrize(
-    "path",
-    "task.loss topology.links clusters.0.clients clusters.0.model exchange clients.0.server comparison.0.test_error "
-    "test.measure trace.0.movement privacy.guarantees.0.rehearsal parameters.protect parameters.found "
-    "disagreement".split(),
-)
-def test_a_missing_key_is_refused_by_name(tmp_path: Path, path: str) -> None:
-    folder = make_run(tmp_path)
-    result = result_of(folder)
-    *way, last = path.split(".")
-    inner: Any = result
-    for step in way:
-        inner = inner[int(step) if step.isdigit() else step]
-    del inner[last]
-    (folder / "result.json").write_text(json.dumps(result))
-    with pytest.raises(DamageError, match=f"expected the key '{last}', but it is missing"):
-        build(folder)
-
-
-@pytest.mark.parametrize("name", ["models/clients.csv", "models/clusters.csv", "ledger.jsonl", "plan.toml"])
-def test_a_missing_file_is_refused_by_name(tmp_path: Path, name: str) -> None:
-    (make_run(tmp_path) / name).unlink()
-    with pytest.raises(DamageError, match=re.escape(name) + ".*missing"):
-        build(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -460,19 +409,6 @@ def test_a_model_file_that_differs_from_the_result_is_refused(
     path.write_text(text.replace(old, new, 1))
     with pytest.raises(DamageError, match=message):
         build(tmp_path)
-
-
-def test_any_single_damage_to_the_result_is_drawn_or_refused(tmp_path: Path) -> None:
-    folder = make_run(tmp_path, servers=2, wards=1, clusters=["all"], features=1, rounds=1)
-    path = folder / "result.json"
-    result = result_of(folder)
-    for odd in (None, -1, 10**290, 1e308, 5e-324, float("inf"), "odd", [], {}):
-        for container, key in list(everywhere_in(result)):
-            kept, container[key] = container[key], odd
-            path.write_text(json.dumps(result))
-            container[key] = kept
-            with contextlib.suppress(DamageError):
-                Page(build(folder))
 
 
 def test_every_client_is_a_dot_in_the_row_of_its_cluster(tmp_path: Path) -> None:

@@ -26,7 +26,10 @@ def folder(tmp_path_factory):
 
     folder = tables(tmp_path_factory.mktemp("plans"))
     plans = {"private": "graphs, one release", "laplace": "graphs, one release, Laplace"}
-    for name, content in [*((name, PRIVATE[of]) for name, of in plans.items()), ("open", OPEN["graphs"])]:
+    for name, content in [
+        *((name, PRIVATE[of]) for name, of in plans.items()),
+        ("open", OPEN["graphs, exact"]),
+    ]:
         (folder / f"{name}.toml").write_text(tomli_w.dumps(content))
     return folder
 
@@ -184,7 +187,7 @@ def finished(name, folder, out, monkeypatch, capsys):
     import tomli_w
 
     path = folder / f"{out.name}.toml"
-    path.write_text(tomli_w.dumps({**PRIVATE, "open": OPEN["graphs"]}[name]))
+    path.write_text(tomli_w.dumps({**PRIVATE, "open": OPEN["graphs, exact"]}[name]))
     code, _ = said(monkeypatch, capsys, path, "-o", out, command="run")
     assert code == 0
     return out
@@ -194,14 +197,14 @@ def finished(name, folder, out, monkeypatch, capsys):
     "name",
     [
         "graphs, one release",
-        "units, trusted server",
-        "records, linearised",
-        "clients, trusted server",
-        "networks, first order",
+        "federation, trusted server",
+        "clusters, records, linearised",
+        "clusters, clients, trusted server",
+        "meta, first order",
     ],
 )
 def test_what_is_found_of_a_finished_run_is_in_its_report(name, folder, tmp_path, monkeypatch, capsys):
-    if name.startswith("networks"):
+    if name.startswith("meta"):
         pytest.importorskip("torch", reason="neural networks need the extra `neural`")
     out = finished(name, folder, tmp_path / "out", monkeypatch, capsys)
     before = build(out)

@@ -10,7 +10,7 @@ import math
 import numpy as np
 import pytest
 
-from audits import EPS, META, PRIVATE, UNITS, job, plan, tables
+from audits import EPS, PRIVATE, job, plan, tables
 from silograph.audit.audit import LEAST_RUNS, audit_job
 from silograph.audit.parts import stages_of
 from silograph.audit.scenes import DIVIDED, LOUD
@@ -50,14 +50,14 @@ def large(content, kind):
     return {**content, "data": {**content["data"], "files": files}}
 
 
-RIDGE = plan({**UNITS, "loss": "ridge", "masks": "none"}, EPS)  # with an intercept no logistic update is ever zero
-CLIPPED_SUM = plan({}, {**EPS, "mode": "secure-sum", "clip": 2.0})
+RIDGE = plan("federation, trusted server", EPS, loss="ridge")  # no logistic update with an intercept is zero
+CLIPPED_SUM = plan("graphs, secure sum", {**EPS, "mode": "secure-sum", "clip": 2.0})
 #: Without samples: a fit takes the canary to move as far in all of them, and a median does not.
-ALL_AT_ONCE = plan({**META, "order": "first", "rate": 1.0, "rounds": 2}, EPS)
+ALL_AT_ONCE = plan("meta, second order", EPS, order="first", rate=1.0, rounds=2)
 
 
 def found(name, folder, runs=500, **more):
-    if isinstance(name, str) and name.startswith("networks"):
+    if isinstance(name, str) and name.startswith("meta"):
         pytest.importorskip("torch", reason="neural networks need the extra `neural`")
     return audit_job(job(PRIVATE[name] if isinstance(name, str) else name, folder), runs=runs, root=ROOT, **more)
 
@@ -117,7 +117,7 @@ def network_gradients(monkeypatch, change):
         "graphs, persons",
         "graphs, secure sum",
         "graphs, correlated",
-        "graphs, Corollary 1",
+        "graphs, per round, Corollary 1",
     ],
 )
 def test_signals_clipped_by_their_largest_coordinate_are_caught(name, folder, monkeypatch):
@@ -126,20 +126,20 @@ def test_signals_clipped_by_their_largest_coordinate_are_caught(name, folder, mo
     assert found(name, folder).refuted
 
 
-@pytest.mark.parametrize("name", ["records, huber", "records, logistic, schedule"])
+@pytest.mark.parametrize("name", ["clusters, records, huber", "clusters, records, logistic, schedule"])
 def test_features_clipped_by_their_largest_coordinate_are_caught(name, folder, monkeypatch):
     monkeypatch.setattr("silograph.tasks.clustered.clip_rows", by_largest)
     # How much the logistic loss tells depends on the model; its clip costs most of sqrt(3) of mu.
     assert found(name, folder, runs=1000).epsilon_lower > (3.0 if "huber" in name else 1.5)
 
 
-@pytest.mark.parametrize("name", ["records, linearised", "records, found clusters"])
+@pytest.mark.parametrize("name", ["clusters, records, linearised", "clusters, records, found clusters"])
 def test_gradients_clipped_by_their_largest_coordinate_are_caught(name, folder, monkeypatch):
     monkeypatch.setattr(Linearised, "loss_gradient", with_gradients(by_largest))
     assert found(name, folder).refuted
 
 
-@pytest.mark.parametrize("name", ["units, trusted server", "clients, trusted server"])
+@pytest.mark.parametrize("name", ["federation, trusted server", "clusters, clients, trusted server"])
 def test_updates_clipped_by_their_largest_coordinate_are_caught(name, folder, monkeypatch):
     monkeypatch.setattr(gate, "clip_rows", by_largest)
     assert found(name, folder).refuted
@@ -148,7 +148,7 @@ def test_updates_clipped_by_their_largest_coordinate_are_caught(name, folder, mo
 def test_a_secure_sum_refuses_vectors_that_were_clipped_by_their_largest_coordinate(folder, monkeypatch):
     monkeypatch.setattr(gate, "clip_rows", by_largest)
     with pytest.raises(InputError, match="a vector of length at most the clip"):
-        found("units, masks, ridge", folder)
+        found("federation, private, masks skipped, ridge", folder)
 
 
 def test_gradients_of_networks_clipped_by_their_largest_coordinate_are_caught(folder, monkeypatch):
@@ -160,7 +160,7 @@ def test_gradients_of_networks_clipped_by_their_largest_coordinate_are_caught(fo
 def test_the_twins_that_clip_by_length_are_sound(folder, monkeypatch):
     """What the twins are built from accuses nobody by itself."""
     monkeypatch.setattr(Linearised, "loss_gradient", with_gradients(clip_rows))
-    assert not found("records, linearised", folder).refuted
+    assert not found("clusters, records, linearised", folder).refuted
     pytest.importorskip("torch", reason="neural networks need the extra `neural`")
     network_gradients(monkeypatch, clip_rows)
     assert not found(ALL_AT_ONCE, folder, runs=LEAST_RUNS).refuted
@@ -169,7 +169,10 @@ def test_the_twins_that_clip_by_length_are_sound(folder, monkeypatch):
 # ---- counts ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["graphs, one release", "graphs, one release, clip", "graphs, Corollary 1"])
+@pytest.mark.parametrize(
+    "name",
+    ["graphs, one release", "graphs, one release, clip", "graphs, per round, Corollary 1"],
+)
 def test_a_mean_over_signals_that_are_not_zero_is_caught(name, folder, monkeypatch):
     """The bound follows: it is that of so many signals. But how many there are is then told."""
     prepare = SmoothGraph.prepare
@@ -184,7 +187,14 @@ def test_a_mean_over_signals_that_are_not_zero_is_caught(name, folder, monkeypat
     assert LOUD in told.canary
 
 
-@pytest.mark.parametrize("name", ["records, huber", "records, linearised", "records, found clusters"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "clusters, records, huber",
+        "clusters, records, linearised",
+        "clusters, records, found clusters",
+    ],
+)
 def test_a_mean_over_records_that_are_not_zero_is_caught(name, folder, monkeypatch):
     prepare = Linear.prepare
 
@@ -218,7 +228,16 @@ class Counting:
         return Total(made.sums, np.maximum(counts, 1.0), made.released, made.summed)
 
 
-@pytest.mark.parametrize("name", [RIDGE, "units, masks, ridge", "clients, trusted server", "clients, masks"], ids=str)
+@pytest.mark.parametrize(
+    "name",
+    [
+        RIDGE,
+        "federation, private, masks skipped, ridge",
+        "clusters, clients, trusted server",
+        "clusters, clients, masks skipped",
+    ],
+    ids=str,
+)
 def test_a_mean_over_agents_whose_updates_are_not_zero_is_caught(name, folder, monkeypatch):
     method = GraphFederation if "clients" not in name else ClusteredADMM
     gather = method.gather
@@ -241,7 +260,7 @@ def test_a_mean_over_the_sample_that_came_is_caught(folder, monkeypatch):
         ).value
 
     monkeypatch.setattr(PrivateMeta, "_mean", mean)
-    told = found("networks, first order", folder, runs=LEAST_RUNS)
+    told = found("meta, first order", folder, runs=LEAST_RUNS)
     assert told.refuted
     assert "changes with the records" in told.leak
     assert LOUD in told.canary
@@ -259,7 +278,7 @@ def scaled(x, of):
 
 
 @pytest.mark.parametrize("how", SCALES)
-@pytest.mark.parametrize("name", ["graphs, one release, clip", "graphs, Corollary 1"])
+@pytest.mark.parametrize("name", ["graphs, one release, clip", "graphs, per round, Corollary 1"])
 def test_signals_in_units_of_their_own_are_caught(name, how, folder, monkeypatch):
     prepare = SmoothGraph.prepare
     monkeypatch.setattr(SmoothGraph, "prepare", lambda task, signals: prepare(task, scaled(signals, SCALES[how])))
@@ -274,7 +293,7 @@ def test_signals_of_a_sum_in_units_of_their_median_are_caught(folder, monkeypatc
     assert found(CLIPPED_SUM, folder).refuted
 
 
-@pytest.mark.parametrize("name", ["records, huber", "records, logistic, schedule"])
+@pytest.mark.parametrize("name", ["clusters, records, huber", "clusters, records, logistic, schedule"])
 def test_features_in_units_of_their_median_are_caught(name, folder, monkeypatch):
     prepare = Linear.prepare
 
@@ -300,7 +319,7 @@ def to_median(each, clip):
 
 def test_gradients_clipped_to_their_median_are_caught(folder, monkeypatch):
     monkeypatch.setattr(Linearised, "loss_gradient", with_gradients(to_median))
-    told = found(large(PRIVATE["records, linearised"], "many"), folder)
+    told = found(large(PRIVATE["clusters, records, linearised"], "many"), folder)
     assert told.refuted
     assert DIVIDED in told.canary
 
@@ -348,11 +367,11 @@ def test_updates_clipped_to_their_median_are_caught(folder, monkeypatch):
         *(("graphs, one release", length) for length in (1, 16, 64, 200)),
         ("graphs, correlated", 64),
         ("graphs, secure sum", 64),
-        ("records, linearised", 64),
-        ("units, trusted server", 64),
-        ("units, masks, ridge", 64),
-        ("clients, trusted server", 64),
-        ("networks, first order", 64),
+        ("clusters, records, linearised", 64),
+        ("federation, trusted server", 64),
+        ("federation, private, masks skipped, ridge", 64),
+        ("clusters, clients, trusted server", 64),
+        ("meta, first order", 64),
     ],
 )
 def test_noise_named_by_a_part_of_the_sites_name_is_caught(name, length, folder, monkeypatch):
@@ -376,7 +395,7 @@ def test_noise_named_by_the_end_of_the_sites_name_is_caught(folder, monkeypatch)
 # ---- sound plans -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["graphs, one release, clip", "records, linearised"])
+@pytest.mark.parametrize("name", ["graphs, one release, clip", "clusters, records, linearised"])
 def test_sound_plans_are_accused_no_more_often_than_stated(name, folder):
     """40 audits at 99 %, scenes and all: more than four accusations have the chance 5e-5."""
     made = job(PRIVATE[name], folder)
@@ -386,7 +405,7 @@ def test_sound_plans_are_accused_no_more_often_than_stated(name, folder):
 
 @pytest.mark.parametrize("name", [name for name in PRIVATE if "Theorem" not in name])
 def test_every_family_has_its_scenes(name, folder):
-    if name.startswith("networks"):
+    if name.startswith("meta"):
         pytest.importorskip("torch", reason="neural networks need the extra `neural`")
     for stage in stages_of(job(PRIVATE[name], folder)):
         assert [LOUD in scene.canary or DIVIDED in scene.canary for scene in stage.scenes] == [True, True]

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from audits import CELLS, EPS, OPEN, PRIVATE, plan, tables
+from audits import EPS, OPEN, PRIVATE, plan, tables
 from silograph import cli
 from silograph.audit.deployment import LEAST_PAIRS, audit_deployment, deployment_at
 from silograph.audit.strategies import Strategy
@@ -23,15 +23,15 @@ from silograph.privacy.secure_agent import Agent
 from silograph.run.plan import parse
 
 #: A client whose solver overflows, or not, depending on its records, where nothing bounds what comes down.
-OVERFLOWING = plan({**CELLS, "loss": "huber", "radius": 1.5, "penalty": 1.0}, EPS)
+OVERFLOWING = plan("clusters, records, huber", EPS, penalty=1.0)
 PLANS = {
-    "units": PRIVATE["units, masks"],
+    "units": PRIVATE["federation, private, masks"],
     "records": OVERFLOWING,
     "graphs": PRIVATE["graphs, one release"],
-    "trusted": PRIVATE["units, trusted server"],
-    "open": OPEN["cells"],
-    "networks": PRIVATE["networks, first order"],
-    "clients": PRIVATE["clients, masks"],
+    "trusted": PRIVATE["federation, trusted server"],
+    "open": OPEN["clusters, open"],
+    "networks": PRIVATE["meta, first order"],
+    "clients": PRIVATE["clusters, clients, masks skipped"],
     "sites": PRIVATE["graphs, secure sum"],
 }
 

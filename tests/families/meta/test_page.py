@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import pickle
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from pages import NASTY, Page, change, everywhere_in, guarantee, only_own_scripts, refuse_requests, table
+from pages import NASTY, Page, change, guarantee, harmless, table
 from silograph.core.errors import DamageError
 from silograph.privacy.ledger import Ledger, Row
 from silograph.report.build import build
@@ -186,35 +183,6 @@ def changed(folder: Path, way: list[str | int], value: object) -> Path:
 
 
 # ---- the page --------------------------------------------------------------------------------------------------------
-
-
-def test_the_page_is_well_formed_and_in_order(tmp_path: Path) -> None:
-    html = build(make_run(tmp_path))
-    page = Page(html)
-    assert html.startswith("<!doctype html>")
-    headings = ["What was learned", "How", "Who took part", "What it cost in privacy", "How to redo it"]
-    assert re.findall(r"<h2[^>]*>([^<]*)", html) == headings
-    assert page.tags["h1"] == 1
-    assert page.tags["table"] == page.tags["caption"]
-    assert page.tags["th"] == sum(key == "scope" for tag, key, _ in page.attributes if tag == "th")
-    assert page.tags["svg"] == sum(key == "aria-label" for tag, key, _ in page.attributes if tag == "svg") == 3
-    assert '[method]\nname = "private_meta"  # <as given> & kept' in "".join(page.words)
-
-
-def test_the_same_folder_gives_the_same_bytes_and_asks_for_nothing(tmp_path: Path) -> None:
-    html = build(make_run(tmp_path / "one"))
-    assert html == build(make_run(tmp_path / "two"))
-    refuse_requests(html)
-
-
-def test_a_page_needs_no_torch_and_is_the_same_everywhere(tmp_path: Path) -> None:
-    folder = make_run(tmp_path, personal=True)
-    code = (
-        "import sys; from silograph.report.build import build; sys.stdout.buffer.write(build(sys.argv[1]).encode());"
-        "assert 'torch' not in sys.modules"
-    )
-    made = subprocess.run([sys.executable, "-c", code, str(folder)], check=True, capture_output=True).stdout
-    assert made == build(folder).encode()
 
 
 @pytest.mark.parametrize(
@@ -522,7 +490,7 @@ def test_what_was_done_is_said(tmp_path: Path, order: str, two: bool) -> None:
 
 
 def test_names_cannot_inject(tmp_path: Path) -> None:
-    clean = Page(build(make_run(tmp_path / "clean")))
+    clean = build(make_run(tmp_path / "clean"))
     sources, new = [NASTY, "../../outside", "C:\\temp", " "], [NASTY + "2", "\u202egpj.exe", "x" * 300, ""]
     folder = make_run(tmp_path / "nasty", sources=sources, new=new)
     result = result_of(folder)
@@ -534,39 +502,8 @@ def test_names_cannot_inject(tmp_path: Path) -> None:
     for row in result["privacy"]["guarantees"]:
         row["observer"] += NASTY
     change(folder, **result)
-    html = build(folder)
-    page = Page(html)
-    only_own_scripts(page)
-    assert page.tags["section"] == clean.tags["section"]
-    assert NASTY in page.text
-    assert "\u202e" not in html
+    harmless(build(folder), clean)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["clean", "nasty"]
-
-
-@pytest.mark.parametrize(
-    "path",
-    "task.answers task.shape model.parameters parameters.version parameters.sigma parameters.rate clients.0.records "
-    "new.0.before new.0.after comparison.0.score test.measure test.baseline trace.0.movement ledger "
-    "privacy.guarantees.0.rehearsal".split(),
-)
-def test_a_missing_key_is_refused_by_name(tmp_path: Path, path: str) -> None:
-    folder = make_run(tmp_path)
-    result = result_of(folder)
-    *way, last = path.split(".")
-    inner: Any = result
-    for step in way:
-        inner = inner[int(step) if step.isdigit() else step]
-    del inner[last]
-    (folder / "result.json").write_text(json.dumps(result))
-    with pytest.raises(DamageError, match=f"expected the key '{last}', but it is missing"):
-        build(folder)
-
-
-@pytest.mark.parametrize("name", ["models/start.npz", "models/new/new-01.npz", "ledger.jsonl", "plan.toml"])
-def test_a_missing_file_is_refused_by_name(tmp_path: Path, name: str) -> None:
-    (make_run(tmp_path, personal=True) / name).unlink()
-    with pytest.raises(DamageError, match=re.escape(name) + ".*missing"):
-        build(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -657,17 +594,3 @@ def test_a_model_file_that_is_something_else_is_refused_and_never_unpickled(tmp_
     write_model(path, **{"parameter/1.bias": np.array([1.0, 2.0, 3.0, np.inf])})
     with pytest.raises(DamageError, match=r"start.npz: expected finite numbers"):
         build(tmp_path / "run")
-
-
-def test_any_single_damage_to_the_result_is_drawn_or_refused(tmp_path: Path) -> None:
-    folder = make_run(tmp_path, sources=1, new=1, rounds=1, personal=True)
-    path = folder / "result.json"
-    result = result_of(folder)
-    result["privacy"]["guarantees"] = [row for row in result["privacy"]["guarantees"] if row["observer"] == "wire"]
-    for odd in (None, -1, 10**290, 1e308, 5e-324, float("inf"), float("nan"), "odd", [], {}):
-        for container, key in list(everywhere_in(result)):
-            kept, container[key] = container[key], odd
-            path.write_text(json.dumps(result))
-            container[key] = kept
-            with contextlib.suppress(DamageError):
-                Page(build(folder))

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -15,70 +11,22 @@ from xml.etree import ElementTree
 import pytest
 
 from graph_runs import make_run, some_edges, write_edges
-from pages import NASTY, Page, change, everywhere_in, guarantee, only_own_scripts, refuse_requests
+from pages import NASTY, Page, change, guarantee, harmless
 from silograph.core.errors import DamageError
 from silograph.report import figures, words
 from silograph.report.build import build
 from silograph.report.read import site_file
 
 
-def test_same_folder_same_bytes_whatever_the_hash_seed(tmp_path: Path) -> None:
-    folder = make_run(tmp_path, sites=["a", "b"], mode="dp")
-    code = "import sys; from silograph.report.build import build; sys.stdout.buffer.write(build(sys.argv[1]).encode())"
-    pages = {
-        subprocess.run(
-            [sys.executable, "-c", code, str(folder)],
-            env=os.environ | {"PYTHONHASHSEED": seed},
-            check=True,
-            capture_output=True,
-        ).stdout
-        for seed in ("1", "2")
-    }
-    assert pages == {build(folder).encode()}
-
-
-def test_importing_the_report_loads_no_heavy_library() -> None:
-    code = "import sys, silograph.report.build; assert not {'jinja2', 'networkx', 'scipy'} & set(sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_page_is_well_formed_and_in_order(tmp_path: Path) -> None:
-    html = build(make_run(tmp_path))
-    page = Page(html)
-    assert html.startswith("<!doctype html>")
-    assert re.findall(r"<h2[^>]*>([^<]*)", html) == [
-        "What was learned",
-        "How",
-        "Who took part",
-        "What it cost in privacy",
-        "How to redo it",
-    ]
-    assert page.tags["h1"] == 1
-    assert page.tags["table"] == page.tags["caption"]
-    assert page.tags["th"] == sum(key == "scope" for tag, key, _ in page.attributes if tag == "th")
-    assert page.tags["svg"] == sum(key == "aria-label" for tag, key, _ in page.attributes if tag == "svg") == 7
-    assert '[method]\nname = "consensus_graph"  # <as given> & kept' in "".join(page.words)
-
-
-def test_page_asks_the_network_for_nothing(tmp_path: Path) -> None:
-    refuse_requests(build(make_run(tmp_path)))
-
-
 def test_names_cannot_inject(tmp_path: Path) -> None:
     nodes = [NASTY, "'; DROP TABLE", "line\nbreak", "x" * 500, "\u202egpj.exe", "a,b", "Ünïcødé 🙂", ""]
     sites = [NASTY, "../../outside", "C:\\temp", " "]
-    clean = Page(build(make_run(tmp_path / "clean", nodes=8, sites=4, edges=10)))
+    clean = build(make_run(tmp_path / "clean", nodes=8, sites=4, edges=10))
     folder = make_run(tmp_path / "nasty", nodes=nodes, sites=sites, edges=10)
     change(folder, seed=2**127, versions={NASTY: NASTY}, parameters={NASTY: NASTY})
     ledger = [{"silo": NASTY, "site": NASTY, "mechanism": NASTY, "why": "\ud800", "noise": "loud", "l2": True}]
     (folder / "ledger.jsonl").write_text("\n".join(map(json.dumps, ledger)))
-    html = build(folder)
-    page = Page(html)
-    only_own_scripts(page)
-    assert page.tags["section"] == clean.tags["section"]
-    assert NASTY in page.text
-    assert "\u202e" not in html
-    assert html.encode("utf-8")
+    harmless(build(folder), clean)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["clean", "nasty"]
 
 
@@ -253,22 +201,6 @@ def test_what_is_half_way_is_rounded_up() -> None:
     assert words.number(0.12345) == "0.1235"
 
 
-@pytest.mark.parametrize("name", ["result.json", "consensus.csv", "sites/site 1.csv", "ledger.jsonl", "plan.toml"])
-def test_a_missing_or_unreadable_file_is_named(tmp_path: Path, name: str) -> None:
-    path = make_run(tmp_path) / name
-    path.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(DamageError, match=re.escape(name)):
-        build(tmp_path)
-    path.unlink()
-    with pytest.raises(DamageError, match=re.escape(name) + ".*missing"):
-        build(tmp_path)
-
-
-def test_a_missing_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DamageError, match="nowhere"):
-        build(tmp_path / "nowhere")
-
-
 @pytest.mark.parametrize(
     "changes, message",
     [
@@ -325,19 +257,6 @@ def test_a_damaged_ledger_says_where(tmp_path: Path, line: str) -> None:
         file.write(line)
     with pytest.raises(DamageError, match=r"ledger\.jsonl: line 2"):
         build(folder)
-
-
-def test_any_single_damage_to_the_result_is_drawn_or_refused(tmp_path: Path) -> None:
-    folder = make_run(tmp_path, nodes=3, sites=1, edges=2, rounds=1, mode="dp")
-    path = folder / "result.json"
-    result = json.loads(path.read_text())
-    for odd in (None, -1, 10**400, float("inf"), "odd", [], {}):
-        for container, key in list(everywhere_in(result)):
-            kept, container[key] = container[key], odd
-            path.write_text(json.dumps(result))
-            container[key] = kept
-            with contextlib.suppress(DamageError):
-                Page(build(folder))
 
 
 def test_a_picture_stands_alone() -> None:

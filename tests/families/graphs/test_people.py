@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from silograph import cli
 from silograph.core.errors import InputError
 from silograph.core.keys import stream
 from silograph.data.readers import read_people, read_table
@@ -167,13 +166,11 @@ def test_a_number_column_named_like_an_identifier_brings_a_note(tmp_path, name, 
     assert any("--unit-column" in note for note in job.forecast()["notes"]) == asks
 
 
-def test_the_command_line_counts_persons_and_says_what_graphs_are_worth(folder, tmp_path, monkeypatch, capsys):
-    words = ["learn", *(str(folder / f"{name}.csv") for name in SITES), "-o", str(tmp_path / "out"), "--seed", "2"]
-    monkeypatch.setattr("sys.argv", ["silograph", *words, "--epsilon", "8", "--unit-column", "person"])
-    with pytest.raises(SystemExit) as stopped:
-        cli.main()
-    text = capsys.readouterr().out
-    assert not stopped.value.code
+def test_the_command_line_counts_persons_and_says_what_graphs_are_worth(folder, tmp_path, silograph):
+    files = [folder / f"{name}.csv" for name in SITES]
+    options = ("--seed", 2, "--epsilon", 8, "--unit-column", "person")
+    code, text, _ = silograph("learn", *files, "-o", tmp_path / "out", *options)
+    assert code == 0
     assert text.split("\n")[0].split()[:2] == ["site", "persons"]
     assert "worth" in text.split("\n")[0]
     page = (tmp_path / "out" / "report.html").read_text()

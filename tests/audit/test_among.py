@@ -42,7 +42,11 @@ def raw(data):
 @pytest.mark.parametrize("observer", ["server", "wire"])
 @pytest.mark.parametrize(
     ("name", "method"),
-    [(SUM, SummedConsensus), ("units, masks, ridge", GraphFederation), ("clients, masks", ClusteredADMM)],
+    [
+        (SUM, SummedConsensus),
+        ("federation, private, masks skipped, ridge", GraphFederation),
+        ("clusters, clients, masks skipped", ClusteredADMM),
+    ],
 )
 def test_a_copy_without_noise_beside_a_sealed_sum_is_caught(name, method, observer, folder, monkeypatch):
     honest = method.local
@@ -63,8 +67,8 @@ def test_a_copy_without_noise_beside_a_sealed_sum_is_caught(name, method, observ
     [
         (SUM, SummedConsensus),
         (SHARED, ReleasedConsensus),
-        ("units, masks, ridge", GraphFederation),
-        ("clients, masks", ClusteredADMM),
+        ("federation, private, masks skipped, ridge", GraphFederation),
+        ("clusters, clients, masks skipped", ClusteredADMM),
     ],
 )
 def test_a_result_that_is_handed_over_without_noise_is_caught(name, method, folder, monkeypatch):
@@ -97,7 +101,7 @@ def test_what_is_told_is_the_noise_that_is_in_the_sum():
     assert total - told == pytest.approx(sum(vectors.values()), abs=1e-9)
 
 
-@pytest.mark.parametrize("name", [SUM, "units, masks, ridge", "clients, masks"])
+@pytest.mark.parametrize("name", [SUM, "federation, private, masks skipped, ridge", "clusters, clients, masks skipped"])
 def test_shares_of_noise_for_more_than_are_counted_on_are_caught(name, folder, monkeypatch):
     """The twin's shares add up to what the ledger says only if nobody tells."""
     real = masking.planned

@@ -1,0 +1,54 @@
+"""Small plans of every way to learn graphs, for the contract suite."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from silograph.core.types import Json
+from silograph.families.samples import write_table
+
+SITES, NODES, SIGNALS = ("ada", "bob", "cyd", "dan", "eve"), 8, 400
+_PAPER: Json = {"solver": "paper", "beta": 0.05, "nu": 3.0, "lambda": 0.05, "rounds": 4}
+_BUDGET: Json = {"epsilon": 3.0, "delta": 1e-5}
+
+
+def cases(folder: Path, seed: int) -> dict[str, Json]:
+    import numpy as np  # what a command line that plays no case need not wait for
+
+    rng, header = np.random.default_rng(seed), [f"n{k}" for k in range(NODES)]
+    for site in SITES:
+        signals = rng.normal(size=(SIGNALS, NODES)).cumsum(1).tolist()
+        write_table(folder / f"{site}.csv", header, signals)
+        persons = [[f"p{k % (SIGNALS // 2)}", *signal] for k, signal in enumerate(signals)]
+        write_table(folder / f"{site}_people.csv", ["who", *header], persons)
+    some = [[header[k], header[(k + step) % NODES]] for step in (1, 2) for k in range(NODES)]
+    write_table(folder / "edges.csv", ["source", "target"], some)
+    people: Json = {"files": [f"{site}_people.csv" for site in SITES[:3]], "unit_column": "who"}
+    return {
+        "exact": _plan({}),
+        "exact, by degree, few candidates": _plan({"degree": 3.0}, candidates="edges.csv", standardise=True),
+        "paper, S3": _plan({"solver": "paper", "degree": 3.0, "rounds": 6}),
+        "paper, S0": _plan({**_PAPER, "form": "S0", "local_steps": 1, "rounds": 20}),
+        "one release": _plan({}, _BUDGET),
+        "one release, papers' model": _plan({"learner": "log-degree", "degree": 3.0}, _BUDGET),
+        "one release, clip": _plan({}, {**_BUDGET, "clip": 2.0}),
+        "one release, Laplace": _plan({}, {"epsilon": 30.0, "mechanism": "laplace"}),
+        "persons": _plan({}, {**_BUDGET, "clip": 2.0}, **people),
+        "correlated": _plan({}, {**_BUDGET, "mode": "correlated"}, files=[f"{site}.csv" for site in SITES]),
+        "secure sum": _plan({}, {**_BUDGET, "mode": "secure-sum"}),
+        "secure sum, clip, papers' model": _plan(
+            {"learner": "log-degree", "degree": 3.0}, {**_BUDGET, "mode": "secure-sum", "clip": 2.0}
+        ),
+        "per round, Corollary 1": _plan(
+            {**_PAPER, "form": "S0", "local_steps": 1}, {**_BUDGET, "mode": "per-round", "clip": 5.0}
+        ),
+        "per round, Theorem 2": _plan(
+            {**_PAPER, "form": "S0", "local_steps": 3}, {**_BUDGET, "mode": "per-round", "clip": 2.0}
+        ),
+    }
+
+
+def _plan(method: Json, privacy: Json | None = None, **data: object) -> Json:
+    told: Json = {"files": [f"{site}.csv" for site in SITES[:3]]} | data
+    plan: Json = {"format": 1, "seed": 1, "data": told, "method": method}
+    return plan if privacy is None else {**plan, "privacy": privacy}
