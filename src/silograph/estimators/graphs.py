@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -14,12 +15,14 @@ from silograph.core.errors import InputError
 from silograph.core.keys import seed_of
 from silograph.core.types import Array
 from silograph.data.silos import Silos, from_arrays
+from silograph.families.graphs.files import edges, to_networkx
 from silograph.families.graphs.job import GraphJob
 from silograph.families.graphs.plan import ConsensusGraph as MethodPlan
 from silograph.families.graphs.plan import Data, GraphPlan, Privacy
-from silograph.families.graphs.results import edges, privacy_section, to_networkx
+from silograph.families.graphs.results import of_consensus, of_site, privacy_section
 from silograph.kernels.edges import adjacency
 from silograph.kernels.spaces import AllPairs
+from silograph.methods.base import Rows
 from silograph.report.card import COST, card, protected, small_graph, worst
 from silograph.run.jobs import run_in_memory
 
@@ -29,9 +32,13 @@ class ConsensusGraph(BaseEstimator):
 
     Parameters
     ----------
-    degree, density : wanted mean degree of the sites' graphs, or share of all pairs that are joined (degree 6, or less
-        for few nodes, if neither these nor `beta` are given).
-    consensus_density : share of all pairs that are joined in the consensus graph; sets `lam`.
+    degree, density : wanted mean degree of the sites' graphs, or share of all pairs that are joined (chosen from the
+        data if neither is given; with the papers' model degree 6, or less for few nodes).
+    consensus_density : share of all pairs that are joined in the consensus graph.
+    learner : "likelihood" (signed precision graphs of all sites together), "papers" (the model (8)), or under privacy
+        "log-det"; None takes the likelihood where no setting asks for another and there are at most 2000 nodes.
+    choose_by : how the likelihood chooses the number of edges: "expected-F" (if None), "ebic" or "held-out".
+    nonnegative : only positive relations (likelihood).
     neighbours : candidate edges are the so many nearest neighbours of every node at any site (all pairs up to 3000
         nodes, if left out); only these are looked at.
     resamples : how often signals are drawn again to say how sure an edge is (100, where memory allows; 0 is never).
@@ -45,7 +52,14 @@ class ConsensusGraph(BaseEstimator):
     Attributes
     ----------
     graphs_ : (sites, nodes, nodes) weight matrices, in the order the sites were given; sparse ones on candidate edges.
+        Weights of the likelihood are partial correlations, with their signs.
     consensus_ : (nodes, nodes) weight matrix.
+    precision_, covariance_ : (sites, nodes, nodes), as the likelihood fitted them; `consensus_precision_` of the pooled
+        rows.
+    signs_ : like `graphs_`, -1, 0 and 1. probabilities_ : like `graphs_`, that a site has an edge;
+        `consensus_probabilities_` that sites share it. path_, reason_ : how the number of edges was chosen.
+        All of these are None with other learners.
+    location_ : (sites, nodes), the mean row of every site; it stays with the site.
     confidence_ : like `graphs_`, how often an edge is there when signals are drawn again; None under privacy.
     weights_ : contribution weight of every site to the consensus.
     gap_ : certified relative gap of (8), or None for the papers' solver.
@@ -60,6 +74,9 @@ class ConsensusGraph(BaseEstimator):
         *,
         density: float | None = None,
         consensus_density: float | None = None,
+        learner: Literal["likelihood", "papers", "log-det"] | None = None,
+        choose_by: Literal["expected-F", "ebic", "held-out"] | None = None,
+        nonnegative: bool | None = None,
         neighbours: int | None = None,
         resamples: int | None = None,
         beta: float | None = None,
@@ -75,6 +92,9 @@ class ConsensusGraph(BaseEstimator):
         self.degree = degree
         self.density = density
         self.consensus_density = consensus_density
+        self.learner = learner
+        self.choose_by = choose_by
+        self.nonnegative = nonnegative
         self.neighbours = neighbours
         self.resamples = resamples
         self.beta = beta
@@ -96,30 +116,65 @@ class ConsensusGraph(BaseEstimator):
 
         setup, self._space = job.setup, job.setup.task.space
         order = setup.topo.index(silos.names)
-        self._vectors = outcome.arrays["graph"][order]
-        self._consensus = outcome.arrays["consensus"]
-        self._confidence = outcome.arrays["confidence"][order] if "confidence" in outcome.arrays else None
+        arrays = outcome.arrays
+        self._vectors, self._consensus = arrays["graph"][order], arrays["consensus"]
+        self._more = [of_site(arrays, int(k)) for k in order]
+        self._more_of_consensus = of_consensus(arrays)
         self.names_, self.nodes_ = list(silos.names), list(silos.nodes)
-        self.graphs_ = self._matrices(self._vectors)
-        self.consensus_ = self._matrices(self._consensus[None])[0]
-        self.confidence_ = None if self._confidence is None else self._matrices(self._confidence)
-        self.weights_ = outcome.arrays["gamma"][order]
+        self.signs_ = self._matrices(arrays["signs"][order]) if "signs" in arrays else None
+        self.graphs_, self.consensus_ = self._matrices(self._vectors), self._matrices(self._consensus[None])[0]
+        if self.signs_ is not None:
+            self.graphs_ = self.graphs_ * self.signs_
+            self.consensus_ = self.consensus_ * self._matrices(arrays["consensus_signs"][None])[0]
+        self.confidence_ = self._matrices(arrays["confidence"][order]) if "confidence" in arrays else None
+        self._set_likelihood(silos, arrays, order)
+        self.weights_ = arrays["gamma"][order]
         self.gap_, self.objective_ = outcome.facts["certified_gap"], outcome.facts["objective"]
         self.parameters_, self.n_iter_ = outcome.facts["parameters"], outcome.facts["rounds"]
+        self.path_, self.reason_ = outcome.facts.get("path"), outcome.facts.get("reason")
         self.ledger_ = list(door.ledger.rows)
         self.privacy_ = privacy_section(plan, setup, door, outcome.facts)
         return self
 
+    def _set_likelihood(self, silos: Silos, arrays: Mapping[str, Array], order: Rows) -> None:
+        """What only the likelihood knows."""
+        known = "precision" in arrays
+        self.precision_: Array | None = arrays["precision"][order] if known else None
+        self.consensus_precision_: Array | None = arrays["consensus_precision"] if known else None
+        self.covariance_ = np.linalg.inv(arrays["precision"][order]) if known else None
+        self.probabilities_ = self._matrices(arrays["probability"][order]) if known else None
+        self.consensus_probabilities_ = self._matrices(arrays["shared"][None])[0] if known else None
+        self.location_: Array | None = None
+        if known:
+            self.location_ = np.array([np.mean(np.asarray(own), axis=0) for own in silos.signals])
+
+    def score(self, X: Any, y: None = None) -> float:
+        """The mean log-likelihood of a row: of a list of tables, one per site in the order of `fit`, each under its
+        site's graph; of a single table under the consensus, or under the only site's graph."""
+        check_is_fitted(self)
+        precision, location, together = self.precision_, self.location_, self.consensus_precision_
+        if precision is None or location is None or together is None:
+            raise InputError("score", "the learner 'likelihood'", "this graph has no likelihood", "Fit with it.")
+        several = isinstance(X, list | tuple) and bool(X) and np.ndim(X[0]) == 2
+        tables = self._silos(X, None).signals if several else (validate_data(self, X, reset=False),)
+        if len(tables) != len(self.names_):
+            if len(tables) > 1:
+                raise InputError("score", f"{len(self.names_)} tables, or one", f"{len(tables)} came")
+            precision, location = together[None], self.weights_[None] @ location
+        scored = [_log_likelihood(*each) for each in zip(tables, location, precision, strict=True)]
+        return float(np.concatenate(scored).mean())
+
     def to_networkx(self, site: str | None = None, threshold: float = 0.0) -> Any:
-        """The consensus graph, or a site's, as a networkx.Graph with edge attribute `weight`."""
+        """The consensus graph, or a site's, as a networkx.Graph with edge attribute `weight`, and `sign` and
+        `probability` where they are known."""
         check_is_fitted(self)
         if site is not None and site not in self.names_:
             raise InputError("to_networkx", f"one of {', '.join(self.names_)}", f"{site!r} came")
-        w, sure = self._consensus, None if self._confidence is None else self._confidence.mean(0)
+        w, more = self._consensus, self._more_of_consensus
         if site is not None:
             k = self.names_.index(site)
-            w, sure = self._vectors[k], None if self._confidence is None else self._confidence[k]
-        return to_networkx(list(edges(w, self.nodes_, threshold, self._space, sure)), self.nodes_)
+            w, more = self._vectors[k], self._more[k]
+        return to_networkx(list(edges(w, self.nodes_, threshold, self._space, more)), self.nodes_)
 
     def _matrices(self, vectors: Array) -> Any:
         """Symmetric matrices: sparse ones on candidate edges, else one array."""
@@ -167,6 +222,9 @@ class ConsensusGraph(BaseEstimator):
             degree=self.degree,
             density=self.density,
             consensus_density=self.consensus_density,
+            learner=self.learner,
+            choose_by=self.choose_by,
+            nonnegative=self.nonnegative,
             resamples=self.resamples,
             alpha=self.alpha,
             beta=self.beta,
@@ -177,3 +235,11 @@ class ConsensusGraph(BaseEstimator):
         if privacy is None and (self.delta is not None or self.clip is not None):
             raise InputError("ConsensusGraph", "epsilon with delta or clip", "it is None")
         return GraphPlan(Data(neighbours=self.neighbours), method, privacy, seed=seed_of(self.random_state))
+
+
+def _log_likelihood(rows: Any, location: Array, precision: Array) -> Array:
+    """Of every row, under a Gaussian."""
+    apart = np.asarray(rows, dtype=float) - location
+    distance = np.einsum("na,ab,nb->n", apart, precision, apart, optimize=True)
+    normal = np.linalg.slogdet(precision)[1] - len(location) * math.log(2.0 * math.pi)
+    return np.asarray(0.5 * (normal - distance))

@@ -63,6 +63,10 @@ PATH: Json = {
 Pair = frozenset[str]
 #: How sure the run is of an edge, from 0 to 1.
 Confidence = dict[Pair, float]
+Signs = dict[Pair, int]
+
+_EDGE = ("source", "target", "weight")
+_SIGNED = (*_EDGE, "sign", "probability")
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,8 @@ class GraphRun(RunFolder):
     sites: dict[str, list[Edge]]
     #: By site, and under None of the consensus; empty where the run states none.
     confidence: dict[str | None, Confidence]
+    #: 1 or -1, in the same way; empty where relations have no signs.
+    signs: dict[str | None, Signs]
     #: Where nodes are: x and y, or x, y and z; empty where nobody said.
     coordinates: dict[str, tuple[float, ...]]
 
@@ -95,7 +101,8 @@ def read(folder: Path, result: Json) -> GraphRun:
         result=result,
         consensus=found[None][0],
         sites={name: found[name][0] for name in names},
-        confidence={name: confidence for name, (_, confidence) in found.items()},
+        confidence={name: confidence for name, (_, confidence, _) in found.items()},
+        signs={name: signs for name, (*_, signs) in found.items()},
         coordinates=_read_coordinates(folder / "nodes.csv", nodes),
         ledger=read_ledger(folder / "ledger.jsonl"),
         plan=read_text(folder / "plan.toml"),
@@ -111,20 +118,28 @@ def _check_path(tried: Json | None, where: str) -> None:
         raise DamageError(where, "as many scores and spreads as values", "found others", ADVICE)
 
 
-def _read_edges(path: Path, nodes: Collection[str]) -> tuple[list[Edge], Confidence]:
+def _read_edges(path: Path, nodes: Collection[str]) -> tuple[list[Edge], Confidence, Signs]:
     edges: list[Edge] = []
     confidence: Confidence = {}
-    for where, (source, target, text, *sure) in read_table(path, ("source", "target", "weight"), "confidence"):
+    signs: Signs = {}
+    signed = read_text(path).startswith(",".join(_SIGNED))
+    rows = read_table(path, _SIGNED, "shared") if signed else read_table(path, _EDGE, "confidence")
+    for where, (source, target, text, *more) in rows:
         check_edge(source, target, nodes, where)
-        weight = _number(text)
+        pair, weight = frozenset((source, target)), _number(text)
         if not 0 < weight < math.inf:
             raise DamageError(where, "a finite weight above 0", f"found {short(text)}", ADVICE)
         edges.append((source, target, weight))
-        if sure and sure[0]:
-            share = confidence[frozenset((source, target))] = _number(sure[0])
+        if signed:
+            sign, *more = more
+            if sign not in ("1", "-1"):
+                raise DamageError(where, "a sign, 1 or -1", f"found {short(sign)}", ADVICE)
+            signs[pair] = int(sign)
+        if more and more[0]:
+            share = confidence[pair] = _number(more[0])
             if not 0 <= share <= 1:
-                raise DamageError(where, "a confidence from 0 to 1", f"found {short(sure[0])}", ADVICE)
-    return edges, confidence
+                raise DamageError(where, "a confidence from 0 to 1", f"found {short(more[0])}", ADVICE)
+    return edges, confidence, signs
 
 
 def _read_coordinates(path: Path, nodes: Collection[str]) -> dict[str, tuple[float, ...]]:
