@@ -22,7 +22,6 @@ from silograph.families.graphs.plan import Data, GraphPlan, Privacy
 from silograph.families.graphs.results import of_consensus, of_site, privacy_section
 from silograph.kernels.edges import adjacency
 from silograph.kernels.spaces import AllPairs
-from silograph.methods.base import Rows
 from silograph.report.card import COST, card, protected, small_graph, worst
 from silograph.run.jobs import run_in_memory
 
@@ -136,7 +135,7 @@ class ConsensusGraph(BaseEstimator):
         self.privacy_ = privacy_section(plan, setup, door, outcome.facts)
         return self
 
-    def _set_likelihood(self, silos: Silos, arrays: Mapping[str, Array], order: Rows) -> None:
+    def _set_likelihood(self, silos: Silos, arrays: Mapping[str, Array], order: Sequence[int]) -> None:
         """What only the likelihood knows."""
         known = "precision" in arrays
         self.precision_: Array | None = arrays["precision"][order] if known else None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from typing import Literal, Self
 
 from silograph.core.errors import InputError
 from silograph.run.plan import DEFAULT_DELTA, Plan
@@ -134,6 +134,12 @@ class GraphPlan(Plan):
     def total_delta(self) -> float:
         return 0.0 if self.privacy is None else self.privacy.total_delta
 
+    def deployable(self) -> Self:
+        """Organisations agree on a learner by its name."""
+        if self.privacy is not None or self.method.learner is not None:
+            return self
+        return replace(self, method=replace(self.method, learner=learner_of(self)))
+
     def __post_init__(self) -> None:
         _check_method(self.method)
         if self.privacy is not None:
@@ -217,6 +223,9 @@ def _check_learner(plan: GraphPlan) -> None:
     if (given := likelihood_only(method)) and learner_of(plan) != "likelihood":
         why = "privacy was asked for" if private is not None else f"{papers_only(plan) or 'learner'} asks for another"
         raise InputError(f"plan, {given}", "the learner 'likelihood'", why)
+    if method.choose_by is not None and method.wanted_degree(2) is not None:
+        todo = "Leave one out: the number of edges is given, or it is chosen."
+        raise InputError("plan, choose_by", "no degree, density or edges, which it chooses", "both came", todo)
     if method.confidence is not None and private is not None:
         raise InputError("plan, confidence", "none with privacy", "it came: a private graph states none for its edges")
     if method.confidence is not None and method.resamples == 0:

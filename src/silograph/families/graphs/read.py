@@ -50,6 +50,15 @@ RESULT: Json = {
     "certified_gap": MAYBE_NUMBER,
     "trace": [{"round": WHOLE, "objective": MAYBE_NUMBER, "gap": MAYBE_NUMBER}],
 }
+MAYBE_TEXT = (str, type(None))
+#: What not every run has, or not every version wrote.
+OF_SOME: Json = {
+    "learner": MAYBE_TEXT,
+    "learner_why": MAYBE_TEXT,
+    "reason": MAYBE_TEXT,
+    "confidence": MAYBE_NUMBER,
+    "resamples": MAYBE_WHOLE,
+}
 #: How a parameter was chosen, where a run tried several.
 PATH: Json = {
     "parameter": TEXT,
@@ -76,13 +85,21 @@ class GraphRun(RunFolder):
     #: By site, and under None of the consensus; empty where the run states none.
     confidence: dict[str | None, Confidence]
     #: 1 or -1, in the same way; empty where relations have no signs.
-    signs: dict[str | None, Signs]
+    sign_of: dict[str | None, Signs]
     #: Where nodes are: x and y, or x, y and z; empty where nobody said.
     coordinates: dict[str, tuple[float, ...]]
 
     @property
     def graphs(self) -> dict[str, list[Edge]]:
         return {"consensus": self.consensus} | self.sites
+
+    @property
+    def signs(self) -> dict[str, Signs]:
+        return {name or "consensus": signs for name, signs in self.sign_of.items()}
+
+    @property
+    def signed(self) -> bool:
+        return bool(self.result["learner"] == "likelihood")
 
 
 def read(folder: Path, result: Json) -> GraphRun:
@@ -92,7 +109,10 @@ def read(folder: Path, result: Json) -> GraphRun:
     check_unique([site["name"] for site in result["sites"]], f"{path}: sites")
     names = [site["name"] for site in result["sites"] if site["edges"] is not None]
     _check_path(result.setdefault("path", None), f"{path}: path")
-    check({"resamples": result.setdefault("resamples", None)}, {"resamples": MAYBE_WHOLE}, str(path))
+    for name in OF_SOME:
+        result.setdefault(name, None)
+    result["learner"] = result["learner"] or "papers"
+    check(result, OF_SOME, str(path))
     nodes = set(result["nodes"])
     files: dict[str | None, Path] = {None: folder / "consensus.csv"}
     files |= {name: folder / "sites" / site_file(name) for name in names}
@@ -102,7 +122,7 @@ def read(folder: Path, result: Json) -> GraphRun:
         consensus=found[None][0],
         sites={name: found[name][0] for name in names},
         confidence={name: confidence for name, (_, confidence, _) in found.items()},
-        signs={name: signs for name, (*_, signs) in found.items()},
+        sign_of={name: signs for name, (*_, signs) in found.items()},
         coordinates=_read_coordinates(folder / "nodes.csv", nodes),
         ledger=read_ledger(folder / "ledger.jsonl"),
         plan=read_text(folder / "plan.toml"),
