@@ -86,7 +86,7 @@ def page(run: GraphRun) -> str:
         summed=run.signed and not run.sites,
         negative=sum(sign < 0 for sign in run.sign_of[None].values()),
         drawn_to_mean=[site.get("drawn_to_mean") for site in run.result["sites"]],
-        unmet=unmet(run.result),
+        unmet=unmet(run.result) if run.signed else [],
         counted="Persons" if run.result.get("counted") == "persons" else "Signals",
         worth=_behind_noise(run.result, "effective_records", 0),
         agreement=_behind_noise(run.result, "agreement", 2),
@@ -158,18 +158,21 @@ def _is_drawable(run: GraphRun) -> bool:
 
 def _explorer(run: GraphRun, found: Communities) -> Json:
     shared = pairs(run.consensus)
-    kinds = SIGNED if run.signed else KINDS
 
-    def drawn(title: str, name: str | None, edges: list[Edge]) -> Drawn:
-        looks = []
-        for edge in edges:
-            pair = frozenset(edge[:2])
-            apart, negative = pair not in shared, run.sign_of[name].get(pair, 1) < 0
-            looks.append((edge, int(negative) + 2 * apart if run.signed else int(apart)))
-        return Drawn(title, looks, run.confidence[name])
+    def kind(name: str | None, edge: Edge) -> int:
+        pair = frozenset(edge[:2])
+        apart = pair not in shared
+        return 2 * apart + (run.sign_of[name].get(pair, 1) < 0) if run.signed else int(apart)
 
-    graphs = [drawn("the consensus", None, run.consensus)]
-    graphs += [drawn(name, name, edges) for name, edges in run.sites.items()]
+    named = [("the consensus", None, run.consensus), *((name, name, edges) for name, edges in run.sites.items())]
+    looks = [[(edge, kind(name, edge)) for edge in edges] for _, name, edges in named]
+    used = sorted({k for each in looks for _, k in each} | {0}) if run.signed else range(len(KINDS))
+    place = {k: index for index, k in enumerate(used)}
+    graphs = [
+        Drawn(title, [(edge, place[k]) for edge, k in each], run.confidence[name])
+        for (title, name, _), each in zip(named, looks, strict=True)
+    ]
+    kinds = [(SIGNED if run.signed else KINDS)[k] for k in used]
     return explorer(run.result["nodes"], kinds, graphs, found.order, drawn=_is_drawable(run), sure=_sure(run))
 
 

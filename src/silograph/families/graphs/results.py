@@ -235,10 +235,12 @@ def write_graphs(
         "trace": facts.get("trace", trace),
         **{name: facts[name] for name in ("reason", "path") if facts.get(name) is not None},
         "privacy": privacy,
-        "numbers_are": dict.fromkeys(("edges", "mean_weight", "weight", "smoothness", "objective", "gap"), "released"),
+        "numbers_are": dict.fromkeys(_RELEASED + (_RELEASED_TOO if "reason" in facts else ()), "released"),
     }
 
 
+_RELEASED = ("edges", "mean_weight", "weight", "smoothness", "objective", "gap")
+_RELEASED_TOO = ("drawn_to_mean", "confidence")
 #: What only some learners know of a site: its name in result.json, and in the outcome.
 _OF_A_SITE = {"proven_nodes": "proven", "drawn_to_mean": "drawn_to_mean"}
 
