@@ -58,7 +58,11 @@ class FinishedRun:
         header = ("site", *(["edges"] if counts else []), *COST)
         rows = [(site, *([counts.get(site)] if counts else []), *cost) for site, cost in costs.items()]
         consensus = self.edges.get("consensus")
-        drawn = "" if consensus is None else small_graph(result["nodes"], consensus, "Consensus graph")
+        drawn = (
+            ""
+            if consensus is None
+            else small_graph(result["nodes"], consensus, "Consensus graph", self.signs.get("consensus"))
+        )
         return card(f"silograph run {self.folder.name}", facts, header, rows, drawn)
 
 

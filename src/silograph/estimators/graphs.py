@@ -15,7 +15,7 @@ from silograph.core.errors import InputError
 from silograph.core.keys import seed_of
 from silograph.core.types import Array
 from silograph.data.silos import Silos, from_arrays
-from silograph.families.graphs.files import edges, to_networkx
+from silograph.families.graphs.files import SIGN, edges, to_networkx
 from silograph.families.graphs.job import GraphJob
 from silograph.families.graphs.plan import ConsensusGraph as MethodPlan
 from silograph.families.graphs.plan import Data, GraphPlan, Privacy
@@ -192,7 +192,9 @@ class ConsensusGraph(BaseEstimator):
         if not hasattr(self, "graphs_"):
             return str(super()._html_repr())
         costs, nodes = worst(self.privacy_["guarantees"]), len(self.nodes_)
-        drawn = [(e.source, e.target, e.weight) for e in edges(self._consensus, self.nodes_, 0.0, self._space)]
+        found = list(edges(self._consensus, self.nodes_, 0.0, self._space, self._more_of_consensus))
+        drawn = [(e.source, e.target, e.weight) for e in found]
+        signs = {frozenset((e.source, e.target)): int(e.more[SIGN]) for e in found if SIGN in e.more}
         facts = [
             ("sites", len(self.names_)),
             ("nodes", nodes),
@@ -204,7 +206,7 @@ class ConsensusGraph(BaseEstimator):
         counts = [int((w > 0.0).sum()) for w in self._vectors]
         rows = [(s, n, 2 * n / nodes, *costs[s]) for s, n in zip(self.names_, counts, strict=True)]
         header = ("site", "edges", "mean degree", *COST)
-        return card(repr(self), facts, header, rows, small_graph(self.nodes_, drawn, "Consensus graph"))
+        return card(repr(self), facts, header, rows, small_graph(self.nodes_, drawn, "Consensus graph", signs))
 
     def _silos(self, X: Any, names: Sequence[str] | None) -> Silos:
         if isinstance(X, list | tuple) and X and np.ndim(X[0]) == 2:
