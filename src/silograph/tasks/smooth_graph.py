@@ -163,16 +163,22 @@ class SmoothGraph:
         )
 
 
+def _centred(signals: Array) -> Array:
+    """Around the mean row; sums must not depend on how a table lies in memory."""
+    rows = np.ascontiguousarray(signals)
+    return np.asarray(rows - rows.mean(0))
+
+
 def second_moments(signals: Array, folds: int = 1) -> Array:
     """Of rows around their common mean: the upper triangles, diagonal included, one fold after the other."""
-    x = signals - signals.mean(0)
+    x = _centred(signals)
     upper = np.triu_indices(signals.shape[1])
     return np.concatenate([(part.T @ part / len(part))[upper] for part in np.array_split(x, folds)])
 
 
 def correlations(signals: Array) -> Array:
     """The correlation of every pair of nodes; 0 where one never changes."""
-    x = signals - signals.mean(0)
+    x = _centred(signals)
     length = np.sqrt(np.einsum("na,na->a", x, x))
     y = x / np.where(length > 0.0, length, 1.0)
     return np.asarray(np.clip((y.T @ y)[pairs(signals.shape[1])], -1.0, 1.0))
