@@ -14,6 +14,7 @@ from silograph.kernels.spaces import EdgeList
 from silograph.methods.algorithm_one import PaperConsensus
 from silograph.methods.base import Method
 from silograph.methods.consensus_graph import ExactConsensus
+from silograph.methods.moments_once import MomentsOnce
 from silograph.methods.private_graph import LikelyGraphs, ReleasedConsensus
 from silograph.privacy.accounting import gaussian_multiplier
 from silograph.privacy.correlated import CorrelatedGaussian
@@ -75,6 +76,7 @@ def cases() -> list[Case]:
         Case("exact by degree", SmoothGraph(NODES), ExactConsensus(NODES, degree=3.0, tolerance=1e-5)),
         Case("paper S3", SmoothGraph(NODES), PaperConsensus(NODES, degree=3.0, rounds=12)),
         Case("paper S0", SmoothGraph(NODES), PaperConsensus(NODES, **model, form="S0", local_steps=1, rounds=12)),
+        Case("moments once", SmoothGraph(NODES, "second-moments"), MomentsOnce(NODES, counts)),
         Case("one release", moment, ReleasedConsensus(moment, exact, once, counts), once, budget),
         Case("one release, clip", clipped, ReleasedConsensus(clipped, exact, once, counts), once, budget),
         Case("one release, likely", moment, ReleasedConsensus(moment, LikelyGraphs(), once, counts), once, budget),

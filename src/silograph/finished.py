@@ -23,10 +23,13 @@ class FinishedRun:
     ledger: list[Json] = field(repr=False)
     plan: str = field(repr=False)
     edges: dict[str, list[Edge]] = field(repr=False)
+    #: By graph, 1 or -1 for every pair of nodes that is joined, where relations have signs.
+    signs: dict[str, dict[frozenset[str], int]] = field(default_factory=dict, repr=False)
 
     @property
     def graphs(self) -> dict[str, Any]:
-        """Every graph as a networkx.Graph with edge attribute `weight`: "consensus", and each site's by its name."""
+        """Every graph as a networkx.Graph with edge attribute `weight`, and `sign` where relations have one:
+        "consensus", and each site's by its name."""
         return {name: self.graph(name) for name in self.edges}
 
     def graph(self, name: str = "consensus") -> Any:
@@ -38,6 +41,8 @@ class FinishedRun:
         made = nx.Graph()
         made.add_nodes_from(self.result["nodes"])
         made.add_weighted_edges_from(self.edges[name])
+        signs = {tuple(pair): {"sign": sign} for pair, sign in self.signs.get(name, {}).items()}
+        nx.set_edge_attributes(made, signs)
         return made
 
     def _repr_html_(self) -> str:
@@ -53,7 +58,11 @@ class FinishedRun:
         header = ("site", *(["edges"] if counts else []), *COST)
         rows = [(site, *([counts.get(site)] if counts else []), *cost) for site, cost in costs.items()]
         consensus = self.edges.get("consensus")
-        drawn = "" if consensus is None else small_graph(result["nodes"], consensus, "Consensus graph")
+        drawn = (
+            ""
+            if consensus is None
+            else small_graph(result["nodes"], consensus, "Consensus graph", self.signs.get("consensus"))
+        )
         return card(f"silograph run {self.folder.name}", facts, header, rows, drawn)
 
 
@@ -61,4 +70,4 @@ def open_run(folder: str | Path) -> FinishedRun:
     """The folder of a finished run, read and checked."""
     run = read(folder)
     result = run.json | {"privacy": asdict(run.result.privacy)}
-    return FinishedRun(Path(folder), result, run.ledger, run.plan, run.graphs)
+    return FinishedRun(Path(folder), result, run.ledger, run.plan, run.graphs, run.signs)

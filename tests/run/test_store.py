@@ -19,6 +19,8 @@ from support import cases, federation, run
 
 LEARN = [sys.executable, "-c", "from silograph.cli import main; main()", "learn"]
 MODES = {
+    "exact": [],
+    "papers": ["--learner", "papers", "--degree", "6"],
     "one-release": ["--degree", "6", "--epsilon", "2", "--delta", "1e-6", "--seed", "4"],
     "per-round": "--privacy per-round --epsilon 2 --clip 5 --beta .05 --nu 3 --lambda .1 --rounds 400 --seed 4".split(),
 }

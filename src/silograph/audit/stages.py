@@ -17,6 +17,7 @@ from silograph.core.types import Array, BoolArray, Carry
 from silograph.methods.base import Method, Outlet, Private, ServerOutlet, State, Up, begin, take, values
 from silograph.methods.clustered_admm import ClusteredADMM
 from silograph.methods.graph_federation import GraphFederation
+from silograph.methods.moments_once import MomentsSummed
 from silograph.methods.summed_graph import SummedConsensus
 from silograph.privacy.correlated import CorrelatedGaussian
 from silograph.privacy.ledger import Row
@@ -130,7 +131,7 @@ class UnitStage:
     """One server with `size` agents, who are protected as a whole; no trial hears of another."""
 
     job: Job
-    unit: GraphFederation | ClusteredADMM | SummedConsensus
+    unit: GraphFederation | ClusteredADMM | SummedConsensus | MomentsSummed
     site: str
     size: int
     canary: str
@@ -168,8 +169,8 @@ class UnitStage:
         told = [sum(asked.noise_of(drawn.root, asked.members[k]) for k in tellers) for asked in drawn.sums]
         return Noises(np.stack(told), [first.noise_of(drawn.root, name) for name in first.members])
 
-    def _method(self, trials: int) -> GraphFederation | ClusteredADMM | SummedConsensus:
-        if isinstance(self.unit, SummedConsensus):
+    def _method(self, trials: int) -> GraphFederation | ClusteredADMM | SummedConsensus | MomentsSummed:
+        if isinstance(self.unit, SummedConsensus | MomentsSummed):
             return replace(self.unit, counts=self.unit.counts * trials)
         if isinstance(self.unit, GraphFederation):
             return replace(self.unit, sample=None)

@@ -63,10 +63,10 @@ def _words(found: Comparison, out: Path | None) -> None:
     if found.learned_graphs:
         print()
         lines = [
-            (c.graph, c.run, f"{len(c.after)}", f"{len(c.gained)}", f"{len(c.lost)}", f"{len(c.kept)}")
+            (c.graph, c.run, *(f"{len(edges)}" for edges in (c.after, c.gained, c.lost, c.kept, c.turned)))
             for c in found.changes()
         ]
-        show(table(("graph", "run", "edges", f"gained against {names[0]}", "lost", "kept"), lines))
+        show(table(("graph", "run", "edges", f"gained against {names[0]}", "lost", "kept", "of other sign"), lines))
         if missing := found.only_some():
             print(f"note: not in every run, and not compared: {', '.join(missing)}")
     if errors := found.errors():

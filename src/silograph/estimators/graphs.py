@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -15,10 +16,11 @@ from silograph.core.keys import seed_of
 from silograph.core.types import Array
 from silograph.data.silos import Silos, from_arrays
 from silograph.estimators.base import PlanEstimator, RandomState
+from silograph.families.graphs.files import SIGN, edges, to_networkx
 from silograph.families.graphs.job import GraphJob
 from silograph.families.graphs.plan import ConsensusGraph as MethodPlan
 from silograph.families.graphs.plan import Data, GraphPlan, Privacy
-from silograph.families.graphs.results import edges, privacy_section, to_networkx
+from silograph.families.graphs.results import of_consensus, of_site, privacy_section
 from silograph.kernels.edges import adjacency
 from silograph.kernels.spaces import AllPairs
 from silograph.report.notebook_card import COST, card, protected, small_graph, worst
@@ -31,7 +33,14 @@ class ConsensusGraph(PlanEstimator):
     Attributes
     ----------
     graphs_ : (sites, nodes, nodes) weight matrices, in the order the sites were given; sparse ones on candidate edges.
+        Weights of the likelihood are partial correlations, with their signs.
     consensus_ : (nodes, nodes) weight matrix.
+    precision_, covariance_ : (sites, nodes, nodes), as the likelihood fitted them; `consensus_precision_` of the pooled
+        rows.
+    signs_ : like `graphs_`, -1, 0 and 1. probabilities_ : like `graphs_`, that a site has an edge;
+        `consensus_probabilities_` that sites share it. path_, reason_ : how the number of edges was chosen.
+        All of these are None with other learners.
+    location_ : (sites, nodes), the mean row of every site; it stays with the site.
     confidence_ : like `graphs_`, how often an edge is there when signals are drawn again; None under privacy.
     weights_ : contribution weight of every site to the consensus.
     gap_ : certified relative gap of (8), or None for the papers' solver.
@@ -46,6 +55,9 @@ class ConsensusGraph(PlanEstimator):
     _: KW_ONLY
     density: float | None = MethodPlan.density
     consensus_density: float | None = MethodPlan.consensus_density
+    learner: Literal["likelihood", "papers", "log-det", "log-degree"] | None = MethodPlan.learner
+    choose_by: Literal["expected-F", "ebic", "held-out"] | None = MethodPlan.choose_by
+    nonnegative: bool | None = MethodPlan.nonnegative
     neighbours: int | None = Data.neighbours
     resamples: int | None = MethodPlan.resamples
     beta: float | None = MethodPlan.beta
@@ -67,29 +79,64 @@ class ConsensusGraph(PlanEstimator):
 
         setup, self._space = job.setup, job.setup.task.space
         order = setup.topo.index(silos.names)
-        self._vectors = outcome.arrays["graph"][order]
-        self._consensus = outcome.arrays["consensus"]
-        self._confidence = outcome.arrays["confidence"][order] if "confidence" in outcome.arrays else None
+        arrays = outcome.arrays
+        self._vectors, self._consensus = arrays["graph"][order], arrays["consensus"]
+        self._more = [of_site(arrays, int(k)) for k in order]
+        self._more_of_consensus = of_consensus(arrays)
         self.names_, self.nodes_ = list(silos.names), list(silos.nodes)
-        self.graphs_ = self._matrices(self._vectors)
-        self.consensus_ = self._matrices(self._consensus[None])[0]
-        self.confidence_ = None if self._confidence is None else self._matrices(self._confidence)
-        self.weights_ = outcome.arrays["gamma"][order]
+        self.signs_ = self._matrices(arrays["signs"][order]) if "signs" in arrays else None
+        self.graphs_, self.consensus_ = self._matrices(self._vectors), self._matrices(self._consensus[None])[0]
+        if self.signs_ is not None:
+            self.graphs_ = self.graphs_ * self.signs_
+            self.consensus_ = self.consensus_ * self._matrices(arrays["consensus_signs"][None])[0]
+        self.confidence_ = self._matrices(arrays["confidence"][order]) if "confidence" in arrays else None
+        self._set_likelihood(silos, arrays, order)
+        self.weights_ = arrays["gamma"][order]
         self.gap_, self.objective_ = outcome.facts["certified_gap"], outcome.facts["objective"]
         self.parameters_, self.n_iter_ = outcome.facts["parameters"], outcome.facts["rounds"]
+        self.path_, self.reason_ = outcome.facts.get("path"), outcome.facts.get("reason")
         self.privacy_ = privacy_section(plan, setup, door, outcome.facts)
         return self
 
+    def _set_likelihood(self, silos: Silos, arrays: Mapping[str, Array], order: Sequence[int]) -> None:
+        """What only the likelihood knows."""
+        known = "precision" in arrays
+        self.precision_: Array | None = arrays["precision"][order] if known else None
+        self.consensus_precision_: Array | None = arrays["consensus_precision"] if known else None
+        self.covariance_ = np.linalg.inv(arrays["precision"][order]) if known else None
+        self.probabilities_ = self._matrices(arrays["probability"][order]) if known else None
+        self.consensus_probabilities_ = self._matrices(arrays["shared"][None])[0] if known else None
+        self.location_: Array | None = None
+        if known:
+            self.location_ = np.array([np.mean(np.asarray(own), axis=0) for own in silos.signals])
+
+    def score(self, X: Any, y: None = None) -> float:
+        """The mean log-likelihood of a row: of a list of tables, one per site in the order of `fit`, each under its
+        site's graph; of a single table under the consensus, or under the only site's graph."""
+        check_is_fitted(self)
+        precision, location, together = self.precision_, self.location_, self.consensus_precision_
+        if precision is None or location is None or together is None:
+            raise InputError("score", "the learner 'likelihood'", "this graph has no likelihood", "Fit with it.")
+        several = isinstance(X, list | tuple) and bool(X) and np.ndim(X[0]) == 2
+        tables = self._silos(X, None).signals if several else (validate_data(self, X, reset=False),)
+        if len(tables) != len(self.names_):
+            if len(tables) > 1:
+                raise InputError("score", f"{len(self.names_)} tables, or one", f"{len(tables)} came")
+            precision, location = together[None], self.weights_[None] @ location
+        scored = [_log_likelihood(*each) for each in zip(tables, location, precision, strict=True)]
+        return float(np.concatenate(scored).mean())
+
     def to_networkx(self, site: str | None = None, threshold: float = 0.0) -> Any:
-        """The consensus graph, or a site's, as a networkx.Graph with edge attribute `weight`."""
+        """The consensus graph, or a site's, as a networkx.Graph with edge attribute `weight`, and `sign` and
+        `probability` where they are known."""
         check_is_fitted(self)
         if site is not None and site not in self.names_:
             raise InputError("to_networkx", f"one of {', '.join(self.names_)}", f"{site!r} came")
-        w, sure = self._consensus, None if self._confidence is None else self._confidence.mean(0)
+        w, more = self._consensus, self._more_of_consensus
         if site is not None:
             k = self.names_.index(site)
-            w, sure = self._vectors[k], None if self._confidence is None else self._confidence[k]
-        return to_networkx(list(edges(w, self.nodes_, threshold, self._space, sure)), self.nodes_)
+            w, more = self._vectors[k], self._more[k]
+        return to_networkx(list(edges(w, self.nodes_, threshold, self._space, more)), self.nodes_)
 
     def _matrices(self, vectors: Array) -> Any:
         """Symmetric matrices: sparse ones on candidate edges, else one array."""
@@ -105,7 +152,9 @@ class ConsensusGraph(PlanEstimator):
 
     def _card(self) -> str:
         costs, nodes = worst(self.privacy_["guarantees"]), len(self.nodes_)
-        drawn = [(e.source, e.target, e.weight) for e in edges(self._consensus, self.nodes_, 0.0, self._space)]
+        found = list(edges(self._consensus, self.nodes_, 0.0, self._space, self._more_of_consensus))
+        drawn = [(e.source, e.target, e.weight) for e in found]
+        signs = {frozenset((e.source, e.target)): int(e.more[SIGN]) for e in found if SIGN in e.more}
         facts = [
             ("sites", len(self.names_)),
             ("nodes", nodes),
@@ -117,7 +166,7 @@ class ConsensusGraph(PlanEstimator):
         counts = [int((w > 0.0).sum()) for w in self._vectors]
         rows = [(s, n, 2 * n / nodes, *costs[s]) for s, n in zip(self.names_, counts, strict=True)]
         header = ("site", "edges", "mean degree", *COST)
-        return card(repr(self), facts, header, rows, small_graph(self.nodes_, drawn, "Consensus graph"))
+        return card(repr(self), facts, header, rows, small_graph(self.nodes_, drawn, "Consensus graph", signs))
 
     def _silos(self, X: Any, names: Sequence[str] | None) -> Silos:
         if isinstance(X, list | tuple) and X and np.ndim(X[0]) == 2:
@@ -131,3 +180,11 @@ class ConsensusGraph(PlanEstimator):
     def _plan(self) -> GraphPlan:
         privacy, seed = self._budget(Privacy, "delta", "clip"), seed_of(self.random_state)
         return GraphPlan(self._section(Data), self._section(MethodPlan), privacy, seed=seed)
+
+
+def _log_likelihood(rows: Any, location: Array, precision: Array) -> Array:
+    """Of every row, under a Gaussian."""
+    apart = np.asarray(rows, dtype=float) - location
+    distance = np.einsum("na,ab,nb->n", apart, precision, apart, optimize=True)
+    normal = np.linalg.slogdet(precision)[1] - len(location) * math.log(2.0 * math.pi)
+    return np.asarray(0.5 * (normal - distance))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from silograph.core.errors import SilenceError
-from silograph.core.types import Array, BoolArray, Carry
+from silograph.core.types import Array, BoolArray, Carry, Json
 from silograph.kernels.edges import node_count
 from silograph.kernels.pooling import empirical_bayes
 from silograph.kernels.spaces import AllPairs
@@ -29,6 +29,7 @@ from silograph.methods.private_graph import (
     moments_of,
     refuse,
 )
+from silograph.privacy.bound import Bounded
 from silograph.privacy.masking import planned
 from silograph.privacy.mechanisms import SharedGaussian
 from silograph.privacy.released import Message, Sent
@@ -58,26 +59,31 @@ class SmoothestGraph:
         return Graphs(solution.w, known.share, known.share, np.full(len(drawn), np.nan), facts, [])
 
 
-@dataclass(frozen=True)
-class SummedConsensus(Plain):
-    """`inner` learns the consensus from the sum of what `task` makes of the silos, with noise that they add themselves.
+class AddedUp(Plain):
+    """The rounds of every method whose sites are added up once, under masks; what it makes of the sum is its own.
 
     `counts` (records per silo, in the topology's order) are public: neighbours replace a record, they do not add one.
     """
 
-    task: SmoothGraph
-    inner: LikelyGraphs | SmoothestGraph
-    mechanism: SharedGaussian | None
     counts: tuple[int, ...]
 
     @property
+    def size(self) -> int:
+        """Coordinates of the sum."""
+        raise NotImplementedError
+
+    @property
     def clip(self) -> float:
-        """No silo's sum is longer."""
-        return self.task.longest_term * max(self.counts)
+        """No silo's vector is longer."""
+        raise NotImplementedError
+
+    def summand(self, data: Private) -> Bounded:
+        """What each silo adds, with how far one of its records can move it."""
+        raise NotImplementedError
 
     def start(self, topo: Topology) -> Start:
         servers: Carry = {
-            "sum": np.zeros((len(topo.servers), self.task.moment_size)),
+            "sum": np.zeros((len(topo.servers), self.size)),
             "summed": np.zeros(len(topo.silos), bool),
             "cohort": np.int64(0),
             "round": np.int64(0),
@@ -85,7 +91,7 @@ class SummedConsensus(Plain):
         return Start({}, servers, {})
 
     def local(self, carry: Carry, down: Message, data: Private, gate: Outlet) -> tuple[Carry, Sent]:
-        return {}, {"moment": gate.contribute(self.task.summand(data), "moment", self.clip)}
+        return {}, {"moment": gate.contribute(self.summand(data), "moment", self.clip)}
 
     def limits(self) -> dict[str, Limits]:
         return {}
@@ -112,6 +118,38 @@ class SummedConsensus(Plain):
     def done(self, servers: Carry) -> bool:
         return bool(servers["summed"].any())
 
+    def weights(self, servers: Carry) -> Array:
+        """The share of each silo in the sum, by its records."""
+        counts = np.where(servers["summed"], self.counts, 0.0)
+        return np.asarray(counts / counts.sum())
+
+    def who(self, servers: Carry, topo: Topology) -> Json:
+        """Who is in the sum and who is not."""
+        summed, cohort = servers["summed"], int(servers["cohort"])
+        silent = [topo.silos[k] for k in np.flatnonzero(~summed)]
+        return {"trace": [], "silent": silent, "cohort": cohort, "dropped": int(cohort - summed.sum())}
+
+
+@dataclass(frozen=True)
+class SummedConsensus(AddedUp):
+    """`inner` learns the consensus from the sum of what `task` makes of the silos, with noise they add themselves."""
+
+    task: SmoothGraph
+    inner: LikelyGraphs | SmoothestGraph
+    mechanism: SharedGaussian | None
+    counts: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        return self.task.moment_size
+
+    @property
+    def clip(self) -> float:
+        return self.task.longest_term * max(self.counts)
+
+    def summand(self, data: Private) -> Bounded:
+        return self.task.summand(data)
+
     def noise(self, cohort: int, summed: int) -> float:
         """The standard deviation of a coordinate of the sum: `summed` shares of noise, dealt for the whole cohort."""
         if self.mechanism is None:
@@ -133,13 +171,10 @@ class SummedConsensus(Plain):
         if known.worth[0] < LEAST_EFFECTIVE_RECORDS:
             refuse(servers["sum"] / sum(self.counts), float(known.worth[0]), self.task)
         graphs = self.inner.learn(known, np.ones(1, bool))
-        counts = np.where(summed, self.counts, 0.0)
         arrays = {
             "consensus": graphs.w[0],
-            "gamma": counts / counts.sum(),
+            "gamma": self.weights(servers),
             "effective_records": known.worth,
             "agreement": graphs.agreement,
         }
-        silent = [topo.silos[k] for k in np.flatnonzero(~summed)]
-        cohort, dropped = int(servers["cohort"]), int(servers["cohort"] - summed.sum())
-        return Outcome(arrays, {**graphs.facts, "trace": [], "silent": silent, "cohort": cohort, "dropped": dropped})
+        return Outcome(arrays, {**graphs.facts, **self.who(servers, topo)})

@@ -27,6 +27,7 @@ from silograph.privacy.shamir import Source
 
 _CLIP_BITS = 20  # a clip is at least 2^20 grid steps
 _WITHIN_BITS = 24  # and what moves a vector from within 2^24: the grid must be fine for the exact curve
+_EXACT_BITS = 44  # or 2^44 where no noise covers what the grid rounds off
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ def planned(agents: int, clip: float, length: int, noise: OwnNoise | None, withi
         bits = _CLIP_BITS - math.floor(math.log2(clip))
         l2 = 2.0 * grid_l2(clip, bits, length)
     else:
-        bits = _WITHIN_BITS - math.floor(math.log2(within.l2))
+        bits = (_EXACT_BITS if noise is None else _WITHIN_BITS) - math.floor(math.log2(within.l2))
         l2 = grid_move(within.l2, bits, length)
     step = 2.0**-bits
     contributors = counted_on(agents)

@@ -88,6 +88,9 @@ def _facts(gate: Gate, asked: MaskedSum) -> dict[str, Any]:
     """What the ledger says of a sum under masks."""
     how, noise, cohort = asked.masks.how, asked.noise, asked.cohort
     if noise is None:
+        if asked.within is not None:  # the sum of a star's sites is for everybody
+            why = f"masks hide each of {len(asked.members)} sites, not their sum ({how})"
+            return {"observer": EVERYBODY, "mechanism": "reveal", "why": why}
         why = f"masks hide {len(asked.members)} agents from their server, not their sum ({how})"
         return {"observer": OWN_SERVER, "mechanism": "reveal", "why": why}
     within = asked.within or Within(cohort.l2, CLIPPED_AGENT, f"each update clipped to {asked.clip:g}")

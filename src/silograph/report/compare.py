@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,8 @@ class Change:
     run: str
     before: list[Edge]
     after: list[Edge]
+    #: The signs of each, where relations have them.
+    signs: tuple[Mapping[frozenset[str], int], Mapping[frozenset[str], int]] = ({}, {})
 
     @property
     def kept(self) -> list[Edge]:
@@ -48,13 +50,20 @@ class Change:
         return [edge for edge in self.before if frozenset(edge[:2]) not in known]
 
     @property
+    def turned(self) -> list[Edge]:
+        """Those in both whose sign is another; an edge without one is positive."""
+        before, after = self.signs
+        both = [(edge, frozenset(edge[:2])) for edge in self.kept]
+        return [edge for edge, pair in both if before.get(pair, 1) != after.get(pair, 1)]
+
+    @property
     def alike(self) -> float | None:
-        """Edges in both, as a share of those in either."""
+        """Edges in both with the same sign, as a share of those in either."""
         either = len(self.before) + len(self.gained)
-        return len(self.kept) / either if either else None
+        return (len(self.kept) - len(self.turned)) / either if either else None
 
     def to_json(self) -> Json:
-        told: Json = {name: [list(edge) for edge in getattr(self, name)] for name in ("gained", "lost")}
+        told: Json = {name: [list(edge) for edge in getattr(self, name)] for name in ("gained", "lost", "turned")}
         return {"graph": self.graph, "run": self.run, "kept": len(self.kept), "alike": self.alike} | told
 
 
@@ -111,7 +120,7 @@ class Comparison:
         """Of later runs against the first: the consensus, then every site that both have."""
         first, *others = self.runs
         return [
-            Change(graph, name, edges, run.graphs[graph])
+            Change(graph, name, edges, run.graphs[graph], (first.signs.get(graph, {}), run.signs.get(graph, {})))
             for name, run in zip(self.names[1:], others, strict=True)
             for graph, edges in first.graphs.items()
             if graph in run.graphs

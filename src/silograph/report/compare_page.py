@@ -28,6 +28,7 @@ def page(found: Comparison) -> str:
         names=found.names,
         runs=runs,
         differences=[row | {"values": [_text(v) for v in row["values"]]} for row in found.differences()[:MOST_ROWS]],
+        signed=any(any(change.signs) for change in changes),
         changes=[_told(change) for change in changes[:MOST_ROWS]],
         pictures=_pictures(found, changes),
         explorer=embedded(_explorer(found, changes)) if changes else "",
@@ -50,6 +51,7 @@ def _told(change: Change) -> Json:
         "after": len(change.after),
         "gained": len(change.gained),
         "lost": len(change.lost),
+        "turned": len(change.turned),
         "alike": words.number(None) if change.alike is None else f"{change.alike:.0%}",
     }
 

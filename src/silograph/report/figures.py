@@ -21,6 +21,9 @@ Point = tuple[float, float]
 #: Edges in a large still picture.
 MOST_EDGES = 1000
 
+#: Of negative edges; and how much fainter edges are that only a site has, where colours say signs.
+DASHES, FAINT = "6 3", 0.5
+
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
 
@@ -108,11 +111,14 @@ def graph_svg(
     heaviest: float | None = None,
     names: bool | None = None,
     confidence: Mapping[frozenset[str], float] | None = None,
+    sure: str = "confidence",
+    signs: Mapping[frozenset[str], int] | None = None,
     outline: Sequence[Point] = (),
     palette: Palette = LIGHT,
     inline: bool = False,
 ) -> str:
     """Draw a graph: line width by weight, `highlight`ed pairs in the second colour, those in `third` in the third.
+    Where edges have `signs`, negative ones are dashed and in the second colour, and highlighted ones fainter.
 
     Only the strongest `limit` edges are drawn. `places` and `heaviest` let several pictures share positions and line
     widths; `names` writes node names (by default up to 40 nodes). `outline` is drawn around it. `inline` leaves out
@@ -122,7 +128,7 @@ def graph_svg(
     places = places if places is not None else layout(nodes, drawn)
     top = heaviest or max((weight for *_, weight in drawn), default=1.0)
     names = len(nodes) <= 40 if names is None else names
-    look_of = {frozenset(pair): "own" for pair in highlight or ()} | {frozenset(pair): "third" for pair in third}
+    look_of = _looks(drawn, highlight or (), third, signs)
     width, height = size
     margin = width * (0.07 if names else 0.03)
     crowd = crowding(len(nodes))
@@ -131,23 +137,24 @@ def graph_svg(
         return margin + place[0] * (width - 2 * margin), margin / 2 + 6 + place[1] * (height - margin - 22)
 
     spot = {name: on_page(place) for name, place in places.items()}
-    sure = confidence or {}
 
     def told(edge: Edge) -> str:
-        share = sure.get(frozenset(edge[:2]))
-        return f"{text(edge[0])} – {text(edge[1])}: {number(edge[2])}" + (
-            "" if share is None else f", confidence {number(share)}"
-        )
+        pair = frozenset(edge[:2])
+        share, weight = (confidence or {}).get(pair), edge[2] * (signs or {}).get(pair, 1)
+        words = f"{text(edge[0])} – {text(edge[1])}: {number(weight)}"
+        return words if share is None else f"{words}, {sure} {number(share)}"
 
-    def lines(kind: str, colour: str, chosen: Iterable[Edge]) -> str:
+    def lines(kind: str, chosen: Iterable[Edge]) -> str:
         # Weakest first, so that strong edges lie on top.
         body = "".join(
             f'<path d="M{_at(spot[a])}L{_at(spot[b])}" stroke-width="{crowd * (0.5 + 4.5 * weight / top):.2f}">'
             f"<title>{told((a, b, weight))}</title></path>"
             for a, b, weight in reversed(list(chosen))
         )
-        faint = f'stroke-opacity="{0.35 + 0.37 * crowd:.2f}"'
-        return f'<g class="edge {kind}" fill="none" stroke="{colour}" {faint}>{body}</g>'
+        faint = f'stroke-opacity="{(0.35 + 0.37 * crowd) * (FAINT if "apart" in kind else 1.0):.2f}"'
+        dashed = f' stroke-dasharray="{DASHES}"' if "negative" in kind else ""
+        colour = palette.own if "negative" in kind else getattr(palette, kind.split()[0])
+        return f'<g class="edge {kind}" fill="none" stroke="{colour}" {faint}{dashed}>{body}</g>'
 
     radius = max(1.6, min(6.5, 0.035 * width / math.sqrt(max(len(nodes), 1)) + 1))
     shown = [name for name in nodes if name in spot]
@@ -168,14 +175,32 @@ def graph_svg(
     body = (
         around
         + "".join(
-            lines(kind, getattr(palette, kind), [e for e in drawn if look_of.get(frozenset(e[:2]), "shared") == kind])
-            for kind in ("own", *(["third"] if third else []), "shared")
+            lines(kind, [e for e in drawn if look_of.get(frozenset(e[:2]), "shared") == kind])
+            for kind in (
+                *(("shared apart", "negative apart", "negative") if signs else ("own",)),
+                *(["third"] if third else []),
+                "shared",
+            )
         )
         + f'<g class="node" fill="{palette.node}" stroke="{palette.paper}" stroke-width="1.2">{dots}</g>'
         + f'<g class="name" fill="{palette.ink}" stroke="{palette.paper}" stroke-width="3.5" stroke-linejoin="round" '
         f'paint-order="stroke" font-size="12" text-anchor="middle">{words}</g>'
     )
     return svg(body, size, label, "graph", palette, inline)
+
+
+def _looks(
+    drawn: Sequence[Edge],
+    highlight: Iterable[tuple[str, str]],
+    third: Iterable[tuple[str, str]],
+    signs: Mapping[frozenset[str], int] | None,
+) -> dict[frozenset[str], str]:
+    """The class of every edge that is not plainly of the consensus."""
+    if not signs:
+        return {frozenset(pair): "own" for pair in highlight} | {frozenset(pair): "third" for pair in third}
+    apart = {frozenset(pair) for pair in highlight}
+    looks = {pair: "negative" if signs.get(pair, 1) < 0 else "shared" for pair in (frozenset(e[:2]) for e in drawn)}
+    return {pair: f"{look} apart" if pair in apart else look for pair, look in looks.items()}
 
 
 def crowding(nodes: int) -> float:

@@ -58,22 +58,33 @@ def communities(nodes: Sequence[str], edges: Iterable[Edge]) -> Communities:
     )
 
 
-def heat_svg(found: Communities, edges: Iterable[Edge], label: str, *, palette: Palette = LIGHT) -> str:
-    """A cell for every pair of nodes, or of blocks where there are many: the stronger its colour, the heavier."""
+def heat_svg(
+    found: Communities,
+    edges: Iterable[Edge],
+    label: str,
+    signs: Mapping[frozenset[str], int] | None = None,
+    *,
+    palette: Palette = LIGHT,
+) -> str:
+    """A cell for every pair of nodes, or of blocks where there are many: the stronger its colour, the heavier; where
+    edges have signs, negative ones are in the second colour."""
+    edges = [(a, b, weight * (signs or {}).get(frozenset((a, b)), 1)) for a, b, weight in edges]
     order = found.order
     count = len(order)
     if not count:
         return ""
     side = min(count, BLOCKS if count > MOST_CELLS else MOST_CELLS)
     cells = _cells({name: index * side // count for index, name in enumerate(order)}, edges, side)
-    top = max(cells.values(), default=1.0)
-    paths = [""] * DEPTHS
+    top = max(map(abs, cells.values()), default=0.0) or 1.0
+    paths = [[""] * DEPTHS, [""] * DEPTHS]
     for (row, column), weight in sorted(cells.items()):
-        paths[min(DEPTHS - 1, int(DEPTHS * weight / top))] += f"M{column} {row}h1v1h-1z"
+        paths[weight < 0.0][min(DEPTHS - 1, int(DEPTHS * abs(weight) / top))] += f"M{column} {row}h1v1h-1z"
     left = NAMES if count <= MOST_NAMES else 0
     scale = SIDE / side
+    kinds = (("dot", palette.shared), ("dot negative", palette.own))[: 2 if signs else 1]
     layers = "".join(
-        f'<path d="{path}" fill-opacity="{(depth + 1) / DEPTHS:.2f}"/>' for depth, path in enumerate(paths)
+        f'<g class="{kind}" fill="{colour}" transform="scale({scale:.6f})">{_layers(each)}</g>'
+        for (kind, colour), each in zip(kinds, paths, strict=False)
     )
     edge, lines = 0, []
     for group in found.groups if found.lonely else found.groups[:-1]:
@@ -86,17 +97,20 @@ def heat_svg(found: Communities, edges: Iterable[Edge], label: str, *, palette: 
     )
     body = (
         f'<g class="ink" fill="{palette.ink}" font-size="11.5">{names}</g><g transform="translate({left} 0)">'
-        f'<g class="dot" fill="{palette.shared}" transform="scale({scale:.6f})">{layers}</g>'
-        f'<g class="grid" stroke="{palette.line}">{"".join(lines)}'
+        f'{layers}<g class="grid" stroke="{palette.line}">{"".join(lines)}'
         f'<path class="frame" fill="none" d="M.5 .5H{SIDE - 0.5}V{SIDE - 0.5}H.5Z"/></g></g>'
     )
     return svg(body, (left + SIDE, SIDE), label, "heat", palette, inline=True)
 
 
+def _layers(paths: Sequence[str]) -> str:
+    return "".join(f'<path d="{path}" fill-opacity="{(depth + 1) / DEPTHS:.2f}"/>' for depth, path in enumerate(paths))
+
+
 def _cells(block: Mapping[str, int], edges: Iterable[Edge], side: int) -> dict[tuple[int, int], float]:
     """The mean weight over all pairs of nodes of a cell, both ways round, in units of the heaviest edge."""
     edges = list(edges)
-    heaviest = max((weight for *_, weight in edges), default=1.0)
+    heaviest = max((abs(weight) for *_, weight in edges), default=1.0)
     sizes = [0] * side
     for index in block.values():
         sizes[index] += 1

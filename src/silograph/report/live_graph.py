@@ -31,9 +31,16 @@ class Drawn:
 
 
 def explorer(
-    nodes: Sequence[str], kinds: Sequence[Kind], graphs: Sequence[Drawn], order: Sequence[str], *, drawn: bool
+    nodes: Sequence[str],
+    kinds: Sequence[Kind],
+    graphs: Sequence[Drawn],
+    order: Sequence[str],
+    *,
+    drawn: bool,
+    sure: str = "confidence",
 ) -> Json:
-    """`order` is that of the heat map; `drawn` whether there are pictures to bring to life."""
+    """`order` is that of the heat map; `drawn` whether there are pictures to bring to life; `sure` what it is called
+    how sure the run is of an edge."""
     all_nodes, most = len(nodes), MOST_EDGES if len(nodes) <= MOST_NAMES else MOST_NAMES // 2
     limit = most // max(len(graphs), 1)
     chosen = [sorted(graph.edges, key=_heaviest)[:limit] for graph in graphs]
@@ -47,6 +54,7 @@ def explorer(
         "order": [place[name] for name in order] if drawn else [],
         "crowd": figures.crowding(len(nodes)),
         "heaviest": max((edge[2] for edges in chosen for edge, _ in edges), default=1.0),
+        "sure": sure,
         "kinds": [[kind.look, kind.name] for kind in kinds],
         "graphs": [
             {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from silograph.core.types import Json
 from silograph.report.figures import graph_svg, text
@@ -48,11 +48,13 @@ def protected(privacy: Json) -> list[tuple[str, object]]:
     return [("epsilon is for", privacy["unit"]), ("relation", privacy["relation"])] if claimed else []
 
 
-def small_graph(nodes: Sequence[str], edges: Sequence[Edge], label: str) -> str:
+def small_graph(
+    nodes: Sequence[str], edges: Sequence[Edge], label: str, signs: Mapping[frozenset[str], int] | None = None
+) -> str:
     """Nothing where there are too many nodes to tell apart."""
     if len(nodes) > MOST_NODES:
         return ""
-    return graph_svg(nodes, edges, label=label, size=(520, 380), inline=True)
+    return graph_svg(nodes, edges, label=label, size=(520, 380), signs=signs, inline=True)
 
 
 def worst(guarantees: Iterable[Json]) -> dict[str, tuple[str, str]]:

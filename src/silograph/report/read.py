@@ -42,6 +42,11 @@ class RunFolder(Generic[R]):
         return {}
 
     @property
+    def signs(self) -> dict[str, dict[frozenset[str], int]]:
+        """Of the edges of these graphs, 1 or -1; none where relations have no signs."""
+        return {}
+
+    @property
     def message(self) -> int | None:
         """How many numbers a silo sends in a round, where its ledger's rows do not say it."""
         return None

@@ -1,7 +1,7 @@
 """What one silo minimises: how rough its signals are on a graph (S3 (7)). The record is one signal, a row of the table.
 
 All the model needs from the data is zbar, the mean squared difference of every pair of nodes. Under privacy the silo
-releases a clipped statistic from which zbar follows, and nothing else.
+releases a clipped statistic from which zbar follows, and nothing else. The joint likelihood needs second moments.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _HUGE = 1e70  # no square of anything up to here overflows: one absurd record ma
 UNIT = "one signal of one site: its value at every node"
 PERSON = "one person of one site: all signals with the same {!r}"
 
-Statistic = Literal["distances", "listed-distances", "clipped-distances", "moment"]
+Statistic = Literal["distances", "listed-distances", "clipped-distances", "moment", "second-moments", "correlations"]
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,8 @@ class SmoothGraph:
     listed-distances     zbar of the candidates alone (no privacy), and of resampled signals
     clipped-distances    mean of z clipped to length `clip` (the papers' way)
     moment               second moment of node-centred signals clipped to length `clip`, or scaled to length 1 if None
+    second-moments       of signals around the silo's mean, as they are (no privacy); of `folds` parts of its rows
+    correlations         of every pair of nodes, as they are (no privacy)
     """
 
     nodes: int
@@ -43,6 +45,7 @@ class SmoothGraph:
     candidates: EdgeList | None = None  # the only edges there can be; under privacy a public list
     person: str | None = None  # the column that says whose a signal is; then a person is the unit, not a signal
     resamples: int = 0  # how often signals are drawn again, to see which edges stay
+    folds: int = 1  # consecutive parts of the rows
 
     @property
     def edges(self) -> int:
@@ -69,6 +72,10 @@ class SmoothGraph:
             return {"zbar": self.wall(squared_distances(signals)), "count": count, **self._again(signals)}
         if self.statistic == "listed-distances":
             return {"zbar": self.space.distances(signals), "count": count, **self._again(signals)}
+        if self.statistic == "second-moments":
+            return {"moments": second_moments(signals, self.folds), "count": count}
+        if self.statistic == "correlations":
+            return {"correlations": correlations(signals), "count": count}
         if self.statistic == "clipped-distances":
             assert self.clip is not None
             return {"zbar": _clipped_distances(signals, self.clip), "count": count}
@@ -154,6 +161,27 @@ class SmoothGraph:
             UNIT,
             "mean of z >= 0 with |z| <= C: sqrt(2) C / N",
         )
+
+
+def _centred(signals: Array) -> Array:
+    """Around the mean row; sums must not depend on how a table lies in memory."""
+    rows = np.ascontiguousarray(signals)
+    return np.asarray(rows - rows.mean(0))
+
+
+def second_moments(signals: Array, folds: int = 1) -> Array:
+    """Of rows around their common mean: the upper triangles, diagonal included, one fold after the other."""
+    x = _centred(signals)
+    upper = np.triu_indices(signals.shape[1])
+    return np.concatenate([(part.T @ part / len(part))[upper] for part in np.array_split(x, folds)])
+
+
+def correlations(signals: Array) -> Array:
+    """The correlation of every pair of nodes; 0 where one never changes."""
+    x = _centred(signals)
+    length = np.sqrt(np.einsum("na,na->a", x, x))
+    y = x / np.where(length > 0.0, length, 1.0)
+    return np.asarray(np.clip((y.T @ y)[pairs(signals.shape[1])], -1.0, 1.0))
 
 
 def _clipped_distances(signals: Array, clip: float) -> Array:

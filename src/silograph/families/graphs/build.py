@@ -11,13 +11,22 @@ import numpy as np
 from silograph.core.errors import InputError
 from silograph.data.silos import Silos
 from silograph.data.tables import looks_like_identifier, shortened
-from silograph.families.graphs.plan import ConsensusGraph, GraphPlan, Privacy, log_degree_only
+from silograph.families.graphs.plan import (
+    MOST_NODES_LIKELIHOOD,
+    ConsensusGraph,
+    GraphPlan,
+    Privacy,
+    learner_of,
+    papers_only,
+)
+from silograph.kernels.edges import edge_count
 from silograph.kernels.spaces import EdgeList
 from silograph.methods.algorithm_one import PaperConsensus
 from silograph.methods.base import Method
 from silograph.methods.consensus_graph import ExactConsensus
+from silograph.methods.moments_once import FOLDS, JointLearner, MomentsOnce, MomentsSummed
 from silograph.methods.private_graph import LEAST_EFFECTIVE_RECORDS, PATIENCE, LikelyGraphs, ReleasedConsensus
-from silograph.methods.summed_graph import SmoothestGraph, SummedConsensus
+from silograph.methods.summed_graph import AddedUp, SmoothestGraph, SummedConsensus
 from silograph.privacy import accounting
 from silograph.privacy.correlated import LEAST_HONEST, CorrelatedGaussian
 from silograph.privacy.door import Budget
@@ -26,7 +35,6 @@ from silograph.privacy.mechanisms import Gaussian, Laplace, Mechanism, SharedGau
 from silograph.tasks.smooth_graph import SmoothGraph
 from silograph.topology import Topology, star
 
-MOST_NODES_LIKELY = 50  # beyond, the likelihood takes longer than anybody waits for a default
 USUAL_RESAMPLES = 100
 MOST_RESAMPLED = 10_000_000  # numbers a site keeps for them; 100 resamples of 440 nodes
 # Local steps, step size and momentum of each paper's experiments.
@@ -47,14 +55,13 @@ class Setup:
     degree: float | None = None  # that was asked for or is usual; None where beta was given
     notes: tuple[str, ...] = ()  # what names and numbers, which are public, ask for
     masks: Masks | None = None
+    learner_why: str | None = None  # where another learner than the usual one was taken, though nobody named it
 
     @property
     def most_rounds(self) -> int:
         method = self.method
-        if isinstance(
-            method, ReleasedConsensus | SummedConsensus
-        ):  # a silo is asked again while the server waits for others
-            return PATIENCE
+        if isinstance(method, ReleasedConsensus | MomentsOnce | AddedUp):
+            return PATIENCE  # a silo is asked again while the server waits for others
         if isinstance(method, PaperConsensus):  # a round more where the parameters are chosen first
             return method.rounds + (None in (method.beta, method.nu, method.lam))
         assert isinstance(method, ExactConsensus)
@@ -88,14 +95,57 @@ def build(plan: GraphPlan, silos: Silos, candidates: EdgeList | None = None) -> 
         if wanted is not None:
             raise InputError("plan, degree", f"at most {most:g}, the degree of the {graph}", f"{degree:g} came")
         degree = most
+    if plan.privacy is None and learner_of(plan, nodes) == "likelihood":
+        return _open(chosen, nodes, topo, counts)
     if plan.privacy is None:
         listed = candidates is not None and chosen.solver == "exact"
         again = _resamples(chosen, candidates.size if candidates is not None else nodes * (nodes - 1) // 2)
         task = SmoothGraph(nodes, "listed-distances" if listed else "distances", None, candidates, resamples=again)
         method = _solver(chosen, nodes, degree, candidates=candidates if listed else None)
-        return Setup(topo, counts, task, method, None, None, 0, degree)
+        return Setup(topo, counts, task, method, None, None, 0, degree, learner_why=_why_papers(plan, nodes))
     setup = _private(plan, plan.privacy, nodes, degree, candidates, topo, counts)
     return replace(setup, notes=tuple(_questions(silos.nodes)))
+
+
+def _open(chosen: ConsensusGraph, nodes: int, topo: Topology, counts: tuple[int, ...]) -> Setup:
+    """One exchange of second moments, or their secure sum; the server learns."""
+    share = chosen.consensus_density
+    learner = JointLearner(
+        chosen.edges,
+        chosen.degree,
+        chosen.density,
+        None if share is None else round(share * edge_count(nodes)),
+        chosen.choose_by or "expected-F",
+        bool(chosen.nonnegative),
+    )
+    for name, count in zip(topo.silos, counts, strict=True):
+        least = 2 * FOLDS if chosen.choose_by == "held-out" else 2
+        if count < least:
+            todo = "Leave the site out." if least == 2 else "Choose by expected-F."
+            raise InputError(f"site {name}", f"at least {least} signals", f"it has {count}", todo)
+    if chosen.reveal == "sum":
+        masks = Masks()
+        if len(counts) < masks.minimum:
+            expected = f"at least {masks.minimum} sites, the fewest whose sum may be known"
+            raise InputError("plan, reveal", expected, f"{len(counts)} came", "Reveal moments.")
+        task = SmoothGraph(nodes, "correlations")
+        summed = MomentsSummed(nodes, counts, learner)
+        return Setup(topo, counts, task, summed, None, None, 0, chosen.wanted_degree(nodes), masks=masks)
+    folds = FOLDS if chosen.choose_by == "held-out" else 1
+    task = SmoothGraph(nodes, "second-moments", folds=folds)
+    once = MomentsOnce(nodes, counts, learner, folds)
+    return Setup(topo, counts, task, once, None, None, 0, chosen.wanted_degree(nodes))
+
+
+def _why_papers(plan: GraphPlan, nodes: int) -> str | None:
+    """Why nobody who named no learner got the likelihood."""
+    if plan.method.learner is not None:
+        return None
+    if given := papers_only(plan):
+        return f"{given} is a setting that only the papers' model has"
+    return (
+        f"{nodes} nodes are more than {MOST_NODES_LIKELIHOOD}, to which the likelihood is quick; --learner likelihood"
+    )
 
 
 def _questions(nodes: Sequence[str]) -> Iterator[str]:
@@ -127,7 +177,11 @@ def _private(
         mechanism = _once(privacy, topo)
         _enough_records(privacy, nodes, counts, effective_records_together(nodes, counts, mechanism))
         task = SmoothGraph(nodes, "moment", privacy.clip, candidates, plan.data.unit_column)
-        inner = LikelyGraphs(chosen.wanted_degree(nodes)) if _likely(chosen, nodes) else _solver(chosen, nodes, degree)
+        inner = (
+            LikelyGraphs(chosen.wanted_degree(nodes))
+            if learner_of(plan, nodes) == "log-det"
+            else _solver(chosen, nodes, degree)
+        )
         method: Method = ReleasedConsensus(task, inner, mechanism, counts)
     else:
         # One local step releases clipped distances; several clip gradients instead, and need no other clip.
@@ -184,19 +238,12 @@ def _summed(
     mechanism = SharedGaussian(accounting.gaussian_multiplier(privacy.epsilon, privacy.total_delta, 1))
     task = SmoothGraph(nodes, "moment", privacy.clip, candidates, plan.data.unit_column)
     smoothest = SmoothestGraph(chosen.alpha, chosen.beta, chosen.zeta or 0.0, degree)
-    method = SummedConsensus(
-        task, LikelyGraphs(chosen.wanted_degree(nodes)) if _likely(chosen, nodes) else smoothest, mechanism, counts
-    )
+    likely = learner_of(plan, nodes) == "log-det"
+    inner = LikelyGraphs(chosen.wanted_degree(nodes)) if likely else smoothest
+    method = SummedConsensus(task, inner, mechanism, counts)
     _enough_records(privacy, nodes, counts, effective_records_of_sum(method))
     budget = Budget(privacy.epsilon, privacy.total_delta)
     return Setup(topo, counts, task, method, mechanism, budget, 1, masks=masks)
-
-
-def _likely(chosen: ConsensusGraph, nodes: int) -> bool:
-    """Whether the likelihood of Gaussian signals is the learner: if asked for, or if nothing else is."""
-    if chosen.learner is not None:
-        return chosen.learner == "log-det"
-    return nodes <= MOST_NODES_LIKELY and log_degree_only(chosen) is None
 
 
 def _solver(

@@ -29,6 +29,7 @@ from silograph.methods.algorithm_one import PaperConsensus
 from silograph.methods.base import Private, begin, take
 from silograph.methods.choosing import LOG_BETA
 from silograph.methods.consensus_graph import BETA, ExactConsensus
+from silograph.methods.moments_once import MomentsOnce, MomentsSummed
 from silograph.methods.summed_graph import SummedConsensus
 from silograph.privacy.attacks.graphs import distances_of_graph, distances_of_step
 from silograph.privacy.attacks.search import worst_swap
@@ -54,6 +55,11 @@ def exposed(job: GraphJob, own: bool, root: int) -> list[Json]:
         return [_inverted_graph(job, method, root)]
     if isinstance(method, PaperConsensus) and method.local_steps == 1:
         return [_inverted_step(job, method, root)]
+    if isinstance(method, MomentsOnce):
+        return [found("a site's statistics", "read as they are", 0.0, "every site's second moments lie open")]
+    if isinstance(method, MomentsSummed):
+        words = "the sum of all sites' correlations lies open; all sites but one together know the last one's"
+        return [found("the sites' statistics together", "read as they are", 0.0, words)]
     return []
 
 
@@ -109,7 +115,9 @@ def _of_graphs(job: GraphJob, many: bool) -> Stage:
         pairs = [_searched_signals(job, victim, count)]
         words = "the pair of signals that a search found to move the release furthest, all other signals zero"
     pairs = (pairs or [(across[:, 0], np.zeros(nodes))])[:count]
-    room = sum(job.setup.counts) if isinstance(method, SummedConsensus) else count  # all sites are in one sum
+    room = (
+        sum(job.setup.counts) if isinstance(method, SummedConsensus | MomentsSummed) else count
+    )  # all sites are in one sum
     distinct, most = len(pairs), min(room, _MOST_CANARIES)
     pairs = [pairs[k % distinct] for k in range(most)]
 
@@ -128,7 +136,9 @@ def _of_graphs(job: GraphJob, many: bool) -> Stage:
     def among_sites(neighbours: Array, own: Sequence[tuple[Array, Array]]) -> Tables:
         """The victim's tables, among those of other sites where these are in the same sum or share noise."""
         tables, counts = made_of(neighbours, own), job.setup.counts
-        if not isinstance(method, SummedConsensus) and not isinstance(job.mechanism, CorrelatedGaussian):
+        if not isinstance(method, SummedConsensus | MomentsSummed) and not isinstance(
+            job.mechanism, CorrelatedGaussian
+        ):
             return tables
         sites, first = {victim: tables}, counts[victim]  # who has which of the canaries: the victim the first ones
         for site, n in enumerate(counts):
@@ -151,7 +161,7 @@ def _of_graphs(job: GraphJob, many: bool) -> Stage:
     ]
     tables = among_sites(np.zeros((count, nodes)), pairs)
     start = begin(method, job.topo)
-    if isinstance(method, SummedConsensus):
+    if isinstance(method, SummedConsensus | MomentsSummed):
         size = len(method.counts)
         told = partial(with_tellers, size=size, honest=counted_on(size))
         site = job.topo.silos[victim]

@@ -55,7 +55,7 @@ def choose_coupling(plan: GraphPlan, silos: Silos, candidates: EdgeList | None) 
 
 
 def _at(plan: GraphPlan, nu: float, lam: float) -> GraphPlan:
-    return replace(plan, method=replace(plan.method, nu=nu, lam=lam, coupling_by="rule"))
+    return replace(plan, method=replace(plan.method, learner="papers", nu=nu, lam=lam, coupling_by="rule"))
 
 
 def _rule(plan: GraphPlan, silos: Silos, candidates: EdgeList | None) -> tuple[float, float]:
@@ -70,7 +70,7 @@ def _rule(plan: GraphPlan, silos: Silos, candidates: EdgeList | None) -> tuple[f
 
 
 def _setup(plan: GraphPlan, silos: Silos, candidates: EdgeList | None) -> Setup:
-    rough = replace(plan.method, coupling_by="rule", tolerance=CLOSE, resamples=0)
+    rough = replace(plan.method, learner="papers", coupling_by="rule", tolerance=CLOSE, resamples=0)
     return build(replace(plan, method=rough), silos, candidates)
 
 

@@ -11,11 +11,16 @@ from silograph.report.words import counted, number
 class SpokenOfGraphs(Spoken):
     @property
     def masked(self) -> bool:
-        return bool(self.privacy.get("mode") == "secure-sum")
+        return self.privacy.get("mode") == "secure-sum" or self.method.get("reveal") == "sum"
+
+    @property
+    def _likelihood(self) -> bool:
+        """Whether second moments are sent once, as they are, or their secure sum."""
+        return bool(self.method.get("learner") == "likelihood")  # a deployment's plan names it
 
     @property
     def _once(self) -> bool:
-        return self.private and self.privacy.get("mode") != "per-round"
+        return self._likelihood or (self.private and self.privacy.get("mode") != "per-round")
 
     @property
     def goal(self) -> str:
@@ -25,7 +30,7 @@ class SpokenOfGraphs(Spoken):
     @property
     def rounds(self) -> str:
         if self._once:
-            return "one release"
+            return "one exchange" if self._likelihood else "one release"
         if self.method["solver"] == "exact":
             return f"until solved, at most {number(self.method.get('rounds', 2000))}"
         return super().rounds
@@ -52,7 +57,17 @@ class SpokenOfGraphs(Spoken):
         nodes = len(self.facts["columns"])
         pairs = f"{number(nodes * (nodes - 1) // 2)} numbers"
         moment = "how strongly nodes vary together (the clipped second moment)"
-        if self.masked:
+        if self.masked and not self.private:
+            what = "how strongly nodes vary together (correlations, times the number of rows)"
+            told = f"only under masks: the server learns the sum over at least {self.smallest_sum} parties, as it is"
+            yield Leaving(what, pairs, "once", f"{told}: no noise", True)
+            yield from self.of_masks("once")
+        elif self._likelihood:
+            parts = " for each of several parts of the rows" if self.method.get("choose_by") == "held-out" else ""
+            size = f"{number(nodes * (nodes + 1) // 2)} numbers{parts}"
+            what = "how strongly nodes vary together (second moments of the rows around their mean)"
+            yield Leaving(what, size, "once; asked again it sends the same", BARE, True)
+        elif self.masked:
             told = f"only under masks: the server learns the sum over at least {self.smallest_sum} parties, with noise"
             yield Leaving(moment, pairs, "once", f"{told} that they put in themselves")
             yield from self.of_masks("once")

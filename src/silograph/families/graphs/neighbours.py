@@ -14,7 +14,7 @@ import numpy as np
 from silograph.core.errors import InputError
 from silograph.core.types import Array
 from silograph.data.silos import Elsewhere, People, Silos
-from silograph.families.graphs.plan import GraphPlan
+from silograph.families.graphs.plan import GraphPlan, learner_of
 from silograph.kernels.lists import nearest
 from silograph.kernels.spaces import EdgeList
 
@@ -34,7 +34,8 @@ def needs_neighbours(plan: GraphPlan, nodes: int) -> bool:
     if plan.data.neighbours is not None:
         return True
     large = nodes > MOST_NODES_DENSE and plan.data.candidates is None
-    return large and plan.privacy is None and plan.method.solver == "exact"
+    papers = plan.method.solver == "exact" and learner_of(plan, nodes) == "papers"
+    return large and plan.privacy is None and papers
 
 
 def nearest_neighbours(plan: GraphPlan, silos: Silos) -> Near:

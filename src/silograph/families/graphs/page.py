@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator
 
 from silograph.core.types import Json
-from silograph.families.graphs.printed import summary
+from silograph.families.graphs.printed import SOLVED, summary, unmet
 from silograph.families.graphs.read import GraphRun, read
 from silograph.families.graphs.result import GraphResult, Tried
 from silograph.report import charts, figures, projections, words
@@ -14,7 +14,7 @@ from silograph.report.heat_map import BLOCKS, MOST_CELLS, Communities, communiti
 from silograph.report.live_graph import Drawn, Kind, explorer, pairs
 from silograph.report.page import GRAPH, TABLES, embedded, markup, render_run, summarise
 from silograph.report.privacy_words import PrivacyWords
-from silograph.report.read import Measured
+from silograph.report.read import Edge, Measured
 
 __all__ = ["RESULT", "forecast", "measured", "page", "privacy_of", "read", "summary"]
 
@@ -30,7 +30,20 @@ MOST_COMMUNITIES, MOST_MEMBERS = 20, 6
 
 KINDS = (Kind("shared", "of the consensus"), Kind("own", "not in the consensus"))
 
+SIGNED = (
+    Kind("shared", "positive, of the consensus"),
+    Kind("negative", "negative, of the consensus"),
+    Kind("shared apart", "positive, not in the consensus"),
+    Kind("negative apart", "negative, not in the consensus"),
+)
+
 MEANING = {
+    "shared": "the part of all pairs of nodes that the sites have in common, as the data say",
+    "kept": "how often a site has an edge that is shared",
+    "own": "how often a site has an edge that is not shared",
+    "noise_inflation": "how much larger the noise of an edge is than that of as many independent rows",
+    "spread": "how much sites differ in the strength of a shared edge, as a part of it",
+    "positive": "the part of edges that are positive",
     "alpha": "how strongly every node is kept connected",
     "beta": "how evenly weight is spread: larger gives more, lighter edges",
     "nu": "how strongly each site is pulled towards the consensus (times lambda)",
@@ -59,7 +72,7 @@ def page(run: GraphRun) -> str:
         privacy_of(run),
         scripts=(TABLES, GRAPH),
         releases=summarise(run.ledger, by=("silo", "site", "mechanism")),
-        exact=words.how_exact(run.result.certified_gap),
+        exact=_exact(run.result),
         pictures=_pictures(run),
         explorer=embedded(_explorer(run, found)),
         heat=_heat(run, found),
@@ -70,12 +83,32 @@ def page(run: GraphRun) -> str:
         tried=_tried(run.result.path),
         convergence=_convergence(run.result),
         contributions=_contributions(run.result),
-        likely=run.result.learner == "log-det",
+        learner=LEARNERS.get(run.result.learner),
+        signed=run.signed,
+        summed=run.signed and not run.sites,
+        negative=sum(sign < 0 for sign in run.sign_of[None].values()),
+        drawn_to_mean=[site.drawn_to_mean for site in run.result.sites],
+        unmet=unmet(run.result) if run.signed else [],
         counted="Persons" if run.result.counted == "persons" else "Signals",
         worth=_behind_noise(run.result, "effective_records", 0),
         agreement=_behind_noise(run.result, "agreement", 2),
         meaning=MEANING,
     )
+
+
+#: What the page says of a learner; the papers' model goes by its solver.
+LEARNERS = {
+    "likelihood": "joint likelihood of all sites",
+    "log-det": "likelihood of Gaussian signals (log-det)",
+}
+
+
+def _exact(result: GraphResult) -> str:
+    gap = result.certified_gap
+    if result.learner != "likelihood" or gap is None:
+        return words.how_exact(gap)
+    proven = f"the likelihood is proven to be within {words.bound(gap)} nats a row and node of the best possible one"
+    return f"{'Solved' if gap <= SOLVED else 'Not quite solved'}: {proven}."
 
 
 def _pictures(run: GraphRun) -> Json:
@@ -92,6 +125,7 @@ def _pictures(run: GraphRun) -> Json:
         "places": figures.layout(nodes, union),
         "heaviest": max((weight for *_, weight in union), default=1.0),
         "inline": True,
+        "sure": _sure(run),
     }
     in_consensus = pairs(run.consensus)
 
@@ -100,12 +134,13 @@ def _pictures(run: GraphRun) -> Json:
         own = pairs(edges) - in_consensus
         label = f"Graph of {name}: {words.counted(len(edges), 'edge')}, {len(own)} of them not in the consensus"
         look = shared | {"label": label, "size": (380, 300), "names": len(nodes) <= 12}
-        look["confidence"] = run.confidence[name]
+        look |= {"confidence": run.confidence[name], "signs": run.sign_of[name]}
         svg = figures.graph_svg(nodes, drawn[name], _as_tuples(own), **look)
         return {"name": name, "svg": markup(svg), "edges": len(edges), "own": len(own), "drawn": len(drawn[name])}
 
     label = f"Consensus graph: {words.counted(len(nodes), 'node')}, {words.counted(len(run.consensus), 'edge')}"
-    picture = figures.graph_svg(nodes, consensus, label=label, confidence=run.confidence[None], **shared)
+    look: Json = {"confidence": run.confidence[None], "signs": run.sign_of[None]}
+    picture = figures.graph_svg(nodes, consensus, label=label, **look, **shared)
     return {
         "live": True,
         "consensus": markup(picture),
@@ -115,17 +150,32 @@ def _pictures(run: GraphRun) -> Json:
     }
 
 
+def _sure(run: GraphRun) -> str:
+    return "probability" if run.signed else "confidence"
+
+
 def _is_drawable(run: GraphRun) -> bool:
     return len(run.result.nodes) <= MOST_CELLS
 
 
 def _explorer(run: GraphRun, found: Communities) -> Json:
     shared = pairs(run.consensus)
-    graphs = [Drawn("the consensus", [(edge, 0) for edge in run.consensus], run.confidence[None])]
-    for name, edges in run.sites.items():
-        kinds = [(edge, int(frozenset(edge[:2]) not in shared)) for edge in edges]
-        graphs.append(Drawn(name, kinds, run.confidence[name]))
-    return explorer(run.result.nodes, KINDS, graphs, found.order, drawn=_is_drawable(run))
+
+    def kind(name: str | None, edge: Edge) -> int:
+        pair = frozenset(edge[:2])
+        apart = pair not in shared
+        return 2 * apart + (run.sign_of[name].get(pair, 1) < 0) if run.signed else int(apart)
+
+    named = [("the consensus", None, run.consensus), *((name, name, edges) for name, edges in run.sites.items())]
+    looks = [[(edge, kind(name, edge)) for edge in edges] for _, name, edges in named]
+    used = sorted({k for each in looks for _, k in each} | {0}) if run.signed else range(len(KINDS))
+    place = {k: index for index, k in enumerate(used)}
+    graphs = [
+        Drawn(title, [(edge, place[k]) for edge, k in each], run.confidence[name])
+        for (title, name, _), each in zip(named, looks, strict=True)
+    ]
+    kinds = [(SIGNED if run.signed else KINDS)[k] for k in used]
+    return explorer(run.result.nodes, kinds, graphs, found.order, drawn=_is_drawable(run), sure=_sure(run))
 
 
 def _heat(run: GraphRun, found: Communities) -> Json:
@@ -138,7 +188,7 @@ def _heat(run: GraphRun, found: Communities) -> Json:
         if found.groups and inside[a] == inside[b]:
             within[inside[a]] += 1
     return {
-        "picture": markup(heat_svg(found, run.consensus, label)),
+        "picture": markup(heat_svg(found, run.consensus, label, run.sign_of[None])),
         "block": math.ceil(nodes / BLOCKS) if nodes > MOST_CELLS else None,
         "groups": [
             {"size": len(group), "edges": edges, "members": words.listed(group, MOST_MEMBERS + 1)}
@@ -167,6 +217,8 @@ def _space(run: GraphRun) -> Json | None:
             limit=figures.MOST_EDGES,
             names=False,
             confidence=run.confidence[None],
+            sure=_sure(run),
+            signs=run.sign_of[None],
             outline=view.outline,
             inline=True,
         )
@@ -185,13 +237,13 @@ def _strongest(run: GraphRun) -> list[Json]:
     for edges in run.sites.values():
         for pair in pairs(edges):
             found[pair] = found.get(pair, 0) + 1
-    sure = run.confidence[None]
+    sure, signs = run.confidence[None], run.sign_of[None]
+    heaviest = figures.strongest(run.consensus, STRONGEST if _is_drawable(run) else STRONGEST_WITHOUT_PICTURE)
+    named = [(a, b, weight, frozenset((a, b))) for a, b, weight in heaviest]
     return [
-        {"source": a, "target": b, "weight": weight, "sites": found.get(frozenset((a, b)), 0)}
-        | {"confidence": sure.get(frozenset((a, b)))}
-        for a, b, weight in figures.strongest(
-            run.consensus, STRONGEST if _is_drawable(run) else STRONGEST_WITHOUT_PICTURE
-        )
+        {"source": a, "target": b, "weight": weight * signs.get(pair, 1), "sites": found.get(pair, 0)}
+        | {"confidence": sure.get(pair)}
+        for a, b, weight, pair in named
     ]
 
 
@@ -249,8 +301,10 @@ def forecast(told: Json) -> Iterator[str]:
 
 
 def measured(run: GraphRun) -> Iterator[Measured]:
-    yield Measured("certified relative gap", "gap", "certified_gap", run.result.certified_gap)
+    kind = "certified gap, nats a row and node" if run.signed else "certified relative gap"
+    yield Measured(kind, "gap", "certified_gap", run.result.certified_gap)
     for site in run.result.sites:
-        yield Measured(site.name, "smoothness", "sites.smoothness", site.smoothness)
+        if not run.signed:
+            yield Measured(site.name, "smoothness", "sites.smoothness", site.smoothness)
         if site.effective_records is not None:
             yield Measured(site.name, "worth in records", "sites.effective_records", site.effective_records)

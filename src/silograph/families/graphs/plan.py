@@ -1,16 +1,18 @@
-"""The plan of consensus graphs: tables of signals, S3 and S0's problem (8), a budget for every site."""
+"""The plan of consensus graphs: tables of signals, which learner, a budget for every site."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from typing import Literal, Self
 
 from silograph.core.errors import InputError
 from silograph.run.plan import DEFAULT_DELTA, Plan
 from silograph.run.sections import naming_files, public, said
 
 MOST_RESAMPLES = 10_000
+MOST_NODES_LIKELIHOOD = 2000  # 5 sites take 8 s of one core at 1000 nodes and 45 s at 2000; beyond, ask for it
+MOST_NODES_LOG_DET = 50  # beyond, it takes longer than anybody waits for a default
 
 
 @dataclass(frozen=True)
@@ -39,22 +41,35 @@ class Data:
 
 @dataclass(frozen=True)
 class ConsensusGraph:
-    """S3 (8) and S0 (8). What is left out is chosen: beta for `degree` (or `density`, or `edges`, which say the same),
-    lam for `consensus_density`, nu as `coupling_by` says, the rest from the scale of the data.
+    """How graphs are learned. `degree`, `density` and `edges` say the same: how many edges a site's graph has.
 
-    The learner `log-det`, the likelihood of Gaussian signals, is for one private release and has no other parameters.
+    likelihood   signed precision graphs of all sites together, from one exchange of second moments (no privacy)
+    papers       S3 (8) and S0 (8). What is left out is chosen: beta for the degree, lam for `consensus_density`, nu as
+                 `coupling_by` says, the rest from the scale of the data. It was called log-degree before.
+    log-det      the likelihood of Gaussian signals after one private release; it has no other parameters
     """
 
     name: Literal["consensus_graph"] = "consensus_graph"
-    learner: Literal["log-det", "log-degree"] | None = said(
+    learner: Literal["likelihood", "papers", "log-det", "log-degree"] | None = said(
         None,
-        "With one release: the likelihood of Gaussian signals (up to 50 nodes, if left out), or the papers' model (8).",
+        "The joint likelihood of all sites (no privacy, up to 2000 nodes, if left out); the papers' model (8); or the "
+        "likelihood after one private release (up to 50 nodes, if left out).",
     )
+    reveal: Literal["moments", "sum"] | None = said(
+        None,
+        "What sites reveal to the likelihood: each its second moments (if left out), or only the secure sum of all "
+        "sites' correlations (a consensus, no graphs of sites).",
+    )
+    choose_by: Literal["expected-F", "ebic", "held-out"] | None = said(
+        None, "How the likelihood chooses the number of edges (expected F-score, if left out)."
+    )
+    nonnegative: bool | None = said(None, "Only positive relations (likelihood).")
+    confidence: float | None = said(None, "Draw only edges whose probability, or confidence, is at least this.")
     solver: Literal["exact", "paper"] = said("exact", "Exact optimum, or the papers' Algorithm 1.")
-    degree: float | None = said(None, "Wanted mean degree of the sites' graphs; sets beta, or the edges of log-det.")
+    degree: float | None = said(None, "Wanted mean degree of the sites' graphs.")
     density: float | None = said(None, "The same as a share of all pairs of nodes.")
     edges: int | None = said(None, "The same as a number of edges.")
-    consensus_density: float | None = said(None, "Wanted share of all pairs in the consensus graph; sets lambda.")
+    consensus_density: float | None = said(None, "Wanted share of all pairs in the consensus graph.")
     coupling_by: Literal["rule", "held-out"] = said(
         "rule", "How strongly sites are held together: by a rule, or by the loss of signals held out."
     )
@@ -119,6 +134,12 @@ class GraphPlan(Plan):
     def total_delta(self) -> float:
         return 0.0 if self.privacy is None else self.privacy.total_delta
 
+    def deployable(self) -> Self:
+        """Organisations agree on a learner by its name."""
+        if self.privacy is not None or self.method.learner is not None:
+            return self
+        return replace(self, method=replace(self.method, learner=learner_of(self)))
+
     def __post_init__(self) -> None:
         _check_method(self.method)
         if self.privacy is not None:
@@ -148,6 +169,8 @@ def _check_method(method: ConsensusGraph) -> None:
         value = getattr(method, name)
         if value is not None and not 0.0 < value <= 1.0:
             raise InputError(f"plan, {name}", "a share of all pairs, above 0 and at most 1", f"{value} came")
+    if method.confidence is not None and not 0.0 < method.confidence <= 1.0:
+        raise InputError("plan, confidence", "a number above 0 and at most 1", f"{method.confidence} came")
     for name in ("zeta", "threshold"):
         value = getattr(method, name)
         if value is not None and not (math.isfinite(value) and value >= 0.0):
@@ -185,20 +208,61 @@ def _check_method(method: ConsensusGraph) -> None:
 
 
 def _check_learner(plan: GraphPlan) -> None:
-    if plan.method.learner != "log-det":
-        return
-    if plan.privacy is None or plan.privacy.mode == "per-round":
-        came = "no privacy" if plan.privacy is None else "noise in every round"
-        raise InputError("plan, learner", "one private release for log-det", f"{came} came")
-    if given := log_degree_only(plan.method):
-        raise InputError(f"plan, {given}", "the learner 'log-degree'", "log-det has no such setting")
+    method, private = plan.method, plan.privacy
+    if private is None and method.learner == "log-det":
+        raise InputError("plan, learner", "one private release for log-det", "no privacy came", "Take 'likelihood'.")
+    if private is not None and method.learner == "likelihood":
+        todo = "Take log-det, the likelihood after one release, or papers."
+        raise InputError("plan, learner", "no privacy with likelihood, which reads second moments", "it came", todo)
+    if private is not None and method.learner == "log-det" and private.mode == "per-round":
+        raise InputError("plan, learner", "one private release for log-det", "noise in every round came")
+    if method.learner == "log-det" and (given := papers_only(plan)):
+        raise InputError(f"plan, {given}", "the learner 'papers'", "log-det has no such setting")
+    if method.learner == "likelihood" and (given := papers_only(plan)):
+        raise InputError(f"plan, {given}", "the learner 'papers'", "likelihood has no such setting")
+    if (given := likelihood_only(method)) and learner_of(plan) != "likelihood":
+        why = "privacy was asked for" if private is not None else f"{papers_only(plan) or 'learner'} asks for another"
+        raise InputError(f"plan, {given}", "the learner 'likelihood'", why)
+    if method.choose_by is not None and method.wanted_degree(2) is not None:
+        todo = "Leave one out: the number of edges is given, or it is chosen."
+        raise InputError("plan, choose_by", "no degree, density or edges, which it chooses", "both came", todo)
+    if method.confidence is not None and private is not None:
+        raise InputError("plan, confidence", "none with privacy", "it came: a private graph states none for its edges")
+    if method.confidence is not None and method.resamples == 0:
+        raise InputError("plan, confidence", "resamples, which say how sure an edge is", "0 came")
+    if method.reveal == "sum":
+        for name in ("consensus_density", "choose_by"):
+            if getattr(method, name) not in (None, "expected-F", "ebic"):
+                todo = "The sum has one graph and no parts of rows: say density, or choose by expected-F or ebic."
+                raise InputError(f"plan, {name}", "moments of every site for this setting", "a sum came", todo)
 
 
-def log_degree_only(method: ConsensusGraph) -> str | None:
-    """The first setting that only the model with log-degrees has, as it is called in plans."""
+def learner_of(plan: GraphPlan, nodes: int = 0) -> Literal["likelihood", "papers", "log-det"]:
+    """What learns: the one that was asked for, or the one that has the settings that were given and is fast enough."""
+    asked = plan.method.learner
+    if asked is not None:
+        return "papers" if asked == "log-degree" else asked
+    if papers_only(plan) is not None:
+        return "papers"
+    if plan.privacy is None:
+        return "likelihood" if nodes <= MOST_NODES_LIKELIHOOD or likelihood_only(plan.method) else "papers"
+    return "log-det" if nodes <= MOST_NODES_LOG_DET else "papers"
+
+
+def papers_only(plan: GraphPlan) -> str | None:
+    """The first setting that only the papers' model has, as it is called in plans."""
     plain = ConsensusGraph()
-    names = ("solver", "alpha", "beta", "nu", "lam", "zeta", "rounds", "consensus_density")
-    return next((public(name) for name in names if getattr(method, name) != getattr(plain, name)), None)
+    names = ["solver", "alpha", "beta", "nu", "lam", "zeta", "rounds"]
+    names += ["consensus_density"] if plan.privacy is not None else ["coupling_by", "resamples", "tolerance"]
+    given = (public(name) for name in names if getattr(plan.method, name) != getattr(plain, name))
+    if plan.privacy is not None:
+        return next(given, None)
+    lists = (name for name in ("candidates", "neighbours") if getattr(plan.data, name) is not None)
+    return next(given, None) or next(lists, None)
+
+
+def likelihood_only(method: ConsensusGraph) -> str | None:
+    return next((name for name in ("reveal", "choose_by", "nonnegative") if getattr(method, name) is not None), None)
 
 
 def _check_data(plan: GraphPlan) -> None:

@@ -8,6 +8,8 @@ from silograph.core import schema
 from silograph.families.graphs.result import Consensus, GraphResult, Site
 from silograph.report.printed import cost, table
 
+SOLVED = 1e-4  # nats a row and node, the likelihood's tolerance
+
 
 def summary(result: GraphResult) -> Iterator[str]:
     nodes = len(result.nodes)
@@ -34,13 +36,34 @@ def summary(result: GraphResult) -> Iterator[str]:
         yield "worth: so many records without noise would give as good a graph; 20 nodes need about 500"
     yield f"{_times(result.rounds, 'round')}, {_sent(result)}{_exactness(result)}"
     yield from _proven(result)
+    if result.reason is not None:
+        yield f"edges: {result.reason}"
+    if result.learner_why is not None:
+        yield f"learner: the papers' model, because {result.learner_why}"
+    yield from (f"note: {words}" for words in unmet(result))
+
+
+def unmet(result: GraphResult) -> list[str]:
+    """What was asked for and not reached, and why."""
+    nodes, edges = len(result.nodes), result.consensus.edges
     drawn = [site.edges or 0 for site in result.sites] if result.site_graphs else [edges]
+    likely, found = result.learner == "likelihood", []
     asked, got = result.degree, 2 * sum(drawn) / nodes / len(drawn)
-    if asked is not None and abs(got - asked) > 0.05 * asked:
-        yield f"note: degree {asked:g} was asked for and {got:.1f} is the nearest that was found"
+    if asked is not None and abs(got - asked) > (0.02 if likely else 0.05) * asked:
+        found.append(f"degree {asked:g} was asked for and {got:.1f} is the nearest that was found")
     asked, got = result.consensus_density, 2 * edges / nodes / (nodes - 1)
-    if asked is not None and abs(got - asked) > 0.1 * asked:
-        yield f"note: a consensus of density {asked:g} was asked for and {got:.2g} is the nearest that was found"
+    if asked is not None and abs(got - asked) > (0.02 if likely else 0.1) * asked:
+        found.append(f"a consensus of density {asked:g} was asked for and {got:.2g} is the nearest that was found")
+    return [f"{words}{_because(result)}" for words in found]
+
+
+def _because(result: GraphResult) -> str:
+    """Why fewer edges are drawn than the likelihood was asked for: it takes exactly as many as that."""
+    if result.learner != "likelihood":
+        return ""
+    if result.confidence is not None or result.threshold:
+        return ": the threshold or the confidence leaves out the others"
+    return ": an edge is a whole one, and without negative relations (--nonnegative) further ones have weight 0"
 
 
 def _times(count: int, what: str) -> str:
@@ -73,6 +96,8 @@ def _worth(graph: Site | Consensus) -> str:
 
 def _exactness(result: GraphResult) -> str:
     gap = result.certified_gap
+    if result.learner == "likelihood" and gap is not None:
+        return f"certified gap {gap:.1e} nats a row and node" + ("" if gap <= SOLVED else ": not quite solved")
     if result.solver == "paper":
         return "no certificate (solver paper)"
     if gap is None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from silograph.core.errors import DamageError
-from silograph.core.results import ADVICE, FILE
+from silograph.core.results import ADVICE, FILE, read_text
 from silograph.core.schema import shortened
 from silograph.families.graphs.result import GraphResult
 from silograph.report.read import Edge, RunFolder, as_number, check_edge, check_unique, read_table, site_file
@@ -16,6 +16,10 @@ from silograph.report.read import Edge, RunFolder, as_number, check_edge, check_
 Pair = frozenset[str]
 #: How sure the run is of an edge, from 0 to 1.
 Confidence = dict[Pair, float]
+Signs = dict[Pair, int]
+
+_EDGE = ("source", "target", "weight")
+_SIGNED = (*_EDGE, "sign", "probability")
 
 
 @dataclass(frozen=True)
@@ -24,12 +28,22 @@ class GraphRun(RunFolder[GraphResult]):
     sites: dict[str, list[Edge]]
     #: By site, and under None of the consensus; empty where the run states none.
     confidence: dict[str | None, Confidence]
+    #: 1 or -1, in the same way; empty where relations have no signs.
+    sign_of: dict[str | None, Signs]
     #: Where nodes are: x and y, or x, y and z; empty where nobody said.
     coordinates: dict[str, tuple[float, ...]]
 
     @property
     def graphs(self) -> dict[str, list[Edge]]:
         return {"consensus": self.consensus} | self.sites
+
+    @property
+    def signs(self) -> dict[str, Signs]:
+        return {name or "consensus": signs for name, signs in self.sign_of.items()}
+
+    @property
+    def signed(self) -> bool:
+        return self.result.learner == "likelihood"
 
 
 def read(run: RunFolder[GraphResult]) -> GraphRun:
@@ -47,25 +61,34 @@ def read(run: RunFolder[GraphResult]) -> GraphRun:
         **vars(run),
         consensus=found[None][0],
         sites={name: found[name][0] for name in names},
-        confidence={name: confidence for name, (_, confidence) in found.items()},
+        confidence={name: confidence for name, (_, confidence, _) in found.items()},
+        sign_of={name: signs for name, (*_, signs) in found.items()},
         coordinates=_read_coordinates(folder / "nodes.csv", nodes),
     )
 
 
-def _read_edges(path: Path, nodes: Collection[str]) -> tuple[list[Edge], Confidence]:
+def _read_edges(path: Path, nodes: Collection[str]) -> tuple[list[Edge], Confidence, Signs]:
     edges: list[Edge] = []
     confidence: Confidence = {}
-    for where, (source, target, text, *sure) in read_table(path, ("source", "target", "weight"), "confidence"):
+    signs: Signs = {}
+    signed = read_text(path).startswith(",".join(_SIGNED))
+    rows = read_table(path, _SIGNED, "shared") if signed else read_table(path, _EDGE, "confidence")
+    for where, (source, target, text, *more) in rows:
         check_edge(source, target, nodes, where)
-        weight = as_number(text)
+        pair, weight = frozenset((source, target)), as_number(text)
         if not 0 < weight < math.inf:
             raise DamageError(where, "a finite weight above 0", f"found {shortened(text)}", ADVICE)
         edges.append((source, target, weight))
-        if sure and sure[0]:
-            share = confidence[frozenset((source, target))] = as_number(sure[0])
+        if signed:
+            sign, *more = more
+            if sign not in ("1", "-1"):
+                raise DamageError(where, "a sign, 1 or -1", f"found {shortened(sign)}", ADVICE)
+            signs[pair] = int(sign)
+        if more and more[0]:
+            share = confidence[pair] = as_number(more[0])
             if not 0 <= share <= 1:
-                raise DamageError(where, "a confidence from 0 to 1", f"found {shortened(sure[0])}", ADVICE)
-    return edges, confidence
+                raise DamageError(where, "a confidence from 0 to 1", f"found {shortened(more[0])}", ADVICE)
+    return edges, confidence, signs
 
 
 def _read_coordinates(path: Path, nodes: Collection[str]) -> dict[str, tuple[float, ...]]:

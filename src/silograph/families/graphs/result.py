@@ -25,6 +25,7 @@ class Site:
     smoothness: float | None = None
     bytes_sent: int = 0
     proven_nodes: float | None = field(default=None, metadata=UNSAID)
+    drawn_to_mean: float | None = field(default=None, metadata=UNSAID)
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,8 @@ class GraphResult(Result):
     """`counted` is what a site has so many of: signals or persons. What has a default, early versions did not write."""
 
     solver: str
-    learner: str = "log-degree"
+    learner: str = "papers"
+    learner_why: str | None = field(default=None, metadata=UNSAID)
     counted: str = "signals"
     parameters: dict[str, Any]
     degree: int | float | None
@@ -67,6 +69,7 @@ class GraphResult(Result):
     candidates: int | None = None
     resamples: int | None = None
     threshold: int | float | None
+    confidence: float | None = field(default=None, metadata=UNSAID)
     nodes: list[str]
     site_graphs: bool = True
     sites: list[Site]
@@ -74,4 +77,5 @@ class GraphResult(Result):
     objective: float | None
     certified_gap: float | None
     trace: list[Round]
+    reason: str | None = field(default=None, metadata=UNSAID)
     path: Tried | None = field(default=None, metadata=UNSAID)

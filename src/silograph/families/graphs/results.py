@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from silograph.core import schema
-from silograph.core.files import write_atomically
 from silograph.core.results import Claim
 from silograph.core.types import Array, Json
 from silograph.data.coordinates import Coordinates
@@ -23,10 +18,11 @@ from silograph.families.graphs.build import (
     effective_records_of_sum,
     effective_records_together,
 )
+from silograph.families.graphs.files import CONFIDENCE, PROBABILITY, SHARED, SIGN, Edge, edges, write_graph
 from silograph.families.graphs.plan import GraphPlan
-from silograph.kernels.spaces import Space
 from silograph.methods.algorithm_one import PaperConsensus
 from silograph.methods.base import Outcome
+from silograph.methods.moments_once import MomentsOnce, MomentsSummed
 from silograph.methods.private_graph import LEAST_EFFECTIVE_RECORDS, LikelyGraphs, ReleasedConsensus
 from silograph.methods.summed_graph import SummedConsensus
 from silograph.privacy.accounting import NO_PROTECTION, planned_cost
@@ -36,56 +32,6 @@ from silograph.privacy.masking import Masks, counted_on
 from silograph.run.results import STAR_OBSERVERS, stated
 
 LEAST_SITES = Masks().minimum  # whose sum may be known
-
-
-@dataclass(frozen=True)
-class Edge:
-    """`confidence`: how often it is there when signals are drawn again; None where that was not looked at."""
-
-    source: str
-    target: str
-    weight: float
-    confidence: float | None = None
-
-
-def edges(
-    w: Array, nodes: Sequence[str], threshold: float, space: Space, confidence: Array | None = None
-) -> Iterator[Edge]:
-    """The edges of a graph, in order; weights at or below the threshold are left out."""
-    a, b = space.ends()
-    for k in np.flatnonzero(w > threshold):
-        sure = None if confidence is None else float(confidence[k])
-        yield Edge(nodes[a[k]], nodes[b[k]], float(w[k]), sure)
-
-
-def _csv(graph: Sequence[Edge], confident: bool) -> bytes:
-    buffer = io.StringIO(newline="")
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(("source", "target", "weight", *(("confidence",) if confident else ())))
-    for edge in graph:
-        sure = () if edge.confidence is None else (f"{edge.confidence:g}",)
-        writer.writerow((edge.source, edge.target, repr(edge.weight), *sure))
-    return buffer.getvalue().encode()
-
-
-def to_networkx(graph: Sequence[Edge], nodes: Sequence[str]) -> Any:
-    import networkx as nx
-
-    made = nx.Graph()
-    made.add_nodes_from(nodes)
-    for edge in graph:
-        sure = {} if edge.confidence is None else {"confidence": edge.confidence}
-        made.add_edge(edge.source, edge.target, weight=edge.weight, **sure)
-    return made
-
-
-def _graphml(graph: Sequence[Edge], nodes: Sequence[str], coordinates: Coordinates | None) -> bytes:
-    import networkx as nx
-
-    made = to_networkx(graph, nodes)
-    if coordinates is not None:
-        nx.set_node_attributes(made, coordinates.attributes())
-    return ("\n".join(nx.generate_graphml(made)) + "\n").encode()
 
 
 def _finite(value: float | None) -> float | None:
@@ -121,7 +67,7 @@ def privacy_section(plan: GraphPlan, setup: Setup, door: Door, facts: Json) -> J
     private = plan.privacy is not None
     guarantees = stated(door, setup.topo.silos, STAR_OBSERVERS, delta, claim, private and plan.seed is not None)
     return {
-        "mode": "dp" if private else "exact",
+        "mode": "dp" if private else "obfuscation" if setup.masks is not None else "exact",
         "unit": setup.task.unit if private else "none",
         "relation": f"replace-one: the number of {_counted(plan)} of a site is public" if private else "none",
         "guarantees": schema.write(guarantees),
@@ -137,7 +83,7 @@ def _counted(plan: GraphPlan) -> str:
 def _notes(plan: GraphPlan, setup: Setup, facts: Json | None = None) -> list[str]:
     """What a bill does not say by itself; `facts` are those of the outcome, once the run is over."""
     if plan.privacy is None:
-        return ["No privacy was asked for: from these messages a site's mean squared differences follow exactly."]
+        return list(_of_an_open_run(plan, setup))
     notes = [
         f"Not protected: how many {_counted(plan)} a site has, its node names, that it took part, and how long it "
         "took.",
@@ -157,6 +103,24 @@ def _notes(plan: GraphPlan, setup: Setup, facts: Json | None = None) -> list[str
             "guarantee is what the same plan gives without a seed. Run real data without --seed.",
         )
     return notes
+
+
+def _of_an_open_run(plan: GraphPlan, setup: Setup) -> Iterator[str]:
+    """What sites reveal, each way, and what the other ways would."""
+    if isinstance(setup.method, MomentsOnce):
+        parts = "" if setup.method.folds == 1 else f" of {setup.method.folds} parts of its rows"
+        yield (
+            f"No privacy was asked for: every site reveals its second moments{parts} once, how every two nodes vary "
+            "together, exactly. --reveal sum reveals only the sum of all sites; --epsilon protects."
+        )
+    elif isinstance(setup.method, MomentsSummed):
+        yield (
+            "No privacy was asked for: everybody learns the sum of all sites' correlations, weighted by their rows, "
+            "exactly, and no site's own (secure sum). All sites but one together know the last one's. --epsilon "
+            "protects."
+        )
+    else:
+        yield "No privacy was asked for: from these messages a site's mean squared differences follow exactly."
 
 
 def _of_several_sites(setup: Setup) -> str:
@@ -216,7 +180,7 @@ def write_graphs(
     coordinates: Coordinates | None = None,
 ) -> Json:
     """Write the graphs into the folder; returns what the result says of them."""
-    threshold = plan.method.threshold
+    threshold, least = plan.method.threshold, plan.method.confidence
     sites = []
     arrays = outcome.arrays
     alone = "graph" in arrays  # of a secure sum there is nothing but the consensus
@@ -224,13 +188,13 @@ def write_graphs(
         (folder / "sites").mkdir(exist_ok=True)
     worth, agreement = (arrays.get(name) for name in ("effective_records", "agreement"))
     smoothness = arrays.get("smoothness", np.full(len(setup.topo.silos), np.nan))
-    space, sure, proven = setup.task.space, arrays.get("confidence"), arrays.get("proven")
+    space = setup.task.space
     for k, name in enumerate(setup.topo.silos):
         told: Json = {"edges": None, "mean_weight": None}
         if alone:
-            graph = list(edges(arrays["graph"][k], nodes, threshold, space, None if sure is None else sure[k]))
-            write_atomically(folder / "sites" / f"{name}.csv", _csv(graph, sure is not None))
-            write_atomically(folder / "sites" / f"{name}.graphml", _graphml(graph, nodes, coordinates))
+            more = of_site(arrays, k)
+            graph = list(edges(arrays["graph"][k], nodes, threshold, space, more, least))
+            write_graph(folder / "sites" / name, graph, nodes, list(more), coordinates)
             told = _summary(graph) | _behind_noise(worth, agreement, k)
         sites.append(
             {
@@ -240,16 +204,13 @@ def write_graphs(
                 "weight": float(arrays["gamma"][k]),
                 "smoothness": _finite(float(smoothness[k])),
                 "bytes_sent": sum(8 * row.dim for row in door.ledger.of(name)),
-                **({} if proven is None else {"proven_nodes": float(proven[k])}),
+                **{key: float(arrays[of][k]) for key, of in _OF_A_SITE.items() if of in arrays},
             }
         )
-    mean = None if sure is None else sure.mean(0)
-    consensus = list(edges(arrays["consensus"], nodes, threshold, space, mean))
-    write_atomically(folder / "consensus.csv", _csv(consensus, sure is not None))
-    write_atomically(folder / "consensus.graphml", _graphml(consensus, nodes, coordinates))
+    more = of_consensus(arrays)
+    consensus = list(edges(arrays["consensus"], nodes, threshold, space, more, least))
+    write_graph(folder / "consensus", consensus, nodes, list(more), coordinates)
     facts = outcome.facts
-    private = setup.method if isinstance(setup.method, ReleasedConsensus | SummedConsensus) else None
-    likely = private is not None and isinstance(private.inner, LikelyGraphs)
     privacy = privacy_section(plan, setup, door, facts)
     privacy["notes"] += _not_drawn(setup.topo.silos if alone else (), worth)
     if not alone:
@@ -257,7 +218,8 @@ def write_graphs(
     return {
         "method": plan.method.name,
         "solver": plan.method.solver,
-        "learner": "log-det" if likely else "log-degree",
+        "learner": _learner(setup),
+        **({} if setup.learner_why is None else {"learner_why": setup.learner_why}),
         "counted": _counted(plan),
         "parameters": facts["parameters"],
         "degree": plan.method.wanted_degree(len(nodes)),
@@ -265,6 +227,7 @@ def write_graphs(
         "candidates": None if setup.task.candidates is None else setup.task.candidates.size,
         "resamples": setup.task.resamples,
         "threshold": threshold,
+        **({} if least is None else {"confidence": least}),
         "nodes": list(nodes),
         "site_graphs": alone,
         "sites": sites,
@@ -273,9 +236,37 @@ def write_graphs(
         "certified_gap": _finite(facts["certified_gap"]),
         "rounds": facts["rounds"],
         "trace": facts.get("trace", trace),
+        **{name: facts[name] for name in ("reason", "path") if facts.get(name) is not None},
         "privacy": privacy,
-        "numbers_are": dict.fromkeys(("edges", "mean_weight", "weight", "smoothness", "objective", "gap"), "released"),
+        "numbers_are": dict.fromkeys(_RELEASED + (_RELEASED_TOO if "reason" in facts else ()), "released"),
     }
+
+
+_RELEASED = ("edges", "mean_weight", "weight", "smoothness", "objective", "gap")
+_RELEASED_TOO = ("drawn_to_mean", "confidence")
+#: What only some learners know of a site: its name in result.json, and in the outcome.
+_OF_A_SITE = {"proven_nodes": "proven", "drawn_to_mean": "drawn_to_mean"}
+
+
+def _learner(setup: Setup) -> str:
+    if isinstance(setup.method, MomentsOnce | MomentsSummed):
+        return "likelihood"
+    private = setup.method if isinstance(setup.method, ReleasedConsensus | SummedConsensus) else None
+    return "log-det" if private is not None and isinstance(private.inner, LikelyGraphs) else "papers"
+
+
+def of_site(arrays: Mapping[str, Array], k: int) -> dict[str, Array]:
+    """What is known of the edges of site k, besides their weights."""
+    if "signs" in arrays:
+        return {SIGN: arrays["signs"][k], PROBABILITY: arrays["probability"][k], SHARED: arrays["shared"]}
+    return {CONFIDENCE: arrays["confidence"][k]} if "confidence" in arrays else {}
+
+
+def of_consensus(arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """Of the consensus; its probability is that sites share an edge."""
+    if "consensus_signs" in arrays:
+        return {SIGN: arrays["consensus_signs"], PROBABILITY: arrays["shared"]}
+    return {CONFIDENCE: arrays["confidence"].mean(0)} if "confidence" in arrays else {}
 
 
 def _behind_noise(worth: Array | None, agreement: Array | None, k: int) -> Json:

@@ -19,7 +19,7 @@
   const whole = new Intl.NumberFormat("en-US");
   const number = (value) => (value && Math.abs(value) < 1e-4 ? value.toExponential(3) : plain.format(value));
   const counted = (amount, thing) => `${whole.format(amount)} ${thing}${amount === 1 ? "" : "s"}`;
-  const sure = (edge) => (edge.length > 4 ? `, confidence ${number(edge[4])}` : "");
+  const sure = (edge) => (edge.length > 4 ? `, ${data.sure} ${number(edge[4])}` : "");
   const told = (edge) =>
     `${data.nodes[edge[0]]} – ${data.nodes[edge[1]]}: weight ${number(edge[2])}${sure(edge)} (${data.kinds[edge[3]][1]})`;
 
@@ -63,7 +63,9 @@
   }
 
   const panels = [...document.querySelectorAll("figure[data-live] svg")].map(panel);
-  const heat = document.querySelector("figure[data-heat] svg .dot");
+  const heats = [...document.querySelectorAll("figure[data-heat] svg .dot")]; // positive edges, and negative ones
+  const heat = heats[0];
+  const isNegative = (edge) => data.kinds[edge[3]][0].startsWith("negative");
 
   function drawGraph() {
     for (const each of panels) {
@@ -116,17 +118,19 @@
 
   function drawHeat() {
     if (!heat || !data.order.length) return;
-    const layers = [...heat.children];
+    const layers = heats.map((each) => [...each.children]);
     const place = [];
     data.order.forEach((node, index) => (place[node] = index));
     const top = graph.edges.length ? graph.edges[0][2] : 1;
-    const paths = layers.map(() => []);
+    const depths = layers[0].length;
+    const paths = layers.map((each) => each.map(() => []));
     for (let e = 0; e < shown; e++) {
       const [a, b, weight] = graph.edges[e];
-      const depth = Math.min(layers.length - 1, Math.floor((layers.length * weight) / top));
-      paths[depth].push(`M${place[a]} ${place[b]}h1v1h-1z`, `M${place[b]} ${place[a]}h1v1h-1z`);
+      const depth = Math.min(depths - 1, Math.floor((depths * weight) / top));
+      const side = paths[isNegative(graph.edges[e]) && heats.length > 1 ? 1 : 0];
+      side[depth].push(`M${place[a]} ${place[b]}h1v1h-1z`, `M${place[b]} ${place[a]}h1v1h-1z`);
     }
-    layers.forEach((layer, depth) => layer.setAttribute("d", paths[depth].join("")));
+    layers.forEach((each, side) => each.forEach((layer, depth) => layer.setAttribute("d", paths[side][depth].join(""))));
   }
 
   // ---- one node ----------------------------------------------------------------------------------------------------

@@ -1,0 +1,245 @@
+"""Graphs of all sites from one exchange: every site reveals its second moments once, the server does the rest.
+
+What the papers' rounds send gives a site's mean squared differences away anyway. Sites that do not want to reveal
+their moments are added up under masks instead: then there is a consensus, exact and without noise, and no graph of any
+site. What is learned from moments, and why, is in `joint_graphs`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from silograph.core.errors import InputError
+from silograph.core.types import Array, Carry, Json
+from silograph.kernels.edges import edge_count, pairs
+from silograph.kernels.levels import with_level
+from silograph.methods.base import Limits, Outcome, Outlet, Private, Start, Up, put, take
+from silograph.methods.joint_graphs import Criterion, JointGraphs, learn_graphs
+from silograph.methods.private_graph import PATIENCE
+from silograph.methods.summed_graph import AddedUp
+from silograph.privacy.bound import Bounded
+from silograph.privacy.released import Message
+from silograph.tasks.smooth_graph import UNIT
+from silograph.topology import Topology
+
+FOLDS = 5  # parts of a site's rows, where held-out likelihood chooses
+WHY = "no privacy was asked for: second moments of the site's rows, exact"
+NO_LEVEL = "rows have no level common to all nodes, so graphs are told up to it"
+_ROUNDING = 1e-8  # how far below 0 rounding takes an eigenvalue of correlations
+_SCORES = {"expected_F": "expected F-score", "ebic": "extended BIC", "held-out": "held-out log-likelihood"}
+
+
+@dataclass(frozen=True)
+class JointLearner:
+    """What the server makes of moments. At most one of `edges`, `degree` and `density` says how many edges a graph has;
+    the criterion chooses where none does."""
+
+    edges: int | None = None
+    degree: float | None = None
+    density: float | None = None
+    consensus_edges: int | None = None
+    criterion: Criterion = "expected-F"
+    nonnegative: bool = False
+
+    def learn(self, moments: Array, counts: Array, folds: Array | None = None) -> JointGraphs:
+        levelled, lacking = with_level(moments)
+        if folds is not None:
+            folds = folds + (levelled - moments)[:, None]
+        learned = learn_graphs(
+            levelled,
+            counts,
+            folds=folds,
+            edges=self.edges,
+            degree=self.degree,
+            density=self.density,
+            consensus_edges=self.consensus_edges,
+            criterion=self.criterion,
+            nonnegative=self.nonnegative,
+        )
+        return replace(learned, reason=f"{learned.reason}; {NO_LEVEL}") if lacking.any() else learned
+
+
+@dataclass(frozen=True)
+class MomentsOnce:
+    """`counts` (rows per silo, in the topology's order) are public. `folds`: of so many parts of its rows a site sends
+    the moments one by one, around its common mean."""
+
+    nodes: int
+    counts: tuple[int, ...]
+    learner: JointLearner = JointLearner()
+    folds: int = 1
+
+    @property
+    def _size(self) -> int:
+        return self.folds * self.nodes * (self.nodes + 1) // 2
+
+    def start(self, topo: Topology) -> Start:
+        silos = len(topo.silos)
+        servers: Carry = {
+            "moments": np.zeros((silos, self._size)),
+            "heard": np.zeros(silos, bool),
+            "round": np.int64(0),
+        }
+        return Start({"sent": np.zeros(silos, bool)}, servers, {}, {"moments": np.zeros((silos, self._size))})
+
+    def limits(self) -> dict[str, Limits]:
+        return {}
+
+    def local(self, carry: Carry, down: Message, data: Private, gate: Outlet) -> tuple[Carry, Message]:
+        """Reveal once; a silo that is asked again, because others are late, sends what it sent before."""
+        fresh = np.flatnonzero(~carry["sent"])
+        if fresh.size:
+            revealed = gate.rows(fresh).reveal(take(data, fresh)["moments"], "moments", WHY)
+            carry = {
+                **put({"moments": carry["moments"]}, fresh, {"moments": revealed}),
+                "sent": np.ones_like(carry["sent"]),
+            }
+        return carry, {"moments": carry["moments"]}
+
+    def asked(self, servers: Carry, topo: Topology) -> None:
+        return None
+
+    def gather(self, servers: Carry, up: Up, topo: Topology, gate: Outlet) -> tuple[Carry, Message]:
+        moments, heard = servers["moments"].copy(), servers["heard"].copy()
+        moments[up.rows], heard[up.rows] = up.values["moments"], True
+        return {**servers, "moments": moments, "heard": heard, "round": servers["round"] + 1}, {}
+
+    def settle(self, servers: Carry, across: dict[str, Array], topo: Topology) -> tuple[Carry, dict[str, Array]]:
+        return servers, {}
+
+    def done(self, servers: Carry) -> bool:
+        return bool(servers["heard"].all() or servers["round"] >= PATIENCE)
+
+    def trace(self, servers: Carry) -> Json | None:
+        return None
+
+    def deliver(self, carry: Carry, data: Private, gate: Outlet) -> Message:
+        """Nothing more: the server has all there is."""
+        return {}
+
+    def moments(self, sent: Array, counts: Array) -> tuple[Array, Array]:
+        """Each site's covariance (K, d, d) from what it sent, and those of its parts (K, F, d, d)."""
+        a, b = np.triu_indices(self.nodes)
+        parts = np.zeros((len(sent), self.folds, self.nodes, self.nodes))
+        parts[:, :, a, b] = parts[:, :, b, a] = sent.reshape(len(sent), self.folds, -1)
+        place, share = np.arange(self.folds), counts[:, None]
+        rows = share // self.folds + (place < share % self.folds)  # of a part, as `np.array_split` cuts them
+        return np.einsum("kf,kfab->kab", rows / share, parts), parts
+
+    def outcome(self, servers: Carry, delivered: dict[str, Array], topo: Topology) -> Outcome:
+        """From what was sent; a silo that never came gets the consensus."""
+        heard, silos = servers["heard"], len(topo.silos)
+        names, counts = [topo.silos[k] for k in np.flatnonzero(heard)], np.asarray(self.counts, dtype=float)[heard]
+        moments, parts = self.moments(servers["moments"][heard], counts)
+        for name, moment in zip(names, moments, strict=True):
+            _check_covariance(name, moment)
+        learned = self.learner.learn(moments, counts, parts if self.folds > 1 else None)
+        of_consensus = _consensus(learned)
+        arrays = {
+            "graph": np.tile(of_consensus["consensus"], (silos, 1)),
+            "signs": np.tile(of_consensus["consensus_signs"], (silos, 1)),
+            "probability": np.tile(learned.shared, (silos, 1)),
+            "precision": np.tile(learned.consensus, (silos, 1, 1)),
+            "drawn_to_mean": np.ones(silos),
+            "gamma": np.where(heard, self.counts, 0.0) / counts.sum(),
+        }
+        arrays["graph"][heard] = _strengths(learned.precision) * (learned.signs != 0)
+        arrays["signs"][heard] = learned.signs
+        arrays["probability"][heard], arrays["precision"][heard] = learned.probability, learned.precision
+        arrays["drawn_to_mean"][heard] = learned.drawn_to_mean
+        silent = [name for name, there in zip(topo.silos, heard, strict=True) if not there]
+        return Outcome(arrays | of_consensus, {**_facts(learned), "silent": silent})
+
+
+@dataclass(frozen=True)
+class MomentsSummed(AddedUp):
+    """The consensus from the secure sum of the sites' correlations, each site counting by its rows.
+
+    Sites may measure in different units; nobody learns a site's variances.
+    """
+
+    nodes: int
+    counts: tuple[int, ...]
+    learner: JointLearner = JointLearner()
+
+    @property
+    def size(self) -> int:
+        return edge_count(self.nodes)
+
+    @property
+    def clip(self) -> float:
+        return max(self.counts) * math.sqrt(self.size)
+
+    def summand(self, data: Private) -> Bounded:
+        bound = np.full(len(data["count"]), 2.0 * self.clip)
+        why = "N times correlations, each of which is between -1 and 1"
+        return Bounded(data["correlations"] * data["count"][:, None], bound, UNIT, why)
+
+    def outcome(self, servers: Carry, delivered: dict[str, Array], topo: Topology) -> Outcome:
+        rows = float(np.asarray(self.counts, dtype=float)[servers["summed"]].sum())
+        a, b = pairs(self.nodes)
+        pooled = np.eye(self.nodes)
+        pooled[a, b] = pooled[b, a] = servers["sum"][0] / rows
+        _check_covariance("the sum", pooled)
+        learned = self.learner.learn(pooled[None], np.array([rows]))
+        arrays = _consensus(learned) | {"gamma": self.weights(servers)}
+        return Outcome(arrays, {**_facts(learned), **self.who(servers, topo)})
+
+
+def _check_covariance(name: str, moment: Array) -> None:
+    """What another organisation sent may be anything."""
+    if not np.isfinite(moment).all() or not (np.diagonal(moment) > 0.0).all():
+        todo = "Does a node hardly change there? Leave it out at all sites, or rescale it."
+        raise InputError(f"moments of {name}", "finite numbers, and variances above 0", "others came", todo)
+    own = np.sqrt(np.diagonal(moment))
+    try:
+        np.linalg.cholesky(moment / np.outer(own, own) + _ROUNDING * np.eye(len(own)))
+    except np.linalg.LinAlgError:
+        todo = "Ask that site."
+        raise InputError(f"moments of {name}", "those of real rows", "no rows have such moments", todo) from None
+
+
+def _strengths(precision: Array) -> Array:
+    """The partial correlation of every pair of nodes, without its sign."""
+    a, b = pairs(precision.shape[-1])
+    own = np.sqrt(np.einsum("...aa->...a", precision))
+    return np.asarray(np.abs(precision[..., a, b]) / (own[..., a] * own[..., b]))
+
+
+def _consensus(learned: JointGraphs) -> dict[str, Array]:
+    return {
+        "consensus": _strengths(learned.consensus) * (learned.consensus_signs != 0),
+        "consensus_signs": learned.consensus_signs.astype(float),
+        "shared": learned.shared,
+        "consensus_precision": learned.consensus,
+    }
+
+
+def _facts(learned: JointGraphs) -> Json:
+    return {
+        "parameters": learned.prior,
+        "objective": None,
+        "certified_gap": max(learned.first_gap, learned.gap),
+        "rounds": 1,
+        "trace": [],
+        "reason": learned.reason,
+        "path": _path(learned),
+    }
+
+
+def _path(learned: JointGraphs) -> Json | None:
+    """The numbers of edges that were compared, as a report shows them."""
+    if not learned.path:
+        return None
+    (criterion,) = learned.path[0].keys() - {"edges"}
+    return {
+        "parameter": "edges",
+        "score": _SCORES.get(criterion, criterion),
+        "chosen": int((learned.signs != 0).sum(1).max()),
+        "values": [line["edges"] for line in learned.path],
+        "scores": [line[criterion] for line in learned.path],
+        "spread": [None] * len(learned.path),
+    }
