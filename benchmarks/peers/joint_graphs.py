@@ -4,7 +4,8 @@
 
 IN holds tables `NAME.SITE` (rows, nodes) of many worlds, and for each world the mean number of edges a site should get,
 or -1: then each peer chooses by three-fold cross-validation, as its users do. OUT receives `NAME.PEER`, arrays (sites,
-nodes, nodes) for tables scaled to variance 1; printed are CPU seconds by world and peer.
+nodes, nodes) for tables scaled to variance 1; printed are CPU seconds by world and peer. A peer that has not answered
+after PATIENCE seconds of a world is not waited for.
 
 gglasso group, gglasso fused    ADMM_MGL over a grid of 5 x 3 penalties
 nilearn                         GroupSparseCovarianceCV
@@ -17,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import signal
 import sys
 import time
 import warnings
@@ -28,7 +30,7 @@ from nilearn.connectome import GroupSparseCovariance, GroupSparseCovarianceCV
 from sklearn.covariance import GraphicalLassoCV, graphical_lasso, ledoit_wolf
 
 FOLDS, RATIOS = 3, (0.1, 0.5, 1.5)
-DUST = 1e-6
+DUST, PATIENCE = 1e-6, 20.0
 
 
 def gglasso(moments: np.ndarray, lam: float, ratio: float, kind: str, start: np.ndarray, fine: bool) -> dict:
@@ -100,8 +102,13 @@ def peers(tables: list[np.ndarray], wanted: float) -> dict[str, Callable[[], np.
     }
 
 
+def too_long(*_: object) -> None:
+    raise TimeoutError
+
+
 def main() -> None:
     warnings.filterwarnings("ignore")
+    signal.signal(signal.SIGPROF, too_long)
     given, out, seconds = np.load(sys.argv[-2]), {}, {}
     small = np.tile(np.eye(3), (2, 1, 1))
     with contextlib.redirect_stdout(io.StringIO()):  # compiles, which is not counted
@@ -112,8 +119,10 @@ def main() -> None:
         tables = [(table - table.mean(0)) / table.std(0) for table in tables]
         for peer, learn in peers(tables, float(given[f"{name}.edges"])).items():
             begun = time.process_time()
-            with contextlib.redirect_stdout(io.StringIO()):
+            signal.setitimer(signal.ITIMER_PROF, PATIENCE)
+            with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(TimeoutError):
                 out[f"{name}.{peer}"] = learn()
+            signal.setitimer(signal.ITIMER_PROF, 0.0)
             seconds[f"{name}.{peer}"] = time.process_time() - begun
     np.savez(sys.argv[-1], **out)
     print(json.dumps({"seconds": seconds}))

@@ -17,8 +17,9 @@ which for beta = 0 is 0 where |soft(A, lam)|_2 <= gam and infinite elsewhere. At
 feasible, (a) minus (c) is the certificate. Divided by sum_k nu_k d it is an error per record and node, in nats: units
 do not matter.
 
-The method is proximal Newton: coordinate descent over the edges that are not provably at rest, then a line search.
-Nodes that no edge can connect (|soft(nu S, lam)|_2 <= gam, exact as W = 0 there) are problems of their own.
+The method is proximal Newton: coordinate descent over the edges that are not at rest, then a line search. Every step
+looks at all pairs, so no list of candidates is needed and the certificate holds for all of them. Nodes that no edge can
+connect (|soft(nu S, lam)|_2 <= gam, exact as W = 0 there) are problems of their own.
 """
 
 from __future__ import annotations
@@ -33,11 +34,13 @@ from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 
 from silograph.core.types import Array, BoolArray
-from silograph.kernels.definite import cholesky, invert, log_det
+from silograph.kernels.definite import add, cholesky, dot, inverse, invert, log_det
 
 NEWTON_STEPS = 100
 _ARMIJO = 1e-3
 _SCREENED = 64  # nodes from which looking for separate blocks pays
+_LARGE = 96  # nodes from which inverses by LAPACK's routine for factors do, for which compiled code has to be left
+OBJECTIVE, GAP, STEPS, FIT, COST = range(5)
 
 
 @dataclass(frozen=True)
@@ -84,16 +87,33 @@ def solve(
     return Joint(theta, covariance, objective, gap, gap / (float(weights.sum()) * nodes), steps)
 
 
-def solve_batch(moments: Array, weights: Array, penalties: Sequence[Penalty], tolerance: float = 1e-6) -> list[Joint]:
-    """Many problems in one call: moments (B, K, d, d) for as many penalties, or (K, d, d) for a path of penalties, on
-    which each one starts at the one before."""
-    found: list[Joint] = []
-    for b, penalty in enumerate(penalties):
-        if moments.ndim == 3:
-            found.append(solve(moments, weights, penalty, found[-1].theta if found else None, tolerance))
-        else:
-            found.append(solve(moments[b], weights, penalty, None, tolerance))
-    return found
+def solve_batch(
+    moments: Array, weights: Array, penalties: Penalty | Sequence[Penalty], tolerance: float = 1e-6
+) -> list[Joint]:
+    """Many problems in one call: moments (B, K, d, d) with a penalty for all or for each, or moments (K, d, d) and a
+    path of penalties, on which each one starts at the one before."""
+    path = moments.ndim == 3
+    each = [penalties] * len(moments) if isinstance(penalties, Penalty) else list(penalties)
+    nodes = moments.shape[-1]
+    if not each or nodes >= _SCREENED or nodes == 1 or len({penalty.nonnegative for penalty in each}) > 1:
+        found: list[Joint] = []
+        for b, penalty in enumerate(each):
+            start = found[-1].theta if path and found else None
+            found.append(solve(moments if path else moments[b], weights, penalty, start, tolerance))
+        return found
+    s = np.ascontiguousarray(moments[None] if path else moments, dtype=np.float64)
+    nu = np.ascontiguousarray(weights, dtype=np.float64)
+    different = {id(penalty): penalty for penalty in each}
+    place = {key: number for number, key in enumerate(different)}
+    lam = np.array([np.broadcast_to(penalty.lam, s.shape[1:]) for penalty in different.values()])
+    gam, beta = (
+        np.array([np.broadcast_to(getattr(penalty, name), s.shape[2:]) for penalty in different.values()])
+        for name in ("gam", "beta")
+    )
+    which = np.array([place[id(penalty)] for penalty in each])
+    theta, covariance, facts = (np.empty((len(each), *shape)) for shape in (s.shape[1:], s.shape[1:], (5,)))
+    _newtons(s, nu, lam, gam, beta, which, each[0].nonnegative, path, theta, covariance, tolerance, facts)
+    return [_joint(*one, float(nu.sum()) * nodes) for one in zip(theta, covariance, facts, strict=True)]
 
 
 def _solve_block(
@@ -112,12 +132,23 @@ def _solve_block(
     nu = np.ascontiguousarray(weights, dtype=np.float64)
     if nodes == 1:
         return Joint(1.0 / s, s, float((nu * (1.0 + np.log(s[:, 0, 0]))).sum()), 0.0, 0.0, 0)
-    covariance, facts = np.empty_like(s), np.zeros(3)
-    g, b = np.ascontiguousarray(gam[within]), np.ascontiguousarray(beta[within])
-    _newton(s, nu, l, g, b, nonnegative, theta, covariance, tolerance, facts)
-    return Joint(
-        theta, covariance, float(facts[0]), float(facts[1]), float(facts[1] / (nu.sum() * nodes)), int(facts[2])
-    )
+    covariance, facts, roots = np.empty_like(s), np.zeros(5), np.zeros_like(s)
+    problem = (s, nu, l, np.ascontiguousarray(gam[within]), np.ascontiguousarray(beta[within]), nonnegative)
+    if nodes < _LARGE:
+        _newton(*problem, theta, covariance, roots, tolerance, facts)
+    else:
+        _begin(*problem, theta, roots, facts)
+        for k in range(len(s)):
+            inverse(roots[k], covariance[k])
+        while _step(*problem, theta, covariance, roots, tolerance, facts):
+            for k in range(len(s)):
+                inverse(roots[k], covariance[k])
+    return _joint(theta, covariance, facts, float(nu.sum()) * nodes)
+
+
+def _joint(theta: Array, covariance: Array, facts: Array, scale: float) -> Joint:
+    objective, gap, steps = float(facts[OBJECTIVE]), float(facts[GAP]), int(facts[STEPS])
+    return Joint(theta, covariance, objective, gap, gap / scale, steps)
 
 
 def _touching(moments: Array, weights: Array, lam: Array, gam: Array, nonnegative: bool) -> BoolArray:
@@ -167,7 +198,7 @@ def _minimum(curve: Array, pull: Array, gam: float, out: Array) -> None:
             slope -= 2.0 * part * part * curve[k] / (curve[k] * t + gam)
         step = value / slope
         t -= step
-        if abs(step) <= 1e-14 * t:
+        if abs(step) <= 1e-8 * t:  # Newton's next step would be the square of that
             break
     for k in range(sites):
         out[k] = pull[k] * t / (curve[k] * t + gam)
@@ -200,7 +231,7 @@ def _fit(s: Array, nu: Array, theta: Array, roots: Array) -> float:
     for k in range(len(s)):
         if not cholesky(theta[k], roots[k]):
             return np.inf
-        total += nu[k] * ((s[k] * theta[k]).sum() - log_det(roots[k]))
+        total += nu[k] * (dot(s[k].ravel(), theta[k].ravel()) - log_det(roots[k]))
     return total
 
 
@@ -224,8 +255,7 @@ def _dual(s: Array, nu: Array, w: Array, lam: Array, gam: Array, beta: Array, no
                 scale = _within(pull, lam[:, a, b], gam[a, b], nonnegative)
             for k in range(sites):
                 kept = pull[k] if lam[k, a, b] == np.inf else scale * pull[k]
-                mended[k, a, b] = s[k, a, b] + kept / nu[k]
-                mended[k, b, a] = mended[k, a, b]
+                mended[k, a, b] = s[k, a, b] + kept / nu[k]  # the factor reads the lower half alone
     root = np.zeros((nodes, nodes))
     for k in range(sites):
         if not cholesky(mended[k], root):
@@ -290,10 +320,10 @@ def _sweep(
         for k in range(sites):
             column[k] = moved[k, :, b]
             row = w[k, b]
-            grad = s[k, b, b] - row[b] + np.dot(row, column[k])
+            grad = s[k, b, b] - row[b] + dot(row, column[k])
             delta = -grad / (row[b] * row[b])
             step[k, b, b] += delta
-            moved[k, b] += delta * row
+            add(moved[k, b], delta, row)
             column[k, b] += delta * row[b]
             largest = max(largest, abs(delta) * row[b])
         for place in range(last[b], last[b + 1]):
@@ -303,7 +333,7 @@ def _sweep(
                     curve[k], pull[k] = 1.0, 0.0
                     continue
                 w_ab = w[k, b, a]
-                grad = nu[k] * (s[k, b, a] - w_ab + np.dot(w[k, a], column[k]))
+                grad = nu[k] * (s[k, b, a] - w_ab + dot(w[k, a], column[k]))
                 second = nu[k] * (w_ab * w_ab + w[k, a, a] * w[k, b, b])
                 curve[k] = second + beta[b, a]
                 pull[k] = _soft(second * (theta[k, b, a] + step[k, b, a]) - grad, lam[k, b, a], nonnegative)
@@ -314,59 +344,100 @@ def _sweep(
                     continue
                 step[k, b, a] += delta
                 step[k, a, b] += delta
-                moved[k, a] += delta * w[k, b]
-                moved[k, b] += delta * w[k, a]
+                add(moved[k, a], delta, w[k, b])
+                add(moved[k, b], delta, w[k, a])
                 column[k, a] += delta * w[k, b, b]
                 column[k, b] += delta * w[k, a, b]
                 largest = max(largest, abs(delta) * np.sqrt(w[k, a, a] * w[k, b, b]))
     return largest
 
 
+# ---- Newton's method -------------------------------------------------------------------------------------------------
+
+
+@njit(cache=True, nogil=True)
+def _begin(
+    s: Array, nu: Array, lam: Array, gam: Array, beta: Array, nonnegative: bool, theta: Array, roots: Array,
+    facts: Array,
+) -> None:  # fmt: skip
+    """The value of (a) at the start and its factors; at a diagonal where these moments do not allow that start."""
+    facts[FIT], facts[GAP], facts[STEPS] = _fit(s, nu, theta, roots), np.inf, 0.0
+    if facts[FIT] == np.inf:
+        theta[:] = 0.0
+        for k in range(len(s)):
+            for a in range(s.shape[1]):
+                theta[k, a, a] = 1.0 / s[k, a, a]
+        facts[FIT] = _fit(s, nu, theta, roots)
+    facts[COST] = _penalty(theta, lam, gam, beta)
+
+
+@njit(cache=True, nogil=True)
+def _step(
+    s: Array, nu: Array, lam: Array, gam: Array, beta: Array, nonnegative: bool,
+    theta: Array, w: Array, roots: Array, tolerance: float, facts: Array,
+) -> bool:  # fmt: skip
+    """One step from theta, whose inverse is w; False, and no step, at a minimum. `roots` are then theta's factors."""
+    scale, before = nu.sum() * s.shape[1], facts[FIT] + facts[COST]
+    facts[OBJECTIVE] = before
+    facts[GAP] = min(facts[GAP], max(0.0, before - _dual(s, nu, w, lam, gam, beta, nonnegative)))
+    if facts[GAP] <= tolerance * scale or facts[STEPS] >= NEWTON_STEPS:
+        return False
+    first, last = _free(s, nu, w, theta, lam, gam, nonnegative)
+    step, moved = np.zeros_like(theta), np.zeros_like(theta)
+    begun = 0.0
+    for sweep in range(2 + int(facts[STEPS])):
+        move = _sweep(s, nu, w, theta, lam, gam, beta, nonnegative, first, last, step, moved)
+        if sweep == 0:
+            begun = move
+        elif move <= 0.1 * begun:
+            break
+    trial = theta + step
+    slope = _penalty(trial, lam, gam, beta) - facts[COST]
+    for k in range(len(s)):
+        slope += nu[k] * (dot(s[k].ravel(), step[k].ravel()) - dot(w[k].ravel(), step[k].ravel()))
+    if slope >= -1e-15 * scale:
+        return False
+    length = 1.0
+    for _ in range(40):
+        fit, cost = _fit(s, nu, trial, roots), _penalty(trial, lam, gam, beta)
+        if fit + cost <= before + _ARMIJO * length * slope:
+            theta[:] = trial
+            facts[FIT], facts[COST] = fit, cost
+            facts[STEPS] += 1.0
+            return True
+        length *= 0.5
+        trial = theta + length * step
+    return False
+
+
 @njit(cache=True, nogil=True)
 def _newton(
     s: Array, nu: Array, lam: Array, gam: Array, beta: Array, nonnegative: bool,
+    theta: Array, w: Array, roots: Array, tolerance: float, facts: Array,
+) -> None:  # fmt: skip
+    """Moves theta to the minimum of (a), w to its inverse."""
+    _begin(s, nu, lam, gam, beta, nonnegative, theta, roots, facts)
+    moving = True
+    while moving:
+        for k in range(len(s)):
+            invert(theta[k], w[k])
+        moving = _step(s, nu, lam, gam, beta, nonnegative, theta, w, roots, tolerance, facts)
+
+
+@njit(cache=True, nogil=True)
+def _newtons(
+    s: Array, nu: Array, lam: Array, gam: Array, beta: Array, which: NDArray[np.intp], nonnegative: bool, path: bool,
     theta: Array, w: Array, tolerance: float, facts: Array,
 ) -> None:  # fmt: skip
-    """Moves theta to the minimum of (a), w to its inverse; facts: objective, gap, Newton steps."""
-    sites, nodes = s.shape[0], s.shape[1]
-    roots = np.zeros_like(theta)
-    scale = nu.sum() * nodes
-    fit = _fit(s, nu, theta, roots)
-    if fit == np.inf:  # a start that these moments do not allow
-        theta[:] = 0.0
-        for k in range(sites):
-            for a in range(nodes):
-                theta[k, a, a] = 1.0 / s[k, a, a]
-        fit = _fit(s, nu, theta, roots)
-    cost = _penalty(theta, lam, gam, beta)
-    facts[1] = np.inf
-    for number in range(NEWTON_STEPS):
-        for k in range(sites):
-            invert(theta[k], w[k])
-        facts[0], facts[2] = fit + cost, number
-        facts[1] = min(facts[1], max(0.0, fit + cost - _dual(s, nu, w, lam, gam, beta, nonnegative)))
-        if facts[1] <= tolerance * scale:
-            return
-        first, last = _free(s, nu, w, theta, lam, gam, nonnegative)
-        step, moved = np.zeros_like(theta), np.zeros_like(theta)
-        begun = 0.0
-        for sweep in range(2 + number):
-            move = _sweep(s, nu, w, theta, lam, gam, beta, nonnegative, first, last, step, moved)
-            if sweep == 0:
-                begun = move
-            elif move <= 0.1 * begun:
-                break
-        slope = _penalty(theta + step, lam, gam, beta) - cost
-        for k in range(sites):
-            slope += nu[k] * ((s[k] - w[k]) * step[k]).sum()
-        if slope >= -1e-15 * scale:
-            return
-        length, before, trial = 1.0, fit + cost, theta + step
-        for _ in range(40):
-            fit, cost = _fit(s, nu, trial, roots), _penalty(trial, lam, gam, beta)
-            if fit + cost <= before + _ARMIJO * length * slope:
-                break
-            length *= 0.5
-            trial = theta + length * step
-        theta[:] = trial
-    facts[0], facts[2] = fit + cost, NEWTON_STEPS
+    """A batch: problem b has moments s[b], or s[0] on a path, and the penalty which[b]."""
+    roots = np.zeros_like(theta[0])
+    for b in range(len(which)):
+        mine, c = s[0 if path else b], which[b]
+        if path and b > 0:
+            theta[b] = np.where(np.isinf(lam[c]), 0.0, theta[b - 1])
+        else:
+            theta[b] = 0.0
+            for k in range(len(mine)):
+                for a in range(len(mine[k])):
+                    theta[b, k, a, a] = 1.0 / mine[k, a, a]
+        _newton(mine, nu, lam[c], gam[c], beta[c], nonnegative, theta[b], w[b], roots, tolerance, facts[b])
