@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -30,7 +31,7 @@ from silograph.methods.private_graph import (
     refuse,
 )
 from silograph.privacy.bound import Bounded
-from silograph.privacy.masking import planned
+from silograph.privacy.masking import Cohort, planned
 from silograph.privacy.mechanisms import SharedGaussian
 from silograph.privacy.released import Message, Sent
 from silograph.tasks.smooth_graph import SmoothGraph
@@ -59,12 +60,19 @@ class SmoothestGraph:
         return Graphs(solution.w, known.share, known.share, np.full(len(drawn), np.nan), facts, [])
 
 
+def noise_of(made: Cohort, summed: int) -> float:
+    """The standard deviation of a coordinate of a sum: so many shares of noise, dealt for the whole cohort."""
+    return made.share * 2.0**-made.bits * math.sqrt(summed)
+
+
 class AddedUp(Plain):
     """The rounds of every method whose sites are added up once, under masks; what it makes of the sum is its own.
 
     `counts` (records per silo, in the topology's order) are public: neighbours replace a record, they do not add one.
+    `point` is the release point.
     """
 
+    point: ClassVar[str] = "moment"
     counts: tuple[int, ...]
 
     @property
@@ -91,7 +99,7 @@ class AddedUp(Plain):
         return Start({}, servers, {})
 
     def local(self, carry: Carry, down: Message, data: Private, gate: Outlet) -> tuple[Carry, Sent]:
-        return {}, {"moment": gate.contribute(self.summand(data), "moment", self.clip)}
+        return {}, {self.point: gate.contribute(self.summand(data), self.point, self.clip)}
 
     def limits(self) -> dict[str, Limits]:
         return {}
@@ -102,7 +110,7 @@ class AddedUp(Plain):
         last = servers["round"] >= PATIENCE
         if len(up.rows) < len(topo.silos) and not last:
             return servers, {}
-        total = gate.total(up.sealed["moment"], up.rows, topo.home, topo.silos)
+        total = gate.total(up.sealed[self.point], up.rows, topo.home, topo.silos)
         if not total.counts.all():
             if last:
                 todo = "Ask them, and run again: no sum was made. What a ledger says was spent is spent."
@@ -154,9 +162,8 @@ class SummedConsensus(AddedUp):
         """The standard deviation of a coordinate of the sum: `summed` shares of noise, dealt for the whole cohort."""
         if self.mechanism is None:
             return 0.0
-        within = self.task.summand_bound
-        made = planned(cohort, self.clip, self.task.moment_size, self.mechanism, within)
-        return made.share * 2.0**-made.bits * math.sqrt(summed)
+        made = planned(cohort, self.clip, self.size, self.mechanism, self.task.summand_bound)
+        return noise_of(made, summed)
 
     def statistics(self, total: Array, cohort: int, summed: BoolArray) -> Statistics:
         """From the noisy sum (1, D) and public numbers alone."""

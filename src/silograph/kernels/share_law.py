@@ -1,0 +1,66 @@
+"""Which edges have a large share, from shares with known noise: the law of all shares, and what it says of each.
+
+The law g on a grid of [0, 1] is the one under which the noisy shares are the most likely (EM, Kiefer and Wolfowitz):
+
+    g(s) <- mean over edges e of  g(s) N(x_e; s, sigma^2) / sum_t g(t) N(x_e; t, sigma^2)                            (a)
+
+An edge is "there" if its share is above the level that k edges are expected to pass. With groups of edges, such as
+bins of distance, each group has a law of its own, drawn to the law of all by some pseudo-counts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from silograph.core.types import Array
+
+_GRID, _STEPS, _PSEUDO_COUNTS = 61, 200, 20.0
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Of every edge: the probability that it is there, and its expected share. `level`: what "there" has to pass."""
+
+    probability: Array
+    share: Array
+    level: float
+
+
+def learn_shares(noisy: Array, noise: float, edges: int, group: NDArray[np.intp] | None = None) -> Shares:
+    """From noisy shares (p,) with this standard deviation; `edges` is how many are expected to be there."""
+    grid = np.linspace(0.0, 1.0, _GRID)
+    group = np.zeros(len(noisy), dtype=np.intp) if group is None else group
+    deviation = max(noise, 0.5 / _GRID)  # noise narrower than the grid counts as half a step
+    exponent = -0.5 * ((noisy[:, None] - grid) / deviation) ** 2
+    likely = np.exp(exponent - exponent.max(1, keepdims=True))
+    common = _law(likely, np.full(_GRID, 1.0 / _GRID), 0.0)
+    posterior = np.empty_like(likely)
+    for each in np.unique(group):
+        here = group == each
+        # One group is everything: its law is the common one.
+        law = common if here.all() else _law(likely[here], common, _PSEUDO_COUNTS)
+        joint = likely[here] * law
+        posterior[here] = joint / joint.sum(1, keepdims=True)
+    return Shares(*_above(posterior, grid, edges))
+
+
+def _law(likely: Array, start: Array, pseudo: float) -> Array:
+    """(a), towards `start` with so many pseudo-counts."""
+    law = start
+    for _ in range(_STEPS):
+        joint = likely * law
+        law = ((joint / joint.sum(1, keepdims=True)).sum(0) + pseudo * start) / (len(likely) + pseudo)
+    return law
+
+
+def _above(posterior: Array, grid: Array, edges: int) -> tuple[Array, Array, float]:
+    """Probability of a share above the level that `edges` are expected to pass, of a grid point in part if need be."""
+    expected = posterior.sum(0)[::-1].cumsum()[::-1]  # edges at this share or above
+    place = int(np.flatnonzero(expected >= min(edges, expected[0]))[-1])
+    higher = expected[place + 1] if place + 1 < len(grid) else 0.0
+    part = (min(edges, expected[0]) - higher) / max(expected[place] - higher, 1e-300)
+    probability = posterior[:, place + 1 :].sum(1) + part * posterior[:, place]
+    return np.clip(probability, 0.0, 1.0), posterior @ grid, float(grid[place])
