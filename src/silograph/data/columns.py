@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+import shlex
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from silograph.core.errors import InputError
 from silograph.core.types import Array
 from silograph.data.tables import Grid, listed, looks_like_identifier, shortened
 
@@ -23,6 +25,7 @@ Kind = Literal["identifier", "counter", "date", "category", "constant", "copy"]
 _ENOUGH = 10  # rows from which order and distinctness say something
 _DENSE = 1.5  # a shuffled counter leaves few numbers out; so many measurements would meet by chance
 _MOST_LEVELS = 50
+_SHOWN = 5  # findings in one message
 _SAME = 1.0 - 1e-6  # correlation of a copy, in other units perhaps, and rounded
 _DATE = re.compile(r"\s*(\d{4}[-/.]\d\d?[-/.]\d\d?|\d\d?[-/.]\d\d?[-/.]\d{2,4})([ T]\d\d?:\d\d.*)?\s*")
 
@@ -47,28 +50,56 @@ class Finding:
     found: str
 
     @property
+    def quoted(self) -> str:
+        """The column's name as a shell takes it."""
+        return shlex.quote(self.column)
+
+    @property
     def remedy(self) -> str:
-        name = self.column if re.fullmatch(r"[\w.-]+", self.column) else f'"{self.column}"'
-        return _REMEDY[self.kind].format(name=name, other=_KEEP.format(name=name))
+        return _REMEDY[self.kind].format(name=self.quoted, other=_KEEP.format(name=self.quoted))
 
     def __str__(self) -> str:
         return f"column {shortened(self.column)} {self.found}. {self.remedy}"
 
 
-def findings(grid: Grid, private: bool = False, keep: Sequence[str] = ()) -> list[Finding]:
+class ColumnsError(InputError):
+    """Columns that are no measurements, in one file or in several."""
+
+    def __init__(self, found: dict[str, list[Finding]]) -> None:
+        """`found` by file."""
+        self.found = found
+        columns = list(dict.fromkeys(each for every in found.values() for each in every))
+        words = [f"column {shortened(each.column)} {each.found}" for each in columns]
+        drop = " ".join(f"--drop {each.quoted}" for each in columns[:_SHOWN])
+        todo = columns[0].remedy if len(columns) == 1 else f"Leave them out with {drop}; `silograph check` says more."
+        where = next(iter(found)) if len(found) == 1 else f"{len(found)} tables"
+        more = f"; {len(words) - _SHOWN} more" if len(words) > _SHOWN else ""
+        super().__init__(where, "measurements in every column", "; ".join(words[:_SHOWN]) + more, todo)
+
+
+def without(grid: Grid, drop: Collection[str]) -> Grid:
+    """The grid without these columns; one that is not there is no matter, since another site may have it."""
+    if not drop or grid.column_names is None:
+        return grid
+    kept = [k for k, name in enumerate(grid.column_names) if name.strip() not in drop]
+    return Grid([grid.columns[k] for k in kept], [grid.column_names[k] for k in kept], grid.row_names)
+
+
+def findings(grid: Grid, private: bool = False, keep: Collection[str] = ()) -> list[Finding]:
     """All that is odd in a table with nodes in columns, but for columns that are said to be measurements."""
     names = [name.strip() for name in grid.column_names or ()]
+    by_values = not private and bool(grid.columns) and len(grid.columns[0]) >= _ENOUGH
     found: list[Finding] = []
     numbers: dict[str, Array] = {}
     for name, column in zip(names, grid.columns, strict=False):
         if name in keep or not name:
             continue
         kind, words = _by_name_and_type(name, column)
-        if kind is None and not private:
+        if kind is None and by_values:
             kind, words = _by_values(column)
         if kind is not None:
             found.append(Finding(name, kind, words))
-        elif not private and column.dtype.kind in "iuf":
+        elif by_values and column.dtype.kind in "iuf":
             numbers[name] = column.astype(np.float64)
     return found + _copies(numbers)
 
@@ -80,7 +111,7 @@ def _by_name_and_type(name: str, column: NDArray[Any]) -> tuple[Kind | None, str
     if looks_like_identifier(name):
         return "identifier", "has the name of an identifier"
     if column.dtype.kind == "b":
-        return "category", "holds true and false"
+        return "category", "holds true/false values"
     return None, ""
 
 
@@ -91,10 +122,10 @@ def _by_values(column: NDArray[Any]) -> tuple[Kind | None, str]:
         return None, ""
     values = column.astype(np.float64)
     values = values[np.isfinite(values)]
-    if values.size and (values == values[0]).all():
-        return "constant", f"is constant: every value is {values[0]:g}"
-    if len(values) < _ENOUGH:
+    if not values.size:
         return None, ""
+    if (values == values[0]).all():
+        return "constant", f"is constant: every value is {values[0]:g}"
     if (values == np.rint(values)).all() and _dates_in_digits(values):
         return "date", "holds dates, written as numbers"
     step = np.diff(values)
