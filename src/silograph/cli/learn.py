@@ -57,19 +57,26 @@ def check(
     files: Annotated[list[str], typer.Argument(help="Tables to check, one per site; or a party's folder.")],
     data: Annotated[Path | None, typer.Option(help="The party's own table, with a party's folder.")] = None,
     nodes_in: NodesIn = "columns",
+    drop: Annotated[list[str], typer.Option(help="Leave this column out; may be repeated.")] = [],  # noqa: B006
+    keep: Annotated[list[str], typer.Option(help="This column is a measurement; may be repeated.")] = [],  # noqa: B006
     as_json: AsJson = False,
 ) -> None:
-    """Read the sites' tables, match their nodes, and say what is there.
+    """Read the sites' tables, match their nodes, and list every problem that is there.
 
     With a party's folder and --data: whether its table is what the deployment needs. Nothing leaves this machine.
     """
-    from silograph.data.silos import read_silos
+    from silograph.data.silos import problems, read_silos
     from silograph.report.printed import table
 
     if data is not None:
         party_check(Path(files[0]), data, as_json)
         return
-    silos = read_silos([Path(name) for name in files], nodes_in)
+    paths = [Path(name) for name in files]
+    found = problems(paths, nodes_in, drop, keep)
+    if len(found) > 1:
+        several = "\n  ".join([f"there are {len(found)} problems:", *found]).rstrip(".")
+        raise InputError("tables", "tables that can be learned from", several)
+    silos = read_silos(paths, nodes_in, drop=drop, keep=keep)
     sites = [{"name": name, "signals": len(x)} for name, x in zip(silos.names, silos.signals, strict=True)]
     payload = {"sites": sites, "nodes": list(silos.nodes)}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, fields
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -26,6 +26,8 @@ def options_of(section: type[Any]) -> list[inspect.Parameter]:
         kind, default = hints[part.name], part.default
         if default is MISSING:
             kind, default = kind | None, None
+        if get_origin(kind) is tuple:  # an option that may be repeated
+            kind, default = list[get_args(kind)[0]], list(default or ())  # type: ignore[misc]
         called = part.metadata.get("option", key_of(part))
         made.append(option(part.name, kind, default, part.metadata["help"], called))
     return made
@@ -33,7 +35,8 @@ def options_of(section: type[Any]) -> list[inspect.Parameter]:
 
 def chosen(section: type[Any], asked: dict[str, Any]) -> dict[str, Any]:
     """What was asked for in this section."""
-    return {part.name: asked[part.name] for part in fields(section) if part.name in asked}
+    given = {part.name: asked[part.name] for part in fields(section) if part.name in asked}
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
 
 
 def with_options(command: Callable[..., None], more: Iterable[inspect.Parameter]) -> Callable[..., None]:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from silograph.core.errors import InputError
+from silograph.data.columns import ColumnsError, findings, without
 from silograph.data.matlab import read_mat
 from silograph.data.tables import (
     Grid,
@@ -27,7 +28,6 @@ from silograph.data.tables import (
     checked_table,
     frame_grid,
     listed,
-    looks_like_identifier,
     shortened,
     shown,
     without_index,
@@ -45,29 +45,34 @@ _DATE = re.compile(
 _V73 = "Matlab's v7.3 (HDF5) files are not read: save it again with save(..., '-v7')."
 
 
-def read_table(path: str | Path, nodes_in: NodesIn = "columns", private: bool = False) -> Table:
-    """One site's table. Rows are signals and columns are nodes, or the other way round with nodes_in="rows"."""
+def read_table(
+    path: str | Path,
+    nodes_in: NodesIn = "columns",
+    private: bool = False,
+    drop: Collection[str] = (),
+    keep: Collection[str] = (),
+) -> Table:
+    """One site's table. Rows are signals and columns are nodes, or the other way round with nodes_in="rows".
+
+    Columns in `drop` are left out; those in `keep` are measurements, whatever they look like.
+    """
     path = Path(path)
     name, grid = _parsed(path, {suffix: partial(parse, nodes_in=nodes_in) for suffix, parse in _PARSERS.items()})
-    if private and nodes_in == "columns":
-        _ask_for_unit(grid, shown(path))
+    if nodes_in == "columns":
+        grid = without(without_index(grid, private), drop)
+        if odd := findings(grid, private, keep):
+            raise ColumnsError({shown(path): odd})
     return checked_table(grid, name, path, shown(path), nodes_in, private)
 
 
-def _ask_for_unit(grid: Grid, where: str) -> None:
-    """A column of words that is named like an identifier says whose each signal is, which matters under privacy."""
-    for column, name in zip(grid.columns, grid.column_names or (), strict=False):
-        if looks_like_identifier(name) and column.dtype.kind in "OUST":
-            raise InputError(
-                f"{where}, column {shortened(name)}",
-                "a number in every row",
-                "words came: it seems to say whose a signal is",
-                "Name it as the unit column (--unit-column), and a person is protected with all signals; or remove it.",
-            )
-
-
-def read_people(path: str | Path, unit_column: str, private: bool = False) -> Table:
-    """One site's table with a column that says whose each signal is; all others are nodes."""
+def read_people(
+    path: str | Path,
+    unit_column: str,
+    private: bool = False,
+    drop: Collection[str] = (),
+    keep: Collection[str] = (),
+) -> Table:
+    """One site's table with a column that says whose each signal is; all others are nodes, but those in `drop`."""
     path = Path(path)
     where = shown(path)
     name, grid = read_columns(path, [unit_column])
@@ -80,7 +85,9 @@ def read_people(path: str | Path, unit_column: str, private: bool = False) -> Ta
     if "" in persons:
         place = f"{where}, column {shortened(unit_column)}, data row {persons.index('') + 1}"
         raise InputError(place, "whose signal it is", "it is empty", "Say it, or leave out the row.")
-    others = Grid([*grid.columns[:at], *grid.columns[at + 1 :]], [*names[:at], *names[at + 1 :]])
+    others = without(Grid(grid.columns, names), {unit_column, *drop})
+    if odd := findings(others, private, keep):
+        raise ColumnsError({where: odd})
     table = checked_table(others, name, path, where, private=private)
     return replace(table, person=np.unique(persons, return_inverse=True)[1].astype(np.intp))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence, Sized
+from collections.abc import Collection, Iterable, Sequence, Sized
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from silograph.core.errors import InputError
 from silograph.core.types import Array
+from silograph.data.columns import ColumnsError, Finding
 from silograph.data.readers import read_people, read_table
 from silograph.data.tables import (
     Grid,
@@ -104,11 +105,54 @@ def read_silos(
     private: bool = False,
     nodes: Sequence[str] | None = None,
     unit_column: str | None = None,
+    drop: Collection[str] = (),
+    keep: Collection[str] = (),
 ) -> Silos:
-    """One file per site, aligned; with a `unit_column` that says whose each signal is, people instead of signals."""
-    if unit_column is not None:
-        return align([read_people(path, unit_column, private) for path in paths], nodes)
-    return align([read_table(path, nodes_in, private) for path in paths], nodes)
+    """One file per site, aligned; with a `unit_column` that says whose each signal is, people instead of signals.
+
+    Columns in `drop` are left out. What is no measurement is refused, with all that was found in all files, unless it
+    is in `keep`.
+    """
+    tables: list[Table] = []
+    odd: dict[str, list[Finding]] = {}
+    for path in paths:
+        try:
+            if unit_column is not None:
+                tables.append(read_people(path, unit_column, private, drop, keep))
+            else:
+                tables.append(read_table(path, nodes_in, private, drop, keep))
+        except ColumnsError as problem:
+            odd |= problem.found
+    if odd:
+        raise ColumnsError(odd)
+    return align(tables, nodes)
+
+
+def problems(
+    paths: Sequence[Path], nodes_in: NodesIn = "columns", drop: Collection[str] = (), keep: Collection[str] = ()
+) -> list[str]:
+    """All that keeps these tables from being learned from; then, if nothing does, whether they fit together."""
+    tables, found = [], []
+    odd: dict[Finding, list[str]] = {}  # the files where each was found
+    for path in paths:
+        try:
+            tables.append(read_table(path, nodes_in, False, drop, keep))
+        except ColumnsError as problem:
+            for where, every in problem.found.items():
+                for each in every:
+                    odd.setdefault(each, []).append(where)
+        except InputError as problem:
+            found.append(str(problem))
+    more = {each: f" and {len(files) - 1} more" if len(files) > 1 else "" for each, files in odd.items()}
+    found += [f"{files[0]}{more[each]}: {each}" for each, files in odd.items()]
+    if found:
+        return found
+    for table in tables[1:]:
+        try:
+            align([tables[0], table])
+        except InputError as problem:
+            found.append(str(problem))
+    return found
 
 
 def from_arrays(

@@ -26,7 +26,8 @@ def classes_of(plan: GraphPlan, told: Mapping[str, tuple[str, ...]], fewest: int
 
 def read_own(plan: GraphPlan, path: Path, facts: Facts | None = None) -> tuple[Facts, tuple[Any, ...]]:
     data, columns = plan.data, None if facts is None else facts.columns
-    silos = read_silos([path], data.nodes_in, plan.privacy is not None, columns, data.unit_column)
+    private = plan.privacy is not None
+    silos = read_silos([path], data.nodes_in, private, columns, data.unit_column, data.drop, data.keep)
     silos = standardise(silos) if data.standardise else silos
     holding = Holding(silos.names[0], records=(len(silos.signals[0]),))
     return Facts(plan.method.name, silos.nodes, (holding,)), silos.signals

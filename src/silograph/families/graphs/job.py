@@ -99,5 +99,6 @@ class GraphJob:
 
 def open_job(plan: GraphPlan, base: Path) -> GraphJob:
     data, private = plan.data, plan.privacy is not None
-    silos = read_silos([base / name for name in data.files], data.nodes_in, private, unit_column=data.unit_column)
+    files = [base / name for name in data.files]
+    silos = read_silos(files, data.nodes_in, private, None, data.unit_column, data.drop, data.keep)
     return GraphJob.of(plan, standardise(silos) if data.standardise else silos, base)

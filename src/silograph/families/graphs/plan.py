@@ -34,6 +34,8 @@ class Data:
     unit_column: str | None = said(
         None, "The column that says whose a signal is: a person is protected, not one signal."
     )
+    drop: tuple[str, ...] = said((), "Leave this column out, at every site that has it; may be repeated.")
+    keep: tuple[str, ...] = said((), "This column is a measurement, whatever it looks like; may be repeated.")
     coordinates: str | None = naming_files(
         None, private=False, help="CSV with columns node,x,y and perhaps z: where the nodes are; for drawing."
     )

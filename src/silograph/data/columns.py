@@ -1,0 +1,203 @@
+"""Columns that are no measurements: seen before anything is learned or spent, each with what to do about it.
+
+An identifier, a date or a category that is taken for a node gets edges, with confidence, and they mean nothing. Under
+privacy only names and types are looked at: whether a run is refused is itself a release, and must not depend on values.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from silograph.core.errors import InputError
+from silograph.core.types import Array
+from silograph.data.tables import Grid, listed, looks_like_identifier, shortened
+
+Kind = Literal["identifier", "counter", "date", "category", "constant", "copy"]
+
+_ENOUGH = 10  # rows from which order and distinctness say something
+_DENSE = 1.5  # a shuffled counter leaves few numbers out; so many measurements would meet by chance
+_MOST_LEVELS = 50
+_SHOWN = 5  # findings in one message
+_SAME = 1.0 - 1e-6  # correlation of a copy, in other units perhaps, and rounded
+_DATE = re.compile(r"\s*(\d{4}[-/.]\d\d?[-/.]\d\d?|\d\d?[-/.]\d\d?[-/.]\d{2,4})([ T]\d\d?:\d\d.*)?\s*")
+
+_DROP = "Leave it out with --drop {name}"
+_KEEP = "or say that it is a measurement with --keep {name}."
+_REMEDY: dict[Kind, str] = {
+    "identifier": f"If it says whose a row is, name it with --unit-column {{name}} (with --epsilon). {_DROP}, {_KEEP}",
+    "counter": f"{_DROP}, {_KEEP}",
+    "date": f"{_DROP}, {_KEEP}",
+    "category": "Leave it out with --drop {name}, or give each level a column of 0 and 1.",
+    "constant": "A node that never varies has no relation to learn. Leave it out at every site with --drop {name}.",
+    "copy": "Leave one of them out with --drop {name}, {other}",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is odd about a column, and the remedy."""
+
+    column: str
+    kind: Kind
+    found: str
+
+    @property
+    def quoted(self) -> str:
+        """The column's name as a shell takes it."""
+        return shlex.quote(self.column)
+
+    @property
+    def remedy(self) -> str:
+        return _REMEDY[self.kind].format(name=self.quoted, other=_KEEP.format(name=self.quoted))
+
+    def __str__(self) -> str:
+        return f"column {shortened(self.column)} {self.found}. {self.remedy}"
+
+
+class ColumnsError(InputError):
+    """Columns that are no measurements, in one file or in several."""
+
+    def __init__(self, found: dict[str, list[Finding]]) -> None:
+        """`found` by file."""
+        self.found = found
+        columns = list(dict.fromkeys(each for every in found.values() for each in every))
+        words = [f"column {shortened(each.column)} {each.found}" for each in columns]
+        drop = " ".join(f"--drop {each.quoted}" for each in columns[:_SHOWN])
+        todo = columns[0].remedy if len(columns) == 1 else f"Leave them out with {drop}; `silograph check` says more."
+        where = next(iter(found)) if len(found) == 1 else f"{len(found)} tables"
+        more = f"; {len(words) - _SHOWN} more" if len(words) > _SHOWN else ""
+        super().__init__(where, "measurements in every column", "; ".join(words[:_SHOWN]) + more, todo)
+
+
+def without(grid: Grid, drop: Collection[str]) -> Grid:
+    """The grid without these columns; one that is not there is no matter, since another site may have it."""
+    if not drop or grid.column_names is None:
+        return grid
+    kept = [k for k, name in enumerate(grid.column_names) if name.strip() not in drop]
+    return Grid([grid.columns[k] for k in kept], [grid.column_names[k] for k in kept], grid.row_names)
+
+
+def findings(grid: Grid, private: bool = False, keep: Collection[str] = ()) -> list[Finding]:
+    """All that is odd in a table with nodes in columns, but for columns that are said to be measurements."""
+    names = [name.strip() for name in grid.column_names or ()]
+    by_values = not private and bool(grid.columns) and len(grid.columns[0]) >= _ENOUGH
+    found: list[Finding] = []
+    numbers: dict[str, Array] = {}
+    for name, column in zip(names, grid.columns, strict=False):
+        if name in keep or not name:
+            continue
+        kind, words = _by_name_and_type(name, column)
+        if kind is None and by_values:
+            kind, words = _by_values(column)
+        if kind is not None:
+            found.append(Finding(name, kind, words))
+        elif by_values and column.dtype.kind in "iuf":
+            numbers[name] = column.astype(np.float64)
+    return found + _copies(numbers)
+
+
+def _by_name_and_type(name: str, column: NDArray[Any]) -> tuple[Kind | None, str]:
+    """From what is public: the name of a column, and the type of its values."""
+    if column.dtype.kind in "Mm":
+        return "date", "holds dates or times"
+    if looks_like_identifier(name):
+        return "identifier", "has the name of an identifier"
+    if column.dtype.kind == "b":
+        return "category", "holds true/false values"
+    return None, ""
+
+
+def _by_values(column: NDArray[Any]) -> tuple[Kind | None, str]:
+    if column.dtype.kind in "OUST":
+        return _words(column)
+    if column.dtype.kind not in "iuf":
+        return None, ""
+    values = column.astype(np.float64)
+    values = values[np.isfinite(values)]
+    if not values.size:
+        return None, ""
+    if (values == values[0]).all():
+        return "constant", f"is constant: every value is {values[0]:g}"
+    if (values == np.rint(values)).all() and _dates_in_digits(values):
+        return "date", "holds dates, written as numbers"
+    step = np.diff(values)
+    if (step > 0.0).all() or (step < 0.0).all():
+        return "counter", f"only {'rises' if step[0] > 0.0 else 'falls'} from row to row, as a counter or a time does"
+    if (values == np.rint(values)).all() and len(np.unique(values)) == len(values):
+        span = float(np.ptp(values)) + 1.0
+        if span <= _DENSE * len(values):
+            return "identifier", f"numbers its rows: {len(values)} different whole numbers, hardly one left out"
+        if _code(values):
+            return "identifier", "holds different whole numbers of as many digits, evenly spread, as codes are"
+    return None, ""
+
+
+def _words(column: NDArray[Any]) -> tuple[Kind | None, str]:
+    cells = [str(cell).strip() for cell in column.tolist() if not (cell is None or cell != cell)]
+    words = [cell for cell in cells if not _is_number(cell)]
+    if not words or len(words) < len(cells) / 2:
+        return None, ""  # a column of numbers with something else in it, which the table's check names by its row
+    if all(_DATE.fullmatch(cell) for cell in words):
+        return "date", "holds dates or times"
+    levels = sorted(set(cells))
+    if len(levels) == len(cells) and len(cells) >= _ENOUGH:
+        return "identifier", "holds a different word in every row"
+    if len(levels) <= _MOST_LEVELS:
+        return "category", f"holds words: {listed(levels)}"
+    return "category", f"holds words, {len(levels)} different ones"
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _dates_in_digits(values: Array) -> bool:
+    """Whether every number reads as a day, such as 20240131."""
+    year, rest = np.divmod(values, 10_000)
+    month, day = np.divmod(rest, 100)
+    return bool(((year >= 1900) & (year <= 2100) & (month >= 1) & (month <= 12) & (day >= 1) & (day <= 31)).all())
+
+
+def _code(values: Array) -> bool:
+    """Whether whole numbers have one number of digits, four or more, and lie as evenly as drawn ones would.
+
+    Kolmogorov's distance to an even law, at 5 %: measurements bunch, so that 30 of them lie further off.
+    """
+    digits = math.floor(math.log10(max(float(values.max()), 1.0))) + 1
+    low, high = 10.0 ** (digits - 1), 10.0**digits
+    if digits < 4 or len(values) < 30 or values.min() < low:
+        return False
+    even = (np.sort(values) - low) / (high - low)
+    rank = np.arange(1, len(values) + 1) / len(values)
+    return bool(np.abs(even - rank).max() <= 1.36 / math.sqrt(len(values)))
+
+
+def _copies(numbers: dict[str, Array]) -> list[Finding]:
+    """Columns that are another one in other units."""
+    complete = {name: column for name, column in numbers.items() if np.isfinite(column).all() and len(column) > 2}
+    if len(complete) < 2:
+        return []
+    names, values = list(complete), np.array(list(complete.values()))
+    scale = np.abs(values).max(1, keepdims=True)
+    values = values / np.where(scale > 0.0, scale, 1.0)
+    values = values - values.mean(1, keepdims=True)
+    length = np.linalg.norm(values, axis=1, keepdims=True)
+    values = values / np.where(length > 0.0, length, 1.0)
+    alike = np.triu(np.abs(values @ values.T) > _SAME, 1)
+    return [
+        Finding(names[b], "copy", f"is column {shortened(names[a])}, in other units perhaps")
+        for b in np.flatnonzero(alike.any(0))
+        for a in [int(alike[:, b].argmax())]
+    ]

@@ -1,0 +1,89 @@
+"""Columns that are no measurements are found, measurements are not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from silograph.data.columns import findings
+from silograph.data.tables import Grid
+
+RNG = np.random.default_rng(0)
+ROWS = 60
+
+
+def _kinds(private: bool = False, keep: tuple[str, ...] = (), **columns: object) -> dict[str, str]:
+    grid = Grid([np.asarray(column) for column in columns.values()], list(columns))
+    return {found.column: found.kind for found in findings(grid, private, keep)}
+
+
+ODD = {
+    "patient_id": (RNG.standard_normal(ROWS), "identifier"),
+    "nr": (RNG.permutation(ROWS) + 1000, "identifier"),
+    "file": (RNG.choice(90_000, ROWS, replace=False) + 10_000, "identifier"),
+    "name": (np.array([f"person {k}" for k in range(ROWS)], dtype=object), "identifier"),
+    "row": (np.arange(ROWS), "counter"),
+    "seconds": (np.cumsum(RNG.random(ROWS)), "counter"),
+    "admitted": (np.array([f"2024-0{k % 9 + 1}-11" for k in range(ROWS)], dtype=object), "date"),
+    "when": (np.array([20240101 + k % 28 for k in range(ROWS)]), "date"),
+    "stamp": (np.arange(ROWS).astype("datetime64[D]"), "date"),
+    "ward": (np.array(["a", "b", "c"] * (ROWS // 3), dtype=object), "category"),
+    "smoker": (RNG.random(ROWS) < 0.5, "category"),
+    "unit": (np.full(ROWS, 3.0), "constant"),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_each_kind_is_found_and_its_remedy_names_the_column(name: str) -> None:
+    column, kind = ODD[name]
+    (found,) = findings(Grid([RNG.standard_normal(ROWS), column], ["age", name]))
+    assert (found.column, found.kind) == (name, kind)
+    assert f"--drop {name}" in str(found)
+
+
+def test_what_is_said_to_be_a_measurement_is_believed() -> None:
+    assert _kinds(row=np.arange(ROWS), keep=("row",)) == {}
+
+
+def test_a_copy_in_other_units_is_found() -> None:
+    weight = 70.0 + 10.0 * RNG.standard_normal(ROWS)
+    assert _kinds(kg=weight, age=RNG.random(ROWS), lb=2.2046 * weight) == {"lb": "copy"}
+    assert _kinds(kg=weight, lb=2.2046 * weight + 0.1 * RNG.standard_normal(ROWS)) == {}
+
+
+def test_measurements_are_left_alone() -> None:
+    """Integers, counts, ages, rounded and skewed values; 300 tables, none of which may be accused."""
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        rows = int(rng.integers(10, 400))
+        accused = _kinds(
+            age=rng.integers(18, 90, rows) if rows > 72 else rng.integers(18, 90, rows) + rng.random(rows),
+            platelets=np.rint(1000.0 * rng.normal(250.0, 60.0, rows)),
+            income=np.rint(np.exp(rng.normal(10.5, 0.6, rows))),
+            pressure=np.rint(rng.normal(120.0, 15.0, rows)),
+            rain=np.where(rng.random(rows) < 0.7, 0.0, rng.exponential(5.0, rows)),
+            binary=rng.integers(0, 2, rows) if rows > 30 else rng.random(rows),
+            temperature=np.round(rng.normal(37.0, 0.5, rows), 1),
+        )
+        assert not accused, seed
+
+
+def test_under_privacy_only_names_and_types_are_looked_at() -> None:
+    """Two tables that differ in values alone get the same findings."""
+    values = {name: column for name, (column, _) in ODD.items()}
+    other = {name: RNG.permutation(column) for name, column in values.items()}
+    assert (
+        _kinds(True, **values)
+        == _kinds(True, **other)
+        == {
+            "patient_id": "identifier",
+            "stamp": "date",
+            "smoker": "category",
+        }
+    )
+
+
+def test_a_gap_hides_nothing() -> None:
+    counter = np.arange(float(ROWS))
+    counter[7] = np.nan
+    assert _kinds(row=counter) == {"row": "counter"}
