@@ -16,6 +16,7 @@ import federations
 from cases import every_case, private
 from parties import DEPLOYMENT
 from silograph.core.errors import LeakError, SolverError
+from silograph.engines import saved
 from silograph.engines import silo as silo_module
 from silograph.engines.question import NEVER, Question, read_reply
 from silograph.engines.silo import RefusedError, Silo
@@ -60,7 +61,8 @@ def written(calls):
         calls.append(len(rows))
         append(ledger, rows)
 
-    patch.setattr(silo_module, "write_atomically", saving)
+    for module in (silo_module, saved):
+        patch.setattr(module, "write_atomically", saving)
     patch.setattr(Ledger, "append", appending)
     return patch
 

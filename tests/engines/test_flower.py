@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 import federations
 from parties import DEPLOYMENT, Direct, Federation, stacked
 from silograph.core.errors import BudgetError, DamageError, InputError, SilenceError, SilographError
+from silograph.engines import saved
 from silograph.engines import silo as silo_module
 from silograph.engines.flower import Flower
 from silograph.engines.question import Question, pack_reply, read_question, read_reply
@@ -77,7 +78,8 @@ def killing(federation, party, moment, monkeypatch):
         if rows and ledger.path is not None and party in str(ledger.path):
             dies()
 
-    monkeypatch.setattr(silo_module, "write_atomically", save)
+    for module in (silo_module, saved):
+        monkeypatch.setattr(module, "write_atomically", save)
     monkeypatch.setattr(Ledger, "append", append)
 
     class Mortal(Direct):

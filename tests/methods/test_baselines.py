@@ -7,7 +7,7 @@ from scipy.optimize import minimize
 from silograph.core.errors import LeakError
 from silograph.core.keys import stream
 from silograph.data.synthetic import paper_graphs, smooth_signals
-from silograph.engines.vector import vector
+from silograph.engines.base import vector
 from silograph.kernels.descent import gradient, objective
 from silograph.kernels.dual_newton import solve
 from silograph.methods.base import Method

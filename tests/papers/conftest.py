@@ -7,7 +7,7 @@ import pytest
 
 from silograph.core.keys import stream
 from silograph.data.synthetic import paper_graphs, smooth_signals
-from silograph.engines.vector import vector
+from silograph.engines.base import vector
 from silograph.methods.base import begin
 from silograph.privacy.door import Door
 from silograph.privacy.ledger import Ledger

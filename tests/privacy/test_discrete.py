@@ -19,12 +19,12 @@ from silograph.privacy.bound import clip_rows
 from silograph.privacy.discrete import (
     _exponent,
     _layers,
+    check_share,
     decode,
     discrete_gaussian,
     distributed_rho,
     encode,
     grid_l2,
-    noise_share,
     word_bits,
 )
 
@@ -177,13 +177,13 @@ def test_impossible_parameters_are_refused(sigma):
 def test_shares_add_up_to_the_wanted_noise():
     """67 contributors' noise, back on the scale of the data, has the wanted deviation; more have more."""
     sigma, bits, contributors = 0.05, 12, 67
-    share = noise_share(sigma, bits, contributors)
+    share = sigma * 2.0**bits / math.sqrt(contributors)
     noise = discrete_gaussian(seeded(7), share, contributors * 20_000).reshape(contributors, -1)
     summed = noise.sum(0)
     assert decode(summed, bits).std() / sigma == pytest.approx(1.0, abs=3.9 / math.sqrt(2 * 20_000))  # rate 1e-4
     assert gaussian_pvalue(summed, sigma * 2.0**bits) > ALARM
     with pytest.raises(InputError, match=r"grid steps, but 0\.195"):
-        noise_share(sigma, 5, contributors)
+        check_share(sigma * 2.0**5 / math.sqrt(contributors))
 
 
 def divergence(p, shift):

@@ -11,7 +11,7 @@ from silograph.privacy.accounting import gaussian_multiplier
 from silograph.privacy.bound import Bounded, clip_rows
 from silograph.privacy.door import Budget, Door
 from silograph.privacy.ledger import Ledger
-from silograph.privacy.mechanisms import Gaussian
+from silograph.privacy.mechanisms import Charge, Gaussian
 from silograph.privacy.relay import OpenGate
 from silograph.privacy.released import Released, check_message, stack
 
@@ -40,6 +40,28 @@ def test_a_release_adds_noise_and_one_row_per_silo():
     assert out.value.shape == (2, 3)
     assert (out.value != 0).all()
     assert not np.array_equal(out.value[0], out.value[1])
+
+
+class Homemade(Gaussian):
+    """A mechanism that the gate has never heard of."""
+
+    def at(self, round):
+        return replace(self, multiplier=self.multiplier + round)
+
+    def perturb(self, value, l2, place, out):
+        out[:] = value + np.array([self.multiplier, l2, place.round])
+
+    def charge(self, l2, dim):
+        return Charge(2.0 * l2, dim * self.multiplier, "and nobody looking")
+
+
+def test_a_mechanism_says_itself_how_it_perturbs_and_what_it_costs():
+    border = Door(7, Ledger(), Homemade(5.0))
+    out = border.gate(["a"], 3).release(bounded(silos=1), "stat")
+    border.sync()
+    assert out.value.tolist() == [[8.0, 1.0, 3.0]]
+    (row,) = border.ledger.rows
+    assert (row.l2, row.noise, row.why) == (2.0, 24.0, "a clip; and nobody looking")
 
 
 def test_rows_are_written_in_the_order_of_silos_not_of_calls():

@@ -18,7 +18,7 @@ from scipy import stats
 
 from silograph.core.errors import InputError, SilographError
 from silograph.core.keys import stream
-from silograph.privacy.discrete import encode, noise_share
+from silograph.privacy.discrete import encode
 from silograph.privacy.secure_agent import Agent
 from silograph.privacy.secure_keys import PLAIN, Keys, keys_text
 from silograph.privacy.secure_messages import STEPS, Advertisement, Delivery, Proof, Request, Roster
@@ -642,7 +642,7 @@ def test_everything_agreed_beforehand_is_part_of_the_session():
 def test_noise_of_the_fewest_survivors_is_what_was_wanted():
     """17 agents, 5 of them gone: 12 shares make up sigma; all 17 make more. Rates 1e-4 each."""
     sigma, length, threshold = 0.02, 20_000, 12
-    share = noise_share(sigma, BITS, threshold)
+    share = sigma * 2.0**BITS / math.sqrt(threshold)
     inputs = {name: np.zeros(length) for name in named(17)}
     fewest = secure_sum(inputs, CLIP, BITS, noise=share, source=seeded, drop=dict.fromkeys(named(5), "mask"))
     everybody = secure_sum(inputs, CLIP, BITS, noise=share, source=seeded)

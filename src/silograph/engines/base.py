@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -46,35 +46,41 @@ class InProcess:
 
     def local(self, method: Method, state: State, rows: Rows) -> tuple[Carry, Sent, Rows]:
         carry, messages = state.carry, []
-        for part in self._grouping(rows):
-            index = self._index(part)
+        for part, index, carried, here, gate in self._parts(state, rows):
             down = {name: value.rows(index) for name, value in state.down.items()}
-            carried, here, gate = take(state.carry, index), take(self._data, index), self._gate(part, state.round)
-            with inside(f"{type(method).__name__}.local"):
+            with inside(f"{type(method).__name__}.local") as name:
                 fresh, message = method.local(carried, down, here, gate)
             carry = put(carry, index, fresh)
-            messages.append(check_message(message, len(part), f"{type(method).__name__}.local"))
+            messages.append(check_message(message, len(part), name))
         return carry, self._joined(messages), rows
 
     def deliver(self, method: Method, state: State) -> dict[str, Array]:
         messages = []
-        for part in self._grouping(self._all):
-            index, gate = self._index(part), self._gate(part, state.round)
-            carried, here = take(state.carry, index), take(self._data, index)
-            with inside(f"{type(method).__name__}.deliver"):
+        for part, _, carried, here, gate in self._parts(state, self._all):
+            with inside(f"{type(method).__name__}.deliver") as name:
                 message = method.deliver(carried, here, gate)
-            messages.append(check_message(message, len(part), f"{type(method).__name__}.deliver"))
+            messages.append(check_message(message, len(part), name))
         return values(self._joined(messages))
 
-    def _index(self, part: Rows) -> Rows | slice:
-        """All silos as a slice: what is sliced is not copied."""
-        return slice(None) if len(part) == len(self._all) else part
-
-    def _gate(self, part: Rows, round: int) -> Outlet:
-        silos = self.topo.silos
-        return self.door.gate(silos if len(part) == len(silos) else [silos[k] for k in part], round)
+    def _parts(self, state: State, rows: Rows) -> Iterator[tuple[Rows, Rows | slice, Carry, Private, Outlet]]:
+        """Group by group: its silos and their places, what they remember, their records and their gate."""
+        for part in self._grouping(rows):
+            everybody = len(part) == len(self._all)
+            index = slice(None) if everybody else part  # what is sliced is not copied
+            silos = self.topo.silos if everybody else [self.topo.silos[k] for k in part]
+            yield part, index, take(state.carry, index), take(self._data, index), self.door.gate(silos, state.round)
 
     def _joined(self, messages: Sequence[Sent]) -> Sent:
         """One message for all; it exists only once its ledger rows are on disk."""
         self.door.sync()
         return {name: stack([message[name] for message in messages]) for name in messages[0]} if messages else {}
+
+
+def vector(data: Sequence[Private] | Private, topo: Topology, door: Door) -> InProcess:
+    """All silos in one call: the fast way to simulate."""
+    return InProcess(data, topo, door, lambda rows: [rows] if len(rows) else [])
+
+
+def silowise(data: Sequence[Private] | Private, topo: Topology, door: Door) -> InProcess:
+    """One silo at a time, as each would run on its own machine: what the other engines are held against."""
+    return InProcess(data, topo, door, lambda rows: [rows[k : k + 1] for k in range(len(rows))])

@@ -17,11 +17,9 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import io
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -38,11 +36,12 @@ from silograph.engines.question import (
     read_reply,
     sealed_again,
 )
+from silograph.engines.saved import load, save
 from silograph.engines.sums import SumAgents
 from silograph.methods.base import Method, Private, Rows, begin, put, take
 from silograph.privacy.door import Door
 from silograph.privacy.relay import inside, relay
-from silograph.privacy.released import Released, Sealed, Sent, bare, check_message, sealed_rows
+from silograph.privacy.released import Sealed, Sent, bare, check_message, sealed_rows
 from silograph.privacy.sums import hand_over
 from silograph.topology import Topology
 
@@ -235,8 +234,9 @@ class Silo:
         carry, here = take(before, index), take(data, index)
         sent: Sent
         down = {name: relay(value) for name, value in question.down.items()}
-        part, fresh = f"{type(self._method).__name__}.{question.kind}", Carry()
-        with np.errstate(all="ignore"), inside(part):  # a warning that was made an error would depend on records
+        fresh: Carry = {}
+        # A warning that was made an error would depend on records.
+        with np.errstate(all="ignore"), inside(f"{type(self._method).__name__}.{question.kind}") as part:
             if question.kind == "local":
                 fresh, sent = self._method.local(carry, down, here, gate)
             else:
@@ -321,26 +321,16 @@ class Silo:
 
     def _save(self, memory: _Memory) -> None:
         """On disk before anything of it is sent; all of it or nothing."""
-        arrays: dict[str, Any] = {}
-        meta: dict[str, Any] = {name: getattr(memory, name) for name in ("committed", "answered", "history")}
-        meta["released"] = []
-        meta["ledger"] = self._door.ledger.tip
-        carries = {"carry": memory.carry}
+        facts: Json = {name: getattr(memory, name) for name in ("committed", "answered", "history")}
+        facts["ledger"] = self._door.ledger.tip
+        parts: Json = {"carry": memory.carry}
         if memory.pending is not None:
             pending = memory.pending
-            carries["after"] = pending.carry
-            meta["pending"] = {name: getattr(pending, name) for name in ("round", "kind", "content", "name", "silos")}
-            meta["sealed"] = {name: about_sealed(value) for name, value in pending.sealed.items()}
-            arrays["reply"] = np.frombuffer(pending.reply, dtype=np.uint8)
-            arrays |= {f"sealed/{name}": sealed_rows(value) for name, value in pending.sealed.items()}
-        for part, carry in carries.items():
-            for name, value in carry.items():
-                if isinstance(value, Released):
-                    meta["released"].append(f"{part}/{name}")
-                arrays[f"{part}/{name}"] = bare(value)
-        buffer = io.BytesIO()
-        np.savez(buffer, meta=np.array(json.dumps(meta)), **arrays)
-        write_atomically(self._folder / _STATE, buffer.getvalue(), 0o600)
+            facts["pending"] = {name: getattr(pending, name) for name in ("round", "kind", "content", "name", "silos")}
+            facts["sealed"] = {name: about_sealed(value) for name, value in pending.sealed.items()}
+            parts["after"], parts["reply"] = pending.carry, np.frombuffer(pending.reply, dtype=np.uint8)
+            parts["sealed"] = {name: sealed_rows(value) for name, value in pending.sealed.items()}
+        save(self._folder / _STATE, parts, facts)
         self._memory = memory
 
     def _load(self) -> _Memory:
@@ -352,25 +342,15 @@ class Silo:
                 raise self._damaged(path)
             return _Memory(self._begun())
         try:
-            with np.load(path, allow_pickle=False) as content:
-                meta = json.loads(str(content["meta"]))
-
-                def carried(part: str) -> Carry:
-                    names = [name for name in content.files if name.startswith(f"{part}/")]
-                    return {
-                        name.split("/", 1)[1]: relay(content[name]) if name in meta["released"] else content[name]
-                        for name in names
-                    }
-
-                self._door.ledger.check_tip(meta["ledger"])
-                pending = None
-                if "pending" in meta:
-                    sealed = {
-                        name: sealed_again(content[f"sealed/{name}"], about) for name, about in meta["sealed"].items()
-                    }
-                    told = {**meta["pending"], "silos": tuple(meta["pending"]["silos"])}
-                    pending = _Pending(**told, reply=content["reply"].tobytes(), carry=carried("after"), sealed=sealed)
-                memory = _Memory(carried("carry"), meta["committed"], meta["answered"], meta["history"], pending)
+            parts, facts = load(path)
+            self._door.ledger.check_tip(facts["ledger"])
+            pending = None
+            if "pending" in facts:
+                about = facts["sealed"]
+                sealed = {name: sealed_again(rows, about[name]) for name, rows in parts["sealed"].items()}
+                told = {**facts["pending"], "silos": tuple(facts["pending"]["silos"])}
+                pending = _Pending(**told, reply=parts["reply"].tobytes(), carry=parts["after"], sealed=sealed)
+            memory = _Memory(parts["carry"], facts["committed"], facts["answered"], facts["history"], pending)
         except DamageError:
             raise
         except Exception:

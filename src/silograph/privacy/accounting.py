@@ -1,7 +1,8 @@
 """What a ledger costs: epsilon is a reading of its rows.
 
 Gaussian releases compose to one Gaussian with mu^2 = sum (l2 / sd)^2, whose curve is exact; everything else goes to
-dp-accounting. This is the only module that imports it.
+dp-accounting. This is the only module that imports it, and so it is a long one: closed forms lie beside what they are
+checked against.
 """
 
 from __future__ import annotations

@@ -124,18 +124,6 @@ def grid_move(l2: float, fraction_bits: int, length: int) -> float:
 # ---- noise -----------------------------------------------------------------------------------------------------------
 
 
-def noise_share(sigma: float, fraction_bits: int, contributors: int) -> float:
-    """What each agent adds, in grid steps, so that `contributors` of them together have at least parameter `sigma`.
-
-    `contributors` is the fewest whose noise counts: the threshold of the secure sum, less the agents that may collude
-    with the observer, since those know their own noise. A discrete Gaussian's variance is a little below the square of
-    its parameter (by 2e-7 of it at parameter 1, by less than 1e-30 from 2 on); `distributed_rho` needs the parameter.
-    """
-    share = sigma * 2.0**fraction_bits / math.sqrt(contributors)
-    check_share(share)
-    return share
-
-
 def distributed_rho(l2: float, share: float, contributors: int, length: int) -> float:
     """zCDP of a sum of `length` coordinates that one unit moves by at most `l2` grid steps (see the module).
 

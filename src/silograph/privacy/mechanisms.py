@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 from numba import njit
@@ -173,29 +173,53 @@ class Laplace(_Additive):
         return discrete_laplace(stream, steps, count)
 
 
+class _Own:
+    """What those whose vectors are added up put in themselves. No single place has it."""
+
+    @property
+    def own_noise(self) -> Any:
+        return self
+
+    def sampled(self, share: float) -> None:
+        return None
+
+    def draw(self, stream: Keystream, steps: float, count: int) -> Integers:
+        raise LeakError("noise of a secure sum", "to be made by its members", "a single place asked for it")
+
+
 @dataclass(frozen=True)
-class DistributedGaussian(_Additive):
-    """Noise that the agents of a secure sum put in themselves, for zCDP `rho` a sum (`masking`). No server adds it."""
+class SharedGaussian(_Own, Gaussian):
+    """Gaussian noise of the sites of a secure sum, on a grid so fine that the exact curve holds."""
+
+    least_share: ClassVar[float] = LEAST_FINE
+
+    @property
+    def goal(self) -> float:
+        """The most that a sum's sensitivity over its noise may be."""
+        return 1.0 / self.multiplier
+
+    def ratio(self, l2: float, share: float, contributors: int, length: int) -> float:
+        """What it is charged as, where so many add a share of so many grid steps each."""
+        return distributed_mu(l2, share, contributors, length)
+
+
+@dataclass(frozen=True)
+class DistributedGaussian(_Own, _Additive):
+    """Noise of the agents of a secure sum, for zCDP `rho` a sum (`masking`)."""
 
     rho: float
     name: ClassVar[str] = DISTRIBUTED
     least_share: ClassVar[float] = LEAST_SHARE
 
     @property
-    def own_noise(self) -> OwnNoise:
-        return self
-
-    @property
     def multiplier(self) -> float:
-        return 1.0 / math.sqrt(2.0 * self.rho)
+        return 1.0 / self.goal
 
     @property
     def goal(self) -> float:
-        """The most that a sum's sensitivity over its noise may be."""
         return math.sqrt(2.0 * self.rho)
 
     def ratio(self, l2: float, share: float, contributors: int, length: int) -> float:
-        """What it is charged as, where so many add a share of so many grid steps each."""
         return math.sqrt(2.0 * distributed_rho(l2, share, contributors, length))
 
     def scale(self, l2: float, dim: int) -> float:
@@ -203,33 +227,6 @@ class DistributedGaussian(_Additive):
 
     def deviation(self, l2: float, dim: int) -> float:
         return self.scale(l2, dim)
-
-    def draw(self, stream: Keystream, steps: float, count: int) -> Integers:
-        raise LeakError("distributed noise", "to be made by the agents of a secure sum", "a single place asked for it")
-
-
-@dataclass(frozen=True)
-class SharedGaussian(Gaussian):
-    """Gaussian noise that the sites of a secure sum put in themselves, on a grid so fine that the exact curve holds."""
-
-    least_share: ClassVar[float] = LEAST_FINE
-
-    @property
-    def own_noise(self) -> OwnNoise:
-        return self
-
-    def sampled(self, share: float) -> None:
-        return None
-
-    @property
-    def goal(self) -> float:
-        return 1.0 / self.multiplier
-
-    def ratio(self, l2: float, share: float, contributors: int, length: int) -> float:
-        return distributed_mu(l2, share, contributors, length)
-
-    def draw(self, stream: Keystream, steps: float, count: int) -> Integers:
-        raise LeakError("shared noise", "to be made by the sites of a secure sum", "a single place asked for it")
 
 
 #: Noise that those whose vectors are added up put in themselves.

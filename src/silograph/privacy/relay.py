@@ -15,16 +15,16 @@ from silograph.core.types import Array
 from silograph.privacy.bound import Bounded
 from silograph.privacy.released import _SEAL, Batch, Released, Sealed, Total
 
-#: Which method's part in a silo runs now.
+#: The part of a method that runs in a silo now.
 _INSIDE: ContextVar[str] = ContextVar("inside a silo", default="")
 
 
 @contextmanager
-def inside(method: str) -> Iterator[None]:
-    """While the part of a method that sees records runs, nothing is relayed."""
-    token = _INSIDE.set(method)
+def inside(part: str) -> Iterator[str]:
+    """While the named part of a method runs, which sees records, nothing is relayed."""
+    token = _INSIDE.set(part)
     try:
-        yield
+        yield part
     finally:
         _INSIDE.reset(token)
 
@@ -34,9 +34,9 @@ def relay(value: Array, owned: bool = False) -> Released:
 
     `owned`: the caller gives the value away and writes to it no more, so that it need not be copied.
     """
-    if method := _INSIDE.get():
+    if part := _INSIDE.get():
         todo = "Use Released.map for what is computed from released values; all else passes the gate."
-        raise LeakError(method, "relay to be called at a server", "it was called in a silo", todo)
+        raise LeakError(part, "relay to be called at a server", "it was called in a silo", todo)
     return Released(value, _SEAL, owned)
 
 

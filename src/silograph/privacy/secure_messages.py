@@ -42,7 +42,7 @@ class Session:
     """One cohort, one round: public, and the same for everybody.
 
     `identities` are the agents' registered Ed25519 keys. `noise` is each agent's share of the noise, in grid steps
-    (`discrete.noise_share`), added before masking. `minimum` is the smallest cohort whose sum may be known.
+    (`masking.noise_for`), added before masking. `minimum` is the smallest cohort whose sum may be known.
     """
 
     run: str

@@ -9,9 +9,7 @@ import numpy as np
 
 from silograph.core.errors import SilenceError
 from silograph.core.types import Carry
-from silograph.engines.base import Engine, InProcess
-from silograph.engines.silowise import silowise
-from silograph.engines.vector import vector
+from silograph.engines.base import Engine, InProcess, silowise, vector
 from silograph.methods.base import Method, Outcome, Private, Rows, State, advance, begin
 from silograph.privacy.door import Budget, Door
 from silograph.privacy.ledger import Ledger

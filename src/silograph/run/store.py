@@ -14,18 +14,14 @@ import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from silograph.core.errors import DamageError, InputError
 from silograph.core.files import write_atomically
 from silograph.core.keys import secret_root
 from silograph.core.types import Json
+from silograph.engines.saved import load, save
 from silograph.methods.base import State
 from silograph.privacy.ledger import Ledger
-from silograph.privacy.relay import relay
-from silograph.privacy.released import Released
 
 _STATE, _IDENTITY, _ROOT, _LOCK = "state.npz", "identity.json", "root", "lock"
 _SECRET = (_STATE, _IDENTITY, _ROOT, _LOCK)
@@ -127,47 +123,17 @@ class RunFolder:
 
     def save(self, state: State, trace: Sequence[Json]) -> None:
         """A point to resume from. Replaying from an older one is harmless: the ledger knows what was sent."""
-        arrays: dict[str, Any] = {}
-        released: list[str] = []
-        plain: Json = {}
-
-        def keep(key: str, value: Any) -> None:
-            if isinstance(value, Released):
-                released.append(key)
-                arrays[key] = value.value
-            elif isinstance(value, np.ndarray | np.generic):
-                arrays[key] = value
-            elif isinstance(value, dict) and value:
-                for name, part in value.items():
-                    keep(f"{key}/{name}", part)
-            else:
-                plain[key] = value
-
-        for part in _PARTS:
-            keep(part, getattr(state, part))
-        meta = {"round": state.round, "released": released, "plain": plain, "trace": list(trace)}
-        meta["ledger"] = self.ledger.tip
-        arrays["meta"] = np.array(json.dumps(meta))
-        buffer = io.BytesIO()
-        np.savez(buffer, **arrays)
-        write_atomically(self.path / _STATE, buffer.getvalue(), 0o600)
+        facts = {"round": state.round, "trace": list(trace), "ledger": self.ledger.tip}
+        save(self.path / _STATE, {part: getattr(state, part) for part in _PARTS}, facts)
 
     def load(self) -> tuple[State, list[Json]] | None:
         path = self.path / _STATE
         if not path.exists():
             return None
         try:
-            with np.load(path, allow_pickle=False) as content:
-                meta = json.loads(str(content["meta"]))
-                parts: Json = {part: {} for part in _PARTS}
-                found = {key: content[key] for key in content.files if key != "meta"}
-            for key, value in {**found, **meta["plain"]}.items():
-                if isinstance(value, np.ndarray):
-                    # Zero-dimensional arrays were scalars.
-                    value = relay(value) if key in meta["released"] else value[()] if value.ndim == 0 else value
-                _put(parts, key.split("/"), value)
-            self.ledger.check_tip(meta["ledger"])
-            return State(meta["round"], parts["carry"], parts["servers"], parts["down"]), meta["trace"]
+            parts, facts = load(path)
+            self.ledger.check_tip(facts["ledger"])
+            return State(facts["round"], *(parts[part] for part in _PARTS)), facts["trace"]
         except DamageError:
             raise
         except Exception:
@@ -201,12 +167,6 @@ class RunFolder:
         else:
             self._remove_secrets()
         self._lock.close()
-
-
-def _put(parts: Json, path: Sequence[str], value: Any) -> None:
-    for name in path[:-1]:
-        parts = parts.setdefault(name, {})
-    parts[path[-1]] = value
 
 
 def _identity(plan_text: str, inputs: Sequence[Path]) -> Json:
