@@ -125,8 +125,8 @@ def test_every_kind_of_field_is_read():
         ),
         ({"places": [GOOD["place"], {"address": "x", "port": 0}]}, "file, places[1].port: expected a port from 1 to"),
         ({"places": {"address": "x"}}, "file, places: expected a list of items, each a section of named values"),
-        ({"pair": ["a"]}, "file, pair: expected a list of a text, a number, but found ['a']."),
-        ({"pair": ["a", 1, 2]}, "file, pair: expected a list of a text, a number"),
+        ({"pair": ["a"]}, "file, pair: expected a list of 2: a text, a number, but found ['a']."),
+        ({"pair": ["a", 1, 2]}, "file, pair: expected a list of 2: a text, a number"),
         ({"pair": [1, 1]}, "file, pair[0]: expected a text"),
         ({"weights": [1, None]}, "file, weights[1]: expected a number, but found nothing."),
         ({"weights": "12"}, "file, weights: expected a list of numbers, but found '12'."),
@@ -200,7 +200,7 @@ def test_another_format_is_refused_before_anything_else():
     for content in ({"format": 3, "x": 1}, {"format": True}, {"format": 2.0}, {"format": "2"}, {}):
         with pytest.raises(InputError, match="file: expected format 2"):
             of_format(content, 2, "file")
-    with pytest.raises(InputError, match="a section"):
+    with pytest.raises(InputError, match="expected format 2, but found nothing"):
         of_format([], 2, "file")
 
 

@@ -20,6 +20,7 @@ from silograph.audit.scenes import by_pattern, nearest
 from silograph.audit.stages import Bits, SiloStage, Stage
 from silograph.audit.worlds import Worlds, as_csv, fewest
 from silograph.core.files import write_atomically
+from silograph.core.schema import Seed
 from silograph.core.types import Array, Json
 from silograph.data.silos import Elsewhere, Silos, read_silos, records_of
 from silograph.deploy.public_facts import Facts, Holding, Records, check_columns, check_plain
@@ -36,7 +37,7 @@ from silograph.report.text import privacy_lines, table
 from silograph.report.words import counted
 from silograph.run.plan import DEFAULT_DELTA, Plan
 from silograph.run.results import STAR_OBSERVERS, rehearsal_note, stated
-from silograph.run.sections import Delta, Seed, TotalEpsilon, naming_files
+from silograph.run.sections import Delta, TotalEpsilon, naming_files
 from silograph.topology import Topology, star
 
 VALUES = "values.json"

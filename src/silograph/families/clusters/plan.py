@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Literal
+from typing import Literal
 
 from silograph.core.errors import InputError
-from silograph.core.schema import Positive, Such
+from silograph.core.schema import Amount, Cohort, Count, Portion, Positive, Scale, Seed, Share
 from silograph.families.servers import Servers, check_masks, left_out_of_servers
 from silograph.run.plan import DEFAULT_DELTA, NOT_COMPARED, Plan
-from silograph.run.sections import Amount, Cohort, Count, Delta, Scale, Seed, Share, TotalEpsilon, naming_files
+from silograph.run.sections import Delta, TotalEpsilon, naming_files
 
 _LEAST_DECAY = 1e-12  # of the first round's noise or leakage
-_Tau = Annotated[float, Such("0 to 1", lambda tau: 0.0 <= tau <= 1.0)]
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class ClusteredMethod:
     penalty: Positive = 3.0
     ridge: Amount = 0.01
     rounds: Count = 100
-    tau: _Tau | Literal["learned"] = "learned"
+    tau: Portion | Literal["learned"] = "learned"
     tau_decay: Share = 1.0
     form: Literal["others", "all"] = "others"
     weights: Literal["uniform", "mixing", "alone"] = "mixing"
