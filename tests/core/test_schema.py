@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from silograph.core.errors import DamageError, InputError, SilographError
@@ -204,6 +204,8 @@ def test_another_format_is_refused_before_anything_else():
         of_format([], 2, "file")
 
 
+LAW = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # on a busy machine
+
 # ---- laws ------------------------------------------------------------------------------------------------------------
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
@@ -236,12 +238,14 @@ told = st.recursive(
 )
 
 
+@LAW
 @given(everything, st.booleans())
 def test_what_is_written_is_read_back(value, nulls):
     text = json.dumps(write(value, nulls), allow_nan=False)
     assert read(Everything, parse_json(text, "file"), "file") == value
 
 
+@LAW
 @given(everything, st.sampled_from(sorted(GOOD)), told)
 def test_whatever_comes_is_read_or_refused(value, key, instead):
     """And what is read says the same when it is written."""
@@ -253,6 +257,7 @@ def test_whatever_comes_is_read_or_refused(value, key, instead):
     assert read(Everything, write(again), "file") == again
 
 
+@LAW
 @given(told)
 def test_any_value_is_shown_in_a_few_words(value):
     assert len(shortened(value)) <= 60

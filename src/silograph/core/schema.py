@@ -90,17 +90,15 @@ def read(
     With `further`, keys that no field has are ignored, here and inside: newer versions may write more.
     """
     try:
-        value: T = _reader(cast("Any", kind), further)(content)
+        return cast("T", _reader(cast("Any", kind), further)(content))
     except _Wrong as wrong:
         raise wrong.told(where, error, todo) from None
-    return value
 
 
 def check(value: Any, where: str) -> None:
     """Refuse a dataclass that was made by hand if `read` would not have made it."""
-    kind: Any = type(value)
     try:
-        _reader(kind, False)(value)
+        _reader(cast("Any", type(value)), False)(value)
     except _Wrong as wrong:
         raise wrong.told(where, InputError, "") from None
 
@@ -125,8 +123,7 @@ def write(value: Any, nulls: bool = True) -> Any:
 
 def key_of(part: Field[Any]) -> str:
     """How a field is called outside: as in Python, unless its metadata has a `key`; "" is one that goes another way."""
-    key: str = part.metadata.get("key", public(part.name))
-    return key
+    return str(part.metadata.get("key", public(part.name)))
 
 
 def public(name: str) -> str:
