@@ -95,7 +95,7 @@ def test_files_that_are_no_plan(tmp_path):
     (tmp_path / "latin.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(InputError, match="readable"):
         load(tmp_path / "latin.toml")
-    with pytest.raises(InputError, match="readable"):
+    with pytest.raises(InputError, match="an ordinary file"):
         load(tmp_path)
 
 

@@ -18,7 +18,6 @@ the types. Hints are looked at once for every type.
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import math
 import reprlib
@@ -37,9 +36,12 @@ from silograph.core.files import read_at_most
 
 T = TypeVar("T")
 Reader = Callable[[Any], Any]
+Error = type[SilographError]
 
 INFINITY = "infinity"  # JSON has no such number
 _WORDS = {str: "a text", bool: "true or false", int: "a whole number", float: "a number"}
+_SEVERAL = {str: "names", int: "whole numbers", float: "numbers"}
+_SECTION = "a section of named values"
 _LONGEST_WORD = 60  # of a stranger's, in an error
 _MOST_DIGITS = 300  # of a whole number: a float can hold it
 _TOO_LARGE = 10**_MOST_DIGITS
@@ -63,40 +65,40 @@ class Such:
 
 Finite = Annotated[float, Such("a finite number", math.isfinite)]
 Positive = Annotated[float, Such("a number above 0", lambda value: 0.0 < value < math.inf)]
+Count = Annotated[int, Such("a whole number from 1 up", lambda count: count >= 1)]
+Cohort = Annotated[int, Such("a whole number from 2 up", lambda count: count >= 2)]
+Seed = Annotated[int, Such("a whole number from 0 up", lambda seed: seed >= 0)]
+Amount = Annotated[float, Such("a number from 0 up, at most 1e70", lambda value: 0.0 <= value <= 1e70)]
+#: Also its powers are numbers.
+Scale = Annotated[float, Such("a number above 0, from 1e-70 to 1e70", lambda value: 1e-70 <= value <= 1e70)]
+Share = Annotated[float, Such("a number above 0 and at most 1", lambda value: 0.0 < value <= 1.0)]
+Portion = Annotated[float, Such("a number from 0 to 1", lambda value: 0.0 <= value <= 1.0)]
+_RANGE = "a whole number from 1 up, or the least and the most of a range"
+_TWICE = Such(_RANGE, lambda ends: 1 <= ends[0] <= ends[1], lambda end: [end, end] if isinstance(end, int) else end)
+#: A range of whole numbers, or one that stands for both ends.
+Span = Annotated[tuple[int, int], _TWICE]
+_UNBOUNDED = Such(f'a number from 0 up, or "{INFINITY}"', before=lambda told: math.inf if told == INFINITY else told)
 #: An epsilon: `write` says "infinity" of what JSON cannot hold.
-Epsilon = Annotated[
-    float,
-    Such(
-        f'a number from 0 up, or "{INFINITY}"',
-        lambda value: value >= 0.0,
-        lambda value: math.inf if value == INFINITY else value,
-    ),
-]
+Epsilon = Annotated[float, Such("a number from 0 up", lambda value: value >= 0.0), _UNBOUNDED]
 
 
 def read(
-    kind: type[T],
-    content: object,
-    where: str,
-    error: type[SilographError] = InputError,
-    todo: str = "",
-    further: bool = False,
+    kind: type[T], content: object, where: str, error: Error = InputError, todo: str = "", further: bool = False
 ) -> T:
     """The dataclass `kind` from what JSON or TOML says, or an `error`, whose advice is `todo` where none is better.
 
     With `further`, keys that no field has are ignored, here and inside: newer versions may write more.
     """
     try:
-        value: T = _reader(cast("Any", kind), further)(content)
+        return cast("T", _reader(cast("Any", kind), further)(content))
     except _Wrong as wrong:
         raise wrong.told(where, error, todo) from None
-    return value
 
 
 def check(value: Any, where: str) -> None:
     """Refuse a dataclass that was made by hand if `read` would not have made it."""
     try:
-        _values(type(value), False, _fields_of(value))
+        _reader(cast("Any", type(value)), False)(value)
     except _Wrong as wrong:
         raise wrong.told(where, InputError, "") from None
 
@@ -108,12 +110,10 @@ def write(value: Any, nulls: bool = True) -> Any:
     if isinstance(value, list | tuple):
         return [write(item, nulls) for item in value]
     if is_dataclass(value):
-        parts = [(part, getattr(value, part.name)) for part in fields(value) if key_of(part)]
-        return {
-            key_of(part): write(item, nulls)
-            for part, item in parts
-            if item is not None or (nulls and not part.metadata.get("left_out"))
-        }
+        kind: Any = type(value)
+        quiet = {part.name for part in fields(value) if not nulls or part.metadata.get("left_out")}
+        told = [(key, name, write(getattr(value, name), nulls)) for key, (name, _, _) in _parts(kind).items()]
+        return {key: item for key, name, item in told if item is not None or name not in quiet}
     if isinstance(value, Mapping):
         return {key: write(item, nulls) for key, item in value.items()}
     if isinstance(value, float) and math.isinf(value):
@@ -123,8 +123,7 @@ def write(value: Any, nulls: bool = True) -> Any:
 
 def key_of(part: Field[Any]) -> str:
     """How a field is called outside: as in Python, unless its metadata has a `key`; "" is one that goes another way."""
-    key: str = part.metadata.get("key", public(part.name))
-    return key
+    return str(part.metadata.get("key", public(part.name)))
 
 
 def public(name: str) -> str:
@@ -133,21 +132,13 @@ def public(name: str) -> str:
 
 
 def of_format(
-    content: object,
-    number: int,
-    where: str,
-    error: type[SilographError] = InputError,
-    todo: str = "",
-    key: str = "format",
+    content: object, number: int, where: str, error: Error = InputError, todo: str = "", key: str = "format"
 ) -> dict[str, Any]:
     """The content less its format, which is looked at first: another one may look like anything."""
-    if not isinstance(content, Mapping):
-        raise error(where, "a section of named values", f"found {shortened(content)}", todo)
-    rest = dict(content)
+    rest = dict(content) if isinstance(content, Mapping) else {}
     found = rest.pop(key, None)
     if type(found) is not int or found != number:
-        came = "none is stated" if found is None else f"found {shortened(found)}"
-        raise error(where, f"{key} {number}", came, todo)
+        raise error(where, f"{key} {number}", f"found {shortened(found)}", todo)
     return rest
 
 
@@ -160,7 +151,7 @@ def _whole(digits: str) -> int:
 _decode = json.JSONDecoder(parse_int=_whole).decode
 
 
-def parse_json(text: str | bytes, where: str, error: type[SilographError] = InputError, todo: str = "") -> Any:
+def parse_json(text: str | bytes, where: str, error: Error = InputError, todo: str = "") -> Any:
     """JSON of a stranger; numbers of more digits than a float can hold are refused."""
     try:
         return _decode(text if isinstance(text, str) else text.decode("utf-8-sig"))
@@ -170,15 +161,14 @@ def parse_json(text: str | bytes, where: str, error: type[SilographError] = Inpu
         raise error(where, "JSON", f"it does not parse ({problem})", todo) from None
 
 
-def read_json(path: Path, most: int, where: str, error: type[SilographError] = InputError, todo: str = "") -> Any:
+def read_json(path: Path, most: int, where: str, error: Error = InputError, todo: str = "") -> Any:
     """The JSON in a file of at most so many bytes; that there is no file is for the caller to say."""
     try:
-        text = read_at_most(path, most)
+        return parse_json(read_at_most(path, most), where, error, todo)
     except FileNotFoundError:
         raise
     except OSError as problem:
         raise error(where, "a file that can be read", f"reading failed ({problem.strerror})", todo) from None
-    return parse_json(text, where, error, todo)
 
 
 def shortened(value: object) -> str:
@@ -204,17 +194,21 @@ def did_you_mean(word: object, known: Iterable[str]) -> str:
 class _Wrong(Exception):
     """What was expected and found; `path` leads to it from inside out."""
 
-    def __init__(self, expected: str, value: object, todo: str = "", found: str | None = None) -> None:
-        self.expected, self.todo, self.path = expected, todo, list[str]()
-        self.found = f"found {shortened(value)}" if found is None else found
+    def __init__(self, expected: str, value: object, todo: str = "") -> None:
+        self.expected, self.found, self.todo, self.path = expected, f"found {shortened(value)}", todo, list[str]()
 
-    def inside(self, step: str) -> _Wrong:
-        self.path.append(step)
-        return self
-
-    def told(self, where: str, error: type[SilographError], todo: str) -> SilographError:
+    def told(self, where: str, error: Error, todo: str) -> SilographError:
         place = "".join(reversed(self.path)).removeprefix(".")
         return error(f"{where}, {place}" if place else where, self.expected, self.found, self.todo or todo)
+
+
+def _at(step: str | tuple[object], take: Reader, value: Any) -> Any:
+    """What lies under a key, or, in brackets, under a number or a name."""
+    try:
+        return take(value)
+    except _Wrong as wrong:
+        wrong.path.append(f".{step}" if isinstance(step, str) else f"[{shortened(*step)}]")
+        raise
 
 
 @cache
@@ -222,18 +216,19 @@ def _reader(hint: Any, further: bool) -> Reader:
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return reduce(lambda take, rule: partial(_such, rule, take), inner[1:], _reader(inner[0], further))
-    if hint is Any:
+    if hint is Any or getattr(hint, "_is_protocol", False):  # nothing that comes from outside
         return lambda value: value
-    if origin in (Union, UnionType):
-        return partial(_any_of, {part: _reader(part, further) for part in inner if part is not NoneType}, hint)
     if origin is Literal:
         return partial(_choice, inner)
-    if origin in (tuple, list):
-        return partial(_items, origin, [_reader(part, further) for part in inner if part is not Ellipsis], hint)
-    if origin is not None and issubclass(origin, Mapping):
-        return partial(_mapping, _reader(inner[1], further))
     if isinstance(hint, type) and is_dataclass(hint):
         return partial(_dataclass, hint, further)
+    readers = [_reader(part, further) for part in inner if part not in (NoneType, Ellipsis)]
+    if origin in (Union, UnionType):
+        return partial(_any_of, readers, hint)
+    if origin in (tuple, list):
+        return partial(_items, origin, readers, hint)
+    if origin is not None and issubclass(origin, Mapping):
+        return partial(_mapping, readers[1])
     return {float: _float, int: _int, bytes: _bytes}.get(hint) or partial(_plain, origin or hint)
 
 
@@ -241,23 +236,17 @@ def _words(hint: Any) -> str:
     """A type in a person's words."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        words: str = inner[-1].words
-        return words
+        return str(inner[-1].words)
     if origin in (Union, UnionType):
         return ", or ".join(_words(part) for part in inner if part is not NoneType)
     if origin is Literal:
         return f"{'one of ' * (len(inner) > 1)}{', '.join(map(str, inner))}"
-    if origin is tuple and len(set(inner)) > 1 and inner[-1] is not Ellipsis:
-        return f"a list of {', '.join(map(_words, inner))}"
+    if origin is tuple and inner[-1] is not Ellipsis:
+        return f"a list of {len(inner)}: {', '.join(map(_words, inner))}"
     if origin in (tuple, list):
-        count = "" if origin is list or inner[-1] is Ellipsis else f"{len(inner)} "
-        return f"a list of {count}{_plural(inner[0])}"
-    return _WORDS.get(hint, "a section of named values")
-
-
-def _plural(hint: Any) -> str:
-    hint = hint.__origin__ if get_origin(hint) is Annotated else hint
-    return {str: "names", int: "whole numbers", float: "numbers"}.get(hint, "items, each " + _words(hint))
+        item = inner[0].__origin__ if get_origin(inner[0]) is Annotated else inner[0]
+        return f"a list of {_SEVERAL.get(item, f'items, each {_words(item)}')}"
+    return _WORDS.get(hint, _SECTION)
 
 
 def _such(rule: Such, take: Reader, value: Any) -> Any:
@@ -270,10 +259,10 @@ def _such(rule: Such, take: Reader, value: Any) -> Any:
     return taken
 
 
-def _any_of(readers: Mapping[Any, Reader], hint: Any, value: Any) -> Any:
+def _any_of(readers: list[Reader], hint: Any, value: Any) -> Any:
     if value is None and NoneType in get_args(hint):
         return None
-    for take in readers.values():
+    for take in readers:
         try:
             return take(value)
         except _Wrong as wrong:
@@ -287,86 +276,59 @@ def _choice(choices: tuple[Any, ...], value: Any) -> Any:
     for choice in choices:
         if type(choice) is type(value) and choice == value:
             return choice
-    raise _Wrong(_words(Literal[choices]), value, did_you_mean(value, filter(lambda c: isinstance(c, str), choices)))
+    raise _Wrong(_words(Literal[choices]), value, did_you_mean(value, map(str, choices)))
 
 
 def _items(origin: Callable[[list[Any]], Any], readers: list[Reader], hint: Any, value: Any) -> Any:
-    """As many as come where there is one reader and no end, else one for each reader."""
     varied = origin is list or get_args(hint)[-1] is Ellipsis
     if not isinstance(value, list | tuple) or not (varied or len(value) == len(readers)):
         raise _Wrong(_words(hint), value)
-    taken = []
-    for k, (take, item) in enumerate(zip(cycle(readers), value)):
-        try:
-            taken.append(take(item))
-        except _Wrong as wrong:
-            raise wrong.inside(f"[{k}]") from None
-    return origin(taken)
+    return origin([_at((k,), take, item) for k, (take, item) in enumerate(zip(cycle(readers), value, strict=False))])
 
 
 def _mapping(take: Reader, value: Any) -> dict[str, Any]:
     if not isinstance(value, Mapping):
-        raise _Wrong("a section of named values", value)
-    taken = {}
-    for name, item in value.items():
-        try:
-            taken[_plain(str, name)] = take(item)
-        except _Wrong as wrong:
-            raise wrong.inside(f"[{shortened(name)}]") from None
-    return taken
+        raise _Wrong(_SECTION, value)
+    return {_at((name,), _text, name): _at((name,), take, item) for name, item in value.items()}
 
 
 @cache
-def _parts(kind: type[Any], further: bool) -> dict[str, tuple[str, Reader, bool]]:
+def _parts(kind: Any, further: bool = False) -> dict[str, tuple[str, Reader, bool]]:
     """By key: the field's name, its reader, and whether it must be there."""
-    hints = get_type_hints(kind, include_extras=True)
-    return {
-        key_of(part): (
-            part.name,
-            _reader(hints[part.name], further),
-            part.default is MISSING and part.default_factory is MISSING,
-        )
-        for part in fields(kind)
-        if key_of(part)
-    }
+    hints, told = get_type_hints(kind, include_extras=True), [part for part in fields(kind) if part.init]
+    needed = {part.name: part.default is MISSING and part.default_factory is MISSING for part in told}
+    parts = {key_of(part): (part.name, _reader(hints[part.name], further), needed[part.name]) for part in told}
+    return {key: part for key, part in parts.items() if key}
 
 
-def _fields_of(value: Any) -> dict[str, Any]:
-    return {key_of(part): getattr(value, part.name) for part in fields(value) if key_of(part)}
+def _dataclass(kind: Any, further: bool, content: Any) -> Any:
+    if not isinstance(content, kind):
+        return kind(**_values(kind, further, content))
+    for key, (name, take, _) in _parts(kind, further).items():  # made by hand, and stays what it is
+        _at(key, take, getattr(content, name))
+    return content
 
 
-def _dataclass(kind: type[Any], further: bool, content: Any) -> Any:
-    if isinstance(content, kind):  # was made before, and stays what it is
-        _values(kind, further, _fields_of(content))
-        return content
-    return kind(**_values(kind, further, content))
-
-
-def _values(kind: type[Any], further: bool, content: Any) -> dict[str, Any]:
+def _values(kind: Any, further: bool, content: Any) -> dict[str, Any]:
     """The fields of a dataclass, by name."""
     if not isinstance(content, Mapping):
-        raise _Wrong("a section of named values", content)
-    parts, values = _parts(cast("Any", kind), further), {}
+        raise _Wrong(_SECTION, content)
+    parts, values = _parts(kind, further), {}
     for key, value in content.items():
-        if key not in parts:
-            if further:
-                continue
+        if key in parts:
+            name, take, _ = parts[key]
+            values[name] = _at(key, take, value)
+        elif not further:
             raise _Wrong(f"only {', '.join(parts)}", key, did_you_mean(key, parts.keys() - content.keys()))
-        name, take, _ = parts[key]
-        try:
-            values[name] = take(value)
-        except _Wrong as wrong:
-            raise wrong.inside(f".{key}") from None
-    if missing := [key for key, (name, _, needed) in parts.items() if needed and name not in values]:
-        keys = ", ".join(map(repr, missing))
-        found = "it is missing" if len(missing) == 1 else "they are missing"
-        raise _Wrong(f"the key{'s' * (len(missing) > 1)} {keys}", None, found=found)
+    if missing := [repr(key) for key, (name, _, needed) in parts.items() if needed and name not in values]:
+        wrong = _Wrong(f"the key{'s' * (len(missing) > 1)} {', '.join(missing)}", None)
+        wrong.found = "it is missing" if len(missing) == 1 else "they are missing"
+        raise wrong
     return values
 
 
 def _int(value: Any) -> int:
-    # What is made by hand may have numpy's numbers.
-    if isinstance(value, bool) or not isinstance(value, Integral):
+    if isinstance(value, bool) or not isinstance(value, Integral):  # who makes one by hand may have numpy's
         raise _Wrong(_WORDS[int], value)
     if abs(value) >= _TOO_LARGE:
         raise _Wrong(f"a number of at most {_MOST_DIGITS} digits", value)
@@ -383,13 +345,16 @@ def _float(value: Any) -> float:
 
 def _bytes(value: Any) -> bytes:
     try:
-        return base64.b64decode(_plain(str, value), validate=True)
-    except (binascii.Error, ValueError):
+        return base64.b64decode(_text(value), validate=True)
+    except ValueError:
         raise _Wrong("base64", value) from None
 
 
 def _plain(kind: type[T], value: Any) -> T:
-    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+    if not isinstance(value, kind):
         number = kind is str and isinstance(value, int | float)
         raise _Wrong(_WORDS.get(kind, kind.__name__), value, "Put it in quotes." if number else "")
     return value
+
+
+_text = partial(_plain, str)

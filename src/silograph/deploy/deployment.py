@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ from typing import Annotated
 
 from silograph.core.errors import InputError
 from silograph.core.files import LONGEST_FACTS, sync_folder, write_atomically
-from silograph.core.schema import Such, of_format, read, read_json, write
+from silograph.core.schema import Count, Positive, Such, check, of_format, read, read_json, write
 from silograph.core.toml import parse_toml
 from silograph.core.types import Json
 from silograph.deploy.public_facts import Facts, gather_facts, open_server
@@ -33,10 +33,16 @@ FORMAT = 1
 FILE, SERVER, NODES, SIDE, PROJECT = "deployment.json", "server", "nodes", "files", "flower"
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _DAYS = 825  # of a certificate
+_PLACE = re.compile(r".+:[0-9]{1,5}", re.DOTALL)
+_Address = Annotated[str, Such("HOST:PORT", lambda told: bool(_PLACE.fullmatch(told)) and _port(told) < 65536)]
 _Files = Annotated[Mapping[str, str], Such("plain names and texts", lambda files: all(map(_is_plain, files)))]
 
 #: Makes the page of the server (None) or of a party, from the deployment as JSON, its digest, and what it will cost.
 Page = Callable[[Json, str, Json, str | None], str]
+
+
+def _port(address: str) -> int:
+    return int(address.rpartition(":")[2])
 
 
 def _is_plain(name: str) -> bool:
@@ -47,25 +53,17 @@ def _is_plain(name: str) -> bool:
 class Terms:
     """`address` is host:port. A round waits `deadline` seconds, and up to `patience` for at least `minimum` silos."""
 
-    address: str
+    address: _Address
     tls: bool = True
-    minimum: int = 2
-    deadline: float = 120.0
-    patience: float = 600.0
+    minimum: Count = 2
+    deadline: Positive = 120.0
+    patience: Positive = 600.0
 
     def __post_init__(self) -> None:
-        where = "deployment"
-        host, _, port = self.address.rpartition(":")
-        if not host or not port.isdecimal() or not 0 <= int(port) < 65536:
-            raise InputError(f"{where}, address", "HOST:PORT", f"{self.address!r} came")
+        check(self, "deployment")
         if not self.tls and self.host not in _LOOPBACK:
             todo = "Without encryption everybody on the way reads along: leave --plain out."
-            raise InputError(f"{where}, plain", "an address of this machine", f"{self.host} came", todo)
-        if self.minimum < 1:
-            raise InputError(f"{where}, minimum", "at least 1 silo", f"{self.minimum} came")
-        for name in ("deadline", "patience"):
-            if not 0.0 < getattr(self, name) < math.inf:
-                raise InputError(f"{where}, {name}", "seconds above 0", f"{getattr(self, name)} came")
+            raise InputError("deployment, plain", "an address of this machine", f"{self.host} came", todo)
 
     @property
     def host(self) -> str:
@@ -73,7 +71,7 @@ class Terms:
 
     @property
     def port(self) -> int:
-        return int(self.address.rpartition(":")[2])
+        return _port(self.address)
 
 
 @dataclass(frozen=True)

@@ -125,13 +125,8 @@ class Approved:
         party = party_of(folder, deployment)
         where = str(folder / APPROVED)
         try:
-            agreed = read(
-                _Agreed,
-                read_json(folder / APPROVED, LONGEST_CARD, where, DamageError, _ANEW),
-                where,
-                DamageError,
-                _ANEW,
-            )
+            told = read_json(folder / APPROVED, LONGEST_CARD, where, DamageError, _ANEW)
+            agreed = read(_Agreed, told, where, DamageError, _ANEW)
         except FileNotFoundError:
             todo = f"`silograph enrol {folder} --data TABLE` does that once."
             raise InputError(str(folder), "an enrolled party", "it is not", todo) from None

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from silograph.core.errors import InputError
+from silograph.core.schema import Such, parse_json, read
 from silograph.core.types import Json
 
 _MARK = b"SLG1"
@@ -25,6 +27,23 @@ _MOST_AXES = 32
 # What numpy can address: beyond it even an array without numbers cannot be made.
 _LARGEST = 1 << 62
 _KINDS: dict[str, type[np.generic]] = {"<f8": np.float64, "<i8": np.int64, "|b1": np.bool_, "|u1": np.uint8}
+
+_Length = Annotated[int, Such("a whole number from 0 up", lambda length: length >= 0)]
+_Shape = Annotated[
+    tuple[_Length, ...],
+    Such(
+        "a shape that numpy can address",
+        lambda shape: len(shape) <= _MOST_AXES and 8 * math.prod(max(n, 1) for n in shape) <= _LARGEST,
+    ),
+]
+
+
+@dataclass(frozen=True)
+class _Head:
+    """`arrays` are their names, kinds and shapes, in the order in which their numbers follow."""
+
+    arrays: tuple[tuple[str, Literal["<f8", "<i8", "|b1", "|u1"], _Shape], ...]
+    facts: Json
 
 
 def pack(facts: Json, arrays: Mapping[str, NDArray[Any]]) -> bytes:
@@ -50,50 +69,32 @@ def pack(facts: Json, arrays: Mapping[str, NDArray[Any]]) -> bytes:
 
 def unpack(blob: bytes) -> tuple[Json, dict[str, NDArray[Any]]]:
     """What `pack` was given, or an InputError; the arrays are writable, and nobody else's."""
-    try:
-        return _read(blob)
-    except (ValueError, TypeError, KeyError, RecursionError):
-        raise InputError("message", "one that silograph packed", "it is damaged or made by something else") from None
-
-
-def _read(blob: bytes) -> tuple[Json, dict[str, NDArray[Any]]]:
     size = int.from_bytes(blob[len(_MARK) : _START], "little")
     at = _START + size
-    if blob[: len(_MARK)] != _MARK or size > _LONGEST_HEAD or len(blob) < at:
-        raise ValueError
-    content = json.loads(blob[_START:at])
-    index, facts = content["arrays"], content["facts"]
+    _expect(blob[: len(_MARK)] == _MARK and size <= _LONGEST_HEAD and len(blob) >= at)
+    head = read(_Head, parse_json(blob[_START:at], "message"), "message")
     # Only what `pack` writes: no name twice, no NaN, no broken text, nothing beside.
-    if not isinstance(facts, dict) or _head(index, facts) != blob[_START:at]:
-        raise ValueError
+    try:
+        _expect(_head(head.arrays, head.facts) == blob[_START:at])
+    except (ValueError, RecursionError):
+        _expect(False)
     arrays: dict[str, NDArray[Any]] = {}
-    for name, kind, shape in index:
-        if not _sound(name, kind, shape) or name in arrays:
-            raise ValueError
+    for name, kind, shape in head.arrays:
         size = math.prod(shape) * np.dtype(kind).itemsize
-        if size > len(blob) - at:
-            raise ValueError
+        _expect(name not in arrays and size <= len(blob) - at)
         numbers = np.frombuffer(memoryview(blob)[at : at + size], kind)
-        if kind == "|b1" and np.any(numbers.view(np.uint8) > 1):
-            raise ValueError
+        _expect(kind != "|b1" or not np.any(numbers.view(np.uint8) > 1))
         arrays[name] = numbers.reshape(shape).astype(_KINDS[kind])
         at += size
-    if at != len(blob):
-        raise ValueError
-    return facts, arrays
+    _expect(at == len(blob))
+    return head.facts, arrays
 
 
-def _head(index: list[Any], facts: Json) -> bytes:
+def _expect(good: bool) -> None:
+    if not good:
+        raise InputError("message", "one that silograph packed", "it is damaged or made by something else")
+
+
+def _head(index: Sequence[Any], facts: Json) -> bytes:
     content = {"arrays": index, "facts": facts}
     return json.dumps(content, sort_keys=True, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode()
-
-
-def _sound(name: object, kind: object, shape: object) -> bool:
-    return (
-        isinstance(name, str)
-        and kind in _KINDS
-        and isinstance(shape, list)
-        and len(shape) <= _MOST_AXES
-        and all(type(n) is int and n >= 0 for n in shape)
-        and 8 * math.prod(max(n, 1) for n in shape) <= _LARGEST
-    )

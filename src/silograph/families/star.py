@@ -21,6 +21,7 @@ from silograph.audit.stages import Bits, SiloStage, Stage
 from silograph.audit.worlds import Worlds, as_csv, fewest
 from silograph.core.files import write_atomically
 from silograph.core.results import Privacy, Result
+from silograph.core.schema import Seed
 from silograph.core.toml import parse_toml
 from silograph.core.types import Array, Json
 from silograph.data.silos import Elsewhere, Silos, read_silos, records_of
@@ -38,7 +39,7 @@ from silograph.report.read import Measured, RunFolder
 from silograph.report.words import counted
 from silograph.run.plan import DEFAULT_DELTA, Plan
 from silograph.run.results import STAR_OBSERVERS, UNPROTECTED, costs, guarantee, rehearsal_note, stated
-from silograph.run.sections import Delta, Seed, TotalEpsilon, naming_files
+from silograph.run.sections import Delta, TotalEpsilon, naming_files
 from silograph.topology import Topology, star
 
 VALUES, PLAN = "values.json", "plan.toml"

@@ -31,11 +31,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 
 from silograph.core.errors import InputError
+from silograph.core.schema import Amount, Count, Portion, Positive, Share, check
 from silograph.core.types import Array, Carry, Json
 from silograph.kernels.draws import silo_ids
 from silograph.kernels.mixing import combine, disagreement
@@ -70,38 +71,28 @@ class ClusteredADMM:
 
     task: Client
     clusters: tuple[int, ...]
-    rho: float
-    rounds: int
-    lam: float = 0.0
-    tau: float | Literal["learned"] = 0.0
-    tau_decay: float = 1.0
+    rho: Positive
+    rounds: Count
+    lam: Amount = 0.0
+    tau: Portion | Literal["learned"] = 0.0
+    tau_decay: Share = 1.0
     form: Form = "others"
     weights: Weights = "uniform"
     steps: Steps = "several"
-    sample: int | None = None
+    sample: Count | None = None
     protect: Protect = "none"
-    clip: float | None = None
+    clip: Positive | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
+        check(self, "clustered models")
         bounded = self.protect != "records" or self.task.largest is not None
         task = self.task
         exact = self.protect == "records" and isinstance(task, Proximal) and task.radius is not None
         steep = exact and isinstance(task, Proximal) and task.curvature() > _STEEPEST * self.rho
         for name, good, expected in (
-            ("rho", 0.0 < self.rho < math.inf, "a number above 0"),
-            ("rounds", self.rounds >= 1, "a whole number from 1"),
-            ("lam", 0.0 <= self.lam < math.inf, "a number from 0"),
-            ("tau", self.tau == "learned" or 0.0 <= self.tau <= 1.0, "a number from 0 to 1, or learned"),
             ("tau", self.tau != "learned" or self.steps == "several", "a number with the single step"),
-            ("tau_decay", 0.0 < self.tau_decay <= 1.0, "a number above 0 and at most 1"),
-            ("form", self.form in get_args(Form), ", ".join(get_args(Form))),
-            ("weights", self.weights in get_args(Weights), ", ".join(get_args(Weights))),
-            ("steps", self.steps in get_args(Steps), ", ".join(get_args(Steps))),
             ("weights", self.weights != "mixing" or self.steps != "single", "uniform or alone with the single step"),
-            ("sample", self.sample is None or self.sample >= 1, "a whole number from 1"),
-            ("protect", self.protect in get_args(Protect), ", ".join(get_args(Protect))),
-            ("clip", self.clip is None or 0.0 < self.clip < math.inf, "a number above 0"),
             ("clip", self.clip is not None or self.protect != "clients", "a number where clients are protected"),
             ("clip", self.clip is None or self.protect != "records", "none: the task bounds a record's gradient"),
             ("rho", not steep, f"at least a {_STEEPEST:g}th of the loss's curvature, to protect records"),
@@ -113,9 +104,7 @@ class ClusteredADMM:
 
     def _check_clusters(self) -> None:
         where, there = "clustered models, clusters", set(self.clusters)
-        if not there or not all(isinstance(q, int | np.integer) for q in there):
-            raise InputError(where, "a whole number for every client", f"{list(self.clusters)[:9]} came")
-        if there != set(range(len(there))):
+        if not there or there != set(range(len(there))):
             raise InputError(where, "the numbers 0, 1, ... without gaps", f"{sorted(there)[:9]} came")
 
     @cached_property

@@ -7,12 +7,12 @@ well the model fits them, changes the length. Everything after the release is po
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from silograph.core.errors import InputError
+from silograph.core.schema import Count, Positive, check
 from silograph.core.types import Array, Carry, Json
 from silograph.methods.base import (
     SWITCH,
@@ -44,15 +44,12 @@ class FindClusters(Plain):
     """
 
     task: Linear
-    count: int
-    clip: float | None = None
+    count: Count
+    clip: Positive | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.count < 1:
-            raise InputError("clusters to find", "a whole number from 1", f"{self.count} came")
-        if self.clip is not None and not 0.0 < self.clip < math.inf:
-            raise InputError("clusters to find, clip", "a number above 0", f"{self.clip} came")
+        check(self, "clusters to find")
 
     def start(self, topo: Topology) -> Start:
         silos = len(topo.silos)

@@ -21,12 +21,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 from scipy.special import ndtri
 
 from silograph.core.errors import InputError
+from silograph.core.schema import Amount, Count, Positive, Span, check
 from silograph.core.types import Array, Carry, Json
 from silograph.kernels.draws import batches, draw_key, integers, silo_ids
 from silograph.kernels.mixing import centroid, combine, combine_links, disagreement
@@ -57,32 +58,21 @@ class GraphFederation(Plain):
     """
 
     task: Linear
-    step: float
-    rounds: int
-    sample: int | None = None
-    epochs: tuple[int, int] = (1, 1)
-    batch: tuple[int, int] | None = None
+    step: Positive
+    rounds: Count
+    sample: Count | None = None
+    epochs: Span = (1, 1)
+    batch: Span | None = None
     perturbation: Perturbation = "none"
-    variance: float = 0.0
+    variance: Amount = 0.0
     law: Law = "laplace"
-    clip: float | None = None
+    clip: Positive | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
-        ranges = [self.epochs] if self.batch is None else [self.epochs, self.batch]
-        for name, good, expected in (
-            ("step", 0.0 < self.step < math.inf, "a number above 0"),
-            ("rounds", self.rounds >= 1, "a whole number from 1"),
-            ("sample", self.sample is None or self.sample >= 1, "a whole number from 1"),
-            ("epochs and batch", all(1 <= low <= high for low, high in ranges), "ranges of whole numbers from 1"),
-            ("perturbation", self.perturbation in get_args(Perturbation), ", ".join(get_args(Perturbation))),
-            ("law", self.law in get_args(Law), ", ".join(get_args(Law))),
-            ("variance", 0.0 <= self.variance < math.inf, "a number from 0"),
-            ("clip", self.clip is None or 0.0 < self.clip < math.inf, "a number above 0"),
-            ("clip", self.clip is not None or self.perturbation != "private", "a number with the private perturbation"),
-        ):
-            if not good:
-                raise InputError(f"graph federation, {name}", expected, f"{getattr(self, name, ranges)} came")
+        check(self, "graph federation")
+        if self.perturbation == "private" and self.clip is None:
+            raise InputError("graph federation, clip", "a number with the private perturbation", "none came")
 
     def start(self, topo: Topology) -> Start:
         check_sample(self.sample, topo)

@@ -18,12 +18,11 @@ from typing import Annotated
 
 from silograph.core.errors import DamageError
 from silograph.core.files import LONGEST_RESULT, read_at_most, sync_folder
-from silograph.core.schema import Positive, Such, parse_json, read
+from silograph.core.schema import Positive, Share, Such, parse_json, read
 
 _CHAIN_START = "0" * 16
 _EVIDENCE = "A ledger is evidence: restore it from a backup."
 _encode = json.JSONEncoder(sort_keys=True).encode
-_Share = Annotated[float, Such("a number above 0 and at most 1", lambda share: 0.0 < share <= 1.0)]
 _Whole = Annotated[int, Such("a whole number of 64 bits", lambda count: abs(count) < 2**63)]
 
 
@@ -43,7 +42,7 @@ class Row:
     l2: Positive | None
     noise: Positive | None
     dim: _Whole
-    sampling: _Share
+    sampling: Share
     unit: str
     relation: str
     randomness: str

@@ -5,14 +5,9 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from silograph.core.schema import read, write
-from silograph.core.types import Json
 
 T = TypeVar("T")
-
-
-def to_json(message: Any) -> Json:
-    told: Json = write(message)
-    return told
+to_json = write
 
 
 def from_json(kind: type[T], told: Any) -> T:

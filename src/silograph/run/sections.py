@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import field, fields, is_dataclass, replace
@@ -11,36 +10,12 @@ from typing import Annotated, Any
 
 from silograph.core.errors import InputError
 from silograph.core.files import LONGEST_PLAN, read_at_most
-from silograph.core.schema import Such
+from silograph.core.schema import Positive, Such
 from silograph.core.schema import public as public
 from silograph.core.toml import parse_toml
 
-#: The least and the most of a range, or one whole number for both.
-Span = Annotated[
-    tuple[int, int],
-    Such(
-        "a whole number, or the least and the most of a range",
-        before=lambda value: [value, value] if type(value) is int else value,
-    ),
-]
-
-
-Count = Annotated[int, Such("a whole number from 1 up", lambda count: count >= 1)]
-Cohort = Annotated[int, Such("a whole number from 2 up", lambda count: count >= 2)]
-Seed = Annotated[int, Such("a whole number from 0 up", lambda seed: seed >= 0)]
-Amount = Annotated[float, Such("a number from 0 up, at most 1e70", lambda value: 0.0 <= value <= 1e70)]
-#: Also its powers are numbers.
-Scale = Annotated[float, Such("a number above 0, from 1e-70 to 1e70", lambda value: 1e-70 <= value <= 1e70)]
-Share = Annotated[float, Such("a number above 0 and at most 1", lambda value: 0.0 < value <= 1.0)]
 Delta = Annotated[float, Such("a number between 0 and 1", lambda value: 0.0 < value < 1.0, todo="Try 1e-6.")]
-TotalEpsilon = Annotated[
-    float,
-    Such(
-        "a privacy budget above 0",
-        lambda value: 0.0 < value < math.inf,
-        todo="Leave the budget out for a run without privacy.",
-    ),
-]
+TotalEpsilon = Annotated[Positive, Such("a privacy budget above 0", todo="Leave it out for a run without privacy.")]
 
 
 def naming_files(default: Any, private: bool = True, **more: str) -> Any:
@@ -54,8 +29,6 @@ def said(default: Any, help: str, **more: str) -> Any:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    if path.exists() and not path.is_file():
-        raise InputError(str(path), "a readable plan file", "it is no ordinary file")
     try:
         text = read_at_most(path, LONGEST_PLAN).decode()
     except FileNotFoundError:

@@ -22,7 +22,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import ArrayLike
 
-from silograph.core.errors import InputError
+from silograph.core.schema import Positive
 from silograph.core.types import Array
 from silograph.privacy.bound import clip_rows
 from silograph.tasks.linear import LOSSES, Integers, Linear, slope_of
@@ -72,11 +72,7 @@ class Proximal(_Client):
     Under privacy the exact step needs this bound at all models, so ridge, whose gradient grows with them, has none.
     """
 
-    radius: float | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_positive("proximal step, radius", self.radius)
+    radius: Positive | None = None
 
     def curvature(self) -> float:
         """The most a mean loss can curve with this radius."""
@@ -126,11 +122,7 @@ class Linearised(_Client):
     With a `clip` each record's gradient is scaled back to that length there, which bounds it for every loss.
     """
 
-    clip: float | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_positive("linearised step, clip", self.clip)
+    clip: Positive | None = None
 
     @property
     def largest(self) -> float | None:
@@ -139,11 +131,6 @@ class Linearised(_Client):
     def step(self, what: Array, phi: Array, rho: float, ridge: Array, data: dict[str, Array]) -> Array:
         slope = self.loss_gradient(what, data, math.inf if self.clip is None else self.clip) + ridge[:, None] * what
         return np.asarray(what + (phi - slope) / rho)
-
-
-def _check_positive(name: str, value: float | None) -> None:
-    if value is not None and not 0.0 < value < math.inf:
-        raise InputError(name, "a number above 0", f"{value} came")
 
 
 def _padded(values: Array, shape: tuple[int, ...]) -> Array:

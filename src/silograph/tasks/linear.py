@@ -21,6 +21,7 @@ from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from silograph.core.errors import InputError, SolverError
+from silograph.core.schema import Amount, Count, Positive, check
 from silograph.core.types import Array
 from silograph.privacy.bound import row_lengths
 
@@ -39,22 +40,14 @@ _ROOM = 1.0 - 1e-9  # left below a clip for rounding, so that the bound really h
 class Linear:
     """`features` M of each record, at most `most` records in a silo, ridge weight `rho`; `delta` is Huber's alone."""
 
-    features: int
-    most: int
+    features: Count
+    most: Count
     loss: Loss = "ridge"
-    rho: float = 0.0
-    delta: float = 1.0
+    rho: Amount = 0.0
+    delta: Positive = 1.0
 
     def __post_init__(self) -> None:
-        for name, good, expected in (
-            ("features", self.features >= 1, "at least 1"),
-            ("most", self.most >= 1, "at least 1"),
-            ("loss", self.loss in LOSSES, "ridge, logistic or huber"),
-            ("rho", 0.0 <= self.rho < math.inf, "a number from 0"),
-            ("delta", 0.0 < self.delta < math.inf, "a positive number"),
-        ):
-            if not good:
-                raise InputError(f"linear task, {name}", expected, f"{getattr(self, name)!r} came")
+        check(self, "linear task")
 
     def prepare(self, records: ArrayLike | tuple[ArrayLike, ArrayLike], where: str = "records") -> dict[str, Array]:
         """The silo's private data as `local` will see it: of (N, M + 1) with y last, or a tuple of (N, M) and (N,)."""

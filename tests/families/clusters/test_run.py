@@ -141,8 +141,8 @@ DATA = {"files": ["a.csv"], "agent": "ward", "target": "score", "cluster": "diag
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"method": {"tau": 1.5}}, "tau.*0 to 1, or learned"),
-        ({"method": {"tau": "guessed"}}, "0 to 1, or learned"),
+        ({"method": {"tau": 1.5}}, "tau.*a number from 0 to 1, or learned"),
+        ({"method": {"tau": "guessed"}}, "a number from 0 to 1, or learned"),
         ({"method": {"find": 2, "masks": "skipped", "clip": 1.0}}, "given clusters with masks"),
         ({"method": {"step": "linearised", "radius": 1.0}}, "radius"),
         (

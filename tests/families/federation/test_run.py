@@ -160,7 +160,7 @@ DATA = {"files": ["a.csv"], "agent": "clinic", "target": "y"}
         ({"method": {"clip": 1.0}, "privacy": {"epsilon": 1, "delta": 0}}, "between 0 and 1"),
         ({"topology": "star"}, "a section"),
         ({"topology": {"graph": "torus"}}, "one of complete"),
-        ({"topology": {"links": [["a"]]}}, r"links\[0\]: expected a list of 2 names"),
+        ({"topology": {"links": [["a"]]}}, r"links\[0\]: expected a list of 2: a text, a text"),
         ({"topology": {"links": [["a", "b"]], "file": "x.graphml"}}, "more than one came"),
         ({"seed": -1}, "from 0"),
     ],

@@ -192,7 +192,7 @@ def test_counts_are_whole_numbers_from_1(key, value, came):
         (PRIVATE | {"privacy": {"epsilon": math.nan}}, "plan.toml, privacy.epsilon", "above 0", "found nan"),
         (PRIVATE | {"privacy": {"epsilon": 1, "delta": 0}}, "plan.toml, privacy.delta", "between 0 and 1", "found 0"),
         (PRIVATE | {"privacy": {"epsilon": 1, "delta": 1}}, "plan.toml, privacy.delta", "between 0 and 1", "found 1"),
-        (PRIVATE | {"privacy": {"epsilon": 1, "personal_epsilon": 0}}, "plan.toml, privacy.personal_epsilon", "above", "0"),
+        (PRIVATE | {"privacy": {"personal_epsilon": 0}}, "plan.toml, privacy.personal_epsilon", "above 0", "found 0"),
         (PRIVATE | {"privacy": {"epsilon": 1, "personal_epsilon": 1}}, "plan, personal_epsilon", "new", "none came"),
         (PRIVATE | {"data": DATA}, "plan, classes", "the labels there can be", "is private too"),
         ({"engine": "gpu"}, "plan.toml, engine", "vector, silowise", "found 'gpu'"),

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Literal
+from typing import Literal
 
 from silograph.core.errors import InputError
-from silograph.core.schema import Positive, Such
+from silograph.core.schema import Amount, Cohort, Count, Portion, Positive, Scale, Seed, Share
 from silograph.families.servers import Servers, check_masks, left_out_of_servers
 from silograph.run.plan import DEFAULT_DELTA, NOT_COMPARED, Plan
-from silograph.run.sections import Amount, Cohort, Count, Delta, Scale, Seed, Share, TotalEpsilon, naming_files, said
+from silograph.run.sections import Delta, TotalEpsilon, naming_files, said
 
 _LEAST_DECAY = 1e-12  # of the first round's noise or leakage
-_Tau = Annotated[float, Such("0 to 1", lambda tau: 0.0 <= tau <= 1.0)]
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ class ClusteredMethod:
     penalty: Positive = said(3.0, "How strongly clients are held to their cluster.")
     ridge: Amount = said(0.01, "The ridge weight.")
     rounds: Count = said(100, "How many rounds.")
-    tau: _Tau | Literal["learned"] = said("learned", 'Weight of other clusters from 0 to 1, or "learned".')
+    tau: Portion | Literal["learned"] = said("learned", 'Weight of other clusters from 0 to 1, or "learned".')
     tau_decay: Share = 1.0
     form: Literal["others", "all"] = "others"
     weights: Literal["uniform", "mixing", "alone"] = "mixing"

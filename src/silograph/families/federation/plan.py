@@ -6,9 +6,10 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from silograph.core.errors import InputError
+from silograph.core.schema import Amount, Cohort, Count, Scale, Seed, Span
 from silograph.families.servers import Servers, check_masks, left_out_of_servers
 from silograph.run.plan import DEFAULT_DELTA, Plan
-from silograph.run.sections import Amount, Cohort, Count, Delta, Scale, Seed, Span, TotalEpsilon, naming_files
+from silograph.run.sections import Delta, TotalEpsilon, naming_files
 
 _MOST_DRAWS = 1_000_000  # records an agent looks at in a round
 
@@ -90,9 +91,6 @@ class FederationPlan(Plan):
     def __post_init__(self) -> None:
         super().__post_init__()
         method = self.method
-        for name, bounds in (("epochs", method.epochs), ("batch", method.batch)):
-            if bounds is not None and not 1 <= bounds[0] <= bounds[1]:
-                raise InputError(f"plan, {name}", "a range of whole numbers from 1 up", f"{list(bounds)} came")
         if method.epochs[1] * (method.batch or (1, 1))[1] > _MOST_DRAWS:
             expected = f"epochs times batch of at most {_MOST_DRAWS:,}"
             raise InputError("plan, epochs and batch", expected, f"{method.epochs[1]} times {method.batch} came")

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
 from silograph.core.errors import InputError
-from silograph.core.schema import Such
+from silograph.core.schema import Scale, Seed, Share, Such
 from silograph.privacy.accounting import LEAST_SAMPLED_DELTA
 from silograph.run.plan import DEFAULT_DELTA, NOT_COMPARED, Plan
-from silograph.run.sections import Delta, Scale, Seed, Share, TotalEpsilon, naming_files, said
+from silograph.run.sections import Delta, TotalEpsilon, naming_files, said
 
 Model = Literal["linear", "mlp", "cnn", "resnet18"]
 
