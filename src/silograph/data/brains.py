@@ -7,7 +7,6 @@ file, a CSV with the columns FILE_ID and DX_GROUP.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +16,7 @@ import numpy as np
 from silograph.core.errors import InputError
 from silograph.core.types import Array, BoolArray
 from silograph.data.collections import first_data, read_arrays, worded
-from silograph.data.tables import listed, shown
+from silograph.data.tables import csv_rows, listed, shown
 
 PLACES = ("abide/abide_um_aal116.npz", "abide", "ABIDE_pcp")
 ATLAS = "aal"
@@ -150,12 +149,8 @@ def _read_1d(path: Path) -> tuple[list[str], Array]:
 
 
 def _phenotype(path: Path) -> list[dict[str, str]]:
-    try:
-        with open(path, newline="", encoding="utf-8-sig") as file:
-            rows = list(csv.DictReader(file))
-    except (OSError, UnicodeDecodeError, csv.Error) as problem:
-        raise InputError(shown(path), "a CSV of phenotypes", f"it cannot be read ({problem})") from None
-    if not rows or not {"FILE_ID", "DX_GROUP"} <= set(rows[0]):
+    header, rows = csv_rows(path, "a CSV of phenotypes")
+    if not rows or not {"FILE_ID", "DX_GROUP"} <= set(header):
         raise InputError(shown(path), "a header with FILE_ID and DX_GROUP, and at least one row", "there is none")
     return rows
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from silograph.core.errors import InputError
+from silograph.data.tables import csv_rows
 
 Ends = tuple[NDArray[np.int64], NDArray[np.int64]]
 
@@ -19,21 +19,13 @@ Ends = tuple[NDArray[np.int64], NDArray[np.int64]]
 def read_candidates(path: str | Path, nodes: Sequence[str]) -> Ends:
     """A CSV with columns source,target (more are ignored) as the ends a < b of its edges, in order."""
     path = Path(path)
-    if not path.exists():
-        raise InputError(str(path), "a CSV of candidate edges", "there is no such file")
-    if not path.is_file():
-        raise InputError(str(path), "a CSV of candidate edges", "it is no ordinary file")
-    try:
-        with open(path, newline="", encoding="utf-8-sig") as file:
-            rows = list(csv.DictReader(file))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(str(path), "a CSV of candidate edges", str(error)) from None
-    if not rows or not {"source", "target"} <= set(rows[0]):
+    header, rows = csv_rows(path, "a CSV of candidate edges")
+    if not rows or not {"source", "target"} <= set(header):
         raise InputError(str(path), "a header with source,target and at least one edge", "there is none")
     position = {name: k for k, name in enumerate(nodes)}
     seen: set[int] = set()
     for number, row in enumerate(rows, 1):
-        ends = [(row[end] or "").strip() for end in ("source", "target")]
+        ends = [row[end].strip() for end in ("source", "target")]
         for name in ends:
             if name not in position:
                 raise InputError(f"{path}, row {number}", "the name of a node", f"{name!r} came")
@@ -53,5 +45,5 @@ def _check_connected(ends: Ends, nodes: Sequence[str], path: Path) -> None:
     _, part = connected_components(links, directed=False)
     cut = [nodes[int(k)] for k in np.flatnonzero(part != part[0])]
     if cut:
-        shown = ", ".join(cut[:5]) + (f" and {len(cut) - 5} more" if len(cut) > 5 else "")
-        raise InputError(str(path), "candidates that connect all nodes", f"{nodes[0]} cannot reach {shown}")
+        some = ", ".join(cut[:5]) + (f" and {len(cut) - 5} more" if len(cut) > 5 else "")
+        raise InputError(str(path), "candidates that connect all nodes", f"{nodes[0]} cannot reach {some}")

@@ -13,7 +13,7 @@ import numpy as np
 
 from silograph.core.errors import InputError
 from silograph.core.types import Array
-from silograph.data.tables import check_same_names, shortened, shown
+from silograph.data.tables import check_same_names, csv_rows, shortened, shown
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,22 +47,13 @@ def read_coordinates(path: str | Path, nodes: Sequence[str]) -> Coordinates:
     """A CSV with columns node,x,y and perhaps z (more are ignored), a row for each of the nodes, in any order."""
     path = Path(path)
     where = shown(path)
-    if path.exists() and not path.is_file():
-        raise InputError(where, "a CSV of coordinates", "it is no ordinary file")
-    try:
-        with open(path, newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file)
-            rows, header = list(reader), reader.fieldnames or []
-    except FileNotFoundError:
-        raise InputError(where, "a CSV of coordinates", "there is none") from None
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(where, "a CSV of coordinates", str(error)) from None
+    header, rows = csv_rows(path, "a CSV of coordinates")
     if not {"node", "x", "y"} <= set(header):
         raise InputError(where, "a header with node,x,y and perhaps z", f"{','.join(header) or 'nothing'} came")
     axes = [axis for axis in ("x", "y", "z") if axis in header]
     places: dict[str, list[float]] = {}
     for number, row in enumerate(rows, 1):
-        name = (row["node"] or "").strip()
+        name = row["node"].strip()
         if name in places:
             raise InputError(f"{where}, row {number}", "every node once", f"{shortened(name)} came again")
         places[name] = [_number(row[axis], f"{where}, row {number}, {axis}") for axis in axes]
@@ -70,11 +61,11 @@ def read_coordinates(path: str | Path, nodes: Sequence[str]) -> Coordinates:
     return Coordinates(tuple(nodes), np.array([places[node] for node in nodes]))
 
 
-def _number(text: str | None, where: str) -> float:
+def _number(text: str, where: str) -> float:
     try:
-        value = float(text or "")
+        value = float(text)
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise InputError(where, "a finite number", f"{shortened(text or '')} came")
+        raise InputError(where, "a finite number", f"{shortened(text)} came")
     return value
