@@ -146,15 +146,15 @@ def asked(python: Path | None, worlds: dict[str, list[np.ndarray]], edges: float
     missing = {name: tables for name, tables in worlds.items() if not files[name].exists()}
     if missing and python is not None:
         with tempfile.TemporaryDirectory() as folder:
-            given, found = Path(folder, "in.npz"), Path(folder, "out.npz")
+            given, found, one = (Path(folder, f"{part}.npz") for part in ("in", "out", "one"))
             arrays = {f"{name}.{k}": table for name, tables in missing.items() for k, table in enumerate(tables)}
             np.savez(given, **arrays, **{f"{name}.edges": np.array(edges) for name in missing})
             spent = answer(python, "joint_graphs.py", given, found)["seconds"]
             with np.load(found) as stored:
                 for name in missing:
                     mine = {key.partition(".")[2]: stored[key] for key in stored.files if key.startswith(f"{name}.")}
-                    np.savez(found, **mine, seconds=json.dumps({peer: spent[f"{name}.{peer}"] for peer in mine}))
-                    shutil.move(found, files[name])
+                    np.savez(one, **mine, seconds=json.dumps({peer: spent[f"{name}.{peer}"] for peer in mine}))
+                    shutil.move(one, files[name])
     for name in worlds if python is not None else ():
         with np.load(files[name]) as stored:
             precisions |= {f"{name}.{peer}": stored[peer] for peer in stored.files if peer != "seconds"}
