@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import math
 import shutil
 import tempfile
 import time
@@ -26,11 +27,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peers import CACHE, answer, environment
+from benchmarks.peers import CACHE, JOINT, answer, environment
 from silograph.kernels.support_likelihood import fit
 from silograph.methods.joint_graphs import JointGraphs, learn_graphs
 
-JOINT = ("gglasso==0.3.1", "nilearn==0.14.1", "scikit-learn==1.9.1", "numpy==2.4.6", "scipy==1.17.1")
 NODES, SITES, DEGREE, SHARED = 30, 5, 5, 0.7
 KINDS, SIGNALS, ROWS = ("geometric", "Erdos-Renyi", "block"), ("gmrf", "pinv", "signed"), (50, 200, 1000)
 FIRST_SEED, REAL_DEGREE, DUST = 1000, 6, 1e-6
@@ -146,15 +146,15 @@ def asked(python: Path | None, worlds: dict[str, list[np.ndarray]], edges: float
     missing = {name: tables for name, tables in worlds.items() if not files[name].exists()}
     if missing and python is not None:
         with tempfile.TemporaryDirectory() as folder:
-            given, found = Path(folder, "in.npz"), Path(folder, "out.npz")
+            given, found, one = (Path(folder, f"{part}.npz") for part in ("in", "out", "one"))
             arrays = {f"{name}.{k}": table for name, tables in missing.items() for k, table in enumerate(tables)}
             np.savez(given, **arrays, **{f"{name}.edges": np.array(edges) for name in missing})
             spent = answer(python, "joint_graphs.py", given, found)["seconds"]
             with np.load(found) as stored:
                 for name in missing:
                     mine = {key.partition(".")[2]: stored[key] for key in stored.files if key.startswith(f"{name}.")}
-                    np.savez(found, **mine, seconds=json.dumps({peer: spent[f"{name}.{peer}"] for peer in mine}))
-                    shutil.move(found, files[name])
+                    np.savez(one, **mine, seconds=json.dumps({peer: spent[f"{name}.{peer}"] for peer in mine}))
+                    shutil.move(one, files[name])
     for name in worlds if python is not None else ():
         with np.load(files[name]) as stored:
             precisions |= {f"{name}.{peer}": stored[peer] for peer in stored.files if peer != "seconds"}
@@ -188,17 +188,18 @@ def synthetic(python: Path | None, seeds: int) -> Iterator[dict[str, Any]]:
 
 
 def compared(case: str, scores: dict[str, list[dict[str, float]]]) -> Iterator[dict[str, Any]]:
-    """A row for every measure and peer; ratios above 1 are in our favour."""
+    """A row for every measure and peer; ratios above 1 are in our favour, those of likelihoods are of a node's."""
     mean = {who: {name: float(np.mean([each[name] for each in of])) for name in of[0]} for who, of in scores.items()}
     for peer in [peer for peer in mean if peer != "ours"] or [None]:
         for name, best in mean["ours"].items():
             row: dict[str, Any] = {"case": f"{case}, {name}", "ours": best, "peer": peer, "theirs": None, "ratio": None}
             if peer is not None:
-                theirs = mean[peer][name]
-                row |= {
-                    "theirs": theirs,
-                    "ratio": theirs / best if name in ("CPU", "masked-node error") else best / theirs,
-                }
+                theirs, answers = mean[peer][name], len(scores[peer])
+                ratio = theirs / best if name in ("CPU", "masked-node error") else best / theirs
+                if name == "held-out log-likelihood":
+                    ratio = math.exp(best - theirs)
+                late = "" if answers == len(scores["ours"]) else f" ({answers} of {len(scores['ours'])} in time)"
+                row |= {"peer": f"{peer}{late}", "theirs": theirs, "ratio": ratio}
             unit = {"CPU": "s", "held-out log-likelihood": "nats a node", "masked-node error": "of the variance"}
             yield row | {"unit": unit.get(name, "F-score")}
 

@@ -22,9 +22,11 @@ Result = dict[str, Any]
 
 HERE = Path(__file__).resolve().parent
 PACKAGES = ("silograph", "numpy", "scipy", "numba", "torch")
-PEERS = tuple(dict.fromkeys(peer for peers in (peers.GRAPHS, peers.PFL, peers.OPACUS) for peer in peers[:2]))
+PEERS = tuple(
+    dict.fromkeys(peer for peers in (peers.GRAPHS, peers.JOINT, peers.PFL, peers.OPACUS) for peer in peers[:2])
+)
 #: Units of which more is better.
-SCORES = ("F-score",)
+SCORES = ("F-score", "nats a node")
 
 
 # ---- the machine -----------------------------------------------------------------------------------------------------

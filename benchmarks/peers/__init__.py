@@ -36,6 +36,8 @@ GRAPHS = (
 # Of torch exactly this one: it is ours, and comes without GPU libraries.
 OPACUS = ("opacus==1.6.0", "torch==2.13.0", "numpy==2.4.6")
 
+JOINT = ("gglasso==0.3.1", "nilearn==0.14.1", "scikit-learn==1.9.1", "numpy==2.4.6", "scipy==1.17.1")
+
 
 def environment(name: str, requirements: Sequence[str]) -> Path | None:
     """The python of a peer's own environment, made if it is not there with these requirements; None, and why on

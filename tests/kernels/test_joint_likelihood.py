@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from silograph.kernels import joint_likelihood
-from silograph.kernels.joint_likelihood import Penalty, _dual, solve, solve_batch
+from silograph.kernels.joint_likelihood import Penalty, solve, solve_batch
+from silograph.kernels.joint_newton import dual
 
 SITES, NODES = 3, 5
 WEIGHTS = np.array([1.0, 2.0, 0.5])
@@ -93,10 +94,10 @@ def test_no_covariance_gives_a_bound_above_the_minimum(seed):
     beta[:2] = beta[:, :2] = 0.0
     minimum = solve(moments, WEIGHTS, Penalty(lam, gam, beta), tolerance=1e-9).objective
     anywhere = moments_of(100 + seed)
-    assert _dual(moments, WEIGHTS, anywhere, lam, gam, beta, False) <= minimum + 1e-9
+    assert dual(moments, WEIGHTS, anywhere, lam, gam, beta, False) <= minimum + 1e-9
     near = np.linalg.inv(solve(moments, WEIGHTS, Penalty(lam, gam, beta), tolerance=1e-2).theta)
     near += 1e-3 * symmetric(seed, -1.0, 1.0)
-    assert _dual(moments, WEIGHTS, near, lam, gam, beta, False) <= minimum + 1e-9
+    assert dual(moments, WEIGHTS, near, lam, gam, beta, False) <= minimum + 1e-9
 
 
 def test_separate_blocks_are_the_same_problem(monkeypatch):
@@ -140,6 +141,31 @@ def test_a_path_and_a_batch_are_single_problems():
     for one, warm, cold in zip(alone, path, many, strict=True):
         assert warm.objective == pytest.approx(one.objective, abs=1e-6)
         np.testing.assert_array_equal(cold.theta, one.theta)
+
+
+def test_thousands_of_small_problems_go_in_one_call():
+    """Resampled moments under one penalty: each as if it were alone, nonnegative ones too."""
+    rng = np.random.default_rng(8)
+    rows = rng.standard_normal((SITES, 40, NODES)) @ (np.eye(NODES) + 0.3 * rng.random((NODES, NODES)))
+    drawn = rng.integers(0, 40, (2000, SITES, 40))
+    tables = rows[np.arange(SITES)[:, None], drawn]
+    moments = np.einsum("bkra,bkrc->bkac", tables, tables) / 40.0
+    for penalty in (Penalty(0.05, 0.1), Penalty(0.05, 0.1, nonnegative=True)):
+        many = solve_batch(moments, WEIGHTS, penalty, 1e-5)
+        assert max(each.relative_gap for each in many) <= 1e-5
+        for b in (0, 999, 1999):
+            np.testing.assert_array_equal(many[b].theta, solve(moments[b], WEIGHTS, penalty, tolerance=1e-5).theta)
+
+
+def test_many_nodes_are_solved_as_few_are(monkeypatch):
+    """Inverses from LAPACK's factors, outside compiled code, and those inside it: the same minimum."""
+    moments, penalty = moments_of(9, 2, 110, 300), Penalty(0.05, 0.1)
+    large = solve(moments, np.ones(2), penalty, tolerance=1e-7)
+    monkeypatch.setattr(joint_likelihood, "_LARGE", 1000)
+    small = solve(moments, np.ones(2), penalty, tolerance=1e-7)
+    assert large.relative_gap <= 1e-7
+    assert large.objective == pytest.approx(small.objective, rel=1e-9)
+    np.testing.assert_allclose(large.theta, small.theta, atol=1e-6)
 
 
 def test_sites_share_edges_under_the_group_penalty_and_need_not_under_the_lasso():

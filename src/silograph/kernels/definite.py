@@ -61,9 +61,19 @@ def log_det(root: Array) -> float:
 
 def inverse(root: Array, out: Array) -> None:
     """The inverse of what has this factor, for large matrices: a third of the work, but not for compiled code."""
-    upper, _ = dpotri(root.T, lower=0)
-    half = np.tril(upper.T)
-    np.add(half, np.tril(half, -1).T, out=out)
+    out[:] = dpotri(root.T, lower=0)[0].T
+    _mirror(out)
+
+
+@njit(cache=True, nogil=True)
+def _mirror(lower: Array) -> None:
+    """Fills in the upper half, square by square so that both halves stay in fast memory."""
+    nodes = len(lower)
+    for first in range(0, nodes, 32):
+        for second in range(0, first + 1, 32):
+            for a in range(first, min(first + 32, nodes)):
+                for b in range(second, min(second + 32, a)):
+                    lower[b, a] = lower[a, b]
 
 
 @njit(cache=True, nogil=True, fastmath=True)

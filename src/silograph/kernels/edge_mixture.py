@@ -8,7 +8,8 @@ tau m. If it is not shared, each site has it with probability own, with a streng
            + (1 - pi) prod_k [own sum_m g(m) N(r_ke; m, v_k + (tau m)^2) + (1 - own) N(r_ke; 0, v_k)]               (a)
 
 g on a grid of strengths of both signs, pi, q, own, tau, the inflation of the noise and each site's mean under "no edge"
-(which a level common to all nodes moves off 0) are those that make all r together the most likely, by EM.
+(which a level common to all nodes moves off 0) are those that make all r together the most likely, by EM. It learns
+from r rounded to a twentieth of its noise, so that sites have few different ones; probabilities are of r as it is.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from silograph.core.types import Array, Json
 _GRID, _WEAKEST, _STRONGEST = 10, 0.12, 0.8  # strengths of a sign; much weaker ones are what other edges leave over
 _STEPS = 30
 _LEARNED = 20_000  # edges from which the prior is learned, if there are more
+_ROUNDED = 0.05  # of the noise
+_CHUNK = 1024  # edges whose ratios are computed together
 _SMOOTH = 0.02  # a little of every strength
 PI, Q, OWN, INFLATION, TAU = range(5)
 SHARED, PRESENT, ALONE, SPREAD = range(4)
@@ -53,14 +56,19 @@ def posterior(r: Array, counts: Array, nonnegative: bool = False) -> Posterior:
         prior[Q], prior[OWN] = 1.0 - 1e-12, 0.0  # nothing tells shared from own
     every, out = np.ascontiguousarray(r.T), np.empty((edges, 2 * sites + 2))
     some, weight = _telling(every * np.sqrt(counts))
+    few, place = _rounded(every[some], counts)
     for step in range(_STEPS):
         sums, null, usage = np.zeros(4), np.zeros((3, sites)), np.zeros(len(grid))
-        _expect(every[some], weight, counts, grid, law, prior, shift, sums, null, usage, out[:0])
+        _expect(few, place, weight, counts, grid, law, prior, shift, sums, null, usage, out[:0])
         before = prior.copy()
         _maximise(prior, shift, law, sums, null, usage, edges, step > 5)
         if step > 8 and (np.abs(prior - before) <= 0.01 * before).all():
             break
-    _expect(every, np.ones(edges), counts, grid, law, prior, shift, sums, null, usage, out)
+    itself = np.arange(_CHUNK)[:, None].repeat(sites, 1)
+    for begin in range(0, edges, _CHUNK):
+        part = every[begin : begin + _CHUNK]
+        here = np.ascontiguousarray(part.T), itself[: len(part)], np.ones(len(part))
+        _expect(*here, counts, grid, law, prior, shift, sums, null, usage, out[begin : begin + _CHUNK])
     words = {"shared": PI, "kept": Q, "own": OWN, "noise_inflation": INFLATION, "spread": TAU}
     known: Json = {name: float(prior[place]) for name, place in words.items()}
     known["positive"] = float(law[grid > 0.0].sum())
@@ -78,6 +86,18 @@ def _telling(z: Array) -> tuple[NDArray[np.intp], Array]:
     telling = np.flatnonzero(largest >= 4.0)
     weight = np.full(len(sample), len(dull) / max(len(sample), 1))
     return np.concatenate([telling, sample]), np.concatenate([np.ones(len(telling)), weight])
+
+
+def _rounded(r: Array, counts: Array) -> tuple[Array, NDArray[np.intp]]:
+    """The different values of r (p, K) at every site, rounded, (K, most), and the place of each edge's, (p, K)."""
+    places, values = np.empty(r.shape, dtype=np.intp), []
+    for k, unit in enumerate(_ROUNDED / np.sqrt(counts)):
+        different, places[:, k] = np.unique(np.rint(r[:, k] / unit), return_inverse=True)
+        values.append(different * unit)
+    few = np.zeros((len(counts), max(map(len, values))))
+    for row, mine in zip(few, values, strict=True):
+        row[: len(mine)] = mine
+    return few, places
 
 
 def _maximise(
@@ -103,33 +123,35 @@ def _maximise(
 
 @njit(cache=True, nogil=True)
 def _expect(
-    r: Array, weight: Array, counts: Array, grid: Array, law: Array, prior: Array, shift: Array,
-    sums: Array, null: Array, usage: Array, out: Array,
+    r: Array, place: NDArray[np.intp], weight: Array, counts: Array, grid: Array, law: Array, prior: Array,
+    shift: Array, sums: Array, null: Array, usage: Array, out: Array,
 ) -> None:  # fmt: skip
-    """The E step of (a) over r (p, K), with `shift` in units of 1 / sqrt(counts). If `out` has room it receives the
-    probabilities: of every site's edge, of its positive one, shared, shared and positive."""
-    edges, sites, size = r.shape[0], r.shape[1], len(grid)
+    """The E step of (a) over edges of which site k sees r[k, place], with `shift` in units of 1 / sqrt(counts). If
+    `out` has room it receives the probabilities: of every site's edge, of its positive one, shared, shared and
+    positive."""
+    edges, sites, size = len(weight), len(r), len(grid)
     pi, q, own, tau = prior[PI], prior[Q], prior[OWN], prior[TAU]
-    ratio, together, has = np.empty((sites, size)), np.empty(size), np.empty(sites)
     most = 600.0 / sites  # so that no product over sites overflows
-    noise, wide = prior[INFLATION] / counts, np.empty((sites, size))
-    height, mean = np.empty((sites, size)), shift / np.sqrt(counts)
+    noise, mean = prior[INFLATION] / counts, shift / np.sqrt(counts)
+    ratio, has = np.empty((sites, r.shape[1], size)), np.zeros((sites, r.shape[1]))  # N(r; m, .) / N(r; 0, .)
     for k in range(sites):
-        wide[k] = noise[k] + (tau * grid) ** 2
-        height[k] = np.sqrt(noise[k] / wide[k])
+        for i in range(r.shape[1]):
+            x = r[k, i] - mean[k]
+            for m in range(size):
+                wide = noise[k] + (tau * grid[m]) ** 2
+                exponent = 0.5 * (x * x / noise[k] - (x - grid[m]) ** 2 / wide)
+                ratio[k, i, m] = np.exp(min(exponent, most)) * np.sqrt(noise[k] / wide)
+                has[k, i] += law[m] * ratio[k, i, m]
+    together, mixed = np.empty(size), np.empty((sites, size))
     for e in range(edges):
         together[:] = pi * law
         apart = 1.0 - pi
         for k in range(sites):
-            x = r[e, k] - mean[k]
-            flat, some = x * x / noise[k], 0.0
+            seen = ratio[k, place[e, k]]
             for m in range(size):
-                exponent = 0.5 * (flat - (x - grid[m]) ** 2 / wide[k, m])
-                ratio[k, m] = np.exp(min(exponent, most)) * height[k, m]
-                some += law[m] * ratio[k, m]
-                together[m] *= q * ratio[k, m] + 1.0 - q
-            has[k] = some
-            apart *= own * some + 1.0 - own
+                mixed[k, m] = q * seen[m] + 1.0 - q
+                together[m] *= mixed[k, m]
+            apart *= own * has[k, place[e, k]] + 1.0 - own
         total = apart + together.sum()
         shared, positive = 0.0, 0.0
         for m in range(size):
@@ -139,11 +161,13 @@ def _expect(
                 positive += together[m]
         sums[SHARED] += weight[e] * shared
         for k in range(sites):
-            x = r[e, k] - mean[k]
+            i = place[e, k]
+            x, seen = r[k, i] - mean[k], ratio[k, i]
+            rest = (1.0 - shared) * own / (own * has[k, i] + 1.0 - own)
             present, alone, above = 0.0, 0.0, 0.0
             for m in range(size):
-                here = together[m] * q * ratio[k, m] / (q * ratio[k, m] + 1.0 - q)
-                single = (1.0 - shared) * own * law[m] * ratio[k, m] / (own * has[k] + 1.0 - own)
+                here = together[m] * q * seen[m] / mixed[k, m]
+                single = rest * law[m] * seen[m]
                 present += here
                 alone += single
                 usage[m] += weight[e] * (here + single)
@@ -153,7 +177,7 @@ def _expect(
             sums[PRESENT] += weight[e] * present
             sums[ALONE] += weight[e] * alone
             none = weight[e] * (1.0 - present - alone)
-            scaled = r[e, k] * np.sqrt(counts[k])
+            scaled = r[k, i] * np.sqrt(counts[k])
             null[0, k] += none
             null[1, k] += none * scaled
             null[2, k] += none * scaled * scaled

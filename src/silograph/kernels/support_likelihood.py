@@ -5,7 +5,7 @@
 The dual maximises logdet W_k + d over W_k > 0 that agrees with S_k on the diagonal and the edges. Node by node, the
 rest of W is the regression of the node on its neighbours (Hastie, Tibshirani, Friedman, 2009, algorithm 17.1), which
 costs a system of equations as large as the node's degree. W stays feasible, so its value is a bound at every moment.
-With T the inverse of W, its other entries set to 0,
+The same regressions give T: 1 / T_aa is what is left of the variance, -T_ab / T_aa the weight of neighbour b. With it
 
     gap = tr(S T) - logdet T - logdet W - d >= 0.                                                                    (b)
 """
@@ -19,6 +19,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from silograph.core.types import Array, BoolArray
+from silograph.kernels.definite import add, cholesky, dot, log_det
 
 SWEEPS = 2000
 
@@ -49,20 +50,24 @@ def _regress(
 ) -> None:
     nodes = len(s)
     w, deviation, due = s.copy(), np.sqrt(np.diag(s)), 0.01
+    weights, left, root = np.empty(others.size), np.empty(nodes), np.zeros_like(s)
     for sweep in range(SWEEPS):
         moved = 0.0
         for a in range(nodes):
             near = others[bounds[a] : bounds[a + 1]]
             fresh = np.zeros(nodes)
+            left[a] = s[a, a]
             if near.size:
                 inner, right = np.empty((near.size, near.size)), np.empty(near.size)
                 for i in range(near.size):
                     right[i] = s[a, near[i]]
                     for j in range(near.size):
                         inner[i, j] = w[near[i], near[j]]
-                weights = np.linalg.solve(inner, right)
+                solved = weights[bounds[a] : bounds[a + 1]]
+                solved[:] = np.linalg.solve(inner, right)
+                left[a] -= dot(solved, right)
                 for i in range(near.size):
-                    fresh += weights[i] * w[near[i]]
+                    add(fresh, solved[i], w[near[i]])
             fresh[a] = s[a, a]
             for i in range(near.size):
                 fresh[near[i]] = s[a, near[i]]
@@ -71,7 +76,7 @@ def _regress(
                 w[a, b] = fresh[b]
                 w[b, a] = fresh[b]
         if moved <= due or sweep == SWEEPS - 1:
-            _certify(s, w, others, bounds, precision, facts)
+            _certify(s, w, others, bounds, weights, left, root, precision, facts)
             if facts[1] <= tolerance or moved <= 1e-14:
                 return
             due = 0.1 * moved
@@ -79,19 +84,19 @@ def _regress(
 
 @njit(cache=True, nogil=True)
 def _certify(
-    s: Array, w: Array, others: NDArray[np.intp], bounds: NDArray[np.intp], precision: Array, facts: Array
-) -> None:
+    s: Array, w: Array, others: NDArray[np.intp], bounds: NDArray[np.intp], weights: Array, left: Array, root: Array,
+    precision: Array, facts: Array,
+) -> None:  # fmt: skip
     """Fills in T, its likelihood and (b)."""
-    nodes = len(s)
-    inverse = np.linalg.inv(w)
+    nodes, trace = len(s), 0.0
     precision[:] = 0.0
-    trace = 0.0
     for a in range(nodes):
-        precision[a, a] = inverse[a, a]
-        trace += s[a, a] * inverse[a, a]
-        for b in others[bounds[a] : bounds[a + 1]]:
-            precision[a, b] = 0.5 * (inverse[a, b] + inverse[b, a])
-            trace += s[a, b] * precision[a, b]
-    sign, size = np.linalg.slogdet(precision)
-    facts[0] = size - trace if sign > 0.0 else -np.inf
-    facts[1] = max(0.0, -facts[0] - np.linalg.slogdet(w)[1] - nodes) / nodes
+        precision[a, a] = 1.0 / left[a]
+        trace += s[a, a] / left[a]
+        for place in range(bounds[a], bounds[a + 1]):
+            half = -0.5 * weights[place] / left[a]  # the other half comes from the other end
+            precision[a, others[place]] += half
+            precision[others[place], a] += half
+            trace += 2.0 * s[a, others[place]] * half
+    facts[0] = log_det(root) - trace if cholesky(precision, root) else -np.inf
+    facts[1] = max(0.0, -facts[0] - log_det(root) - nodes) / nodes if cholesky(w, root) else np.inf

@@ -14,6 +14,9 @@
        R_k <- (1 - c_k) R_k + c_k Rbar,    c_k = v_k / (v_k + tau^2)                                                 (b)
 
    v_k is the variance of a correlation, of N_k independent rows or seen between folds, tau^2 that between sites.
+
+Rows that follow each other in time say less than as many independent ones: where folds show it, N_k is the number of
+rows that would say as much.
 """
 
 from __future__ import annotations
@@ -35,6 +38,9 @@ Criterion = Literal["expected-F", "ebic", "held-out"]
 
 FIRST_PASS = 0.4  # of sqrt(log d / N), the penalty of the first pass at 30 nodes; more where there are more
 GROUPED = 0.7  # of that penalty, the part that is on all sites' entries of an edge together
+_LOOSER = 10.0  # than the fits may the first pass be: (a) takes a Newton step from it, and F-scores stay the same
+_CERTAIN = 0.99  # edges more probable than that are ranked by strength: what is left of their odds is noise
+_MANY, _RELIEF = 200, 0.2  # nodes from which strong edges are relieved of their penalty, and what is left of it
 _RIDGE = 0.01  # of the identity that moments are drawn to before a fit without penalty
 _TRIED = 16  # numbers of edges on the path
 
@@ -54,6 +60,7 @@ class JointGraphs:
     consensus_signs: NDArray[np.int8]  # (p,)
     shared: Array  # (p,)
     drawn_to_mean: Array  # (K,), c of (b)
+    effective_rows: Array  # (K,), N_k
     prior: Json
     path: list[Json]
     first_gap: float  # certified, of the first pass and of the fits, in nats per record and node
@@ -88,33 +95,37 @@ def learn_graphs(
     deviation = np.sqrt(np.einsum("kaa->ka", moments))
     scale = deviation[:, :, None] * deviation[:, None, :]
     correlations = moments / scale
-    first = _first_pass(correlations, counts, nonnegative, tolerance)
-    found = posterior(strengths(correlations, first), counts, nonnegative)
     noise = None if folds is None else _noise_of(folds / scale[:, None])
+    rows = counts if noise is None else effective_rows(correlations, counts, noise)
+    first = _first_pass(correlations, rows, nonnegative, _LOOSER * tolerance)
+    r = strengths(correlations, first)
+    found = posterior(r, rows, nonnegative)
+    mean = np.abs(counts / counts.sum() @ r)
+    rank, rank_shared = _ranked(found.site, 0.5 * (np.abs(r) + mean)), _ranked(found.shared[None], mean[None])
     drawn, share = drawn_to_mean(correlations, counts, noise)
     number, reason, path = _wanted(edges, degree, density, nodes)
     if number is None:
-        number, path, reason = _choose(criterion, found.site, drawn, counts, folds, scale, nonnegative, tolerance)
-    taken = _most_probable(found.site, number)
-    fitted = _fit(drawn, taken, nonnegative, tolerance)
+        number, path, reason = _choose(criterion, found.site, rank, drawn, rows, folds, scale, nonnegative, tolerance)
+    fitted = _fit(drawn, _first_ones(rank, number), nonnegative, tolerance)
     consensus_number = consensus_edges or best_number(found.shared[None])
-    together = _most_probable(found.shared[None], min(consensus_number, len(found.shared)))
+    together = _first_ones(rank_shared, min(consensus_number, len(found.shared)))
     pooled = np.tensordot(counts / counts.sum(), moments, 1)
     spread = np.sqrt(np.diagonal(pooled))
-    mean = _fit(_ridged(pooled / np.outer(spread, spread))[None], together, nonnegative, tolerance)
+    consensus = _fit(_ridged(pooled / np.outer(spread, spread))[None], together, nonnegative, tolerance)
     a, b = pairs(nodes)
     return JointGraphs(
         precision=fitted.precision / scale,
         signs=_signs(fitted.precision[:, a, b]),
         probability=found.site,
-        consensus=mean.precision[0] / np.outer(spread, spread),
-        consensus_signs=_signs(mean.precision[0, a, b]),
+        consensus=consensus.precision[0] / np.outer(spread, spread),
+        consensus_signs=_signs(consensus.precision[0, a, b]),
         shared=found.shared,
         drawn_to_mean=share,
+        effective_rows=rows,
         prior=found.prior,
         path=path,
         first_gap=first.relative_gap,
-        gap=float(max(fitted.gap.max(), mean.gap.max())),
+        gap=float(max(fitted.gap.max(), consensus.gap.max())),
         reason=reason,
     )
 
@@ -126,6 +137,14 @@ def strengths(correlations: Array, first: joint_likelihood.Joint) -> Array:
     variance = np.einsum("kaa->ka", w)
     h = np.sqrt(variance[:, a] * variance[:, b] + w[:, a, b] ** 2)
     return np.asarray(-(theta[:, a, b] * h + (w[:, a, b] - correlations[:, a, b]) / h))
+
+
+def effective_rows(correlations: Array, counts: Array, noise: Array) -> Array:
+    """N_k, of as many independent rows as have correlations with this noise: the same share of rows at all sites."""
+    a, b = pairs(correlations.shape[-1])
+    independent = ((1.0 - correlations[:, a, b] ** 2) ** 2).mean(1) / counts
+    share = float((independent / np.maximum(noise, 1e-300)).mean())
+    return np.asarray(np.maximum(counts * min(share, 1.0), 2.0))
 
 
 def drawn_to_mean(correlations: Array, counts: Array, noise: Array | None = None) -> tuple[Array, Array]:
@@ -146,9 +165,16 @@ def drawn_to_mean(correlations: Array, counts: Array, noise: Array | None = None
 def best_number(probability: Array) -> int:
     """The number of edges with the largest expected F-score, 2 E[true ones taken] / (taken + E[true ones]), as a mean
     over rows."""
-    falling = -np.sort(-probability, axis=-1)
-    taken = np.arange(1, falling.shape[-1] + 1)
-    score = np.cumsum(falling, -1) / (taken + falling.sum(-1, keepdims=True))
+    return _best(*_expected(probability))
+
+
+def _expected(probability: Array) -> tuple[Array, Array]:
+    """What taking the most probable edges finds in the mean, for every number of them, and all there are."""
+    return np.cumsum(-np.sort(-probability, axis=-1), -1), probability.sum(-1, keepdims=True)
+
+
+def _best(found: Array, all_there_are: Array) -> int:
+    score = found / (np.arange(1, found.shape[-1] + 1) + all_there_are)
     return round(float((1 + score.argmax(-1)).mean()))
 
 
@@ -178,12 +204,28 @@ def _first_pass(correlations: Array, counts: Array, nonnegative: bool, tolerance
     sites, nodes = correlations.shape[0], correlations.shape[1]
     strength = FIRST_PASS * max(1.0, nodes / 30.0) ** 0.25 * math.sqrt(math.log(nodes) / counts.mean())
     nu = counts / counts.mean()
-    penalty = joint_likelihood.Penalty(
-        lam=(1.0 - GROUPED) * strength * np.sqrt(nu)[:, None, None],
-        gam=GROUPED * strength * math.sqrt(sites),
-        nonnegative=nonnegative,
-    )
-    return joint_likelihood.solve(correlations, nu, penalty, tolerance=tolerance)
+    lam, gam = (1.0 - GROUPED) * strength * np.sqrt(nu)[:, None, None], GROUPED * strength * math.sqrt(sites)
+
+    def solve(relief: Array | float, start: Array | None, tolerance: float) -> joint_likelihood.Joint:
+        penalty = joint_likelihood.Penalty(lam * relief, gam * relief, nonnegative=nonnegative)
+        return joint_likelihood.solve(correlations, nu, penalty, start, tolerance)
+
+    if nodes < _MANY:
+        return solve(1.0, None, tolerance)
+    # So large a penalty takes so much off the strong edges that pairs with a common neighbour seem to have one.
+    rough = solve(1.0, None, _LOOSER**2 * tolerance)
+    relief = np.ones((nodes, nodes))
+    a, b = pairs(nodes)
+    strong = _beyond_noise(counts @ strengths(correlations, rough) ** 2, sites)
+    relief[a[strong], b[strong]] = relief[b[strong], a[strong]] = _RELIEF
+    return solve(relief, rough.theta, tolerance)
+
+
+def _beyond_noise(square: Array, sites: int) -> BoolArray:
+    """Sums of so many squared normals that are larger than those of noise anywhere, but for a chance of 1 in 20
+    (Laurent and Massart 2000, lemma 1)."""
+    x = math.log(20.0 * len(square))
+    return np.asarray(square > sites + 2.0 * math.sqrt(sites * x) + 2.0 * x)
 
 
 def _noise_of(folds: Array) -> Array:
@@ -215,14 +257,19 @@ def _wanted(
     return number, f"{name} {value:g} was asked for: {number} edges a site", []
 
 
-def _most_probable(probability: Array, number: int) -> BoolArray:
-    """(K, d, d): the `number` most probable edges of every row."""
-    rows, edges = probability.shape
+def _ranked(probability: Array, strength: Array) -> Array:
+    """By probability; by strength among those that are certain."""
+    return np.minimum(probability, _CERTAIN) + (1.0 - _CERTAIN) * strength
+
+
+def _first_ones(rank: Array, number: int) -> BoolArray:
+    """(K, d, d): the `number` edges of every row that rank highest."""
+    rows, edges = rank.shape
     nodes = (1 + math.isqrt(1 + 8 * edges)) // 2
     a, b = pairs(nodes)
     taken = np.zeros((rows, nodes, nodes), dtype=bool)
     for row in range(rows):
-        chosen = np.argsort(-probability[row], kind="stable")[:number]
+        chosen = np.argpartition(-rank[row], number - 1)[:number] if 0 < number < edges else np.arange(number)
         taken[row, a[chosen], b[chosen]] = taken[row, b[chosen], a[chosen]] = True
     return taken
 
@@ -245,28 +292,28 @@ def _signs(entries: Array) -> NDArray[np.int8]:
 
 
 def _choose(
-    criterion: Criterion, probability: Array, drawn: Array, counts: Array, folds: Array | None, scale: Array,
-    nonnegative: bool, tolerance: float,
+    criterion: Criterion, probability: Array, rank: Array, drawn: Array, counts: Array, folds: Array | None,
+    scale: Array, nonnegative: bool, tolerance: float,
 ) -> tuple[int, list[Json], str]:  # fmt: skip
     """The number of edges of every site by a criterion, and the path on which it was compared."""
-    expected = best_number(probability)
+    sure, everything = _expected(probability)
+    expected, most = _best(sure, everything), probability.shape[-1]
     if criterion == "expected-F":
-        falling = -np.sort(-probability, axis=-1)
-        sure = np.cumsum(falling, -1)
-        tried = np.unique([*np.geomspace(1, falling.shape[-1], _TRIED).round().astype(int), max(expected, 1)])
+        tried = np.unique([*np.geomspace(1, most, _TRIED).round().astype(int), max(expected, 1)])
         path = [
-            {"edges": int(k), "expected_F": float((2.0 * sure[:, k - 1] / (k + sure[:, -1])).mean())} for k in tried
+            {"edges": int(k), "expected_F": float((2.0 * sure[:, k - 1] / (k + everything[:, 0])).mean())}
+            for k in tried
         ]
         return expected, path, f"{expected} edges a site have the largest expected F-score"
     if criterion == "held-out" and folds is None:
         raise InputError("criterion", "folds for held-out likelihood", "none came", "Send folds, or take 'ebic'.")
-    nodes, most = drawn.shape[-1], probability.shape[-1]
+    nodes = drawn.shape[-1]
     tried = np.unique(
         np.geomspace(max(expected / 6.0, 1.0), min(6.0 * expected + 6.0, most), _TRIED).round().astype(int)
     )
     path = []
     for k in tried:
-        taken = _most_probable(probability, int(k))
+        taken = _first_ones(rank, int(k))
         if criterion == "ebic":
             likelihood = _fit(drawn, taken, nonnegative, tolerance).likelihood
             cost = k * (np.log(counts) + 2.0 * math.log(nodes))  # Foygel and Drton 2010, gamma = 1/2
