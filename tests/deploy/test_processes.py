@@ -40,6 +40,14 @@ mode = "per-round"
 clip = 6.0
 """
 
+OPEN = """
+format = 1
+[data]
+files = ["ada.csv", "bob.csv", "cyd.csv"]
+[method]
+name = "consensus_graph"
+"""
+
 MASKS = """
 format = 1
 seed = 4
@@ -121,6 +129,14 @@ def test_a_run_across_processes_with_kills_is_the_run_in_one_process(organisatio
     there.check_same_as_in_one_process()
     told = [json.loads(line) for line in (there.out / "rounds.jsonl").read_text().splitlines()]
     assert {line["answered"] for line in told} == {3}
+
+
+@pytest.mark.parametrize("reveal", [pytest.param("moments", marks=full), "sum"])
+def test_moments_and_their_sum_across_processes_are_those_of_one_process(reveal, organisations):
+    there = organisations(f'{OPEN}reveal = "{reveal}"\n')
+    there.run(Killer(there, 2, ["bob"], 1, 4.0))
+    there.check_same_as_in_one_process()
+    assert json.loads((there.out / "result.json").read_text())["learner"] == "likelihood"
 
 
 def test_what_lies_at_the_server_is_released_and_what_is_secret_is_for_its_owner_alone(organisations):

@@ -62,11 +62,14 @@ def _words(found: Comparison, out: Path | None) -> None:
         show(table(("parameter", *names), [(row["name"], *map(_text, row["values"])) for row in differences]))
     if found.learned_graphs:
         print()
+        changes = found.changes()
+        signed = any(any(change.signs) for change in changes)
+        header = ("graph", "run", "edges", f"gained against {names[0]}", "lost", "kept", *["of other sign"] * signed)
         lines = [
-            (c.graph, c.run, *(f"{len(edges)}" for edges in (c.after, c.gained, c.lost, c.kept, c.turned)))
-            for c in found.changes()
+            (c.graph, c.run, *(f"{len(e)}" for e in (c.after, c.gained, c.lost, c.kept, *[c.turned] * signed)))
+            for c in changes
         ]
-        show(table(("graph", "run", "edges", f"gained against {names[0]}", "lost", "kept", "of other sign"), lines))
+        show(table(header, lines))
         if missing := found.only_some():
             print(f"note: not in every run, and not compared: {', '.join(missing)}")
     if errors := found.errors():

@@ -137,10 +137,10 @@ class GraphPlan(Plan):
         return 0.0 if self.privacy is None else self.privacy.total_delta
 
     def deployable(self) -> Self:
-        """Organisations agree on a learner by its name."""
-        if self.privacy is not None or self.method.learner is not None:
+        """Organisations agree on what they send by its name, not by what a default was."""
+        if learner_of(self) != "likelihood":
             return self
-        return replace(self, method=replace(self.method, learner=learner_of(self)))
+        return replace(self, method=replace(self.method, learner="likelihood"))
 
     def __post_init__(self) -> None:
         _check_method(self.method)
