@@ -130,7 +130,6 @@ class Made:
     versions: dict[str, str]
 
 
-R = TypeVar("R", bound=Result)
 D = TypeVar("D")
 
 
@@ -164,18 +163,18 @@ def read_json(folder: Path) -> Json:
     return whole
 
 
-def as_result(kind: type[R], told: Json, where: str) -> R:
-    return schema.read(kind, told, where, DamageError, ADVICE, further=True)
-
-
-def made_of(told: Json, where: str) -> Made:
-    return schema.read(Made, told, where, DamageError, ADVICE, further=True)
+def read_as(kind: type[D], told: Json, where: str) -> D:
+    """What the file says, as this type."""
+    try:
+        return schema.read(kind, told, where, DamageError, further=True)
+    except DamageError as error:  # nobody typed this file, so nobody misspelt it
+        raise DamageError(error.where, error.expected, error.came, ADVICE) from None
 
 
 def read_result(folder: Path) -> tuple[Result, Made]:
     """What every run says, whatever its family."""
     told, where = read_json(folder), str(folder / FILE)
-    return as_result(Result, told, where), made_of(told, where)
+    return read_as(Result, told, where), read_as(Made, told, where)
 
 
 def read_text(path: Path) -> str:
