@@ -156,6 +156,8 @@ def read_json(folder: Path) -> Json:
     if not folder.is_dir():
         raise DamageError(str(folder), "the folder of a finished run", "there is no such folder", "Check the path.")
     path = folder / FILE
+    if not path.exists():
+        raise DamageError(str(folder), "the folder of a finished run", f"its {FILE} is missing", ADVICE)
     told = schema.parse_json(read_text(path), str(path), DamageError, ADVICE)
     todo = "Use the version of silograph that wrote this folder, or a newer one."
     schema.of_format(told, FORMAT, str(path), DamageError, todo)
