@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from silograph.core.errors import InputError, SilographError
-from silograph.core.results import FILE, Result, as_result, read_json, read_text
+from silograph.core.results import FILE, Result, read_as, read_json, read_text
 from silograph.core.toml import parse_toml
 from silograph.core.types import Json
 
@@ -58,7 +58,7 @@ class Told:
 def told(folder: Path) -> Told:
     """All that is told of a run folder, as a function of that folder alone."""
     result, plan = read_json(folder), parse_toml(read_text(folder / "plan.toml"), str(folder / "plan.toml"))
-    run = as_result(Result, result, str(folder / FILE))
+    run = read_as(Result, result, str(folder / FILE))
     marks, private = run.numbers_are, "privacy" in plan
     parameters = dict(_flat(plan)) | dict(_flat({"chosen": result.get("parameters", {})}))
     metrics: list[tuple[str, float, int]] = []

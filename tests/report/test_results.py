@@ -13,7 +13,7 @@ import pytest
 import graph_runs
 from pages import change
 from silograph.core.errors import DamageError
-from silograph.core.results import filled, made_of, read_json, read_result, to_json, write_result
+from silograph.core.results import Made, filled, read_as, read_json, read_result, to_json, write_result
 from silograph.families.federation.plan import FederationMethod
 from silograph.families.federation.result import Parameters
 from silograph.report.build import read, result_of
@@ -47,14 +47,14 @@ def same_where_both_speak(ours: Any, theirs: Any) -> bool:
 def test_what_is_read_is_written_back_as_it_was(family: str, tmp_path: Path) -> None:
     folder = MAKERS[family](tmp_path / "run")
     told = read_json(folder)
-    result, made = result_of(told, "here"), made_of(told, "here")
+    result, made = result_of(told, "here"), read_as(Made, told, "here")
     (tmp_path / "again").mkdir()
     write_result(tmp_path / "again", result, made)
     again = read_json(tmp_path / "again")
     own = {key: value for key, value in told.items() if key in to_json(result)}
     assert list(again)[-4:] == ["plan", "ledger", "seed", "versions"]
     assert same_where_both_speak(again, own)
-    assert (result_of(again, "here"), made_of(again, "here")) == (result, made)
+    assert (result_of(again, "here"), read_as(Made, again, "here")) == (result, made)
 
 
 @pytest.mark.parametrize("family", MAKERS)

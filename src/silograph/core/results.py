@@ -130,7 +130,6 @@ class Made:
     versions: dict[str, str]
 
 
-R = TypeVar("R", bound=Result)
 D = TypeVar("D")
 
 
@@ -157,6 +156,8 @@ def read_json(folder: Path) -> Json:
     if not folder.is_dir():
         raise DamageError(str(folder), "the folder of a finished run", "there is no such folder", "Check the path.")
     path = folder / FILE
+    if not path.exists():
+        raise DamageError(str(folder), "the folder of a finished run", f"its {FILE} is missing", ADVICE)
     told = schema.parse_json(read_text(path), str(path), DamageError, ADVICE)
     todo = "Use the version of silograph that wrote this folder, or a newer one."
     schema.of_format(told, FORMAT, str(path), DamageError, todo)
@@ -164,18 +165,18 @@ def read_json(folder: Path) -> Json:
     return whole
 
 
-def as_result(kind: type[R], told: Json, where: str) -> R:
-    return schema.read(kind, told, where, DamageError, ADVICE, further=True)
-
-
-def made_of(told: Json, where: str) -> Made:
-    return schema.read(Made, told, where, DamageError, ADVICE, further=True)
+def read_as(kind: type[D], told: Json, where: str) -> D:
+    """What the file says, as this type."""
+    try:
+        return schema.read(kind, told, where, DamageError, further=True)
+    except DamageError as error:  # nobody typed this file, so nobody misspelt it
+        raise DamageError(error.where, error.expected, error.came, ADVICE) from None
 
 
 def read_result(folder: Path) -> tuple[Result, Made]:
     """What every run says, whatever its family."""
     told, where = read_json(folder), str(folder / FILE)
-    return as_result(Result, told, where), made_of(told, where)
+    return read_as(Result, told, where), read_as(Made, told, where)
 
 
 def read_text(path: Path) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from silograph import families
 from silograph.core.errors import DamageError
-from silograph.core.results import FILE, Result, as_result, made_of, read_json, read_text
+from silograph.core.results import FILE, Made, Result, read_as, read_json, read_text
 from silograph.core.types import Json
 from silograph.report.audits import read_audits
 from silograph.report.privacy_words import PrivacyWords
@@ -57,14 +57,14 @@ def result_of(told: Json, where: str) -> Result:
         todo = "Install the package that has this method, or restore the file from a copy."
         came = f"{told.get('method')!r:.60} came"
         raise DamageError(where, f"a method: one of {', '.join(known)}", came, todo)
-    return as_result(page_part(told["method"]).RESULT, told, where)
+    return read_as(page_part(told["method"]).RESULT, told, where)
 
 
 def read(folder: str | Path) -> RunFolder[Any]:
     """A run folder, checked."""
     folder = Path(folder)
     told, where = read_json(folder), str(folder / FILE)
-    result, made = result_of(told, where), made_of(told, where)
+    result, made = result_of(told, where), read_as(Made, told, where)
     ledger, plan = read_ledger(folder / "ledger.jsonl"), read_text(folder / "plan.toml")
     run = RunFolder(folder, told, result, made, ledger, plan, read_audits(folder, result, made))
     return page_part(result.method).read(run)

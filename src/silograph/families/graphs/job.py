@@ -91,7 +91,8 @@ class GraphJob:
         if self.coordinates is not None:
             write_atomically(folder / "nodes.csv", self.coordinates.to_csv())
         told = write_graphs(folder, self.plan, self.silos.nodes, self.setup, outcome, trace, door, self.coordinates)
-        return schema.read(GraphResult, {**told, "path": self.path}, "result of graphs")
+        tried = {} if self.path is None else {"path": self.path}
+        return schema.read(GraphResult, told | tried, "result of graphs")
 
     def forecast(self) -> Json:
         return forecast(self.plan, self.setup)
