@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from cases import ROOT, Altered, Case, Twin, door_of, every, private, run, same, titled
-from silograph.core.errors import DamageError, LeakError, SilenceError
+from silograph.core.errors import BudgetError, DamageError, LeakError, SilenceError
 from silograph.methods.base import begin, take
 from silograph.privacy.door import Door
 from silograph.privacy.ledger import Ledger
@@ -203,10 +203,15 @@ def test_who_never_comes_holds_nobody_up_and_pays_nothing(case):
     assert away not in {row.silo for row in door.ledger.rows if row.mechanism != "reveal"}
 
 
+#: Its noise shrinks with the number of the round, and an empty round is counted: the last one costs more than is left.
+LATE = "clusters, records, linearised, schedule"
+
+
 @every
 def test_a_round_without_anybody_is_no_error_and_ten_are(case):
     silos = case.job.topo.silos
-    assert is_whole(case, run(case.job, present=lambda t: silos if t else []))
+    with pytest.raises(BudgetError) if case.title == LATE else nullcontext():
+        assert is_whole(case, run(case.job, present=lambda t: silos if t else []))
     with pytest.raises(SilenceError, match="none did for 10 rounds"):
         run(case.job, present=lambda t: [])
 

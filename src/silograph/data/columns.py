@@ -67,7 +67,7 @@ class ColumnsError(InputError):
 
     def __init__(self, found: dict[str, list[Finding]]) -> None:
         """`found` by file."""
-        self.found = found
+        self.by_file = found
         columns = list(dict.fromkeys(each for every in found.values() for each in every))
         words = [f"column {shortened(each.column)} {each.found}" for each in columns]
         drop = " ".join(f"--drop {each.quoted}" for each in columns[:_SHOWN])

@@ -122,7 +122,7 @@ def read_silos(
             else:
                 tables.append(read_table(path, nodes_in, private, drop, keep))
         except ColumnsError as problem:
-            odd |= problem.found
+            odd |= problem.by_file
     if odd:
         raise ColumnsError(odd)
     return align(tables, nodes)
@@ -138,7 +138,7 @@ def problems(
         try:
             tables.append(read_table(path, nodes_in, False, drop, keep))
         except ColumnsError as problem:
-            for where, every in problem.found.items():
+            for where, every in problem.by_file.items():
                 for each in every:
                     odd.setdefault(each, []).append(where)
         except InputError as problem:
