@@ -138,13 +138,8 @@ def test_one_run_is_sound_too(name, folder):
 
 @private("graphs, one release", "clusters, records, linearised", "clusters, clients, trusted server")
 def test_one_run_catches_half_the_noise(name, folder, monkeypatch):
-<<<<<<< HEAD
-    """Of 1200, 40 and 4 canaries, the last too few."""
-    monkeypatch.setattr("silograph.privacy.mechanisms.perturb", with_noise(0.5))
-=======
     """Of 1200, 60 and 6 canaries, the last too few."""
-    monkeypatch.setattr("silograph.privacy.gate.perturb", with_noise(0.5))
->>>>>>> d81524b2880dfc6d62b57fef5105bb6c6d7c1edb
+    monkeypatch.setattr("silograph.privacy.mechanisms.perturb", with_noise(0.5))
     found = audit_job(job(PRIVATE[name], folder), one_run=True, root=ROOT)
     assert found.refuted is (found.trials > 6)
     assert (found.trials > 6) is (name != "clusters, clients, trusted server")
