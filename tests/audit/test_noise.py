@@ -176,7 +176,7 @@ def test_a_sample_that_is_kept_is_caught(monkeypatch):
     sample = Gate.poisson
 
     def kept(gate, counts, rate, site, part):
-        return sample(Gate(gate._door, gate.silos, gate.round // 2, gate._observer), counts, rate, site, part)
+        return sample(Gate(gate.door, gate.silos, gate.round // 2, gate.observer), counts, rate, site, part)
 
     monkeypatch.setattr(Gate, "poisson", kept)
     assert coin_alarm(coins()) < ALARM
