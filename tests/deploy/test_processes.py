@@ -134,7 +134,7 @@ def test_a_run_across_processes_with_kills_is_the_run_in_one_process(organisatio
 @pytest.mark.parametrize("reveal", [pytest.param("moments", marks=full), "sum"])
 def test_moments_and_their_sum_across_processes_are_those_of_one_process(reveal, organisations):
     there = organisations(f'{OPEN}reveal = "{reveal}"\n')
-    there.run(Killer(there, 2, ["bob"], 1, 4.0))
+    there.run()
     there.check_same_as_in_one_process()
     assert json.loads((there.out / "result.json").read_text())["learner"] == "likelihood"
 
