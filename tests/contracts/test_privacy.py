@@ -292,7 +292,7 @@ def test_less_noise_than_the_ledger_says_is_caught(title, monkeypatch):
     def quiet(gate, bounded, site, *rest, **more):
         made = release(gate, bounded, site, *rest, **more)
         less = relay(bounded.value + 0.7 * (made.value - bounded.value))
-        gate._door.told[site, gate.round, tuple(gate.silos)] = less
+        gate.door.told[site, gate.round, tuple(gate.silos)] = less
         return less
 
     monkeypatch.setattr(Watching, "release", quiet)
