@@ -40,7 +40,7 @@ def learn(home, out, *words):
 
 @pytest.fixture(scope="module")
 def folders(home):
-    assert learn(home, "open", "--seed", "1") == 0
+    assert learn(home, "open", "--seed", "1", "--learner", "papers") == 0
     assert learn(home, "private", "--seed", "1", "--epsilon", "3", "--delta", "1e-5") == 0
     return home / "open", home / "private"
 
