@@ -8,6 +8,7 @@ site. What is learned from moments, and why, is in `joint_graphs`.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,11 +26,17 @@ from silograph.privacy.released import Message
 from silograph.tasks.smooth_graph import UNIT
 from silograph.topology import Topology
 
-FOLDS = 5  # parts of a site's rows, where held-out likelihood chooses
+FOLDS = 5  # parts of a site's rows: they show the noise of rows that depend on each other
+_MOST_SENT = 9_000_000  # bytes a site sends; large graphs get fewer parts
 WHY = "no privacy was asked for: second moments of the site's rows, exact"
 NO_LEVEL = "rows have no level common to all nodes, so graphs are told up to it"
 _ROUNDING = 1e-8  # how far below 0 rounding takes an eigenvalue of correlations
 _SCORES = {"expected_F": "expected F-score", "ebic": "extended BIC", "held-out": "held-out log-likelihood"}
+
+
+def parts(nodes: int, counts: Sequence[int]) -> int:
+    """Of how many parts of its rows a site sends moments: as many as there are rows for, and bytes allow."""
+    return max(1, min(FOLDS, min(counts) // 2, _MOST_SENT // (4 * nodes * (nodes + 1))))
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from silograph.kernels.spaces import EdgeList
 from silograph.methods.algorithm_one import PaperConsensus
 from silograph.methods.base import Method
 from silograph.methods.consensus_graph import ExactConsensus
-from silograph.methods.moments_once import FOLDS, JointLearner, MomentsOnce, MomentsSummed
+from silograph.methods.moments_once import FOLDS, JointLearner, MomentsOnce, MomentsSummed, parts
 from silograph.methods.private_graph import LEAST_EFFECTIVE_RECORDS, PATIENCE, LikelyGraphs, ReleasedConsensus
 from silograph.methods.summed_graph import AddedUp, SmoothestGraph, SummedConsensus
 from silograph.privacy import accounting
@@ -131,7 +131,7 @@ def _open(chosen: ConsensusGraph, nodes: int, topo: Topology, counts: tuple[int,
         task = SmoothGraph(nodes, "correlations")
         summed = MomentsSummed(nodes, counts, learner)
         return Setup(topo, counts, task, summed, None, None, 0, chosen.wanted_degree(nodes), masks=masks)
-    folds = FOLDS if chosen.choose_by == "held-out" else 1
+    folds = FOLDS if chosen.choose_by == "held-out" else parts(nodes, counts)
     task = SmoothGraph(nodes, "second-moments", folds=folds)
     once = MomentsOnce(nodes, counts, learner, folds)
     return Setup(topo, counts, task, once, None, None, 0, chosen.wanted_degree(nodes))

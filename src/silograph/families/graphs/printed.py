@@ -8,7 +8,7 @@ from silograph.core import schema
 from silograph.families.graphs.result import Consensus, GraphResult, Site
 from silograph.report.printed import cost, table
 
-SOLVED = 1e-4  # nats a row and node, the likelihood's tolerance
+SOLVED = 1e-3  # nats a row and node, the tolerance of the likelihood of all sites together
 
 
 def summary(result: GraphResult) -> Iterator[str]:
