@@ -22,13 +22,13 @@ from silograph.privacy.door import Door
 from silograph.privacy.ledger import Ledger
 from silograph.run.loop import ENGINES, rounds
 from silograph.tasks.clustered import Linearised, Proximal
-from silograph.topology import Topology, server_graph, units
+from silograph.topology import Topology, regions, server_graph
 
 FEATURES, MOST, CLIENTS, RHO, LAM, TAU = 60, 9, 15, 3.0, 0.01, 0.4
 
 
 def setting(servers: int) -> tuple[ClusteredRecords, Topology]:
-    return clustered_regression(0, servers, CLIENTS), units(server_graph("random", servers, 0, degree=3.0), CLIENTS)
+    return clustered_regression(0, servers, CLIENTS), regions(server_graph("random", servers, 0, degree=3.0), CLIENTS)
 
 
 def best(run: Callable[[], object], repeats: int) -> float:

@@ -7,8 +7,8 @@ steps of 5 records; everybody takes part. CPU time, the median of many rounds.
 The peer is pfl-research's SimulatedBackend at the same work, one server, in an environment of its own (made on the
 first run): as its documentation shows it (torch), and as cheap as its extension points allow (numpy). It has no ledger.
 
-Then the growth from a thousand agents to a million in a thousand units, with the peak of memory; each size in a process
-of its own.
+Then the growth from a thousand agents to a million in a thousand regions, with the peak of memory; each size in a
+process of its own.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from silograph.privacy.mechanisms import Gaussian
 from silograph.privacy.observers import OWN_SERVER
 from silograph.run.loop import ENGINES, rounds
 from silograph.tasks.linear import Linear
-from silograph.topology import server_graph, units
+from silograph.topology import regions, server_graph
 
 RECORDS, FEATURES, STEPS, BATCH, CLIP = 20, 10, 4, 5, 0.1
 EPSILON, DELTA = 2.0, 1e-6
@@ -49,7 +49,7 @@ def measure(servers: int, agents: int, records: int, features: int, repeat: int)
     y = np.where(rng.random(x.shape[:2]) < 0.5, 1.0, -1.0)
     data = {"x": x, "y": y, "count": np.full(len(x), float(records))}
     task = Linear(features, records, "logistic", 0.01)
-    topo = units(server_graph("ring", servers), agents)
+    topo = regions(server_graph("ring", servers), agents)
     steps = STEPS if records >= STEPS * BATCH else 1
     method = GraphFederation(
         task, 0.1, repeat, epochs=(steps, steps), batch=(BATCH, BATCH), perturbation="private", clip=CLIP

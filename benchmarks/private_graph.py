@@ -6,7 +6,7 @@ means over all silos and `SEEDS`. Ours is one release and the default pipeline. 
 which flatters it, and chance: the complete graph. Peers take the true number of edges; so does ours, unless BIC does.
 
 Of the consensus alone: ours is noise once on a secure sum, of which three of five silos' shares are counted on; the
-peers are the consensus of one release a silo at the same price, and a trusted server that adds all noise itself. Of
+peers are the consensus of one release a silo at the same cost, and a trusted server that adds all noise itself. Of
 noise that silos share: ours is its graphs, sized for three honest silos of five, beside those of independent noise.
 
 Of persons at 90 to 116 nodes (`person_graphs`, which says more): votes beside the former pipeline.
@@ -100,13 +100,13 @@ def public_clip(keep: float) -> float:
 
 
 def ours(case: Case, seed: int, clip: float | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Learned graphs of the silos, and what they are worth."""
+    """Learned graphs of the silos, and their effective rows."""
     graphs, signals = world(case.keep, case.counts, seed)
     degree = 2.0 * np.count_nonzero(graphs.local[0]) / NODES if case.told else None
     task, noise = SmoothGraph(NODES, "moment", clip), Gaussian(gaussian_multiplier(case.epsilon, DELTA, 1))
     method = ReleasedConsensus(task, LikelyGraphs(degree), noise, case.counts)
     arrays = simulate(method, task, signals, noise, seed=seed)[0].arrays
-    return arrays["graph"], arrays["effective_records"][:-1]
+    return arrays["graph"], arrays["effective_rows"][:-1]
 
 
 def every_round(case: Case, seed: int, clip: float, step: float, momentum: float) -> np.ndarray:

@@ -27,7 +27,7 @@ from benchmarks.dense_graph import best
 from silograph.data.silos import from_arrays
 from silograph.families.graphs.job import GraphJob
 from silograph.families.graphs.plan import ConsensusGraph, Data, GraphPlan
-from silograph.kernels.lists import learn_graph, nearest, priced, solve_list
+from silograph.kernels.lists import learn_graph, nearest, solve_list, with_costs
 from silograph.run.jobs import run_in_memory
 
 SIZES = (10_000, 100_000, 1_000_000)
@@ -42,7 +42,7 @@ def measure(nodes: int) -> dict[str, float]:
     own = np.repeat(np.arange(nodes), NEIGHBOURS)
     pair = np.unique(np.minimum(own, who.ravel()) * nodes + np.maximum(own, who.ravel()))
     del who, own
-    candidates = priced(places, *np.divmod(pair, nodes))
+    candidates = with_costs(places, *np.divmod(pair, nodes))
     del pair
     beta = 0.3 * float(np.median(candidates.cost)) ** 2
     spent, found = best(lambda: solve_list(candidates, 1.0, beta), 5 if nodes < 1_000_000 else 2)

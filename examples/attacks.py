@@ -30,7 +30,7 @@ from silograph.run.loop import ENGINES, rounds
 from silograph.tasks.clustered import Proximal
 from silograph.tasks.linear import Linear
 from silograph.tasks.smooth_graph import SmoothGraph, distances_of, from_coordinates
-from silograph.topology import server_graph, units
+from silograph.topology import regions, server_graph
 
 NODES, SIGNALS, ALPHA, BETA = 10, 3000, 1.0, 0.01
 
@@ -77,12 +77,12 @@ class Heard(GraphFederation):
 
 
 def unmixing():
-    """A unit's mean update, from what an eavesdropper hears of it and its neighbours."""
+    """A region's mean update, from what an eavesdropper hears of it and its neighbours."""
     count, agents = 300, 30
     records, _ = regression(seed=1, agents=agents)
     records = [(x, y + x @ np.array([3.0, -2.0])) if k < agents else (x, y) for k, (x, y) in enumerate(records)]
     task = Linear(features=2, most=max(len(y) for _, y in records), rho=0.1)
-    topo, lines = units(server_graph("random", 10, seed=3), agents), []
+    topo, lines = regions(server_graph("random", 10, seed=3), agents), []
     for mode, mechanism in (("homomorphic", None), ("private", Gaussian(gaussian_multiplier(2.0, 1e-6, count)))):
         method = Heard(task, 0.7, count, perturbation=mode, variance=0.1, clip=0.5 if mechanism else None)
         truth = []
@@ -109,7 +109,7 @@ def unmixing():
         errors = [min(off_by(guess[t], sums[t]), 3.0) for t in range(count)]
         print(f"un-mixing, {mode}: off by {errors[-1]:.1%} after {count} rounds")
         lines.append((mode if mode == "homomorphic" else "private, epsilon 2", list(enumerate(errors, 1))))
-    return lines_svg(lines, "Error of a unit's mean update", x_name="rounds", y_name="relative error", log_x=True)
+    return lines_svg(lines, "Error of a region's mean update", x_name="rounds", y_name="relative error", log_x=True)
 
 
 def steps_of(client, data, noise, count, rng, rho=1.5):
@@ -158,7 +158,7 @@ def membership():
             scores = members.by_loss((y - x @ w) ** 2)
             inside.append(scores[0])
             outside.append(scores[-1])
-        found = members.told(np.array(outside), np.array(inside))
+        found = members.told_apart(np.array(outside), np.array(inside))
         marks = np.quantile(outside, np.linspace(0.0, 1.0, 60))
         name = f"noise {noise:g} in the model" if noise else "model as it is"
         print(f"membership, {name}: area {found.area:.2f}, hits at 1 % false alarms {found.hits_at_one_percent:.0%}")

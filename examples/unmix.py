@@ -2,9 +2,9 @@
 
     python examples/unmix.py
 
-Ten units of a hundred agents learn a linear model for 500 rounds; in unit 0 the answers follow a rule of their own,
-which is what its updates would tell. Somebody hears unit 0 and its neighbours, knows the graph, and wants the unit's
-mean update. Homomorphic noise of variance 0.1 is on every value that is heard.
+Ten regions of a hundred agents learn a linear model for 500 rounds; in region 0 the answers follow a rule of their own,
+which is what its updates would tell. Somebody hears region 0 and its neighbours, knows the graph, and wants the
+region's mean update. Homomorphic noise of variance 0.1 is on every value that is heard.
 """
 
 import math
@@ -21,9 +21,9 @@ from silograph.privacy.observers import OTHER_SERVERS
 from silograph.privacy.unmixing import followed_sum, unmixed_sum
 from silograph.run.loop import ENGINES, rounds
 from silograph.tasks.linear import Linear
-from silograph.topology import server_graph, units
+from silograph.topology import regions, server_graph
 
-ROUNDS, AGENTS, SAMPLE, UNIT = 500, 100, 11, 0
+ROUNDS, AGENTS, SAMPLE, REGION = 500, 100, 11, 0
 EPSILON, DELTA, CLIP = 2.0, 1e-6, 0.5
 OWN_RULE = np.array([3.0, -2.0])
 
@@ -41,7 +41,7 @@ def run(perturbation, mechanism=None, budget=None):
     records, _ = regression(seed=1, agents=AGENTS)
     records = [(x, y + x @ OWN_RULE) if k < AGENTS else (x, y) for k, (x, y) in enumerate(records)]
     task = Linear(features=2, most=max(len(y) for _, y in records), rho=0.1)
-    topo = units(server_graph("random", 10, seed=3), AGENTS)
+    topo = regions(server_graph("random", 10, seed=3), AGENTS)
     method = Tapped(
         task, 0.7, ROUNDS, SAMPLE, (1, 10), (5, 10), perturbation, variance=0.1, clip=CLIP if mechanism else None
     )
@@ -58,7 +58,7 @@ def run(perturbation, mechanism=None, budget=None):
 
                 def watched(*arguments):
                     made = total(*arguments)
-                    truth.append(made.sums[UNIT] / made.counts[UNIT])
+                    truth.append(made.sums[REGION] / made.counts[REGION])
                     return made
 
                 gate.total = watched
@@ -77,16 +77,16 @@ def off_by(estimate, truth):
 
 def main():
     sent, a, truth, *_ = run("homomorphic")
-    guess = unmixed_sum(sent, a, UNIT, np.zeros(2))[-1] / ROUNDS
-    print(f"homomorphic, variance 0.1: the unit's mean update is {truth}, the eavesdropper finds {guess}")
+    guess = unmixed_sum(sent, a, REGION, np.zeros(2))[-1] / ROUNDS
+    print(f"homomorphic, variance 0.1: the region's mean update is {truth}, the eavesdropper finds {guess}")
     print(f"  off by {100 * off_by(guess, truth):.2f} % after {ROUNDS} rounds: obfuscation, not privacy")
 
     trusted = frozenset({"own server"})
     noise = Gaussian(gaussian_multiplier(EPSILON, DELTA, ROUNDS))
     sent, a, truth, door, topo = run("private", noise, Budget(EPSILON, DELTA, trusted))
-    guess = followed_sum(sent, a, UNIT, np.zeros(2))[-1] / ROUNDS
+    guess = followed_sum(sent, a, REGION, np.zeros(2))[-1] / ROUNDS
     deviation = noise.multiplier * 2.0 * CLIP / SAMPLE / math.sqrt(ROUNDS)
-    spent = door.spent(topo.servers[UNIT], DELTA, "neighbour")
+    spent = door.spent(topo.servers[REGION], DELTA, "neighbour")
     print(f"private, epsilon {spent.epsilon:.3g} at delta {DELTA:g} for every agent: the same eavesdropper")
     print(f"  off by {100 * off_by(guess, truth):.0f} %: noise of deviation {deviation:.3f} stays on the mean update")
 

@@ -15,7 +15,7 @@ from silograph.privacy.masking import Masks
 from silograph.privacy.mechanisms import DistributedGaussian, Gaussian, leakage_decay
 from silograph.privacy.observers import OWN_SERVER
 from silograph.tasks.clustered import Linearised, Proximal
-from silograph.topology import Topology, graph_from, units
+from silograph.topology import Topology, graph_from, regions
 
 FEATURES, MOST, ROUNDS = 5, 8, 6
 EPSILON, DELTA = 3.0, 1e-5
@@ -33,7 +33,7 @@ def topology(weights: str = "metropolis") -> Topology:
     linked = np.zeros((4, 4))
     for a, b in ((0, 1), (0, 2), (1, 2), (2, 3)):
         linked[a, b] = linked[b, a] = 1.0
-    return units(graph_from(linked, ["east", "north", "south", "west"], weights=weights), SIZES)
+    return regions(graph_from(linked, ["east", "north", "south", "west"], weights=weights), SIZES)
 
 
 def records(seed: int = 0, loss: str = "ridge", topo: Topology | None = None) -> dict[str, tuple]:

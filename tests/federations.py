@@ -1,4 +1,4 @@
-"""Small federations for the tests of graph federation: units of agents, and the method in every mode."""
+"""Small federations for the tests of graph federation: regions of agents, and the method in every mode."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from silograph.privacy.masking import Masks
 from silograph.privacy.mechanisms import DistributedGaussian, Gaussian
 from silograph.privacy.observers import OWN_SERVER
 from silograph.tasks.linear import Linear
-from silograph.topology import Topology, server_graph, units
+from silograph.topology import Topology, regions, server_graph
 
 FEATURES, MOST, ROUNDS = 3, 25, 6
 EPSILON, DELTA = 3.0, 1e-5
-SIZES = (5, 4, 7)  # units of unequal size
+SIZES = (5, 4, 7)  # regions of unequal size
 
 
 def topology(sizes: tuple[int, ...] = SIZES) -> Topology:
-    return units(server_graph("ring", len(sizes)), sizes)
+    return regions(server_graph("ring", len(sizes)), sizes)
 
 
 def records(seed: int = 0, topo: Topology | None = None) -> dict[str, tuple[np.ndarray, np.ndarray]]:

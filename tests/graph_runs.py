@@ -67,7 +67,7 @@ def make_run(
         "trace": [{"round": t, "objective": 12.5 + 0.6**t, "gap": 0.7**t} for t in range(1, rounds + 1)],
         "privacy": {
             "mode": mode,
-            "unit": "one signal of one site",
+            "protected_unit": "one signal of one site",
             "relation": "replace-one",
             "guarantees": [
                 guarantee(name, observer, 1.0 if private else "infinity")
@@ -89,7 +89,7 @@ def make_run(
         write_edges(folder / "sites" / site_file(name), own)
     row = {
         "observer": "own server",
-        "unit": "one signal of one site",
+        "protected_unit": "one signal of one site",
         "relation": "replace-one",
         "dim": 66,
         "mechanism": "gaussian" if private else "reveal",
@@ -99,7 +99,7 @@ def make_run(
         "why": "clipped second moment" if private else "no budget was given",
     }
     times = range(1, 2) if private else range(1, rounds + 1)
-    ledger = [row | {"silo": name, "round": t, "site": "second moment"} for t in times for name in site_names]
+    ledger = [row | {"silo": name, "round": t, "release_point": "second moment"} for t in times for name in site_names]
     (folder / "ledger.jsonl").write_text("".join(json.dumps(line) + "\n" for line in ledger), encoding="utf-8")
     (folder / "plan.toml").write_text('[method]\nname = "consensus_graph"  # <as given> & kept\n', encoding="utf-8")
     return folder

@@ -32,15 +32,15 @@ def worlds_of(case: Case) -> Worlds:
 
 
 def opened_on(case: Case, worlds: Worlds, table: bytes) -> Any:
-    """The case's job on silent tables, but for the one that is given to the attacked party."""
+    """The case's job on silent tables, but for the one that is given to the attacked organisation."""
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         for path in filter(Path.is_file, case.base.iterdir()):
             os.link(path, folder / path.name)
         for name in case.content["data"]["files"]:
-            party = name.removesuffix(worlds.suffix)
+            organisation = name.removesuffix(worlds.suffix)
             (folder / name).unlink()
-            (folder / name).write_bytes(table if party == worlds.party else worlds.silent(party))
+            (folder / name).write_bytes(table if organisation == worlds.organisation else worlds.silent(organisation))
         return case.opened(folder)
 
 

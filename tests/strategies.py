@@ -1,4 +1,4 @@
-"""Random server strategies against the real code of parties, and what they are played on."""
+"""Random server strategies against the real code of organisations, and what they are played on."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 
 import federations
 from cases import Case
+from local_organisations import DEPLOYMENT, Federation, stacked
 from neighbours import opened_on, worlds_of
-from parties import DEPLOYMENT, Federation, stacked
 from silograph.audit.worlds import LOUD, OPPOSITE, SILENT
 from silograph.core.errors import SilographError
 from silograph.deploy.public_facts import gather_facts, open_server
 from silograph.engines.question import NEVER, Question, read_reply
 from silograph.engines.silo import Silo
-from silograph.engines.sums import read_said, run_sum
+from silograph.engines.sums import read_answers, run_sum
 from silograph.methods.base import begin
 from silograph.privacy.door import Budget
 from silograph.privacy.ledger import Ledger
@@ -57,7 +57,7 @@ class Holding:
                 records[world] = arrays_of(opened_on(deployed, worlds, table).data())
             return records[world]
 
-        attacked_first = {worlds.party: facts.parties[worlds.party], **facts.parties}
+        attacked_first = {worlds.organisation: facts.organisations[worlds.organisation], **facts.organisations}
         rest = (job.mechanism, job.budget, job.masks, job.most_rounds, attacked_first)
         return cls(case.title, job.method, job.topo, data, *rest)
 
@@ -126,7 +126,7 @@ def digits(blob: bytes) -> int:
 class Player:
     """Plays one strategy, which follows from its seed and from what it was refused. `seen` is all that it saw of each
     question but the numbers: an answer's size, or a refusal's class. `given` are the distinct numbers of each silo that
-    left, `warned` what the parties' own screens showed."""
+    left, `warned` what the organisations' own screens showed."""
 
     holding: Holding
     there: Federation
@@ -141,23 +141,27 @@ class Player:
         self.begun = begin(self.holding.method, self.holding.topo).down
         self.limits = self.holding.method.limits()
         self.silos: dict[str, Silo] = {}
-        parties = list(self.there.parties)
-        self.parties = parties if len(self.there.parties[parties[0]]) == 1 and self.holding.masks else parties[:1]
-        for party in self.parties:
-            self.start(party)
-        self.round, self.accepted = 0, dict.fromkeys(self.parties, NEVER)
+        organisations = list(self.there.organisations)
+        self.organisations = (
+            organisations
+            if len(self.there.organisations[organisations[0]]) == 1 and self.holding.masks
+            else organisations[:1]
+        )
+        for organisation in self.organisations:
+            self.start(organisation)
+        self.round, self.accepted = 0, dict.fromkeys(self.organisations, NEVER)
         self.sealed: dict[str, tuple[int, dict]] = {}
 
-    def start(self, party: str) -> None:
-        if party in self.silos:
-            self.silos[party].close()
-        self.silos[party] = (self.open or self.there.silo)(party, warn=self.warned.append)
+    def start(self, organisation: str) -> None:
+        if organisation in self.silos:
+            self.silos[organisation].close()
+        self.silos[organisation] = (self.open or self.there.silo)(organisation, warn=self.warned.append)
 
     def play(self, questions: int) -> Player:
         for _ in range(questions):
             chance = self.rng.random()
             if chance < 0.1:
-                self.start(str(self.rng.choice(self.parties)))
+                self.start(str(self.rng.choice(self.organisations)))
             elif chance < 0.2:
                 self.deliver()
             elif self.holding.masks is not None and chance < 0.6 and self.sealed:
@@ -170,12 +174,12 @@ class Player:
 
     # ---- questions ----
 
-    def ask(self, party: str, kind: str, round: int, silos, down, told=None) -> bytes | None:
-        accepted = self.accepted[party] if self.rng.random() < 0.9 else int(self.rng.integers(-2, 9))
+    def ask(self, organisation: str, kind: str, round: int, silos, down, told=None) -> bytes | None:
+        accepted = self.accepted[organisation] if self.rng.random() < 0.9 else int(self.rng.integers(-2, 9))
         members = tuple(self.holding.topo.silos)
-        question = Question(DEPLOYMENT, party, kind, round, accepted, tuple(silos), members, down, told)
+        question = Question(DEPLOYMENT, organisation, kind, round, accepted, tuple(silos), members, down, told)
         try:
-            blob = self.silos[party].answer(question.pack())
+            blob = self.silos[organisation].answer(question.pack())
         except Exception as error:  # of whatever class: that is what goes out
             self.seen.append((kind, "refused", type(error).__name__))
             return None
@@ -188,22 +192,22 @@ class Player:
         strange = [0, self.round - 1, self.round + 1, self.round + 1000, -1, 10**12]
         round = self.round if self.rng.random() < 0.8 else int(self.rng.choice(strange))
         down = self.down()
-        for party in self.parties:
-            silos = self.there.parties[party]
+        for organisation in self.organisations:
+            silos = self.there.organisations[organisation]
             if self.rng.random() < 0.1:
                 silos = silos[: int(self.rng.integers(0, len(silos) + 1))]
             rows = self.holding.topo.index(silos)
-            blob = self.ask(party, "local", round, silos, {name: value[rows] for name, value in down.items()})
+            blob = self.ask(organisation, "local", round, silos, {name: value[rows] for name, value in down.items()})
             if blob is None:
                 continue
             reply = read_reply(blob, "")
             held = {name: value for name, value in reply.sent.items() if isinstance(value, Sealed)}
             if self.holding.masks is not None and held:
-                self.sealed[party] = (round, held)
+                self.sealed[organisation] = (round, held)
             else:
                 self.note(silos, blob)
             if self.rng.random() < 0.8:
-                self.accepted[party] = round
+                self.accepted[organisation] = round
 
     def note(self, silos, blob: bytes) -> None:
         reply = read_reply(blob, "")
@@ -215,20 +219,22 @@ class Player:
                 self.given.setdefault(silo, set()).add(numbers)
 
     def deliver(self) -> None:
-        party = str(self.rng.choice(self.parties))
-        self.ask(party, "deliver", self.round + 1, self.there.parties[party], {})
+        organisation = str(self.rng.choice(self.organisations))
+        self.ask(organisation, "deliver", self.round + 1, self.there.organisations[organisation], {})
 
     def sum(self) -> None:
         """Some cohort, some of whom are not asked for some steps."""
         round, held = self.sealed[str(self.rng.choice(list(self.sealed)))]
         name, value = next(iter(held.items()))
-        everybody = [silo for party in self.sealed for silo in self.there.parties[party]]
+        everybody = [silo for organisation in self.sealed for silo in self.there.organisations[organisation]]
         count = int(self.rng.integers(3, len(everybody) + 1)) if len(everybody) >= 3 else len(everybody)
         members = tuple(str(silo) for silo in self.rng.permutation(everybody)[:count])
         deaf = {
             (str(self.rng.choice(everybody)), str(self.rng.choice(["mask", "confirm", "unmask"]))) for _ in range(2)
         }
-        holder = {silo: party for party in self.parties for silo in self.there.parties[party]}
+        holder = {
+            silo: organisation for organisation in self.organisations for silo in self.there.organisations[organisation]
+        }
 
         def ask(messages):
             said = {}
@@ -236,7 +242,7 @@ class Player:
                 if (silo, message["step"]) not in deaf:
                     blob = self.ask(holder[silo], "sum", round, (silo,), {}, {"to": {silo: message}})
                     if blob is not None:
-                        said |= read_said(blob)
+                        said |= read_answers(blob)
                         if message["step"] == "mask":
                             self.given.setdefault(silo, set()).add(blob)
             return said

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from silograph import topology
 from silograph.core.errors import InputError
-from silograph.topology import Topology, checked_mixing, graph_from, lazy, metropolis, server_graph, star, units
+from silograph.topology import Topology, checked_mixing, graph_from, lazy, metropolis, regions, server_graph, star
 
 KINDS = ["ring", "grid", "random", "erdos-renyi"]
 
@@ -236,11 +236,12 @@ def test_bad_graphs_are_refused(tmp_path):
             bad()
 
 
-# ---- units -----------------------------------------------------------------------------------------------------------
+# ---- regions
+# -----------------------------------------------------------------------------------------------------------
 
 
-def test_agents_of_equal_units():
-    topo = units(server_graph("ring", 12), 100)
+def test_agents_of_equal_regions():
+    topo = regions(server_graph("ring", 12), 100)
     assert topo.silos[1117] == "unit-11/agent-017"
     assert list(topo.silos) == sorted(topo.silos)
     assert len(set(topo.silos)) == 1200
@@ -249,15 +250,15 @@ def test_agents_of_equal_units():
     np.testing.assert_array_equal(topo.mixing, server_graph("ring", 12).mixing)
 
 
-def test_units_of_unequal_sizes_and_a_population_that_changes():
-    topo = units(server_graph("grid", 3), [1, 5, 2])
+def test_regions_of_unequal_sizes_and_a_population_that_changes():
+    topo = regions(server_graph("grid", 3), [1, 5, 2])
     assert topo.sizes.tolist() == [1, 5, 2]
     assert topo.home.tolist() == [0, 1, 1, 1, 1, 1, 2, 2]
-    assert units(topo, 2).sizes.tolist() == [2, 2, 2]
+    assert regions(topo, 2).sizes.tolist() == [2, 2, 2]
 
 
 def test_names_are_sorted_with_their_homes():
-    topo = units(["south", "north"], [2, 1], ["zoe", "bob", "ann"])
+    topo = regions(["south", "north"], [2, 1], ["zoe", "bob", "ann"])
     assert topo.silos == ("ann", "bob", "zoe")
     assert [topo.servers[p] for p in topo.home] == ["north", "south", "south"]
     np.testing.assert_allclose(topo.mixing, [[0.75, 0.25], [0.25, 0.75]])  # both talk; lazy weights
@@ -266,21 +267,21 @@ def test_names_are_sorted_with_their_homes():
 @pytest.mark.parametrize(
     ("agents", "names", "message"),
     [
-        (0, None, "unit unit-00: expected at least one agent"),
-        ([3, 0, 1], None, "unit unit-01"),
-        ([3, 1], None, "each of the 3 units"),
+        (0, None, "region unit-00: expected at least one agent"),
+        ([3, 0, 1], None, "region unit-01"),
+        ([3, 1], None, "each of the 3 regions"),
         (1, ["a", "b"], "each of the 3 agents"),
-        (1, ["a", "b", "a"], "'a' came twice"),
+        (1, ["a", "b", "a"], "found 'a' twice"),
     ],
 )
-def test_bad_units_are_refused(agents, names, message):
+def test_bad_regions_are_refused(agents, names, message):
     with pytest.raises(InputError, match=message):
-        units(server_graph("ring", 3), agents, names)
+        regions(server_graph("ring", 3), agents, names)
 
 
 @pytest.mark.parametrize(
     ("home", "message"),
-    [([0, 0, 0], "unit unit-01"), ([0, 1, 3], "0 to 2"), ([0, -1, 1], "0 to 2"), ([0, 1], "3 silos")],
+    [([0, 0, 0], "region unit-01"), ([0, 1, 3], "0 to 2"), ([0, -1, 1], "0 to 2"), ([0, 1], "3 silos")],
 )
 def test_homes_must_exist_and_none_may_be_empty(home, message):
     ring = server_graph("ring", 3)
@@ -289,7 +290,7 @@ def test_homes_must_exist_and_none_may_be_empty(home, message):
 
 
 def test_a_million_agents():
-    topo = units(server_graph("random", 1000, degree=8.0), 1000)
+    topo = regions(server_graph("random", 1000, degree=8.0), 1000)
     assert len(topo.silos) == 1_000_000
     assert topo.silos[123_456] == "unit-123/agent-456"
     assert (topo.home == np.arange(1_000_000) // 1000).all()

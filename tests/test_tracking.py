@@ -14,7 +14,7 @@ import pytest
 
 from pages import change
 from silograph import cli, tracking
-from silograph.tracking import TrackingError, told
+from silograph.tracking import TrackingError, tracked
 
 TABLES = ("a", "b", "c")
 
@@ -48,8 +48,8 @@ def folders(home):
 def test_all_that_is_told_is_in_the_folder(folders):
     folder, _ = folders
     result = json.loads((folder / "result.json").read_text())
-    said = told(folder)
-    assert said == told(folder)
+    said = tracked(folder)
+    assert said == tracked(folder)
     assert said.parameters["method.degree"] == "2.0"
     assert said.parameters["chosen.beta"] == str(result["parameters"]["beta"])
     gaps = {step: value for name, value, step in said.metrics if name == "trace/gap"}
@@ -64,13 +64,13 @@ def test_all_that_is_told_is_in_the_folder(folders):
 def test_epsilon_is_told_for_every_site_and_observer(folders):
     _, folder = folders
     result = json.loads((folder / "result.json").read_text())
-    said = told(folder)
+    said = tracked(folder)
     metrics = {name: value for name, value, _ in said.metrics}
     for guarantee in result["privacy"]["guarantees"]:
         where = f"{guarantee['site']}/{guarantee['observer']}"
         assert metrics[f"epsilon/{where}"] == guarantee["epsilon"] <= 3.0
         assert metrics[f"delta/{where}"] == guarantee["delta"]
-    assert said.tags["privacy.unit"].startswith("one signal")
+    assert said.tags["privacy.protected_unit"].startswith("one signal")
 
 
 def test_under_privacy_only_released_numbers_are_told(folders, tmp_path):
@@ -81,10 +81,10 @@ def test_under_privacy_only_released_numbers_are_told(folders, tmp_path):
         copy.mkdir()
         for name in ("plan.toml", "result.json"):
             (copy / name).write_bytes((folder / name).read_bytes())
-        marks = json.loads((copy / "result.json").read_text())["numbers_are"] | {"comparison": "oracle"}
+        marks = json.loads((copy / "result.json").read_text())["numbers_are"] | {"comparison": "simulation only"}
         secret = [{"name": "x", "secret": 41.5}]
         change(copy, unmarked=42.5, comparison=[{"method": "m", "edges": 43.5}], numbers_are=marks, other=secret)
-        values = {value for _, value, _ in told(copy).metrics}
+        values = {value for _, value, _ in tracked(copy).metrics}
         assert ({41.5, 42.5, 43.5} <= values) is expected
         assert expected or not {41.5, 42.5, 43.5} & values
 
@@ -94,11 +94,11 @@ def test_under_privacy_only_released_numbers_are_told(folders, tmp_path):
 def test_a_report_with_numbers_of_the_simulation_stays_under_privacy(folders, tmp_path, open_or_private, part):
     folder, copy = folders[open_or_private], tmp_path / "copy"
     shutil.copytree(folder, copy)
-    marks = json.loads((copy / "result.json").read_text())["numbers_are"] | {"comparison": "oracle"}
+    marks = json.loads((copy / "result.json").read_text())["numbers_are"] | {"comparison": "simulation only"}
     change(copy, comparison=part, numbers_are=marks)
     stays = bool(open_or_private and part)
-    assert told(copy).report is not stays
-    assert ("report" in told(copy).tags) is stays
+    assert tracked(copy).report is not stays
+    assert ("report" in tracked(copy).tags) is stays
 
 
 def test_names_are_what_mlflow_allows(folders):
@@ -134,7 +134,7 @@ def test_a_run_is_stored_with_its_report(home, folders, client_of, monkeypatch, 
     client = client_of(tracking_uri=uri)
     experiment = client.get_experiment_by_name("silograph")
     (run,) = client.search_runs([experiment.experiment_id])
-    said = told(home / "stored")
+    said = tracked(home / "stored")
     assert run.data.params == said.parameters
     assert run.info.status == "FINISHED"
     last = {name: value for name, value, _ in said.metrics}

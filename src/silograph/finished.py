@@ -37,7 +37,7 @@ class FinishedRun:
 
         if name not in self.edges:
             known = ", ".join(self.edges) or "no graph: this run learned models"
-            raise InputError("graph", f"one of {known}", f"{name!r} came")
+            raise InputError("graph", f"one of {known}", f"found {name!r}")
         made = nx.Graph()
         made.add_nodes_from(self.result["nodes"])
         made.add_weighted_edges_from(self.edges[name])

@@ -1,9 +1,9 @@
 """A deployment as a Flower project, for those who run Flower's own SuperLink and SuperNodes.
 
-`silograph deploy` writes the project: it holds no code, only the names of the two apps here, which every party has
-installed. The server's loop and the parties' checks are those of `silograph serve` and `silograph join`. What differs
-is Flower's: a new process for every message (secure sums need one that lasts, so they are not for this way), many
-seconds a round, and a SuperNode that runs whatever its SuperLink sends. docs/deploying.md has the whole list.
+`silograph deploy` writes the project: it holds no code, only the names of the two apps here, which every organisation
+has installed. The server's loop and the organisations' checks are those of `silograph serve` and `silograph join`. What
+differs is Flower's: a new process for every message (secure sums need one that lasts, so they are not for this way),
+many seconds a round, and a SuperNode that runs whatever its SuperLink sends. docs/deploying.md has the whole list.
 """
 
 from __future__ import annotations
@@ -37,41 +37,44 @@ server_app = ServerApp()
 def _setting(name: str, configuration: Mapping[str, object]) -> Path:
     value = configuration.get(name)
     if not isinstance(value, str) or not value:
-        raise InputError(f"Flower's configuration, {name}", "the path of a folder", "none came")
+        raise InputError(f"Flower's configuration, {name}", "the path of a folder", "found none")
     return Path(value)
 
 
-# ---- a party ---------------------------------------------------------------------------------------------------------
+# ---- an organisation
+# ---------------------------------------------------------------------------------------------------------
 
 
 @client_app.query("ask")
 def ask(message: Message, context: Context) -> Message:
-    """Answer from the party's folder, `folder` in the node's configuration: all it must remember is there."""
-    from silograph.deploy.party import Approved
+    """Answer from the organisation's folder, `folder` in the node's configuration: all it must remember is there."""
+    from silograph.deploy.organisation import Approved
 
     try:
-        party = Approved.open(_setting("folder", context.node_config))
+        organisation = Approved.open(_setting("folder", context.node_config))
         question = blob(message, "blob")
-        silo = party.silo()
+        silo = organisation.silo()
         try:
             reply = silo.answer(question)
         finally:
             silo.close()
             if silo.finished:
-                party.forget()
-        return Message(_signed(party.node_key, question, reply), reply_to=message)
+                organisation.forget()
+        return Message(_signed(organisation.node_key, question, reply), reply_to=message)
     except Exception as error:  # its text may quote data, and Flower would send it
         return Message(refusal(error), reply_to=message)
 
 
 @client_app.query("who")
 def who(message: Message, context: Context) -> Message:
-    """Which party this node is: the server knows its key."""
-    from silograph.deploy.party import Approved
+    """Which organisation this node is: the server knows its key."""
+    from silograph.deploy.organisation import Approved
 
     try:
-        party = Approved.open(_setting("folder", context.node_config))
-        return Message(_signed(party.node_key, blob(message, "blob"), party.party.encode()), reply_to=message)
+        organisation = Approved.open(_setting("folder", context.node_config))
+        return Message(
+            _signed(organisation.node_key, blob(message, "blob"), organisation.organisation.encode()), reply_to=message
+        )
     except Exception as error:
         return Message(refusal(error), reply_to=message)
 
@@ -87,12 +90,12 @@ def _signed(key: Path, question: bytes, reply: bytes) -> RecordDict:
 def main(grid: Grid, context: Context) -> None:
     """The run of the deployment in `folder`, to `out`; both in the run's configuration."""
     from silograph.deploy.deployment import Deployment
-    from silograph.deploy.party import Card
+    from silograph.deploy.organisation import Card
     from silograph.deploy.serve import serve
     from silograph.report.build import build
 
     def connect(deployment: Deployment, cards: dict[str, Card]) -> GridLink:
-        return GridLink(grid, {party: card.node.encode() for party, card in cards.items()})
+        return GridLink(grid, {organisation: card.node.encode() for organisation, card in cards.items()})
 
     folder, out = (_setting(name, context.run_config) for name in ("folder", "out"))
     serve(folder, out, connect, lambda number, line: None, build)
@@ -100,7 +103,7 @@ def main(grid: Grid, context: Context) -> None:
 
 @dataclass(eq=False)
 class GridLink:
-    """Parties behind Flower's Grid; `keys` are theirs, as in node.pub."""
+    """Organisations behind Flower's Grid; `keys` are theirs, as in node.pub."""
 
     grid: Grid
     keys: Mapping[str, bytes]
@@ -110,7 +113,7 @@ class GridLink:
 
     def present(self) -> set[str]:
         there = set(self.grid.get_node_ids())
-        return {party for party, node in self._nodes.items() if node in there}
+        return {organisation for organisation, node in self._nodes.items() if node in there}
 
     def ask(
         self,
@@ -119,17 +122,21 @@ class GridLink:
         enough: Callable[[set[str]], bool] | None = None,
     ) -> Answers:
         answers, end = Answers({}, {}), time.monotonic() + deadline
-        asked: dict[str, tuple[str, float]] = {}  # by party: the message, and when to put the question again
+        asked: dict[str, tuple[str, float]] = {}  # by organisation: the message, and when to put the question again
         while True:
             self._meet()
             now = time.monotonic()
             waiting = questions.keys() - answers.replies.keys() - answers.refusals.keys()
-            for party in waiting & self._nodes.keys():
-                if party not in asked or now > asked[party][1]:
-                    record = content(blob=questions[party], salt=secrets.token_bytes(16))
-                    (number,) = self.grid.push_messages([Message(record, self._nodes[party], ASK, ttl=deadline)])
-                    asked[party] = (number, now + _AGAIN)
-            self._hear({number: party for party, (number, _) in asked.items() if party in waiting}, questions, answers)
+            for organisation in waiting & self._nodes.keys():
+                if organisation not in asked or now > asked[organisation][1]:
+                    record = content(blob=questions[organisation], salt=secrets.token_bytes(16))
+                    (number,) = self.grid.push_messages([Message(record, self._nodes[organisation], ASK, ttl=deadline)])
+                    asked[organisation] = (number, now + _AGAIN)
+            self._hear(
+                {number: organisation for organisation, (number, _) in asked.items() if organisation in waiting},
+                questions,
+                answers,
+            )
             heard = answers.replies.keys() | answers.refusals.keys()
             if questions.keys() <= heard or now > end or (enough is not None and enough(heard)):
                 return answers
@@ -137,17 +144,17 @@ class GridLink:
 
     def _hear(self, asked: Mapping[str, str], questions: Mapping[str, bytes], answers: Answers) -> None:
         for message in self.grid.pull_messages([number for number in asked if number]):
-            party = asked.get(message.metadata.reply_to_message_id)
-            if party is None:
+            organisation = asked.get(message.metadata.reply_to_message_id)
+            if organisation is None:
                 continue
             if message.has_error():
                 if message.error.code >= _REFUSAL:
-                    answers.refusals[party] = Refusal(message.error.code, message.error.reason or "Exception")
-            elif self._is_from(party, questions[party], message):
-                answers.replies[party] = blob(message, "blob")
+                    answers.refusals[organisation] = Refusal(message.error.code, message.error.reason or "Exception")
+            elif self._is_from(organisation, questions[organisation], message):
+                answers.replies[organisation] = blob(message, "blob")
 
-    def _is_from(self, party: str, question: bytes, message: Message) -> bool:
-        key = public_key(self.keys[party], f"key of {party}")
+    def _is_from(self, organisation: str, question: bytes, message: Message) -> bool:
+        key = public_key(self.keys[organisation], f"key of {organisation}")
         try:
             return signed(key, question, blob(message, "blob"), blob(message, "signature"))
         except InputError:
@@ -162,6 +169,6 @@ class GridLink:
                     self._strangers[number] = node
         for message in self.grid.pull_messages(list(self._strangers)):
             node = self._strangers.pop(message.metadata.reply_to_message_id)
-            party = next((name for name in self.keys if self._is_from(name, self._nonce, message)), None)
-            if party is not None and blob(message, "blob") == party.encode():
-                self._nodes[party] = node
+            organisation = next((name for name in self.keys if self._is_from(name, self._nonce, message)), None)
+            if organisation is not None and blob(message, "blob") == organisation.encode():
+                self._nodes[organisation] = node

@@ -29,7 +29,7 @@ class Topology:
     """Silos in canonical (sorted) order, so that nothing depends on the order files were named in.
 
     Silo k belongs to server `home[k]`; server p takes `mixing[p, m]`, a_pm of S1 (5), of what server m sends. A star
-    needs neither. Without any silos it is a bare graph of servers, which `units` fills.
+    needs neither. Without any silos it is a bare graph of servers, which `regions` fills.
     """
 
     silos: tuple[str, ...]
@@ -40,15 +40,15 @@ class Topology:
     def __post_init__(self) -> None:
         servers, silos = len(self.servers), len(self.silos)
         if not servers or len(set(self.servers)) != servers:
-            raise InputError("topology", "one or more different server names", f"{list(self.servers)[:9]} came")
+            raise InputError("topology", "one or more different server names", f"found {list(self.servers)[:9]}")
         home, mixing = np.array(self.home, dtype=np.intp), np.asarray(self.mixing, dtype=np.float64)
         if servers == 1:
             home, mixing = home if home.size else np.zeros(silos, np.intp), mixing if mixing.size else np.ones((1, 1))
         if home.shape != (silos,) or (silos and not 0 <= home.min() <= home.max() < servers):
-            raise InputError("topology", f"a server from 0 to {servers - 1} for each of {silos} silos", f"{home} came")
+            raise InputError("topology", f"a server from 0 to {servers - 1} for each of {silos} silos", f"found {home}")
         present = np.bincount(home, minlength=servers) > 0
         if silos and not present.all():
-            raise _empty_unit(self.servers[present.argmin()])
+            raise _empty_region(self.servers[present.argmin()])
         object.__setattr__(self, "home", _frozen(home))
         object.__setattr__(self, "mixing", checked_mixing(mixing, self.servers))
 
@@ -80,26 +80,28 @@ class Topology:
 def star(silos: Sequence[str]) -> Topology:
     """One server, every silo attached to it."""
     if not silos:
-        raise InputError("topology", "at least one silo", "none came")
+        raise InputError("topology", "at least one silo", "found none")
     if len(set(silos)) != len(silos):
-        raise InputError("topology", "different silo names", f"{sorted(silos)} came")
+        raise InputError("topology", "different silo names", f"found {sorted(silos)}")
     return Topology(tuple(sorted(silos)))
 
 
-def units(graph: Topology | Sequence[str], agents: int | Sequence[int], names: Sequence[str] | None = None) -> Topology:
+def regions(
+    graph: Topology | Sequence[str], agents: int | Sequence[int], names: Sequence[str] | None = None
+) -> Topology:
     """The graph's servers, each with its agents: the same number, or one number for each.
 
     `graph` may also be just the servers' names; then all of them talk to all. Agents are called unit-03/agent-017
-    unless `names` are given, unit by unit. Silos come out sorted by name, like everywhere.
+    unless `names` are given, region by region. Silos come out sorted by name, like everywhere.
     """
     if not isinstance(graph, Topology):
         graph = graph_from(1.0 - np.eye(len(graph)), graph)
     servers = graph.servers
     sizes = [int(agents)] * len(servers) if isinstance(agents, int | np.integer) else [int(size) for size in agents]
     if len(sizes) != len(servers):
-        raise InputError("agents", f"a number for each of the {len(servers)} units", f"there are {len(sizes)}")
+        raise InputError("agents", f"a number for each of the {len(servers)} regions", f"there are {len(sizes)}")
     if min(sizes) < 1:
-        raise _empty_unit(servers[int(np.argmin(sizes))])
+        raise _empty_region(servers[int(np.argmin(sizes))])
     if names is None:
         width = max(3, len(str(max(sizes) - 1)))
         last = [f"/agent-{k:0{width}d}" for k in range(max(sizes))]
@@ -110,7 +112,7 @@ def units(graph: Topology | Sequence[str], agents: int | Sequence[int], names: S
         raise InputError("names", f"one for each of the {sum(sizes)} agents", f"there are {len(silos)}")
     if len(set(silos)) != len(silos):
         twice = next(name for name, times in Counter(silos).items() if times > 1)
-        raise InputError("names", "different names for all agents", f"{twice!r} came twice")
+        raise InputError("names", "different names for all agents", f"found {twice!r} twice")
     order = sorted(range(len(silos)), key=silos.__getitem__)
     home = np.repeat(np.arange(len(servers)), sizes)[order]
     return Topology(tuple(silos[k] for k in order), servers, home, graph.mixing)
@@ -133,7 +135,7 @@ def server_graph(
     erdos-renyi    every pair with `probability` (2 ln P / P unless given), redrawn until it is connected
     """
     if servers < 1:
-        raise InputError("servers", "one or more", f"{servers} came")
+        raise InputError("servers", "one or more", f"found {servers}")
     p, k = servers, np.arange(servers)
     linked = np.zeros((p, p), dtype=np.bool_)
     if kind == "ring":
@@ -147,8 +149,8 @@ def server_graph(
     elif kind == "erdos-renyi":
         linked = _erdos_renyi(seed, p, min(1.0, 2.0 * np.log(p) / p) if probability is None else probability)
     else:
-        raise InputError("kind", "ring, grid, random or erdos-renyi", f"{kind!r} came")
-    return _woven(linked | linked.T, _unit_names(p), weights)
+        raise InputError("kind", "ring, grid, random or erdos-renyi", f"found {kind!r}")
+    return _woven(linked | linked.T, _region_names(p), weights)
 
 
 def graph_from(
@@ -171,14 +173,14 @@ def graph_from(
         graph = np.minimum(nx.to_numpy_array(graph, weight=None), 1.0) if len(graph) else np.zeros((0, 0))
         np.fill_diagonal(graph, 0.0)  # a loop says nothing: every server has its own model
     matrix = _matrix(graph, "server graph")
-    names = _unit_names(len(matrix)) if names is None else tuple(map(str, names))
+    names = _region_names(len(matrix)) if names is None else tuple(map(str, names))
     if len(names) != len(matrix):
         raise InputError("names", f"one for each of the {len(matrix)} servers", f"there are {len(names)}")
     if matrix.diagonal().any() and weights is None:
         return Topology((), names, mixing=matrix)
     if matrix.diagonal().any() or not np.isin(matrix, (0.0, 1.0)).all():
-        came = f"its first row is {matrix[0]}" + " and weights were given" * (weights is not None)
-        raise InputError("server graph", "0 and 1 with zeros on the diagonal, or a combination matrix alone", came)
+        found = f"its first row is {matrix[0]}" + " and weights were given" * (weights is not None)
+        raise InputError("server graph", "0 and 1 with zeros on the diagonal, or a combination matrix alone", found)
     return _woven(matrix > 0.0, names, "lazy" if weights is None else weights)
 
 
@@ -210,7 +212,7 @@ def checked_mixing(mixing: ArrayLike, names: Sequence[str] = (), adjacency: Arra
     """The matrix, made exactly symmetric, if it fulfils Assumption 1 of S1, (10), and uses only the graph's edges."""
     where, hint = "combination matrix", "Of an adjacency matrix make weights with metropolis()."
     a = _matrix(mixing, where)
-    names = names or _unit_names(len(a) if adjacency is None else len(np.asarray(adjacency)))
+    names = names or _region_names(len(a) if adjacency is None else len(np.asarray(adjacency)))
     if len(a) != len(names):
         raise InputError(where, f"a row for each of the {len(names)} servers", f"there are {len(a)}")
     own = np.eye(len(a), dtype=np.bool_)
@@ -223,17 +225,19 @@ def checked_mixing(mixing: ArrayLike, names: Sequence[str] = (), adjacency: Arra
     ):
         if bad.any():
             p, m = np.argwhere(bad)[0]
-            raise InputError(f"{where}, {names[p]} from {names[m]}", expected, f"{a[p, m]:.12g} came", hint)
+            raise InputError(f"{where}, {names[p]} from {names[m]}", expected, f"found {a[p, m]:.12g}", hint)
     sums = np.stack([a.sum(1), a.sum(0)])
     wrong = np.argwhere(np.abs(sums - 1.0) > _TOLERANCE)
     if wrong.size:
         which, p = wrong[0]
         line = ("row", "column")[which]
-        raise InputError(f"{where}, {line} of {names[p]}", "weights that sum to 1", f"{sums[which, p]:.12g} came", hint)
+        raise InputError(
+            f"{where}, {line} of {names[p]}", "weights that sum to 1", f"found {sums[which, p]:.12g}", hint
+        )
     apart = np.flatnonzero(~_reached(a > 0.0))
     if apart.size:
-        came = f"no way leads from {names[0]} to {names[apart[0]]}"
-        raise InputError(where, "a connected graph", came + f" and {apart.size - 1} more" * (apart.size > 1))
+        found = f"no way leads from {names[0]} to {names[apart[0]]}"
+        raise InputError(where, "a connected graph", found + f" and {apart.size - 1} more" * (apart.size > 1))
     return np.asarray(_frozen(0.5 * (a + a.T)))  # (10)
 
 
@@ -242,7 +246,7 @@ def _woven(linked: BoolArray, names: tuple[str, ...], weights: Weights | ArrayLi
     if not isinstance(weights, str):
         return Topology((), names, mixing=checked_mixing(weights, names, linked))
     if weights not in ("lazy", "metropolis"):
-        raise InputError("weights", "lazy, metropolis or a combination matrix", f"{weights!r} came")
+        raise InputError("weights", "lazy, metropolis or a combination matrix", f"found {weights!r}")
     return Topology((), names, mixing=lazy(metropolis(linked)) if weights == "lazy" else metropolis(linked))
 
 
@@ -280,12 +284,12 @@ def _matrix(matrix: ArrayLike, where: str) -> Array:
     try:
         a = np.asarray(matrix, dtype=np.float64)
     except (TypeError, ValueError):
-        raise InputError(where, "a square matrix of numbers", f"{type(matrix).__name__} came") from None
+        raise InputError(where, "a square matrix of numbers", f"found {type(matrix).__name__}") from None
     if a.ndim != 2 or a.shape[0] != a.shape[1] or not a.size:
-        raise InputError(where, "a square matrix", f"shape {a.shape} came")
+        raise InputError(where, "a square matrix", f"found shape {a.shape}")
     if not np.isfinite(a).all():
         p, m = np.argwhere(~np.isfinite(a))[0]
-        raise InputError(f"{where}, row {p}, column {m}", "finite numbers", f"{a[p, m]} came")
+        raise InputError(f"{where}, row {p}, column {m}", "finite numbers", f"found {a[p, m]}")
     return a
 
 
@@ -294,10 +298,10 @@ def _frozen(array: Any) -> Any:
     return array
 
 
-def _unit_names(servers: int) -> tuple[str, ...]:
+def _region_names(servers: int) -> tuple[str, ...]:
     width = max(2, len(str(servers - 1)))
     return tuple(f"unit-{k:0{width}d}" for k in range(servers))
 
 
-def _empty_unit(server: str) -> InputError:
-    return InputError(f"unit {server}", "at least one agent", "it has none", "Leave the unit out of the graph.")
+def _empty_region(server: str) -> InputError:
+    return InputError(f"region {server}", "at least one agent", "it has none", "Leave the region out of the graph.")

@@ -46,8 +46,8 @@ class TrackingError(SilographError):
 
 
 @dataclass(frozen=True)
-class Told:
-    """What MLflow is told of a run; a metric is its name, its value and its round. `report`: whether the page goes."""
+class Tracked:
+    """What MLflow gets of a run; a metric is its name, its value and its round. `report`: whether the page goes."""
 
     parameters: dict[str, str]
     metrics: list[tuple[str, float, int]]
@@ -55,8 +55,8 @@ class Told:
     report: bool
 
 
-def told(folder: Path) -> Told:
-    """All that is told of a run folder, as a function of that folder alone."""
+def tracked(folder: Path) -> Tracked:
+    """All that goes to MLflow of a run folder, as a function of that folder alone."""
     result, plan = read_json(folder), parse_toml(read_text(folder / "plan.toml"), str(folder / "plan.toml"))
     run = read_as(Result, result, str(folder / FILE))
     marks, private = run.numbers_are, "privacy" in plan
@@ -67,7 +67,7 @@ def told(folder: Path) -> Told:
     final = {key: value for key, value in result.items() if key not in LEFT_OUT}
     metrics += [(_name(path), value, 0) for path, value in _numbers(final, ()) if _may_tell(path, marks, private)]
     tags = {"method": result["method"], "silograph": result["versions"]["silograph"]}
-    tags |= {f"privacy.{key}": getattr(run.privacy, key) for key in ("unit", "relation", "mode")}
+    tags |= {f"privacy.{key}": getattr(run.privacy, key) for key in ("protected_unit", "relation", "mode")}
     for each in run.privacy.guarantees:
         where = _name(("epsilon", each.site, each.observer))
         if not each.finite or each.delta is None:
@@ -77,12 +77,12 @@ def told(folder: Path) -> Told:
             metrics.append((_name(("delta", each.site, each.observer)), each.delta, 0))
     shows = not private or not _simulated(result)
     tags |= {} if shows else {"report": KEPT}
-    return Told({key: value[:_LONGEST] for key, value in parameters.items()}, metrics, tags, shows)
+    return Tracked({key: value[:_LONGEST] for key, value in parameters.items()}, metrics, tags, shows)
 
 
 def _simulated(result: Json) -> list[str]:
     """The parts of the result, and so of its page, that only a simulation can know and that are not empty."""
-    return [key for key, kind in result["numbers_are"].items() if kind == "oracle" and result.get(key)]
+    return [key for key, kind in result["numbers_are"].items() if kind == "simulation only" and result.get(key)]
 
 
 def _line(line: Json, marks: Json, private: bool) -> Iterator[tuple[str, tuple[float, int]]]:
@@ -93,7 +93,7 @@ def _line(line: Json, marks: Json, private: bool) -> Iterator[tuple[str, tuple[f
 
 def _may_tell(path: tuple[str, ...], marks: Json, private: bool) -> bool:
     kinds = {marks[part] for part in (*path, ".".join(path)) if part in marks}
-    return not private or ("oracle" not in kinds and ("released" in kinds or path[-1] in PUBLIC))
+    return not private or ("simulation only" not in kinds and ("released" in kinds or path[-1] in PUBLIC))
 
 
 def _numbers(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], float]]:
@@ -146,7 +146,7 @@ def send(folder: Path) -> Json:
     for noisy in ("mlflow", "alembic"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     uri = os.environ.get("MLFLOW_TRACKING_URI") or STORE
-    what = told(folder)
+    what = tracked(folder)
     try:
         client = MlflowClient(tracking_uri=uri)
         known = client.get_experiment_by_name(EXPERIMENT)
@@ -163,8 +163,8 @@ def send(folder: Path) -> Json:
     except Exception as error:  # MLflow, its database and its network raise many kinds
         said = masked(str(error).splitlines()[0], uri)[:300] if str(error) else type(error).__name__
         todo = f"The run is done and kept in {folder}; the same command tells of it again."
-        where, came = f"--track mlflow at {masked(uri, uri)}", f"it did not work ({said})"
-        raise TrackingError(where, "a tracking store that answers", came, todo) from None
+        where, found = f"--track mlflow at {masked(uri, uri)}", f"it did not work ({said})"
+        raise TrackingError(where, "a tracking store that answers", found, todo) from None
     return {"uri": masked(uri, uri), "experiment": EXPERIMENT, "run": run.run_id}
 
 

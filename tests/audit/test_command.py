@@ -277,7 +277,7 @@ def test_a_folder_whose_plan_was_edited_is_not_audited_as_that_plan(folder, tmp_
 
 
 def test_tables_that_are_elsewhere_are_asked_for(folder, tmp_path, monkeypatch, capsys):
-    """As after a deployment: the folder of the run is here, the tables are with the parties."""
+    """As after a deployment: the folder of the run is here, the tables are with the organisations."""
     out = finished("graphs, one release", folder, tmp_path / "out", monkeypatch, capsys)
     page, moved = (out / "report.html").read_bytes(), tmp_path / "some" / "where" / "else"
     moved.parent.mkdir(parents=True)

@@ -1,5 +1,6 @@
-"""`silograph audit deployment/`: dishonest questions to the real parties. Broken parties are found, sound ones are not
-accused: all random numbers are fixed, and with others an audit accuses at most one sound deployment in a hundred."""
+"""`silograph audit deployment/`: dishonest questions to the real organisations. Broken organisations are found, sound
+ones are not accused: all random numbers are fixed, and with others an audit accuses at most one sound deployment in a
+hundred."""
 
 import json
 import math
@@ -82,7 +83,7 @@ def test_sums_that_are_paid_for_when_they_are_confirmed_are_found(name, deployme
 
 
 def test_a_refusal_that_depends_on_records_is_found_by_a_search(deployments, monkeypatch):
-    """A party as it once was: it takes any finite number from its server, and lets the solver's error out."""
+    """An organisation as it once was: it takes any finite number from its server, and lets the solver's error out."""
     (sound,) = attacked(deployments["records"], "extreme downs").outcomes
     assert not sound.refuted
     assert {"RefusedError", "answer"} == sound.answers.keys()
@@ -100,7 +101,7 @@ def test_a_refusal_that_depends_on_records_is_found_by_a_search(deployments, mon
 
 
 def _let_out(silo, question, carry, door, name):
-    raise LeakError("Bounded", "finite values", "another came")
+    raise LeakError("Bounded", "finite values", "found another")
 
 
 def test_rounds_that_are_not_paid_for_are_found(deployments, monkeypatch):
@@ -113,10 +114,11 @@ def test_rounds_that_are_not_paid_for_are_found(deployments, monkeypatch):
     assert broken.paid < broken.epsilon_lower < math.inf
 
 
-# ---- sound parties ---------------------------------------------------------------------------------------------------
+# ---- sound organisations
+# ---------------------------------------------------------------------------------------------------
 
 
-def test_a_sound_party_is_not_accused(deployments):
+def test_a_sound_organisation_is_not_accused(deployments):
     siege = attacked(deployments["graphs"])
     assert not siege.refuted
     assert {each.strategy.name for each in siege.outcomes} >= {
@@ -153,7 +155,9 @@ def test_an_early_end_gets_answers_before_it_and_none_after_it(name, deployments
 
 
 def test_a_strategy_to_which_nothing_was_released_says_so(deployments, monkeypatch, capsys):
-    nothing = Strategy("silence", "asks for another plan", lambda at, rounds: at.ask(at.theatre.worlds.party, b""))
+    nothing = Strategy(
+        "silence", "asks for another plan", lambda at, rounds: at.ask(at.theatre.worlds.organisation, b"")
+    )
     monkeypatch.setattr("silograph.audit.deployment.STRATEGIES", (nothing,))
     chosen = ("--strategy", "silence", "--runs", LEAST_PAIRS, "--seconds", 1)
     code, text = said(monkeypatch, capsys, deployments["graphs"], *chosen)
@@ -212,7 +216,7 @@ def test_a_refuted_deployment_has_an_exit_code_of_its_own(deployments, monkeypat
     chosen = ("--strategy", "unconfirmed sums", "--runs", LEAST_PAIRS, "--seconds", 1)
     code, text = said(monkeypatch, capsys, deployments["units"], *chosen)
     assert code == 3
-    assert "REFUTED. A server can get more out than a party's ledger says." in text.out
+    assert "REFUTED. A server can get more out than an organisation's ledger says." in text.out
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ SIZE, SILOS, ROUNDS, SITES = 400, ("a", "b", "c"), 6, ("x", "y")
 
 
 def drawn(mechanism, root=5, ledger=None, rounds=range(ROUNDS)):
-    """Noise over what the ledger says it is, by silo, round and site: (silos, rounds, sites, SIZE)."""
+    """Noise over what the ledger says it is, by silo, round and release point: (silos, rounds, points, SIZE)."""
     door = Door(root, Ledger() if ledger is None else ledger, mechanism)
     out = np.empty((len(SILOS), len(rounds), len(SITES), SIZE))
     value = np.tile(np.linspace(-3.0, 3.0, SIZE), (len(SILOS), 1))
@@ -82,9 +82,9 @@ def test_less_noise_than_stated_is_caught(mechanism, law, share, monkeypatch):
 
 
 FORGET = {
-    "silo": lambda root, silo, round, site: Keystream(root, "", round, site),
-    "round": lambda root, silo, round, site: Keystream(root, silo, 0, site),
-    "site": lambda root, silo, round, site: Keystream(root, silo, round, ""),
+    "silo": lambda root, silo, round, release_point: Keystream(root, "", round, release_point),
+    "round": lambda root, silo, round, release_point: Keystream(root, silo, 0, release_point),
+    "release_point": lambda root, silo, round, release_point: Keystream(root, silo, round, ""),
 }
 
 
@@ -134,11 +134,11 @@ def test_the_grid_tells_nothing_of_the_value(mechanism, law):
 RATE, COINS, STEPS = 0.2, 30, 400
 
 
-def coins(site="q"):
+def coins(release_point="q"):
     """(rounds, silos, records): who is in."""
     door = Door(7, Ledger(), Gaussian(1.0))
     counts = np.full(len(SILOS), COINS)
-    return np.stack([door.gate(SILOS, t).poisson(counts, RATE, site, "p").chosen for t in range(STEPS)])
+    return np.stack([door.gate(SILOS, t).poisson(counts, RATE, release_point, "p").chosen for t in range(STEPS)])
 
 
 def rate_alarm(chosen):
@@ -175,8 +175,8 @@ def test_a_sample_that_is_kept_is_caught(monkeypatch):
     """Charged as a new one every round: the coins of different rounds are the same."""
     sample = Gate.poisson
 
-    def kept(gate, counts, rate, site, part):
-        return sample(Gate(gate.door, gate.silos, gate.round // 2, gate.observer), counts, rate, site, part)
+    def kept(gate, counts, rate, release_point, part):
+        return sample(Gate(gate.door, gate.silos, gate.round // 2, gate.observer), counts, rate, release_point, part)
 
     monkeypatch.setattr(Gate, "poisson", kept)
     assert coin_alarm(coins()) < ALARM
@@ -188,6 +188,8 @@ def test_larger_samples_and_samples_of_a_fixed_size_are_caught(monkeypatch):
     assert size_alarm(fixed) < ALARM
     sample = Gate.poisson
     monkeypatch.setattr(
-        Gate, "poisson", lambda gate, counts, rate, site, part: sample(gate, counts, 1.1 * rate, site, part)
+        Gate,
+        "poisson",
+        lambda gate, counts, rate, release_point, part: sample(gate, counts, 1.1 * rate, release_point, part),
     )
     assert rate_alarm(coins()) < ALARM

@@ -202,8 +202,8 @@ def test_too_little_noise_on_what_is_computed_from_support_records_is_caught(fol
     needs_torch("meta")
     release = Gate.release
 
-    def leaky(gate, bounded, site, batch=None, share=1.0):
-        made = release(gate, bounded, site, batch, share)
+    def leaky(gate, bounded, release_point, batch=None, share=1.0):
+        made = release(gate, bounded, release_point, batch, share)
         if batch is None or batch.part != "support":
             return made
         return relay(bounded.value + 0.3 * (made.value - bounded.value))
@@ -212,7 +212,7 @@ def test_too_little_noise_on_what_is_computed_from_support_records_is_caught(fol
     found = audit_job(job(PRIVATE["meta, first order"], folder), runs=LEAST_RUNS, root=ROOT)
     assert found.refuted
     assert "support" in found.canary
-    assert found.unit == "one record of the support set"
+    assert found.protected_unit == "one record of the support set"
 
 
 def test_what_so_few_trials_could_not_have_refuted_is_said_to_be_so(folder):
@@ -263,7 +263,9 @@ def test_the_budget_is_held_against_the_ledger_and_the_smaller_is_attacked(folde
 
 
 def test_a_plan_whose_ledger_reveals_what_its_budget_promises_is_refuted(folder, monkeypatch):
-    monkeypatch.setattr(Gate, "release", lambda gate, bounded, site: gate.reveal(bounded.value, site, "why not"))
+    monkeypatch.setattr(
+        Gate, "release", lambda gate, bounded, release_point: gate.reveal(bounded.value, release_point, "why not")
+    )
     found = audit_job(job(PRIVATE["graphs, one release"], folder), runs=LEAST_RUNS, root=ROOT)
     assert found.refuted
     assert "leaves without protection" in found.leak
@@ -405,7 +407,8 @@ def test_half_the_noise_of_networks_is_caught(folder, monkeypatch):
 def test_noise_that_is_used_again_is_caught(folder, monkeypatch):
     """The same draws at the sizes of a schedule: two rounds tell the record exactly. The fitted score sees it."""
     monkeypatch.setattr(
-        "silograph.privacy.mechanisms.Keystream", lambda root, silo, round, site: Keystream(root, silo, 0, site)
+        "silograph.privacy.mechanisms.Keystream",
+        lambda root, silo, round, release_point: Keystream(root, silo, 0, release_point),
     )
     found = audit_job(job(PRIVATE["clusters, records, linearised, schedule"], folder), runs=500, root=ROOT)
     assert found.refuted
@@ -417,7 +420,8 @@ def test_sites_that_have_the_same_noise_are_caught(name, folder, monkeypatch):
     """A bound from trials that share their noise would mean nothing; that they share it says enough."""
     needs_torch(name)
     monkeypatch.setattr(
-        "silograph.privacy.mechanisms.Keystream", lambda root, silo, round, site: Keystream(root, "", round, site)
+        "silograph.privacy.mechanisms.Keystream",
+        lambda root, silo, round, release_point: Keystream(root, "", round, release_point),
     )
     found = audit_job(job(PRIVATE[name], folder), runs=LEAST_RUNS, root=ROOT)
     assert found.refuted
@@ -457,7 +461,9 @@ def test_a_sample_that_is_used_twice_and_charged_once_is_caught(folder, monkeypa
     """The curvature is released from the sample of the gradient, and nobody writes it down."""
     needs_torch("meta")
     admit = Door.admit
-    monkeypatch.setattr(Door, "admit", lambda door, row: None if row.site.startswith("curvature") else admit(door, row))
+    monkeypatch.setattr(
+        Door, "admit", lambda door, row: None if row.release_point.startswith("curvature") else admit(door, row)
+    )
     found = audit_job(job(PRIVATE["meta, second order"], folder), runs=LEAST_RUNS, root=ROOT)
     assert found.refuted
     assert "has no row in the ledger" in found.leak

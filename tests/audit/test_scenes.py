@@ -252,11 +252,11 @@ def test_a_mean_over_agents_whose_updates_are_not_zero_is_caught(name, folder, m
 def test_a_mean_over_the_sample_that_came_is_caught(folder, monkeypatch):
     """Of networks: not divided by the public q N, but by how many were drawn."""
 
-    def mean(method, total, data, gate, batch, site, clip, share=1.0):
+    def mean(method, total, data, gate, batch, release_point, clip, share=1.0):
         came = np.maximum(batch.chosen.sum(1), 1.0)
         unit = f"one record of the {batch.part} set"
         return gate.release(
-            Bounded(total / came[:, None], clip / came, unit, "", ADD_OR_REMOVE_ONE), site, batch, share
+            Bounded(total / came[:, None], clip / came, unit, "", ADD_OR_REMOVE_ONE), release_point, batch, share
         ).value
 
     monkeypatch.setattr(PrivateMeta, "_mean", mean)
@@ -378,7 +378,9 @@ def test_noise_named_by_a_part_of_the_sites_name_is_caught(name, length, folder,
     """Two sites whose names begin alike have the same noise: their difference has none."""
     for module in (gate, masking, mechanisms, correlated):
         monkeypatch.setattr(
-            module, "Keystream", lambda root, silo, round, site: Keystream(root, silo[:length], round, site)
+            module,
+            "Keystream",
+            lambda root, silo, round, release_point: Keystream(root, silo[:length], round, release_point),
         )
     told = found(name, folder, runs=LEAST_RUNS)
     assert told.refuted
@@ -387,7 +389,9 @@ def test_noise_named_by_a_part_of_the_sites_name_is_caught(name, length, folder,
 
 def test_noise_named_by_the_end_of_the_sites_name_is_caught(folder, monkeypatch):
     monkeypatch.setattr(
-        mechanisms, "Keystream", lambda root, silo, round, site: Keystream(root, silo[-32:], round, site)
+        mechanisms,
+        "Keystream",
+        lambda root, silo, round, release_point: Keystream(root, silo[-32:], round, release_point),
     )
     assert found("graphs, one release", folder, runs=LEAST_RUNS).refuted
 

@@ -146,9 +146,9 @@ def pages(runs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> di
     deployment = make(load(plan), plan.parent, Terms("127.0.0.1:8765"))
     told: Json = json.loads(deployment.to_bytes())
     forecast = open_job(deployment, plan.parent).forecast()
-    party = told["facts"]["parties"][0]["name"]
+    organisation = told["facts"]["organisations"][0]["name"]
     made["deployment-server"] = deployment_page(told, deployment.digest, forecast, None)
-    made["deployment-party"] = deployment_page(told, deployment.digest, forecast, party)
+    made["deployment-organisation"] = deployment_page(told, deployment.digest, forecast, organisation)
     made["compare-graphs"] = compare_page(compare([runs["graph-open"], runs["graph-private"]]))
     made["compare-models"] = compare_page(compare([runs["clusters"], runs["clusters-short"]]))
     for name, html in made.items():

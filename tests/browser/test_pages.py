@@ -11,10 +11,10 @@ import pytest
 
 KINDS = [
     *("graph-open", "graph-private", "federation", "clusters", "meta", "compare-graphs", "compare-models"),
-    *("deployment-server", "deployment-party"),
+    *("deployment-server", "deployment-organisation"),
 ]
 #: Together these have every colour of the style sheet.
-CONTRASTED = ("graph-open", "clusters", "compare-graphs", "deployment-party")
+CONTRASTED = ("graph-open", "clusters", "compare-graphs", "deployment-organisation")
 Visit = Callable[..., Any]
 
 

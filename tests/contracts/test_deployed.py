@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from cases import ROOT, Ran, Twin, every, run, same, tables_of, titled
-from parties import Federation, stacked
+from local_organisations import Federation, stacked
 from silograph.core.errors import InputError
 from silograph.deploy.deployment import Terms, make
-from silograph.deploy.public_facts import Facts, gather_facts, open_party, open_server, party_facts
+from silograph.deploy.public_facts import Facts, gather_facts, open_organisation, open_server, organisation_facts
 from silograph.privacy.ledger import Ledger
 from silograph.run.jobs import open_job
 
@@ -34,7 +34,7 @@ def agreed(case):
 
 def paths_of(plan, facts, base):
     named = {Path(name).name.split(".")[0]: base / name for name in plan.data.files}
-    return {party: named[party] for party in facts.parties}
+    return {organisation: named[organisation] for organisation in facts.organisations}
 
 
 def equal(a, b, skipped=()):
@@ -66,17 +66,17 @@ def test_the_server_opens_the_same_job_without_a_record(case, agreed):
     plan, facts = agreed
     server = open_server(plan, facts, case.base)
     same_job(server, open_job(plan, case.base), plan)
-    with pytest.raises(InputError, match="another party holds them"):
+    with pytest.raises(InputError, match="another organisation holds them"):
         server.data()
 
 
 @every
-def test_a_party_prepares_its_own_rows_bit_for_bit_and_has_no_others(case, agreed):
+def test_an_organisation_prepares_its_own_rows_bit_for_bit_and_has_no_others(case, agreed):
     plan, facts = agreed
     job, seen = open_job(plan, case.base), []
     whole = arrays_of(job.data())
-    for party, path in paths_of(plan, facts, case.base).items():
-        mine, silos = open_party(plan, facts, party, path, case.base), facts.parties[party]
+    for organisation, path in paths_of(plan, facts, case.base).items():
+        mine, silos = open_organisation(plan, facts, organisation, path, case.base), facts.organisations[organisation]
         same_job(mine, job, plan)
         for name, own in arrays_of(mine.data(silos)).items():
             theirs = whole[name][job.topo.index(silos)]
@@ -88,7 +88,7 @@ def test_a_party_prepares_its_own_rows_bit_for_bit_and_has_no_others(case, agree
             assert own.tobytes() == np.ascontiguousarray(theirs).tobytes()
         others = [silo for silo in job.topo.silos if silo not in silos]
         for asked in (None, others[:1]):
-            with pytest.raises(InputError, match="another party holds them"):
+            with pytest.raises(InputError, match="another organisation holds them"):
                 mine.data(asked)
         with pytest.raises(InputError, match="there is none of that name"):
             mine.data(["nobody"])
@@ -97,28 +97,28 @@ def test_a_party_prepares_its_own_rows_bit_for_bit_and_has_no_others(case, agree
 
 
 def federation(case, agreed, folder):
-    """Every party as its own table makes it."""
+    """Every organisation as its own table makes it."""
     plan, facts = agreed
     server, paths, parts = open_server(plan, facts, case.base), paths_of(plan, facts, case.base), {}
-    for party, silos in facts.parties.items():
-        own = open_party(plan, facts, party, paths[party], case.base)
-        parts[party] = (own.method if case.twin is None else case.twin(own.method)), arrays_of(own.data(silos))
+    for organisation, silos in facts.organisations.items():
+        own = open_organisation(plan, facts, organisation, paths[organisation], case.base)
+        parts[organisation] = (own.method if case.twin is None else case.twin(own.method)), arrays_of(own.data(silos))
     rest = (server.mechanism, server.budget, server.masks, ROOT, server.most_rounds)
-    return Federation(server.method, server.topo, {}, folder, *rest, together=facts.parties, parts=parts)
+    return Federation(server.method, server.topo, {}, folder, *rest, together=facts.organisations, parts=parts)
 
 
 @every
-def test_parties_learn_what_one_process_learns_over_the_wire(case, agreed, tmp_path):
+def test_organisations_learn_what_one_process_learns_over_the_wire(case, agreed, tmp_path):
     """To the last bit, or to rounding, with the same ledger, in no more rounds than were announced. What the server's
-    ledger says of a party's silos is in the party's own, so that each can read its own cost."""
+    ledger says of an organisation's silos is in the organisation's own, so that each can read its own cost."""
     plan, _ = agreed
     there = federation(case, agreed, tmp_path)
     states, outcome, door = there.run()
     whole = case.straight if plan == case.plan() else run(open_job(plan, case.base))
     same(whole, Ran(states, outcome, door), case.rounding)
     assert len(states) <= there.most_rounds
-    for party, silos in there.parties.items():
-        own = {row.place for row in Ledger(tmp_path / party / "ledger.jsonl").rows}
+    for organisation, silos in there.organisations.items():
+        own = {row.place for row in Ledger(tmp_path / organisation / "ledger.jsonl").rows}
         assert {row.place for row in door.ledger.rows if row.silo in silos} <= own
 
 
@@ -144,10 +144,10 @@ def test_facts_know_no_value_and_survive_json(case, agreed):
     here, there = (arrays_of(open_job(plan, base).data()) for base in (case.base, other))
     assert any(not np.array_equal(here[name], there[name]) for name in here)
     assert gather_facts(plan, other) == facts
-    for party, path in paths_of(plan, facts, other).items():
-        told = party_facts(plan, path)
-        assert told == party_facts(plan, case.base / path.relative_to(other))
-        assert told["parties"][0]["name"] == party
+    for organisation, path in paths_of(plan, facts, other).items():
+        told = organisation_facts(plan, path)
+        assert told == organisation_facts(plan, case.base / path.relative_to(other))
+        assert told["organisations"][0]["name"] == organisation
     assert Facts.from_json(json.loads(json.dumps(facts.to_json())), "facts") == facts
 
 
@@ -167,6 +167,6 @@ def test_an_answer_that_depends_on_who_is_asked_beside_it_is_caught(tmp_path):
     case = titled("graphs, paper, S0")
     plan = case.plan().deployable()
     with pytest.raises(AssertionError):
-        test_parties_learn_what_one_process_learns_over_the_wire(
+        test_organisations_learn_what_one_process_learns_over_the_wire(
             replace(case, twin=Shifting), (plan, gather_facts(plan, case.base)), tmp_path
         )

@@ -14,7 +14,7 @@ import pytest
 import clusters
 import federations
 from cases import every_case, private
-from parties import DEPLOYMENT
+from local_organisations import DEPLOYMENT
 from silograph.core.errors import LeakError, SolverError
 from silograph.engines import saved
 from silograph.engines import silo as silo_module
@@ -69,7 +69,7 @@ def written(calls):
 
 def told_apart(holding, folder, seed):
     """What differs between the worlds in all that a server sees but the numbers: answers, refusals, sizes, the steps
-    that take time, rows. And what the parties themselves were warned of."""
+    that take time, rows. And what the organisations themselves were warned of."""
     views, warned = [], []
     for world in WORLDS:
         here, calls = folder / f"{seed} {world}", []
@@ -136,7 +136,7 @@ def without_limits(holding):
 
 
 def candid(patch):
-    """The party as it was: what went wrong goes out."""
+    """The organisation as it was: what went wrong goes out."""
 
     def raising(self, question, carry, door, name):
         self._door.forget()
@@ -146,12 +146,12 @@ def candid(patch):
 
 
 def asked(holding, folder, world):
-    """What becomes of the extreme question, the ledger, and what the party's own screen shows."""
+    """What becomes of the extreme question, the ledger, and what the organisation's own screen shows."""
     there, warned = holding.federation(folder / world, world), []
-    party, silos = next(iter(there.parties.items()))
-    silo = there.silo(party, warn=warned.append)
+    organisation, silos = next(iter(there.organisations.items()))
+    silo = there.silo(organisation, warn=warned.append)
     down = {"model": np.zeros((1, 5)), "answer": EXTREME}
-    question = Question(DEPLOYMENT, party, "local", 0, NEVER, (silos[0],), tuple(holding.topo.silos), down)
+    question = Question(DEPLOYMENT, organisation, "local", 0, NEVER, (silos[0],), tuple(holding.topo.silos), down)
     try:
         said = len(silo.answer(question.pack()))
     except Exception as error:
@@ -165,7 +165,7 @@ def test_a_dual_at_the_end_of_all_numbers_is_refused_in_every_world(name, tmp_pa
     assert [asked(HOLDINGS[name], tmp_path, world) for world in WORLDS] == [(RefusedError, [], [])] * 3
 
 
-def test_where_it_was_not_refused_the_party_pays_and_answers_in_every_world(tmp_path):
+def test_where_it_was_not_refused_the_organisation_pays_and_answers_in_every_world(tmp_path):
     answers = [asked(without_limits(HUBER), tmp_path, world) for world in WORLDS]
     assert len({said for said, _, _ in answers}) == 1
     assert isinstance(answers[0][0], int)
@@ -187,7 +187,7 @@ def found(holding, folder, seeds=12):
     return any(told_apart(holding, folder, seed)[0] for seed in range(seeds))
 
 
-def test_fuzzing_finds_a_method_without_limits_at_a_party_without_the_rule(tmp_path, monkeypatch):
+def test_fuzzing_finds_a_method_without_limits_at_an_organisation_without_the_rule(tmp_path, monkeypatch):
     assert not found(without_limits(HUBER), tmp_path / "rule")
     candid(monkeypatch)
     assert found(without_limits(HUBER), tmp_path / "none")
@@ -273,10 +273,10 @@ def test_a_silo_on_whose_records_it_fails_does_not_change_the_others(tmp_path):
     vectors = {}
     for world in ("as it is", "loud"):
         there = picky(holding, raising(ValueError("x"))).federation(tmp_path / world, world)
-        party, silos = next(iter(there.parties.items()))
-        silo, index = there.silo(party), holding.topo.index(silos)
+        organisation, silos = next(iter(there.organisations.items()))
+        silo, index = there.silo(organisation), holding.topo.index(silos)
         down = {name: value.value[index] for name, value in begin(holding.method, holding.topo).down.items()}
-        question = Question(DEPLOYMENT, party, "local", 0, NEVER, silos, tuple(holding.topo.silos), down)
+        question = Question(DEPLOYMENT, organisation, "local", 0, NEVER, silos, tuple(holding.topo.silos), down)
         vectors[world] = sealed_rows(read_reply(silo.answer(question.pack()), "").sent["update"])
         silo.close()
     np.testing.assert_array_equal(vectors["loud"][1:], vectors["as it is"][1:])
@@ -296,12 +296,12 @@ def test_a_folder_that_is_put_back_draws_other_noise_where_it_remembers_somethin
     downs.append({field: value + 0.25 for field, value in downs[0].items()})
     for used in (0, NEVER):
         federation = holding.federation(tmp_path / f"used {used}")
-        party, silos = next(iter(federation.parties.items()))
-        rows, silo = holding.topo.index(silos), federation.silo(party, secret=True)
+        organisation, silos = next(iter(federation.organisations.items()))
+        rows, silo = holding.topo.index(silos), federation.silo(organisation, secret=True)
         for number, (down, accepted) in enumerate(zip(downs, (NEVER, used), strict=True)):
             own = {field: value[rows] for field, value in down.items()}
             question = Question(
-                DEPLOYMENT, party, "local", number, accepted, tuple(silos), tuple(holding.topo.silos), own
+                DEPLOYMENT, organisation, "local", number, accepted, tuple(silos), tuple(holding.topo.silos), own
             )
             before = silo._memory.pending if used == 0 else None
             reply = read_reply(silo.answer(question.pack()), "answer")

@@ -23,7 +23,7 @@ from silograph.report.build import build, page_part
 from silograph.report.compare import compare
 from silograph.report.compare_page import page as compare_page
 from silograph.report.deployment import page as deployment_page
-from silograph.run.bill import bill_of_run
+from silograph.run.cost import cost_of_run
 from silograph.run.run import execute
 
 #: Of every family one case with a promise and one without: what takes long is done to these.
@@ -93,7 +93,7 @@ def test_a_page_is_made_of_its_folder_alone(case, folder, copy):
 @private
 def test_a_private_page_says_what_is_protected_from_whom_and_how_well(case, folder):
     privacy, text = result_of(folder)["privacy"], Page((folder / "report.html").read_text()).text
-    assert privacy["unit"] in text
+    assert privacy["protected_unit"] in text
     assert privacy["relation"].split(":")[0] in text
     finite = [row for row in privacy["guarantees"] if row["epsilon"] != "infinity"]
     assert finite
@@ -124,7 +124,7 @@ def test_no_private_number_is_on_a_page_or_in_a_folder(case, folder):
 @every
 def test_what_is_stated_is_what_the_ledger_says(case, folder):
     stated = {(row["site"], row["observer"]): row["epsilon"] for row in result_of(folder)["privacy"]["guarantees"]}
-    billed = {(row["site"], row["observer"]): row["epsilon"] for row in bill_of_run(folder)["guarantees"]}
+    billed = {(row["site"], row["observer"]): row["epsilon"] for row in cost_of_run(folder)["guarantees"]}
     assert stated == billed
 
 
@@ -210,7 +210,7 @@ def test_a_missing_key_is_refused_by_name_or_not_needed(case, copy):
         said = refusal(copy)
         assert said is None or key in said
         refused |= set() if said is None else {key}
-    assert {"method", "privacy", "rounds", "guarantees", "unit", "relation", "epsilon", "observer"} <= refused
+    assert {"method", "privacy", "rounds", "guarantees", "protected_unit", "relation", "epsilon", "observer"} <= refused
 
 
 @SOME
@@ -234,7 +234,7 @@ def test_a_missing_or_unreadable_file_is_refused_by_name_or_not_needed(case, cop
 @SOME
 def test_a_result_of_a_method_nobody_knows_is_refused(case, copy):
     change(copy, method="magic")
-    with pytest.raises(DamageError, match=r"a method: one of .*consensus_graph.*'magic' came"):
+    with pytest.raises(DamageError, match=r"found a method: one of .*consensus_graph.*'magic'"):
         build(copy)
     with pytest.raises(DamageError, match="nowhere"):
         build(copy / "nowhere")
@@ -249,8 +249,8 @@ def test_the_pages_of_a_deployment_say_what_leaves_and_know_no_value(case, tmp_p
         made = deploy(case.plan(), case.base, tmp_path / "there", Terms("127.0.0.1:9999", False, 1), deployment_page)
     except InputError as error:
         pytest.skip(f"no deployment has it: {error}")
-    for party in ("server", *made.facts.parties):
-        html = (tmp_path / "there" / party / "README.html").read_text()
+    for organisation in ("server", *made.facts.organisations):
+        html = (tmp_path / "there" / organisation / "README.html").read_text()
         page = Page(html)
         assert html.startswith("<!doctype html>")
         assert page.tags["h1"] == 1

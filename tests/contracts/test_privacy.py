@@ -71,7 +71,7 @@ def test_both_accountants_read_the_ledger(case):
         compare([row for row in case.straight.door.ledger.of(name) if row.mechanism != "reveal"])
     for row in case.straight.rows:
         if row.mechanism != "reveal":
-            assert row.unit
+            assert row.protected_unit
             assert row.relation
             assert row.why
 
@@ -126,21 +126,21 @@ class Watching:
     def over(self, names):
         return Watching(self._gate.over(names), self._door)
 
-    def poisson(self, counts, rate, site, part):
-        return replace(self._gate.poisson(counts, 1.0, site, part), rate=rate)
+    def poisson(self, counts, rate, release_point, part):
+        return replace(self._gate.poisson(counts, 1.0, release_point, part), rate=rate)
 
-    def release(self, bounded, site, *rest, **more):
-        place = (site, self.round, tuple(self.silos))
+    def release(self, bounded, release_point, *rest, **more):
+        place = (release_point, self.round, tuple(self.silos))
         self._door.seen[place] = bounded
         if place not in self._door.told:
-            self._door.told[place] = self._gate.release(bounded, site, *rest, **more)
+            self._door.told[place] = self._gate.release(bounded, release_point, *rest, **more)
         return self._door.told[place]
 
-    def contribute(self, value, site, clip=None):
-        sealed = self._gate.contribute(value, site, clip)
+    def contribute(self, value, release_point, clip=None):
+        sealed = self._gate.contribute(value, release_point, clip)
         bound = 2.0 * clip if sealed.within is None else sealed.within.l2  # two vectors, each within the clip
         stated = Bounded(sealed_rows(sealed), np.full(len(sealed), bound), "vector", "clip")
-        self._door.seen[site, self.round, tuple(self.silos)] = stated
+        self._door.seen[release_point, self.round, tuple(self.silos)] = stated
         return sealed
 
 
@@ -246,8 +246,8 @@ class Understating:
     def __getattr__(self, name):
         return getattr(self._gate, name)
 
-    def release(self, bounded, site, *rest, **more):
-        return self._gate.release(replace(bounded, l2=0.3 * bounded.l2), site, *rest, **more)
+    def release(self, bounded, release_point, *rest, **more):
+        return self._gate.release(replace(bounded, l2=0.3 * bounded.l2), release_point, *rest, **more)
 
 
 @pytest.mark.parametrize("title", [CLIPPED, RECORDS, "silograph_means, private"])
@@ -275,8 +275,8 @@ class Scaling(Understating):
         super().__init__(gate)
         self._by = by
 
-    def release(self, bounded, site, *rest, **more):
-        return self._gate.release(replace(bounded, l2=self._by * bounded.l2), site, *rest, **more)
+    def release(self, bounded, release_point, *rest, **more):
+        return self._gate.release(replace(bounded, l2=self._by * bounded.l2), release_point, *rest, **more)
 
 
 def test_a_bound_that_depends_on_records_is_caught():
@@ -289,10 +289,10 @@ def test_less_noise_than_the_ledger_says_is_caught(title, monkeypatch):
     """Seven tenths of it."""
     release = Watching.release
 
-    def quiet(gate, bounded, site, *rest, **more):
-        made = release(gate, bounded, site, *rest, **more)
+    def quiet(gate, bounded, release_point, *rest, **more):
+        made = release(gate, bounded, release_point, *rest, **more)
         less = relay(bounded.value + 0.7 * (made.value - bounded.value))
-        gate.door.told[site, gate.round, tuple(gate.silos)] = less
+        gate.door.told[release_point, gate.round, tuple(gate.silos)] = less
         return less
 
     monkeypatch.setattr(Watching, "release", quiet)
@@ -309,8 +309,8 @@ class Spendthrift(Twin):
 
 
 class Renamed(Understating):
-    def release(self, bounded, site, *rest, **more):
-        return self._gate.release(bounded, f"{site} again", *rest, **more)
+    def release(self, bounded, release_point, *rest, **more):
+        return self._gate.release(bounded, f"{release_point} again", *rest, **more)
 
 
 def test_a_method_that_spends_twice_is_stopped_by_its_budget():

@@ -54,7 +54,9 @@ def test_another_seed_gives_other_noise_and_the_same_bill(case):
     assert any(not np.array_equal(value, other.outcome.arrays[name]) for name, value in learned(case.straight))
     # A sensitivity may follow what was released before; what it costs does not.
     one, two = spent(case.straight), spent(other)
-    assert [(row.silo, row.round, row.site) for row in one] == [(row.silo, row.round, row.site) for row in two]
+    assert [(row.silo, row.round, row.release_point) for row in one] == [
+        (row.silo, row.round, row.release_point) for row in two
+    ]
     assert [row.noise / row.l2 for row in one] == pytest.approx([row.noise / row.l2 for row in two])
 
 

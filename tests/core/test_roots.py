@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from silograph.core import keys
-from silograph.deploy.party import Approved
+from silograph.deploy.organisation import Approved
 from silograph.run import jobs
 from silograph.run.store import RunFolder
 
@@ -34,8 +34,8 @@ def of_a_run(tmp_path):
         folder.release()
 
 
-def of_a_party(tmp_path):
-    folder, table = tmp_path / f"party{next(NUMBER)}", tmp_path / "own.csv"
+def of_an_organisation(tmp_path):
+    folder, table = tmp_path / f"organisation{next(NUMBER)}", tmp_path / "own.csv"
     folder.mkdir()
     table.write_text("1,2\n")
     return Approved._root(SimpleNamespace(folder=folder, deployment=SimpleNamespace(digest="agreed"), table=table))
@@ -55,7 +55,12 @@ def of_memory(tmp_path):
     return seen[0]
 
 
-ROOTS = {"drawn": lambda tmp_path: keys.secret_root(), "run": of_a_run, "party": of_a_party, "memory": of_memory}
+ROOTS = {
+    "drawn": lambda tmp_path: keys.secret_root(),
+    "run": of_a_run,
+    "organisation": of_an_organisation,
+    "memory": of_memory,
+}
 
 
 def bits_that_count(make, monkeypatch):
@@ -96,7 +101,7 @@ def test_roots_do_not_repeat_with_the_seeds_of_anybody():
     assert len({root >> BITS for root in found}) == 1
 
 
-def test_runs_parties_and_sites_have_roots_of_their_own(tmp_path):
+def test_runs_organisations_and_sites_have_roots_of_their_own(tmp_path):
     found = [ROOTS[kind](tmp_path) for kind in ROOTS for _ in range(50)]
     assert len(set(found)) == len(found)
 
@@ -112,12 +117,12 @@ FOREIGN = {
 }
 
 
-@pytest.mark.parametrize("kind", ["run", "party", "memory"])
+@pytest.mark.parametrize("kind", ["run", "organisation", "memory"])
 @pytest.mark.parametrize("twin", {**SHORT, **FOREIGN})
 def test_a_root_that_can_be_guessed_is_caught(kind, twin, tmp_path, monkeypatch):
     """In every place that makes one; also where a hash hides how few there are."""
     draw = {**SHORT, **FOREIGN}[twin]
-    for place in ("run.store", "deploy.party", "run.jobs"):
+    for place in ("run.store", "deploy.organisation", "run.jobs"):
         monkeypatch.setattr(f"silograph.{place}.secret_root", draw)
     counted, only = bits_that_count(lambda: ROOTS[kind](tmp_path), monkeypatch)
     assert (counted, only) != (BITS, True)

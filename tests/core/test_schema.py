@@ -44,7 +44,7 @@ class Everything:
     anything: dict[str, Any]
     epsilon: Epsilon
     lam: float | None = None
-    holdings: tuple[str, ...] = field(default=(), metadata={"key": "parties"})
+    holdings: tuple[str, ...] = field(default=(), metadata={"key": "organisations"})
     beside: list[Any] = field(default_factory=list, metadata={"key": ""})
     finite: Finite = 0.0
     span: Span = (1, 1)
@@ -66,7 +66,7 @@ GOOD = {
     "anything": {"x": [None, {"y": 1}]},
     "epsilon": "infinity",
     "lambda": None,
-    "parties": ["a"],
+    "organisations": ["a"],
     "span": 4,
 }
 

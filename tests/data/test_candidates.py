@@ -26,10 +26,10 @@ def test_a_list_becomes_pairs_in_edge_order(tmp_path):
         ("", "source,target"),
         ("from,to\na,b\n", "source,target"),
         ("source,target\n", "at least one edge"),
-        ("source,target\na,z\n", "'z' came"),
-        ("source,target\na\n", "'' came"),
+        ("source,target\na,z\n", "found 'z'"),
+        ("source,target\na\n", "found ''"),
         ("source,target\na,a\n", "twice"),
-        ("source,target\na,b\nb,a\n", "came again"),
+        ("source,target\na,b\nb,a\n", "again"),
         ("source,target\na,b\nc,d\n", "a cannot reach c, d"),
     ],
 )

@@ -261,7 +261,7 @@ def test_clients_need_names_of_their_own(tmp_path):
     message = refused(read_clients, paths, "state")
     for word in ("clients with different names", "case is ignored", *map(str, paths)):
         assert word in message
-    assert "none came" in refused(read_clients, [], "state")
+    assert "found none" in refused(read_clients, [], "state")
     assert "there is none of that name" in refused(read_clients, [tmp_path / "gone.csv"], "state")
 
 
@@ -408,7 +408,7 @@ def test_arrays_are_as_private_as_files():
     assert "secret" not in refused(from_arrays, data, private=True, classes=["a", "b"])
     assert "there are 2" in refused(from_arrays, data, ["a", "b"])
     assert "can name a file" in refused(from_arrays, data, ["../up"])
-    assert "none came" in refused(from_arrays, [])
+    assert "found none" in refused(from_arrays, [])
 
 
 def test_damaged_files_are_read_or_refused(tmp_path):

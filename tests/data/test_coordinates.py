@@ -43,8 +43,8 @@ def test_what_is_written_is_read_back(tmp_path):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "nothing came"),
-        ("node,x\na,1\n", "node,x came"),
+        ("", "found nothing"),
+        ("node,x\na,1\n", "found node,x"),
         ("node,x,y\na,1,2\nb,1,2\n", "it lacks 'c'"),
         ("node,x,y\na,1,2\nb,1,2\nc,1,2\nd,1,2\n", "it also has 'd'"),
         ("node,x,y\na,1,2\na,1,2\n", "row 2: expected every node once"),

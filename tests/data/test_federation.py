@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 from silograph.core.errors import InputError
 from silograph.data.collections import find_data
 from silograph.data.federation import avazu, clicks, regression, write_sample_clinics
-from silograph.data.units import read_test, read_units
+from silograph.data.regions import read_regions, read_test
 
 AVAZU = "avazu/avazu_first8999.npz"
 
@@ -28,7 +28,7 @@ def same(parts, others):
 
 
 def test_regression_has_one_model_and_every_agent_its_own_spread():
-    parts, model = regression(3, units=2, agents=20, records=4000)
+    parts, model = regression(3, regions=2, agents=20, records=4000)
     assert [(x.shape, y.shape) for x, y in parts] == [((4000, 2), (4000,))] * 40
     x, y = pooled(parts)
     estimate, *_ = np.linalg.lstsq(x, y, rcond=None)
@@ -44,16 +44,16 @@ def test_regression_has_one_model_and_every_agent_its_own_spread():
 
 
 def test_an_agents_records_depend_on_nobody_else():
-    few, model = regression(3, units=2, agents=2, records=5)
-    many, same_model = regression(3, units=3, agents=4, records=5)
+    few, model = regression(3, regions=2, agents=2, records=5)
+    many, same_model = regression(3, regions=3, agents=4, records=5)
     assert (model == same_model).all()
     assert same(few, [many[0], many[1], many[4], many[5]])
     assert not any((x == a).all() for (x, _), (a, _) in pairwise(many))
-    assert not same(few, regression(4, units=2, agents=2, records=5)[0])
+    assert not same(few, regression(4, regions=2, agents=2, records=5)[0])
 
 
 def steady_state(parts, step, variance, seed=0, rounds=500, sampled=11, ridge=0.1):
-    """The centroid's MSD in dB, (58), where all units hear all: 10 units of 100 agents, as in section V.A.
+    """The centroid's MSD in dB, (58), where all regions hear all: 10 regions of 100 agents, as in section V.A.
 
     Each sampled agent makes E in 1..10 local steps on B in 5..10 records; each server's answer carries Laplace noise.
     """
@@ -143,7 +143,7 @@ def ads(tmp_path):
 
 
 def test_avazu_rows_are_as_alike_as_their_cells(ads):
-    parts, (x, y) = avazu(ads, 1, units=2, agents=3, samples=600, test=300, features=2003)
+    parts, (x, y) = avazu(ads, 1, regions=2, agents=3, samples=600, test=300, features=2003)
     assert sum(len(answers) for _, answers in parts) == 600
     rows, first = np.unique(x, axis=0, return_index=True)
     assert len(rows) == 3
@@ -154,7 +154,7 @@ def test_avazu_rows_are_as_alike_as_their_cells(ads):
 
 
 def test_avazu_repeats_itself(ads):
-    options = {"units": 2, "agents": 3, "samples": 600, "test": 300, "features": 8}
+    options = {"regions": 2, "agents": 3, "samples": 600, "test": 300, "features": 8}
     parts, test = avazu(ads, 1, **options)
     again, test_again = avazu(str(ads), 1, **options)
     assert same([*parts, test], [*again, test_again])
@@ -201,8 +201,8 @@ def clinics(tmp_path_factory):
 @pytest.fixture(scope="module")
 def tables(clinics):
     _, paths, test = clinics
-    units = read_units(paths, "clinic", "readmitted")
-    return units, read_test(test, "readmitted", units.features)
+    regions = read_regions(paths, "clinic", "readmitted")
+    return regions, read_test(test, "readmitted", regions.features)
 
 
 def test_sample_clinics_are_files_of_regions(clinics, tables):
@@ -214,18 +214,18 @@ def test_sample_clinics_are_files_of_regions(clinics, tables):
     other, _ = write_sample_clinics(folder / "other", seed=2, regions=2, clinics=3)
     assert [path.name for path in other] == [path.name for path in paths[:2]]
     assert other[0].read_bytes() != paths[0].read_bytes()
-    units, _ = tables
-    assert len(units.units) == 10
-    assert len(units.agents) == 300
-    assert units.agents[2].endswith("/clinic-003")
-    sizes = [len(y) for _, y in units.records]
+    regions, _ = tables
+    assert len(regions.regions) == 10
+    assert len(regions.agents) == 300
+    assert regions.agents[2].endswith("/clinic-003")
+    sizes = [len(y) for _, y in regions.records]
     assert 20 <= min(sizes) < 30
     assert 110 < max(sizes) <= 120
 
 
 def test_sample_clinics_have_something_to_learn(tables):
-    units, (test_x, test_y) = tables
-    x, y = pooled(units.records)
+    regions, (test_x, test_y) = tables
+    x, y = pooled(regions.records)
     assert set(y) == {0, 1}
     assert 0.2 < y.mean() < 0.25
     assert abs(np.linalg.norm(x, axis=1).mean() - 1) < 0.1
@@ -235,19 +235,19 @@ def test_sample_clinics_have_something_to_learn(tables):
 
 
 def test_sample_regions_differ_a_little(tables):
-    units, (test_x, test_y) = tables
+    regions, (test_x, test_y) = tables
 
     def likelihood(x, y, model):
         return np.log(model.predict_proba(x)[np.arange(len(y)), y.astype(int)]).sum()
 
-    together = logistic(*pooled(units.records))
+    together = logistic(*pooled(regions.records))
     gain, errors = 0.0, []
-    for unit in range(10):
-        x, y = pooled([part for part, home in zip(units.records, units.home, strict=True) if home == unit])
+    for region in range(10):
+        x, y = pooled([part for part, home in zip(regions.records, regions.home, strict=True) if home == region])
         alone = logistic(x, y)
         gain += 2 * (likelihood(x, y, alone) - likelihood(x, y, together))
         errors.append(np.mean(alone.predict(test_x) != test_y))
-    assert stats.chi2.sf(gain, 9 * (len(units.features) + 1)) < 1e-6  # real: a likelihood ratio test
+    assert stats.chi2.sf(gain, 9 * (len(regions.features) + 1)) < 1e-6  # real: a likelihood ratio test
     assert max(errors) < np.mean(together.predict(test_x) != test_y) + 0.03  # small: one region's model serves the rest
 
 
@@ -258,7 +258,7 @@ def test_sample_regions_differ_a_little(tables):
         lambda: write_sample_clinics("never", regions=11),
         lambda: write_sample_clinics("never", clinics=0),
         lambda: clicks(1, samples=99),
-        lambda: clicks(1, units=0),
+        lambda: clicks(1, regions=0),
     ],
 )
 def test_impossible_requests_are_refused(call):

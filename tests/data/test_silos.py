@@ -45,7 +45,7 @@ def test_different_nodes_are_named():
 
 
 def test_at_least_one_site():
-    assert "none came" in refused(align, [])
+    assert "found none" in refused(align, [])
     assert align([table("one", "abc")]).names == ("one",)
 
 

@@ -1,4 +1,5 @@
-"""A deployment with real processes on this machine: a server and parties in their own folders, killed and restarted."""
+"""A deployment with real processes on this machine: a server and organisations in their own folders, killed and
+restarted."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from silograph.deploy.deployment import Terms, deploy
-from silograph.deploy.party import enrol
+from silograph.deploy.organisation import enrol
 from silograph.privacy.ledger import Ledger
 from silograph.report.deployment import page
 from silograph.run.plan import load
@@ -45,9 +46,9 @@ class Organisations:
         terms = Terms(f"127.0.0.1:{free_port()}", **{"minimum": 2, "deadline": 60.0, "patience": 120.0} | self.options)
         self.goal, self.out = self.folder / "deployment", self.folder / "out"
         self.deployment = deploy(load(self.plan), self.plan.parent, self.goal, terms, page)
-        self.parties = list(self.deployment.facts.parties)
-        for party in self.parties:
-            card = enrol(self.goal / party, self.plan.parent / f"{party}.csv").card
+        self.organisations = list(self.deployment.facts.organisations)
+        for organisation in self.organisations:
+            card = enrol(self.goal / organisation, self.plan.parent / f"{organisation}.csv").card
             (self.goal / "server" / "nodes" / card.name).write_bytes(card.read_bytes())
 
     def command(self, name: str) -> list[str]:
@@ -76,7 +77,7 @@ class Organisations:
 
     def run(self, disturb: Callable[[float], None] = lambda seconds: None) -> None:
         """From the start to the end."""
-        for name in ("server", *self.parties):
+        for name in ("server", *self.organisations):
             self.start(name)
         self.run_on(disturb)
 
@@ -104,14 +105,14 @@ class Organisations:
     # ---- what came of it ----
 
     def check_same_as_in_one_process(self) -> None:
-        """Result and ledgers, byte for byte; every party's own ledger has its rows, once."""
+        """Result and ledgers, byte for byte; every organisation's own ledger has its rows, once."""
         expected = self.folder / "expected"
         execute(self.deployment.plan, self.plan.parent, expected, lambda number, line: None, lambda folder: "")
         for path in expected.rglob("*"):
             if path.is_file() and path.name not in ("plan.toml", "report.html", "result.json"):
                 assert (self.out / path.relative_to(expected)).read_bytes() == path.read_bytes(), path.name
         rows = Ledger(expected / "ledger.jsonl").rows
-        for party, silos in self.deployment.facts.parties.items():
-            own = Ledger(self.goal / party / "ledger.jsonl").rows
+        for organisation, silos in self.deployment.facts.organisations.items():
+            own = Ledger(self.goal / organisation / "ledger.jsonl").rows
             assert len({row.place for row in own}) == len(own)
             assert [row for row in own if row in rows] == [row for row in rows if row.silo in silos]

@@ -12,7 +12,7 @@ pytest.importorskip("flwr", reason="deployments need the extra `flower`")
 from organisations import COMMAND, free_port
 
 from silograph.privacy.ledger import Ledger
-from silograph.run.bill import bill_of_run
+from silograph.run.cost import cost_of_run
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "hospitals"
 HOSPITALS = ("harbour", "hill", "mill", "park", "station")
@@ -45,7 +45,7 @@ def test_every_hospital_releases_once_and_the_coordinator_never_has_a_table(worl
         (row,) = Ledger(world / name / name / "ledger.jsonl", mend=False).rows
         assert (row.silo, row.mechanism) == (name, "gaussian")
         assert "secret" in row.randomness
-    assert all(guarantee["epsilon"] <= 2.0 for guarantee in bill_of_run(out)["guarantees"])
+    assert all(guarantee["epsilon"] <= 2.0 for guarantee in cost_of_run(out)["guarantees"])
 
 
 @full

@@ -79,7 +79,7 @@ def graph_tables(folder, seed=0):
         (folder / f"{name}.csv").write_text("\n".join(lines) + "\n")
 
 
-def unit_tables(folder, seed=0):
+def region_tables(folder, seed=0):
     rng = np.random.default_rng(seed)
     for unit in ("east", "north", "west"):
         lines = ["agent,u,v,y"]
@@ -136,16 +136,19 @@ def test_a_run_across_processes_with_kills_is_the_run_in_one_process(organisatio
 @pytest.mark.parametrize("reveal", [pytest.param("moments", marks=full), "sum"])
 def test_moments_and_their_sum_across_processes_are_those_of_one_process(reveal, organisations):
     there = organisations(f'{OPEN}reveal = "{reveal}"\n')
-    # A sum of sites of different parties: they have exchanged their identities without the operator.
-    held = {party: bytes.fromhex((there.goal / party / "identity.key").read_text()) for party in there.parties}
-    keys = {party: Ed25519PrivateKey.from_private_bytes(raw).public_key() for party, raw in held.items()}
-    roster = {party: key.public_bytes_raw().hex() for party, key in keys.items()}
-    for party in there.parties:
-        (there.goal / party / "roster.json").write_text(json.dumps(roster))
+    # A sum of sites of different organisations: they have exchanged their identities without the operator.
+    held = {
+        organisation: bytes.fromhex((there.goal / organisation / "identity.key").read_text())
+        for organisation in there.organisations
+    }
+    keys = {organisation: Ed25519PrivateKey.from_private_bytes(raw).public_key() for organisation, raw in held.items()}
+    roster = {organisation: key.public_bytes_raw().hex() for organisation, key in keys.items()}
+    for organisation in there.organisations:
+        (there.goal / organisation / "roster.json").write_text(json.dumps(roster))
     there.run()
     if reveal == "moments":
         there.check_same_as_in_one_process()
-    else:  # the row of a party's own ledger is of its vector, that of the server of the sum
+    else:  # the row of an organisation's own ledger is of its vector, that of the server of the sum
         expected = execute(
             there.deployment.plan, there.plan.parent, there.folder / "one", lambda *_: None, lambda _: ""
         )
@@ -156,9 +159,9 @@ def test_moments_and_their_sum_across_processes_are_those_of_one_process(reveal,
 
 def test_what_lies_at_the_server_is_released_and_what_is_secret_is_for_its_owner_alone(organisations):
     there = organisations(GRAPHS.replace("seed = 4\n", ""))
-    for party in there.parties:
+    for organisation in there.organisations:
         for name in ("node.key", "identity.key"):
-            assert (there.goal / party / name).stat().st_mode & 0o077 == 0
+            assert (there.goal / organisation / name).stat().st_mode & 0o077 == 0
     roots = {}
 
     def look(now):
@@ -197,11 +200,11 @@ def test_kills_at_random_moments_change_nothing(organisations, seed):
 
 @full
 @pytest.mark.parametrize("seed", range(10))
-def test_kills_of_parties_in_secure_sums_lose_no_row_and_hang_nobody(organisations, seed):
-    there = organisations(MASKS, unit_tables, options={"deadline": 20.0, "minimum": 3})
-    there.run(Killer(there, seed, there.parties, 1 + seed % 2, 14.0))
-    for party in there.parties:
-        rows = Ledger(there.goal / party / "ledger.jsonl").rows
+def test_kills_of_organisations_in_secure_sums_lose_no_row_and_hang_nobody(organisations, seed):
+    there = organisations(MASKS, region_tables, options={"deadline": 20.0, "minimum": 3})
+    there.run(Killer(there, seed, there.organisations, 1 + seed % 2, 14.0))
+    for organisation in there.organisations:
+        rows = Ledger(there.goal / organisation / "ledger.jsonl").rows
         assert len({row.place for row in rows}) == len(rows)
         for agent in {row.silo for row in rows}:
             assert cost([row for row in rows if row.silo == agent], 1e-3).epsilon <= 8.0 * (1 + 1e-9)
@@ -210,14 +213,14 @@ def test_kills_of_parties_in_secure_sums_lose_no_row_and_hang_nobody(organisatio
 
 @full
 def test_secure_sums_across_processes_are_those_of_one_process(organisations):
-    there = organisations(MASKS, unit_tables)
+    there = organisations(MASKS, region_tables)
     there.run()
     there.check_same_as_in_one_process()
 
 
 @full
 @pytest.mark.parametrize("seed", range(10))
-def test_a_party_that_sleeps_past_the_deadline_is_absent_and_pays_for_what_it_sent(organisations, seed):
+def test_an_organisation_that_sleeps_past_the_deadline_is_absent_and_pays_for_what_it_sent(organisations, seed):
     """Stopped for eight seconds with a deadline of two: rounds go on without it, and it comes back."""
     there = organisations(options={"deadline": 2.0, "minimum": 2})
     chance = random.Random(seed)
@@ -240,7 +243,7 @@ def test_a_party_that_sleeps_past_the_deadline_is_absent_and_pays_for_what_it_se
 
 
 @full
-def test_a_party_that_never_comes_ends_the_run_in_the_stated_time(organisations):
+def test_an_organisation_that_never_comes_ends_the_run_in_the_stated_time(organisations):
     there = organisations(options={"minimum": 3, "deadline": 3.0, "patience": 15.0})
     for name in ("server", "ada", "bob"):
         there.start(name)
@@ -255,7 +258,7 @@ def test_a_party_that_never_comes_ends_the_run_in_the_stated_time(organisations)
 
 
 @full
-def test_a_party_with_a_full_disk_sends_nothing_more_until_there_is_room(organisations):
+def test_an_organisation_with_a_full_disk_sends_nothing_more_until_there_is_room(organisations):
     there = organisations(options={"deadline": 10.0, "minimum": 3})
     small = 6_000  # bytes a file may have: the ledger fills up after a few rounds
 
@@ -287,7 +290,7 @@ def test_it_works_with_no_network_but_loopback(organisations):
         pytest.skip("namespaces are not allowed here")
     there = organisations()
     script = "ip link set lo up; " + " & ".join(
-        " ".join(f"'{part}'" for part in there.command(name)) for name in (*there.parties, "server")
+        " ".join(f"'{part}'" for part in there.command(name)) for name in (*there.organisations, "server")
     )
     done = subprocess.run(
         ["unshare", "-rn", "sh", "-c", script + "; wait"], timeout=200, capture_output=True, check=False

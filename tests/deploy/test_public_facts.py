@@ -1,4 +1,4 @@
-"""Jobs opened from public facts: without any record at the server, with one table at a party."""
+"""Jobs opened from public facts: without any record at the server, with one table at an organisation."""
 
 import json
 import shutil
@@ -14,13 +14,13 @@ from silograph.core.errors import InputError
 from silograph.deploy.public_facts import (
     Facts,
     gather_facts,
-    open_party,
+    open_organisation,
     open_server,
-    party_facts,
+    organisation_facts,
     read_facts,
 )
 from silograph.families.clusters.plan import ClusterBudget, ClusterData, ClusteredMethod, ClusteredPlan
-from silograph.families.federation.plan import AgentBudget, FederationMethod, FederationPlan, UnitData
+from silograph.families.federation.plan import AgentBudget, FederationMethod, FederationPlan, RegionData
 from silograph.families.graphs.plan import ConsensusGraph, Data, GraphPlan, Privacy
 from silograph.families.meta import job as meta_job
 from silograph.families.meta.plan import MetaBudget, MetaData, MetaMethod, MetaPlan
@@ -102,7 +102,7 @@ def write_all(folder, scale=1.0):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    made = tmp_path_factory.mktemp("parties")
+    made = tmp_path_factory.mktemp("organisations")
     write_all(made)
     return made
 
@@ -132,7 +132,7 @@ PAPER = ConsensusGraph(solver="paper", beta=0.1, nu=1.0, lam=0.1, rounds=4)
 def federation(privacy=None, topology=RING, **method):
     chosen = {"loss": "ridge", "rounds": 4, "clip": 0.5, "ridge": 0.1, "minimum": 2} | method
     files = tables("bare signs" if chosen["loss"] == "logistic" else "bare", UNITS)
-    data = UnitData("agent", "score", files, test="bare.csv")
+    data = RegionData("agent", "score", files, test="bare.csv")
     return FederationPlan(data, topology, FederationMethod(**chosen), privacy, seed=3)
 
 
@@ -200,7 +200,7 @@ def test_the_server_needs_no_accelerator(folder):
 @pytest.mark.parametrize("loss", ["ridge", "huber", "logistic"])
 @pytest.mark.parametrize("kind", ["federation", "batches", "exact", "linearised"])
 def test_no_result_depends_on_the_padding(kind, loss, folder):
-    """So a party may pad to its own largest agent, and says nothing of it."""
+    """So an organisation may pad to its own largest agent, and says nothing of it."""
     plan = {
         "federation": federation(loss=loss, epochs=(1, 3)),
         "batches": federation(loss=loss, batch=(2, 4)),
@@ -230,9 +230,9 @@ def test_how_many_records_an_agent_has_is_told_only_where_it_is_public(folder):
     table = pd.read_csv(folder / "bare/west.csv")
     copy = folder / "bare" / "west.csv.gz"
     pd.concat([table] + [table[table["agent"] == "w0"]] * 1000).to_csv(copy, index=False)
-    assert party_facts(plan, copy) == party_facts(plan, folder / "bare/west.csv")
+    assert organisation_facts(plan, copy) == organisation_facts(plan, folder / "bare/west.csv")
     facts = gather_facts(plan, folder)
-    many = open_party(plan, facts, "west", copy, folder)
+    many = open_organisation(plan, facts, "west", copy, folder)
     assert many.data(["west/w1"])["count"] == open_job(plan, folder).data(["west/w1"])["count"]
 
 
@@ -267,10 +267,10 @@ def own(folder, tmp_path):
 
 
 def told_instead(plan, base, name):
-    """The party takes its table away and leaves its facts."""
+    """The organisation takes its table away and leaves its facts."""
     file = next(file for file in plan.data.files if f"/{name}." in file)
     path = (base / file).with_name(f"{name}.facts.json")
-    path.write_text(json.dumps(party_facts(plan, base / file)))
+    path.write_text(json.dumps(organisation_facts(plan, base / file)))
     (base / file).rename(base / (file + ".away"))
     return path
 
@@ -279,19 +279,21 @@ def told_instead(plan, base, name):
 def test_facts_files_stand_for_tables(name, own):
     plan = PLANS[name]
     facts, paths = gather_facts(plan, own), paths_of(plan, own)
-    for party in paths:
-        told_instead(plan, own, party)
+    for organisation in paths:
+        told_instead(plan, own, organisation)
         assert gather_facts(plan, own) == facts
     open_server(plan, facts, own)
 
 
-def test_a_party_is_called_by_its_file_in_the_plan(own):
+def test_an_organisation_is_called_by_its_file_in_the_plan(own):
     plan = PLANS["federation"]
     facts = gather_facts(plan, own)
     home = (own / "bare/west.csv").rename(own / "bare/whatever we call it.csv")
-    (own / "bare/west.facts.json").write_text(json.dumps(party_facts(plan, home)))
+    (own / "bare/west.facts.json").write_text(json.dumps(organisation_facts(plan, home)))
     assert gather_facts(plan, own) == facts
-    assert len(open_party(plan, facts, "west", home, own).data(facts.parties["west"])["x"]) == UNITS["west"]
+    assert (
+        len(open_organisation(plan, facts, "west", home, own).data(facts.organisations["west"])["x"]) == UNITS["west"]
+    )
 
 
 def test_neither_table_nor_facts(own):
@@ -315,8 +317,8 @@ def test_a_facts_file_must_be_json(own):
 HOSTILE = [
     (lambda f: f.pop("columns"), "expected the key 'columns', but it is missing"),
     (lambda f: f.update(more=1), "found 'more'"),
-    (lambda f: f.update(format=True), "expected format 1"),
-    (lambda f: f.update(format=2), "expected format 1"),
+    (lambda f: f.update(format=True), "expected format 2"),
+    (lambda f: f.update(format=3), "expected format 2"),
     (lambda f: f.update(method="mine"), "method: expected one of"),
     (lambda f: f.update(method=["graphs"]), "method: expected a text"),
     (lambda f: f.update(method="graph_federation"), "clusters: expected none for graph_federation"),
@@ -329,32 +331,35 @@ HOSTILE = [
     (lambda f: f.update(columns=["u", "\x1b[2J"]), "names that can be written"),
     (lambda f: f.update(shape=[3]), "neither shape nor classes"),
     (lambda f: f.update(classes=["a", "b"]), "neither shape nor classes"),
-    (lambda f: f.update(parties=[]), "parties: expected at least one"),
-    (lambda f: f.update(parties={}), "parties: expected a list"),
-    (lambda f: f.update(parties=[[1]]), "parties[0]: expected a section of named values"),
-    (lambda f: f["parties"][0].update(name="\x1b[2J"), "a name that can name a file"),
-    (lambda f: f.update(parties=f["parties"] * 2), "with different names"),
-    (lambda f: f.update(parties=[*f["parties"], f["parties"][0] | {"name": "x"}]), "the facts of one party"),
-    (lambda f: f["parties"][0].update(name="../etc"), "a name that can name a file"),
-    (lambda f: f["parties"][0].update(name=7), "a name that can name a file, but found 7"),
-    (lambda f: f["parties"][0].update(agents=[]), "agents where a table has several"),
-    (lambda f: f["parties"][0].update(agents=["../a", "b", "c"]), "a name that can name a file"),
-    (lambda f: f["parties"][0].update(agents=["n0", "n0", "n2"]), "different names, sorted"),
-    (lambda f: f["parties"][0].update(agents=["n1", "n0", "n2"]), "different names, sorted"),
-    (lambda f: f["parties"][0].update(agents=["n0", 1, "n2"]), "agents[1]: expected a name that can name a file"),
-    (lambda f: f["parties"][0].update(records=[2, 3]), "3 numbers from 1"),
-    (lambda f: f["parties"][0].update(records=[2, 3, 0]), "a whole number from 1"),
-    (lambda f: f["parties"][0].update(records=[2, 3, 10**30]), "a whole number from 1"),
-    (lambda f: f["parties"][0].update(records=[2, 3, True]), "a whole number from 1"),
-    (lambda f: f["parties"][0].update(records=[2, 3, 1.5]), "a whole number from 1"),
-    (lambda f: f["parties"][0].update(records=None), "how many each agent has"),
-    (lambda f: f["parties"][0].pop("records"), "how many each agent has"),
-    (lambda f: f["parties"][0].update(clusters=["red"]), "one for each of its 3 agents"),
-    (lambda f: f["parties"][0].update(clusters=["red", "", "red"]), "a name for every cluster"),
-    (lambda f: f["parties"][0].update(clusters=["red", " blue", "red"]), "blanks around"),
-    (lambda f: f["parties"][0].update(clusters=["red", "\ud800", "red"]), "names that can be written"),
-    (lambda f: f["parties"][0].update(clusters=[]), "each agent's cluster"),
-    (lambda f: f["parties"][0].update(secret=1), "found 'secret'"),
+    (lambda f: f.update(organisations=[]), "organisations: expected at least one"),
+    (lambda f: f.update(organisations={}), "organisations: expected a list"),
+    (lambda f: f.update(organisations=[[1]]), "organisations[0]: expected a section of named values"),
+    (lambda f: f["organisations"][0].update(name="\x1b[2J"), "a name that can name a file"),
+    (lambda f: f.update(organisations=f["organisations"] * 2), "with different names"),
+    (
+        lambda f: f.update(organisations=[*f["organisations"], f["organisations"][0] | {"name": "x"}]),
+        "the facts of one organisation",
+    ),
+    (lambda f: f["organisations"][0].update(name="../etc"), "a name that can name a file"),
+    (lambda f: f["organisations"][0].update(name=7), "a name that can name a file, but found 7"),
+    (lambda f: f["organisations"][0].update(agents=[]), "agents where a table has several"),
+    (lambda f: f["organisations"][0].update(agents=["../a", "b", "c"]), "a name that can name a file"),
+    (lambda f: f["organisations"][0].update(agents=["n0", "n0", "n2"]), "different names, sorted"),
+    (lambda f: f["organisations"][0].update(agents=["n1", "n0", "n2"]), "different names, sorted"),
+    (lambda f: f["organisations"][0].update(agents=["n0", 1, "n2"]), "agents[1]: expected a name that can name a file"),
+    (lambda f: f["organisations"][0].update(records=[2, 3]), "3 numbers from 1"),
+    (lambda f: f["organisations"][0].update(records=[2, 3, 0]), "a whole number from 1"),
+    (lambda f: f["organisations"][0].update(records=[2, 3, 10**30]), "a whole number from 1"),
+    (lambda f: f["organisations"][0].update(records=[2, 3, True]), "a whole number from 1"),
+    (lambda f: f["organisations"][0].update(records=[2, 3, 1.5]), "a whole number from 1"),
+    (lambda f: f["organisations"][0].update(records=None), "how many each agent has"),
+    (lambda f: f["organisations"][0].pop("records"), "how many each agent has"),
+    (lambda f: f["organisations"][0].update(clusters=["red"]), "one for each of its 3 agents"),
+    (lambda f: f["organisations"][0].update(clusters=["red", "", "red"]), "a name for every cluster"),
+    (lambda f: f["organisations"][0].update(clusters=["red", " blue", "red"]), "blanks around"),
+    (lambda f: f["organisations"][0].update(clusters=["red", "\ud800", "red"]), "names that can be written"),
+    (lambda f: f["organisations"][0].update(clusters=[]), "each agent's cluster"),
+    (lambda f: f["organisations"][0].update(secret=1), "found 'secret'"),
 ]
 
 
@@ -375,10 +380,10 @@ def test_a_hostile_facts_file_is_refused_by_name_and_in_short(spoil, says, own):
 @pytest.mark.parametrize(
     "name, spoil, says",
     [
-        ("federation, private", lambda f: f["parties"][0].update(records=[1] * 3), "part of what is protected"),
-        ("clustered, clients", lambda f: f["parties"][0].update(records=[1] * 3), "part of what is protected"),
-        ("clustered, found", lambda f: f["parties"][0].update(clusters=["red"] * 3), "none with this plan"),
-        ("federation", lambda f: f["parties"][0].update(clusters=["red"] * 3), "none for graph_federation"),
+        ("federation, private", lambda f: f["organisations"][0].update(records=[1] * 3), "part of what is protected"),
+        ("clustered, clients", lambda f: f["organisations"][0].update(records=[1] * 3), "part of what is protected"),
+        ("clustered, found", lambda f: f["organisations"][0].update(clusters=["red"] * 3), "none with this plan"),
+        ("federation", lambda f: f["organisations"][0].update(clusters=["red"] * 3), "none for graph_federation"),
     ],
 )
 def test_facts_that_the_plan_has_no_use_for_are_refused(name, spoil, says, own):
@@ -411,19 +416,23 @@ def test_shapes_and_classes_of_others_are_checked(name, change, says, own):
         gather_facts(PLANS[name], own)
 
 
-def test_parties_that_disagree_are_named(own):
+def test_organisations_that_disagree_are_named(own):
     lacking = site("bob").rename(columns={"q": "Q"})
     lacking.to_csv(own / "sites/bob.csv", index=False)
-    with pytest.raises(InputError, match=r"party 'bob': expected the columns of party 'cyd', but it lacks 'q' and"):
+    with pytest.raises(
+        InputError, match=r"organisation 'bob': expected the columns of organisation 'cyd', but it lacks 'q' and"
+    ):
         gather_facts(PLANS["graphs"], own)
     more = unit("west", clusters=False).assign(extra=1.0)
     more.to_csv(own / "bare/west.csv", index=False)
     with pytest.raises(
-        InputError, match=r"party 'west': expected the columns of party 'east', but it also has 'extra'"
+        InputError, match=r"organisation 'west': expected the columns of organisation 'east', but it also has 'extra'"
     ):
         gather_facts(PLANS["federation"], own)
     np.savez(own / "pictures/cal.npz", x=np.zeros((5, 1, 4, 4)), y=np.arange(5) % 2)
-    with pytest.raises(InputError, match=r"party 'cal': expected records of the shape \(1, 4, 5\), as of party 'ann'"):
+    with pytest.raises(
+        InputError, match=r"organisation 'cal': expected records of the shape \(1, 4, 5\), as of organisation 'ann'"
+    ):
         gather_facts(PLANS["meta, pictures"], own)
     client("bea").assign(trend=7).to_csv(own / "clients/bea.csv", index=False)
     with pytest.raises(InputError, match="all whole numbers or all text"):
@@ -434,15 +443,18 @@ def test_parties_that_disagree_are_named(own):
         gather_facts(PLANS["meta"], own)
 
 
-def test_facts_of_other_parties_than_the_plans(folder):
+def test_facts_of_other_organisations_than_the_plans(folder):
     plan = PLANS["graphs"].deployable()
     facts = gather_facts(plan, folder)
     fewer = replace(facts, holdings=facts.holdings[1:])
-    for opened in (lambda: open_server(plan, fewer, folder), lambda: open_party(plan, fewer, "bob", folder, folder)):
+    for opened in (
+        lambda: open_server(plan, fewer, folder),
+        lambda: open_organisation(plan, fewer, "bob", folder, folder),
+    ):
         with pytest.raises(InputError, match="it lacks 'ada'"):
             opened()
-    with pytest.raises(InputError, match="party 'eve': expected one of 'ada', 'bob', 'cyd'"):
-        open_party(plan, facts, "eve", folder / "sites/ada.csv", folder)
+    with pytest.raises(InputError, match="organisation 'eve': expected one of 'ada', 'bob', 'cyd'"):
+        open_organisation(plan, facts, "eve", folder / "sites/ada.csv", folder)
     with pytest.raises(InputError, match="as in the plan"):
         open_server(PLANS["meta"].deployable(), facts, folder)
     meta_plan = PLANS["meta"].deployable()
@@ -451,7 +463,7 @@ def test_facts_of_other_parties_than_the_plans(folder):
         open_server(meta_plan, replace(known, classes=("up",)), folder)
 
 
-# ---- the wrong table at a party ----
+# ---- the wrong table at an organisation ----
 
 SECRET = 424242.125  # in every cell that holds a value
 
@@ -478,31 +490,33 @@ WRONG = [
     ("federation, private", "west", lambda t: t[t["agent"] != "w1"], "it lacks 'w1'"),
     ("meta, private", "bea", lambda t: t.drop(columns="v"), "it lacks 'v'"),
     ("meta, private", "bea", lambda t: t.iloc[1:], "expected 12 records of 'bea', as told, but there are 11"),
-    ("meta, private", "bea", lambda t: t.assign(trend="424242"), "another label came"),
-    ("meta", "bea", lambda t: t.assign(trend="sideways"), "'sideways' came"),
+    ("meta, private", "bea", lambda t: t.assign(trend="424242"), "found another label"),
+    ("meta", "bea", lambda t: t.assign(trend="sideways"), "found 'sideways'"),
 ]
 
 
-@pytest.mark.parametrize("name, party, change, says", WRONG)
-def test_a_table_that_is_not_what_was_told_is_refused(name, party, change, says, folder, tmp_path):
+@pytest.mark.parametrize("name, organisation, change, says", WRONG)
+def test_a_table_that_is_not_what_was_told_is_refused(name, organisation, change, says, folder, tmp_path):
     plan = PLANS[name]
     facts = gather_facts(plan, folder)
-    path = tmp_path / f"{party}.csv"
-    wrong(pd.read_csv(paths_of(plan, folder)[party]), change).to_csv(path, index=False)
+    path = tmp_path / f"{organisation}.csv"
+    wrong(pd.read_csv(paths_of(plan, folder)[organisation]), change).to_csv(path, index=False)
     with pytest.raises(InputError) as refused:
-        open_party(plan, facts, party, path, folder)
+        open_organisation(plan, facts, organisation, path, folder)
     assert says in str(refused.value)
     assert "4242" not in str(refused.value)
 
 
 def test_columns_in_another_order_are_the_same_table(folder, tmp_path):
-    for name, party in (("graphs", "bob"), ("clustered", "west"), ("meta", "bea")):
+    for name, organisation in (("graphs", "bob"), ("clustered", "west"), ("meta", "bea")):
         plan = PLANS[name]
-        facts, path = gather_facts(plan, folder), paths_of(plan, folder)[party]
+        facts, path = gather_facts(plan, folder), paths_of(plan, folder)[organisation]
         table = pd.read_csv(path, dtype=str)
-        table[list(reversed(table.columns))].to_csv(tmp_path / f"{party}.csv", index=False)
-        silos = facts.parties[party]
-        one, other = (open_party(plan, facts, party, at, folder).data(silos) for at in (path, tmp_path / path.name))
+        table[list(reversed(table.columns))].to_csv(tmp_path / f"{organisation}.csv", index=False)
+        silos = facts.organisations[organisation]
+        one, other = (
+            open_organisation(plan, facts, organisation, at, folder).data(silos) for at in (path, tmp_path / path.name)
+        )
         for part, own in arrays_of(one).items():
             np.testing.assert_array_equal(own, arrays_of(other)[part])
 
@@ -511,7 +525,7 @@ def test_a_picture_of_another_shape(folder, tmp_path):
     plan = PLANS["meta, pictures"]
     np.savez(tmp_path / "bea.npz", x=np.zeros((12, 1, 5, 4)), y=np.array(["up", "down"] * 6))
     with pytest.raises(InputError, match=r"records of the shape \(1, 4, 5\), as told"):
-        open_party(plan, gather_facts(plan, folder), "bea", tmp_path / "bea.npz", folder)
+        open_organisation(plan, gather_facts(plan, folder), "bea", tmp_path / "bea.npz", folder)
 
 
 # ---- what only a simulation has ----

@@ -14,7 +14,7 @@ from typer.main import get_command
 from silograph.cli import app
 from silograph.data.synthetic import write_sample_sites
 from silograph.families.clusters.plan import ClusterBudget, ClusterData, ClusteredMethod
-from silograph.families.federation.plan import AgentBudget, FederationMethod, UnitData
+from silograph.families.federation.plan import AgentBudget, FederationMethod, RegionData
 from silograph.families.graphs.plan import ConsensusGraph, Data, GraphPlan, Privacy
 from silograph.families.meta.plan import MetaBudget, MetaData, MetaMethod
 from silograph.families.samples import samples
@@ -59,14 +59,14 @@ def test_the_pages_reader_gets_the_epsilon_of_a_real_ledger(name, reader, tmp_pa
 
 def test_the_pages_reader_gets_the_epsilon_of_a_secure_sum(reader, tmp_path):
     door = Door(1, Ledger(), DistributedGaussian(0.01), Budget(20.0, 1e-6), masks=Masks("skipped"))
-    gate = door.gate(["unit"], 0, "other servers")
+    gate = door.gate(["region"], 0, "other servers")
     sealed = gate.contribute(np.ones((6, 4)), "update", clip=1.0)
     gate.total(sealed, np.arange(6), np.zeros(6, dtype=np.intp), [f"agent {k}" for k in range(6)])
     door.sync()
     rows = reader["read"](tmp_path / "l.jsonl", on_disk(door.ledger.rows, tmp_path / "l.jsonl"))
     assert rows[0]["mechanism"] == "distributed-gaussian"
-    expected = door.spent("unit", 1e-6).epsilon
-    assert reader["epsilon"](rows, "unit", 1e-6) == pytest.approx(expected, rel=1e-6)
+    expected = door.spent("region", 1e-6).epsilon
+    assert reader["epsilon"](rows, "region", 1e-6) == pytest.approx(expected, rel=1e-6)
 
 
 def test_what_was_revealed_costs_infinity(reader, tmp_path):
@@ -105,11 +105,11 @@ def check_run_folder(folder):
     page = (DOCS / "run-folder.md").read_text(encoding="utf-8")
     result = json.loads((folder / "result.json").read_text())
     assert not [key for key in [*result, *result["privacy"]] if f"`{key}`" not in page]
-    units = [unit["name"] for unit in result.get("units", [])]
+    regions = [region["name"] for region in result.get("regions", [])]
     sites = [site["name"] for site in result.get("sites", [])]
     for path in folder.rglob("*.*"):
         name = path.relative_to(folder).as_posix()
-        for names, word in ((units, "UNIT"), (sites, "NAME")):
+        for names, word in ((regions, "REGION"), (sites, "NAME")):
             name = name.replace(path.stem, word) if path.stem in names else name
         assert f"`{name}`" in page
 
@@ -137,7 +137,7 @@ def test_every_file_and_key_of_a_run_is_on_the_page(sample, tmp_path):
 
 
 PLANS = [
-    [UnitData, FederationMethod, AgentBudget, Servers],
+    [RegionData, FederationMethod, AgentBudget, Servers],
     [ClusterData, ClusteredMethod, ClusterBudget, Servers],
     [MetaData, MetaMethod, MetaBudget],
 ]
@@ -147,7 +147,7 @@ def named(key, page):
     return re.search(rf"`{key}\b", page)
 
 
-@pytest.mark.parametrize("sections", PLANS, ids=["units", "clusters", "networks"])
+@pytest.mark.parametrize("sections", PLANS, ids=["regions", "clusters", "networks"])
 def test_every_key_of_a_plan_is_on_the_page(sections):
     page = (DOCS / "plans.md").read_text(encoding="utf-8")
     assert not [field.name for section in sections for field in fields(section) if not named(field.name, page)]

@@ -169,7 +169,7 @@ def test_a_certificate_for_nobody_is_not_made(tmp_path, hosts, days):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_signature_is_of_one_party_one_question_and_one_reply(folder, tmp_path):
+def test_a_signature_is_of_one_organisation_one_question_and_one_reply(folder, tmp_path):
     make_node_key(tmp_path)
     key, other = read_private(folder / "node.key"), read_private(tmp_path / "node.key")
     signature = sign_reply(key, b"question", b"reply")
@@ -178,5 +178,5 @@ def test_a_signature_is_of_one_party_one_question_and_one_reply(folder, tmp_path
     assert not signed(key.public_key(), b"Question", b"reply", signature)
     assert not signed(key.public_key(), b"question", b"Reply", signature)
     assert not signed(key.public_key(), b"question", b"reply", b"")
-    # What a party signs to be let in is no reply.
+    # What an organisation signs to be let in is no reply.
     assert not signed(key.public_key(), b"", b"", key.sign(b"2026-01-01T00:00:00", ec.ECDSA(SHA256())))

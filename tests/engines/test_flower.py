@@ -11,7 +11,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import federations
-from parties import DEPLOYMENT, Direct, Federation, stacked
+from local_organisations import DEPLOYMENT, Direct, Federation, stacked
 from silograph.core.errors import BudgetError, DamageError, InputError, SilenceError, SilographError
 from silograph.engines import saved
 from silograph.engines import silo as silo_module
@@ -54,8 +54,9 @@ class Killed(BaseException):
     """Stands for kill -9: nothing after this moment happens."""
 
 
-def killing(federation, party, moment, monkeypatch):
-    """A link under which `party` dies once, at the given write to disk, and comes back from its folder when asked."""
+def killing(federation, organisation, moment, monkeypatch):
+    """A link under which `organisation` dies once, at the given write to disk, and comes back from its folder when
+    asked."""
     count = iter(range(10**6))
     real_state, real_append = silo_module.write_atomically, Ledger.append
 
@@ -64,18 +65,18 @@ def killing(federation, party, moment, monkeypatch):
             raise Killed
 
     def save(path, content, mode=0o644):
-        if party in str(path):
+        if organisation in str(path):
             dies()
         real_state(path, content, mode)
-        if party in str(path):
+        if organisation in str(path):
             dies()
 
     def append(ledger, rows):
         rows = list(rows)
-        if rows and ledger.path is not None and party in str(ledger.path):
+        if rows and ledger.path is not None and organisation in str(ledger.path):
             dies()
         real_append(ledger, rows)
-        if rows and ledger.path is not None and party in str(ledger.path):
+        if rows and ledger.path is not None and organisation in str(ledger.path):
             dies()
 
     for module in (silo_module, saved):
@@ -90,11 +91,11 @@ def killing(federation, party, moment, monkeypatch):
                 return super().ask(questions, deadline, enough)
             except Killed:
                 self.deaths += 1
-                self.silos[party].close()
-                self.silos[party] = federation.silo(party)
+                self.silos[organisation].close()
+                self.silos[organisation] = federation.silo(organisation)
                 return super().ask(questions, deadline, enough)
 
-    return Mortal({name: federation.silo(name) for name in federation.parties})
+    return Mortal({name: federation.silo(name) for name in federation.organisations})
 
 
 @pytest.mark.parametrize("moment", range(0, 24, 3))
@@ -103,11 +104,11 @@ def test_a_silo_killed_at_any_write_answers_the_same_and_pays_once(name, moment,
     case = next(case for case in cases() if case.name == name)
     _, expected, door = run(case, federation())
     there = graphs(case, tmp_path)
-    link = killing(there, "party bob", moment, monkeypatch)
+    link = killing(there, "organisation bob", moment, monkeypatch)
     _, outcome, ours = there.run(link)
     same(outcome.arrays, expected.arrays)
     assert ours.ledger.rows == door.ledger.rows
-    own = Ledger(tmp_path / "party bob" / "ledger.jsonl").rows
+    own = Ledger(tmp_path / "organisation bob" / "ledger.jsonl").rows
     assert own == [row for row in door.ledger.rows if row.silo == "bob"]
     assert link.deaths == (moment < 2 * 2 * (len({row.round for row in own})))
 
@@ -117,7 +118,7 @@ def test_a_server_that_begins_again_from_any_round_gets_the_same(name, tmp_path)
     case = next(case for case in cases() if case.name == name)
     _, expected, door = run(case, federation())
     there = graphs(case, tmp_path)
-    link = Direct({party: there.silo(party) for party in there.parties})
+    link = Direct({organisation: there.silo(organisation) for organisation in there.organisations})
     state, saved, turn = None, RunFolder(tmp_path / "run", "plan", [], 5), 0
     while True:  # a server that dies in every round: once before it saves the state, once after
         ours = there.door()
@@ -143,20 +144,20 @@ def test_a_server_that_begins_again_from_any_round_gets_the_same(name, tmp_path)
 def test_an_answer_that_was_not_used_is_paid_all_the_same(case, tmp_path):
     """Bob's answer to round 1 is lost on the way, for good: what he released is in his ledger, and he goes on."""
     there = graphs(case, tmp_path)
-    link = Direct({party: there.silo(party) for party in there.parties})
+    link = Direct({organisation: there.silo(organisation) for organisation in there.organisations})
     real = Direct.ask
 
     class Losing(Direct):
         def ask(self, questions, deadline, enough=None):
             heard = real(self, questions, deadline, enough)
-            lost = [p for p, blob in questions.items() if p == "party bob" and read_question(blob).round == 1]
-            for party in lost:
-                heard.replies.pop(party, None)
+            lost = [p for p, blob in questions.items() if p == "organisation bob" and read_question(blob).round == 1]
+            for organisation in lost:
+                heard.replies.pop(organisation, None)
             return heard
 
     _, outcome, ours = there.run(Losing(link.silos), minimum=2)
     assert np.isfinite(outcome.arrays["graph"]).all()
-    own = Ledger(tmp_path / "party bob" / "ledger.jsonl")
+    own = Ledger(tmp_path / "organisation bob" / "ledger.jsonl")
     assert cost(own.rows, case.budget.delta).epsilon <= case.budget.epsilon * (1 + 1e-9)
     known = {row.place for row in own.rows}
     assert {row.place for row in ours.ledger.rows if row.silo == "bob"} <= known
@@ -172,38 +173,46 @@ def test_an_answer_that_came_too_late_is_given_again_where_the_question_is_the_s
     class Losing(Direct):
         def ask(self, questions, deadline, enough=None):
             heard = real(self, questions, deadline, enough)
-            for party, blob in questions.items():
-                if party == "party bob" and read_question(blob).round < 2:
-                    heard.replies.pop(party, None)
+            for organisation, blob in questions.items():
+                if organisation == "organisation bob" and read_question(blob).round < 2:
+                    heard.replies.pop(organisation, None)
             return heard
 
-    states, outcome, ours = there.run(Losing({party: there.silo(party) for party in there.parties}), minimum=2)
+    states, outcome, ours = there.run(
+        Losing({organisation: there.silo(organisation) for organisation in there.organisations}), minimum=2
+    )
     assert len(states) == 3
     same(outcome.arrays, expected.arrays)
     assert sorted(ours.ledger.rows, key=lambda row: row.silo) == door.ledger.rows
-    assert Ledger(tmp_path / "party bob" / "ledger.jsonl").rows == list(door.ledger.of("bob"))
+    assert Ledger(tmp_path / "organisation bob" / "ledger.jsonl").rows == list(door.ledger.of("bob"))
 
 
 def test_too_few_silos_end_the_run_with_their_names(tmp_path):
     there = graphs(cases()[0], tmp_path, minimum=3)
-    link = Direct({party: there.silo(party) for party in there.parties}, away=lambda party, blob: party == "party bob")
-    with pytest.raises(SilenceError, match=r"at least 3 silos .* missing are party bob"):
+    link = Direct(
+        {organisation: there.silo(organisation) for organisation in there.organisations},
+        away=lambda organisation, blob: organisation == "organisation bob",
+    )
+    with pytest.raises(SilenceError, match=r"at least 3 silos .* missing are organisation bob"):
         there.run(link, patience=0.1, deadline=0.05)
 
 
 def test_where_nobody_answers_the_run_ends_in_time_and_goes_on_later(tmp_path):
     there = graphs(cases()[0], tmp_path)
-    link = Direct({party: there.silo(party) for party in there.parties}, away=lambda party, blob: True)
-    with pytest.raises(SilenceError, match="missing are party ada, party bob, party cyd"):
+    link = Direct(
+        {organisation: there.silo(organisation) for organisation in there.organisations},
+        away=lambda organisation, blob: True,
+    )
+    with pytest.raises(SilenceError, match="missing are organisation ada, organisation bob, organisation cyd"):
         there.run(link, patience=0.1, deadline=0.05)
 
 
 def test_an_answer_of_another_shape_counts_as_none(tmp_path):
     there = graphs(cases()[0], tmp_path)
-    link = Direct({party: there.silo(party) for party in there.parties})
+    link = Direct({organisation: there.silo(organisation) for organisation in there.organisations})
 
-    def forged(party, asked, said):
-        if party != "party bob":
+    def forged(organisation, asked, said):
+        if organisation != "organisation bob":
             return said
         reply = read_reply(said, "")
         return pack_reply(
@@ -211,7 +220,7 @@ def test_an_answer_of_another_shape_counts_as_none(tmp_path):
         )
 
     link.between = forged
-    with pytest.raises(SilenceError, match="missing are party bob"):
+    with pytest.raises(SilenceError, match="missing are organisation bob"):
         there.run(link, minimum=3, patience=0.1, deadline=0.05)
 
 
@@ -232,18 +241,18 @@ def test_an_answer_of_another_shape_counts_as_none(tmp_path):
     ],
     ids=str,
 )
-def test_a_party_that_tells_of_impossible_rows_has_not_answered(change, tmp_path):
+def test_an_organisation_that_tells_of_impossible_rows_has_not_answered(change, tmp_path):
     there = graphs(next(case for case in cases() if case.name == "one release"), tmp_path)
-    link = Direct({party: there.silo(party) for party in there.parties})
+    link = Direct({organisation: there.silo(organisation) for organisation in there.organisations})
 
-    def forged(party, asked, said):
+    def forged(organisation, asked, said):
         facts, arrays = unpack(said)
-        if party == "party bob":
+        if organisation == "organisation bob":
             facts["rows"] = [{**row, **change} for row in facts["rows"]]
         return pack(facts, arrays)
 
     link.between = forged
-    with pytest.raises(SilenceError, match=r"missing are party bob \(refused: InputError\)"):
+    with pytest.raises(SilenceError, match=r"missing are organisation bob \(refused: InputError\)"):
         there.run(link, minimum=3, patience=0.1, deadline=0.05)
     assert not (tmp_path / "server.jsonl").exists()
 
@@ -260,9 +269,9 @@ def test_the_same_question_twice_is_one_release(tmp_path):
             assert first.replies == again.replies
             return again
 
-    _, outcome, _ = there.run(Twice({party: there.silo(party) for party in there.parties}))
+    _, outcome, _ = there.run(Twice({organisation: there.silo(organisation) for organisation in there.organisations}))
     same(outcome.arrays, expected.arrays)
-    assert len(Ledger(tmp_path / "party bob" / "ledger.jsonl").rows) == len(door.ledger.of("bob"))
+    assert len(Ledger(tmp_path / "organisation bob" / "ledger.jsonl").rows) == len(door.ledger.of("bob"))
 
 
 # ---- a server that wants more than was agreed ------------------------------------------------------------------------
@@ -279,21 +288,21 @@ def asked(tmp_path):
     case = next(case for case in cases() if case.name == "per round, Corollary 1")
     there = graphs(case, tmp_path, most_rounds=12, minimum=2)
     questions = []
-    link = Direct({party: there.silo(party) for party in there.parties})
-    link.between = lambda party, blob, said: (questions.append((party, blob)), said)[1]
+    link = Direct({organisation: there.silo(organisation) for organisation in there.organisations})
+    link.between = lambda organisation, blob, said: (questions.append((organisation, blob)), said)[1]
     steps = iter(rounds(case.method, there.topo, there.engine(link, there.door()), there.door()))
     for _ in range(3):
         next(steps)
-    bob = [read_question(blob) for party, blob in questions if party == "party bob"]
-    return link.silos["party bob"], bob, tmp_path / "party bob" / "ledger.jsonl"
+    bob = [read_question(blob) for organisation, blob in questions if organisation == "organisation bob"]
+    return link.silos["organisation bob"], bob, tmp_path / "organisation bob" / "ledger.jsonl"
 
 
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
         ({"deployment": "e" * 64}, "the deployment that was approved here"),
-        ({"party": "party ada"}, "a question for party bob"),
-        ({"silos": ("ada",)}, "a question for party bob"),
+        ({"organisation": "organisation ada"}, "a question for organisation bob"),
+        ({"silos": ("ada",)}, "a question for organisation bob"),
         ({"members": ("ada", "cyd")}, "a cohort of the deployment"),
         ({"members": ("bob",)}, "a cohort of at least 2"),
         ({"members": ("bob", "eve", "mallory")}, "a cohort of the deployment"),
@@ -350,9 +359,9 @@ def test_a_copy_of_a_folder_that_is_asked_something_else_draws_other_noise(tmp_p
     for secret in (True, False):
         for shift in (0.0, 0.5):
             there.folder = tmp_path / f"{secret} {shift}"
-            silo = there.silo("party bob", secret=secret)
+            silo = there.silo("organisation bob", secret=secret)
             down = elsewhere({name: value.rows([1]).value for name, value in begun.items()}, shift)
-            question = Question(DEPLOYMENT, "party bob", "local", 0, -1, ("bob",), names, down)
+            question = Question(DEPLOYMENT, "organisation bob", "local", 0, -1, ("bob",), names, down)
             sent = read_reply(silo.answer(question.pack()), "").sent
             noise[secret, shift] = np.concatenate([value.value.ravel() for value in sent.values()])
             silo.close()
@@ -408,12 +417,12 @@ def test_a_full_disk_sends_nothing_and_spoils_nothing(tmp_path, monkeypatch):
     case = next(case for case in cases() if case.name == "per round, Corollary 1")
     _, expected, door = run(case, federation())
     there = graphs(case, tmp_path)
-    silos = {party: there.silo(party) for party in there.parties}
+    silos = {organisation: there.silo(organisation) for organisation in there.organisations}
     full = iter([False, False, True, True, False, True] + [False] * 1000)
     real = os.fsync
 
     def fsync(handle):
-        if "party bob" in os.readlink(f"/proc/self/fd/{handle}") and next(full):
+        if "organisation bob" in os.readlink(f"/proc/self/fd/{handle}") and next(full):
             raise OSError(errno.ENOSPC, "No space left on device")
         real(handle)
 
@@ -422,42 +431,42 @@ def test_a_full_disk_sends_nothing_and_spoils_nothing(tmp_path, monkeypatch):
     class Patient(Direct):
         def ask(self, questions, deadline, enough=None):
             heard = SimpleNamespace(replies={}, refusals={})
-            for party, blob in questions.items():
-                while party not in heard.replies:
+            for organisation, blob in questions.items():
+                while organisation not in heard.replies:
                     with contextlib.suppress(OSError):
-                        heard.replies[party] = self.silos[party].answer(blob)
+                        heard.replies[organisation] = self.silos[organisation].answer(blob)
             return heard
 
     _, outcome, ours = there.run(Patient(silos))
     same(outcome.arrays, expected.arrays)
     assert ours.ledger.rows == door.ledger.rows
-    assert Ledger(tmp_path / "party bob" / "ledger.jsonl").rows == list(door.ledger.of("bob"))
+    assert Ledger(tmp_path / "organisation bob" / "ledger.jsonl").rows == list(door.ledger.of("bob"))
 
 
 def test_a_folder_that_lost_its_state_or_its_ledger_is_refused(tmp_path):
     there = graphs(next(case for case in cases() if case.name == "one release"), tmp_path)
     there.run()
-    state, ledger = (tmp_path / "party bob" / name for name in ("state.npz", "ledger.jsonl"))
+    state, ledger = (tmp_path / "organisation bob" / name for name in ("state.npz", "ledger.jsonl"))
     kept = state.read_bytes()
     state.write_bytes(kept[: len(kept) // 2])
     with pytest.raises(DamageError, match=r"state\.npz"):
-        there.silo("party bob")
+        there.silo("organisation bob")
     state.unlink()
     with pytest.raises(DamageError, match=r"state\.npz"):
-        there.silo("party bob")
+        there.silo("organisation bob")
     state.write_bytes(kept)
     ledger.unlink()
     with pytest.raises(DamageError, match=r"ledger\.jsonl"):
-        there.silo("party bob")
+        there.silo("organisation bob")
 
 
-def test_two_processes_for_one_party_are_one_too_many(tmp_path):
+def test_two_processes_for_one_organisation_are_one_too_many(tmp_path):
     there = graphs(cases()[0], tmp_path)
-    first = there.silo("party bob")
+    first = there.silo("organisation bob")
     with pytest.raises(InputError, match="another one is running"):
-        there.silo("party bob")
+        there.silo("organisation bob")
     first.close()
-    there.silo("party bob").close()
+    there.silo("organisation bob").close()
 
 
 # ---- secure sums between organisations -------------------------------------------------------------------------------
@@ -476,8 +485,8 @@ def test_under_masks_no_vector_crosses(tmp_path):
     """The bytes of each update, and of its grid points, are looked for in all that crosses."""
     there = masked(tmp_path, "masks")
     crossed, updates = [], []
-    link = Direct({party: there.silo(party) for party in there.parties})
-    link.between = lambda party, asked, said: (crossed.append(said), said)[1]
+    link = Direct({organisation: there.silo(organisation) for organisation in there.organisations})
+    link.between = lambda organisation, asked, said: (crossed.append(said), said)[1]
     real = silo_module.pack_reply
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
@@ -495,9 +504,9 @@ def test_under_masks_no_vector_crosses(tmp_path):
             assert known.tobytes()[:12] not in everything
     # The twin: without masks they are all there.
     bare = masked(tmp_path / "bare", "none")
-    link = Direct({party: bare.silo(party) for party in bare.parties})
+    link = Direct({organisation: bare.silo(organisation) for organisation in bare.organisations})
     seen = []
-    link.between = lambda party, asked, said: (seen.append(read_reply(said, "")), said)[1]
+    link.between = lambda organisation, asked, said: (seen.append(read_reply(said, "")), said)[1]
     bare.run(link)
     assert any(sealed_rows(value).any() for reply in seen for value in reply.sent.values())
 
@@ -506,9 +515,9 @@ def test_under_masks_no_vector_crosses(tmp_path):
 def test_an_agent_that_falls_silent_in_a_sum_is_left_behind(step, tmp_path):
     """In round 2: the sum is that of the others where its vector never came, and the run goes on."""
     there = masked(tmp_path)
-    party = min(there.parties)
-    link = Direct({name: there.silo(name) for name in there.parties})
-    link.away = lambda name, blob: name == party and read_question(blob).round == 2 and is_step(blob, step)
+    organisation = min(there.organisations)
+    link = Direct({name: there.silo(name) for name in there.organisations})
+    link.away = lambda name, blob: name == organisation and read_question(blob).round == 2 and is_step(blob, step)
     states, outcome, _ = there.run(link, deadline=0.05)
     assert np.isfinite(outcome.arrays["model"]).all()
     assert len(states) == federations.ROUNDS
@@ -517,7 +526,7 @@ def test_an_agent_that_falls_silent_in_a_sum_is_left_behind(step, tmp_path):
 def test_a_second_sum_in_a_round_is_refused_by_every_agent_that_was_in_the_first(tmp_path):
     """It could leave one agent out, and the difference of the two sums would be that agent's vector."""
     there = masked(tmp_path)
-    link = Direct({party: there.silo(party) for party in there.parties})
+    link = Direct({organisation: there.silo(organisation) for organisation in there.organisations})
     door = there.door()
     place, real = there.engine(link, door), Flower._sum
     again = []
@@ -539,18 +548,18 @@ def test_a_second_sum_in_a_round_is_refused_by_every_agent_that_was_in_the_first
 def test_a_cohort_that_names_somebody_twice_is_refused(tmp_path):
     """Noise would be dealt for many, and few would take part."""
     there = masked(tmp_path)
-    link = Direct({party: there.silo(party) for party in there.parties})
+    link = Direct({organisation: there.silo(organisation) for organisation in there.organisations})
     door = there.door()
     place, real = there.engine(link, door), Flower._ask
 
     def doubled(self, questions, limit, enough):
         changed = {}
-        for party, blob in questions.items():
+        for organisation, blob in questions.items():
             question = read_question(blob)
             if question.sum is not None:
                 for message in question.sum["to"].values():
                     message["members"] = [*message["members"], *message["members"][:1] * 50]
-            changed[party] = question.pack()
+            changed[organisation] = question.pack()
         return real(self, changed, limit, enough)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -561,10 +570,10 @@ def test_a_cohort_that_names_somebody_twice_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("step", ["mask", "confirm", "unmask"])
-def test_masked_inputs_are_on_the_servers_bill_where_no_sum_came_of_them(step, tmp_path):
+def test_masked_inputs_are_in_the_servers_cost_where_there_was_no_sum(step, tmp_path):
     there = masked(tmp_path)
-    link = Direct({party: there.silo(party) for party in there.parties})
-    link.away = lambda party, blob: is_step(blob, step)
+    link = Direct({organisation: there.silo(organisation) for organisation in there.organisations})
+    link.away = lambda organisation, blob: is_step(blob, step)
     door = there.door()
     next(iter(rounds(there.method, there.topo, there.engine(link, door, deadline=0.05), door)))
     assert {row.silo for row in door.ledger.rows if row.mechanism == "distributed-gaussian"} == set(there.topo.servers)
@@ -574,13 +583,13 @@ def test_masked_inputs_are_on_the_servers_bill_where_no_sum_came_of_them(step, t
 def test_a_sum_that_broke_off_before_a_masked_input_left_can_be_made_again(step, tmp_path):
     there = masked(tmp_path)
     expected = federations.run(next(case for case in federations.cases() if case.name == "private, masks"))
-    link = Direct({party: there.silo(party) for party in there.parties})
+    link = Direct({organisation: there.silo(organisation) for organisation in there.organisations})
     real, broken = Flower._sum, []
 
     def breaking(self, field, members, asked):
-        link.away = lambda party, blob: is_step(blob, step)
+        link.away = lambda organisation, blob: is_step(blob, step)
         broken.append(real(self, field, members, asked)[0])
-        link.away = lambda party, blob: False
+        link.away = lambda organisation, blob: False
         return real(self, field, members, asked)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -594,8 +603,8 @@ def test_a_sum_that_broke_off_before_a_masked_input_left_can_be_made_again(step,
 def test_an_agents_own_ledger_has_every_sum_it_was_in_and_keeps_to_its_budget(tmp_path):
     there = masked(tmp_path)
     there.run()
-    for party in there.parties:
-        rows = Ledger(tmp_path / party.replace("/", "_") / "ledger.jsonl").rows
+    for organisation in there.organisations:
+        rows = Ledger(tmp_path / organisation.replace("/", "_") / "ledger.jsonl").rows
         assert rows
         assert {row.mechanism for row in rows} == {"distributed-gaussian"}
         assert cost(rows, there.budget.delta).epsilon <= there.budget.epsilon * (1 + 1e-9)
@@ -604,7 +613,7 @@ def test_an_agents_own_ledger_has_every_sum_it_was_in_and_keeps_to_its_budget(tm
 @pytest.mark.parametrize("roster", [True, False])
 def test_a_server_cannot_play_the_other_agents(roster, tmp_path):
     there = masked(tmp_path)
-    link = Direct({party: there.silo(party) for party in there.parties})
+    link = Direct({organisation: there.silo(organisation) for organisation in there.organisations})
     door = there.door()
     place = there.engine(link, door)
     run_on = iter(rounds(there.method, there.topo, place, door))
@@ -614,15 +623,15 @@ def test_a_server_cannot_play_the_other_agents(roster, tmp_path):
     forged = {name: Ed25519PrivateKey.generate().public_key().public_bytes_raw() for name in place.identities}
     smallest = int(np.argmin(there.topo.sizes))  # whose agents are all sampled, in every round
     mine = there.topo.silos[int(np.flatnonzero(there.topo.home == smallest)[0])]
-    victim = f"party {mine}"
+    victim = f"organisation {mine}"
     place.identities = {**forged, mine: there.keys()[mine]}
     for _ in range(2):
         next(run_on)
-    assert {type(error) for party, error in link.refusals if party == victim} <= {ProtocolError}
-    assert any(party == victim for party, _ in link.refusals)
+    assert {type(error) for organisation, error in link.refusals if organisation == victim} <= {ProtocolError}
+    assert any(organisation == victim for organisation, _ in link.refusals)
 
 
-def test_a_party_may_hold_many_agents(tmp_path):
+def test_an_organisation_may_hold_many_agents(tmp_path):
     case = next(case for case in federations.cases() if case.name == "private, masks")
     topo = federations.topology()
     homes = {}

@@ -1,11 +1,11 @@
-"""A party that answers in stock Flower, a new process for every message."""
+"""An organisation that answers in stock Flower, a new process for every message."""
 
 import pytest
 
 from audits import PRIVATE, tables
 from silograph.audit.worlds import secret
 from silograph.deploy.deployment import FILE, Terms, make
-from silograph.deploy.party import ROOT, enrol
+from silograph.deploy.organisation import ROOT, enrol
 from silograph.engines.question import NEVER, Question
 from silograph.engines.silo import OWN
 from silograph.run.plan import parse
@@ -13,7 +13,7 @@ from silograph.run.plan import parse
 pytest.importorskip("flwr", reason="needs the extra flower")
 
 
-def test_a_party_forgets_the_root_of_its_noise_when_the_run_is_over(tmp_path, monkeypatch):
+def test_an_organisation_forgets_the_root_of_its_noise_when_the_run_is_over(tmp_path, monkeypatch):
     from flwr.app import Context, Message, RecordDict
     from flwr.supercore.task_identity import TaskIdentity
 
@@ -28,7 +28,7 @@ def test_a_party_forgets_the_root_of_its_noise_when_the_run_is_over(tmp_path, mo
     folder.mkdir()
     (folder / FILE).write_bytes(deployment.to_bytes())
     enrol(folder, base / "consensus_graph" / "ada.csv")
-    members = tuple(deployment.facts.parties)
+    members = tuple(deployment.facts.organisations)
 
     def answered(kind, round):
         question = Question(deployment.digest, "ada", kind, round, NEVER, ("ada",), members, {})

@@ -527,7 +527,7 @@ def test_a_reply_that_is_too_large_is_said_to_be(opened, silo):
     assert link.ask({"north": b""}, 20.0).replies == {"north": b""}
 
 
-def test_two_parties_with_one_key_are_refused(keys):
+def test_two_organisations_with_one_key_are_refused(keys):
     public = read_public(keys / "north" / "node.pub")
     with pytest.raises(InputError, match="same"):
         Link(HERE, 0, {"north": public, "south": public}, None, None)

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import federations
-from parties import DEPLOYMENT, Direct, Federation, stacked
+from local_organisations import DEPLOYMENT, Direct, Federation, stacked
 from silograph.core.errors import BudgetError, SilographError
 from silograph.engines import sums
 from silograph.engines.question import NEVER, Question, read_question
-from silograph.engines.sums import read_said, run_sum
+from silograph.engines.sums import read_answers, run_sum
 from silograph.methods.base import begin
 from silograph.methods.private_graph import LikelyGraphs
 from silograph.methods.summed_graph import SummedConsensus
@@ -34,7 +34,7 @@ VICTIM, OTHERS = CLINICS[0], CLINICS[1:]
 
 
 def units(folder, **options) -> Federation:
-    """Each unit one party with its agents, as in a deployment."""
+    """Each unit one organisation with its agents, as in a deployment."""
     homes: dict[str, list[str]] = {}
     for name, home in zip(TOPO.silos, TOPO.home, strict=True):
         homes.setdefault(f"unit {home}", []).append(name)
@@ -49,19 +49,19 @@ def always(step, name):
 
 
 class Hostile:
-    """A server that asks the agents of one party what it likes; what it was given is in `got`, by step."""
+    """A server that asks the agents of one organisation what it likes; what it was given is in `got`, by step."""
 
-    def __init__(self, there: Federation, party: str = "unit 0") -> None:
-        self.there, self.party, self.refused, self.got = there, party, [], []
-        self.names = tuple(there.parties[party])
-        self.silo = there.silo(party)
+    def __init__(self, there: Federation, organisation: str = "unit 0") -> None:
+        self.there, self.organisation, self.refused, self.got = there, organisation, [], []
+        self.names = tuple(there.organisations[organisation])
+        self.silo = there.silo(organisation)
 
     def restart(self):
         self.silo.close()
-        self.silo = self.there.silo(self.party)
+        self.silo = self.there.silo(self.organisation)
 
     def put(self, kind, round, silos, down=None, told=None, accepted=NEVER):
-        question = Question(DEPLOYMENT, self.party, kind, round, accepted, silos, self.names, down or {}, told)
+        question = Question(DEPLOYMENT, self.organisation, kind, round, accepted, silos, self.names, down or {}, told)
         return self.silo.answer(question.pack())
 
     def local(self, round, accepted):
@@ -69,7 +69,7 @@ class Hostile:
         begun, index = begin(CASE.method, TOPO).down, TOPO.index(self.names)
         down = {name: value.value[index] for name, value in begun.items()}
         down["model"] = down["model"] + 0.01 * round
-        down["round"] = np.full(len(self.names), float(min(round, CASE.method.rounds)))  # parties take no more
+        down["round"] = np.full(len(self.names), float(min(round, CASE.method.rounds)))  # organisations take no more
         self.put("local", round, self.names, down, accepted=accepted)
 
     def sum(self, round, members, hears=always):
@@ -84,7 +84,7 @@ class Hostile:
                     except SilographError as error:
                         self.refused.append((message["step"], name, type(error)))
                         continue
-                    said |= read_said(blob)
+                    said |= read_answers(blob)
                     self.got.append((message["step"], name, round, message, blob))
             return said
 
@@ -97,7 +97,7 @@ class Hostile:
         return Counter(round for step, who, round, *_ in self.got if (step, who) == ("mask", name))
 
     def rows(self, name=VICTIM):
-        return Ledger(self.there.folder / self.party / "ledger.jsonl").of(name)
+        return Ledger(self.there.folder / self.organisation / "ledger.jsonl").of(name)
 
 
 def unconfirmed(step, name):
@@ -233,27 +233,31 @@ def sites(folder) -> Federation:
 
 
 def own_places(there):
-    paths = [there.folder / party / "ledger.jsonl" for party in there.parties]
+    paths = [there.folder / organisation / "ledger.jsonl" for organisation in there.organisations]
     return {row.place for path in paths if path.exists() for row in Ledger(path).rows}
 
 
 class Lossy(Direct):
     """Questions of one step of round 0, or the answers to them, get lost for some."""
 
-    def lose(self, step, parties, answers):
-        self.step, self.parties, self.answers = step, parties, answers
+    def lose(self, step, organisations, answers):
+        self.step, self.organisations, self.answers = step, organisations, answers
         return self
 
     def ask(self, questions, deadline, enough=None):
-        def lost(party, blob):
+        def lost(organisation, blob):
             question = read_question(blob)
             told = {} if question.sum is None else question.sum["to"]
             steps = {message["step"] for message in told.values()}
-            return party in self.parties and question.round == 0 and self.step in steps
+            return organisation in self.organisations and question.round == 0 and self.step in steps
 
-        self.away = (lambda party, blob: False) if self.answers else lost
+        self.away = (lambda organisation, blob: False) if self.answers else lost
         heard = super().ask(questions, deadline, enough)
-        heard.replies = {party: said for party, said in heard.replies.items() if not lost(party, questions[party])}
+        heard.replies = {
+            organisation: said
+            for organisation, said in heard.replies.items()
+            if not lost(organisation, questions[organisation])
+        }
         return heard
 
 
@@ -263,13 +267,15 @@ class Lossy(Direct):
 def test_the_servers_ledger_has_every_row_of_the_sites(step, silent, answers, tmp_path):
     """One drop-out leaves a sum, four do not. Whom the server asked for a masked input may have paid, and is in it."""
     there = sites(tmp_path)
-    gone = list(there.parties)[:silent]
-    link = Lossy({party: there.silo(party) for party in there.parties}).lose(step, gone, answers)
+    gone = list(there.organisations)[:silent]
+    link = Lossy({organisation: there.silo(organisation) for organisation in there.organisations}).lose(
+        step, gone, answers
+    )
     door = there.door()
     state = next(iter(rounds(there.method, there.topo, there.engine(link, door, deadline=0.05), door)))
     assert state.servers["summed"].any() == (silent == 1)
     ours, theirs = {row.place for row in door.ledger.rows}, own_places(there)
-    asked = set(there.topo.silos) - {name.removeprefix("party ") for name in gone}
+    asked = set(there.topo.silos) - {name.removeprefix("organisation ") for name in gone}
     assert theirs <= ours
     if answers or step in ("advertise", "share", "confirm", "unmask"):
         assert ours == theirs
@@ -280,7 +286,7 @@ def test_the_servers_ledger_has_every_row_of_the_sites(step, silent, answers, tm
 
 def test_a_server_that_was_killed_in_a_sum_finds_out_who_has_paid(tmp_path, monkeypatch):
     there = sites(tmp_path)
-    link = Direct({party: there.silo(party) for party in there.parties})
+    link = Direct({organisation: there.silo(organisation) for organisation in there.organisations})
 
     def killed(gate, asked, vector):
         join(gate, asked, vector)

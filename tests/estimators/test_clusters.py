@@ -99,8 +99,8 @@ def test_it_is_an_estimator():
 @pytest.mark.parametrize(
     ("settings", "told", "words"),
     [
-        ({}, {}, "neither came"),
-        ({"find": 2}, {"clusters": ["a"] * 36}, "both came"),
+        ({}, {}, "found neither"),
+        ({"find": 2}, {"clusters": ["a"] * 36}, "found both"),
         ({}, {"clusters": ["a"]}, "one for each of the 36 clients"),
         ({}, {"clusters": ["a"] * 36, "servers": ["s"]}, "one for each of the 36 clients"),
         ({"tau": 2.0}, {"clusters": ["a"] * 36}, "tau"),

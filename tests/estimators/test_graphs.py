@@ -90,7 +90,7 @@ def test_a_single_table_is_one_site_and_frames_name_the_nodes():
 
 def test_bad_parameters():
     x = federation()["ada"]
-    with pytest.raises(InputError, match="degree and beta came"):
+    with pytest.raises(InputError, match="found degree and beta"):
         ConsensusGraph(degree=3, beta=1.0).fit([x])
     with pytest.raises(InputError, match="epsilon"):
         ConsensusGraph(delta=1e-5).fit([x])

@@ -156,7 +156,7 @@ def test_a_regression_gives_numbers_and_its_score(tmp_path):
     assert mine.score(x, y) > max(0.99, model.score(x, y))
     mine.save(tmp_path / "mine.npz")
     np.testing.assert_array_equal(PrivateMetaRegressor.load(tmp_path / "mine.npz").predict(x), mine.predict(x))
-    with pytest.raises(InputError, match="a model for classes, but one for numbers came"):
+    with pytest.raises(InputError, match="a model for classes, but found one for numbers"):
         PrivateMetaClassifier.load(tmp_path / "mine.npz")
 
 
@@ -301,7 +301,7 @@ def test_the_budget_is_kept_and_told(estimator, order, releases):
         assert EPSILON * (1.0 - 1e-6) < each["epsilon"] <= EPSILON
         assert each["delta"] == DELTA
     # Everything a record's owner pays for: sets of ten records, each record's part at most 1 long.
-    outer = [row for row in model.ledger_ if row.site.startswith("outer")]
+    outer = [row for row in model.ledger_ if row.release_point.startswith("outer")]
     assert [row.l2 for row in outer] == pytest.approx([0.1] * len(outer), rel=1e-6)
     mine = model.personalise(*parts[0])
     assert mine.ledger_ == model.ledger_  # nothing leaves for it
@@ -344,12 +344,12 @@ def test_a_module_of_ones_own_learns_from_its_own_start(make, tmp_path):
     mine.save(tmp_path / "mine.npz")
     loaded = PrivateMetaClassifier.load(tmp_path / "mine.npz", make())
     np.testing.assert_array_equal(loaded.predict_proba(x), mine.predict_proba(x))
-    with pytest.raises(InputError, match="the torch module it was learned with, but none came"):
+    with pytest.raises(InputError, match="the torch module it was learned with, but found none"):
         PrivateMetaClassifier.load(tmp_path / "mine.npz")
     first = next(iter(dict(make().named_parameters())))
     with pytest.raises(InputError, match="parameters of the network it names") as error:
         PrivateMetaClassifier.load(tmp_path / "mine.npz", network(hidden=5))
-    assert f"{first} of shape (4, 3), but 0.weight of shape (5, 3) came" in str(error.value)
+    assert f"{first} of shape (4, 3), but found 0.weight of shape (5, 3)" in str(error.value)
 
 
 def test_parameters_do_not_make_a_network(tmp_path):
@@ -362,7 +362,7 @@ def test_parameters_do_not_make_a_network(tmp_path):
         PrivateMetaClassifier.load(tmp_path / name, network())
         with pytest.raises(InputError, match="the same parameters that computes something else"):
             PrivateMetaClassifier.load(tmp_path / name, nn.Sequential(network()[0], nn.Tanh(), network()[2]))
-        with pytest.raises(InputError, match=r"no more, but 3.weight of shape \(2, 2\) came"):
+        with pytest.raises(InputError, match=r"no more, but found 3.weight of shape \(2, 2\)"):
             PrivateMetaClassifier.load(tmp_path / name, network().append(nn.Linear(2, 2).double()))
 
 
@@ -466,8 +466,8 @@ def test_records_of_another_shape_than_learned_are_refused():
         ({"random_state": 1.5}, "random_state: expected None, a whole number, or a numpy Generator"),
         ({"model": "cnn"}, "pictures for a cnn"),
         ({"model": None}, "PrivateMetaClassifier, model: expected one of linear, mlp"),
-        ({"model": lambda: network()}, "expected a torch.nn.Module, but a function came"),
-        ({"model": nn.Linear}, "expected a torch.nn.Module, but a type came"),
+        ({"model": lambda: network()}, "expected a torch.nn.Module, but found a function"),
+        ({"model": nn.Linear}, "expected a torch.nn.Module, but found a type"),
         ({"rounds": 1.5}, "PrivateMetaClassifier, rounds: expected a whole number from 1 to .*, but found 1.5"),
         ({"rounds": None}, "PrivateMetaClassifier, rounds: expected a whole number from 1 to .*, but found nothing"),
         ({"rounds": True}, "PrivateMetaClassifier, rounds: expected a whole number from 1 to .*, but found true"),
@@ -482,8 +482,8 @@ def test_records_of_another_shape_than_learned_are_refused():
             {"epsilon": 1.0, "delta": None},
             "PrivateMetaClassifier, delta: expected a number between 0 and 1, but found nothing",
         ),
-        ({"classes": 2}, "PrivateMetaClassifier, classes: expected a list of labels, but 2 came"),
-        ({"classes": "01"}, "PrivateMetaClassifier, classes: expected a list of labels, but '01' came"),
+        ({"classes": 2}, "PrivateMetaClassifier, classes: expected a list of labels, but found 2"),
+        ({"classes": "01"}, "PrivateMetaClassifier, classes: expected a list of labels, but found '01'"),
     ],
 )
 def test_parameters_that_make_no_sense_are_refused_with_words(options, words):

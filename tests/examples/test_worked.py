@@ -72,7 +72,7 @@ def test_groups_of_persons_are_compared_and_persons_protected(play, tmp_path):
     assert numbers["joined to it"] == 45  # neighbours on the ring
     assert 0.0 <= numbers["least"] <= numbers["most"] <= 1.0
     private = json.loads((out / "private/result.json").read_text())
-    assert private["privacy"]["unit"].startswith("one person")
+    assert private["privacy"]["protected_unit"].startswith("one person")
     assert max(g["epsilon"] for g in private["privacy"]["guarantees"]) <= 4.0
     assert (out / "open/nodes.csv").exists()
 

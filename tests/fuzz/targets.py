@@ -19,17 +19,17 @@ from types import SimpleNamespace
 import numpy as np
 
 import federations
-from parties import Federation, stacked
+from local_organisations import Federation, stacked
 from silograph.core.errors import SilographError
 from silograph.core.results import read_result
 from silograph.deploy.deployment import Deployment
-from silograph.deploy.party import Approved
+from silograph.deploy.organisation import Approved
 from silograph.deploy.public_facts import read_facts
 from silograph.deploy.serve import read_cards
 from silograph.engines import certificates
 from silograph.engines.question import read_question, read_reply
 from silograph.engines.silo import Silo
-from silograph.engines.sums import read_said
+from silograph.engines.sums import read_answers
 from silograph.privacy import secure_messages
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.secure_sum import Server
@@ -41,7 +41,7 @@ from silograph.run.plan import dumps, load
 LONGEST = 1 << 16  # bytes of one input
 _MESSAGES = ("Advertisement", "Shares", "MaskedInput", "Confirmation", "Answer")
 _FROM_SERVER = ("Roster", "Delivery", "Request", "Proof")
-PARTY = "north"
+ORGANISATION = "north"
 
 
 @cache
@@ -65,13 +65,13 @@ def question(data: bytes) -> None:
 
 
 def reply(data: bytes) -> None:
-    read = read_reply(data, "party")
+    read = read_reply(data, "organisation")
     assert all(value.value.ndim for value in read.sent.values() if hasattr(value, "value"))
 
 
 def said(data: bytes) -> None:
     """Messages of agents to the server, each given to a server that waits for it."""
-    for name, told in read_said(data).items():
+    for name, told in read_answers(data).items():
         for kind in _MESSAGES:
             try:
                 message = from_json(getattr(secure_messages, kind), told)
@@ -96,19 +96,20 @@ def from_server(data: bytes) -> None:
 
 
 def answer(data: bytes) -> None:
-    """Questions to a party that takes part in secure sums, all the way through its own code; it remembers them."""
-    _party().answer(data)
+    """Questions to an organisation that takes part in secure sums, all the way through its own code; it remembers
+    them."""
+    _organisation().answer(data)
 
 
 @cache
-def _party() -> Silo:
+def _organisation() -> Silo:
     case = next(case for case in federations.cases() if case.masks is not None and case.mechanism is not None)
     topo = federations.topology()
     records = federations.records(topo=topo)
     data = stacked([case.method.task.prepare(records[name]) for name in topo.silos])
-    place = folder() / "parties"
+    place = folder() / "organisations"
     ends = Federation(case.method, topo, data, place, case.mechanism, case.budget, case.masks)
-    return ends.silo(list(ends.parties)[1])
+    return ends.silo(list(ends.organisations)[1])
 
 
 @cache
@@ -120,7 +121,7 @@ def _session() -> secure_messages.Session:
 def facts(data: bytes) -> None:
     read = read_facts(lay(data, "any.facts.json"))
     assert read.to_json()["method"] == read.method
-    assert read.parties
+    assert read.organisations
 
 
 def deployment(data: bytes) -> None:
@@ -130,16 +131,16 @@ def deployment(data: bytes) -> None:
 
 
 def card(data: bytes) -> None:
-    lay(data, "card", "nodes", f"{PARTY}.enrolment.json")
-    agreed = SimpleNamespace(facts=SimpleNamespace(parties={PARTY: (PARTY,)}), digest="d" * 64)
-    read = read_cards(folder() / "card", agreed)[PARTY]
+    lay(data, "card", "nodes", f"{ORGANISATION}.enrolment.json")
+    agreed = SimpleNamespace(facts=SimpleNamespace(organisations={ORGANISATION: (ORGANISATION,)}), digest="d" * 64)
+    read = read_cards(folder() / "card", agreed)[ORGANISATION]
     certificates.public_key(read.node.encode(), "card")
 
 
 def approved(data: bytes) -> None:
-    lay(_sound_deployment(), PARTY, "deployment.json")
-    lay(data, PARTY, "approved.json")
-    Approved.open(folder() / PARTY)
+    lay(_sound_deployment(), ORGANISATION, "deployment.json")
+    lay(data, ORGANISATION, "approved.json")
+    Approved.open(folder() / ORGANISATION)
 
 
 @cache

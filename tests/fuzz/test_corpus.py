@@ -18,7 +18,7 @@ from silograph.core.errors import InputError, SilographError
 from silograph.core.files import LONGEST_CARD, LONGEST_FACTS, LONGEST_PLAN, LONGEST_RESULT
 from silograph.core.results import read_result, read_text
 from silograph.deploy.deployment import Deployment
-from silograph.deploy.party import Approved
+from silograph.deploy.organisation import Approved
 from silograph.deploy.public_facts import read_facts
 from silograph.deploy.serve import read_cards
 from silograph.engines import certificates, wire
@@ -87,7 +87,7 @@ def in_folder(name, read):
 def cards(path):
     from types import SimpleNamespace
 
-    agreed = SimpleNamespace(facts=SimpleNamespace(parties={"north": ("north",)}), digest="")
+    agreed = SimpleNamespace(facts=SimpleNamespace(organisations={"north": ("north",)}), digest="")
     return read_cards(path.parent.parent, agreed)
 
 

@@ -10,7 +10,16 @@ from silograph.core.errors import InputError
 from silograph.kernels import lists, memory, neighbours
 from silograph.kernels.dual_newton import solve, solve_grid
 from silograph.kernels.edges import squared_distances
-from silograph.kernels.lists import Candidates, learn_graph, listed, masked, nearest, priced, proven_nodes, solve_list
+from silograph.kernels.lists import (
+    Candidates,
+    learn_graph,
+    listed,
+    masked,
+    nearest,
+    proven_nodes,
+    solve_list,
+    with_costs,
+)
 
 TIGHT = 1e-12
 
@@ -198,8 +207,8 @@ def test_what_is_proven_is_true_and_a_twin_with_a_wrong_reach_is_caught():
 
 def test_nothing_is_proven_of_a_users_list_unless_it_is_complete():
     x = signals(9)
-    assert not solve_list(priced(x, np.arange(8), np.arange(1, 9)), 1.0, 0.1).proven.any()
-    assert solve_list(priced(x, *np.triu_indices(9, 1)), 1.0, 0.1).proven.all()
+    assert not solve_list(with_costs(x, np.arange(8), np.arange(1, 9)), 1.0, 0.1).proven.any()
+    assert solve_list(with_costs(x, *np.triu_indices(9, 1)), 1.0, 0.1).proven.all()
 
 
 # ---- the user's lists ------------------------------------------------------------------------------------------------
@@ -218,7 +227,7 @@ def test_lists_masks_and_walls_are_one_problem():
     lists_of = (
         masked(mask, x),
         masked(mask | mask.T, x),
-        priced(x, b[swapped], a[swapped]),
+        with_costs(x, b[swapped], a[swapped]),
         listed(nodes, b[swapped], a[swapped], squareform(z)[a, b][swapped]),
     )
     for candidates in lists_of:
@@ -242,11 +251,11 @@ ENDS = np.array([0, 1, 2]), np.array([1, 2, 3])
 @pytest.mark.parametrize(
     "call, says",
     [
-        (lambda x: listed(4, np.array([0, 1, 1]), np.array([1, 2, 0]), np.ones(3)), "0 - 1 came again"),
-        (lambda x: priced(x, np.array([0, 1]), np.array([1, 1])), "joined to itself"),
-        (lambda x: priced(x, np.array([0, -1]), np.array([1, 2])), "nodes 0 to 3"),
-        (lambda x: priced(x, np.array([0, 1]), np.array([1, 4])), "nodes 0 to 3"),
-        (lambda x: priced(x, np.array([0.0, 1.0]), np.array([1.0, 2.0])), "whole-number"),
+        (lambda x: listed(4, np.array([0, 1, 1]), np.array([1, 2, 0]), np.ones(3)), "found 0 - 1 again"),
+        (lambda x: with_costs(x, np.array([0, 1]), np.array([1, 1])), "joined to itself"),
+        (lambda x: with_costs(x, np.array([0, -1]), np.array([1, 2])), "nodes 0 to 3"),
+        (lambda x: with_costs(x, np.array([0, 1]), np.array([1, 4])), "nodes 0 to 3"),
+        (lambda x: with_costs(x, np.array([0.0, 1.0]), np.array([1.0, 2.0])), "whole-number"),
         (lambda x: listed(4, *ENDS, np.array([1.0, np.nan, 1.0])), "finite cost"),
         (lambda x: listed(4, *ENDS, np.ones(2)), "finite cost"),
         (lambda x: masked(np.ones((4, 4), bool), x), "joined to itself|itself"),
@@ -256,7 +265,7 @@ ENDS = np.array([0, 1, 2]), np.array([1, 2, 3])
         (lambda x: nearest(x, 4), "from 1 to 3"),
         (lambda x: nearest(x, 0), "from 1 to 3"),
         (lambda x: nearest(np.where(x > 0.0, np.nan, x), 2), "finite"),
-        (lambda x: solve_list(priced(x, np.array([0, 1]), np.array([1, 2])), 1.0, 1.0), "node 3 has none"),
+        (lambda x: solve_list(with_costs(x, np.array([0, 1]), np.array([1, 2])), 1.0, 1.0), "node 3 has none"),
     ],
 )
 def test_wrong_input_is_refused_with_a_reason(call, says):
@@ -266,7 +275,7 @@ def test_wrong_input_is_refused_with_a_reason(call, says):
 
 def test_a_node_without_candidates_is_fine_where_zeta_allows_degree_zero():
     x = signals(4)
-    found = solve_list(priced(x, np.array([0, 1]), np.array([1, 2])), 1.0, 1.0, zeta=0.5)
+    found = solve_list(with_costs(x, np.array([0, 1]), np.array([1, 2])), 1.0, 1.0, zeta=0.5)
     assert found.gap <= 1e-6 * max(1.0, abs(found.objective))
     np.testing.assert_allclose(found.q[3], 2.0, rtol=1e-3)  # alpha / zeta
 
@@ -278,7 +287,7 @@ def test_what_does_not_fit_is_refused_before_work_starts(monkeypatch):
     z, one = np.ones((1, 300)), np.ones(2)
     for call in (
         lambda: nearest(x, 5),
-        lambda: priced(x, np.arange(49), np.arange(1, 50)),
+        lambda: with_costs(x, np.arange(49), np.arange(1, 50)),
         lambda: squared_distances(x),
         lambda: solve(z, 1.0, 1.0),
         lambda: solve_grid(z, one, one),

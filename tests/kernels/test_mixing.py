@@ -63,11 +63,11 @@ def test_distances_are_their_definitions_and_add_up():
     centre = sum(w) / 7
     np.testing.assert_allclose(mixing.centroid(w), centre, atol=1e-15)
     assert mixing.msd_centroid(w, optimum) == pytest.approx(((centre - optimum) ** 2).sum())
-    assert mixing.msd_units(w, optimum) == pytest.approx(sum(((v - optimum) ** 2).sum() for v in w) / 7)
+    assert mixing.msd_regions(w, optimum) == pytest.approx(sum(((v - optimum) ** 2).sum() for v in w) / 7)
     assert mixing.disagreement(w) == pytest.approx(sum(((v - centre) ** 2).sum() for v in w) / 7)
     # (59) = (58) + (30): a perfect centroid hides whatever the units disagree about.
     total = mixing.msd_centroid(w, optimum) + mixing.disagreement(w)
-    assert mixing.msd_units(w, optimum) == pytest.approx(total)
+    assert mixing.msd_regions(w, optimum) == pytest.approx(total)
     many = rng.normal(size=(4, 7, 3))  # leading axes are rounds or runs
     np.testing.assert_array_equal(mixing.disagreement(many), [mixing.disagreement(one) for one in many])
 

@@ -8,7 +8,7 @@ from scipy.integrate import quad
 from silograph.kernels.pooling import (
     correlated_bayes,
     denoise,
-    effective_records,
+    effective_rows,
     empirical_bayes,
     project_psd,
     undo_clip,
@@ -199,7 +199,7 @@ def test_moments_of_plain_gaussian_records_are_worth_as_many(count):
     draws = rng.standard_normal((300, count, M)) * np.sqrt(np.diag(truth))
     moments = np.einsum("tna,tnb->tab", draws, draws) / count
     variance = ((moments - truth) ** 2).sum((1, 2)).mean() / SIZE
-    np.testing.assert_allclose(effective_records(truth[None], np.array([variance])), count, rtol=0.2)
+    np.testing.assert_allclose(effective_rows(truth[None], np.array([variance])), count, rtol=0.2)
 
 
 # ---- noise and clip --------------------------------------------------------------------------------------------------

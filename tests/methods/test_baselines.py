@@ -148,7 +148,7 @@ def test_engines_agree_to_the_last_bit(method, signals):
 @every_method
 def test_everything_that_leaves_is_in_the_ledger_as_unprotected(method, signals):
     _, door = simulate(method, TASK, signals)
-    sites = {(row.round, row.site) for row in door.ledger.rows}
+    sites = {(row.round, row.release_point) for row in door.ledger.rows}
     last = max(round for round, _ in sites)
     in_rounds = {site for round, site in sites if round < last}
     assert {row.mechanism for row in door.ledger.rows} == {"reveal"}

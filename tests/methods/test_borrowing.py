@@ -12,7 +12,7 @@ from silograph.privacy.door import Door
 from silograph.privacy.ledger import Ledger
 from silograph.run.loop import ENGINES, rounds
 from silograph.tasks.clustered import Proximal
-from silograph.topology import server_graph, units
+from silograph.topology import regions, server_graph
 
 SERVERS, CLIENTS, FEATURES = 10, 15, 40
 
@@ -35,7 +35,7 @@ def world(kind, seed):
 
 def level(made, tau):
     """NMSD of the local models, in dB."""
-    topo = units(server_graph("random", SERVERS, 1, weights="metropolis"), CLIENTS)
+    topo = regions(server_graph("random", SERVERS, 1, weights="metropolis"), CLIENTS)
     task = Proximal(FEATURES, 9)
     method = ClusteredADMM(task, made.clusters, 3.0, 150, 0.01, tau)
     door = Door(1, Ledger())

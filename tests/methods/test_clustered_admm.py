@@ -46,7 +46,7 @@ def test_a_cell_below_the_minimum_is_never_added_up():
     """south has one client of cluster 1, and three are the minimum; west has only cluster 1, all four of it."""
     for name in ("masks", "clients, masks"):
         ran = run(named(name))
-        told = {row.silo for row in ran.door.ledger.rows if row.site == "step"}
+        told = {row.silo for row in ran.door.ledger.rows if row.release_point == "step"}
         cells = {f"{server}/cluster-{q}" for server in ("east", "north", "south", "west") for q in range(3)}
         few = {"east/cluster-1", "east/cluster-2", "north/cluster-2", "south/cluster-1"}
         assert told == cells - few - {"west/cluster-0", "west/cluster-2"}
@@ -124,7 +124,7 @@ def test_a_ledger_row_says_what_its_clients_noise_was_for():
     for row in ran.door.ledger.rows:
         expected = sensitivity(0.5 * 1.5, method.rho, len(data[row.silo][1]))  # delta times the radius
         assert row.l2 == pytest.approx(expected, rel=1e-5)
-        assert (row.unit, row.relation, row.observer) == (
+        assert (row.protected_unit, row.relation, row.observer) == (
             "one record (one row of a silo's table)",
             "replace-one",
             "server",
@@ -176,9 +176,9 @@ class Watch(Door):
     def _watched(self, gate):
         release, over, rows = gate.release, gate.over, gate.rows
 
-        def watched(bounded, site):
+        def watched(bounded, release_point):
             self.inside.append(bounded)
-            return release(bounded, site)
+            return release(bounded, release_point)
 
         gate.release = watched
         gate.over = lambda names: self._watched(over(names))
@@ -262,11 +262,11 @@ def test_a_budget_that_trusts_nobody_refuses_differences_in_the_clear():
 def test_without_protection_one_row_a_cell_and_one_a_server():
     ran = run(replace(named("ridge"), method=plain(sample=None)))
     rows = [row for row in ran.door.ledger.rows if row.round == 0]
-    assert sorted(row.silo for row in rows if row.site == "step") == [
+    assert sorted(row.silo for row in rows if row.release_point == "step") == [
         "east/cluster-0", "east/cluster-1", "east/cluster-2", "north/cluster-0", "north/cluster-1",
         "south/cluster-0", "south/cluster-1", "south/cluster-2", "west/cluster-1",
     ]  # fmt: skip
-    assert [row.silo for row in rows if row.site == "sent"] == ["east", "north", "south", "west"]
+    assert [row.silo for row in rows if row.release_point == "sent"] == ["east", "north", "south", "west"]
 
 
 def test_a_linearised_step_releases_the_gradient_it_was_clipped_for():

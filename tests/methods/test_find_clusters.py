@@ -13,7 +13,7 @@ from silograph.privacy.mechanisms import Gaussian
 from silograph.privacy.relay import OpenGate
 from silograph.run.loop import ENGINES, rounds
 from silograph.tasks.linear import Linear
-from silograph.topology import server_graph, units
+from silograph.topology import regions, server_graph
 
 FEATURES, MOST = 20, 40
 
@@ -28,7 +28,7 @@ def world(seed, counts=(10, 20)):
 
 
 def found(parts, clip=None, multiplier=None, budget=None, engine="vector", present=None):
-    topo = units(server_graph("ring", 4), 15)
+    topo = regions(server_graph("ring", 4), 15)
     task = Linear(FEATURES, MOST)
     method = FindClusters(task, 3, clip)
     door = Door(1, Ledger(), None if multiplier is None else Gaussian(multiplier), budget)
@@ -67,9 +67,9 @@ def test_one_record_never_moves_the_gradient_further_than_its_bound():
     task, seen = Linear(FEATURES, MOST), []
 
     class Recorder(OpenGate):
-        def release(self, bounded, site):
+        def release(self, bounded, release_point):
             seen.append(bounded)
-            return self.reveal(bounded.value, site, "")
+            return self.reveal(bounded.value, release_point, "")
 
     def bounded(part):
         data = {name: value[None] for name, value in task.prepare(part).items()}
@@ -91,7 +91,7 @@ def test_one_record_never_moves_the_gradient_further_than_its_bound():
 
 def test_who_does_not_come_is_not_waited_for():
     parts, truth = world(3)
-    topo = units(server_graph("ring", 4), 15)
+    topo = regions(server_graph("ring", 4), 15)
     cluster, _, _ = found(parts, present=lambda t: [name for name in topo.silos if not name.endswith("agent-003")])
     there = np.array([not name.endswith("agent-003") for name in topo.silos])
     assert right(cluster[there], truth[there]) > 0.9
@@ -105,4 +105,4 @@ def test_clusters_are_numbered_as_they_come_and_lengths_do_not_count():
 @pytest.mark.parametrize(("count", "clip"), [(0, None), (3, 0.0), (61, None)])
 def test_nonsense_is_refused(count, clip):
     with pytest.raises(InputError, match="clusters to find"):
-        FindClusters(Linear(2, 3), count, clip).start(units(server_graph("ring", 4), 15))
+        FindClusters(Linear(2, 3), count, clip).start(regions(server_graph("ring", 4), 15))

@@ -21,24 +21,24 @@ def named(name):
 
 
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
-def test_a_unit_nobody_answers_from_keeps_its_update_to_itself(case):
+def test_a_region_nobody_answers_from_keeps_its_update_to_itself(case):
     topo = topology()
     away = topo.servers[1]
     ran = run(case, present=lambda t: [name for name in topo.silos if t != 2 or not name.startswith(away)])
     rows = [row for row in ran.door.ledger.rows if row.silo == away and row.round == 2]
-    assert not [row for row in rows if row.site in ("update", "mean")]
+    assert not [row for row in rows if row.release_point in ("update", "mean")]
     assert np.isfinite(ran.outcome.arrays["model"]).all()
 
 
 def test_a_cohort_below_the_minimum_is_never_added_up():
-    """Two agents of the second unit answer, three are the minimum: no sum, no row, and the round goes on."""
+    """Two agents of the second region answer, three are the minimum: no sum, no row, and the round goes on."""
     topo = topology()
     second = [name for name in topo.silos if name.startswith(topo.servers[1])]
     for name in ("masks", "private, masks"):
         case = named(name)
         case = replace(case, method=replace(case.method, sample=None))
         ran = run(case, present=lambda t: [n for n in topo.silos if n not in second[2:]])
-        assert topo.servers[1] not in {row.silo for row in ran.door.ledger.rows if row.site == "update"}
+        assert topo.servers[1] not in {row.silo for row in ran.door.ledger.rows if row.release_point == "update"}
         assert ran.states[0].servers["counts"].tolist() == [SIZES[0], 0.0, SIZES[2]]
 
 
@@ -103,7 +103,7 @@ def test_the_budget_is_asked_before_a_masked_sum_is_made(monkeypatch):
 
 
 def test_an_unknown_observer_is_refused_rather_than_told_less():
-    with pytest.raises(InputError, match="'naighbour' came"):
+    with pytest.raises(InputError, match="found 'naighbour'"):
         Door(1, Ledger()).spent("a", DELTA, "naighbour")
 
 
@@ -114,7 +114,7 @@ def test_a_contribution_cannot_be_read():
     door = Door(1, Ledger())
     sealed = door.gate(["a", "b"], 0).contribute(np.ones((2, 3)), "update")
     assert isinstance(sealed, Sealed)
-    told = ("site", "clip", "within", "elsewhere")
+    told = ("release_point", "clip", "within", "elsewhere")
     assert not [name for name in dir(sealed) if not name.startswith("_") and name not in told]
 
 

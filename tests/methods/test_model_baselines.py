@@ -33,7 +33,7 @@ def test_alone_is_each_clients_own_ridge():
     outcome, door = run(Alone(TASK, LAM))
     for w, (h, b) in zip(outcome.arrays["model"], parts(), strict=True):
         np.testing.assert_allclose(w, np.linalg.solve(h + LAM * EYE, b), rtol=1e-9)
-    assert {row.site for row in door.ledger.rows} == {"model"}
+    assert {row.release_point for row in door.ledger.rows} == {"model"}
 
 
 def test_ditto_pulls_to_the_model_that_averaging_ends_at():

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from parties import Direct, Federation, stacked
+from local_organisations import Direct, Federation, stacked
 from silograph.core.errors import InputError, SilenceError
 from silograph.kernels.edges import pairs
 from silograph.kernels.levels import with_level
@@ -62,7 +62,7 @@ def run(method, task, engine="vector", present=None):
     return states, method.outcome(states[-1].servers, {}, topo), door
 
 
-def parties(method, task, folder):
+def organisations(method, task, folder):
     data = tables()
     topo = star(list(data))
     held = stacked([task.prepare(data[name]) for name in topo.silos])
@@ -89,7 +89,7 @@ def test_engines_and_organisations_agree_bit_for_bit(method, task, tmp_path):
     states, one, door = run(method, task)
     assert len(states) == 1
     _, other, other_door = run(method, task, "silowise")
-    _, apart, server = parties(method, task, tmp_path).run()
+    _, apart, server = organisations(method, task, tmp_path).run()
     for outcome, ledger in ((other, other_door.ledger), (apart, server.ledger)):
         same(outcome.arrays, one.arrays)
         assert outcome.facts == one.facts
@@ -142,10 +142,10 @@ def test_the_sum_is_that_of_the_tables_correlations_to_the_grid():
 
 def test_no_message_of_a_sum_shows_a_sites_correlations(tmp_path):
     """Neither plain, nor as the integers that are masked; a sum that skipped the masks would show them."""
-    there = parties(SUMMED, CORRELATIONS, tmp_path)
-    link = Direct({party: there.silo(party) for party in there.parties})
+    there = organisations(SUMMED, CORRELATIONS, tmp_path)
+    link = Direct({organisation: there.silo(organisation) for organisation in there.organisations})
     crossed = []
-    link.between = lambda party, asked, said: (crossed.append(said), said)[1]
+    link.between = lambda organisation, asked, said: (crossed.append(said), said)[1]
     states, *_ = there.run(link)
     seen = b"".join(crossed)
     bits = 44 - int(np.floor(np.log2(2.0 * SUMMED.clip)))

@@ -1,4 +1,4 @@
-"""Private graphs from one release: what they find, what they say they are worth, and when they are refused."""
+"""Private graphs from one release: what they find, their effective rows, and when they are refused."""
 
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ from silograph.data.synthetic import paper_graphs, smooth_signals
 from silograph.families.graphs.build import build
 from silograph.families.graphs.plan import ConsensusGraph, Data, GraphPlan, Privacy
 from silograph.methods.consensus_graph import ExactConsensus
-from silograph.methods.private_graph import LEAST_EFFECTIVE_RECORDS, LikelyGraphs, ReleasedConsensus
+from silograph.methods.private_graph import LEAST_EFFECTIVE_ROWS, LikelyGraphs, ReleasedConsensus
 from silograph.privacy.accounting import gaussian_multiplier
 from silograph.privacy.mechanisms import Gaussian
 from silograph.run.loop import simulate
@@ -91,15 +91,15 @@ def test_a_small_silo_borrows_from_the_large_ones():
     counts = [50, 158, 500, 1581, 5000]
     w = learned(graphs, counts, 1.0, LikelyGraphs(degree(graphs)), 23).arrays
     assert score(w["graph"][:1], graphs[:1]) > 0.7  # alone it is refused before anything is spent
-    assert (np.diff(w["effective_records"][:5]) > 0.0).all()
-    assert w["effective_records"][0] > 2.0 * counts[0]
+    assert (np.diff(w["effective_rows"][:5]) > 0.0).all()
+    assert w["effective_rows"][0] > 2.0 * counts[0]
     np.testing.assert_allclose(w["gamma"].sum(), 1.0)
 
 
 def test_what_a_graph_is_worth_follows_records_and_budget():
     graphs = truths(24)
     worth = [
-        learned(graphs, [count] * 5, epsilon, LikelyGraphs(7.0), 24).arrays["effective_records"][:5].mean()
+        learned(graphs, [count] * 5, epsilon, LikelyGraphs(7.0), 24).arrays["effective_rows"][:5].mean()
         for count, epsilon in ((200, 4.0), (1000, 1.0), (1000, 4.0), (5000, 1.0))
     ]
     assert (np.diff(worth) > 0.0).all()
@@ -119,7 +119,7 @@ def test_statistics_need_nothing_but_what_was_released():
     states, outcome, _ = run(case, federation())
     moments = states[-1].servers["moments"]
     known = case.method.statistics(moments, np.asarray(case.method.counts, dtype=float))
-    np.testing.assert_array_equal(outcome.arrays["effective_records"], known.worth)
+    np.testing.assert_array_equal(outcome.arrays["effective_rows"], known.effective_rows)
 
 
 def test_too_little_behind_the_noise_is_left_empty_or_refused():
@@ -127,14 +127,14 @@ def test_too_little_behind_the_noise_is_left_empty_or_refused():
     method = ReleasedConsensus(SmoothGraph(6, "moment", 2.0), LikelyGraphs(), Gaussian(3.0), (40, 20000))
     moments = [np.diag([4.0, 0.0, 0.0, 0.0, 0.0]), np.diag([0.1, 0.1, 0.2, 0.5, 3.0])]
     coordinates, known = released(method, moments)
-    small, large = known.worth[:2]
-    assert small < LEAST_EFFECTIVE_RECORDS < large
+    small, large = known.effective_rows[:2]
+    assert small < LEAST_EFFECTIVE_ROWS < large
     servers = {"moments": coordinates, "heard": np.ones(2, bool)}
     arrays = method._learn(servers, star(["a", "b"]))["arrays"]
     assert not arrays["graph"][0].any()
     assert arrays["graph"][1].any()
     poor = replace(method, counts=(40, 41))
-    with pytest.raises(InputError, match=r"worth at most .* This budget is spent"):
+    with pytest.raises(InputError, match=r"effective rows .* This budget is spent"):
         poor._learn(servers, star(["a", "b"]))
 
 
@@ -142,7 +142,7 @@ def test_a_release_whose_noise_exceeds_its_trace_is_worth_nothing():
     method = ReleasedConsensus(SmoothGraph(4, "moment", 1.0), LikelyGraphs(), Gaussian(1.0), (100, 100))
     _, known = released(method, [-np.eye(3), np.eye(3)])
     assert np.isfinite(known.zbar).all()
-    assert np.isfinite(known.worth).all()
+    assert np.isfinite(known.effective_rows).all()
 
 
 def test_a_silo_that_never_came_gets_the_consensus_and_what_it_is_worth():
@@ -151,7 +151,7 @@ def test_a_silo_that_never_came_gets_the_consensus_and_what_it_is_worth():
     _, outcome, _ = run(case, signals, present=lambda t: ["ada", "cyd"])
     arrays = outcome.arrays
     np.testing.assert_array_equal(arrays["graph"][1], arrays["consensus"])
-    assert arrays["effective_records"][1] == arrays["effective_records"][3]
+    assert arrays["effective_rows"][1] == arrays["effective_rows"][3]
     assert arrays["gamma"][1] == 0.0
     assert outcome.facts["silent"] == ["bob"]
 
@@ -187,13 +187,13 @@ def test_the_likelihood_is_the_default_up_to_fifty_nodes_and_unless_the_papers_m
 @pytest.mark.parametrize(
     ("privacy", "method", "words"),
     [
-        (None, {"learner": "log-det"}, "no privacy came"),
+        (None, {"learner": "log-det"}, "found no privacy"),
         (Privacy(1.0), {"learner": "log-det", "beta": 0.1}, "log-det has no such setting"),
         (Privacy(1.0), {"learner": "log-det", "solver": "paper"}, "log-det has no such setting"),
         (
             Privacy(1.0, mode="per-round", clip=1.0),
             {"learner": "log-det", "solver": "paper", "beta": 1.0, "nu": 1.0, "lam": 1.0},
-            "noise in every round came",
+            "found noise in every round",
         ),
     ],
 )

@@ -193,10 +193,10 @@ def released(monkeypatch):
     """What goes into and comes out of every release: (silo, round, site) -> (value, noisy, l2, batch, share)."""
     seen, real = {}, Gate.release
 
-    def spy(gate, bounded, site, batch=None, share=1.0):
-        out = real(gate, bounded, site, batch, share)
+    def spy(gate, bounded, release_point, batch=None, share=1.0):
+        out = real(gate, bounded, release_point, batch, share)
         for i, silo in enumerate(gate.silos):
-            seen[silo, gate.round, site] = (bounded.value[i], out.value[i], bounded.l2[i], batch, share)
+            seen[silo, gate.round, release_point] = (bounded.value[i], out.value[i], bounded.l2[i], batch, share)
         return out
 
     monkeypatch.setattr(Gate, "release", spy)
@@ -239,7 +239,7 @@ def test_the_three_releases_of_a_step(task, data, released):
         near(r3[0], clipped_curvature(w, qx, qy, curvature_clip, r2[1]) / qn, 2e-9)
         ends.append(w - BETA * (r2[1] - ETA * r3[1]))
         assert (r1[2], r2[2], r3[2]) == pytest.approx((clip / qn, clip / sn, curvature_clip / qn))
-        rows = {row.site: row for row in door.ledger.of(name)}
+        rows = {row.release_point: row for row in door.ledger.of(name)}
         assert rows.keys() == {"inner 0", "outer 0", "curvature 0"}
         for site, l2, factor in (("inner 0", clip / qn, 2.0), ("outer 0", clip / sn, 1.0), ("curvature 0", r3[2], 2.0)):
             assert rows[site].noise == pytest.approx(math.sqrt(factor) * sigma * l2, rel=1e-6)
@@ -253,7 +253,7 @@ def test_first_order_releases_twice_with_all_of_the_precision(task, data):
     _, door = trained(meta(task, data, clip=0.4, order="first"), data, Gaussian(1.3))
     for row in door.ledger.rows:
         assert row.noise == pytest.approx(1.3 * row.l2)
-    assert [row.site for row in door.ledger.of("ada")] == ["inner 0", "outer 0"]
+    assert [row.release_point for row in door.ledger.of("ada")] == ["inner 0", "outer 0"]
 
 
 def test_noise_is_as_large_as_the_ledger_says(task, data, released):
@@ -263,7 +263,7 @@ def test_noise_is_as_large_as_the_ledger_says(task, data, released):
         scores = [
             (released[row.place][1] - released[row.place][0]) / row.noise
             for row in door.ledger.rows
-            if row.site == site
+            if row.release_point == site
         ]
         squares = np.square(scores).sum()
         low, high = stats.chi2.ppf([5e-5, 1.0 - 5e-5], np.size(scores))

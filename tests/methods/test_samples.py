@@ -248,9 +248,9 @@ def lower_bound(multiplier, monkeypatch, confidence=0.999):
     method = PrivateMeta(task, (1,) * 2 * trials, 1, rate=AUDIT_RATE, clip=1.0)
     door, release, noisy = Door(3, Ledger(), Gaussian(multiplier)), Gate.release, {}
 
-    def spy(gate, bounded, site, batch=None, share=1.0):
-        noisy[site] = release(gate, bounded, site, batch, share)
-        return noisy[site]
+    def spy(gate, bounded, release_point, batch=None, share=1.0):
+        noisy[release_point] = release(gate, bounded, release_point, batch, share)
+        return noisy[release_point]
 
     monkeypatch.setattr(Gate, "release", spy)
     list(rounds(method, topo, ENGINES["vector"](data, topo, door), door))
@@ -264,7 +264,9 @@ def lower_bound(multiplier, monkeypatch, confidence=0.999):
 
     tuning, held = score[:, :TUNING], score[:, TUNING:]
     best = max(np.quantile(tuning, np.linspace(0.5, 0.995, 100)), key=lambda threshold: bound(tuning, threshold))
-    return bound(held, best), cost([row for row in door.ledger.of("00000") if row.site == "inner 0"], AUDIT_DELTA)
+    return bound(held, best), cost(
+        [row for row in door.ledger.of("00000") if row.release_point == "inner 0"], AUDIT_DELTA
+    )
 
 
 SOUND = 1.0 / math.sqrt(2.0)  # R1's own noise is sqrt(2) times larger
@@ -285,8 +287,8 @@ def test_a_sample_of_everybody_is_caught(monkeypatch):
     """The twin charges for a sample and takes all records."""
     sample = Gate.poisson
 
-    def everybody(gate, counts, rate, site, part):
-        batch = sample(gate, counts, rate, site, part)
+    def everybody(gate, counts, rate, release_point, part):
+        batch = sample(gate, counts, rate, release_point, part)
         return replace(batch, chosen=np.arange(batch.chosen.shape[1]) < counts[:, None])
 
     monkeypatch.setattr(Gate, "poisson", everybody)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from parties import Direct, Federation, stacked
+from local_organisations import Direct, Federation, stacked
 from silograph.core.errors import BudgetError, InputError, LeakError, SilenceError
 from silograph.core.keys import stream
 from silograph.data.silos import People
@@ -103,7 +103,7 @@ def test_every_site_pays_its_budget_once_against_everybody():
             assert spent.epsilon <= EPSILON
             assert spent.epsilon == pytest.approx(EPSILON, rel=1e-6)
     row = door.ledger.rows[0]
-    assert "one signal of one site" in row.unit
+    assert "one signal of one site" in row.protected_unit
     assert "3 of them are counted on (secure sum)" in row.why
     assert row.l2 == pytest.approx(math.sqrt(2.0), rel=1e-4)
 
@@ -260,7 +260,7 @@ def test_a_sum_of_discrete_gaussians_costs_no_more_than_the_curve_it_is_charged_
 # ---- between organisations -------------------------------------------------------------------------------------------
 
 
-def parties(method, folder, **options):
+def organisations(method, folder, **options):
     tables = signals()
     topo = star(list(tables))
     data = stacked([method.task.prepare(tables[name]) for name in topo.silos])
@@ -274,16 +274,16 @@ def is_step(blob, step):
 
 def test_sites_in_other_organisations_make_the_same_sum_bit_for_bit(tmp_path):
     _, expected, door = run(ONE)
-    there = parties(ONE, tmp_path)
-    link = Direct({party: there.silo(party) for party in there.parties})
+    there = organisations(ONE, tmp_path)
+    link = Direct({organisation: there.silo(organisation) for organisation in there.organisations})
     crossed = []
-    link.between = lambda party, asked, said: (crossed.append(said), said)[1]
+    link.between = lambda organisation, asked, said: (crossed.append(said), said)[1]
     _, outcome, ours = there.run(link)
     same(outcome.arrays, expected.arrays)
     assert outcome.facts == expected.facts
     assert ours.ledger.rows == door.ledger.rows
-    for party, (name,) in there.parties.items():
-        (row,) = Ledger(tmp_path / party / "ledger.jsonl").rows
+    for organisation, (name,) in there.organisations.items():
+        (row,) = Ledger(tmp_path / organisation / "ledger.jsonl").rows
         known = next(row for row in door.ledger.rows if row.silo == name)
         assert replace(row, digest="") == replace(known, digest="")
         vector = there.data["moment"][there.topo.index([name])] * COUNTS[name]
@@ -292,10 +292,10 @@ def test_sites_in_other_organisations_make_the_same_sum_bit_for_bit(tmp_path):
 
 @pytest.mark.parametrize("step", ["mask", "unmask"])
 def test_a_site_that_falls_silent_in_a_sum_is_left_out_only_if_its_part_never_came(step, tmp_path):
-    there = parties(ONE, tmp_path)
-    party = "party dan"
-    link = Direct({name: there.silo(name) for name in there.parties})
-    link.away = lambda name, blob: name == party and is_step(blob, step)
+    there = organisations(ONE, tmp_path)
+    organisation = "organisation dan"
+    link = Direct({name: there.silo(name) for name in there.organisations})
+    link.away = lambda name, blob: name == organisation and is_step(blob, step)
     _, outcome, door = there.run(link, deadline=0.05)
     assert outcome.facts["silent"] == (["dan"] if step == "mask" else [])
     assert {row.silo for row in door.ledger.rows} == COUNTS.keys()  # whoever was asked for its part may have sent it
@@ -303,11 +303,11 @@ def test_a_site_that_falls_silent_in_a_sum_is_left_out_only_if_its_part_never_ca
 
 
 def test_a_site_that_says_another_bound_is_not_added_up(tmp_path):
-    there = parties(ONE, tmp_path)
-    link = Direct({party: there.silo(party) for party in there.parties})
+    there = organisations(ONE, tmp_path)
+    link = Direct({organisation: there.silo(organisation) for organisation in there.organisations})
     odd = replace(ONE, task=replace(ONE.task, clip=1.5))
-    link.silos["party bob"].close()
-    link.silos["party bob"] = replace(there, method=odd, folder=tmp_path / "odd").silo("party bob")
+    link.silos["organisation bob"].close()
+    link.silos["organisation bob"] = replace(there, method=odd, folder=tmp_path / "odd").silo("organisation bob")
     _, outcome, _ = there.run(link, deadline=0.05)
     assert outcome.facts["silent"] == ["bob"]
 
@@ -338,7 +338,7 @@ def test_a_run_leaves_a_consensus_and_says_that_sites_have_no_graphs(folder, tmp
     assert {site["edges"] for site in result["sites"]} == {None}
     assert [site["weight"] for site in result["sites"]] == pytest.approx(np.array(list(COUNTS.values())) / 1460.0)
     assert result["consensus"]["edges"] == 12
-    assert result["consensus"]["effective_records"] > 500.0
+    assert result["consensus"]["effective_rows"] > 500.0
     epsilons = [guarantee["epsilon"] for guarantee in result["privacy"]["guarantees"]]
     assert epsilons == pytest.approx([8.0] * 4 * len(COUNTS), rel=1e-6)
     notes = " ".join(result["privacy"]["notes"])
@@ -375,7 +375,7 @@ def test_the_summary_and_the_forecast_say_it_too(folder, tmp_path, silograph, mo
     assert code == 0
     assert "note: There are no graphs of sites, only the consensus" in said
     _, said, _ = silograph("privacy", tmp_path / "out" / "plan.toml")
-    assert "All 1460 signals together are worth at most" in said
+    assert "All 1460 signals together are at most" in said
     assert "1 protected releases per site" in said
 
 
@@ -394,12 +394,12 @@ def test_shared_noise_gives_graphs_of_sites_and_says_what_it_rests_on(folder, tm
     assert max(epsilons) <= 8.0
     assert "what noise they share or drew are no more than 1" in " ".join(result["privacy"]["notes"])
     told = open_job(plan(SHARED), folder).forecast()
-    assert told["notes"][0].startswith("All 1460 signals together are worth at most")
+    assert told["notes"][0].startswith("All 1460 signals together are at most")
     assert told["sites"][0]["epsilon"] == pytest.approx(8.0)
 
 
 def test_shared_noise_makes_the_consensus_worth_more():
-    """At the same price, where sites of unequal size are alike: noise decides there, and less of it is in the sum."""
+    """At the same cost, where sites of unequal size are alike: noise decides there, and less of it is in the sum."""
     graph = paper_graphs(0, silos=1, nodes=NODES, keep=0.9).local[0]
     tables = {name: smooth_signals(stream(0, name, 0, "alike"), graph, count) for name, count in COUNTS.items()}
     multiplier = gaussian_multiplier(0.5, DELTA, 1)
@@ -408,7 +408,7 @@ def test_shared_noise_makes_the_consensus_worth_more():
     for noise in (Gaussian(multiplier), shared):
         method = ReleasedConsensus(TASKS["directions"], LikelyGraphs(3.0), noise, tuple(COUNTS.values()))
         found = [simulate(method, method.task, tables, noise, seed=seed)[0].arrays for seed in range(4)]
-        worth[noise] = np.mean([arrays["effective_records"][-1] for arrays in found])
+        worth[noise] = np.mean([arrays["effective_rows"][-1] for arrays in found])
     assert worth[shared] > 1.2 * worth[Gaussian(multiplier)]
 
 

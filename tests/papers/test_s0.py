@@ -39,11 +39,11 @@ class Recorder:
     def rows(self, index):
         raise NotImplementedError
 
-    def release(self, bounded, site):
+    def release(self, bounded, release_point):
         self.seen.append(bounded)
         return relay(self.answer(bounded))
 
-    def reveal(self, value, site, why):
+    def reveal(self, value, release_point, why):
         return relay(value)
 
     def sync(self):

@@ -25,7 +25,7 @@ from silograph.privacy.unmixing import followed_sum, unmixed_sum
 from silograph.run.loop import rounds
 from silograph.tasks.linear import Linear
 from silograph.theory.graph_federation import Setting, expected_errors
-from silograph.topology import checked_mixing, graph_from, server_graph, units
+from silograph.topology import checked_mixing, graph_from, regions, server_graph
 
 RIDGE = Linear(FEATURES, MOST, "ridge", 0.05)
 
@@ -40,7 +40,7 @@ def gradient(w, x, y, rho):
 
 def test_one_server_is_federated_averaging():
     """All agents, three local steps on all their records, the plain mean of the answers."""
-    topo = units(["only"], [6])
+    topo = regions(["only"], [6])
     data = records(topo=topo)
     case = Case("fedavg", GraphFederation(RIDGE, 0.4, 8, epochs=(3, 3)))
     w = np.zeros(FEATURES)
@@ -55,9 +55,9 @@ def test_one_server_is_federated_averaging():
         np.testing.assert_allclose(state.servers["model"][0], w, rtol=1e-12)
 
 
-def test_one_step_in_one_agent_a_unit_is_diffusion():
+def test_one_step_in_one_agent_a_region_is_diffusion():
     """Adapt, then combine: w <- A (w - mu grad)."""
-    topo = units(server_graph("grid", 5), 1)
+    topo = regions(server_graph("grid", 5), 1)
     data = records(topo=topo)
     case = Case("diffusion", GraphFederation(RIDGE, 0.4, 8))
     w = np.zeros((5, FEATURES))
@@ -80,8 +80,8 @@ def test_sampled_agents_and_batches_follow_from_the_public_seed(sizes):
     method = GraphFederation(RIDGE, mu, 5, sample, (1, 4), (2, 5), seed=seed)
     result = run(Case("sampled", method), data, topo=topo)
 
-    def drawn(site, low, high):
-        first = [int(words_of(draw_key(seed, 0, site), silo, 1)[0]) for silo in ids]
+    def drawn(release_point, low, high):
+        first = [int(words_of(draw_key(seed, 0, release_point), silo, 1)[0]) for silo in ids]
         return [low + (word * (high - low + 1) >> 64) for word in first]
 
     epochs, sizes_of = drawn("epochs", 1, 4), drawn("batch sizes", 2, 5)
@@ -198,7 +198,7 @@ def matrices(draw):
 @settings(derandomize=True, deadline=None, max_examples=60)
 def test_homomorphic_noise_cancels_at_the_centroid_for_any_valid_matrix(a, seed):
     """To rounding: of the noise, magnified by (1 - a_pp)/a_pp in the own copy."""
-    topo = units(graph_from(a), 2)
+    topo = regions(graph_from(a), 2)
     data = records(topo=topo)
     quiet = Case("none", GraphFederation(RIDGE, 0.4, 1))
     loud = Case("loud", replace(quiet.method, perturbation="homomorphic", variance=100.0))
@@ -225,7 +225,7 @@ def tapped(method):
 
 
 class Witness(Door):
-    """Writes down the units' exact mean updates, which no eavesdropper sees."""
+    """Writes down the regions' exact mean updates, which no eavesdropper sees."""
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
@@ -253,20 +253,20 @@ def overheard(method, data, topo, mechanism=None, seed=7):
 
 
 def figure_2(rule):
-    """S1's setting; unit 0 answers by a rule of its own on top."""
+    """S1's setting; region 0 answers by a rule of its own on top."""
     from silograph.data.federation import regression
 
-    parts, _ = regression(1, units=10, agents=30, records=50)
+    parts, _ = regression(1, regions=10, agents=30, records=50)
     parts = [(x, y + x @ rule) if k < 30 else (x, y) for k, (x, y) in enumerate(parts)]
-    topo = units(server_graph("random", 10, 3), 30)
+    topo = regions(server_graph("random", 10, 3), 30)
     task = Linear(2, 50, "ridge", 0.1)
     return GraphFederation(task, 0.7, 500, 11, (1, 10), (5, 10)), dict(zip(topo.silos, parts, strict=True)), topo
 
 
 def test_homomorphic_noise_is_taken_off_but_for_one_round():
-    """After 500 rounds at sigma_g^2 = 0.1 a unit's mean update is known to 2 %, by the size of an update.
+    """After 500 rounds at sigma_g^2 = 0.1 a region's mean update is known to 2 %, by the size of an update.
 
-    Where the unit really differs from the others its mean update is as large as that, and the error is of itself.
+    Where the region really differs from the others its mean update is as large as that, and the error is of itself.
     """
     for rule in (np.zeros(2), np.array([3.0, -2.0])):
         method, data, topo = figure_2(rule)
@@ -298,9 +298,10 @@ def lower_bound(multiplier, delta, trials=1600, confidence=0.999):
     """Empirical epsilon of four rounds against whoever hears everything: one agent's answers are all + or all -.
 
     The agent's update is clipped in both worlds, in opposite directions, so each round's mean moves by the whole bound.
-    The eavesdropper follows the unit's updates and projects their sum: the likelihood ratio where others do not react.
+    The eavesdropper follows the region's updates and projects their sum: the likelihood ratio where others do not
+    react.
     """
-    topo = units(server_graph("ring", 2), 2)
+    topo = regions(server_graph("ring", 2), 2)
     method = GraphFederation(Linear(1, 1, "ridge", 0.0), 0.5, 4, perturbation="private", clip=0.5)
     still = (np.zeros((1, 1)), np.zeros(1))
     scores = []
@@ -331,8 +332,8 @@ def test_an_eavesdropper_of_the_private_mode_stays_below_the_accounted_epsilon()
 # ---- bad input -------------------------------------------------------------------------------------------------------
 
 
-def test_more_agents_sampled_than_a_unit_has_are_refused():
-    with pytest.raises(InputError, match=r"unit unit-01: expected at least 5 agents.* it has 4"):
+def test_more_agents_sampled_than_a_region_has_are_refused():
+    with pytest.raises(InputError, match=r"region unit-01: expected at least 5 agents.* it has 4"):
         GraphFederation(RIDGE, 0.1, 1, 5).start(topology((5, 4, 7)))
 
 

@@ -18,7 +18,7 @@ from silograph.privacy.ledger import Ledger
 from silograph.run.loop import ENGINES, rounds
 from silograph.tasks.clustered import Linearised, Proximal
 from silograph.theory.clustered_admm import Ridge, cluster_optimum, fixed_point, neighbourhood_means
-from silograph.topology import Topology, server_graph, units
+from silograph.topology import Topology, regions, server_graph
 
 RHO, LAM, Q = 1.5, 0.1, 3
 HOME = np.repeat(np.arange(len(SIZES)), SIZES)
@@ -328,7 +328,7 @@ def test_exchange_at_its_limits():
         ({"rho": 0.0}, "rho: expected a number above 0"),
         ({"rho": -1.0}, "rho"),
         ({"rho": float("nan")}, "rho"),
-        ({"tau": -0.1}, "tau: expected a number from 0 to 1, or learned, but -0.1 came"),
+        ({"tau": -0.1}, "tau: expected a number from 0 to 1, or learned, but found -0.1"),
         ({"tau": 1.1}, "tau"),
         ({"tau_decay": 0.0}, "tau_decay"),
         ({"tau_decay": 1.1}, "tau_decay"),
@@ -359,7 +359,7 @@ def test_bad_parameters_are_refused(wrong, message):
 
 
 def test_bad_federations_are_refused():
-    with pytest.raises(InputError, match="a cluster for each of the 26 clients, but 3 came"):
+    with pytest.raises(InputError, match="a cluster for each of the 26 clients, but found 3"):
         plain(clusters=(0, 1, 2)).start(topology())
     with pytest.raises(InputError, match=r"unit west: expected at least 5 agents"):
         plain(sample=5).start(topology())
@@ -386,7 +386,7 @@ def test_a_linearised_step_that_is_too_long_is_noticed():
 
 def levels(seed, methods):
     """NMSD (50) of the local models, in dB, of S2's working setting."""
-    made, topo = clustered_regression(seed), units(server_graph("random", 10, seed, degree=3.0), 15)
+    made, topo = clustered_regression(seed), regions(server_graph("random", 10, seed, degree=3.0), 15)
     task = Proximal(60, 9)
     prepared = [task.prepare(part) for part in made.records]
     base = ClusteredADMM(task, made.clusters, 3.0, 300, lam=0.01)

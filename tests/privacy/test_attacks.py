@@ -177,10 +177,10 @@ def test_so_many_trials_show_so_much_and_no_more():
 def test_how_often_the_right_world_is_told_is_judged_on_other_trials():
     """Scores without any news: a threshold picked on the judged trials would tell more than half; 5 deviations."""
     rng = np.random.default_rng(4)
-    rates = [bounds.told_right(*rng.normal(size=(2, 2, 200))) for _ in range(200)]
+    rates = [bounds.told_apart(*rng.normal(size=(2, 2, 200))) for _ in range(200)]
     assert abs(np.mean(rates) - 0.5) < 5.0 * 0.5 / math.sqrt(2 * 200 * 200)
     assert np.mean([bounds.success(rng.normal(size=(2, 200)))[1] for _ in range(50)]) > 0.53
-    assert bounds.told_right(gaussian_trials(2.0, 5000, 1), gaussian_trials(2.0, 5000, 2)) == pytest.approx(
+    assert bounds.told_apart(gaussian_trials(2.0, 5000, 1), gaussian_trials(2.0, 5000, 2)) == pytest.approx(
         stats.norm.cdf(1.0), abs=0.01
     )
 
@@ -372,11 +372,11 @@ def test_a_model_of_few_records_tells_whose_they_are_and_one_of_noise_does_not()
         inside.append(members.by_loss(losses[:10])[0])
         outside.append(members.by_loss(losses[10:])[0])
         noisy.append(members.by_loss((y - x @ (w + 30.0 * rng.normal(size=8))) ** 2)[0])
-    found = members.told(np.array(outside), np.array(inside))
+    found = members.told_apart(np.array(outside), np.array(inside))
     assert found.area > 0.8
     assert found.accuracy > 0.7
     assert found.hits_at_one_percent <= found.accuracy
-    blurred = members.told(np.array(outside), np.array(noisy))
+    blurred = members.told_apart(np.array(outside), np.array(noisy))
     assert blurred.area < 0.2  # no member fits any more, so the score says nothing of membership
 
 
@@ -384,7 +384,7 @@ def test_an_update_leans_to_its_own_gradients():
     rng = np.random.default_rng(6)
     own, others = rng.normal(size=(2, 30, 200))
     update = -own.mean(0)
-    assert members.told(members.by_gradient(update, others), members.by_gradient(update, own)).area > 0.9
+    assert members.told_apart(members.by_gradient(update, others), members.by_gradient(update, own)).area > 0.9
     reference = members.by_loss(np.array([1.0, 5.0]), np.array([[4.0, 4.0], [6.0, 6.0]]))
     np.testing.assert_allclose(reference, [4.0, 0.0])
 
@@ -406,8 +406,8 @@ def test_clocks_and_error_texts_tell():
     assert channels.timing(quick, slow) > 0.75
     assert channels.timing(quick, rng.exponential(size=400)) < 0.6
     records = np.array([[3.25, -17.0], [0.125, 1e-9]])
-    assert channels.numbers_told("row 7 has 3.250 and -17", records) == ["3.250", "-17"]
-    assert channels.numbers_told("row 7, column 2 is not a number", records) == []
+    assert channels.numbers_quoted("row 7 has 3.250 and -17", records) == ["3.250", "-17"]
+    assert channels.numbers_quoted("row 7, column 2 is not a number", records) == []
 
 
 # ---- samplers --------------------------------------------------------------------------------------------------------

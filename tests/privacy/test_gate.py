@@ -33,7 +33,7 @@ def test_a_release_adds_noise_and_one_row_per_silo():
     assert border.ledger.rows == []  # not before sync
     border.sync()
     rows = border.ledger.rows
-    assert [(r.silo, r.round, r.site, r.mechanism, r.relation) for r in rows] == [
+    assert [(r.silo, r.round, r.release_point, r.mechanism, r.relation) for r in rows] == [
         ("a", 0, "stat", "gaussian", "replace-one"),
         ("b", 0, "stat", "gaussian", "replace-one"),
     ]

@@ -88,7 +88,7 @@ def test_a_method_that_relays_in_a_silo_is_refused_by_name(part, way, engine):
 
 
 @pytest.mark.parametrize("way", list(WAYS))
-def test_a_party_of_a_deployment_sends_nothing_that_was_relayed(way, tmp_path):
+def test_an_organisation_of_a_deployment_sends_nothing_that_was_relayed(way, tmp_path):
     door = Door(1, Ledger(tmp_path / "ledger.jsonl"))
     silo = Silo(tmp_path, "d", "ada", ["ada"], Mean(WAYS[way]), TOPO, {"x": DATA["x"][:1]}, door, 1, 1)
     question = Question("d", "ada", "local", 0, NEVER, ("ada",), ("ada", "bob"), {})

@@ -56,14 +56,14 @@ def test_a_silo_without_records_has_no_sample():
 
 
 def test_a_sample_depends_on_its_place_alone():
-    """On root, silo, round and site: not on who else is in the call, nor on how many records others have."""
+    """On root, silo, round and release point: not on who else is in the call, nor on how many records others have."""
 
-    def chosen(silos=("a",), counts=(60,), round=0, root=7, site="x", rate=RATE):
-        return gate(round, silos, root=root).poisson(np.array(counts), rate, site, "p").chosen
+    def chosen(silos=("a",), counts=(60,), round=0, root=7, release_point="x", rate=RATE):
+        return gate(round, silos, root=root).poisson(np.array(counts), rate, release_point, "p").chosen
 
     first = chosen()
     np.testing.assert_array_equal(chosen(("b", "a"), (90, 60))[1, :60], first[0])
-    others = [chosen(("b",)), chosen(round=1), chosen(root=8), chosen(site="y")]
+    others = [chosen(("b",)), chosen(round=1), chosen(root=8), chosen(release_point="y")]
     for other in others:
         assert not np.array_equal(other, first)
     more = chosen(rate=0.6)  # the same coins: who is in at a lower rate is in at a higher
@@ -80,8 +80,8 @@ def test_the_chance_is_the_rate(rate):
 
 
 def test_the_noise_of_a_place_does_not_tell_its_sample():
-    """Whoever sees a release at a site must learn nothing about a sample of that name: correlation of 3000 coins and
-    noises, and of noises' size, at 1e-4 together; or the gate refuses."""
+    """Whoever sees a release at a release point must learn nothing about a sample of that name: correlation of 3000
+    coins and noises, and of noises' size, at 1e-4 together; or the gate refuses."""
     border, count = door(), 3000
     coins, noise = np.empty(count), np.empty(count)
     try:
@@ -107,9 +107,9 @@ def test_a_row_says_sample_part_and_noise(share):
     at.release(bounded(), "inner 0", batch, share)
     border.sync()
     for row, silo, l2 in zip(border.ledger.rows, "ab", (1.0, 0.25), strict=True):
-        assert (row.silo, row.round, row.site, row.mechanism) == (silo, 3, "inner 0", "gaussian")
+        assert (row.silo, row.round, row.release_point, row.mechanism) == (silo, 3, "inner 0", "gaussian")
         assert (row.sampling, row.batch, row.part) == (RATE, "query 0", "query")
-        assert (row.unit, row.relation, row.why) == ("one record", ADD_OR_REMOVE_ONE, "a clip")
+        assert (row.protected_unit, row.relation, row.why) == ("one record", ADD_OR_REMOVE_ONE, "a clip")
         assert row.l2 == on_grid(l2, 3)
         assert l2 < row.l2 < l2 * (1.0 + 1e-6)
         assert row.noise == pytest.approx(SIGMA * row.l2 / math.sqrt(share), rel=1e-14)

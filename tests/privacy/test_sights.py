@@ -1,4 +1,5 @@
-"""Bounds from what a server saw: right about simulated parties whose epsilon is known, blunt where little was seen."""
+"""Bounds from what a server saw: right about simulated organisations whose epsilon is known, blunt where little was
+seen."""
 
 import math
 
@@ -21,8 +22,8 @@ def gaussian_answers(rng, mu, questions=3, length=5, coupled=True):
 
 
 @pytest.mark.parametrize("coupled", [True, False])
-def test_a_sound_party_is_accused_no_more_often_than_stated(coupled):
-    """Of 400 sound parties at 99 % more than 13 are accused by chance once in 10,000 times."""
+def test_a_sound_organisation_is_accused_no_more_often_than_stated(coupled):
+    """Of 400 sound organisations at 99 % more than 13 are accused by chance once in 10,000 times."""
     rng, mu = np.random.default_rng(1), 1.0
     spent = gaussian_epsilon(mu, DELTA)
     found = [by_numbers(gaussian_answers(rng, mu, coupled=coupled), TUNING, DELTA, 0.99, True) for _ in range(400)]

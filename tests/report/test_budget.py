@@ -27,7 +27,14 @@ def spent_after(rounds: int) -> float:
 def private_run(folder: Path) -> Path:
     make_run(folder, sites=["a", "b"], mode="dp", rounds=ROUNDS)
     row = {"site": "gradient", "observer": "server", "mechanism": "gaussian", "l2": RATIO, "noise": 1.0, "dim": 3}
-    row |= {"sampling": 1.0, "unit": "u", "relation": "r", "randomness": "secret", "why": "clip", "digest": "d"}
+    row |= {
+        "sampling": 1.0,
+        "protected_unit": "u",
+        "relation": "r",
+        "randomness": "secret",
+        "why": "clip",
+        "digest": "d",
+    }
     rows = [row | {"silo": silo, "round": t} for t in range(ROUNDS) for silo in "ab" if silo == "a" or t % 2]
     (folder / "ledger.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
     privacy = json.loads((folder / "result.json").read_text())["privacy"]

@@ -70,7 +70,7 @@ def test_runs_that_promise_different_things_are_not_held_against_each_other(tmp_
     first, second = make_run(tmp_path / "first", mode="dp"), make_run(tmp_path / "second", mode="dp")
     assert "Not the same promise" not in page(compare([first, second]))
     privacy = json.loads((second / "result.json").read_text())["privacy"]
-    change(second, privacy=privacy | {"unit": "one person"})
+    change(second, privacy=privacy | {"protected_unit": "one person"})
     assert "Not the same promise" in page(compare([first, second]))
 
 
@@ -84,7 +84,7 @@ def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="graphs over the same nodes, but only one of them has d and e"):
         compare([first, strange])
     change(strange, method="another_method")
-    with pytest.raises(InputError, match=r"expected a method: one of consensus_graph, .*, but 'another_method' came"):
+    with pytest.raises(InputError, match=r"expected a method: one of consensus_graph, .*, but found 'another_method'"):
         compare([first, strange])
 
 

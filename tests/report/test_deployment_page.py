@@ -70,11 +70,14 @@ def write_plan(folder: Path, text: str, top: str = "") -> Path:
 
 
 def pages(folder: Path, text: str, top: str = "", **terms) -> dict[str | None, str]:
-    """By party; None is the server's."""
+    """By organisation; None is the server's."""
     path = write_plan(folder, text, top)
     deployment = make(load(path), folder, Terms("127.0.0.1:8765", **terms))
     told, forecast = json.loads(deployment.to_bytes()), open_job(deployment, folder).forecast()
-    return {party: page(told, deployment.digest, forecast, party) for party in (None, "east", "north", "west")}
+    return {
+        organisation: page(told, deployment.digest, forecast, organisation)
+        for organisation in (None, "east", "north", "west")
+    }
 
 
 @pytest.mark.parametrize("name", PLANS)
@@ -100,11 +103,11 @@ def test_pages_stand_alone_and_say_the_whole_way(name, tmp_path):
         pytest.importorskip("torch")
     made = pages(tmp_path, PLANS[name])
     extras = "flower,neural" if "start" in name else "flower"
-    for party, html in made.items():
+    for organisation, html in made.items():
         refuse_requests(html)
         words = Page(html).text
         assert f'pip install "silograph[{extras}]"' in words
-        if party is None:
+        if organisation is None:
             steps = [
                 "server/ca.crt",
                 "ca.key",
@@ -113,14 +116,14 @@ def test_pages_stand_alone_and_say_the_whole_way(name, tmp_path):
                 "watch out",
             ]
         else:
-            steps = [f"sha256sum {party}/deployment.json", f"{party}/ca.crt"]
-            steps += [f"silograph {verb} {party} --data {party}.csv" for verb in ("check", "enrol")]
-            steps += [f"silograph join {party}"]
+            steps = [f"sha256sum {organisation}/deployment.json", f"{organisation}/ca.crt"]
+            steps += [f"silograph {verb} {organisation} --data {organisation}.csv" for verb in ("check", "enrol")]
+            steps += [f"silograph join {organisation}"]
         places = [words.index(step) for step in steps]
         assert places == sorted(places)
 
 
-def test_a_party_reads_its_own_bill_and_the_operator_everybodys(tmp_path):
+def test_an_organisation_reads_its_own_cost_and_the_operator_everybodys(tmp_path):
     made = pages(tmp_path, PLANS["clusters, records"])
     (own,) = table(made["north"], "Guarantees")[1:]
     assert "north/north 0" in own[0]
@@ -197,7 +200,7 @@ def test_names_are_text_on_the_page_and_in_a_shell(tmp_path):
 
     def renamed(name: str) -> str:
         told = json.loads(deployment.to_bytes())
-        told["facts"]["parties"][0]["name"] = name
+        told["facts"]["organisations"][0]["name"] = name
         told["plan"] = deployment.plan_text.replace('"east.csv"', json.dumps(f"{name}.csv"))
         return page(told, deployment.digest, forecast, name)
 

@@ -184,9 +184,9 @@ def test_damaged_coordinates_say_where(tmp_path: Path, text: str, message: str) 
 
 def test_who_took_part_is_what_the_ledger_says(tmp_path: Path) -> None:
     folder = make_run(tmp_path, sites=["a", "b"], rounds=9)
-    rows = [{"silo": "a", "round": t, "site": "x", "mechanism": "reveal", "dim": 66} for t in range(9)]
-    rows += [{"silo": "b", "round": t, "site": "x", "mechanism": "reveal", "dim": 66} for t in (0, 4)]
-    rows += [{"silo": name, "round": 9, "site": "result", "mechanism": "reveal", "dim": 5} for name in "ab"]
+    rows = [{"silo": "a", "round": t, "release_point": "x", "mechanism": "reveal", "dim": 66} for t in range(9)]
+    rows += [{"silo": "b", "round": t, "release_point": "x", "mechanism": "reveal", "dim": 66} for t in (0, 4)]
+    rows += [{"silo": name, "round": 9, "release_point": "result", "mechanism": "reveal", "dim": 5} for name in "ab"]
     (folder / "ledger.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     sent = Counter(a for row in rows for a in [row["silo"]] * int(str(row["dim"])))
     assert table(build(folder), "Who took part") == [

@@ -16,7 +16,7 @@ from silograph.data.synthetic import write_sample_sites
 from silograph.families.graphs.plan import ConsensusGraph, Data, GraphPlan, Privacy
 from silograph.report import watch
 from silograph.report.watch import follow, state_of
-from silograph.run.bill import bill_of_run
+from silograph.run.cost import cost_of_run
 from silograph.run.run import execute
 
 
@@ -57,12 +57,12 @@ def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
     return {str(p): (p.read_bytes(), p.stat().st_mtime_ns) for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
-def test_a_finished_run_costs_what_its_bill_says(tables, tmp_path):
+def test_a_finished_run_costs_what_its_result_says(tables, tmp_path):
     for changes in ({}, {"privacy": None}, {"privacy": Privacy(2.0, mechanism="laplace")}):
         out = run(tables, tmp_path / f"out{len(changes)}{changes.get('privacy')!s:.9}", **changes)
         seen = state_of(out)
         assert seen.state == "finished"
-        billed = {row["site"]: float(row["epsilon"]) for row in bill_of_run(out)["guarantees"]}
+        billed = {row["site"]: float(row["epsilon"]) for row in cost_of_run(out)["guarantees"]}
         assert {row.silo: row.epsilon for row in seen.spent} == billed
         assert all(("no protection" in seen.text()) == math.isinf(epsilon) for epsilon in billed.values())
         json.dumps(seen.to_json(), allow_nan=False)

@@ -81,7 +81,7 @@ def test_a_figure_has_all_cells_and_its_page_all_curves(name, tables):
     assert panels[:6] == [
         f"{metric}, {weights}"
         for weights in ("Metropolis", "lazy")
-        for metric in ("centroid", "average over units", "disagreement")
+        for metric in ("centroid", "average over regions", "disagreement")
     ]
     assert all(len(curve["x"]) <= 200 for curve in table["curves"])
     reader = Page(page(table))
@@ -118,13 +118,13 @@ def test_homomorphic_noise_spares_the_centroid(tables):
     assert all(claim["found"].count("(3 of 3 runs)") == 2 for claim in claims)
 
 
-def test_homomorphic_noise_spares_the_units_own_models_only_against_one_scheme_on_lazy_weights(tables):
+def test_homomorphic_noise_spares_the_regions_own_models_only_against_one_scheme_on_lazy_weights(tables):
     table, _ = tables["s1-fig2"]
     for case in ("sigma2=0.1", "sigma2=0.1, lazy"):
         homomorphic, edge, sender = (level(table, case, method, "average") for method in METHODS[1:4])
         assert homomorphic > edge + 4.0
         assert (homomorphic < sender - 3.0) if "lazy" in case else (homomorphic > sender + 2.0)
-    metropolis, lazy = verdicts(table, "less harm to the units' own models")
+    metropolis, lazy = verdicts(table, "less harm to the regions' own models")
     assert metropolis["outcome"] == lazy["outcome"] == DOES_NOT_HOLD
     assert metropolis["found"].count("(0 of 3 runs)") == 2
     assert "less than sender at sigma2=0.1, lazy (3 of 3 runs)" in lazy["found"]
@@ -169,7 +169,7 @@ def test_only_the_sound_mode_has_an_epsilon_in_its_ledger(method):
 
 
 def test_the_predicted_disagreement_stands_beside_the_measured(tables):
-    """Without gradients the units would be a little further apart than they are."""
+    """Without gradients the regions would be a little further apart than they are."""
     words = note(tables["s1-fig2"][0], "eigenvalues").split(": ", 1)[1].rstrip(".").split("; ")
     assert len(words) == 6
     for pair in words:

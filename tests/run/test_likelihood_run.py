@@ -243,7 +243,7 @@ def test_plans_come_back_from_their_files():
         ({"reveal": "sum", "beta": 0.1}, "beta asks for another"),
         ({"reveal": "sum", "choose_by": "held-out"}, "moments of every site"),
         ({"reveal": "sum", "consensus_density": 0.1}, "moments of every site"),
-        ({"choose_by": "ebic", "degree": 3.0}, "both came"),
+        ({"choose_by": "ebic", "degree": 3.0}, "found both"),
         ({"confidence": 0.0}, "above 0 and at most 1"),
         ({"privacy": Privacy(1.0), "learner": "likelihood"}, "no privacy with likelihood"),
         ({"privacy": Privacy(1.0), "reveal": "sum"}, "privacy was asked for"),

@@ -383,9 +383,9 @@ def test_wrong_shapes_are_named():
         InputError, match=r"records of shape \(1, 28, 28\), but a batch of .*784 and 196x32.*without the"
     ):
         check_module(module, (1, 28, 28), 10)
-    with pytest.raises(InputError, match=r"outputs of shape \(2, 7\) from a batch of shape .*, but \(2, 10\) came"):
+    with pytest.raises(InputError, match=r"outputs of shape \(2, 7\) from a batch of shape .*, but found \(2, 10\)"):
         check_module(module, (1, 14, 14), 7)
-    with pytest.raises(InputError, match="but tuple came"):
+    with pytest.raises(InputError, match="but found tuple"):
         check_module(nn.LSTM(4, 3, batch_first=True), (5, 4), 3)
 
 

@@ -13,7 +13,7 @@ from silograph.core.errors import InputError, SolverError
 from silograph.kernels import mixing
 from silograph.tasks.linear import Linear
 from silograph.theory import graph_federation as gf
-from silograph.topology import server_graph, spectral_gap, units
+from silograph.topology import regions, server_graph, spectral_gap
 
 SCHEMES = ["none", "homomorphic", "edge", "sender"]
 PREDICTED = {
@@ -24,14 +24,14 @@ PREDICTED = {
 
 
 def setting(servers=3, agents=3, records=5, sampled=2, mu=0.2, seed=0, loss="ridge", most_epochs=3, weights="lazy"):
-    """Units and agents that differ in scale, noise, epochs and batches."""
+    """Regions and agents that differ in scale, noise, epochs and batches."""
     rng, features, silos = np.random.default_rng(seed), 2, servers * agents
     task, truth, parts = Linear(features, records, loss, rho=0.1), rng.normal(size=features), []
     for _ in range(silos):
         x = rng.normal(size=(records, features)) * rng.uniform(0.3, 1.0, size=features)
         y = x @ truth + rng.normal(size=records) * rng.uniform(0.1, 0.5)
         parts.append((x, np.sign(y) if loss == "logistic" else y))
-    topology = units(server_graph("random", servers, seed, weights=weights), agents)
+    topology = regions(server_graph("random", servers, seed, weights=weights), agents)
     epochs, batches = 1 + np.arange(silos) % most_epochs, 1 + np.arange(silos) % min(records, 2)
     return gf.Setting(task, task.prepare_all(parts), topology, epochs, batches, sampled, mu)
 
@@ -52,7 +52,7 @@ def silo_gradient(s, k, w):
     return np.mean([record_gradient(s, k, n, w) for n in range(int(s.data["count"][k]))], axis=0)
 
 
-def one_unit(s, p, w):
+def one_region(s, p, w):
     """Gradient noise (18) and incremental noise (21) of every equally likely choice of agents and records, B = 1."""
     members = s.topology.members(p)
     true = np.mean([silo_gradient(s, k, w) for k in members], axis=0)
@@ -117,19 +117,19 @@ def test_gradient_noise_has_mean_0_and_stays_below_its_bounds(loss):
     tightest = []
     for size in (0.0, 0.3, 3.0):
         w = s.optimum + size * np.random.default_rng(2).normal(size=(2, 2))
-        noises = [one_unit(s, p, w[p])[0] for p in range(2)]
+        noises = [one_region(s, p, w[p])[0] for p in range(2)]
         for p in range(2):
             np.testing.assert_allclose(mean_of(noises[p], lambda v: v), 0.0, atol=1e-13)
         second = np.array([mean_of(noise, square) for noise in noises])
-        assert (second <= bound.of_units(w, s.optimum)).all()
+        assert (second <= bound.of_regions(w, s.optimum)).all()
         of_centroid = second.sum() / 4  # units draw independently
         assert of_centroid <= bound.of_centroid(w, s.optimum) / 2  # room for 1/P
-        inverse = s.unit_means(1.0 / s.epochs)
+        inverse = s.region_means(1.0 / s.epochs)
         squares = gf.gradient_squares(s.task, s.data, s.optimum)
         smaller = 2 * delta**2 * (1 + inverse) * ((w - s.optimum) ** 2).sum(1)
-        smaller += 2 * s.unit_means((1 + 1 / s.epochs) * squares)
+        smaller += 2 * s.region_means((1 + 1 / s.epochs) * squares)
         assert (second <= smaller / s.sampled).all()
-        tightest.append((second / bound.of_units(w, s.optimum)).max())
+        tightest.append((second / bound.of_regions(w, s.optimum)).max())
     assert max(tightest) > 0.01  # the bounds are loose, but a factor 100 would be seen
 
 
@@ -169,7 +169,7 @@ def test_incremental_noise_stays_below_what_replaces_31(mu, loss):
     spread = gf.gradient_squares(s.task, s.data, optima)
     for size in (0.0, 1.0, 10.0):
         w = s.optimum + size * np.random.default_rng(6).normal(size=2)
-        second = mean_of(one_unit(s, 0, w)[1], square)
+        second = mean_of(one_region(s, 0, w)[1], square)
         bound = (far * ((w - optima) ** 2).sum(1) + near * spread).mean()
         assert 0.0 < second <= bound
 
@@ -229,10 +229,10 @@ def test_31_fails_for_steep_losses(x, answers, start):
     task, n = Linear(1, len(answers)), len(answers)
     data = task.prepare_all([(np.full((n, 1), x), np.array(answers))])
     mu, epochs = 1e-3, 2
-    s = gf.Setting(task, data, units(["unit"], 1), np.array([epochs]), np.array([1]), 1, mu)
+    s = gf.Setting(task, data, regions(["region"], 1), np.array([epochs]), np.array([1]), 1, mu)
     nu, delta = gf.convexity(task, data)
     assert nu == delta == 2 * x**2
-    second = mean_of(one_unit(s, 0, np.array([start]))[1], square)
+    second = mean_of(one_region(s, 0, np.array([start]))[1], square)
     a, b, c = gf.printed_incremental_constants(mu, nu, delta, epochs)
     sigma2 = 3 * n * gf.gradient_squares(task, data, s.optimum)[0]  # (36)
     assert second > 4.0 * (a * mu**2 * start**2 + (b * mu**4 + c * mu**2) * sigma2)
@@ -268,13 +268,13 @@ def test_41_is_attained_and_fails_with_the_variance_of_a_feature():
 
 
 @pytest.mark.parametrize("mu", [1e-2, 1e-3, 1e-4])
-def test_41_misses_that_units_want_different_models(mu):
-    """No noise of any kind, units that want a wave around a ring: the ratio to (41) stays as mu falls."""
+def test_41_misses_that_regions_want_different_models(mu):
+    """No noise of any kind, regions that want a wave around a ring: the ratio to (41) stays as mu falls."""
     servers, agents = 8, 30
     wave = np.cos(2 * np.pi * np.arange(servers) / servers)
     task = Linear(1, 1)
     data = task.prepare_all([(np.ones((1, 1)), wave[[p]]) for p in range(servers) for _ in range(agents)])
-    topology = units(server_graph("ring", servers), agents)
+    topology = regions(server_graph("ring", servers), agents)
     ones = np.ones(servers * agents, dtype=int)
     s = gf.Setting(task, data, topology, ones, ones, agents, mu)
     a = topology.mixing
@@ -333,7 +333,7 @@ def test_expected_errors_are_the_means_of_simulations(scheme):
     for i in (0, 3, 11):
         for name, measure in (
             ("centroid", lambda w: mixing.msd_centroid(w, s.optimum)),
-            ("units", lambda w: mixing.msd_units(w, s.optimum)),
+            ("regions", lambda w: mixing.msd_regions(w, s.optimum)),
             ("disagreement", mixing.disagreement),
         ):
             each = measure(w[i])
@@ -351,9 +351,9 @@ def test_steady_errors_without_sampling_solve_the_lyapunov_equation(scheme):
     s = exact(setting(servers=4, mu=0.5, seed=9, weights="metropolis"))
     a, m, p = s.topology.mixing, 2, 4
     maps, pulls = [], []
-    for unit in range(p):
+    for region in range(p):
         shrink, pull = np.zeros((m, m)), np.zeros(m)
-        for k in s.topology.members(unit):
+        for k in s.topology.members(region):
             x, own = s.data["x"][k], s.task.optimum({n: v[k : k + 1] for n, v in s.data.items()})
             hessian = 2 * x.T @ x / len(x) + 2 * s.task.rho * np.eye(m)
             power = np.linalg.matrix_power(np.eye(m) - s.mu / s.epochs[k] * hessian, s.epochs[k])
@@ -373,8 +373,8 @@ def test_steady_errors_without_sampling_solve_the_lyapunov_equation(scheme):
     blocks = np.einsum("pimi->pm", spread.reshape(p, m, p, m))
     found = gf.steady_errors(s, scheme, 0.2)
     assert found.centroid == pytest.approx(blocks.mean() + mixing.msd_centroid(mean, s.optimum), rel=1e-8)
-    assert found.units == pytest.approx(np.trace(blocks) / p + mixing.msd_units(mean, s.optimum), rel=1e-8)
-    assert found.disagreement == pytest.approx(found.units - found.centroid, rel=1e-8)
+    assert found.regions == pytest.approx(np.trace(blocks) / p + mixing.msd_regions(mean, s.optimum), rel=1e-8)
+    assert found.disagreement == pytest.approx(found.regions - found.centroid, rel=1e-8)
 
 
 def test_steady_errors_are_where_expected_errors_go():
@@ -409,11 +409,11 @@ def test_how_noise_and_step_size_scale(scheme, power):
     assert settled == pytest.approx(PREDICTED[scheme](s.topology.mixing, 0.1, 2), rel=0.05)
 
 
-def test_a_centroid_of_units_with_the_same_curvature_does_not_feel_homomorphic_noise():
+def test_a_centroid_of_regions_with_the_same_curvature_does_not_feel_homomorphic_noise():
     s = exact(setting(servers=4, most_epochs=1, seed=11))
     s.data["x"][:] = s.data["x"][0]
     assert abs(excess(s, "homomorphic")) < 1e-14 < excess(s, "edge")
-    assert gf.steady_errors(s, "homomorphic", 0.1).units > 0.01  # every server does
+    assert gf.steady_errors(s, "homomorphic", 0.1).regions > 0.01  # every server does
 
 
 @pytest.mark.parametrize("scheme", ["sender", "edge"])
@@ -421,7 +421,7 @@ def test_the_main_term_of_43_is_twice_the_truth_for_small_steps(scheme):
     """One feature and one curvature, so that nu = delta; every record is fitted, so that only g is left."""
     task, servers = Linear(1, 2), 5
     data = task.prepare_all([(np.array([[1.0], [-1.0]]), np.array([2.0, -2.0]))] * servers)
-    topology, ones = units(server_graph("ring", servers), 1), np.ones(servers, dtype=int)
+    topology, ones = regions(server_graph("ring", servers), 1), np.ones(servers, dtype=int)
     s = gf.Setting(task, data, topology, ones, ones, 1, 5e-4)
     noise = gf.centroid_noise(topology.mixing, scheme, 0.3, 1)
     by_hand = {"sender": 0.3 / servers, "edge": 0.3 * (2 / 36) / servers}[scheme]  # neighbours weigh 1/6
@@ -449,7 +449,7 @@ def test_theorem_one_is_silent_at_the_step_sizes_of_the_figures():
     for _ in range(10 * 20):
         x = rng.normal(size=(100, 2)) * np.sqrt(rng.uniform(0.05, 0.3, size=2))
         parts.append((x, x @ np.ones(2) + rng.normal(size=100) * 0.2))
-    topology = units(server_graph("random", 10), 20)
+    topology = regions(server_graph("random", 10), 20)
     epochs, batches = rng.integers(1, 11, 200), rng.integers(5, 11, 200)
     s = gf.Setting(task, task.prepare_all(parts), topology, epochs, batches, 11, 0.1)
     assert gf.centroid_bound(s, "homomorphic", 0.1) == math.inf

@@ -1,7 +1,7 @@
 """Attack a plan through its own pipeline and gate, and hold what was found against what is promised.
 
 A trial is a pair of runs of the plan's method, one without the canary and one with it, with the same noise and through
-the real gate. Two things are then asked of what came out.
+the real gate. Two questions are then put to what was released.
 
     Is there another way out? The round is computed again from each of the two worlds, with a gate that gives back what
     was released the first time. All messages must then be the same to the last bit: they may depend on what was
@@ -28,7 +28,7 @@ import numpy as np
 from silograph.audit.exposure import exposure
 from silograph.audit.finding import CANARY, PAIR, Finding
 from silograph.audit.parts import stages_of
-from silograph.audit.stages import Stage, UnitStage, at_scene
+from silograph.audit.stages import RegionStage, Stage, at_scene
 from silograph.audit.trials import Played, play
 from silograph.core.errors import InputError
 from silograph.core.keys import secret_root
@@ -40,7 +40,7 @@ from silograph.privacy.attacks.bounds import (
     by_samples,
     by_threshold,
     threshold_trials,
-    told_right,
+    told_apart,
 )
 from silograph.privacy.attacks.one_run import by_alignment, by_guesses, clearest
 from silograph.privacy.attacks.scores import fitted
@@ -60,7 +60,7 @@ LEAST_RUNS = 200
 _TUNING = 0.2  # of the trials choose threshold and distinguisher; the others are judged
 _RELEASES, _MOST_RUNS = 50_000, 10_000  # in either world of an audit, unless it is said how many trials
 _AT_ONCE = 2_000_000  # numbers of one release that are held at a time
-_UNITS_AT_ONCE = 200  # servers of trials; their mixing is a matrix
+_REGIONS_AT_ONCE = 200  # servers of trials; their mixing is a matrix
 _GLANCE, _CLEARLY = 20, 1.3  # trials of each scene, and how much further apart its worlds must be to be taken
 _DIFFERENT = 0.9  # of the trials have scores of their own, or noise came more than once
 
@@ -94,7 +94,7 @@ def audit_job(
     """
     if runs is not None and (runs < LEAST_RUNS or one_run):
         expected = f"{LEAST_RUNS} or more, or a single run"
-        raise InputError("audit, runs", expected, f"{runs} came" + " with a single run" * one_run)
+        raise InputError("audit, runs", expected, f"found {runs}" + " with a single run" * one_run)
     stages, root = stages_of(job, many=one_run), secret_root() if root is None else root
     first = play(stages[0], np.array([[False], [True]]), root)
     claimed = [each for each in OBSERVERS if _promise(job, stages[0], first.rows, each).claimed]
@@ -103,7 +103,7 @@ def audit_job(
     if not promise.claimed:
         return replace(promise, attacks=tuple(exposure(job, against, root)))
     if math.isinf(promise.accounted.epsilon):
-        what = next(row.site for row in first.rows if row.mechanism == "reveal")
+        what = next(row.release_point for row in first.rows if row.mechanism == "reveal")
         return replace(promise, leak=f"what is sent at {what!r} leaves without protection, though the plan promises it")
     enough = default_runs(stages, first, promise)
     confidence = 1.0 - (1.0 - CONFIDENCE) / len(stages)
@@ -112,7 +112,9 @@ def audit_job(
         seen_by = root + k * _MOST_RUNS, hidden_from(against), confidence
         trials = _Trials(kind, *seen_by) if one_run else _worst_scene(kind, *seen_by)
         stage = trials.stage
-        start = replace(promise, site=stage.site, unit=_unit(first.rows, stage), canary=stage.canary)
+        start = replace(
+            promise, site=stage.site, protected_unit=_protected_unit(first.rows, stage), canary=stage.canary
+        )
 
         def share(done: float, before: int = k) -> None:
             progress((before + done) / len(stages))
@@ -176,7 +178,7 @@ def _promise(job: Job, stage: Stage, rows: Sequence[Row], observer: Observer) ->
     return Finding(
         observer,
         stage.site,
-        _unit(rows, stage),
+        _protected_unit(rows, stage),
         stage.canary,
         Cost(spent.epsilon, spent.delta, spent.accountant),
         None if budget is None else budget.epsilon,
@@ -185,8 +187,8 @@ def _promise(job: Job, stage: Stage, rows: Sequence[Row], observer: Observer) ->
     )
 
 
-def _unit(rows: Sequence[Row], stage: Stage) -> str:
-    return next((row.unit for row in rows if row.unit and row.part in ("", stage.part)), "none")
+def _protected_unit(rows: Sequence[Row], stage: Stage) -> str:
+    return next((row.protected_unit for row in rows if row.protected_unit and row.part in ("", stage.part)), "none")
 
 
 # ---- how much it tells -----------------------------------------------------------------------------------------------
@@ -215,7 +217,7 @@ class _Trials:
                     return _Pairs.of(parts), played.leak
             progress(done / runs)
             widest = max(row.dim for row in both[0].rows)
-            most = _UNITS_AT_ONCE if isinstance(self.stage, UnitStage) else 1000
+            most = _REGIONS_AT_ONCE if isinstance(self.stage, RegionStage) else 1000
             size = max(20, min(most, _AT_ONCE // widest))
         return _Pairs.of(parts), None
 
@@ -281,7 +283,7 @@ def _in_many(finding: Finding, trials: _Trials, runs: int, progress: Progress) -
         plain.append(by_threshold(pairs.losses[:, :tuning], pairs.losses[:, tuning:], delta, confidence, LOSS))
     bounds = plain if fit is None else [fit, *plain]
     return _with_bound(
-        replace(finding, others=tuple(bounds), accuracy=told_right(cut, held), distinguisher=distinguisher),
+        replace(finding, others=tuple(bounds), accuracy=told_apart(cut, held), distinguisher=distinguisher),
         bounds[0],
         _runs_to_refute(finding, confidence),
     )
@@ -322,7 +324,7 @@ def _in_one_run(finding: Finding, trials: _Trials, enough: int, each: int) -> Fi
     """So many canaries in every site at once, each by a coin. The clearest are guessed; and where noise is Gaussian all
     of them together are held against it. For guesses alone canaries are better different."""
     stage = trials.stage
-    sites = len(stage.job.topo.servers if isinstance(stage, UnitStage) else stage.job.topo.silos)
+    sites = len(stage.job.topo.servers if isinstance(stage, RegionStage) else stage.job.topo.silos)
     coins = np.random.Generator(np.random.PCG64([trials.root & (2**63 - 1), 1]))
     bits = coins.random((sites, min(each, stage.most))) < 0.5
     finding = replace(finding, trials=bits.size, trial=CANARY)

@@ -1,8 +1,9 @@
-"""Attack a deployment as its server could: dishonest questions to the real parties, beside what their ledgers say.
+"""Attack a deployment as its server could: dishonest questions to the real organisations, beside what their ledgers
+say.
 
 Every strategy is played in pairs of trials, one in each of two neighbouring worlds, with the same secret noise. From
-what the server saw follows a lower bound on the epsilon that it got out. It is held against what the party's own ledger
-says was paid: where it got more, the deployment's promise is refuted.
+what the server saw follows a lower bound on the epsilon that it got out. It is held against what the organisation's own
+ledger says was paid: where it got more, the deployment's promise is refuted.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ Progress = Callable[[float, str], None]
 
 @dataclass(frozen=True)
 class StrategyFinding:
-    """What a strategy got out. `paid` is the most that the party's ledger said in the trials that count; `ledger` what
-    it says at the end, which is less where an older copy was put back."""
+    """What a strategy got out. `paid` is the most that the organisation's ledger said in the trials that count;
+    `ledger` what it says at the end, which is less where an older copy was put back."""
 
     strategy: Strategy
     trials: int
@@ -120,7 +121,7 @@ class DeploymentFinding:
         return {
             "deployment": self.digest,
             "observer": "server",
-            "party": None if worlds is None else worlds.party,
+            "organisation": None if worlds is None else worlds.organisation,
             "site": None if worlds is None else worlds.silo,
             "canary": None if worlds is None else worlds.words,
             "neighbouring_steps": None if worlds is None else worlds.steps,
@@ -139,7 +140,8 @@ def _number(value: float) -> float | str:
 
 
 def deployment_at(target: Path) -> Path | None:
-    """The folder of a deployment's file, if `target` is one: that file, a party's folder, the server's, or all."""
+    """The folder of a deployment's file, if `target` is one: that file, an organisation's folder, the server's, or
+    all."""
     if target.name == FILE:
         return target.parent
     return next((folder for folder in (target, target / SERVER) if (folder / FILE).is_file()), None)
@@ -154,18 +156,18 @@ def audit_deployment(
     root: int | None = None,
     progress: Progress = lambda share, words: None,
 ) -> DeploymentFinding:
-    """Play every strategy, or the `only` one, against the parties of the deployment in `folder`.
+    """Play every strategy, or the `only` one, against the organisations of the deployment in `folder`.
 
     It takes about so many seconds, and at least what the fewest trials take. `pairs` fixes the number of trials in each
     world, `rounds` how many rounds a trial takes, and `root` every random number, for tests.
     """
     if pairs is not None and not LEAST_PAIRS <= pairs <= MOST_PAIRS:
-        raise InputError("audit, runs", f"{LEAST_PAIRS} to {MOST_PAIRS} for a deployment", f"{pairs} came")
+        raise InputError("audit, runs", f"{LEAST_PAIRS} to {MOST_PAIRS} for a deployment", f"found {pairs}")
     if not 0.0 < seconds < math.inf:
-        raise InputError("audit, seconds", "a number above 0", f"{seconds} came")
+        raise InputError("audit, seconds", "a number above 0", f"found {seconds}")
     given = Deployment.read(folder)
     rehearsal = given.plan.privacy is not None and given.plan.seed is not None
-    memory = Path("/dev/shm")  # nothing here is worth keeping, and a party syncs every answer to disk
+    memory = Path("/dev/shm")  # nothing here is worth keeping, and an organisation syncs every answer to disk
     with (
         tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as scratch,
         np.errstate(all="ignore"),
@@ -180,7 +182,7 @@ def audit_deployment(
         if not claimed(job):
             return finding
         root = secret_root() if root is None else root
-        theatre = Theatre(deployment, job, Path(scratch) / "parties", root)
+        theatre = Theatre(deployment, job, Path(scratch) / "organisations", root)
         attack = _Attack(theatre, pairs, root, seconds, only, rounds)
         return replace(finding, worlds=theatre.worlds, outcomes=tuple(attack.run(progress)))
 
@@ -232,7 +234,7 @@ class _Attack:
         if not chosen:
             names = ", ".join(each.name for each in found)
             raise InputError(
-                "audit, strategy", f"one of {names}", f"{self.only!r} came, or a search found nothing for it"
+                "audit, strategy", f"one of {names}", f"found {self.only!r}, or a search found nothing for it"
             )
         return chosen
 
@@ -290,16 +292,16 @@ class _Attack:
         return int.from_bytes(hashlib.sha256(named.encode()).digest(), "big")
 
     def _trial(self, strategy: Strategy, rounds: int, world: int, number: int) -> _Trial:
-        parties = self.theatre.open(world, self._secret(strategy, number, "noise"))
+        organisations = self.theatre.open(world, self._secret(strategy, number, "noise"))
         try:
-            strategy.play(parties, rounds)
-            return self._over(parties, strategy)
+            strategy.play(organisations, rounds)
+            return self._over(organisations, strategy)
         finally:
-            parties.close()
+            organisations.close()
 
-    def _over(self, parties: Attacked, strategy: Strategy) -> _Trial:
-        rows, seen = parties.rows, parties.seen
-        everything = list(dict.fromkeys([*rows, *parties.forgotten])) if strategy.copies else rows
+    def _over(self, organisations: Attacked, strategy: Strategy) -> _Trial:
+        rows, seen = organisations.rows, organisations.seen
+        everything = list(dict.fromkeys([*rows, *organisations.forgotten])) if strategy.copies else rows
         paid = self.theatre.paid(everything)
         return _Trial(
             tuple((each.kind, each.size) for each in seen),

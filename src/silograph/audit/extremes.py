@@ -61,7 +61,10 @@ def extreme_strategies(theatre: Theatre, root: int, until: float) -> list[Strate
     """Nothing where a method sends nothing down."""
     if not theatre.down:
         return []
-    words = "the largest numbers that a party takes, then from 1.8e308 to 5e-324 in patterns of signs, infinities, none"
+    words = (
+        "the largest numbers that an organisation takes, then from 1.8e308 to 5e-324 in patterns of signs, "
+        "infinities, none"
+    )
     found = [Strategy("extreme downs", words, _extremes, most_rounds=len(_SIGNS), against=SILENT)]
     question = _Search(theatre, root).found(until)
     if question is not None:
@@ -74,7 +77,7 @@ def extreme_strategies(theatre: Theatre, root: int, until: float) -> list[Strate
 def _extremes(at: Attacked, rounds: int) -> None:
     """All of them in turn, as questions whose answers are never used; `rounds` of each size. Sums take their time."""
     round, limits, usual = 0, at.theatre.job.method.limits(), at.theatre.down
-    for name in usual:  # the edge of what a party takes
+    for name in usual:  # the edge of what an organisation takes
         for edge in (limits[name].high, limits[name].low):
             at_edge = np.array(np.broadcast_to(edge, usual[name].shape))
             round += one_round(at, round, NEVER, {**usual, name: at_edge})
@@ -90,7 +93,7 @@ def _twice(at: Attacked, rounds: int, down: Mapping[str, Array]) -> None:
 
 
 class _Search:
-    """Both worlds, opened with the same noise; a party that answered is opened anew."""
+    """Both worlds, opened with the same noise; an organisation that answered is opened anew."""
 
     def __init__(self, theatre: Theatre, root: int) -> None:
         self._theatre, self._root = theatre, root
@@ -103,8 +106,8 @@ class _Search:
                 return name, f"{size:.17g} ({pattern})", _sent(self._theatre, name, _SIGNS[pattern], size)
             return None
         finally:
-            for parties in self._open.values():
-                parties.close()
+            for organisations in self._open.values():
+                organisations.close()
 
     def _differing(self, until: float) -> Iterator[tuple[str, str, float]]:
         """Sizes at which the worlds answer differently: from a grid, the worst first, then between its points."""
@@ -139,9 +142,9 @@ class _Search:
     def _kind(self, world: int, down: Mapping[str, Array]) -> str:
         if world not in self._open:
             self._open[world] = self._theatre.open(world, self._root)
-        parties = self._open[world]
-        parties.local(0, NEVER, down)
-        kind = parties.seen[-1].kind
+        organisations = self._open[world]
+        organisations.local(0, NEVER, down)
+        kind = organisations.seen[-1].kind
         if kind == ANSWER:
             self._open.pop(world).close()
         return kind

@@ -24,7 +24,7 @@ class Finding:
 
     observer: str
     site: str
-    unit: str
+    protected_unit: str
     canary: str
     accounted: Cost
     budget: float | None
@@ -76,7 +76,7 @@ class Finding:
         return {
             "observer": self.observer,
             "site": self.site,
-            "unit": self.unit,
+            "protected_unit": self.protected_unit,
             "canary": self.canary,
             "trials": self.trials,
             "trial": self.trial,

@@ -1,7 +1,8 @@
-"""A server that does as it likes, and the real parties of a deployment that it asks.
+"""A server that does as it likes, and the real organisations of a deployment that it asks.
 
-Parties are opened from folders on disk, by the code that `silograph join` opens them with, and answer in this process.
-All that a server could see is kept: whether a party answered and how it refused, sizes, times, and numbers.
+Organisations are opened from folders on disk, by the code that `silograph join` opens them with, and answer in this
+process. All that a server could see is kept: whether an organisation answered and how it refused, sizes, times, and
+numbers.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from silograph.audit.worlds import LOUD, OPPOSITE, SILENT, Worlds
 from silograph.core.errors import InputError
 from silograph.core.types import Array, Json
 from silograph.deploy.deployment import FILE, Deployment
-from silograph.deploy.party import ENROLMENT, LEDGER, ROSTER, Approved, enrol
+from silograph.deploy.organisation import ENROLMENT, LEDGER, ROSTER, Approved, enrol
 from silograph.deploy.public_facts import part_of
 from silograph.engines.question import NEVER, Kind, Question, read_reply
 from silograph.engines.silo import Silo
-from silograph.engines.sums import read_said, run_sum
+from silograph.engines.sums import read_answers, run_sum
 from silograph.methods.base import begin
 from silograph.privacy.accounting import GAUSSIANS, Cost, cost
 from silograph.privacy.door import Door
@@ -50,8 +51,8 @@ class Seen:
 
 
 class _Opened(Approved):
-    """A party as `silograph join` opens it, but for two things: the auditor names its secret root, so that both worlds
-    of a pair have the same noise, and a table that was read once is not read again."""
+    """An organisation as `silograph join` opens it, but for two things: the auditor names its secret root, so that both
+    worlds of a pair have the same noise, and a table that was read once is not read again."""
 
     root: int
     known: Job
@@ -64,7 +65,7 @@ class _Opened(Approved):
 
 
 class Theatre:
-    """Worlds of enrolled parties, made up from a deployment's public facts, as folders that trials copy."""
+    """Worlds of enrolled organisations, made up from a deployment's public facts, as folders that trials copy."""
 
     def __init__(self, deployment: Deployment, job: Job, folder: Path, plot: int) -> None:
         """`plot`: what a server that asks at random draws its questions from."""
@@ -76,9 +77,9 @@ class Theatre:
             self._enrol(world)
 
     @cached_property
-    def parties(self) -> dict[str, tuple[str, ...]]:
-        """Who is opened: the victim's party, and all where sites are added up with each other."""
-        everybody, own = self.deployment.facts.parties, self.worlds.party
+    def organisations(self) -> dict[str, tuple[str, ...]]:
+        """Who is opened: the victim's organisation, and all where sites are added up with each other."""
+        everybody, own = self.deployment.facts.organisations, self.worlds.organisation
         alone = part_of(self.job.plan.method.name).SEVERAL or not self.masked
         return {own: everybody[own]} if alone else everybody
 
@@ -116,27 +117,27 @@ class Theatre:
 
     def identities(self, world: int) -> dict[str, bytes]:
         found: dict[str, bytes] = {}
-        for party, silos in self.parties.items():
-            card = json.loads((self.place(world, party) / f"{party}{ENROLMENT}").read_bytes())
+        for organisation, silos in self.organisations.items():
+            card = json.loads((self.place(world, organisation) / f"{organisation}{ENROLMENT}").read_bytes())
             found |= dict.fromkeys(silos, bytes.fromhex(card["identity"]))
         return found
 
-    def place(self, world: int, party: str) -> Path:
-        return self.folder / f"world {world}" / party
+    def place(self, world: int, organisation: str) -> Path:
+        return self.folder / f"world {world}" / organisation
 
     def _enrol(self, world: int) -> None:
-        for party in self.parties:
-            folder, own = self.place(world, party), party == self.worlds.party
+        for organisation in self.organisations:
+            folder, own = self.place(world, organisation), organisation == self.worlds.organisation
             folder.mkdir(parents=True)
             (folder / FILE).write_bytes(self.deployment.to_bytes())
-            table = folder.parent / f"{party}{self.worlds.suffix}"
-            table.write_bytes(self.worlds.tables[world] if own else self.worlds.silent(party))
+            table = folder.parent / f"{organisation}{self.worlds.suffix}"
+            table.write_bytes(self.worlds.tables[world] if own else self.worlds.silent(organisation))
             enrol(folder, table)
-            self.jobs[world, party] = Approved.open(folder).job()
-        if len(self.parties) > 1:
+            self.jobs[world, organisation] = Approved.open(folder).job()
+        if len(self.organisations) > 1:
             roster = json.dumps({name: key.hex() for name, key in self.identities(world).items()})
-            for party in self.parties:
-                (self.place(world, party) / ROSTER).write_text(roster, encoding="utf-8")
+            for organisation in self.organisations:
+                (self.place(world, organisation) / ROSTER).write_text(roster, encoding="utf-8")
 
     def open(self, world: int, root: int) -> Attacked:
         self.trials += 1
@@ -150,14 +151,14 @@ def claimed(job: Job) -> bool:
 
 
 class Attacked:
-    """The parties of one world in one trial, and everything that the server saw of them."""
+    """The organisations of one world in one trial, and everything that the server saw of them."""
 
     def __init__(self, theatre: Theatre, world: int, root: int, folder: Path) -> None:
         self.theatre, self.world, self._root, self._folder = theatre, world, root, folder
         self.seen: list[Seen] = []
         self.forgotten: list[Row] = []  # rows of copies that were put away
-        for party in theatre.parties:
-            shutil.copytree(theatre.place(world, party), folder / party)
+        for organisation in theatre.organisations:
+            shutil.copytree(theatre.place(world, organisation), folder / organisation)
         self._silos: dict[str, Silo] = {}
         self._kept = 0
         self.start()
@@ -166,17 +167,17 @@ class Attacked:
         self.stop()
         shutil.rmtree(self._folder)
 
-    # ---- the party's own machine ----
+    # ---- the organisation's own machine ----
 
     def start(self) -> None:
-        """Type `join` at every party; one that will not start is gone."""
-        for party in self.theatre.parties:
+        """Type `join` at every organisation; one that will not start is gone."""
+        for organisation in self.theatre.organisations:
             try:
-                opened = _Opened.open(self._folder / party)
+                opened = _Opened.open(self._folder / organisation)
                 assert isinstance(opened, _Opened)
-                opened.known = self.theatre.jobs[self.world, party]
-                opened.root = int.from_bytes(hashlib.sha256(f"{self._root} {party}".encode()).digest(), "big")
-                self._silos[party] = opened.silo()
+                opened.known = self.theatre.jobs[self.world, organisation]
+                opened.root = int.from_bytes(hashlib.sha256(f"{self._root} {organisation}".encode()).digest(), "big")
+                self._silos[organisation] = opened.silo()
             except Exception as error:
                 self._see(type(error).__name__, 0, 0.0)
 
@@ -214,7 +215,7 @@ class Attacked:
 
     @property
     def _own(self) -> Path:
-        return self._folder / self.theatre.worlds.party
+        return self._folder / self.theatre.worlds.organisation
 
     def _ledger(self) -> list[Row]:
         silo = self.theatre.worlds.silo
@@ -227,15 +228,16 @@ class Attacked:
 
     # ---- what the server does ----
 
-    def ask(self, party: str, blob: bytes, look: bool = True) -> bytes | None:
-        """Put any bytes to a party; what came back, if it answered. Without `look` nobody keeps what was seen."""
-        silo, begun = self._silos.get(party), time.perf_counter()
+    def ask(self, organisation: str, blob: bytes, look: bool = True) -> bytes | None:
+        """Put any bytes to an organisation; what came back, if it answered. Without `look` nobody keeps what was
+        seen."""
+        silo, begun = self._silos.get(organisation), time.perf_counter()
         if silo is None:
             self._see(GONE, 0, 0.0)
             return None
         try:
             reply = silo.answer(blob)
-        except Exception as error:  # of any error the class alone leaves a party
+        except Exception as error:  # of any error the class alone leaves an organisation
             self._see(type(error).__name__, 0, time.perf_counter() - begun)
             return None
         if look:
@@ -250,25 +252,25 @@ class Attacked:
         down: Mapping[str, Array] | None = None,
         silos: Sequence[str] | None = None,
         members: Sequence[str] | None = None,
-        party: str | None = None,
+        organisation: str | None = None,
     ) -> Question:
         """What an honest server would ask, but for what is given."""
         theatre = self.theatre
-        topo, party = theatre.job.topo, party or theatre.worlds.party
+        topo, organisation = theatre.job.topo, organisation or theatre.worlds.organisation
         alone = (theatre.worlds.silo,)
-        silos = tuple(silos or (theatre.parties[party] if theatre.masked else alone))
+        silos = tuple(silos or (theatre.organisations[organisation] if theatre.masked else alone))
         index = topo.index(silos)
         sends = theatre.down if down is None else down
         part = {name: np.ascontiguousarray(value[index]) for name, value in sends.items()} if kind == "local" else {}
-        return Question(theatre.digest, party, kind, round, accepted, silos, tuple(members or topo.silos), part)
+        return Question(theatre.digest, organisation, kind, round, accepted, silos, tuple(members or topo.silos), part)
 
     def local(self, round: int, accepted: int = NEVER, down: Mapping[str, Array] | None = None) -> bytes | None:
         """The victim's part of a round; where sites are added up with each other, everybody's."""
         own = None
-        for party in self.theatre.parties:
-            question = self.question("local", round, accepted, down, party=party)
-            reply = self.ask(party, question.pack(), party == self.theatre.worlds.party)
-            own = reply if party == self.theatre.worlds.party else own
+        for organisation in self.theatre.organisations:
+            question = self.question("local", round, accepted, down, organisation=organisation)
+            reply = self.ask(organisation, question.pack(), organisation == self.theatre.worlds.organisation)
+            own = reply if organisation == self.theatre.worlds.organisation else own
         return own
 
     def add_up(
@@ -287,12 +289,12 @@ class Attacked:
             said: dict[str, Json] = {}
             step = STEPS.index(next(iter(messages.values()))["step"]) if messages else len(STEPS)
             late = step >= STEPS.index("confirm")
-            for party, silos in theatre.parties.items():
+            for organisation, silos in theatre.organisations.items():
                 asked = [s for s in silos if s in messages and (ask is None or not late or s in ask)]
                 if asked and step <= list[str](STEPS).index(last):
                     to: Json = {"to": {silo: messages[silo] for silo in asked}}
-                    question = self.question("sum", round, silos=asked, members=members, party=party)
-                    said |= self._step(party, replace(question, sum=to), kinds)
+                    question = self.question("sum", round, silos=asked, members=members, organisation=organisation)
+                    said |= self._step(organisation, replace(question, sum=to), kinds)
             return said
 
         try:
@@ -306,13 +308,13 @@ class Attacked:
         self._see(how, 0, time.perf_counter() - begun, total.values if made else np.zeros(0))
         return made
 
-    def _step(self, party: str, question: Question, kinds: list[str]) -> dict[str, Json]:
+    def _step(self, organisation: str, question: Question, kinds: list[str]) -> dict[str, Json]:
         """A step of a sum is a part of what is seen of the whole: masked words are new every time."""
         before = len(self.seen)
-        reply = self.ask(party, question.pack(), look=False)
+        reply = self.ask(organisation, question.pack(), look=False)
         kinds += [seen.kind for seen in self.seen[before:]]
         del self.seen[before:]
-        return {} if reply is None else read_said(reply)
+        return {} if reply is None else read_answers(reply)
 
     def _see(self, kind: str, size: int, seconds: float, numbers: Array | None = None) -> None:
         self.seen.append(Seen(kind, size, seconds, np.zeros(0) if numbers is None else numbers))
@@ -322,7 +324,9 @@ class Attacked:
     @property
     def others(self) -> list[str]:
         """With whom the victim can be added up."""
-        return [name for silos in self.theatre.parties.values() for name in silos if name != self.theatre.worlds.silo]
+        return [
+            name for silos in self.theatre.organisations.values() for name in silos if name != self.theatre.worlds.silo
+        ]
 
     @property
     def fewest(self) -> int:
@@ -342,7 +346,7 @@ def _numbers(reply: bytes) -> Array:
     """What can be read of an answer."""
     try:
         sent = read_reply(reply, "answer").sent
-    except InputError:  # of a party that is not sound
+    except InputError:  # of an organisation that is not sound
         return np.zeros(0)
     found = [value.value.ravel() for value in sent.values() if isinstance(value, Released)]
     return np.concatenate(found) if found else np.zeros(0)

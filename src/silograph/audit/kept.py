@@ -13,7 +13,7 @@ from silograph.core.files import write_atomically
 from silograph.core.results import read_result
 from silograph.core.types import Json
 from silograph.report.audits import FILE, FORMAT, checked_audits
-from silograph.run.bill import bill_of_run
+from silograph.run.cost import cost_of_run
 from silograph.run.jobs import Job, open_job
 from silograph.run.plan import Plan, load
 from silograph.run.results import versions
@@ -21,8 +21,8 @@ from silograph.run.sections import named_files
 
 
 def job_of_run(folder: Path) -> Job:
-    """The plan of a finished run, ready to be attacked: the plan that ran, with a bill that is its ledger's."""
-    bill_of_run(folder)
+    """The plan of a finished run, ready to be attacked: the plan that ran, with the costs that its ledger gives."""
+    cost_of_run(folder)
     path = folder / "plan.toml"
     plan = load(path)
     if read_result(folder)[1].plan != hashlib.sha256(path.read_bytes()).hexdigest():
@@ -45,7 +45,8 @@ def _need_tables(plan: Plan, folder: Path) -> None:
             str(folder),
             "the tables of its plan, where plan.toml says: an audit needs them for their shape",
             f"{missing[0]} is not there" + f", nor {len(missing) - 1} more" * (len(missing) > 1),
-            "Put them back. Of a deployment, whose tables stay with the parties, audit what `silograph deploy` wrote, "
+            "Put them back. Of a deployment, whose tables stay with the organisations, audit what `silograph "
+            "deploy` wrote, "
             "or the plan before it is deployed, with made-up tables of the same columns and sizes.",
         )
 
@@ -68,6 +69,6 @@ def keep(folder: Path, finding: Finding, report: Callable[[Path], str]) -> None:
     try:
         checked_audits(text, folder, result, made)
     except DamageError as error:
-        raise DamageError(error.where, error.expected, error.came, "Nothing was written.") from None
+        raise DamageError(error.where, error.expected, error.found, "Nothing was written.") from None
     write_atomically(path, text.encode())
     write_atomically(folder / "report.html", report(folder).encode())

@@ -46,20 +46,21 @@ class Scene:
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """Where noise was drawn in a round of all trials, what came of it, and of which sums, if any."""
+    """Where noise was drawn in a round of all trials, what was released there, and from which sums, if any."""
 
     root: int
     round: int
-    site: str
-    came: Array
+    release_point: str
+    observed: Array
     sums: Sequence[MaskedSum]
 
 
 @dataclass(frozen=True, eq=False)
 class Noises:
-    """What is told of the noise in all trials, row for row of what came, and what each site of the first drew."""
+    """What others reveal of the noise in all trials, row for row of what was observed, and what each site of the first
+    drew."""
 
-    told: Array
+    revealed: Array
     each: Sequence[Array]
 
 
@@ -127,11 +128,11 @@ class SiloStage:
 
 
 @dataclass(frozen=True, eq=False)
-class UnitStage:
+class RegionStage:
     """One server with `size` agents, who are protected as a whole; no trial hears of another."""
 
     job: Job
-    unit: GraphFederation | ClusteredADMM | SummedConsensus | MomentsSummed
+    method: GraphFederation | ClusteredADMM | SummedConsensus | MomentsSummed
     site: str
     size: int
     canary: str
@@ -170,12 +171,12 @@ class UnitStage:
         return Noises(np.stack(told), [first.noise_of(drawn.root, name) for name in first.members])
 
     def _method(self, trials: int) -> GraphFederation | ClusteredADMM | SummedConsensus | MomentsSummed:
-        if isinstance(self.unit, SummedConsensus | MomentsSummed):
-            return replace(self.unit, counts=self.unit.counts * trials)
-        if isinstance(self.unit, GraphFederation):
-            return replace(self.unit, sample=None)
+        if isinstance(self.method, SummedConsensus | MomentsSummed):
+            return replace(self.method, counts=self.method.counts * trials)
+        if isinstance(self.method, GraphFederation):
+            return replace(self.method, sample=None)
         # What a cluster borrows is computed from what was released: here there is one.
-        return replace(self.unit, sample=None, clusters=(0,) * (trials * self.size), tau=0.0)
+        return replace(self.method, sample=None, clusters=(0,) * (trials * self.size), tau=0.0)
 
     def begin(self, trials: int) -> Carry:
         topo, method = _apart(trials, self.size), self._method(trials)
@@ -234,14 +235,14 @@ class SharedNoiseStage(SiloStage):
     def noises(self, drawn: Drawn) -> Noises:
         """What a site shares with those who tell is what it adds among them, less what it adds alone."""
         tellers, size = self._tellers, len(self.sensitivities)
-        cohorts = self._cohorts(len(drawn.came) // size)
+        cohorts = self._cohorts(len(drawn.observed) // size)
         alone = self._sharing((name,) for cohort in cohorts for name in cohort)
         among = self._sharing((cohort[k], *(cohort[j] for j in tellers)) for cohort in cohorts for k in self._honest)
-        told = np.zeros_like(drawn.came)
+        told = np.zeros_like(drawn.observed)
         nothing, noise = np.zeros(told.shape[1:]), np.zeros(told.shape[1:])
 
         def added(by: CorrelatedGaussian, name: str, k: int) -> Array:
-            by.perturb(nothing, self.sensitivities[k], Place(drawn.root, name, drawn.round, drawn.site), noise)
+            by.perturb(nothing, self.sensitivities[k], Place(drawn.root, name, drawn.round, drawn.release_point), noise)
             return noise.copy()
 
         for row, cohort in zip(told.reshape(len(cohorts), size, *nothing.shape), cohorts, strict=True):
@@ -277,7 +278,7 @@ class SharedNoiseStage(SiloStage):
         return after, values(sent) | _delivered(self.job.method, after, data, sites)
 
 
-Stage = SiloStage | UnitStage
+Stage = SiloStage | RegionStage
 
 
 def at_scene(stage: Stage, scene: Scene) -> Stage:

@@ -1,4 +1,4 @@
-"""What a dishonest server tries. Each is played against fresh parties; `rounds` is how many it may take."""
+"""What a dishonest server tries. Each is played against fresh organisations; `rounds` is how many it may take."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from silograph.audit.hostile import Attacked
 from silograph.audit.worlds import OPPOSITE
 from silograph.core.types import Array
-from silograph.deploy.party import LEDGER
+from silograph.deploy.organisation import LEDGER
 from silograph.engines.question import NEVER
 
 _FAR = 10**6  # a round that no plan has
@@ -20,8 +20,8 @@ _LAST_STEPS = ("share", "mask", "unmask", "unmask")
 
 @dataclass(frozen=True)
 class Strategy:
-    """`play(parties, rounds)` asks as it likes. `copies`: an older copy of the party's folder is put back, which no
-    server can do; what all copies together released is then counted as paid."""
+    """`play(organisations, rounds)` asks as it likes. `copies`: an older copy of the organisation's folder is put back,
+    which no server can do; what all copies together released is then counted as paid."""
 
     name: str
     words: str
@@ -55,7 +55,7 @@ def _moved(at: Attacked, by: float) -> dict[str, Array]:
 def as_agreed(at: Attacked, rounds: int) -> None:
     for round in range(rounds):
         one_round(at, round, round - 1)
-    own = at.theatre.worlds.party
+    own = at.theatre.worlds.organisation
     at.ask(own, at.question("deliver", rounds, rounds - 1).pack())
     at.ask(own, at.question("end", rounds, rounds - 1).pack())
     at.ask(own, at.question("local", rounds + 1, rounds).pack())
@@ -89,7 +89,7 @@ def chosen_rounds(at: Attacked, rounds: int) -> None:
 
 
 def early_end(at: Attacked, rounds: int) -> None:
-    own = at.theatre.worlds.party
+    own = at.theatre.worlds.organisation
     for first in range(0, 3 * rounds, 3):  # a round of its own for each: another question in one round is refused
         at.ask(own, at.question("deliver", first).pack())
         one_round(at, first + 1, NEVER)
@@ -101,12 +101,12 @@ def early_end(at: Attacked, rounds: int) -> None:
 
 
 def other_plans(at: Attacked, rounds: int) -> None:
-    """Questions that are not what the party approved; between them one that is."""
-    own, good = at.theatre.worlds.party, at.question("local", 0)
+    """Questions that are not what the organisation approved; between them one that is."""
+    own, good = at.theatre.worlds.organisation, at.question("local", 0)
     few = tuple(good.silos)
     for changed in (
         {"deployment": "0" * 64},
-        {"party": "somebody"},
+        {"organisation": "somebody"},
         {"silos": ()},
         {"silos": ("nobody",)},
         {"members": ("nobody", *few)},
@@ -135,7 +135,7 @@ def at_random(at: Attacked, rounds: int) -> None:
             case 0:
                 at.restart()
             case 1:
-                at.ask(at.theatre.worlds.party, at.question("deliver", round, accepted).pack())
+                at.ask(at.theatre.worlds.organisation, at.question("deliver", round, accepted).pack())
             case _:
                 reply = at.local(round, accepted, _moved(at, float(rng.choice([0.0, 0.0, 1e-3, 1.0]))))
                 last = last if reply is None else round
@@ -202,7 +202,7 @@ def begun_again(at: Attacked, rounds: int) -> None:
 
 STRATEGIES = (
     Strategy("as agreed", "every round as planned, then the end, then one more", as_agreed),
-    Strategy("asked again", "every question twice, the party started anew in between", again),
+    Strategy("asked again", "every question twice, the organisation started anew in between", again),
     Strategy(
         "never used",
         "every answer is said not to have been used, and something else is asked",
@@ -230,21 +230,21 @@ STRATEGIES = (
     ),
     Strategy(
         "older state",
-        "the party's state put back from an older copy, its ledger not",
+        "the organisation's state put back from an older copy, its ledger not",
         older_state,
         copies=True,
         most_rounds=1,
     ),
     Strategy(
         "older ledger",
-        "the party's ledger put back from an older copy, its state not",
+        "the organisation's ledger put back from an older copy, its state not",
         older_ledger,
         copies=True,
         most_rounds=1,
     ),
     Strategy(
         "older copy",
-        "the party's whole folder put back from an older copy, again and again",
+        "the organisation's whole folder put back from an older copy, again and again",
         older_copy,
         copies=True,
         least_rounds=2,

@@ -48,10 +48,10 @@ class There:
 
 @dataclass(frozen=True, eq=False)
 class Kept:
-    """What came out, by site, and what was said of it: how far one record can move it. Who was in samples; what sums
-    with noise of their members were asked for; and what was said that should not have been."""
+    """What was released, by release point, with the bound that was stated: how far one record can move it. Who was in
+    samples; what sums with noise of their members were asked for; and what was said that should not have been."""
 
-    came: dict[str, Released | Total] = field(default_factory=dict)
+    observed: dict[str, Released | Total] = field(default_factory=dict)
     stated: dict[str, Array] = field(default_factory=dict)
     coins: dict[str, BoolArray] = field(default_factory=dict)
     sums: dict[str, list[MaskedSum]] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class Kept:
 
 
 class Tap:
-    """A gate that keeps what it lets out. Everything passes as it came."""
+    """A gate that keeps what it lets out. Everything passes unchanged."""
 
     def __init__(self, gate: Gate, kept: Kept, there: There) -> None:
         self._gate, self._kept, self._there = gate, kept, there
@@ -70,37 +70,43 @@ class Tap:
     def over(self, names: Sequence[str]) -> Tap:
         return Tap(self._gate.over(names), self._kept, self._there)
 
-    def poisson(self, counts: Array, rate: float, site: str, part: str) -> Batch:
-        made = self._there.among(self._gate.poisson(counts, rate, site, part))
+    def poisson(self, counts: Array, rate: float, release_point: str, part: str) -> Batch:
+        made = self._there.among(self._gate.poisson(counts, rate, release_point, part))
         self._kept.coins[made.name] = made.chosen
         return made
 
-    def release(self, bounded: Bounded, site: str, batch: Batch | None = None, share: float = 1.0) -> Released:
+    def release(self, bounded: Bounded, release_point: str, batch: Batch | None = None, share: float = 1.0) -> Released:
         # Positional and only where there is a batch: gates of tests take two arguments too.
-        made = self._gate.release(bounded, site) if batch is None else self._gate.release(bounded, site, batch, share)
-        self._kept.came[site], self._kept.stated[site] = made, np.array(bounded.l2)
+        made = (
+            self._gate.release(bounded, release_point)
+            if batch is None
+            else self._gate.release(bounded, release_point, batch, share)
+        )
+        self._kept.observed[release_point], self._kept.stated[release_point] = made, np.array(bounded.l2)
         return made
 
-    def reveal(self, value: Array, site: str, why: str) -> Released:
-        return self._gate.reveal(value, site, why)
+    def reveal(self, value: Array, release_point: str, why: str) -> Released:
+        return self._gate.reveal(value, release_point, why)
 
-    def contribute(self, value: Array | Bounded, site: str, clip: float | None = None) -> Sealed:
-        return self._gate.contribute(value, site, clip)
+    def contribute(self, value: Array | Bounded, release_point: str, clip: float | None = None) -> Sealed:
+        return self._gate.contribute(value, release_point, clip)
 
     def total(self, sealed: Sealed, rows: Rows, home: Rows, names: Sequence[str]) -> Total:
         made = self._gate.total(sealed, rows, home, names)
         if made.released:
-            self._kept.came[sealed.site], self._kept.stated[sealed.site] = made, _stated(sealed)
-            units = [tuple(names[k] for k in rows[home[rows] == p]) for p in range(len(self._gate.silos))]
-            asked = zip(units, self._gate.silos, strict=True)
-            self._kept.sums[sealed.site] = [sum_of(self._gate, sealed, members, unit) for members, unit in asked]
+            self._kept.observed[sealed.release_point], self._kept.stated[sealed.release_point] = made, _stated(sealed)
+            regions = [tuple(names[k] for k in rows[home[rows] == p]) for p in range(len(self._gate.silos))]
+            asked = zip(regions, self._gate.silos, strict=True)
+            self._kept.sums[sealed.release_point] = [
+                sum_of(self._gate, sealed, members, region) for members, region in asked
+            ]
         return made
 
     def relay(self, value: Array) -> Released:
         return self._gate.relay(value)
 
-    def uniforms(self, count: int, site: str) -> Array:
-        return self._gate.uniforms(count, site)
+    def uniforms(self, count: int, release_point: str) -> Array:
+        return self._gate.uniforms(count, release_point)
 
     def sync(self) -> None:
         """Rows of trials are read from the door."""
@@ -123,43 +129,47 @@ class Replay(Tap):
     def over(self, names: Sequence[str]) -> Replay:
         return Replay(self._gate.over(names), self._kept, self._inside, self._there, len(names))
 
-    def poisson(self, counts: Array, rate: float, site: str, part: str) -> Batch:
-        made = replace(self._there.among(self._gate.poisson(counts, 1.0, site, part)), rate=rate)
+    def poisson(self, counts: Array, rate: float, release_point: str, part: str) -> Batch:
+        made = replace(self._there.among(self._gate.poisson(counts, 1.0, release_point, part)), rate=rate)
         if part == self._there.part and self._there.others:
             made.chosen[:, -self._there.others :] = self._kept.coins[made.name][:, -self._there.others :]
         return made
 
-    def release(self, bounded: Bounded, site: str, batch: Batch | None = None, share: float = 1.0) -> Released:
-        made = self._kept.came.get(site)
+    def release(self, bounded: Bounded, release_point: str, batch: Batch | None = None, share: float = 1.0) -> Released:
+        made = self._kept.observed.get(release_point)
         if not isinstance(made, Released):
-            raise InputError(f"audit, {site!r}", "the same releases whatever the records", "one came in one world only")
-        self._inside[site] = np.array(bounded.value)
-        self._compare(site, bounded.l2)
+            raise InputError(
+                f"audit, {release_point!r}", "the same releases whatever the records", "found one in one world only"
+            )
+        self._inside[release_point] = np.array(bounded.value)
+        self._compare(release_point, bounded.l2)
         return made
 
-    def _compare(self, site: str, stated: Array) -> None:
+    def _compare(self, release_point: str, stated: Array) -> None:
         """Sensitivities are in the ledger for all to see, and noise follows them: they may not depend on records."""
-        if not np.array_equal(stated, self._kept.stated[site]):
-            self._kept.leaks.append(f"how far a record can move what is released at {site!r} changes with the records")
+        if not np.array_equal(stated, self._kept.stated[release_point]):
+            self._kept.leaks.append(
+                f"how far a record can move what is released at {release_point!r} changes with the records"
+            )
 
-    def reveal(self, value: Array, site: str, why: str) -> Released:
-        raise InputError(f"audit, {site!r}", "nothing revealed to who is promised something", "it was")
+    def reveal(self, value: Array, release_point: str, why: str) -> Released:
+        raise InputError(f"audit, {release_point!r}", "nothing revealed to who is promised something", "it was")
 
     def total(self, sealed: Sealed, rows: Rows, home: Rows, names: Sequence[str]) -> Total:
         value, place = sealed_rows(sealed), home[rows]
         sums = np.zeros((self._servers, value.shape[1]))
         np.add.at(sums, place, value)
-        made = self._kept.came.get(sealed.site)
+        made = self._kept.observed.get(sealed.release_point)
         if isinstance(made, Total):
-            self._inside[sealed.site] = sums
-            self._compare(sealed.site, _stated(sealed))
+            self._inside[sealed.release_point] = sums
+            self._compare(sealed.release_point, _stated(sealed))
             return made
         counts = np.bincount(place, minlength=self._servers).astype(np.float64)
         return Total(sums, counts, False, np.ones(len(rows), dtype=np.bool_))
 
 
 def _stated(sealed: Sealed) -> Array:
-    """The clip of a vector, and how far a unit within it can move it; 0 where there is none."""
+    """The clip of a vector, and how far a protected unit within it can move it; 0 where there is none."""
     return np.array([sealed.clip or 0.0, 0.0 if sealed.within is None else sealed.within.l2])
 
 
@@ -212,9 +222,11 @@ def play(stage: Stage, bits: Bits, root: int, hidden: frozenset[str] = frozenset
         played.rows += [row for row in seen if row.silo.split("/")[0] == names[0]]
         if any(row.mechanism == "reveal" for row in seen):
             continue  # nothing is promised to this observer, and no likelihood is needed
-        charged = {row.site for row in door.waiting}
-        for site in kept.came.keys() - charged:
-            played.leak = played.leak or f"what was released at {site!r} in round {number} has no row in the ledger"
+        charged = {row.release_point for row in door.waiting}
+        for release_point in kept.observed.keys() - charged:
+            played.leak = (
+                played.leak or f"what was released at {release_point!r} in round {number} has no row in the ledger"
+            )
         insides: list[dict[str, Array]] = []
         for k, table in enumerate(tables):
             inside: dict[str, Array] = {}
@@ -223,17 +235,23 @@ def play(stage: Stage, bits: Bits, root: int, hidden: frozenset[str] = frozenset
             insides.append(inside)
             played.leak = played.leak or _difference(told, again, number)
         played.leak = played.leak or next(iter(kept.leaks), None)
-        told_of = {row.site for row in seen}
+        told_of = {row.release_point for row in seen}
         views: dict[str, Array] = {}
-        for site, made in kept.came.items():
-            if site in told_of:
-                came = made.value if isinstance(made, Released) else made.sums
-                noises = stage.noises(Drawn(root, number, site, came, kept.sums.get(site, ())))
-                played.leak = played.leak or _alike(noises, site)
-                views[site] = stage.view(came if noises is None else came - noises.told)
+        for release_point, made in kept.observed.items():
+            if release_point in told_of:
+                observed = made.value if isinstance(made, Released) else made.sums
+                noises = stage.noises(Drawn(root, number, release_point, observed, kept.sums.get(release_point, ())))
+                played.leak = played.leak or _alike(noises, release_point)
+                views[release_point] = stage.view(observed if noises is None else observed - noises.revealed)
         places = [
-            _Place.of(stage, [row for row in seen if row.site == site], view, [x[site] for x in insides], canaries)
-            for site, view in views.items()
+            _Place.of(
+                stage,
+                [row for row in seen if row.release_point == release_point],
+                view,
+                [x[release_point] for x in insides],
+                canaries,
+            )
+            for release_point, view in views.items()
         ]
         for k in range(canaries):
             releases = [place.beside(k) for place in places]
@@ -273,10 +291,10 @@ def _difference(told: Mapping[str, Array], again: Mapping[str, Array], number: i
     return None
 
 
-def _alike(noises: Noises | None, site: str) -> str | None:
+def _alike(noises: Noises | None, release_point: str) -> str | None:
     each = [] if noises is None else [noise.tobytes() for noise in noises.each]
     return (
-        f"two sites add the same noise at {site!r}, or none: who tells its own tells both"
+        f"two sites add the same noise at {release_point!r}, or none: who tells its own tells both"
         if len(set(each)) < len(each)
         else None
     )
@@ -288,16 +306,16 @@ class _Place:
     different ones moves that (different, n, ...), and which of these every canary is."""
 
     rows: Sequence[Row]
-    came: Array
+    observed: Array
     base: Array
     moved: Array
     kind: NDArray[np.intp]
 
     @classmethod
-    def of(cls, stage: Stage, rows: Sequence[Row], came: Array, insides: Sequence[Array], canaries: int) -> _Place:
+    def of(cls, stage: Stage, rows: Sequence[Row], observed: Array, insides: Sequence[Array], canaries: int) -> _Place:
         base, *others = (stage.view(inside) for inside in insides)
         kind = np.arange(canaries) % len(others)
-        return cls(rows, came, base, np.stack([other - base for other in others]), kind)
+        return cls(rows, observed, base, np.stack([other - base for other in others]), kind)
 
     @cached_property
     def _by_halves(self) -> Array:
@@ -308,7 +326,7 @@ class _Place:
         """The worlds without and with one canary, the others being there or not by halves."""
         moved = self.moved[self.kind[canary]]
         without = self.base + self._by_halves - 0.5 * self.rows[0].sampling * moved
-        return self._release(self.came, without, without + moved)
+        return self._release(self.observed, without, without + moved)
 
     def align(self, aligned: Aligned, there: BoolArray) -> None:
         """Add this place, in units of the stated noise, to what is known of all canaries together."""
@@ -318,10 +336,10 @@ class _Place:
         more = there - 0.5 * self.rows[0].sampling
         by_kind = np.stack([more[:, self.kind == kind].sum(1) for kind in range(len(self.moved))])
         way = np.einsum("kn,kn...->n...", by_kind, self.moved).reshape(len(noise), -1) / noise
-        came = (self.came - self.base - self._by_halves).reshape(way.shape) / noise
-        aligned.add(came, way, lengths, stated**2)
+        observed = (self.observed - self.base - self._by_halves).reshape(way.shape) / noise
+        aligned.add(observed, way, lengths, stated**2)
 
-    def _release(self, came: Array, without: Array, with_it: Array) -> Release:
+    def _release(self, observed: Array, without: Array, with_it: Array) -> Release:
         first = self.rows[0]
         noise = np.array([row.noise for row in self.rows], dtype=np.float64)
-        return Release(came, without, with_it, noise, first.mechanism, first.sampling, first.batch)
+        return Release(observed, without, with_it, noise, first.mechanism, first.sampling, first.batch)

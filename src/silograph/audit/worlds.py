@@ -1,6 +1,6 @@
-"""Two neighbouring tables for the party that an audit attacks, and silent tables for all others.
+"""Two neighbouring tables for the organisation that an audit attacks, and silent tables for all others.
 
-They are made up from the public facts of a deployment, in the shape that each party reported, and differ in one
+They are made up from the public facts of a deployment, in the shape that each organisation reported, and differ in one
 protected unit: the loudest that the method's clip allows, against the opposite one. No real record is needed.
 """
 
@@ -20,14 +20,14 @@ LOUD, OPPOSITE, SILENT = range(3)  # worlds
 
 @dataclass(frozen=True)
 class Worlds:
-    """`tables[k]` is what the victim's party holds in world k: a loud unit, its opposite, or a silent one. `silent` is
-    what another party holds in all of them.
+    """`tables[k]` is what the victim's organisation holds in world k: a loud protected unit, its opposite, or a silent
+    one. `silent` is what another organisation holds in all of them.
 
     `steps`: how many steps of the ledger's neighbouring relation lie between the worlds. Where the relation leaves a
     place empty, a table with another record in that place is two steps away.
     """
 
-    party: str
+    organisation: str
     silo: str
     words: str
     tables: tuple[bytes, bytes, bytes]
@@ -37,7 +37,7 @@ class Worlds:
 
 
 def fewest(facts: Facts) -> tuple[Holding, int]:
-    """The party, and the place in it, of the silo with the fewest records: there a record weighs most."""
+    """The organisation, and the place in it, of the silo with the fewest records: there a record weighs most."""
     _, holding, place = min(
         ((count, holding, k) for holding in facts.holdings for k, count in enumerate(holding.records or ())),
         key=lambda found: found[0],

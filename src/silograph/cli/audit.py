@@ -63,8 +63,8 @@ def audit(
 
     TARGET is a plan file: it is attacked, and nothing is written. Or it is the folder of a finished run: its plan is
     attacked, with the tables where it says; what is found is added to audit.json in the folder and shown in its report.
-    Or it is what `silograph deploy` wrote: its parties are asked dishonest questions, as their server could; made-up
-    tables take the place of theirs, and nothing is written.
+    Or it is what `silograph deploy` wrote: its organisations are asked dishonest questions, as their server could;
+    made-up tables take the place of theirs, and nothing is written.
 
     Exit code 0: not refuted. 3: refuted. 2: bad input. 1: a failure, such as a finding that could not be written (it
     is printed first). 130: Ctrl-C.
@@ -131,7 +131,7 @@ def _words(finding: Finding) -> None:
         return
     accounted = finding.accounted
     lower, promised = apart(finding.epsilon_lower, finding.promised)
-    print(f"The plan promises to hide {finding.unit} from the observer '{finding.observer}', up to")
+    print(f"The plan promises to hide {finding.protected_unit} from the observer '{finding.observer}', up to")
     print(f"  epsilon {promised} at delta {at_most(finding.delta)}.")
     budget = "no budget" if finding.budget is None else f"a budget of {finding.budget:g}"
     print(f"  its ledger costs {apart(0.0, accounted.epsilon)[1]} ({accounted.accountant}); the plan has {budget}.")
@@ -197,8 +197,8 @@ def _audit_deployment(
     from silograph.audit.deployment import SECONDS, audit_deployment
 
     if one_run or observer not in (None, "server"):
-        came = "--one-run came" if one_run else f"--observer {observer} came"
-        raise InputError(f"audit of {folder}", "the server as the observer, in many trials", came, "Audit the plan.")
+        found = "found --one-run" if one_run else f"found --observer {observer}"
+        raise InputError(f"audit of {folder}", "the server as the observer, in many trials", found, "Audit the plan.")
     try:
         with bar("attacking") as update:
             finding = audit_deployment(folder, runs, SECONDS if seconds is None else seconds, strategy, progress=update)
@@ -219,7 +219,10 @@ def _deployment_words(finding: DeploymentFinding) -> None:
         print("`silograph audit` of the plan shows what an attack makes of what is sent.")
         return
     budget = "what its ledger says" if finding.budget is None else f"epsilon {finding.budget:g}"
-    print(f"{worlds.party} is promised, whatever its server asks, at most {budget} at delta {at_most(finding.delta)}.")
+    print(
+        f"{worlds.organisation} is promised, whatever its server asks, at most {budget} at delta "
+        f"{at_most(finding.delta)}."
+    )
     if finding.rehearsal:
         print("Rehearsal: the plan has a seed, and whoever knows it takes the noise off. What is attacked has none.")
     print(f"attacked: {worlds.silo}, with made-up records: {worlds.words}")
@@ -233,7 +236,7 @@ def _deployment_words(finding: DeploymentFinding) -> None:
     for each in finding.outcomes:
         _notes(each)
     if finding.refuted:
-        print("REFUTED. A server can get more out than a party's ledger says. Do not run this.")
+        print("REFUTED. A server can get more out than an organisation's ledger says. Do not run this.")
         print("  By chance alone an audit accuses at most 1 % of sound deployments; a second audit tells.")
     else:
         print("Not refuted, with 99 % confidence for all strategies together.")
@@ -261,7 +264,10 @@ def _notes(each: StrategyFinding) -> None:
         print(f"  The ledger itself costs epsilon {spent}, more than the budget of {budget}.")
     if each.strategy.copies and each.ledger < each.paid:
         ledger, paid = apart(each.ledger, each.paid)
-        print(f"{name}: the party did not notice an older copy. Its ledger then says {ledger} where {paid} was spent.")
+        print(
+            f"{name}: the organisation did not notice an older copy. Its ledger then says {ledger} where {paid} "
+            "was spent."
+        )
     if each.times.epsilon > each.paid:
         print(f"{name}: times alone tell epsilon {found(each.times.epsilon)}; no promise is made about times.")
 

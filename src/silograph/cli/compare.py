@@ -32,13 +32,13 @@ def compare(
     from silograph.core.files import write_atomically
     from silograph.report.compare import compare as read_runs
     from silograph.report.compare_page import page
-    from silograph.run.bill import bill_of_run
+    from silograph.run.cost import cost_of_run
 
     if out is not None:
         _check_page(out)
     found = read_runs(folders)
     for folder in folders:
-        bill_of_run(folder)  # refuses numbers that are not the ledger's
+        cost_of_run(folder)  # refuses numbers that are not the ledger's
     if out is not None:
         write_atomically(out, page(found).encode())
     told = {"page": None if out is None else str(out)}
@@ -81,7 +81,8 @@ def _words(found: Comparison, out: Path | None) -> None:
         )
     print()
     costs = [
-        (_named(row["sites"]), ", ".join(row["observers"]), *map(_price, row["values"])) for row in found.equal_costs()
+        (_named(row["sites"]), ", ".join(row["observers"]), *map(_cost_text, row["values"]))
+        for row in found.equal_costs()
     ]
     show(table(("privacy of", "against", *names), costs))
     if out is not None:
@@ -92,7 +93,7 @@ def _named(names: list[str]) -> str:
     return ", ".join(names) if len(names) <= _NAMED else f"{', '.join(names[:2])} and {len(names) - 2} more"
 
 
-def _price(cell: Json | None) -> str:
+def _cost_text(cell: Json | None) -> str:
     if cell is None:
         return "not stated"
     if math.isinf(cell["epsilon"]):

@@ -16,7 +16,7 @@ import typer
 from silograph.cli.console import AsJson, Out, say, show
 from silograph.core.errors import InputError
 from silograph.core.types import Json
-from silograph.report.printed import bill, table
+from silograph.report.printed import cost_rows, table
 
 Folder = Annotated[Path, typer.Argument(help="The folder that `silograph deploy` made for you.")]
 Table = Annotated[Path, typer.Option("--data", help="Your own table; it stays where it is.")]
@@ -34,10 +34,10 @@ def facts(
 ) -> None:
     """What others must know of your table before a deployment: names, columns, how many records. Read it, send it."""
     from silograph.core.files import write_atomically
-    from silograph.deploy.public_facts import party_facts
+    from silograph.deploy.public_facts import organisation_facts
     from silograph.run.plan import load
 
-    text = json.dumps(party_facts(load(plan), data), indent=1) + "\n"
+    text = json.dumps(organisation_facts(load(plan), data), indent=1) + "\n"
     if out is None:
         print(text, end="")
     else:
@@ -48,14 +48,14 @@ def facts(
 def deploy(
     plan: Annotated[Path, typer.Argument(help="The plan file; tables or NAME.facts.json lie beside it.")],
     out: Out,
-    address: Annotated[str, typer.Option(help="Where parties reach the server, HOST:PORT.")] = "127.0.0.1:8765",
+    address: Annotated[str, typer.Option(help="Where organisations reach the server, HOST:PORT.")] = "127.0.0.1:8765",
     minimum: Annotated[int, typer.Option(help="Fewest silos in a round.")] = 2,
-    deadline: Annotated[float, typer.Option(help="Seconds a round waits for its parties.")] = 120.0,
-    patience: Annotated[float, typer.Option(help="Seconds until too few parties end the run.")] = 600.0,
+    deadline: Annotated[float, typer.Option(help="Seconds a round waits for its organisations.")] = 120.0,
+    patience: Annotated[float, typer.Option(help="Seconds until too few organisations end the run.")] = 600.0,
     plain: Annotated[bool, typer.Option("--plain", help="No encryption: on this machine only, to try things.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write a folder for the server and one for each party: all they need, and a page that says what to do."""
+    """Write a folder for the server and one for each organisation: all they need, and a page that says what to do."""
     from silograph.deploy.deployment import SERVER, Terms
     from silograph.deploy.deployment import deploy as write
     from silograph.report.deployment import page
@@ -63,32 +63,32 @@ def deploy(
 
     chosen = load(plan)
     made = write(chosen, plan.parent, out, Terms(address, not plain, minimum, deadline, patience), page)
-    parties = list(made.facts.parties)
+    organisations = list(made.facts.organisations)
 
     def words() -> None:
         for text in chosen.left_out():
             print(f"note: {text}")
         print(f"server: {out / SERVER}")
-        for party in parties:
-            print(f"party:  {out / party}")
+        for organisation in organisations:
+            print(f"organisation:  {out / organisation}")
         print(f"digest: {made.digest}")
-        print("Send every party its folder, by a way you trust; README.html in each says what to do.")
+        print("Send every organisation its folder, by a way you trust; README.html in each says what to do.")
 
-    say(as_json, {"folder": str(out), "parties": parties, "digest": made.digest}, words)
+    say(as_json, {"folder": str(out), "organisations": organisations, "digest": made.digest}, words)
 
 
-def party_check(folder: Path, data: Path, as_json: bool) -> None:
+def organisation_check(folder: Path, data: Path, as_json: bool) -> None:
     from silograph.deploy.deployment import Deployment
-    from silograph.deploy.party import check, party_of
+    from silograph.deploy.organisation import check, organisation_of
 
     job, deployment = check(folder, data), Deployment.read(folder)
     forecast = job.forecast()
-    party = party_of(folder, deployment)
-    payload = {"party": party, "digest": deployment.digest, "most_rounds": job.most_rounds}
+    organisation = organisation_of(folder, deployment)
+    payload = {"organisation": organisation, "digest": deployment.digest, "most_rounds": job.most_rounds}
 
     def words() -> None:
-        print(f"{data} is what the deployment needs of {party}. Nothing left this machine.")
-        show(table(("site", "privacy", "against", "how"), bill(forecast["guarantees"])))
+        print(f"{data} is what the deployment needs of {organisation}. Nothing left this machine.")
+        show(table(("site", "privacy", "against", "how"), cost_rows(forecast["guarantees"])))
         print(f"digest: {deployment.digest}")
 
     say(as_json, {**payload, "forecast": forecast}, words)
@@ -96,9 +96,9 @@ def party_check(folder: Path, data: Path, as_json: bool) -> None:
 
 def enrol(folder: Folder, data: Table, as_json: AsJson = False) -> None:
     """Check your table, approve the deployment as it is, make your keys. Once."""
-    from silograph.deploy.party import enrol as register_party
+    from silograph.deploy.organisation import enrol as register_organisation
 
-    made = register_party(folder, data)
+    made = register_organisation(folder, data)
 
     def words() -> None:
         if made.rehearsal:
@@ -116,17 +116,17 @@ def join(
     patience: Annotated[float | None, typer.Option(help="Seconds to wait for a server that is away.")] = None,
 ) -> None:
     """Take part: answer the server until the run is over. After a crash, the same command goes on."""
-    from silograph.deploy.party import Approved
+    from silograph.deploy.organisation import Approved
     from silograph.engines.fleet import Fleet
 
     if patience is not None and not 0.0 < patience < math.inf:
-        raise InputError("join, patience", "seconds above 0", f"{patience} came")
-    party = Approved.open(folder, data)
-    silo = party.silo(lambda question: print(f"round {question.round}: {question.kind}", flush=True), _tell)
+        raise InputError("join, patience", "seconds above 0", f"found {patience}")
+    organisation = Approved.open(folder, data)
+    silo = organisation.silo(lambda question: print(f"round {question.round}: {question.kind}", flush=True), _tell)
     try:
         if not silo.finished:
-            terms = party.deployment.terms
-            fleet = Fleet(terms.address, party.authority, party.node_key, folder)
+            terms = organisation.deployment.terms
+            fleet = Fleet(terms.address, organisation.authority, organisation.node_key, folder)
             with _stoppable() as stopped:
                 wait = terms.patience if patience is None else patience
                 fleet.serve(silo.answer, lambda: silo.finished or stopped(), wait, _tell)
@@ -134,7 +134,7 @@ def join(
                     raise KeyboardInterrupt
     finally:
         silo.close()
-    party.forget()
+    organisation.forget()
     print(f"The run is over. Your last state: {folder / 'own.npz'}; what left this machine: {folder / 'ledger.jsonl'}")
 
 
@@ -160,9 +160,10 @@ def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen at, if not that of the deployment.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run a deployment: wait for the parties, ask them, write the result. After a crash, the same command goes on."""
+    """Run a deployment: wait for the organisations, ask them, write the result. After a crash, the same command goes
+    on."""
     from silograph.deploy.deployment import Deployment
-    from silograph.deploy.party import Card
+    from silograph.deploy.organisation import Card
     from silograph.deploy.serve import serve as run_server
     from silograph.engines.certificates import SERVER, SERVER_KEY, key_fingerprint
     from silograph.engines.link import Link
@@ -173,10 +174,10 @@ def serve(
         def connect(deployment: Deployment, cards: dict[str, Card]) -> Link:
             terms = deployment.terms
             secured = (folder / SERVER, folder / SERVER_KEY) if terms.tls else (None, None)
-            keys = {party: card.node.encode() for party, card in cards.items()}
+            keys = {organisation: card.node.encode() for organisation, card in cards.items()}
             link = open_links.enter_context(Link(host or terms.host, terms.port, keys, *secured))
-            for party, key in keys.items():
-                _tell(f"{party}: {key_fingerprint(key)}")
+            for organisation, key in keys.items():
+                _tell(f"{organisation}: {key_fingerprint(key)}")
             _tell(f"listening at {host or terms.host}:{link.port} for {', '.join(keys)}")
             return link
 
@@ -188,7 +189,7 @@ def serve(
     guarantees = finished.result["privacy"]["guarantees"]
 
     def words() -> None:
-        show(table(("site", "privacy", "against", "how"), bill(guarantees)))
+        show(table(("site", "privacy", "against", "how"), cost_rows(guarantees)))
         print(f"report: {finished.folder / 'report.html'}")
 
     say(as_json, finished.result, words)

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from silograph.cli.console import AsJson, Out, bar, say, show
-from silograph.cli.deploy import party_check
+from silograph.cli.deploy import organisation_check
 from silograph.cli.options import chosen, option, options_of, with_options
 from silograph.core.errors import InputError
 from silograph.core.types import Json
@@ -48,14 +48,16 @@ def sample(
         raise InputError(str(folder), "a new or empty folder", "something is there", "Choose another.")
     chosen = [name for name in SAMPLES if asked[name]] or ["sites"]
     if len(chosen) > 1:
-        raise InputError("options", "one sample", f"--{' and --'.join(chosen)} came")
+        raise InputError("options", "one sample", f"found --{' and --'.join(chosen)}")
     paths = SAMPLES[chosen[0]].write(folder, seed)
     say(as_json, {"files": [str(path) for path in paths]}, lambda: show(str(path) for path in paths))
 
 
 def check(
-    files: Annotated[list[str], typer.Argument(help="Tables to check, one per site; or a party's folder.")],
-    data: Annotated[Path | None, typer.Option(help="The party's own table, with a party's folder.")] = None,
+    files: Annotated[list[str], typer.Argument(help="Tables to check, one per site; or an organisation's folder.")],
+    data: Annotated[
+        Path | None, typer.Option(help="The organisation's own table, with an organisation's folder.")
+    ] = None,
     nodes_in: NodesIn = "columns",
     drop: Annotated[list[str], typer.Option(help="Leave this column out; may be repeated.")] = [],  # noqa: B006
     keep: Annotated[list[str], typer.Option(help="This column is a measurement; may be repeated.")] = [],  # noqa: B006
@@ -63,13 +65,14 @@ def check(
 ) -> None:
     """Read the sites' tables, match their nodes, and list every problem that is there.
 
-    With a party's folder and --data: whether its table is what the deployment needs. Nothing leaves this machine.
+    With an organisation's folder and --data: whether its table is what the deployment needs. Nothing leaves this
+    machine.
     """
     from silograph.data.silos import problems, read_silos
     from silograph.report.printed import table
 
     if data is not None:
-        party_check(Path(files[0]), data, as_json)
+        organisation_check(Path(files[0]), data, as_json)
         return
     paths = [Path(name) for name in files]
     found = problems(paths, nodes_in, drop, keep)

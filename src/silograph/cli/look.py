@@ -26,11 +26,11 @@ def privacy(
     from silograph.core.results import read_result
     from silograph.report.audits import read_audits
     from silograph.report.build import page_part
-    from silograph.report.printed import bill, claim_lines, table
-    from silograph.run.bill import bill_of_plan, bill_of_run
+    from silograph.report.printed import claim_lines, cost_rows, table
+    from silograph.run.cost import cost_of_plan, cost_of_run
     from silograph.run.plan import load
 
-    payload = bill_of_run(what) if what.is_dir() else bill_of_plan(what)
+    payload = cost_of_run(what) if what.is_dir() else cost_of_plan(what)
     if what.is_dir():
         result, made = read_result(what)
         audits, method = read_audits(what, result, made), result.method
@@ -44,7 +44,7 @@ def privacy(
             print("REFUTED by an audit (audit.json): do not rely on the numbers below. The report says more.")
         if payload.get("leak") is not None:
             print(f"  No epsilon holds, whatever the noise: {payload['leak']}.")
-        show(table(("site", "privacy", "against", "how"), bill(payload["guarantees"])))
+        show(table(("site", "privacy", "against", "how"), cost_rows(payload["guarantees"])))
         print(f"{payload['releases']} protected releases per site")
         show(claim_lines(payload["claim"]))
         show(page_part(method).forecast(payload))
@@ -59,10 +59,10 @@ def report(
     """Write the report of a finished run again."""
     from silograph.core.files import write_atomically
     from silograph.report.build import build as build_report
-    from silograph.run.bill import bill_of_run
+    from silograph.run.cost import cost_of_run
 
     page = build_report(folder)
-    bill_of_run(folder)  # refuses a page whose numbers are not the ledger's
+    cost_of_run(folder)  # refuses a page whose numbers are not the ledger's
     write_atomically(folder / "report.html", page.encode())
     say(as_json, {"report": str(folder / "report.html")}, lambda: print(f"report: {folder / 'report.html'}"))
 

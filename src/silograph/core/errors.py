@@ -1,4 +1,4 @@
-"""Errors that say where, what was expected, what came, and what to do.
+"""Errors that say where, what was expected, what was found, and what to do.
 
 Only an error's class and `code` may ever leave a silo; the text may quote data and stays where it was raised.
 """
@@ -12,9 +12,9 @@ class SilographError(Exception):
     code = "failure"
     exit_code = 1
 
-    def __init__(self, where: str, expected: str, came: str, todo: str = "") -> None:
-        self.where, self.expected, self.came, self.todo = where, expected, came, todo
-        super().__init__(f"{where}: expected {expected}, but {came}." + (f" {todo}" if todo else ""))
+    def __init__(self, where: str, expected: str, found: str, todo: str = "") -> None:
+        self.where, self.expected, self.found, self.todo = where, expected, found, todo
+        super().__init__(f"{where}: expected {expected}, but {found}." + (f" {todo}" if todo else ""))
 
 
 class InputError(SilographError, ValueError):

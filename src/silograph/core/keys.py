@@ -10,14 +10,14 @@ import numpy as np
 from silograph.core.errors import InputError
 
 
-def stream(root: int, silo: str, round: int, site: str) -> np.random.Generator:
+def stream(root: int, silo: str, round: int, release_point: str) -> np.random.Generator:
     """The random stream of one place in a run.
 
     Names are length-prefixed before hashing, so no two different places share a stream.
     """
     name = b"".join(
         len(part).to_bytes(4, "big") + part
-        for part in (str(root).encode(), silo.encode(), str(round).encode(), site.encode())
+        for part in (str(root).encode(), silo.encode(), str(round).encode(), release_point.encode())
     )
     key = np.frombuffer(hashlib.blake2b(name, digest_size=16, person=b"silograph stream").digest(), dtype=np.uint64)
     return np.random.Generator(np.random.Philox(key=key))
@@ -34,7 +34,7 @@ def seed_of(random_state: object) -> int | None:
     if isinstance(random_state, int | np.integer) and not isinstance(random_state, bool):
         return int(random_state)
     expected = "None, a whole number, or a numpy Generator or RandomState"
-    raise InputError("random_state", expected, f"{random_state!r} came")
+    raise InputError("random_state", expected, f"found {random_state!r}")
 
 
 def secret_root() -> int:

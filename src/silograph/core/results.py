@@ -66,7 +66,7 @@ def worst_by_site(guarantees: Iterable[Guarantee]) -> dict[str, Guarantee]:
 @dataclass(frozen=True)
 class Privacy:
     mode: str
-    unit: str
+    protected_unit: str
     relation: str
     guarantees: list[Guarantee]
     notes: list[str]
@@ -170,7 +170,7 @@ def read_as(kind: type[D], told: Json, where: str) -> D:
     try:
         return schema.read(kind, told, where, DamageError, further=True)
     except DamageError as error:  # nobody typed this file, so nobody misspelt it
-        raise DamageError(error.where, error.expected, error.came, ADVICE) from None
+        raise DamageError(error.where, error.expected, error.found, ADVICE) from None
 
 
 def read_result(folder: Path) -> tuple[Result, Made]:

@@ -78,10 +78,10 @@ def _varying(brains: Brains, where: str) -> Brains:
     kept = [k for k, own in enumerate(brains.series) if (np.ptp(own, axis=0) > 0.0).all()]
     whole = brains.of(kept)
     if whole.autism.all() or not whole.autism.any():
-        came = (
+        found = (
             f"of {len(brains.series)} persons {len(kept)} have no constant region, {whole.autism.sum()} of them group 1"
         )
-        raise InputError(where, "persons of group 1 (autism) and group 2 (control)", came)
+        raise InputError(where, "persons of group 1 (autism) and group 2 (control)", found)
     return replace(whole, left_out=len(brains.series) - len(kept))
 
 
@@ -89,8 +89,8 @@ def read_packed(path: Path) -> Brains:
     there = read_arrays(path, ("X", "dx_group", "subject"))
     x, group, subject = there["X"], there["dx_group"], there["subject"]
     if x.ndim != 3 or not len(x) == len(group) == len(subject):
-        came = f"X has the shape {x.shape}, dx_group {group.shape}, subject {subject.shape}"
-        raise InputError(shown(path), "X (persons, times, regions), with a group and a number each", came)
+        found = f"X has the shape {x.shape}, dx_group {group.shape}, subject {subject.shape}"
+        raise InputError(shown(path), "X (persons, times, regions), with a group and a number each", found)
     named = there.get("roi_name90", there.get("roi_code", np.array([])))
     regions = [*worded(named.tolist(), "region")] + [f"region_{k + 1}" for k in range(len(named), x.shape[2])]
     xyz = None
@@ -157,7 +157,7 @@ def _phenotype(path: Path) -> list[dict[str, str]]:
 
 def _group(text: str, where: str) -> int:
     if text.strip() not in (str(_AUTISM), str(_CONTROL)):
-        raise InputError(where, "DX_GROUP 1 (autism) or 2 (control)", f"{text!r} came")
+        raise InputError(where, "DX_GROUP 1 (autism) or 2 (control)", f"found {text!r}")
     return int(text)
 
 

@@ -28,12 +28,12 @@ def read_candidates(path: str | Path, nodes: Sequence[str]) -> Ends:
         ends = [row[end].strip() for end in ("source", "target")]
         for name in ends:
             if name not in position:
-                raise InputError(f"{path}, row {number}", "the name of a node", f"{name!r} came")
+                raise InputError(f"{path}, row {number}", "the name of a node", f"found {name!r}")
         a, b = sorted(position[name] for name in ends)
         if a == b:
             raise InputError(f"{path}, row {number}", "two different nodes", f"{ends[0]!r} twice")
         if a * len(nodes) + b in seen:
-            raise InputError(f"{path}, row {number}", "every edge once", f"{ends[0]} - {ends[1]} came again")
+            raise InputError(f"{path}, row {number}", "every edge once", f"found {ends[0]} - {ends[1]} again")
         seen.add(a * len(nodes) + b)
     low, high = np.divmod(np.sort(np.fromiter(seen, np.int64, len(seen))), len(nodes))
     _check_connected((low, high), nodes, path)

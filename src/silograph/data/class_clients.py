@@ -70,8 +70,8 @@ def class_federation(
     """
     classes, counts = np.unique(labels, return_counts=True)
     if not 1 <= per_client <= len(classes) or not 1 <= clients <= math.comb(len(classes), per_client):
-        came = f"{clients} clients with {per_client} of {len(classes)} classes each came"
-        raise InputError("federation", "a different set of classes for every client", came)
+        found = f"found {clients} clients with {per_client} of {len(classes)} classes each"
+        raise InputError("federation", "a different set of classes for every client", found)
     if not 1 <= per_class <= counts.min():
         scarce = classes[counts.argmin()]
         raise InputError("federation", f"{per_class} records of every class", f"{scarce} has {counts.min()}")
@@ -97,7 +97,7 @@ def class_federation(
 def split(count: int, share: float, rng: np.random.Generator | None = None) -> tuple[Rows, Rows]:
     """A share of the rows, and the others, at least one each; in random order if there is a generator."""
     if count < 2 or not 0.0 < share < 1.0:
-        raise InputError("split", "at least 2 records and a share between 0 and 1", f"{count} and {share} came")
+        raise InputError("split", "at least 2 records and a share between 0 and 1", f"found {count} and {share}")
     rows = np.arange(count) if rng is None else rng.permutation(count)
     first = min(max(round(share * count), 1), count - 1)
     return rows[:first], rows[first:]
@@ -139,8 +139,8 @@ def _pictures(x: NDArray[Any], y: NDArray[Any], shape: tuple[int, ...], where: s
     if pictures.shape[1:] != shape:
         raise InputError(where, f"pictures of the shape {shape}", f"they have the shape {pictures.shape[1:]}")
     if y.shape not in ((len(x),), (len(x), 1)) or y.dtype.kind not in "iu":
-        came = f"an array of {y.dtype} of the shape {y.shape} came"
-        raise InputError(where, f"a class for each of the {len(x)} pictures", came)
+        found = f"found an array of {y.dtype} of the shape {y.shape}"
+        raise InputError(where, f"a class for each of the {len(x)} pictures", found)
     return pictures, y.reshape(-1).astype(np.int64)
 
 

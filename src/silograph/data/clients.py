@@ -92,8 +92,8 @@ def read_clients(
     packed = [path for path in files if path.name.lower().endswith(_NPZ)]
     if packed and len(packed) < len(files):
         table = next(path for path in files if path not in packed)
-        came = f"{shown(packed[0])} is NPZ and {shown(table)} is not"
-        raise InputError("clients", "NPZ files or tables", came, "Save all in one format.")
+        found = f"{shown(packed[0])} is NPZ and {shown(table)} is not"
+        raise InputError("clients", "NPZ files or tables", found, "Save all in one format.")
     if packed:
         clients = [_read_npz(path, private) for path in files]
     else:
@@ -115,7 +115,7 @@ def from_arrays(
     pairs = data if isinstance(data, list | tuple) else [data]
     if not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs):
         todo = "For a single client write [(X, y)]."
-        raise InputError("clients", "a list of (records, labels), one for each", "something else came", todo)
+        raise InputError("clients", "a list of (records, labels), one for each", "found something else", todo)
     names = [f"client_{k}" for k in range(len(data))] if names is None else [str(name) for name in names]
     if len(names) != len(data):
         raise InputError("names", f"one for each of the {len(data)} clients", f"there are {len(names)}")
@@ -131,7 +131,7 @@ def as_pictures(array: NDArray[Any], where: str) -> Single:
     if array.ndim not in (3, 4) or 0 in array.shape[1:]:
         raise InputError(where, "records (N, M), or pictures (N, H, W) or (N, C, H, W)", f"the shape is {array.shape}")
     if array.dtype.kind not in "iuf":
-        raise InputError(where, "numbers", f"an array of {array.dtype} came", "Save the pixels as numbers.")
+        raise InputError(where, "numbers", f"found an array of {array.dtype}", "Save the pixels as numbers.")
     with np.errstate(over="ignore"):  # what overflows becomes infinite and is refused as such
         x = array.astype(np.float32)
     if array.dtype == np.uint8:
@@ -151,8 +151,11 @@ def _read_table(path: Path, target: str, private: bool, regression: bool) -> _Cl
     where = shown(path)
     name, columns = read_named_columns(path, [] if regression else [target], [_NPZ], private)
     if target not in columns:
-        came, todo = f"its columns are {listed(list(columns))}", "Name the target's column as it is called in the file."
-        raise InputError(where, f"a column {shortened(target)}, the target", came, todo)
+        found, todo = (
+            f"its columns are {listed(list(columns))}",
+            "Name the target's column as it is called in the file.",
+        )
+        raise InputError(where, f"a column {shortened(target)}, the target", found, todo)
     labels = columns.pop(target)
 
     def place(row: int) -> str:
@@ -211,8 +214,8 @@ def _client(
     labels: NDArray[Any],
 ) -> _Client:
     if labels.shape != (len(x),):
-        came = f"labels of the shape {labels.shape} came"
-        raise InputError(where, f"one label for each of the {len(x)} records", came)
+        found = f"found labels of the shape {labels.shape}"
+        raise InputError(where, f"one label for each of the {len(x)} records", found)
     return _Client(name, path, where, place, features, x, labels)
 
 
@@ -248,13 +251,13 @@ def _together(
     fewest_classes: int = 2,
 ) -> ClientTables:
     if not clients:
-        raise InputError("clients", "at least one", "none came")
+        raise InputError("clients", "at least one", "found none")
     for client in clients:
         if len(client.x) < least:
             expected = "at least one record" if least == 1 else f"at least {least} records"
-            came = "there is only one" if len(client.x) else "there is none"
+            found = "there is only one" if len(client.x) else "there is none"
             todo = "A client divides its records in two: leave it out." if least == 2 else ""
-            raise InputError(client.where, expected, came, todo)
+            raise InputError(client.where, expected, found, todo)
     check_file_names([(client.name, client.path) for client in clients], "client")
     first = clients[0]
     wanted = first.features if features is None else tuple(features)
@@ -267,13 +270,13 @@ def _together(
     names, shape = tuple(client.name for client in clients), inputs[0].shape[1:]
     if regression:
         if classes is not None:
-            raise InputError("classes", "none for a regression", f"{listed([str(c) for c in classes])} came")
+            raise InputError("classes", "none for a regression", f"found {listed([str(c) for c in classes])}")
         answers = [_answers(client, private) for client in clients]
         return ClientTables(names, wanted, (), shape, tuple(zip(inputs, answers, strict=True)))
     public = None if classes is None else listed_classes(classes)
     if private and public is None:
         todo = "Which labels occur is itself private: list all that may."
-        raise InputError("classes", "the list of all classes under privacy", "none came", todo)
+        raise InputError("classes", "the list of all classes under privacy", "found none", todo)
     labels = [_labels(client) for client in clients]
     known = _occurring(clients, labels, fewest_classes) if public is None else public
     numbers = [_numbered(client, own, known, private) for client, own in zip(clients, labels, strict=True)]
@@ -299,7 +302,7 @@ def _labels(client: _Client) -> list[str]:
     kind = client.labels.dtype
     if kind.kind not in "biufUTO":
         todo = "Save them as text or whole numbers."
-        raise InputError(f"{client.where}, labels", "text or whole numbers", f"an array of {kind} came", todo)
+        raise InputError(f"{client.where}, labels", "text or whole numbers", f"found an array of {kind}", todo)
     found = []
     for row, cell in enumerate(client.labels.tolist()):
         if isinstance(cell, _LABELS):
@@ -307,7 +310,7 @@ def _labels(client: _Client) -> list[str]:
         elif cell is None:
             label = ""
         else:
-            raise InputError(client.place(row), "text or a whole number", f"a {type(cell).__name__} came")
+            raise InputError(client.place(row), "text or a whole number", f"found a {type(cell).__name__}")
         if not label:
             raise InputError(client.place(row), "a label", "it is missing", "Leave out records without one.")
         found.append(label)
@@ -324,7 +327,7 @@ def listed_classes(classes: Sequence[str]) -> tuple[str, ...]:
     """Classes that somebody listed, in order."""
     texts = [_text(label) for label in classes]
     if len(set(texts)) < max(2, len(texts)) or "" in texts:
-        raise InputError("classes", "at least 2 different ones", f"{listed(texts) or 'none'} came")
+        raise InputError("classes", "at least 2 different ones", f"found {listed(texts) or 'none'}")
     return _ordered(texts)
 
 
@@ -343,12 +346,14 @@ def classes_at(places: dict[str, str], fewest: int = 2) -> tuple[str, ...]:
     for label, place in places.items():
         if not _WHOLE.fullmatch(label) and _is_number(label):
             todo = "Are these numbers to be predicted? Then say that it is a regression."
-            raise InputError(place, "a class: text or a whole number", f"{shortened(label)} came", todo)
+            raise InputError(place, "a class: text or a whole number", f"found {shortened(label)}", todo)
     first = {bool(_WHOLE.fullmatch(label)): label for label in reversed(places)}
     if len(first) == 2:
         expected = "labels that are all whole numbers or all text"
-        came = f"{shortened(first[True])} is a number and {shortened(first[False])} is text"
-        raise InputError(f"{places[first[True]]} and {places[first[False]]}", expected, came, "Name the classes alike.")
+        found = f"{shortened(first[True])} is a number and {shortened(first[False])} is text"
+        raise InputError(
+            f"{places[first[True]]} and {places[first[False]]}", expected, found, "Name the classes alike."
+        )
     if len(places) < fewest:
         raise InputError("clients' labels", f"at least {fewest} classes", f"all are {listed(list(places))}")
     return _ordered(list(places))
@@ -376,7 +381,7 @@ def _numbered(client: _Client, labels: Sequence[str], classes: Sequence[str], pr
     number = {label: k for k, label in enumerate(classes)}
     for row, label in enumerate(labels):
         if label not in number:
-            came = "another label came" if private else f"{shortened(label)} came"
+            found = "found another label" if private else f"found {shortened(label)}"
             todo = "Mend the label, or add it to the classes."
-            raise InputError(client.place(row), f"one of the classes {listed(classes)}", came, todo)
+            raise InputError(client.place(row), f"one of the classes {listed(classes)}", found, todo)
     return np.array([number[label] for label in labels], dtype=np.int64)

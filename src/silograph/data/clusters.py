@@ -12,8 +12,8 @@ import numpy as np
 
 from silograph.core.keys import stream
 from silograph.core.types import Array
+from silograph.data.regions import Records
 from silograph.data.tables import write_sample
-from silograph.data.units import Records
 
 
 @dataclass(frozen=True, eq=False)

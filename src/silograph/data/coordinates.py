@@ -49,13 +49,13 @@ def read_coordinates(path: str | Path, nodes: Sequence[str]) -> Coordinates:
     where = shown(path)
     header, rows = csv_rows(path, "a CSV of coordinates")
     if not {"node", "x", "y"} <= set(header):
-        raise InputError(where, "a header with node,x,y and perhaps z", f"{','.join(header) or 'nothing'} came")
+        raise InputError(where, "a header with node,x,y and perhaps z", f"found {','.join(header) or 'nothing'}")
     axes = [axis for axis in ("x", "y", "z") if axis in header]
     places: dict[str, list[float]] = {}
     for number, row in enumerate(rows, 1):
         name = row["node"].strip()
         if name in places:
-            raise InputError(f"{where}, row {number}", "every node once", f"{shortened(name)} came again")
+            raise InputError(f"{where}, row {number}", "every node once", f"found {shortened(name)} again")
         places[name] = [_number(row[axis], f"{where}, row {number}, {axis}") for axis in axes]
     check_same_names(list(places), nodes, where, "the nodes of the sites", "Every node must have one place, by name.")
     return Coordinates(tuple(nodes), np.array([places[node] for node in nodes]))
@@ -67,5 +67,5 @@ def _number(text: str, where: str) -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise InputError(where, "a finite number", f"{shortened(text)} came")
+        raise InputError(where, "a finite number", f"found {shortened(text)}")
     return value

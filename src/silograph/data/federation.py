@@ -1,7 +1,7 @@
 """Records of a graph federation's agents (S1, section V), and sample clinics to try things on.
 
-Agents come unit by unit: those of unit p are `records[p * agents : (p + 1) * agents]`. Where records are classified
-their features have a length of about 1, by scales that are written here and so do not depend on any data.
+Agents come region by region: those of region p are `records[p * agents : (p + 1) * agents]`. Where records are
+classified their features have a length of about 1, by scales that are written here and so do not depend on any data.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from silograph.core.errors import InputError
 from silograph.core.keys import stream
 from silograph.core.types import Array
 from silograph.data.collections import read_arrays
+from silograph.data.regions import Records
 from silograph.data.tables import listed, shown, write_sample
-from silograph.data.units import Records
 
 SAMPLE_REGIONS = (
     "borders",
@@ -57,7 +57,7 @@ _TESTED = 10  # more records of each clinic, in the test file
 
 
 def regression(
-    seed: int, units: int = 10, agents: int = 100, records: int = 100, features: int = 2
+    seed: int, regions: int = 10, agents: int = 100, records: int = 100, features: int = 2
 ) -> tuple[list[Records], Array]:
     """Every agent's records, and the model that made them all: y = x.w + v  (53)
 
@@ -66,7 +66,7 @@ def regression(
     model = stream(seed, "world", 0, "generating model").standard_normal(features)
     model *= _MODEL / np.linalg.norm(model)
     parts = []
-    for name in _names(units, agents):
+    for name in _names(regions, agents):
         rng = stream(seed, name, 0, "regression")
         axes = np.linalg.qr(rng.standard_normal((features, features)))[0]
         root = (axes * np.sqrt(rng.uniform(*_SPREAD, features))) @ axes.T  # of R; the axes' signs do not matter
@@ -77,7 +77,7 @@ def regression(
 
 
 def clicks(
-    seed: int, units: int = 5, agents: int = 10, samples: int = 5101, test: int = 256, features: int = 16
+    seed: int, regions: int = 5, agents: int = 10, samples: int = 5101, test: int = 256, features: int = 16
 ) -> tuple[list[Records], Records]:
     """Two normal classes, -1 and 1, in unequal parts with every agent's own noise; and clean records to test on."""
     rng = stream(seed, "world", 0, "clicks")
@@ -85,13 +85,13 @@ def clicks(
     centre *= _MARGIN / np.linalg.norm(centre)
     y = rng.choice((-1.0, 1.0), samples + test)
     x = (y[:, None] * centre + rng.standard_normal((samples + test, features))) / np.sqrt(features)
-    return _dealt(seed, x[test:], y[test:], units, agents), (x[:test], y[:test])
+    return _dealt(seed, x[test:], y[test:], regions, agents), (x[:test], y[:test])
 
 
 def avazu(
     path: str | Path,
     seed: int,
-    units: int = 5,
+    regions: int = 5,
     agents: int = 10,
     samples: int = 5101,
     test: int = 256,
@@ -109,7 +109,7 @@ def avazu(
     rows = stream(seed, "world", 0, "avazu rows").permutation(total)[: samples + test]
     y = np.where(columns["click"][rows] == 1, 1.0, -1.0)
     x = _hashed({name: column[rows] for name, column in columns.items() if name not in _NOT_FEATURES}, features)
-    return _dealt(seed, x[test:], y[test:], units, agents), (x[:test], y[:test])
+    return _dealt(seed, x[test:], y[test:], regions, agents), (x[:test], y[:test])
 
 
 def write_sample_clinics(
@@ -118,7 +118,7 @@ def write_sample_clinics(
     """CSV files of regions whose clinics ask which patients come back, and one to test on; one seed, the same bytes."""
     if not 1 <= regions <= len(SAMPLE_REGIONS) or clinics < 1:
         expected = f"1 to {len(SAMPLE_REGIONS)} regions of 1 clinic or more"
-        raise InputError("sample clinics", expected, f"{regions} of {clinics} came")
+        raise InputError("sample clinics", expected, f"found {regions} of {clinics}")
     folder = Path(folder)
     (folder / "regions").mkdir(parents=True, exist_ok=True)
     header, common = ["readmitted", *_EFFECTS], np.array(list(_EFFECTS.values()))
@@ -137,15 +137,15 @@ def write_sample_clinics(
     return paths, write_sample(folder / "test.csv", header, tested)
 
 
-def _names(units: int, agents: int) -> list[str]:
-    return [f"unit {p}/agent {k}" for p in range(units) for k in range(agents)]
+def _names(regions: int, agents: int) -> list[str]:
+    return [f"unit {p}/agent {k}" for p in range(regions) for k in range(agents)]
 
 
-def _dealt(seed: int, x: Array, y: Array, units: int, agents: int) -> list[Records]:
+def _dealt(seed: int, x: Array, y: Array, regions: int, agents: int) -> list[Records]:
     """The records in unequal parts, half of them shared out evenly; each agent's features have its own noise added."""
-    names = _names(units, agents)
+    names = _names(regions, agents)
     if not 2 <= 2 * len(names) <= len(y):
-        raise InputError("samples", f"at least two for each of {len(names)} agents", f"{len(y)} came")
+        raise InputError("samples", f"at least two for each of {len(names)} agents", f"found {len(y)}")
     rng, even = stream(seed, "world", 0, "parts"), len(y) // (2 * len(names))
     sizes = even + rng.multinomial(len(y) - even * len(names), rng.dirichlet(np.ones(len(names))))
     cuts, features = np.cumsum(sizes)[:-1], x.shape[1]

@@ -16,8 +16,8 @@ from silograph.core.errors import InputError
 from silograph.core.keys import stream
 from silograph.core.types import Array
 from silograph.data.collections import read_arrays
+from silograph.data.regions import Records
 from silograph.data.tables import shown
-from silograph.data.units import Records
 
 #: The classes on either side; the first is 1, the second -1.
 Sides = tuple[tuple[int, ...], tuple[int, ...]]

@@ -78,8 +78,8 @@ def read_people(
     name, grid = read_columns(path, [unit_column])
     names = [column.strip() for column in grid.column_names or ()]
     if unit_column not in names:
-        came = f"its columns are {listed(names)}" if names else "its columns have no names"
-        raise InputError(where, f"a column {shortened(unit_column)}, which says whose a signal is", came)
+        found = f"its columns are {listed(names)}" if names else "its columns have no names"
+        raise InputError(where, f"a column {shortened(unit_column)}, which says whose a signal is", found)
     at = names.index(unit_column)
     persons = ["" if cell is None or cell != cell else str(cell).strip() for cell in grid.columns[at].tolist()]
     if "" in persons:
@@ -150,9 +150,9 @@ def _contents(path: Path, suffixes: Sequence[str], others: Sequence[str]) -> tup
             raise InputError(where, "a file", "there is none of that name")
         suffix = next((suffix for suffix in suffixes if path.name.lower().endswith(suffix)), None)
         if suffix is None:
-            came = f"its name ends in {path.suffix!r}" if path.suffix else "its name has no suffix"
+            found = f"its name ends in {path.suffix!r}" if path.suffix else "its name has no suffix"
             expected = f"a name that ends in {', '.join([*suffixes, *others])}"
-            raise InputError(where, expected, came, "Save it as CSV or Parquet.")
+            raise InputError(where, expected, found, "Save it as CSV or Parquet.")
         if not path.is_file():
             raise InputError(where, "an ordinary file", "it is a device or a pipe", "Save it as a file first.")
         data = path.read_bytes()
@@ -208,8 +208,8 @@ def _check_text(data: bytes, where: str) -> None:
     try:
         data.decode()
     except UnicodeDecodeError as problem:
-        came = f"byte {problem.start + 1} is in another encoding"
-        raise InputError(where, "UTF-8 text", came, "Save it again as UTF-8.") from None
+        found = f"byte {problem.start + 1} is in another encoding"
+        raise InputError(where, "UTF-8 text", found, "Save it again as UTF-8.") from None
     if b"\0" in data:  # the parser would silently end the cell there
         raise InputError(where, "a table in plain text", "it holds binary data", "Save it again as UTF-8 text.")
 
@@ -251,7 +251,7 @@ def _check_row_names(names: Sequence[str] | None, where: str) -> None:
         raise InputError(
             f"{where}, column 1, data row {found + 1}",
             "the name of a node, as in other rows, or data in all rows",
-            "what may be data came: it must not become a name",
+            "found what may be data: it must not become a name",
             "Give every node a name that is not a number, a date or a time; if it is data, mend the other cells.",
         )
 
@@ -294,8 +294,8 @@ def _check_widths(data: bytes, where: str, delimiter: str) -> None:
     for row in rows:
         width = width or len(row)
         if row and len(row) != width:
-            came = f"there {'is 1' if len(row) == 1 else f'are {len(row)}'}"
-            raise InputError(f"{where}, line {rows.line_num}", f"{width} cells as in the first row", came)
+            found = f"there {'is 1' if len(row) == 1 else f'are {len(row)}'}"
+            raise InputError(f"{where}, line {rows.line_num}", f"{width} cells as in the first row", found)
 
 
 def _gzipped(data: bytes, where: str, nodes_in: NodesIn, delimiter: str, text: Collection[str] = ()) -> Grid:
@@ -328,9 +328,9 @@ def _mat(data: bytes, where: str, nodes_in: NodesIn) -> Grid:
     variables = read_mat(data)
     for key in ("signals", "nodes"):
         if variables.get(key, 0) is None:
-            came = "it is a string array, a sparse matrix, a struct or an object"
+            found = "it is a string array, a sparse matrix, a struct or an object"
             todo = "Use full(...) for signals and cellstr(...) for nodes."
-            raise InputError(f"{where}, {key!r}", "a full matrix or a cell of characters", came, todo)
+            raise InputError(f"{where}, {key!r}", "a full matrix or a cell of characters", found, todo)
     return _named_arrays(variables, where, nodes_in)
 
 
@@ -341,9 +341,11 @@ def _named_arrays(arrays: Mapping[str, Any], where: str, nodes_in: NodesIn) -> G
     candidates = [key for key in matrices if min(arrays[key].shape) > 1] or matrices
     key = "signals" if "signals" in arrays else candidates[0] if len(candidates) == 1 else None
     if key is None:
-        came = f"it holds several: {listed(candidates)}" if candidates else f"it holds {listed(list(arrays)) or 'none'}"
+        found = (
+            f"it holds several: {listed(candidates)}" if candidates else f"it holds {listed(list(arrays)) or 'none'}"
+        )
         raise InputError(
-            where, "one 2-D array of numbers", came, "Save the one with the signals under the key 'signals'."
+            where, "one 2-D array of numbers", found, "Save the one with the signals under the key 'signals'."
         )
     nodes = _strings(arrays["nodes"], where) if "nodes" in arrays else None
     return array_grid(np.asarray(arrays[key]), nodes, where, nodes_in)
@@ -356,7 +358,7 @@ def _is_matrix(array: object) -> bool:
 def _strings(names: NDArray[Any], where: str) -> list[str]:
     """Names from an array of strings, or from a Matlab cell, whose strings are arrays themselves."""
     if names.dtype.kind not in "UTO":
-        raise InputError(f"{where}, 'nodes'", "an array of strings", f"an array of {names.dtype} came")
+        raise InputError(f"{where}, 'nodes'", "an array of strings", f"found an array of {names.dtype}")
     return ["".join(np.ravel(cell)) for cell in np.ravel(names)]
 
 

@@ -78,14 +78,14 @@ def records_of(
     of = {name: own for name, own in zip(names, records, strict=True) if name in wanted}
     for name, own in of.items():
         if any(isinstance(part, Elsewhere) for part in (own if isinstance(own, tuple) else (own,))):
-            raise InputError(f"silo {shortened(name)}", "records that are here", "another party holds them")
+            raise InputError(f"silo {shortened(name)}", "records that are here", "another organisation holds them")
     return {name: of[name] for name in order if name in wanted}
 
 
 def align(tables: Sequence[Table], nodes: Sequence[str] | None = None) -> Silos:
     """The tables over the given nodes, or the first one's, and in their order; nodes are matched by name."""
     if not tables:
-        raise InputError("sites", "at least one table", "none came")
+        raise InputError("sites", "at least one table", "found none")
     check_file_names([(table.name, table.path) for table in tables])
     common = tables[0].nodes if nodes is None else tuple(nodes)
     owner = f"of site {shortened(tables[0].name)}" if nodes is None else "that all sites have"
@@ -205,7 +205,7 @@ def check_file_names(named: Iterable[tuple[str, Path]], kind: str = "site") -> N
             raise InputError(
                 shown(path) if name else f"{kind} names",
                 f"a {kind} name that can name a file",
-                f"{shortened(name)} came",
+                f"found {shortened(name)}",
                 RENAME,
             )
         if name.casefold() in seen:

@@ -128,7 +128,7 @@ def _rbf(rng: np.random.Generator, nodes: int, width: float = 0.5, cut: float = 
 def _thinned(rng: np.random.Generator, graph: Array, keep: float) -> Array:
     """A random part of the graph's edges, `keep` of them all."""
     if not 0 <= keep <= 1:
-        raise InputError("keep", "a proportion between 0 and 1", f"{keep} came")
+        raise InputError("keep", "a proportion between 0 and 1", f"found {keep}")
     edges = np.flatnonzero(graph)
     kept = rng.choice(edges, round(keep * len(edges)), replace=False)
     thinned = np.zeros_like(graph)
@@ -139,7 +139,7 @@ def _thinned(rng: np.random.Generator, graph: Array, keep: float) -> Array:
 def _filled_up(rng: np.random.Generator, kept: Array, base: Array, similarity: Array, added: Added) -> Array | None:
     """`kept` with new edges at free places until it has as many as `base`; None if it never comes out connected."""
     if added not in ("uniform", "rbf"):
-        raise InputError("added", "'uniform' or 'rbf'", f"{added!r} came")
+        raise InputError("added", "'uniform' or 'rbf'", f"found {added!r}")
     free = np.flatnonzero(kept == 0)
     number = np.count_nonzero(base) - np.count_nonzero(kept)
     for _ in range(_TRIES):

@@ -70,7 +70,7 @@ class Grid:
 def array_grid(array: NDArray[Any], nodes: Sequence[str] | None, where: str, nodes_in: NodesIn) -> Grid:
     """A 2-D array as a grid."""
     if array.ndim != 2:
-        raise InputError(where, "a 2-D array of signals", f"a {array.ndim}-D array came")
+        raise InputError(where, "a 2-D array of signals", f"found a {array.ndim}-D array")
     return Grid(list(array.T), nodes) if nodes_in == "columns" else Grid(list(array.T), None, nodes)
 
 
@@ -92,7 +92,7 @@ def checked_table(
     not depend on all records together.
     """
     if nodes_in not in ("columns", "rows"):
-        raise InputError(where, "nodes_in to be 'columns' or 'rows'", f"{nodes_in!r} came")
+        raise InputError(where, "nodes_in to be 'columns' or 'rows'", f"found {nodes_in!r}")
     by_column = nodes_in == "columns"
     grid = without_index(grid, private)
     shape = (len(grid.columns[0]) if grid.columns else 0, len(grid.columns))
@@ -175,8 +175,8 @@ def check_same_names(names: Sequence[str], wanted: Sequence[str], where: str, ex
     missing = [name for name in wanted if name not in here]
     extra = [name for name in names if name not in there]
     if missing or extra:
-        came = [f"it lacks {listed(missing)}"] * bool(missing) + [f"it also has {listed(extra)}"] * bool(extra)
-        raise InputError(where, expected, " and ".join(came), todo)
+        found = [f"it lacks {listed(missing)}"] * bool(missing) + [f"it also has {listed(extra)}"] * bool(extra)
+        raise InputError(where, expected, " and ".join(found), todo)
 
 
 def _plain(column: pd.Series[Any]) -> NDArray[Any]:
@@ -190,9 +190,9 @@ def _check_size(where: str, nodes: int, signals: int, nodes_in: NodesIn) -> None
     other = "rows" if nodes_in == "columns" else "columns"
     if signals < 2:
         unit = "row" if nodes_in == "columns" else "column"
-        came = f"there is only one {unit}" if signals else f"there is no {unit} of data"
+        found = f"there is only one {unit}" if signals else f"there is no {unit} of data"
         raise InputError(
-            where, f"at least 2 {unit}s of data", came, f"One {unit} is one signal; a graph is learned from several."
+            where, f"at least 2 {unit}s of data", found, f"One {unit} is one signal; a graph is learned from several."
         )
     if nodes < 3:
         raise InputError(
@@ -222,7 +222,7 @@ def checked_names(where: str, given: Sequence[str], count: int, kind: str = "nod
         )
     broken = next((name for name in names if _UNWRITABLE.search(name)), None)
     if broken is not None:
-        raise InputError(where, f"{kind} names that can be written", f"{shortened(broken)} came", "Rename it.")
+        raise InputError(where, f"{kind} names that can be written", f"found {shortened(broken)}", "Rename it.")
     if len(set(names)) < count:
         name, times = Counter(names).most_common(1)[0]
         raise InputError(
@@ -256,8 +256,8 @@ def _objects_as_floats(cells: list[Any], k: int, place: Place, private: bool) ->
         if isinstance(cell, str) and re.fullmatch(r"\s*[+-]?[0-9]{16,}\s*", cell):
             raise _too_large_integer(place(k, row))
         what = "text" if isinstance(cell, str) else f"a value of type {type(cell).__name__}"
-        came = f"{what} came" + ("" if private else f": {shortened(cell)}")
-        raise InputError(place(k, row), "a number", came, _NUMBERS_ONLY)
+        found = f"found {what}" + ("" if private else f": {shortened(cell)}")
+        raise InputError(place(k, row), "a number", found, _NUMBERS_ONLY)
     for row, cell in enumerate(cells):
         if isinstance(cell, int) and abs(cell) > LARGEST_INTEGER:
             raise _too_large_integer(place(k, row))
@@ -280,19 +280,19 @@ def _too_large_integer(where: str) -> InputError:
     return InputError(
         where,
         "integers of at most 2**53",
-        "a larger one came, which a float64 cannot hold exactly",
+        "found a larger one, which a float64 cannot hold exactly",
         "Is this column an identifier or a time stamp? Then remove it; otherwise rescale it.",
     )
 
 
 def _check_values(values: Array, place: Place, private: bool) -> None:
-    def refuse(bad: NDArray[np.bool_], expected: str, came: str, todo: str) -> None:
+    def refuse(bad: NDArray[np.bool_], expected: str, found: str, todo: str) -> None:
         if bad.any():
             column = int(bad.any(axis=0).argmax())
             at = place(column, int(bad[:, column].argmax()))
             number = int(bad.sum())
             others = f", one of {number}" if number > 1 and not private else ""
-            raise InputError(at, expected, f"it is {came}{others}", todo)
+            raise InputError(at, expected, f"it is {found}{others}", todo)
 
     refuse(np.isnan(values), "a number", "missing", "Fill the gaps, or leave out those rows or columns.")
     refuse(np.isinf(values), "a finite number", "infinite", "Replace it, or leave out those rows or columns.")

@@ -39,8 +39,8 @@ def read_packed(path: Path) -> Array:
     there = read_arrays(path, ("images", "labels", "view"))
     images, label, view = (there[name] for name in ("images", "labels", "view"))
     if images.shape[1:] != (WIDTH, WIDTH) or not len(images) == len(label) == len(view):
-        came = f"images have the shape {images.shape}, labels {label.shape}, view {view.shape}"
-        raise InputError(shown(path), f"images (N, {WIDTH}, {WIDTH}) with a label and a view each", came)
+        found = f"images have the shape {images.shape}, labels {label.shape}, view {view.shape}"
+        raise InputError(shown(path), f"images (N, {WIDTH}, {WIDTH}) with a label and a view each", found)
     pixels = images.reshape(len(images), -1).astype(float)
     ordered = pixels[np.lexsort((view, label))]
     _check_counts(shown(path), label)

@@ -1,7 +1,7 @@
-"""A deployment: all that the parties of a run agree on, in one file whose digest each of them approves.
+"""A deployment: all that the organisations of a run agree on, in one file whose digest each of them approves.
 
-The plan is data: no party runs code it did not install. What is in the file is what happens; whatever a server asks for
-beyond it is refused by the parties themselves.
+The plan is data: no organisation runs code it did not install. What is in the file is what happens; whatever a server
+asks for beyond it is refused by the organisations themselves.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from silograph.run.jobs import Job
 from silograph.run.plan import Plan, dumps, parse
 from silograph.run.sections import named_files, renamed
 
-FORMAT = 1
+FORMAT = 2
 FILE, SERVER, NODES, SIDE, PROJECT = "deployment.json", "server", "nodes", "files", "flower"
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _DAYS = 825  # of a certificate
@@ -37,7 +37,8 @@ _PLACE = re.compile(r".+:[0-9]{1,5}", re.DOTALL)
 _Address = Annotated[str, Such("HOST:PORT", lambda told: bool(_PLACE.fullmatch(told)) and _port(told) < 65536)]
 _Files = Annotated[Mapping[str, str], Such("plain names and texts", lambda files: all(map(_is_plain, files)))]
 
-#: Makes the page of the server (None) or of a party, from the deployment as JSON, its digest, and what it will cost.
+#: Makes the page of the server (None) or of an organisation, from the deployment as JSON, its digest, and what it will
+#: cost.
 Page = Callable[[Json, str, Json, str | None], str]
 
 
@@ -63,7 +64,7 @@ class Terms:
         check(self, "deployment")
         if not self.tls and self.host not in _LOOPBACK:
             todo = "Without encryption everybody on the way reads along: leave --plain out."
-            raise InputError("deployment, plain", "an address of this machine", f"{self.host} came", todo)
+            raise InputError("deployment, plain", "an address of this machine", f"found {self.host}", todo)
 
     @property
     def host(self) -> str:
@@ -102,7 +103,7 @@ class Deployment:
         try:
             told = of_format(read_json(path, LONGEST_FACTS, str(path)), FORMAT, str(path))
         except FileNotFoundError:
-            todo = "`silograph deploy` makes one for the server and one for each party."
+            todo = "`silograph deploy` makes one for the server and one for each organisation."
             raise InputError(str(folder), f"a folder with a {FILE}", "there is none", todo) from None
         facts = Facts.from_json(told.pop("facts", None), f"{path}, facts")
         deployment = read(cls, {**told, "facts": facts}, str(path))
@@ -110,17 +111,19 @@ class Deployment:
         return deployment
 
     def _check(self, where: str) -> None:
-        if taken := {SERVER, PROJECT} & self.facts.parties.keys():
+        if taken := {SERVER, PROJECT} & self.facts.organisations.keys():
             todo = "Call its table otherwise."
-            raise InputError(f"{where}, parties", "other names: this is a folder of ours", f"{min(taken)} came", todo)
-        silos = sum(len(names) for names in self.facts.parties.values())
+            raise InputError(
+                f"{where}, organisations", "other names: this is a folder of ours", f"found {min(taken)}", todo
+            )
+        silos = sum(len(names) for names in self.facts.organisations.values())
         if self.terms.minimum > silos:
-            raise InputError(f"{where}, minimum", f"at most {silos}, all silos", f"{self.terms.minimum} came")
+            raise InputError(f"{where}, minimum", f"at most {silos}, all silos", f"found {self.terms.minimum}")
         if getattr(self.plan.method, "masks", None) == "skipped":
             raise InputError(f"{where}, masks", "protocol or none", "skipped is for simulations")
         if getattr(self.plan.privacy, "mode", None) == "correlated":
-            came = "noise shared by two sites came: it takes a key for every two, which no deployment makes yet"
-            raise InputError(f"{where}, privacy", "one-release, secure-sum or per-round", came)
+            found = "found noise shared by two sites: it takes a key for every two, which no deployment makes yet"
+            raise InputError(f"{where}, privacy", "one-release, secure-sum or per-round", found)
 
     def lay_out(self, folder: Path) -> None:
         """The plan's public files, where the plan looks for them."""
@@ -132,7 +135,7 @@ class Deployment:
 
 
 def make(plan: Plan, base: Path, terms: Terms) -> Deployment:
-    """The deployment of a plan whose tables, or what their owners told of them, lie relative to `base`."""
+    """The deployment of a plan; its tables, or the facts that their owners reported, lie relative to `base`."""
     facts = gather_facts(plan, base)
     plan = plan.deployable()
     files = {}
@@ -144,7 +147,7 @@ def make(plan: Plan, base: Path, terms: Terms) -> Deployment:
             raise InputError(str(base / name), "a readable text file", "it cannot be read") from None
     if len(files) < len(names):
         raise InputError("plan", "public files of different names", "two have the same")
-    # Tables are called by their file's name alone: where they lie is each party's own affair.
+    # Tables are called by their file's name alone: where they lie is each organisation's own affair.
     whole = renamed(plan, lambda name: f"{SIDE}/{Path(name).name}" if name in names else Path(name).name)
     deployment = Deployment(dumps(whole), facts, terms, secrets.token_hex(16), files)
     deployment._check("deployment")
@@ -152,7 +155,8 @@ def make(plan: Plan, base: Path, terms: Terms) -> Deployment:
 
 
 def deploy(plan: Plan, base: Path, goal: Path, terms: Terms, page: Page) -> Deployment:
-    """Write a folder for the server and one for each party, with all that they need but their own keys and tables."""
+    """Write a folder for the server and one for each organisation, with all that they need but their own keys and
+    tables."""
     if goal.exists() and (not goal.is_dir() or any(goal.iterdir())):
         raise InputError(str(goal), "a new or empty folder", "something is there", "Choose another with -o.")
     deployment = make(plan, base, terms)
@@ -166,15 +170,15 @@ def deploy(plan: Plan, base: Path, goal: Path, terms: Terms, page: Page) -> Depl
         forecast = open_job(deployment, server).forecast()
         if terms.tls:
             make_authority(server, [terms.host], _DAYS)
-        for party in (None, *deployment.facts.parties):
-            folder = server if party is None else making / party
+        for organisation in (None, *deployment.facts.organisations):
+            folder = server if organisation is None else making / organisation
             folder.mkdir(exist_ok=True)
             write_atomically(folder / FILE, deployment.to_bytes())
             write_atomically(
                 folder / "README.html",
-                page(json.loads(deployment.to_bytes()), deployment.digest, forecast, party).encode(),
+                page(json.loads(deployment.to_bytes()), deployment.digest, forecast, organisation).encode(),
             )
-            if terms.tls and party is not None:
+            if terms.tls and organisation is not None:
                 write_atomically(folder / CA, (server / CA).read_bytes())
         (making / PROJECT).mkdir()
         write_atomically(making / PROJECT / "pyproject.toml", _project(deployment).encode())

@@ -1,13 +1,14 @@
 """What is public of a federation: names, columns, how many records. A job can be opened from it without the records.
 
-In a deployment the server has no table and a party only its own. A party is one table file: one organisation, one
-process for all silos in its table. Every party tells its facts, they are put together, and then everybody opens the
-same job: same topology, method, noise and budget. Records that are not here are `Elsewhere`: a shape without memory.
+In a deployment the server has no table and an organisation only its own. An organisation has one table file: one
+process for all silos in its table. Every organisation tells its facts, they are put together, and then everybody opens
+the same job: same topology, method, noise and budget. Records that are not here are `Elsewhere`: a shape without
+memory.
 
 How many records a silo has is public where neighbours replace a record or leave its place empty. Where a whole agent is
 protected it is part of what is protected, and no function of it, not even a bound, may be told. So facts then have no
-such number. Nobody needs it: it only pads a silo's arrays, and no kernel reads past a silo's own records, so a party
-pads to its own largest agent and gets the same results.
+such number. Nobody needs it: it only pads a silo's arrays, and no kernel reads past a silo's own records, so an
+organisation pads to its own largest agent and gets the same results.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from silograph.data.tables import check_same_names, checked_names, listed, short
 from silograph.run.jobs import Job
 from silograph.run.plan import Plan
 
-FORMAT = 1
+FORMAT = 2
 SUFFIX = ".facts.json"
 
 MOST = 10**9  # records of a silo, or numbers in a record: more is a mistake, or mischief
@@ -42,35 +43,36 @@ _Agent = Annotated[_FileName, Such("a name that can name a file, without blanks"
 
 @dataclass(frozen=True)
 class Holding:
-    """What one party holds: `agents` where its table has several, and `records[k]` for each silo unless protected."""
+    """What one organisation holds: `agents` where its table has several, and `records[k]` for each silo unless
+    protected."""
 
-    party: _FileName = field(metadata={"key": "name"})
+    organisation: _FileName = field(metadata={"key": "name"})
     agents: tuple[_Agent, ...] = ()
     records: tuple[_Count, ...] | None = None
     clusters: tuple[str, ...] = ()
 
     @property
     def silos(self) -> tuple[str, ...]:
-        return tuple(f"{self.party}/{agent}" for agent in self.agents) or (self.party,)
+        return tuple(f"{self.organisation}/{agent}" for agent in self.agents) or (self.organisation,)
 
 
 @dataclass(frozen=True)
 class Facts:
     """`columns` are the nodes of graphs, or the features in the order in which all use them; pictures have none.
 
-    `shape` of a record and `classes`, none for a regression, are meta-learning's. Holdings are sorted by party.
+    `shape` of a record and `classes`, none for a regression, are meta-learning's. Holdings are sorted by organisation.
     """
 
     method: str
     columns: tuple[str, ...]
-    holdings: tuple[Holding, ...] = field(metadata={"key": "parties"})
+    holdings: tuple[Holding, ...] = field(metadata={"key": "organisations"})
     shape: tuple[_Count, ...] = ()
     classes: tuple[str, ...] = ()
 
     @property
-    def parties(self) -> dict[str, tuple[str, ...]]:
-        """The silos of the topology that each party holds."""
-        return {holding.party: holding.silos for holding in self.holdings}
+    def organisations(self) -> dict[str, tuple[str, ...]]:
+        """The silos of the topology that each organisation holds."""
+        return {holding.organisation: holding.silos for holding in self.holdings}
 
     def to_json(self) -> Json:
         return {"format": FORMAT, **write(self, nulls=False)}
@@ -82,7 +84,7 @@ class Facts:
         families.check_name(facts.method, f"{where}, method")
         columns = checked_names(f"{where}, columns", facts.columns, len(facts.columns), "column")
         classes = checked_names(f"{where}, classes", facts.classes, len(facts.classes), "class")
-        holdings = tuple(sorted(facts.holdings, key=lambda holding: holding.party))
+        holdings = tuple(sorted(facts.holdings, key=lambda holding: holding.organisation))
         facts = replace(facts, columns=columns, classes=classes, holdings=holdings)
         facts._check(where)
         return facts
@@ -90,14 +92,16 @@ class Facts:
     def _check(self, where: str) -> None:
         """Whether the parts fit together, as they do where readers made them."""
         if not self.holdings:
-            raise InputError(f"{where}, parties", "at least one", "none came")
-        check_file_names([(holding.party, Path(holding.party)) for holding in self.holdings], "party")
+            raise InputError(f"{where}, organisations", "at least one", "found none")
+        check_file_names(
+            [(holding.organisation, Path(holding.organisation)) for holding in self.holdings], "organisation"
+        )
         family = part_of(self.method)
         family.check_facts(self, where)
         for holding in self.holdings:
-            self._check_holding(holding, family.SEVERAL, f"{where}, party {shortened(holding.party)}")
+            self._check_holding(holding, family.SEVERAL, f"{where}, organisation {shortened(holding.organisation)}")
         if len({bool(holding.clusters) for holding in self.holdings}) > 1:
-            raise InputError(f"{where}, clusters", "those of all parties' agents, or none", "some came")
+            raise InputError(f"{where}, clusters", "those of all organisations' agents, or none", "found some")
 
     def _check_holding(self, holding: Holding, several: bool, where: str) -> None:
         silos, agents, clusters = len(holding.silos), list(holding.agents), sorted(set(holding.clusters))
@@ -106,15 +110,15 @@ class Facts:
         if list(checked_names(f"{where}, clusters", clusters, len(clusters), "cluster")) != clusters:
             raise InputError(f"{where}, clusters", "names", "some have blanks around them")
         if several != bool(holding.agents):
-            raise InputError(where, "agents where a table has several, else none", f"{len(holding.agents)} came")
+            raise InputError(where, "agents where a table has several, else none", f"found {len(holding.agents)}")
         if holding.records is None and not several:
-            raise InputError(where, "its number of records", "none came")
+            raise InputError(where, "its number of records", "found none")
         if holding.records is not None:
             least = 1 if several else 2
             if len(holding.records) != silos or min(holding.records) < least:
-                raise InputError(f"{where}, records", f"{silos} numbers from {least}", "others came")
+                raise InputError(f"{where}, records", f"{silos} numbers from {least}", "found others")
         if holding.clusters and (not several or len(holding.clusters) != silos):
-            raise InputError(f"{where}, clusters", f"one for each of its {silos} agents, or none", "others came")
+            raise InputError(f"{where}, clusters", f"one for each of its {silos} agents, or none", "found others")
 
 
 #: Gives every silo's records in the order of facts; of those that are elsewhere, what is made of their number.
@@ -134,11 +138,12 @@ class DeployedPart(Protocol):
         ...
 
     def classes_of(self, plan: Any, told: Mapping[str, tuple[str, ...]], fewest: int) -> tuple[str, ...]:
-        """The classes there are, from what each told of its own."""
+        """All classes, from what each organisation reported of its own."""
         ...
 
     def read_own(self, plan: Any, path: Path, facts: Facts | None = None) -> tuple[Facts, tuple[Any, ...]]:
-        """A party's own facts, and the records of its silos; where the facts of all are known, in their order."""
+        """An organisation's own facts, and the records of its silos; where the facts of all are known, in their
+        order."""
         ...
 
     def open_part(self, plan: Any, facts: Facts, records: Records, base: Path) -> Job:
@@ -158,40 +163,43 @@ def check_columns(facts: Facts, least: int, where: str) -> None:
 def check_plain(facts: Facts, where: str) -> None:
     """For families whose records are rows of numbers."""
     if facts.shape or facts.classes:
-        raise InputError(where, f"neither shape nor classes for {facts.method}", "some came")
+        raise InputError(where, f"neither shape nor classes for {facts.method}", "found some")
 
 
 # ---- where facts come from ----
 
 
 def gather_facts(plan: Plan, base: Path) -> Facts:
-    """From the plan's tables, relative to `base`; or `NAME.facts.json`, made by that party, in a table's place."""
+    """From the plan's tables, relative to `base`; or `NAME.facts.json`, made by that organisation, in a table's
+    place."""
     paths = [base / name for name in plan.data.files]
     told = [_at(plan, path) for path in paths]
-    check_file_names([(facts.holdings[0].party, path) for facts, path in zip(told, paths, strict=True)], "party")
+    check_file_names(
+        [(facts.holdings[0].organisation, path) for facts, path in zip(told, paths, strict=True)], "organisation"
+    )
     if not part_of(plan.method.name).FIRST_ORDERS:  # as the readers do it
-        told.sort(key=lambda facts: facts.holdings[0].party)
+        told.sort(key=lambda facts: facts.holdings[0].organisation)
     return _together(plan, told)
 
 
-def party_facts(plan: Plan, path: Path) -> Json:
-    """A party's own facts, from its table: what it tells the others, and nothing else of its records."""
+def organisation_facts(plan: Plan, path: Path) -> Json:
+    """An organisation's own facts, from its table: what it tells the others, and nothing else of its records."""
     return part_of(plan.method.name).read_own(plan, path)[0].to_json()
 
 
 def _at(plan: Plan, path: Path) -> Facts:
     if os.path.exists(path):
         return part_of(plan.method.name).read_own(plan, path)[0]
-    name = _party(path)
+    name = _organisation(path)
     instead = path.with_name(name + SUFFIX)
     if not os.path.exists(instead):
-        came, todo = "neither is there", "Ask the party for its facts; it makes them from its table."
-        raise InputError(shown(path), f"a table, or {shortened(instead.name, 80)} in its place", came, todo)
+        found, todo = "neither is there", "Ask the organisation for its facts; it makes them from its table."
+        raise InputError(shown(path), f"a table, or {shortened(instead.name, 80)} in its place", found, todo)
     facts = read_facts(instead)
     if len(facts.holdings) != 1:
-        raise InputError(shown(instead), "the facts of one party", f"there are {len(facts.holdings)}")
+        raise InputError(shown(instead), "the facts of one organisation", f"there are {len(facts.holdings)}")
     # Called by its file, whatever the table's name is at home.
-    facts = replace(facts, holdings=(replace(facts.holdings[0], party=name),))
+    facts = replace(facts, holdings=(replace(facts.holdings[0], organisation=name),))
     _check_planned(plan, facts, shown(instead))
     return facts
 
@@ -202,47 +210,47 @@ def read_facts(path: Path) -> Facts:
     return Facts.from_json(read_json(path, LONGEST_FACTS, where), where)
 
 
-def _party(path: Path) -> str:
+def _organisation(path: Path) -> str:
     """What readers call a table."""
     suffix = next((suffix for suffix in SUFFIXES if path.name.lower().endswith(suffix)), path.suffix)
     return path.name[: len(path.name) - len(suffix)]
 
 
 def _together(plan: Plan, told: Sequence[Facts]) -> Facts:
-    """The facts of all, of which each told its own."""
+    """Public facts of every organisation, as each one reported them."""
     first = told[0]
-    owner = f"party {shortened(first.holdings[0].party)}"
-    todo = "All parties must have the same, by the same names; the order does not matter."
+    owner = f"organisation {shortened(first.holdings[0].organisation)}"
+    todo = "All organisations must have the same, by the same names; the order does not matter."
     for facts in told:
-        where = f"party {shortened(facts.holdings[0].party)}"
+        where = f"organisation {shortened(facts.holdings[0].organisation)}"
         check_same_names(facts.columns, first.columns, where, f"the columns of {owner}", todo)
         if facts.shape != first.shape:
             expected = f"records of the shape {first.shape}, as of {owner}"
             raise InputError(where, expected, f"they have the shape {facts.shape}", "All must have one shape.")
-    told_by = {f"party {facts.holdings[0].party}": facts.classes for facts in told}
+    told_by = {f"organisation {facts.holdings[0].organisation}": facts.classes for facts in told}
     classes = part_of(plan.method.name).classes_of(plan, told_by, fewest=2)
-    holdings = sorted((facts.holdings[0] for facts in told), key=lambda holding: holding.party)
+    holdings = sorted((facts.holdings[0] for facts in told), key=lambda holding: holding.organisation)
     return Facts(first.method, first.columns, tuple(holdings), first.shape, classes)
 
 
 def _check_planned(plan: Plan, facts: Facts, where: str, fewest_classes: int = 1) -> None:
     """Whether these are facts for this plan, with all that it needs and nothing that it protects."""
     if facts.method != plan.method.name:
-        raise InputError(f"{where}, method", f"{plan.method.name}, as in the plan", f"{facts.method} came")
+        raise InputError(f"{where}, method", f"{plan.method.name}, as in the plan", f"found {facts.method}")
     for holding in facts.holdings:
-        place = f"{where}, party {shortened(holding.party)}"
+        place = f"{where}, organisation {shortened(holding.organisation)}"
         if not plan.tells_counts and holding.records is not None:
-            came = "they came: they are part of what is protected"
-            raise InputError(f"{place}, records", "no numbers of records", came, "Make the facts with this plan.")
+            found = "found they: they are part of what is protected"
+            raise InputError(f"{place}, records", "no numbers of records", found, "Make the facts with this plan.")
         if plan.tells_counts and holding.records is None:
-            raise InputError(f"{place}, records", "how many each agent has", "none came")
+            raise InputError(f"{place}, records", "how many each agent has", "found none")
         if plan.tells_clusters != bool(holding.clusters):
             expected = "each agent's cluster" if plan.tells_clusters else "none with this plan"
-            raise InputError(f"{place}, clusters", expected, "some came" if holding.clusters else "none came")
+            raise InputError(f"{place}, clusters", expected, "found some" if holding.clusters else "found none")
     wanted = part_of(plan.method.name).classes_of(plan, {where: facts.classes}, fewest_classes)
     if facts.classes != wanted:
         expected = f"{listed(wanted)}, in this order" if wanted else "none with this plan"
-        raise InputError(f"{where}, classes", expected, f"{listed(facts.classes) or 'none'} came")
+        raise InputError(f"{where}, classes", expected, f"found {listed(facts.classes) or 'none'}")
 
 
 # ---- jobs without the others' records ----
@@ -254,34 +262,40 @@ def open_server(plan: Plan, facts: Facts, base: Path) -> Job:
     return _open(plan, facts, {}, base)
 
 
-def open_party(plan: Plan, facts: Facts, party: str, path: Path, base: Path) -> Job:
-    """The job with the records of one party, whose table at `path` must be what the facts say of it."""
+def open_organisation(plan: Plan, facts: Facts, organisation: str, path: Path, base: Path) -> Job:
+    """The job with the records of one organisation, whose table at `path` must be what the facts say of it."""
     plan = _checked(plan, facts)
-    agreed = next((holding for holding in facts.holdings if holding.party == party), None)
+    agreed = next((holding for holding in facts.holdings if holding.organisation == organisation), None)
     if agreed is None:
-        raise InputError(f"party {shortened(party)}", f"one of {listed(list(facts.parties))}", "it is none of them")
+        raise InputError(
+            f"organisation {shortened(organisation)}",
+            f"one of {listed(list(facts.organisations))}",
+            "it is none of them",
+        )
     own, records = part_of(plan.method.name).read_own(plan, path, facts)
     _check_agreed(own, facts.shape, agreed, shown(path))
     return _open(plan, facts, dict(zip(agreed.silos, records, strict=True)), base)
 
 
 def _checked(plan: Plan, facts: Facts) -> Plan:
-    """The plan as it can be deployed, if the facts are of its parties."""
+    """The plan as it can be deployed, if the facts are of its organisations."""
     _check_planned(plan, facts, "facts", fewest_classes=2)
-    planned = [_party(Path(name)) for name in plan.data.files]
-    todo = "A party is called by its file in the plan."
-    check_same_names(list(facts.parties), planned, "facts, parties", "those of the plan's files", todo)
+    planned = [_organisation(Path(name)) for name in plan.data.files]
+    todo = "An organisation is called by its file in the plan."
+    check_same_names(list(facts.organisations), planned, "facts, organisations", "those of the plan's files", todo)
     return plan.deployable()
 
 
 def _check_agreed(own: Facts, shape: tuple[int, ...], agreed: Holding, where: str) -> None:
-    """Whether a table is the one that was told of. Everything that is compared, and said, is public."""
+    """Whether a table is the one that was reported. Everything that is compared, and said, is public."""
     (holding,) = own.holdings
-    todo = "Take the table that the facts were made from, or make them anew: all parties need the new ones."
+    todo = "Take the table that the facts were made from, or make them anew: all organisations need the new ones."
     if own.shape != shape:
         raise InputError(where, f"records of the shape {shape}, as told", f"they have the shape {own.shape}", todo)
-    check_same_names(holding.agents, agreed.agents, where, f"the agents of {shortened(agreed.party)}, as told", todo)
-    silos = [shortened(agent) for agent in agreed.agents] or [shortened(agreed.party)]
+    check_same_names(
+        holding.agents, agreed.agents, where, f"the agents of {shortened(agreed.organisation)}, as told", todo
+    )
+    silos = [shortened(agent) for agent in agreed.agents] or [shortened(agreed.organisation)]
     if agreed.records is not None and holding.records is not None:
         for silo, told, count in zip(silos, agreed.records, holding.records, strict=True):
             if told != count:

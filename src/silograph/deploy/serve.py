@@ -1,4 +1,4 @@
-"""The server of a deployment: the same round loop, with parties that are asked over a link."""
+"""The server of a deployment: the same round loop, with organisations that are asked over a link."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from silograph.core.files import LONGEST_CARD, write_atomically
 from silograph.core.schema import read, read_json
 from silograph.core.types import Json
 from silograph.deploy.deployment import FILE, NODES, Deployment, open_job
-from silograph.deploy.party import ENROLMENT, Card
+from silograph.deploy.organisation import ENROLMENT, Card
 from silograph.engines.flower import Asking, Flower
 from silograph.run.jobs import door_of
 from silograph.run.results import write_result
@@ -23,29 +23,32 @@ from silograph.run.store import RunFolder
 RESULT, REPORT, ROUNDS = "result.json", "report.html", "rounds.jsonl"
 
 ACROSS = (
-    "Every party ran its own part. The bill is read from ledger rows as the parties told them, signed with keys that "
-    "they enrolled; a party's own ledger is its own evidence."
+    "Every organisation ran its own part. The cost is read from ledger rows as the organisations reported them, "
+    "signed with keys that "
+    "they enrolled; an organisation's own ledger is its own evidence."
 )
 
 
 def read_cards(folder: Path, deployment: Deployment) -> dict[str, Card]:
-    """What the parties sent when they enrolled, by party; all of them, and all for this deployment."""
+    """What the organisations sent when they enrolled, by organisation; all of them, and all for this deployment."""
     cards = {}
-    for party in deployment.facts.parties:
-        path = folder / NODES / f"{party}{ENROLMENT}"
+    for organisation in deployment.facts.organisations:
+        path = folder / NODES / f"{organisation}{ENROLMENT}"
         try:
             card = read(Card, read_json(path, LONGEST_CARD, str(path)), str(path), todo="`silograph enrol` makes it.")
         except FileNotFoundError:
             continue
-        if (card.party, card.deployment) != (party, deployment.digest):
+        if (card.organisation, card.deployment) != (organisation, deployment.digest):
             todo = "Everybody must have the same deployment.json; compare the digests."
-            raise InputError(str(path), f"the enrolment of {party} in this deployment", "it is of another", todo)
-        cards[party] = card
-    if missing := sorted(deployment.facts.parties.keys() - cards.keys()):
+            raise InputError(str(path), f"the enrolment of {organisation} in this deployment", "it is of another", todo)
+        cards[organisation] = card
+    if missing := sorted(deployment.facts.organisations.keys() - cards.keys()):
         todo = f"Each sends the file NAME{ENROLMENT} that `silograph enrol` made; put them into {folder / NODES}."
-        raise InputError(str(folder / NODES), "the enrolments of all parties", f"missing: {', '.join(missing)}", todo)
+        raise InputError(
+            str(folder / NODES), "the enrolments of all organisations", f"missing: {', '.join(missing)}", todo
+        )
     if len({card.node for card in cards.values()}) < len(cards):
-        raise InputError(str(folder / NODES), "a key of its own for every party", "two have the same")
+        raise InputError(str(folder / NODES), "a key of its own for every organisation", "two have the same")
     return cards
 
 
@@ -58,23 +61,27 @@ def serve(
 ) -> Finished:
     """Run the deployment in `folder` to a finished run folder at `goal`, or go on with one that was interrupted.
 
-    `connect` opens the link to the parties; it is closed by whoever passed it in.
+    `connect` opens the link to the organisations; it is closed by whoever passed it in.
     """
     deployment = Deployment.read(folder)
     deployment.lay_out(folder)
     cards = read_cards(folder, deployment)
-    plan, terms, parties = deployment.plan, deployment.terms, deployment.facts.parties
+    plan, terms, organisations = deployment.plan, deployment.terms, deployment.facts.organisations
     job = open_job(deployment, folder)
     goal = Path(os.path.abspath(goal))
     run = RunFolder(goal, deployment.plan_text, [folder / FILE], plan.seed)
     try:
         door = door_of(job, run.root, run.ledger, plan.seed)
-        identities = {name: bytes.fromhex(cards[party].identity) for party, names in parties.items() for name in names}
+        identities = {
+            name: bytes.fromhex(cards[organisation].identity)
+            for organisation, names in organisations.items()
+            for name in names
+        }
         place = Flower(
             connect(deployment, cards),
             job.topo,
             door,
-            parties,
+            organisations,
             deployment.digest,
             terms.minimum,
             terms.deadline,
@@ -90,7 +97,7 @@ def serve(
         if last is not None:
             place.end(last[0])
     except SilographError:
-        run.release()  # the parties remember what they sent: so must this folder, whatever went wrong
+        run.release()  # the organisations remember what they sent: so must this folder, whatever went wrong
         raise
     result: Json = json.loads((run.path / RESULT).read_text(encoding="utf-8"))
     return Finished(run.finish(), result)

@@ -1,7 +1,7 @@
-"""Who is who in a deployment: the server has a certificate, every party a key of its own.
+"""Who is who in a deployment: the server has a certificate, every organisation a key of its own.
 
-The authority's certificate goes to every party, a party's public key to the server. People compare fingerprints by
-telephone; from then on nobody can stand between them.
+The authority's certificate goes to every organisation, an organisation's public key to the server. People compare
+fingerprints by telephone; from then on nobody can stand between them.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from silograph.core.files import LONGEST_CARD, read_at_most, sync_folder
 CA, CA_KEY, SERVER, SERVER_KEY = "ca.crt", "ca.key", "server.crt", "server.key"
 NODE_KEY, NODE_PUBLIC = "node.key", "node.pub"
 
-#: Clocks differ: what is made now must be valid for a party whose clock is behind.
+#: Clocks differ: what is made now must be valid for an organisation whose clock is behind.
 _EARLIER = timedelta(days=1)
 
 
 def make_authority(folder: Path, hosts: Sequence[str], days: int) -> None:
-    """ca.crt for every party; server.crt and server.key for the server at `hosts`; ca.key to be kept apart."""
+    """ca.crt for every organisation; server.crt and server.key for the server at `hosts`; ca.key to be kept apart."""
     if not hosts or days < 1:
         raise InputError("certificate", "a host name or address, and at least one day", f"{list(hosts)}, {days} days")
     _refuse_existing(folder, CA_KEY, CA, SERVER_KEY, SERVER)
@@ -69,7 +69,7 @@ def make_authority(folder: Path, hosts: Sequence[str], days: int) -> None:
 
 
 def make_node_key(folder: Path) -> None:
-    """node.key never leaves the party; node.pub goes to the server."""
+    """node.key never leaves the organisation; node.pub goes to the server."""
     _refuse_existing(folder, NODE_KEY, NODE_PUBLIC)
     key = ec.generate_private_key(ec.SECP256R1())
     _write_new(folder / NODE_KEY, key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()), 0o600)
@@ -77,7 +77,7 @@ def make_node_key(folder: Path) -> None:
 
 
 def read_public(path: Path) -> bytes:
-    """The content of a party's node.pub, after a look at what it is."""
+    """The content of an organisation's node.pub, after a look at what it is."""
     content = _content(path)
     if b"PRIVATE KEY" in content:
         raise InputError(str(path), "a public key", "it is a private one", "Send node.pub; node.key stays where it is.")
@@ -109,7 +109,7 @@ def public_key(content: bytes, where: str) -> ec.EllipticCurvePublicKey:
     except (ValueError, NotImplementedError, UnsupportedAlgorithm):
         key = None
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
-        raise InputError(where, "the public key of a party (node.pub)", "it is something else")
+        raise InputError(where, "the public key of an organisation (node.pub)", "it is something else")
     return key
 
 
@@ -125,15 +125,18 @@ def read_private(path: Path) -> ec.EllipticCurvePrivateKey:
     except (ValueError, TypeError, NotImplementedError, UnsupportedAlgorithm):
         key = None
     if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
-        raise InputError(str(path), "the private key of a party (node.key), without a password", "it is something else")
+        raise InputError(
+            str(path), "the private key of an organisation (node.key), without a password", "it is something else"
+        )
     return key
 
 
-# ---- what a party signs ----------------------------------------------------------------------------------------------
+# ---- what an organisation signs
+# ----------------------------------------------------------------------------------------------
 
 
 def sign_reply(key: ec.EllipticCurvePrivateKey, question: bytes, reply: bytes) -> bytes:
-    """It is this party's reply, and it is to this question."""
+    """It is this organisation's reply, and it is to this question."""
     return key.sign(_statement(question, reply), ec.ECDSA(hashes.SHA256()))
 
 
@@ -194,7 +197,7 @@ def _alternative(host: str) -> x509.GeneralName:
         pass
     letters = host.replace("-", "").replace(".", "")
     if not (host.isascii() and letters.isalnum()):
-        raise InputError("certificate", "host names or addresses, without a port", f"{host!r} came")
+        raise InputError("certificate", "host names or addresses, without a port", f"found {host!r}")
     return x509.DNSName(host)
 
 

@@ -129,7 +129,7 @@ def blob(message: Message, name: str) -> bytes:
     record = message.content.get(RECORD) if message.has_content() else None
     value = record.get(name) if isinstance(record, ConfigRecord) else None
     if not isinstance(value, bytes):
-        raise InputError("message", f"bytes called {name}", "something else came")
+        raise InputError("message", f"bytes called {name}", "found something else")
     return value
 
 
@@ -189,7 +189,7 @@ def _connect(address: str, ca: Path | None, key: ec.EllipticCurvePrivateKey) -> 
     except (ValueError, httpx.InvalidURL):
         sound = False
     if not sound:
-        raise InputError("address of the server", "HOST:PORT", f"{address!r} came")
+        raise InputError("address of the server", "HOST:PORT", f"found {address!r}")
     if ca is None and not is_loopback(host):
         raise InputError(
             f"server {address}",
@@ -402,7 +402,7 @@ class Fleet:
     def _not_admitted(self, trouble: str) -> InputError:
         return InputError(
             f"server {self.address}",
-            "a server that knows this party's key, and nobody else who uses it",
+            "a server that knows this organisation's key, and nobody else who uses it",
             f"it did not let us in for {_ADMISSION:g} s ({trouble})",
             "Send node.pub to whoever runs the server, and see that no other process uses node.key.",
         )
@@ -411,7 +411,7 @@ class Fleet:
         return SilenceError(
             f"server {self.address}",
             f"an answer within {patience:g} s",
-            f"none came ({trouble})",
+            f"found none ({trouble})",
             "Ask whoever runs the server, and start again: nothing is lost.",
         )
 
@@ -419,6 +419,6 @@ class Fleet:
         return InputError(
             f"server {self.address}",
             f"a certificate for this name from the authority in {self._ca}",
-            f"another came ({error})",
+            f"found another ({error})",
             "Nothing was sent. Compare the fingerprints of ca.crt with whoever runs the server.",
         )

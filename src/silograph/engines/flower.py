@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from silograph.core.errors import InputError, SilenceError, SolverError
 from silograph.core.types import Array, Carry, Json
 from silograph.engines.question import NEVER, Kind, Question, Reply, read_reply
-from silograph.engines.sums import SUMMED, read_said, run_sum
+from silograph.engines.sums import SUMMED, read_answers, run_sum
 from silograph.methods.base import Method, Rows, State, values
 from silograph.privacy.door import Door
 from silograph.privacy.masking import MaskedSum
@@ -30,13 +30,13 @@ from silograph.privacy.sums import SummedError
 from silograph.topology import Topology
 
 ACCEPTED = "accepted"
-_COMING_BACK = 25.0  # seconds in which a party that lost its server comes back
+_COMING_BACK = 25.0  # seconds in which an organisation that lost its server comes back
 _PASSING = ("OSError",)  # refusals that may pass: a full disk
 _AGAIN = 1.0
 
 
 class Heard(Protocol):
-    """What came back, by party: answers, and refusals as a code and a class."""
+    """What came back, by organisation: answers, and refusals as a code and a class."""
 
     @property
     def replies(self) -> Mapping[str, bytes]: ...
@@ -46,7 +46,7 @@ class Heard(Protocol):
 
 
 class Asking(Protocol):
-    """Carries questions to parties and brings their answers; `engines.link.Link` does it over TLS."""
+    """Carries questions to organisations and brings their answers; `engines.link.Link` does it over TLS."""
 
     def ask(
         self, questions: Mapping[str, bytes], deadline: float, enough: Callable[[set[str]], bool] | None = None
@@ -61,13 +61,13 @@ class Asking(Protocol):
 
 @dataclass(eq=False)
 class Flower:
-    """`parties` are who holds which silos. A round waits `deadline` seconds for those who are connected, and, if fewer
-    than `minimum` silos answer, up to `patience` for more. `said` gets a line about every round."""
+    """`organisations` are who holds which silos. A round waits `deadline` seconds for those who are connected, and, if
+    fewer than `minimum` silos answer, up to `patience` for more. `said` gets a line about every round."""
 
     link: Asking
     topo: Topology
     door: Door
-    parties: Mapping[str, Sequence[str]]
+    organisations: Mapping[str, Sequence[str]]
     deployment: str
     minimum: int = 1
     deadline: float = 120.0
@@ -108,7 +108,7 @@ class Flower:
         replies, refused = self._collect("deliver", state.round, names, self._accepted(state), {}, everybody=True)
         answered, sent = self._joined(replies, names)
         if sent and len(answered) < len(names):
-            missing = sorted(set(self.parties) - replies.keys())
+            missing = sorted(set(self.organisations) - replies.keys())
             raise self._silent(missing, f"all {len(names)} silos to hand over their results", refused)
         self.door.sync()
         return values(sent)
@@ -116,42 +116,45 @@ class Flower:
     def end(self, state: State) -> set[str]:
         """Tell everybody who is there that the run is over; returns who heard it."""
         questions = {}
-        for party, silos in self.parties.items():
-            last = self._last(party, self._accepted(state))
+        for organisation, silos in self.organisations.items():
+            last = self._last(organisation, self._accepted(state))
             names = tuple(self.topo.silos)
-            questions[party] = Question(
-                self.deployment, party, "end", state.round, last, tuple(silos), names, {}
+            questions[organisation] = Question(
+                self.deployment, organisation, "end", state.round, last, tuple(silos), names, {}
             ).pack()
 
         begun = time.monotonic()
 
         def enough(answered: set[str]) -> bool:
-            # A server that was started again for this waits for the parties to come back.
+            # A server that was started again for this waits for the organisations to come back.
             missing = questions.keys() - answered
             return not missing or (not missing & self.link.present() and time.monotonic() - begun > _COMING_BACK)
 
         return set(self._ask(questions, self.deadline, enough).replies)
 
-    def _last(self, party: str, accepted: NDArray[np.int64]) -> int:
-        return int(accepted[self.topo.index(self.parties[party])].max())
+    def _last(self, organisation: str, accepted: NDArray[np.int64]) -> int:
+        return int(accepted[self.topo.index(self.organisations[organisation])].max())
 
     def _accepted(self, state: State) -> NDArray[np.int64]:
         return np.asarray(state.carry.get(ACCEPTED, np.full(len(self.topo.silos), NEVER)), dtype=np.int64)
 
     def _check_down(self, method: Method, down: Mapping[str, Array], round: int) -> None:
-        """Parties refuse what an honest server cannot send: a run that gets there is over."""
+        """Organisations refuse what an honest server cannot send: a run that gets there is over."""
         for name, limits in method.limits().items():
             if not limits.hold(down[name]):
-                came = f"{name!r} is beyond what {type(method).__name__} can send down"
-                raise SolverError(f"round {round}", "numbers that mean something", came, "Take smaller steps.")
+                found = f"{name!r} is beyond what {type(method).__name__} can send down"
+                raise SolverError(f"round {round}", "numbers that mean something", found, "Take smaller steps.")
 
     # ---- asking ----
 
     def _holders(self, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        """By party, which of its silos are among `names`."""
+        """By organisation, which of its silos are among `names`."""
         wanted = set(names)
-        held = {party: tuple(name for name in silos if name in wanted) for party, silos in self.parties.items()}
-        return {party: silos for party, silos in held.items() if silos}
+        held = {
+            organisation: tuple(name for name in silos if name in wanted)
+            for organisation, silos in self.organisations.items()
+        }
+        return {organisation: silos for organisation, silos in held.items() if silos}
 
     def _collect(
         self,
@@ -162,37 +165,47 @@ class Flower:
         down: dict[str, Array],
         everybody: bool = False,
     ) -> tuple[dict[str, Reply], dict[str, str]]:
-        """Answers by party, of all that are connected and of enough of them; and the classes of refusals."""
+        """Answers by organisation, of all that are connected and of enough of them; and the classes of refusals."""
         questions = {}
-        for party, silos in self._holders(names).items():
+        for organisation, silos in self._holders(names).items():
             index = self.topo.index(silos)
             part = {name: np.ascontiguousarray(value[index]) for name, value in down.items()}
-            last = self._last(party, accepted)
-            questions[party] = Question(self.deployment, party, kind, round, last, silos, tuple(names), part).pack()
+            last = self._last(organisation, accepted)
+            questions[organisation] = Question(
+                self.deployment, organisation, kind, round, last, silos, tuple(names), part
+            ).pack()
         replies: dict[str, Reply] = {}
         refused: dict[str, str] = {}
         begun = time.monotonic()
         end = begun + self.patience
-        # A first round waits for everybody as long as it may: parties do not come at the same moment.
+        # A first round waits for everybody as long as it may: organisations do not come at the same moment.
         limit = self.patience if everybody or round == 0 else self.deadline
         least = min(self.minimum, len(names))
         while True:
-            waiting = {party: blob for party, blob in questions.items() if party not in replies | refused}
+            waiting = {
+                organisation: blob for organisation, blob in questions.items() if organisation not in replies | refused
+            }
             heard = self._ask(waiting, limit, partial(self._enough, set(waiting)))
-            told = {party: refusal.name for party, refusal in heard.refusals.items()}
-            passing = {party for party, name in told.items() if name in _PASSING and time.monotonic() < begun + limit}
-            refused |= {party: name for party, name in told.items() if party not in passing}
-            for party, blob in heard.replies.items():
+            told = {organisation: refusal.name for organisation, refusal in heard.refusals.items()}
+            passing = {
+                organisation
+                for organisation, name in told.items()
+                if name in _PASSING and time.monotonic() < begun + limit
+            }
+            refused |= {organisation: name for organisation, name in told.items() if organisation not in passing}
+            for organisation, blob in heard.replies.items():
                 try:
-                    replies[party] = self._checked(blob, party, round, self._holders(names)[party])
-                except Exception as error:  # whatever a party sends, it is that party that has not answered
-                    refused[party] = type(error).__name__
+                    replies[organisation] = self._checked(blob, organisation, round, self._holders(names)[organisation])
+                except (
+                    Exception
+                ) as error:  # whatever an organisation sends, it is that organisation that has not answered
+                    refused[organisation] = type(error).__name__
             replies = self._alike(replies)
             if passing and not waiting.keys() - passing - refused.keys() - replies.keys():
                 time.sleep(_AGAIN)  # a full disk may get room
                 continue
             self._lost = (self._lost | (questions.keys() - replies.keys())) - self.link.present()
-            if sum(len(self._holders(names)[party]) for party in replies) >= least:
+            if sum(len(self._holders(names)[organisation]) for organisation in replies) >= least:
                 self._take_rows(replies)
                 return replies, refused
             if time.monotonic() >= end or not waiting.keys() - refused.keys() - replies.keys():
@@ -214,7 +227,10 @@ class Flower:
         return bool(answered) and asked - answered <= self._lost - self.link.present()
 
     def _silent(self, missing: Sequence[str], what: str, refused: Mapping[str, str]) -> SilenceError:
-        names = ", ".join(f"{party} (refused: {refused[party]})" if party in refused else party for party in missing)
+        names = ", ".join(
+            f"{organisation} (refused: {refused[organisation]})" if organisation in refused else organisation
+            for organisation in missing
+        )
         return SilenceError(
             "deployment",
             f"{what} within {self.patience:g} s",
@@ -222,18 +238,18 @@ class Flower:
             "Ask them, then start the server again: it goes on where it stopped.",
         )
 
-    def _checked(self, blob: bytes, party: str, round: int, asked: Sequence[str]) -> Reply:
-        """A reply of this party in this round."""
-        where = f"answer of {party}"
-        reply, silos = read_reply(blob, where), set(self.parties[party])
-        if (reply.party, reply.round) != (party, round):
-            raise InputError(where, f"round {round}", f"round {reply.round} of {reply.party} came")
+    def _checked(self, blob: bytes, organisation: str, round: int, asked: Sequence[str]) -> Reply:
+        """A reply of this organisation in this round."""
+        where = f"answer of {organisation}"
+        reply, silos = read_reply(blob, where), set(self.organisations[organisation])
+        if (reply.organisation, reply.round) != (organisation, round):
+            raise InputError(where, f"round {round}", f"found round {reply.round} of {reply.organisation}")
         check_message(reply.sent, len(asked), where)
         if any(row.silo not in silos or not 0 <= row.round <= round for row in reply.rows):
-            raise InputError(where, "ledger rows of its own", "others came")
+            raise InputError(where, "ledger rows of its own", "found others")
         released = [value.value for value in reply.sent.values() if isinstance(value, Released)]
         if self.door.budget is not None and not all(np.isfinite(value).all() for value in released):
-            raise InputError(where, "finite numbers", "others came")
+            raise InputError(where, "finite numbers", "found others")
         for row in reply.rows:
             self.door.afford(row)
         return reply
@@ -241,22 +257,22 @@ class Flower:
     def _take_rows(self, replies: Mapping[str, Reply]) -> None:
         """Ledger rows of the answers that are used."""
         for reply in replies.values():
-            handed = {value.site for value in reply.sent.values() if isinstance(value, Sealed)}
+            handed = {value.release_point for value in reply.sent.values() if isinstance(value, Sealed)}
             for row in reply.rows:
-                # What a silo hands to its own server is in the server's ledger by unit, where it is added up.
-                if row.site not in handed:
+                # What a silo hands to its own server is in the server's ledger by region, where it is added up.
+                if row.release_point not in handed:
                     self.door.admit(row)
 
     def _alike(self, replies: dict[str, Reply]) -> dict[str, Reply]:
         """Those whose messages have the fields and shapes that most have."""
-        looks = {party: _look(reply.sent) for party, reply in replies.items()}
+        looks = {organisation: _look(reply.sent) for organisation, reply in replies.items()}
         usual = [look for look, _ in Counter(looks.values()).most_common(1)]
-        return {party: reply for party, reply in replies.items() if looks[party] in usual}
+        return {organisation: reply for organisation, reply in replies.items() if looks[organisation] in usual}
 
     def _joined(self, replies: Mapping[str, Reply], names: Sequence[str]) -> tuple[Rows, Sent]:
         """All messages as one, in the topology's order."""
         held = self._holders(names)
-        silos = [name for party in replies for name in held[party]]
+        silos = [name for organisation in replies for name in held[organisation]]
         place = np.array(self.topo.index(silos), dtype=np.intp)
         order = np.argsort(place)
         sent: dict[str, Released | Sealed] = {}
@@ -267,28 +283,28 @@ class Flower:
             else:
                 rows = np.concatenate([sealed_rows(part) for part in parts])[order]
                 elsewhere = None if self.door.masks is None else partial(self._sum, name, tuple(names))
-                sent[name] = Sealed(rows, value.site, value.clip, value.within, elsewhere)
+                sent[name] = Sealed(rows, value.release_point, value.clip, value.within, elsewhere)
         return place[order], sent
 
     # ---- secure sums ----
 
     def _sum(self, field: str, members: tuple[str, ...], asked: MaskedSum) -> tuple[Total, set[str]]:
-        """One question for each step and party; whoever misses one is left behind by the protocol."""
+        """One question for each step and organisation; whoever misses one is left behind by the protocol."""
 
         def ask(messages: Mapping[str, Json]) -> dict[str, Json]:
             questions = {}
-            for party, silos in self._holders(list(messages)).items():
+            for organisation, silos in self._holders(list(messages)).items():
                 step: Json = {"to": {silo: messages[silo] for silo in silos}}
-                question = Question(self.deployment, party, "sum", asked.round, NEVER, silos, members, {}, step)
-                questions[party] = question.pack()
+                question = Question(self.deployment, organisation, "sum", asked.round, NEVER, silos, members, {}, step)
+                questions[organisation] = question.pack()
             heard = self._ask(questions, self.deadline, partial(self._enough, set(questions)))
             said: dict[str, Json] = {}
-            for party, refusal in heard.refusals.items():
+            for organisation, refusal in heard.refusals.items():
                 if refusal.name == SummedError.__name__:
-                    said |= dict.fromkeys(self._holders(list(messages))[party], SUMMED)
-            for party, blob in heard.replies.items():
-                told = read_said(blob)
-                said |= {silo: told[silo] for silo in self.parties[party] if silo in told}
+                    said |= dict.fromkeys(self._holders(list(messages))[organisation], SUMMED)
+            for organisation, blob in heard.replies.items():
+                told = read_answers(blob)
+                said |= {silo: told[silo] for silo in self.organisations[organisation] if silo in told}
             return said
 
         return run_sum(self.deployment, asked, field, self.identities, ask)
@@ -299,6 +315,6 @@ def _look(sent: Sent) -> tuple[Any, ...]:
     return tuple(
         (name, "released", value.value.shape[1:])
         if isinstance(value, Released)
-        else (name, value.site, value.clip, value.within, sealed_rows(value).shape[1:])
+        else (name, value.release_point, value.clip, value.within, sealed_rows(value).shape[1:])
         for name, value in sorted(sent.items())
     )

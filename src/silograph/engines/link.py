@@ -1,8 +1,8 @@
 """The server's end of a deployment: one process that serves Flower's Fleet API and asks the silos.
 
-Of Flower's SuperLink only `/v1/fleet/*` is served, over TLS, to parties whose keys are known; its Control and Runtime
-APIs, which let anybody run code, do not exist here. Messages lie in memory: nodes come from key files, a run's state
-from its folder, and what is lost is asked again. See docs/flower-study.md.
+Of Flower's SuperLink only `/v1/fleet/*` is served, over TLS, to organisations whose keys are known; its Control and
+Runtime APIs, which let anybody run code, do not exist here. Messages lie in memory: nodes come from key files, a run's
+state from its folder, and what is lost is asked again. See docs/flower-study.md.
 """
 
 from __future__ import annotations
@@ -115,14 +115,15 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Answers:
-    """By party. Who is in neither was silent until the deadline."""
+    """By organisation. Who is in neither was silent until the deadline."""
 
     replies: dict[str, bytes]
     refusals: dict[str, Refusal]
 
 
 class Link:
-    """Listens at `host`:`port` (0 is any free one) for the parties `nodes`, whose public keys are given as in node.pub.
+    """Listens at `host`:`port` (0 is any free one) for the organisations `nodes`, whose public keys are given as in
+    node.pub.
 
     Without a certificate nothing is encrypted, which is allowed on this machine only. Of somebody whose key is not
     known only the headers are read; `limit` is the largest request of the others, in bytes. `hold` is for how many
@@ -157,7 +158,7 @@ class Link:
                     NOOP_FLWR_AID, NOOP_ACCOUNT_NAME, public_key_to_bytes(known), 0, name=name
                 )
             except ValueError:
-                raise InputError(f"key of {name}", "a key of its own", "another party has the same") from None
+                raise InputError(f"key of {name}", "a key of its own", "another organisation has the same") from None
         self._bell = _Bell()
         app = _Guard(_fleet_app(factory, self._bell, hold), state, limit, self._bell)
         self._server = _Server(app, host, port, certificate, key)
@@ -179,13 +180,13 @@ class Link:
             self.grid.close()
 
     def present(self) -> set[str]:
-        """The parties that are connected now."""
-        return set(self._came())
+        """The organisations that are connected now."""
+        return set(self._connected())
 
-    def _came(self) -> dict[str, str]:
-        """When the parties that are connected came. One that came again has lost what it was sent."""
-        came = {node.node_id: node.last_activated_at for node in self.grid.get_nodes()}
-        return {name: came[number] for name, number in self._numbers.items() if number in came}
+    def _connected(self) -> dict[str, str]:
+        """When the organisations that are connected came. One that came again has lost what it was sent."""
+        since = {node.node_id: node.last_activated_at for node in self.grid.get_nodes()}
+        return {name: since[number] for name, number in self._numbers.items() if number in since}
 
     def ask(
         self,
@@ -194,14 +195,14 @@ class Link:
         enough: Callable[[set[str]], bool] | None = None,
         heard: Callable[[str], None] | None = None,
     ) -> Answers:
-        """Ask the parties until all have answered or refused, `enough` says so of those who did, or the deadline.
+        """Ask the organisations until all have answered or refused, `enough` says so of those who did, or the deadline.
 
-        `deadline` is in seconds. Flower delivers a message once at most, so a party is asked anew when it came back,
-        when an attempt ran out, or when its reply got lost or is not its own. `heard` is called for every party that
-        answered or refused.
+        `deadline` is in seconds. Flower delivers a message once at most, so an organisation is asked anew when it came
+        back, when an attempt ran out, or when its reply got lost or is not its own. `heard` is called for every
+        organisation that answered or refused.
         """
         for name in questions.keys() - self._keys.keys():
-            raise InputError(f"party {name}", f"one of {', '.join(sorted(self._keys))}", "its key is not known")
+            raise InputError(f"organisation {name}", f"one of {', '.join(sorted(self._keys))}", "its key is not known")
         answers = Answers({}, {})
         waiting = {name: _Asked(question, _FIRST_ATTEMPT) for name, question in questions.items()}
         end = time.monotonic() + deadline
@@ -229,13 +230,13 @@ class Link:
                 self._void(asked)
         now = time.monotonic()
         soonest = now + _LOOK
-        present = self._came()
+        present = self._connected()
         for name, asked in waiting.items():
             if name not in present:
                 continue
-            if asked.came != present[name]:
+            if asked.since != present[name]:
                 self._void(asked)
-                asked.came = present[name]
+                asked.since = present[name]
             if asked.due <= now:
                 if not self.grid.undelivered(asked.open):
                     # The salt makes every message its own: nobody else can guess its name, and no two share a part.
@@ -253,7 +254,7 @@ class Link:
         asked.due = 0.0
 
     def _collect(self, waiting: dict[str, _Asked], answers: Answers) -> list[str]:
-        """Take in what has come; the parties that are done with."""
+        """Take in what has come; the organisations that are done with."""
         asker = {number: name for name, asked in waiting.items() for number in asked.open}
         done: list[str] = []
         for message in self.grid.pull_messages(asker):
@@ -277,11 +278,12 @@ class Link:
 
 @dataclass
 class _Asked:
-    """A party that has not answered yet: when it had come, when it is due to be asked, and how long it then has."""
+    """An organisation that has not answered yet: when it had come, when it is due to be asked, and how long it then
+    has."""
 
     question: bytes
     attempt: float
-    came: str = ""
+    since: str = ""
     due: float = 0.0
     open: set[str] = field(default_factory=set)
 

@@ -20,9 +20,9 @@ from silograph.privacy.observers import EVERYBODY, OTHER_SERVERS, OWN_SERVER, SE
 from silograph.privacy.relay import relay
 from silograph.privacy.released import Released, Sealed, Sent, sealed_rows
 
-VERSION = 1
+VERSION = 2
 NEVER = -1
-_MOST = 10**8  # silos of a party, or numbers of a silo
+_MOST = 10**8  # silos of an organisation, or numbers of a silo
 _OBSERVERS = (SERVER, OTHER_SERVERS, EVERYBODY, OWN_SERVER)
 
 Kind = Literal["local", "deliver", "sum", "end"]
@@ -34,14 +34,16 @@ _Size = Annotated[int, Such(f"a whole number from 0 to {_MOST}", lambda size: 0 
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """For one party: its part of a round, its result at the end, a step of a secure sum, or that the run is over.
+    """For one organisation: its part of a round, its result at the end, a step of a secure sum, or that the run is
+    over.
 
-    `deployment` is the digest of all that the parties agreed on. `accepted` is the last round of this party that the
-    server has used. `silos` are those of the party's that are asked, `members` all that are asked in this round.
+    `deployment` is the digest of all that the organisations agreed on. `accepted` is the last round of this
+    organisation that the server has used. `silos` are those of the organisation's that are asked, `members` all that
+    are asked in this round.
     """
 
     deployment: str
-    party: str
+    organisation: str
     kind: Kind
     round: int
     accepted: int
@@ -77,7 +79,7 @@ def read_question(blob: bytes) -> Question:
 class Reply:
     """`sent` has a row for each silo that was asked; `rows` are what the silo's own ledger says of it."""
 
-    party: str
+    organisation: str
     round: int
     sent: Sent
     rows: tuple[Row, ...]
@@ -87,12 +89,12 @@ class Reply:
 class _About:
     """All of sealed vectors but the vectors."""
 
-    site: str
+    release_point: str
     clip: float | None
     within: Within | None
 
     def sealed(self, vectors: Array) -> Sealed:
-        return Sealed(vectors, self.site, self.clip, self.within)
+        return Sealed(vectors, self.release_point, self.clip, self.within)
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ class _Waiting(_About):
 
 
 def about_sealed(sealed: Sealed) -> Json:
-    told: Json = write(_About(sealed.site, sealed.clip, sealed.within))
+    told: Json = write(_About(sealed.release_point, sealed.clip, sealed.within))
     return told
 
 
@@ -113,7 +115,7 @@ def sealed_again(vectors: Array, about: Json) -> Sealed:
 class _Facts:
     """A reply, less its arrays."""
 
-    party: str
+    organisation: str
     round: int
     sealed: Mapping[str, _Waiting]
     rows: tuple[Row, ...]
@@ -129,10 +131,10 @@ def pack_reply(reply: Reply, masked: bool) -> bytes:
         else:
             vectors = sealed_rows(value)
             count, length = vectors.shape
-            sealed[name] = _Waiting(value.site, value.clip, value.within, (count, length))
+            sealed[name] = _Waiting(value.release_point, value.clip, value.within, (count, length))
             if not masked:
                 arrays[name] = vectors
-    return pack({"version": VERSION, **write(_Facts(reply.party, reply.round, sealed, reply.rows))}, arrays)
+    return pack({"version": VERSION, **write(_Facts(reply.organisation, reply.round, sealed, reply.rows))}, arrays)
 
 
 def _check_row(row: Row, where: str) -> None:
@@ -160,7 +162,7 @@ def read_reply(blob: bytes, where: str) -> Reply:
         sent[name] = relay(value)
     for row in told.rows:
         _check_row(row, f"{where}, rows")
-    return Reply(told.party, told.round, sent, told.rows)
+    return Reply(told.organisation, told.round, sent, told.rows)
 
 
 def _check_numbers(value: Array, fits: bool, where: str) -> None:

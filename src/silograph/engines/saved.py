@@ -1,4 +1,5 @@
-"""What a run, or a party of one, remembers: named arrays, which of them were released, and plain facts, in one file."""
+"""What a run, or an organisation of one, remembers: named arrays, which of them were released, and plain facts, in one
+file."""
 
 from __future__ import annotations
 

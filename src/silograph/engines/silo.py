@@ -1,15 +1,16 @@
-"""A party of a deployment: it answers a server it does not have to trust, and remembers on its own disk.
+"""An organisation of a deployment: it answers a server it does not have to trust, and remembers on its own disk.
 
 The order in which things happen is what makes a kill at any moment harmless:
 
     check the question -> compute, through the gate -> state with the answer on disk -> ledger rows on disk -> send
 
-Asked the same again, a party sends the same bytes: no noise is drawn twice, nothing is paid twice, nothing is refunded.
-An answer that the server never used is forgotten, not what it cost.
+Asked the same again, an organisation sends the same bytes: no noise is drawn twice, nothing is paid twice, nothing is
+refunded. An answer that the server never used is forgotten, not what it cost.
 
 A refusal is an answer too, and free: so none may depend on records. Whatever a question can be refused for is looked at
-before any record is. Where the computation fails on a silo's records, the party computes the same as if that silo had
-none, pays what any answer costs and sends that. An error that is made without records as well is about the question.
+before any record is. Where the computation fails on a silo's records, the organisation computes the same as if that
+silo had none, pays what any answer costs and sends that. An error that is made without records as well is about the
+question.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ OWN = "own.npz"
 
 
 class RefusedError(InputError):
-    """The server asked for something this party did not agree to. It was told no, and nothing else."""
+    """The server asked for something this organisation did not agree to. It gets a refusal, and nothing else."""
 
     code = "refused"
 
@@ -85,11 +86,11 @@ class _Memory:
 
 
 class Silo:
-    """One party's end of a run.
+    """One organisation's end of a run.
 
     `silos` are the topology's that it holds, `data` their prepared records. `most_rounds` is how often the plan lets
     them be asked, `minimum` the smallest cohort. With a `secret` root, noise is named by the question and by the
-    history too: a copy of this folder that is asked something else draws other noise. `warn` is for the party's
+    history too: a copy of this folder that is asked something else draws other noise. `warn` is for the organisation's
     own eyes.
     """
 
@@ -97,7 +98,7 @@ class Silo:
         self,
         folder: Path,
         deployment: str,
-        party: str,
+        organisation: str,
         silos: Sequence[str],
         method: Method,
         topo: Topology,
@@ -110,7 +111,7 @@ class Silo:
         tell: Callable[[Question], None] = lambda question: None,
         warn: Callable[[str], None] = lambda text: None,
     ) -> None:
-        self._folder, self._deployment, self._party, self._silos = folder, deployment, party, tuple(silos)
+        self._folder, self._deployment, self._organisation, self._silos = folder, deployment, organisation, tuple(silos)
         self._method, self._topo, self._data, self._door = method, topo, data, door
         self._most_rounds, self._minimum, self._sums, self._tell = most_rounds, minimum, sums, tell
         self._secret, self._warn, self._limits = secret, warn, method.limits()
@@ -131,12 +132,12 @@ class Silo:
         self._lock.close()
 
     def _take_lock(self) -> io.TextIOWrapper:
-        lock = open(self._folder / "lock", "w", encoding="utf-8")  # noqa: SIM115 (held as long as the party answers)
+        lock = open(self._folder / "lock", "w", encoding="utf-8")  # noqa: SIM115 (held as long as the organisation answers)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             lock.close()
-            raise InputError(str(self._folder), "one process for a party", "another one is running") from None
+            raise InputError(str(self._folder), "one process for an organisation", "another one is running") from None
         return lock
 
     # ---- answering ----
@@ -159,45 +160,49 @@ class Silo:
         if known is not None and (known.kind, known.content) == (question.kind, question.content):
             return self._again(memory, known, question.round)
         if known is not None and known.round == question.round:
-            raise self._refused("the question that was asked in this round before", "another one came")
+            raise self._refused("the question that was asked in this round before", "found another one")
         if question.kind == "local" and memory.answered >= self._most_rounds:
             raise self._refused(f"at most {self._most_rounds} rounds, as planned", "one more was asked for")
         return self._fresh(memory, question)
 
     def _check(self, question: Question) -> None:
-        """Nothing of a question is used before it is one that this party agreed to."""
+        """Nothing of a question is used before it is one that this organisation agreed to."""
         if question.deployment != self._deployment:
-            raise self._refused("the deployment that was approved here", "another plan came")
-        if question.party != self._party or not set(question.silos) <= set(self._silos) or not question.silos:
-            raise self._refused(f"a question for {self._party}", "one for somebody else came")
+            raise self._refused("the deployment that was approved here", "found another plan")
+        if (
+            question.organisation != self._organisation
+            or not set(question.silos) <= set(self._silos)
+            or not question.silos
+        ):
+            raise self._refused(f"a question for {self._organisation}", "found one for somebody else")
         if len(set(question.silos)) < len(question.silos):
-            raise self._refused("every silo once", "one came twice")
+            raise self._refused("every silo once", "found one twice")
         if self.finished and question.kind != "end":
-            raise self._refused("no question after the end", "one came")
+            raise self._refused("no question after the end", "found one")
         members = set(question.members)
         if not set(question.silos) <= members or not members <= set(self._topo.silos):
-            raise self._refused("a cohort of the deployment, this party in it", "another one came")
+            raise self._refused("a cohort of the deployment, this organisation in it", "found another one")
         if question.kind == "local" and len(members) < self._minimum:
-            raise self._refused(f"a cohort of at least {self._minimum}", f"one of {len(members)} came")
+            raise self._refused(f"a cohort of at least {self._minimum}", f"found one of {len(members)}")
         if not 0 <= question.round <= _LAST:
-            raise self._refused("a round from 0", "another one came")
+            raise self._refused("a round from 0", "found another one")
         if {name: value.shape[1:] for name, value in question.down.items()} != self._shapes[question.kind == "local"]:
-            raise self._refused("the fields and shapes that the method sends down", "others came")
+            raise self._refused("the fields and shapes that the method sends down", "found others")
         if not all(self._limits[name].hold(value) for name, value in question.down.items()):
-            raise self._refused("numbers that the method can send down", "others came")
+            raise self._refused("numbers that the method can send down", "found others")
 
     def _settled(self, question: Question) -> _Memory:
         """What the server says it has used of our answers, taken in."""
         memory, pending = self._memory, self._memory.pending
         if pending is not None and question.accepted == pending.round and pending.kind == "local":
             if question.round <= pending.round and question.kind == "local":
-                raise self._refused("a round after the one that was used", f"round {question.round} came")
+                raise self._refused("a round after the one that was used", f"found round {question.round}")
             return _Memory(pending.carry, pending.round, memory.answered, pending.name)
         if question.accepted != memory.committed:
             # E.g. the server began anew, or this folder is older than the run.
-            raise self._refused(f"{memory.committed} as the last round used", f"{question.accepted} came")
+            raise self._refused(f"{memory.committed} as the last round used", f"found {question.accepted}")
         if question.round < (memory.committed if pending is None else pending.round):
-            raise self._refused("no round twice", f"round {question.round} came after a later one")
+            raise self._refused("no round twice", f"found round {question.round} after a later one")
         return memory
 
     def _again(self, memory: _Memory, known: _Pending, round: int) -> bytes:
@@ -247,7 +252,7 @@ class Silo:
         if not self._masked:
             for value in sealed.values():
                 hand_over(gate, value)
-        blob = pack_reply(Reply(self._party, question.round, sent, tuple(self._door.waiting)), self._masked)
+        blob = pack_reply(Reply(self._organisation, question.round, sent, tuple(self._door.waiting)), self._masked)
         read_reply(blob, f"answer of {type(self._method).__name__}")  # what cannot be read again is not kept, or sent
         held = sealed if self._masked else {}
         return _Pending(question.round, question.kind, question.content, name, question.silos, blob, after, held)
@@ -279,11 +284,11 @@ class Silo:
         return np.array([self._silos.index(name) for name in silos], dtype=np.intp)
 
     def _begun(self) -> Carry:
-        """What this party's silos remember before the first round."""
+        """What this organisation's silos remember before the first round."""
         return take(begin(self._method, self._topo).carry, np.array(self._topo.index(self._silos), dtype=np.intp))
 
     def _ended(self, memory: _Memory) -> bytes:
-        """The run is over. This party's last state stays here; what only a run needs does not."""
+        """The run is over. This organisation's last state stays here; what only a run needs does not."""
         if not self.finished:
             buffer = io.BytesIO()
             own: Json = {name: bare(value) for name, value in memory.carry.items()}
@@ -291,7 +296,7 @@ class Silo:
             write_atomically(self._folder / OWN, buffer.getvalue(), 0o600)
             (self._folder / _STATE).unlink(missing_ok=True)
             self.finished = True
-        return pack_reply(Reply(self._party, NEVER, {}, ()), self._masked)
+        return pack_reply(Reply(self._organisation, NEVER, {}, ()), self._masked)
 
     def _door_for(self, name: str) -> Door:
         """Noise is named by all that an answer depends on: the table (in the root), the question, the round, and how
@@ -306,8 +311,8 @@ class Silo:
     def _masked(self) -> bool:
         return self._door.masks is not None
 
-    def _refused(self, expected: str, came: str) -> RefusedError:
-        return RefusedError(f"party {self._party}", expected, came)
+    def _refused(self, expected: str, found: str) -> RefusedError:
+        return RefusedError(f"organisation {self._organisation}", expected, found)
 
     # ---- secure sums ----
 
@@ -364,7 +369,7 @@ class Silo:
         """The ledger rows of an answer are on disk before it is sent: also where a kill came between the two."""
         for row in read_reply(pending.reply, "answer in this folder").rows:
             if row.silo not in self._silos:
-                raise LeakError(f"party {self._party}", "rows of its own", f"a row of {row.silo}")
+                raise LeakError(f"organisation {self._organisation}", "rows of its own", f"a row of {row.silo}")
             self._door.admit(row)
         self._door.sync()
 

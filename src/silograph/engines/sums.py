@@ -47,7 +47,7 @@ def run_sum(
     for a masked input, since one that did not arrive may have left, and all who say that they have."""
     nonce, paid = secrets.token_hex(8), set[str]()
     session = asked.session(f"{run} {nonce}", identities)
-    place: Json = {"nonce": nonce, "field": field, "unit": asked.unit, "members": list(asked.members)}
+    place: Json = {"nonce": nonce, "field": field, "region": asked.region, "members": list(asked.members)}
     place["identities"] = {name: identities[name].hex() for name in asked.members}
 
     def put(step: Step, told: Mapping[str, Told | None]) -> dict[str, Message]:
@@ -74,7 +74,7 @@ def run_sum(
 
 @dataclass(frozen=True)
 class _Part:
-    """One agent's part in one sum: what names the sum, and by step what it was told and what it said."""
+    """One agent's part in one sum: what names the sum, and by step the message it got and its answer."""
 
     round: int
     place: Json
@@ -83,10 +83,10 @@ class _Part:
 
 
 class SumAgents:
-    """The agents of one party, with the party's registered identity.
+    """The agents of one organisation, with the organisation's registered identity.
 
-    The identities of other parties' agents are those of `roster`, a file made of their enrolments; nobody's is taken
-    from the server. A sum among this party's own agents needs no such file.
+    The identities of other organisations' agents are those of `roster`, a file made of their enrolments; nobody's is
+    taken from the server. A sum among this organisation's own agents needs no such file.
     """
 
     def __init__(self, run: str, identity: Ed25519PrivateKey, silos: Sequence[str], roster: Path) -> None:
@@ -97,30 +97,30 @@ class SumAgents:
         """`sealed` has a row for each of `silos`, of which some are asked now."""
         told = (question.sum or {}).get("to")
         if not (isinstance(told, dict) and told.keys() == set(question.silos)):
-            raise InputError("secure sum", "a message for each silo that is asked", "something else came")
+            raise InputError("secure sum", "a message for each silo that is asked", "found something else")
         self._parts = {silo: part for silo, part in self._parts.items() if part.round == question.round}
         return pack({"said": {silo: self._said(silo, told[silo], question, sealed, silos, door) for silo in told}}, {})
 
     def _said(
         self, silo: str, told: Any, question: Question, sealed: Mapping[str, Sealed], silos: Sequence[str], door: Door
     ) -> Json:
-        """What an agent says, or has said when it was told the same before."""
+        """An agent's answer; the same as before where it was asked the same before."""
         try:
             step, message = str(told["step"]), told["message"]
-            place: Json = {name: told[name] for name in ("nonce", "field", "unit", "members", "identities")}
+            place: Json = {name: told[name] for name in ("nonce", "field", "region", "members", "identities")}
             vector = sealed_rows(sealed[place["field"]])[silos.index(silo)]
         except (KeyError, TypeError, ValueError):
-            raise InputError("secure sum", "a step, its place and its members", "something else came") from None
+            raise InputError("secure sum", "a step, its place and its members", "found something else") from None
         part = self._parts.get(silo)
         if step == STEPS[0] and (part is None or part.place != place):
             part = self._parts[silo] = self._begun(silo, place, question, sealed[place["field"]], vector, door)
         if part is None or part.place != place:
-            raise ProtocolError("secure sum", "a sum that this agent began", "another one came")
+            raise ProtocolError("secure sum", "a sum that this agent began", "found another one")
         if step not in part.said:
             part.said[step] = (message, to_json(_spoken(part.agent, step, message, vector)))
         known, said = part.said[step]
         if known != message:
-            raise ProtocolError("secure sum", f"what came with {step} before", "something else came")
+            raise ProtocolError("secure sum", f"what came with {step} before", "found something else")
         return said
 
     def _begun(self, silo: str, place: Json, question: Question, held: Sealed, vector: Array, door: Door) -> _Part:
@@ -129,12 +129,12 @@ class SumAgents:
             members = tuple(str(name) for name in place["members"])
             identities = {str(name): bytes.fromhex(key) for name, key in place["identities"].items()}
         except (TypeError, ValueError, AttributeError):
-            raise InputError("secure sum", "members and their identities", "something else came") from None
+            raise InputError("secure sum", "members and their identities", "found something else") from None
         if silo not in members or len(set(members)) < len(members) or not set(members) <= set(question.members):
-            raise InputError("secure sum", "a cohort of this round", "another one came")
+            raise InputError("secure sum", "a cohort of this round", "found another one")
         gate = door.gate([silo], question.round)
-        refuse_second(gate, held.site)
-        asked = sum_of(gate, held, members, str(place["unit"]))
+        refuse_second(gate, held.release_point)
+        asked = sum_of(gate, held, members, str(place["region"]))
         self._check_identities({name: identities.get(name, b"") for name in members}, self._silos)
         session = asked.session(f"{self._run} {place['nonce']}", identities)
         noise = asked.noise_source(door.root, silo)
@@ -150,19 +150,19 @@ class SumAgents:
                 raise ProtocolError(
                     "secure sum",
                     f"the identity of {name} that is known here",
-                    "another one came" if name in known else "none is known",
-                    f"Agents of other parties need {self._roster.name}, from their enrolments, before the run.",
+                    "found another one" if name in known else "none is known",
+                    f"Agents of other organisations need {self._roster.name}, from their enrolments, before the run.",
                 )
 
 
 def _spoken(agent: Agent, step: str, message: Any, vector: Array) -> Message:
     if step not in STEPS:
-        raise InputError("secure sum", "a step of it", "something else came")
+        raise InputError("secure sum", "a step of it", "found something else")
     return agent.say(step, from_json(TOLD[step], message) if step in TOLD else None, vector)
 
 
-def read_said(blob: bytes) -> dict[str, Json]:
-    """What the agents of a party said; what cannot be read was not said."""
+def read_answers(blob: bytes) -> dict[str, Json]:
+    """The answers of an organisation's agents; what cannot be read counts as no answer."""
     try:
         said = unpack(blob)[0].get("said")
     except InputError:

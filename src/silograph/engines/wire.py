@@ -54,7 +54,7 @@ def pack(facts: Json, arrays: Mapping[str, NDArray[Any]]) -> bytes:
         kind = array.dtype.newbyteorder("<").str
         if kind not in _KINDS or array.ndim > _MOST_AXES:
             raise InputError(
-                f"array {name}", "float64, int64, bool or uint8", f"{array.dtype}, {array.ndim} axes, came"
+                f"array {name}", "float64, int64, bool or uint8", f"found {array.dtype}, {array.ndim} axes,"
             )
         index.append([name, kind, list(array.shape)])
         numbers.append(array.astype(kind, copy=False).tobytes())
@@ -63,7 +63,7 @@ def pack(facts: Json, arrays: Mapping[str, NDArray[Any]]) -> bytes:
     except (TypeError, ValueError, RecursionError) as error:
         raise InputError("message", "facts that JSON can hold", f"they are not: {error}") from None
     if len(head) > _LONGEST_HEAD:
-        raise InputError("message", f"at most {_LONGEST_HEAD} bytes of facts", f"{len(head)} came", "Send arrays.")
+        raise InputError("message", f"at most {_LONGEST_HEAD} bytes of facts", f"found {len(head)}", "Send arrays.")
     return b"".join([_MARK, len(head).to_bytes(4, "little"), head, *numbers])
 
 

@@ -12,8 +12,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from silograph.core.errors import InputError
 from silograph.core.keys import seed_of
+from silograph.data.regions import RegionTables
 from silograph.data.tables import LARGEST
-from silograph.data.units import UnitTables
 from silograph.estimators.base import PlanEstimator, RandomState
 from silograph.families.clusters.job import ClusteredJob
 from silograph.families.clusters.plan import ClusterBudget, ClusterData, ClusteredMethod, ClusteredPlan
@@ -31,7 +31,7 @@ class ClusteredModels(PlanEstimator):
         privacy its server's model of its cluster.
     cluster_models_ : a model for each cluster. clusters_ : the cluster of every client.
     exchange_ : what each cluster takes of each in a round.
-    ledger_, privacy_ : the rows of what left every client, and the bill read from them.
+    ledger_, privacy_ : the rows of what left every client, and the cost read from them.
     """
 
     _sections = (ClusteredMethod, Servers, ClusterBudget)
@@ -64,7 +64,7 @@ class ClusteredModels(PlanEstimator):
         """Learn from a list of (records, answers), one for each client, and each client's server and cluster."""
         tables, order = self._tables(X, servers, clusters)
         plan = self._plan(clusters is not None)
-        job = ClusteredJob.of(plan, tables, {}, graph_of(plan.topology, tables.units, Path()))
+        job = ClusteredJob.of(plan, tables, {}, graph_of(plan.topology, tables.regions, Path()))
         outcome, door = self._learn(job)
         place = job.topo.index([tables.agents[k] for k in order])
         told = "model" if self.epsilon is None else "cell_model"
@@ -81,10 +81,10 @@ class ClusteredModels(PlanEstimator):
         """The answers of one client's model, the client being counted as `fit` was given them."""
         check_is_fitted(self)
         if not 0 <= client < len(self.models_):
-            raise InputError("predict", f"a client from 0 to {len(self.models_) - 1}", f"{client} came")
+            raise InputError("predict", f"a client from 0 to {len(self.models_) - 1}", f"found {client}")
         x = np.atleast_2d(np.asarray(X, dtype=np.float64))
         if x.ndim != 2 or x.shape[1] != self.n_features_in_:
-            raise InputError("predict", f"records of {self.n_features_in_} features", f"shape {x.shape} came")
+            raise InputError("predict", f"records of {self.n_features_in_} features", f"found shape {x.shape}")
         margin = np.einsum("nm,m->n", x, self.models_[client][: self.n_features_in_])
         margin = margin + (self.models_[client][-1] if self.intercept else 0.0)
         return np.where(margin >= 0.0, 1, 0) if self.loss == "logistic" else margin
@@ -97,7 +97,7 @@ class ClusteredModels(PlanEstimator):
 
     def _tables(
         self, clients: Sequence[tuple[Any, Any]], servers: Sequence[str] | None, clusters: Sequence[Any] | None
-    ) -> tuple[UnitTables, list[int]]:
+    ) -> tuple[RegionTables, list[int]]:
         """The clients as tables, in the order of their names, and where each of those given is in it."""
         count = len(clients)
         homes = ["server"] * count if servers is None else [str(name) for name in servers]
@@ -105,20 +105,20 @@ class ClusteredModels(PlanEstimator):
             if told is not None and len(told) != count:
                 raise InputError(what, f"one for each of the {count} clients", f"there are {len(told)}")
         if not count:
-            raise InputError("clients", "at least one (records, answers)", "none came")
+            raise InputError("clients", "at least one (records, answers)", "found none")
         width = np.ndim(clients[0][0]) == 2 and np.shape(clients[0][0])[1]
         names = [f"{home}/client-{k:06d}" for k, home in enumerate(homes)]
         order = sorted(range(count), key=names.__getitem__)
-        units = sorted(set(homes))
+        regions = sorted(set(homes))
         records = [(np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)) for x, y in clients]
         for k, part in enumerate(records):
             if any(np.abs(values).max(initial=0.0) > LARGEST for values in part):
-                raise InputError(f"client {k}", f"numbers of at most {LARGEST:g}", "a larger one came", "Rescale it.")
-        tables = UnitTables(
-            tuple(units),
+                raise InputError(f"client {k}", f"numbers of at most {LARGEST:g}", "found a larger one", "Rescale it.")
+        tables = RegionTables(
+            tuple(regions),
             tuple(f"x{k}" for k in range(width or 0)),
             tuple(names[k] for k in order),
-            tuple(units.index(homes[k]) for k in order),
+            tuple(regions.index(homes[k]) for k in order),
             tuple(records[k] for k in order),
             () if clusters is None else tuple(str(clusters[k]) for k in order),
         )
@@ -126,8 +126,8 @@ class ClusteredModels(PlanEstimator):
 
     def _plan(self, told: bool) -> ClusteredPlan:
         if told == (self.find is not None):
-            came = "both came" if told else "neither came"
-            raise InputError("ClusteredModels", "clusters in fit, or how many to find", came)
+            found = "found both" if told else "found neither"
+            raise InputError("ClusteredModels", "clusters in fit, or how many to find", found)
         privacy = self._budget(ClusterBudget, "clip")
         method = self._section(ClusteredMethod, step="exact" if privacy is None else "linearised")
         data = ClusterData("client", "answer", cluster="cluster" if told else None)

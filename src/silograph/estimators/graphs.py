@@ -45,7 +45,7 @@ class ConsensusGraph(PlanEstimator):
     weights_ : contribution weight of every site to the consensus.
     gap_ : certified relative gap of (8), or None for the papers' solver.
     ledger_ : the rows of what left every site.
-    privacy_ : the bill read from the ledger, as in result.json.
+    privacy_ : the cost read from the ledger, as in result.json.
     parameters_, names_, nodes_, objective_, n_iter_ : as used.
     """
 
@@ -121,7 +121,7 @@ class ConsensusGraph(PlanEstimator):
         tables = self._silos(X, None).signals if several else (validate_data(self, X, reset=False),)
         if len(tables) != len(self.names_):
             if len(tables) > 1:
-                raise InputError("score", f"{len(self.names_)} tables, or one", f"{len(tables)} came")
+                raise InputError("score", f"{len(self.names_)} tables, or one", f"found {len(tables)}")
             precision, location = together[None], self.weights_[None] @ location
         scored = [_log_likelihood(*each) for each in zip(tables, location, precision, strict=True)]
         return float(np.concatenate(scored).mean())
@@ -131,7 +131,7 @@ class ConsensusGraph(PlanEstimator):
         `probability` where they are known."""
         check_is_fitted(self)
         if site is not None and site not in self.names_:
-            raise InputError("to_networkx", f"one of {', '.join(self.names_)}", f"{site!r} came")
+            raise InputError("to_networkx", f"one of {', '.join(self.names_)}", f"found {site!r}")
         w, more = self._consensus, self._more_of_consensus
         if site is not None:
             k = self.names_.index(site)

@@ -70,7 +70,7 @@ class _PrivateMeta(PlanEstimator):
         regression, private = self._answers == "numbers", self.epsilon is not None
         labels = plain(self.classes)
         if not isinstance(labels, list | None):
-            raise InputError(f"{type(self).__name__}, classes", "a list of labels", f"{labels!r} came")
+            raise InputError(f"{type(self).__name__}, classes", "a list of labels", f"found {labels!r}")
         classes = None if labels is None or regression else [str(label) for label in labels]
         if private and classes is None and not regression:
             classes = list(from_arrays(X, names).classes)
@@ -99,7 +99,7 @@ class _PrivateMeta(PlanEstimator):
         size = self.spec_["step"] if step is None else step
         count = self.spec_["steps"] if steps is None else steps
         if not (count >= 1 and 0.0 < size < np.inf):
-            raise InputError("personalise", "at least one step of a size above 0", f"{count} of {size} came")
+            raise InputError("personalise", "at least one step of a size above 0", f"found {count} of {size}")
         personal = copy(self)
         personal.model_ = personal_models(self.task_, self.start_, size, count, mine.records, mine.names)[0]
         return personal
@@ -117,18 +117,18 @@ class _PrivateMeta(PlanEstimator):
         """Read what `save`, or a run, wrote; a network of your own has to be given again as `module`."""
         spec, layout, vector = load_networks().load_model(path)
         if spec.get("answers") != cls._answers:
-            raise InputError(str(path), f"a model for {cls._answers}", f"one for {spec.get('answers')} came")
+            raise InputError(str(path), f"a model for {cls._answers}", f"found one for {spec.get('answers')}")
         out = cls(device=device)
         outputs = 1 if cls._answers == "numbers" else len(spec["classes"])
         task = build_network({**spec, "module": module}, tuple(spec["shape"]), outputs, cls._answers, device, 0)
         if task.layout != layout:
             differ = next(pair for pair in zip_longest(layout, task.layout) if pair[0] != pair[1])
-            known, came = (f"{each[0]} of shape {each[1]}" if each else "no more" for each in differ)
-            raise InputError(str(path), f"the parameters of the network it names: {known}", f"{came} came", _SAME)
+            known, found = (f"{each[0]} of shape {each[1]}" if each else "no more" for each in differ)
+            raise InputError(str(path), f"the parameters of the network it names: {known}", f"found {found}", _SAME)
         out.task_, out.spec_, out.start_, out.model_ = task, spec, vector, vector
         if not np.allclose(out._trial(), spec.get("trial", out._trial()), rtol=1e-3, atol=1e-4):
-            came = "one with the same parameters that computes something else came"
-            raise InputError(str(path), "the network it was learned with", came, _SAME)
+            found = "found one with the same parameters that computes something else"
+            raise InputError(str(path), "the network it was learned with", found, _SAME)
         out._set_labels()
         return out
 
@@ -158,7 +158,7 @@ class _PrivateMeta(PlanEstimator):
         classes = None if regression else self.spec_["classes"]
         mine = from_arrays([(X, y)], None, classes, regression, features=self._features(X), least=1)
         if mine.shape != tuple(self.spec_["shape"]):
-            raise InputError("records", f"shape {tuple(self.spec_['shape'])}, as learned", f"{mine.shape} came")
+            raise InputError("records", f"shape {tuple(self.spec_['shape'])}, as learned", f"found {mine.shape}")
         return mine
 
     def _outputs(self, X: Any) -> NDArray[np.float32]:
@@ -168,7 +168,7 @@ class _PrivateMeta(PlanEstimator):
         # Read like records to learn from, whose answers do not matter.
         read = from_arrays([(X, np.zeros(len(X)))], regression=True, features=self._features(X), least=1)
         if read.shape != tuple(self.spec_["shape"]):
-            raise InputError("records", f"shape {tuple(self.spec_['shape'])}, as learned", f"{read.shape} came")
+            raise InputError("records", f"shape {tuple(self.spec_['shape'])}, as learned", f"found {read.shape}")
         return self.task_.predict(self.model_, read.records[0][0])
 
     def _features(self, X: Any) -> list[str] | None:
@@ -187,7 +187,7 @@ class PrivateMetaClassifier(ClassifierMixin, _PrivateMeta):
     Attributes
     ----------
     start_ : the shared start, all parameters in a row. model_ : what predicts; after `personalise` a client's own.
-    classes_ : the labels. ledger_, privacy_ : the rows of what left every client, and the bill read from them.
+    classes_ : the labels. ledger_, privacy_ : the rows of what left every client, and the cost read from them.
     """
 
     _answers = "classes"
@@ -214,7 +214,7 @@ class PrivateMetaRegressor(RegressorMixin, _PrivateMeta):
     Attributes
     ----------
     start_ : the shared start, all parameters in a row. model_ : what predicts; after `personalise` a client's own.
-    ledger_, privacy_ : the rows of what left every client, and the bill read from them.
+    ledger_, privacy_ : the rows of what left every client, and the cost read from them.
     """
 
     _answers = "numbers"

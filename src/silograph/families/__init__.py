@@ -79,8 +79,8 @@ def part(name: str, module: str, kind: type[P]) -> P:
     try:
         found = _found(package, whole, module)
     except (ImportError, AttributeError) as error:
-        came = f"it cannot be imported ({error})"
-        raise FamilyError(f"family {name}", f"its part {module!r} in {package}", came) from error
+        instead = f"it cannot be imported ({error})"
+        raise FamilyError(f"family {name}", f"its part {module!r} in {package}", instead) from error
     if missing := [needed for needed in _demands(kind) if not hasattr(found, needed)]:
         raise FamilyError(f"family {name}", f"its part {module!r} with {', '.join(missing)}", "there is none")
     return cast("P", found)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from silograph.audit.exposure import found
 from silograph.audit.scenes import DIVIDED, LOUD, QUIET, divided, flat_basis, with_tellers
-from silograph.audit.stages import Bits, Scene, Stage, Tables, UnitStage
+from silograph.audit.stages import Bits, RegionStage, Scene, Stage, Tables
 from silograph.audit.worlds import Worlds, as_csv
 from silograph.core.types import Array
 from silograph.deploy.public_facts import Facts, Holding
@@ -87,7 +87,7 @@ def stage_of_agents(job: Job, method: GraphFederation | ClusteredADMM, sizes: ND
     masks = None if job.masks is None else Masks("skipped", job.masks.minimum)
     site = topo.servers[int(topo.sizes.argmin())]
     tables, rounds = made_of([silent] * least, pairs), tuple(range(method.rounds))
-    return UnitStage(job, method, site, least, words, rounds, least, tables, masks, distinct=features, scenes=scenes)
+    return RegionStage(job, method, site, least, words, rounds, least, tables, masks, distinct=features, scenes=scenes)
 
 
 def _step(method: GraphFederation | ClusteredADMM) -> float:
@@ -95,7 +95,8 @@ def _step(method: GraphFederation | ClusteredADMM) -> float:
 
 
 def worlds_of_agents(job: Job, facts: Facts, cluster: str | None) -> Worlds:
-    """The first agent of the party with most agents: the more there are, the more cohorts a server can put it in."""
+    """The first agent of the organisation with most agents: the more there are, the more cohorts a server can put it
+    in."""
     holding, method = max(facts.holdings, key=lambda each: len(each.agents)), job.method
     chosen: Any = job.plan.method
     logistic, features = chosen.loss == "logistic", len(facts.columns)
@@ -104,8 +105,8 @@ def worlds_of_agents(job: Job, facts: Facts, cluster: str | None) -> Worlds:
         # Long enough for the clip in one local step, and not so long that the loss is flat after it.
         length = 4.0 * method.epochs[1] * (method.clip or 1.0) / method.step
 
-    def table(party: str, answer: float | None) -> bytes:
-        of = next(each for each in facts.holdings if each.party == party)
+    def table(organisation: str, answer: float | None) -> bytes:
+        of = next(each for each in facts.holdings if each.organisation == organisation)
         loud, silent = np.full(features, length / math.sqrt(features)), np.zeros(features)
         rows = [
             (k, loud if k == 0 and answer is not None else silent, answer if k == 0 and answer is not None else 0.0)
@@ -114,9 +115,13 @@ def worlds_of_agents(job: Job, facts: Facts, cluster: str | None) -> Worlds:
         return table_of(job, facts, of, rows, cluster)
 
     answers = (0.0, 1.0) if logistic else (-1e8, 1e8)
-    worlds = (table(holding.party, answers[0]), table(holding.party, answers[1]), table(holding.party, None))
+    worlds = (
+        table(holding.organisation, answers[0]),
+        table(holding.organisation, answers[1]),
+        table(holding.organisation, None),
+    )
     words = "one agent whose update is as long as the clip, against the opposite one; all other agents are silent"
-    return Worlds(holding.party, holding.silos[0], words, worlds, lambda party: table(party, None))
+    return Worlds(holding.organisation, holding.silos[0], words, worlds, lambda organisation: table(organisation, None))
 
 
 def table_of(

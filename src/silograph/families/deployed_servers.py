@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from silograph.core.errors import InputError
+from silograph.data.regions import RegionTables, read_regions
 from silograph.data.silos import Elsewhere
-from silograph.data.units import UnitTables, read_units
 from silograph.deploy.public_facts import Facts, Holding, Records, check_columns, check_plain
 from silograph.run.plan import Plan
 
@@ -21,7 +21,7 @@ def check_facts(facts: Facts, where: str, clusters: bool) -> None:
     check_columns(facts, 1, where)
     check_plain(facts, where)
     if not clusters and any(holding.clusters for holding in facts.holdings):
-        raise InputError(f"{where}, clusters", f"none for {facts.method}", "some came")
+        raise InputError(f"{where}, clusters", f"none for {facts.method}", "found some")
 
 
 def classes_of(plan: Plan, told: Mapping[str, tuple[str, ...]], fewest: int) -> tuple[str, ...]:
@@ -32,9 +32,9 @@ def read_agents(
     plan: Plan, path: Path, agent: str, target: str, cluster: str | None, facts: Facts | None
 ) -> tuple[Facts, tuple[Any, ...]]:
     columns = None if facts is None else facts.columns
-    tables = read_units([path], agent, target, plan.privacy is not None, cluster, columns)
+    tables = read_regions([path], agent, target, plan.privacy is not None, cluster, columns)
     holding = Holding(
-        tables.units[0],
+        tables.regions[0],
         tuple(name.split("/", 1)[1] for name in tables.agents),
         tuple(len(y) for _, y in tables.records) if plan.tells_counts else None,
         tables.clusters if plan.tells_clusters else (),
@@ -42,9 +42,9 @@ def read_agents(
     return Facts(plan.method.name, tables.features, (holding,)), tables.records
 
 
-def tables_of(facts: Facts, records: Records) -> UnitTables:
-    return UnitTables(
-        tuple(facts.parties),
+def tables_of(facts: Facts, records: Records) -> RegionTables:
+    return RegionTables(
+        tuple(facts.organisations),
         facts.columns,
         tuple(silo for holding in facts.holdings for silo in holding.silos),
         tuple(np.repeat(np.arange(len(facts.holdings)), [len(h.silos) for h in facts.holdings]).tolist()),

@@ -14,15 +14,15 @@ import numpy as np
 from silograph.core.errors import InputError
 from silograph.core.results import Guarantee, LinearTask, ServerGraph, Test
 from silograph.core.types import Array
+from silograph.data.regions import RegionTables
 from silograph.data.silos import records_of
-from silograph.data.units import UnitTables
 from silograph.methods.base import Private
 from silograph.privacy.accounting import Cost
 from silograph.privacy.door import Budget
 from silograph.privacy.masking import Masks
 from silograph.privacy.observers import OWN_SERVER
 from silograph.run.results import UNPROTECTED, guarantee
-from silograph.run.sections import naming_files, said
+from silograph.run.sections import naming_files, option
 from silograph.tasks.linear import Linear, signs
 from silograph.topology import Topology, graph_from, server_graph, spectral_gap
 
@@ -32,9 +32,9 @@ INTERCEPT = "intercept"
 
 @dataclass(frozen=True)
 class Servers:
-    """Which servers talk to each other: a shape (complete if nothing is said), pairs of units, or a GraphML file."""
+    """Which servers talk to each other: a shape (complete by default), pairs of regions, or a GraphML file."""
 
-    graph: Literal["complete", "ring", "grid", "random", "erdos-renyi"] | None = said(
+    graph: Literal["complete", "ring", "grid", "random", "erdos-renyi"] | None = option(
         None, 'Which servers talk to each other: "complete", "ring", "grid", "random" or "erdos-renyi".'
     )
     links: tuple[tuple[str, str], ...] | None = None
@@ -44,16 +44,18 @@ class Servers:
 
     def __post_init__(self) -> None:
         if sum(way is not None for way in (self.graph, self.links, self.file)) > 1:
-            raise InputError("plan, [topology]", "a graph, links or a file", "more than one came")
+            raise InputError("plan, [topology]", "a graph, links or a file", "found more than one")
 
 
 def graph_of(servers: Servers, names: Sequence[str], base: Path) -> Topology:
-    """The plan's graph over the tables' units."""
+    """The plan's graph over the tables' regions."""
     if servers.file is not None:
         given = graph_from(base / servers.file, weights=servers.weights)
         if set(given.servers) != set(names):
             odd = sorted(set(given.servers) ^ set(names))
-            raise InputError(str(servers.file), "the units of the tables as its nodes", f"{', '.join(odd[:5])} differ")
+            raise InputError(
+                str(servers.file), "the regions of the tables as its nodes", f"{', '.join(odd[:5])} differ"
+            )
         order = [given.servers.index(name) for name in names]
         return Topology((), tuple(names), mixing=given.mixing[np.ix_(order, order)])
     if servers.graph is not None and servers.graph != "complete":
@@ -63,7 +65,7 @@ def graph_of(servers: Servers, names: Sequence[str], base: Path) -> Topology:
     for pair in servers.links or []:
         for name in pair:
             if name not in names:
-                raise InputError("plan, links", f"units: {', '.join(names)}", f"{name!r} came")
+                raise InputError("plan, links", f"regions: {', '.join(names)}", f"found {name!r}")
         a, b = (names.index(name) for name in pair)
         linked[a, b] = linked[b, a] = float(a != b)
     if servers.links is None:
@@ -76,9 +78,9 @@ def check_masks(masks: str, clip: float | None, sample: int | None, minimum: int
     if masks == "none":
         return
     if clip is None:
-        raise InputError("plan, clip", "a number with masks, so that no sum overflows", "none came", "Try clip = 1.")
+        raise InputError("plan, clip", "a number with masks, so that no sum overflows", "found none", "Try clip = 1.")
     if sample is not None and sample < minimum:
-        raise InputError("plan, sample", f"at least the minimum cohort of {minimum} with masks", f"{sample} came")
+        raise InputError("plan, sample", f"at least the minimum cohort of {minimum} with masks", f"found {sample}")
 
 
 def check_intercept(intercept: bool, features: Sequence[str]) -> None:
@@ -101,7 +103,7 @@ class ServersJob:
     """What the jobs of such families share; the names of a family's own plan and method narrow these types."""
 
     plan: Any
-    tables: UnitTables
+    tables: RegionTables
     topo: Topology
     method: Any
 

@@ -1,6 +1,6 @@
 """A family for a method in a star: every organisation holds one table of numbers and answers one server.
 
-What all such families share is here: reading and aligning tables, the budget, the bill, facts, a page, words for a
+What all such families share is here: reading and aligning tables, the budget, the cost, facts, a page, words for a
 deployment, an audit. A subclass says what is its own: its plan, its method, what one record can do at worst, and what
 the result says. An instance of it is a whole family, named in the registry as `module:NAME`.
 """
@@ -90,7 +90,7 @@ StarRun = RunFolder[StarResult]
 
 
 class StarFamily:
-    """Subclass it; what raises `NotImplementedError` has to be said, what is plain may be."""
+    """Subclass it; what raises `NotImplementedError` must be overridden, the rest may be."""
 
     PLAN: type[StarPlan]
     RESULT = StarResult
@@ -105,7 +105,7 @@ class StarFamily:
     protected = RECORD
     relation = "replace-one: the number of records of a site is public"
 
-    # ---- to be said by a family ----
+    # ---- what a family overrides ----
 
     def method(self, plan: Any, columns: Sequence[str], counts: Sequence[int]) -> Method:
         raise NotImplementedError
@@ -162,7 +162,7 @@ class StarFamily:
 
     def open_part(self, plan: Any, facts: Facts, records: Records, base: Path) -> StarJob:
         tables = records(lambda count: Elsewhere.of((count, len(facts.columns))))
-        return StarJob(self, plan, Silos(tuple(facts.parties), facts.columns, tables))
+        return StarJob(self, plan, Silos(tuple(facts.organisations), facts.columns, tables))
 
     # ---- page ----
 
@@ -184,7 +184,7 @@ class StarFamily:
             "star.html.j2",
             run,
             self.privacy_of(run),
-            releases=summarise(run.ledger, by=("silo", "site", "mechanism")),
+            releases=summarise(run.ledger, by=("silo", "release_point", "mechanism")),
             learned=(f"{counted(sites, 'site')} learned {self.goal}.", f"The run took {counted(rounds, 'round')}."),
         )
 
@@ -213,7 +213,7 @@ class StarFamily:
             def sent(self) -> Iterator[Leaving]:
                 size = f"about {len(self.facts['columns'])} numbers"
                 how = (NOISY, False) if self.private else (BARE, True)
-                yield Leaving("what the party computed from its table", size, self.each_round, *how)
+                yield Leaving("what the organisation computed from its table", size, self.each_round, *how)
 
         return SpokenOfAStar
 
@@ -239,14 +239,22 @@ class StarFamily:
         holding, _ = fewest(facts)
         silent = np.zeros(len(facts.columns))
 
-        def table_of(party: str, first: Array) -> bytes:
-            count = next(each.records[0] for each in facts.holdings if each.party == party and each.records)
+        def table_of(organisation: str, first: Array) -> bytes:
+            count = next(
+                each.records[0] for each in facts.holdings if each.organisation == organisation and each.records
+            )
             return as_csv(facts.columns, [first.tolist(), *([silent.tolist()] * (count - 1))])
 
-        loud, opposite, none = (table_of(holding.party, x) for x in (*self.worst(job.plan, facts.columns), silent))
+        loud, opposite, none = (
+            table_of(holding.organisation, x) for x in (*self.worst(job.plan, facts.columns), silent)
+        )
         words = "the two records that move a release furthest; all other records are zero"
         return Worlds(
-            holding.party, holding.party, words, (loud, opposite, none), lambda party: table_of(party, silent)
+            holding.organisation,
+            holding.organisation,
+            words,
+            (loud, opposite, none),
+            lambda organisation: table_of(organisation, silent),
         )
 
     def exposed(self, job: StarJob, own: bool, root: int) -> list[Json]:

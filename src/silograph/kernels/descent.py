@@ -9,7 +9,7 @@ from silograph.kernels.edges import degrees, spread
 
 
 def roughness(zbar: Array, w: Array) -> Array:
-    """zbar . w for every row; an edge that is not used costs nothing, even where its price is infinite."""
+    """zbar . w for every row; an edge that is not used costs nothing, even where its cost is infinite."""
     return np.asarray(
         np.multiply(zbar, w, out=np.zeros(np.broadcast_shapes(zbar.shape, w.shape)), where=w > 0.0).sum(-1)
     )

@@ -29,9 +29,9 @@ _DROP = np.uint64(11)  # a float64 has 53 bits
 _UNIT = 2.0**-53
 
 
-def draw_key(root: int, round: int, site: str) -> int:
+def draw_key(root: int, round: int, release_point: str) -> int:
     """The 64-bit key of one place in a run; names are length-prefixed, so that no two places share one."""
-    parts = (str(root).encode(), str(round).encode(), site.encode())
+    parts = (str(root).encode(), str(round).encode(), release_point.encode())
     name = b"".join(len(part).to_bytes(4, "big") + part for part in parts)
     return int.from_bytes(hashlib.blake2b(name, digest_size=8, person=b"silograph draws").digest(), "little")
 

@@ -96,7 +96,7 @@ def masked(mask: BoolArray, signals: Array) -> Candidates:
     difference of the signals (n, d)."""
     nodes = signals.shape[1]
     if mask.dtype != np.bool_ or mask.shape != (nodes, nodes):
-        raise InputError("mask", f"truth values ({nodes}, {nodes})", f"{mask.dtype} {mask.shape} came")
+        raise InputError("mask", f"truth values ({nodes}, {nodes})", f"found {mask.dtype} {mask.shape}")
     if mask.diagonal().any():
         raise InputError("mask", "no node joined to itself", f"node {int(mask.diagonal().argmax())} is")
     below = np.tril(mask)
@@ -105,10 +105,10 @@ def masked(mask: BoolArray, signals: Array) -> Candidates:
             "mask", "the same answer for (a, b) and (b, a)", "they differ", "Or leave the lower half empty."
         )
     a, b = np.nonzero(np.triu(mask))
-    return priced(signals, a, b)
+    return with_costs(signals, a, b)
 
 
-def priced(signals: Array, a: NDArray[np.integer], b: NDArray[np.integer]) -> Candidates:
+def with_costs(signals: Array, a: NDArray[np.integer], b: NDArray[np.integer]) -> Candidates:
     """Candidates from the user's pairs; their cost is the mean squared difference of the signals (n, d)."""
     a, b = np.asarray(a), np.asarray(b)
     _check_pairs(signals.shape[1], a, b)
@@ -124,12 +124,12 @@ def nearest(signals: Array, neighbours: int, search: Search | None = None) -> Ca
     """
     nodes = signals.shape[1]
     if not 1 <= neighbours < nodes:
-        raise InputError("neighbours", f"from 1 to {nodes - 1}, as there are {nodes} nodes", f"{neighbours} came")
+        raise InputError("neighbours", f"from 1 to {nodes - 1}, as there are {nodes} nodes", f"found {neighbours}")
     if search is None and nodes > _EXACT_NODES:
         raise InputError(
             "nearest neighbours",
             f'at most {_EXACT_NODES} nodes, or search="exact" or "approximate"',
-            f"{nodes} nodes came",
+            f"found {nodes} nodes",
             "The exact search takes time with the square of the nodes.",
         )
     check_memory("nearest neighbours", 64 * nodes * neighbours + 3 * signals.nbytes + 2 * BLOCK, _LESS)
@@ -142,10 +142,10 @@ def nearest(signals: Array, neighbours: int, search: Search | None = None) -> Ca
 
 def _check_pairs(nodes: int, a: NDArray[np.integer], b: NDArray[np.integer]) -> None:
     if a.ndim != 1 or a.shape != b.shape or not (a.dtype.kind in "iu" and b.dtype.kind in "iu"):
-        raise InputError("candidate edges", "two whole-number arrays of one length", f"{a.shape} and {b.shape} came")
+        raise InputError("candidate edges", "two whole-number arrays of one length", f"found {a.shape} and {b.shape}")
     for end in (a, b):
         if len(end) and not (end.min() >= 0 and end.max() < nodes):
-            raise InputError("candidate edges", f"nodes 0 to {nodes - 1}", f"{end.min()} to {end.max()} came")
+            raise InputError("candidate edges", f"nodes 0 to {nodes - 1}", f"found {end.min()} to {end.max()}")
     if (a == b).any():
         raise InputError("candidate edges", "two different nodes", f"node {a[(a == b).argmax()]} is joined to itself")
     check_memory("candidate edges", 48 * len(a), _LESS)
@@ -153,11 +153,11 @@ def _check_pairs(nodes: int, a: NDArray[np.integer], b: NDArray[np.integer]) -> 
     key.sort()
     if len(again := np.flatnonzero(key[1:] == key[:-1])):
         low, high = divmod(int(key[again[0]]), nodes)
-        raise InputError("candidate edges", "every edge once", f"{low} - {high} came again", "Drop the duplicates.")
+        raise InputError("candidate edges", "every edge once", f"found {low} - {high} again", "Drop the duplicates.")
 
 
 def _odd(cost: Array, shape: tuple[int, ...]) -> str:
-    return f"{cost.shape} came" if cost.shape != shape else f"{int((~np.isfinite(cost)).sum())} are not finite"
+    return f"found {cost.shape}" if cost.shape != shape else f"{int((~np.isfinite(cost)).sum())} are not finite"
 
 
 def _arrange(nodes: int, a: NDArray[np.integer], b: NDArray[np.integer]) -> tuple[Starts, Columns, NDArray[np.int64]]:

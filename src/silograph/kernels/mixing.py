@@ -33,7 +33,7 @@ def centroid(w: Array) -> Array:
 
 def disagreement(w: Array) -> Array:
     """The servers' mean squared distance to the centroid."""
-    return msd_units(w, centroid(w)[..., None, :])  # (30)
+    return msd_regions(w, centroid(w)[..., None, :])  # (30)
 
 
 def msd_centroid(w: Array, optimum: Array) -> Array:
@@ -41,7 +41,7 @@ def msd_centroid(w: Array, optimum: Array) -> Array:
     return np.asarray(((centroid(w) - optimum) ** 2).sum(-1))  # (58)
 
 
-def msd_units(w: Array, optimum: Array) -> Array:
+def msd_regions(w: Array, optimum: Array) -> Array:
     """Mean-square deviation of the servers' own models: `msd_centroid` and `disagreement` together."""
     return np.asarray(((w - optimum) ** 2).sum(-1).mean(-1))  # (59)
 

@@ -105,7 +105,7 @@ def _generalised_mean(covariance: Array) -> tuple[Array, Array]:
     return precision, np.asarray(precision.sum(1) / precision.sum())
 
 
-def effective_records(moments: Array, variance: Array) -> Array:
+def effective_rows(moments: Array, variance: Array) -> Array:
     """N_eff: how many Gaussian records would give second moments (I, m, m) with this variance per coordinate."""
     m = moments.shape[-1]
     trace = np.einsum("iaa->i", moments)

@@ -21,7 +21,7 @@ from silograph.methods.choosing import FACTS, UPPER, check_positive, choose, lea
 from silograph.methods.consensus_graph import BETA, GAMMA_FLOOR, LAM, NU, OPEN
 from silograph.privacy.bound import Bounded, clip_rows
 from silograph.privacy.released import Message, Released
-from silograph.tasks.smooth_graph import UNIT, SmoothGraph
+from silograph.tasks.smooth_graph import PROTECTED_UNIT, SmoothGraph
 from silograph.topology import Topology
 
 _RUNAWAY = 1e12  # a weight that no graph has
@@ -165,7 +165,7 @@ class PaperConsensus(Plain):
         bounded = Bounded(
             w,
             2.0 * size * self.gradient_clip * growth,  # S0 Lemma 3
-            UNIT,
+            PROTECTED_UNIT,
             "Theorem 2 of S0: steps with gradients clipped to B from equal starts, 2 eta' B C_s",
         )
         return gate.release(bounded, "steps").map(_project)
@@ -224,7 +224,7 @@ class PaperConsensus(Plain):
         return None if value is None else {"objective": value, "gap": None}
 
     def _objective(self, servers: Carry) -> float | None:
-        """(8), where every silo told its part."""
+        """(8), where every silo sent its part."""
         if self.release is not None or not np.isfinite(servers["facts"][:, UPPER]).all():
             return None
         w, v, (_, _, lam, nu) = servers["vectors"], servers["consensus"], servers["knobs"]

@@ -36,7 +36,7 @@ def beta_for_degree(space: Space, zbar: Array, alpha: float, zeta: float, degree
 def check_positive(where: str, **parameters: float | None) -> None:
     for name, value in parameters.items():
         if value is not None and not 0.0 < value < math.inf:
-            raise InputError(f"{where}, {name}", "a number above 0", f"{value} came")
+            raise InputError(f"{where}, {name}", "a number above 0", f"found {value}")
 
 
 def learn_alone(

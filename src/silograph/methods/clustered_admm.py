@@ -47,7 +47,7 @@ from silograph.methods.sampling import check_growth, check_sample, sampled, with
 from silograph.privacy.bound import CLIPPED_AGENT, Bounded, row_lengths
 from silograph.privacy.released import Message, Sent
 from silograph.tasks.clustered import Client, Proximal
-from silograph.tasks.linear import UNIT
+from silograph.tasks.linear import PROTECTED_UNIT
 from silograph.topology import Topology
 
 Form = Literal["others", "all"]
@@ -99,13 +99,13 @@ class ClusteredADMM:
             ("task", bounded, "a bounded gradient: huber or logistic with a radius, or a linearised step's clip"),
         ):
             if not good:
-                raise InputError(f"clustered models, {name}", expected, f"{getattr(self, name)} came")
+                raise InputError(f"clustered models, {name}", expected, f"found {getattr(self, name)}")
         self._check_clusters()
 
     def _check_clusters(self) -> None:
         where, there = "clustered models, clusters", set(self.clusters)
         if not there or there != set(range(len(there))):
-            raise InputError(where, "the numbers 0, 1, ... without gaps", f"{sorted(there)[:9]} came")
+            raise InputError(where, "the numbers 0, 1, ... without gaps", f"found {sorted(there)[:9]}")
 
     @cached_property
     def _count(self) -> int:
@@ -115,7 +115,7 @@ class ClusteredADMM:
         silos, servers = len(topo.silos), len(topo.servers)
         if len(self.clusters) != silos:
             expected = f"a cluster for each of the {silos} clients"
-            raise InputError("clustered models, clusters", expected, f"{len(self.clusters)} came")
+            raise InputError("clustered models, clusters", expected, f"found {len(self.clusters)}")
         check_sample(self.sample, topo)
         zeros, model = np.zeros((silos, self.task.features)), np.zeros((servers, self._count, self.task.features))
         own: Carry = {"model": zeros, "sent": zeros}
@@ -179,7 +179,7 @@ class ClusteredADMM:
         rounding = 1e-13 * math.sqrt(what.shape[1])
         dual = rounding * (row_lengths(answer) + row_lengths(sent))[:, 0]
         slack = rounding * row_lengths(what)[:, 0] + np.maximum(dual - 0.5e-6 * bound, 0.0)
-        return Bounded(w, bound * (1.0 + 1e-6) + slack, UNIT, why)
+        return Bounded(w, bound * (1.0 + 1e-6) + slack, PROTECTED_UNIT, why)
 
     def deliver(self, carry: Carry, data: Private, gate: Outlet) -> Message:
         """Its model; what was released of it, if records are protected; nothing, if only sums were to be seen."""

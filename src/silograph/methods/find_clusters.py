@@ -1,4 +1,4 @@
-"""Clusters that nobody told: every client releases one vector, once, and k-means does the rest.
+"""Find clusters from one released gradient per client: every client releases it once, and k-means does the rest.
 
 The vector is the mean gradient of the client's records at the zero model, for a linear model with independent features
 a multiple of the client's own model in expectation. Its direction is clustered: how many records a client has, and how
@@ -30,7 +30,7 @@ from silograph.methods.base import (
 from silograph.methods.clustered_admm import ClusteredADMM
 from silograph.privacy.bound import Bounded, row_lengths
 from silograph.privacy.released import Message, Sent
-from silograph.tasks.linear import UNIT, Linear
+from silograph.tasks.linear import PROTECTED_UNIT, Linear
 from silograph.topology import Topology
 
 _STARTS = 20  # of k-means
@@ -54,7 +54,9 @@ class FindClusters(Plain):
     def start(self, topo: Topology) -> Start:
         silos = len(topo.silos)
         if self.count > silos:
-            raise InputError("clusters to find", f"at most as many as there are clients, {silos}", f"{self.count} came")
+            raise InputError(
+                "clusters to find", f"at most as many as there are clients, {silos}", f"found {self.count}"
+            )
         servers: Carry = {"gradient": np.zeros((silos, self.task.features)), "heard": np.zeros(silos, dtype=np.bool_)}
         return Start({}, servers, {})
 
@@ -68,7 +70,7 @@ class FindClusters(Plain):
             return {}, {"gradient": gate.reveal(gradient, "gradient", "no protection was asked for")}
         gradient = self.task.gradient(zero, data, clip=self.clip)
         why = f"each record's gradient is clipped to {self.clip:g}: another one moves the mean of D by 2 clip / D"
-        bounded = Bounded(gradient, 2.0 * self.clip / data["count"], UNIT, why)
+        bounded = Bounded(gradient, 2.0 * self.clip / data["count"], PROTECTED_UNIT, why)
         return {}, {"gradient": gate.release(bounded, "gradient")}
 
     def gather(self, servers: Carry, up: Up, topo: Topology, gate: ServerOutlet) -> tuple[Carry, Message]:

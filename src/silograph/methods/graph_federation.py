@@ -1,10 +1,10 @@
-"""Graph federation (S1): units of agents, each unit with a server, and servers that mix their models over a graph.
+"""Graph federation (S1): regions of agents, each region with a server, and servers that mix their models over a graph.
 
     in an agent        w_k   = w_p - (mu/E_k) times the sum over E_k steps of a batch's gradient            (3), (6)
     at its server      psi_p = w_p + the mean of w_k - w_p over the sampled agents                          (4), (7)
     between servers    w_p   = a_pp own_p + the sum over neighbours m of a_pm sent_pm                       (5), (8)
 
-With one server this is federated averaging; with one step in one agent a unit it is diffusion (adapt, then combine).
+With one server this is federated averaging; with one step in one agent a region it is diffusion (adapt, then combine).
 
                    sent to neighbour m      own copy
     none           psi_p                    psi_p
@@ -14,7 +14,7 @@ With one server this is federated averaging; with one step in one agent a unit i
     private        the same as own          w_p + the mean of clipped updates + noise for that clip
 
 `private` alone is a guarantee. Whoever hears a server and its neighbours takes homomorphic noise off again, all but one
-round's worth (`privacy.unmixing`): it is obfuscation, like the two before it.
+round's noise (`privacy.unmixing`): it is obfuscation, like the two before it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _WHY = {
 
 @dataclass(frozen=True)
 class GraphFederation(Plain):
-    """`step` mu, `sample` L agents of each unit a round (all if None), local steps and batch sizes from ranges.
+    """`step` mu, `sample` L agents of each region a round (all if None), local steps and batch sizes from ranges.
 
     Which agents and records are drawn follows from `seed`, which is public: nothing is claimed from sampling.
     `variance` is sigma_g^2 of the perturbations that are not `private`; `clip` bounds an agent's update.
@@ -72,7 +72,7 @@ class GraphFederation(Plain):
     def __post_init__(self) -> None:
         check(self, "graph federation")
         if self.perturbation == "private" and self.clip is None:
-            raise InputError("graph federation, clip", "a number with the private perturbation", "none came")
+            raise InputError("graph federation, clip", "a number with the private perturbation", "found none")
 
     def start(self, topo: Topology) -> Start:
         check_sample(self.sample, topo)
@@ -92,10 +92,10 @@ class GraphFederation(Plain):
         }
         return Start(carry, servers, self._answer(servers, topo))
 
-    def _drawn(self, ids: np.typing.NDArray[np.uint64], site: str, bounds: tuple[int, int]) -> Array:
+    def _drawn(self, ids: np.typing.NDArray[np.uint64], release_point: str, bounds: tuple[int, int]) -> Array:
         """A number between the bounds for each agent, for good."""
         low, high = bounds
-        return np.asarray(low + integers(draw_key(self.seed, 0, site), ids, 1, high - low + 1)[:, 0])
+        return np.asarray(low + integers(draw_key(self.seed, 0, release_point), ids, 1, high - low + 1)[:, 0])
 
     def _answer(self, servers: Carry, topo: Topology) -> dict[str, Array]:
         return {

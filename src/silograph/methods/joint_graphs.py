@@ -248,14 +248,14 @@ def _wanted(
     asked = {"edges": edges, "degree": degree, "density": density}
     given = {name: value for name, value in asked.items() if value is not None}
     if len(given) > 1:
-        raise InputError("number of edges", "one of edges, degree and density", f"{', '.join(given)} came together")
+        raise InputError("number of edges", "one of edges, degree and density", f"found {', '.join(given)} together")
     if not given:
         return None, "", []
     name, value = next(iter(given.items()))
     pairs_of_nodes = edge_count(nodes)
     most = {"edges": pairs_of_nodes, "degree": nodes - 1, "density": 1.0}[name]
     if not 0 <= value <= most:
-        raise InputError(name, f"a number from 0 to {most}", f"{value} came")
+        raise InputError(name, f"a number from 0 to {most}", f"found {value}")
     number = round({"edges": value, "degree": value * nodes / 2.0, "density": value * pairs_of_nodes}[name])
     return number, f"{name} {value:g} was asked for: {number} edges a site", []
 
@@ -313,7 +313,7 @@ def _choose(
         ]
         return expected, path, f"{expected} edges a site have the largest expected F-score"
     if criterion == "held-out" and folds is None:
-        raise InputError("criterion", "folds for held-out likelihood", "none came", "Send folds, or take 'ebic'.")
+        raise InputError("criterion", "folds for held-out likelihood", "found none", "Send folds, or take 'ebic'.")
     nodes = drawn.shape[-1]
     tried = np.unique(
         np.geomspace(max(expected / 6.0, 1.0), min(6.0 * expected + 6.0, most), _TRIED).round().astype(int)

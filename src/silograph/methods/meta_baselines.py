@@ -17,9 +17,9 @@ from silograph.core.types import Array, Carry
 from silograph.methods.base import Outlet, Private, Up
 from silograph.methods.private_meta import (
     IN_THE_CLEAR,
+    PROTECTED_UNIT,
     QUERY,
     SUPPORT,
-    UNIT,
     Known,
     OneStart,
     PrivateMeta,
@@ -52,7 +52,7 @@ class PaperMeta(PrivateMeta):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.clip is None or self.order != "second":
-            raise InputError("S4's own version", "a clip, and the second order", f"{self.clip} and {self.order} came")
+            raise InputError("S4's own version", "a clip, and the second order", f"found {self.clip} and {self.order}")
 
     def _step(self, w: Known, data: Private, gate: Outlet, step: int) -> Known:
         assert self.clip is not None
@@ -71,16 +71,16 @@ class PaperMeta(PrivateMeta):
     def _average(self, total: Array, batch: Batch) -> Array:
         return np.asarray(total / np.maximum(batch.chosen.sum(1), 1)[:, None])
 
-    def _noisy(self, total: Array, batch: Batch, gate: Outlet, charged: Batch, site: str) -> Released:
-        return self._released(self._average(total, batch), gate, charged, site)
+    def _noisy(self, total: Array, batch: Batch, gate: Outlet, charged: Batch, release_point: str) -> Released:
+        return self._released(self._average(total, batch), gate, charged, release_point)
 
-    def _released(self, mean: Array, gate: Outlet, charged: Batch, site: str) -> Released:
+    def _released(self, mean: Array, gate: Outlet, charged: Batch, release_point: str) -> Released:
         assert self.clip is not None
         finite = np.where(np.isfinite(mean).all(-1, keepdims=True), mean, 0.0)
         why = f"the mean is clipped to {self.clip:g}, so a record can move it by twice that"
         l2 = np.full(len(mean), 2.0 * self.clip)
-        bounded = Bounded(clip_rows(finite, self.clip), l2, UNIT, why, ADD_OR_REMOVE_ONE)
-        return gate.release(bounded, site, charged)
+        bounded = Bounded(clip_rows(finite, self.clip), l2, PROTECTED_UNIT, why, ADD_OR_REMOVE_ONE)
+        return gate.release(bounded, release_point, charged)
 
 
 @dataclass(

@@ -54,8 +54,8 @@ class _Personal(Plain, ABC):
 
     def __post_init__(self) -> None:
         if not (self.lam >= 0.0 and self.pull >= 0.0 and 0.0 < self.lam + self.pull < np.inf):
-            came = f"{self.lam} and {self.pull} came"
-            raise InputError(f"{type(self).__name__}, lam and pull", "numbers from 0, not both 0", came)
+            found = f"found {self.lam} and {self.pull}"
+            raise InputError(f"{type(self).__name__}, lam and pull", "numbers from 0, not both 0", found)
 
     @abstractmethod
     def _sent(self, anchor: Array, data: Private) -> dict[str, Array]:

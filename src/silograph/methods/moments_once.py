@@ -23,7 +23,7 @@ from silograph.methods.private_graph import PATIENCE
 from silograph.methods.summed_graph import AddedUp
 from silograph.privacy.bound import Bounded
 from silograph.privacy.released import Message
-from silograph.tasks.smooth_graph import UNIT
+from silograph.tasks.smooth_graph import PROTECTED_UNIT
 from silograph.topology import Topology
 
 FOLDS = 5  # parts of a site's rows: they show the noise of rows that depend on each other
@@ -183,7 +183,7 @@ class MomentsSummed(AddedUp):
     def summand(self, data: Private) -> Bounded:
         bound = np.full(len(data["count"]), 2.0 * self.clip)
         why = "N times correlations, each of which is between -1 and 1"
-        return Bounded(data["correlations"] * data["count"][:, None], bound, UNIT, why)
+        return Bounded(data["correlations"] * data["count"][:, None], bound, PROTECTED_UNIT, why)
 
     def outcome(self, servers: Carry, delivered: dict[str, Array], topo: Topology) -> Outcome:
         rows = float(np.asarray(self.counts, dtype=float)[servers["summed"]].sum())
@@ -200,7 +200,7 @@ def _check_covariance(name: str, moment: Array) -> None:
     """What another organisation sent may be anything."""
     if not np.isfinite(moment).all() or not (np.diagonal(moment) > 0.0).all():
         todo = "Does a node hardly change there? Leave it out at all sites, or rescale it."
-        raise InputError(f"moments of {name}", "finite numbers, and variances above 0", "others came", todo)
+        raise InputError(f"moments of {name}", "finite numbers, and variances above 0", "found others", todo)
     own = np.sqrt(np.diagonal(moment))
     try:
         np.linalg.cholesky(moment / np.outer(own, own) + _ROUNDING * np.eye(len(own)))

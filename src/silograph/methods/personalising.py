@@ -13,7 +13,7 @@ import numpy as np
 
 from silograph.core.types import Array, Carry
 from silograph.methods.base import Limits, Outcome, Outlet, Plain, Private, Start, Up
-from silograph.methods.private_meta import UNIT, Known, descended
+from silograph.methods.private_meta import PROTECTED_UNIT, Known, descended
 from silograph.privacy.bound import ADD_OR_REMOVE_ONE, Bounded
 from silograph.privacy.released import Message, Sent, bare
 from silograph.topology import Topology
@@ -50,7 +50,7 @@ class Personalise(Plain):
         slope: Known = mean
         if self.clip is not None:
             why = f"every record's gradient is clipped to {self.clip:g}; the sum is divided by the public N"
-            bounded = Bounded(mean, self.clip / counts, UNIT, why, ADD_OR_REMOVE_ONE)
+            bounded = Bounded(mean, self.clip / counts, PROTECTED_UNIT, why, ADD_OR_REMOVE_ONE)
             slope = gate.release(bounded, "personal step")
         return {"model": descended(carry["model"], self.step, slope)}, {}  # (4)
 

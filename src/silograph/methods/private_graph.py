@@ -2,7 +2,7 @@
 
 Everything after the release is post-processing, so the solver, its rounds and every choice of parameters are free. The
 server pools the silos' moments as far as their noise asks, takes noise and clip off, says how many records the result
-is worth, and learns graphs from it: as the most likely precision of Gaussian signals, or by (8).
+is worth in effective rows, and learns graphs from it: as the most likely precision of Gaussian signals, or by (8).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from silograph.core.types import Array, BoolArray, Carry, Json
 from silograph.kernels import log_det
 from silograph.kernels.descent import roughness
 from silograph.kernels.edges import node_count
-from silograph.kernels.pooling import Pooled, correlated_bayes, denoise, effective_records, empirical_bayes, undo_clip
+from silograph.kernels.pooling import Pooled, correlated_bayes, denoise, effective_rows, empirical_bayes, undo_clip
 from silograph.kernels.spaces import AllPairs
 from silograph.methods.base import (
     Limits,
@@ -41,7 +41,7 @@ from silograph.tasks.smooth_graph import SmoothGraph, distances_of, from_coordin
 from silograph.topology import Topology
 
 # Fewer, and graphs of 20 nodes are chance where silos differ; where they are alike, some would still be of use.
-LEAST_EFFECTIVE_RECORDS = 30.0
+LEAST_EFFECTIVE_ROWS = 30.0
 PATIENCE = 5  # rounds the server waits for a silo that has not released yet
 
 
@@ -50,7 +50,7 @@ class Statistics:
     """What the server made of the releases: zbar of the silos that were heard, and in the last row of their mean."""
 
     zbar: Array  # (I + 1, p)
-    worth: Array  # (I + 1,), effective records: as many without noise would be as good
+    effective_rows: Array  # (I + 1,), as many without noise would be as good
     share: Array  # (I,), of each silo in the mean
 
 
@@ -72,10 +72,10 @@ def cleaned(noisy: Array, variance: Array, share: Array, task: SmoothGraph) -> S
     zbar = task.wall(distances_of(clean, task.nodes))
     # Noise can be larger than the trace itself, which then says nothing.
     positive = np.einsum("iaa->i", noisy) > 0.0
-    return Statistics(zbar, np.where(positive, effective_records(noisy, variance), 0.0), share)
+    return Statistics(zbar, np.where(positive, effective_rows(noisy, variance), 0.0), share)
 
 
-def refuse(released: Array, worth: float, task: SmoothGraph) -> NoReturn:
+def refuse(released: Array, effective: float, task: SmoothGraph) -> NoReturn:
     """No graph of noise, and what would help."""
     trace = np.einsum("iaa->i", from_coordinates(released, task.nodes)).max()
     why, todo = "a graph of them would be chance", "More records or a larger epsilon would carry one."
@@ -83,8 +83,8 @@ def refuse(released: Array, worth: float, task: SmoothGraph) -> NoReturn:
         why, todo = "the clip is far longer than the signals", "Take a clip near the signals' length, or none."
     raise InputError(
         "released statistics",
-        f"data worth at least {LEAST_EFFECTIVE_RECORDS:.0f} records behind the noise",
-        f"they are worth at most {worth:.2g}: {why}",
+        f"at least {LEAST_EFFECTIVE_ROWS:.0f} effective rows behind the noise",
+        f"there are at most {effective:.2g}: {why}",
         f"This budget is spent. {todo}",
     )
 
@@ -111,11 +111,11 @@ class LikelyGraphs:
     degree: float | None = None
 
     def learn(self, known: Statistics, drawn: BoolArray) -> Graphs:
-        z, worth = known.zbar[drawn], known.worth[drawn]
+        z, effective = known.zbar[drawn], known.effective_rows[drawn]
         mean = np.array([row[np.isfinite(row)].mean() for row in z])
-        ridge = (node_count(z.shape[-1]) - 1.0) * mean**2 / worth
+        ridge = (node_count(z.shape[-1]) - 1.0) * mean**2 / effective
         first = log_det.solve(z, ridge)
-        chosen = [self._edges(z[i], float(ridge[i]), first.w[i], float(worth[i])) for i in range(len(z))]
+        chosen = [self._edges(z[i], float(ridge[i]), first.w[i], float(effective[i])) for i in range(len(z))]
         w, agreement = np.zeros_like(known.zbar), np.full(len(drawn), np.nan)
         w[drawn] = [likely.w[0] for likely in chosen]
         agreement[drawn] = [_agreement(z[i], chosen[i].w[0]) for i in range(len(z))]
@@ -127,9 +127,9 @@ class LikelyGraphs:
         }
         return Graphs(w, known.share, roughness(known.zbar, w)[:-1], agreement, facts, [])
 
-    def _edges(self, z: Array, ridge: float, w: Array, worth: float) -> log_det.Likely:
+    def _edges(self, z: Array, ridge: float, w: Array, effective: float) -> log_det.Likely:
         if self.degree is None:
-            return log_det.most_likely(z, ridge, w, worth)
+            return log_det.most_likely(z, ridge, w, effective)
         return log_det.strongest(z, ridge, w, round(0.5 * self.degree * node_count(len(z))))
 
 
@@ -232,9 +232,9 @@ class ReleasedConsensus(Plain):
         """
         heard = np.flatnonzero(servers["heard"])
         known = self.statistics(servers["moments"][heard], np.asarray(self.counts, dtype=float)[heard])
-        drawn = known.worth >= LEAST_EFFECTIVE_RECORDS
+        drawn = known.effective_rows >= LEAST_EFFECTIVE_ROWS
         if not drawn[:-1].any():
-            refuse(servers["moments"][heard], float(known.worth[:-1].max()), self.task)
+            refuse(servers["moments"][heard], float(known.effective_rows[:-1].max()), self.task)
         learner = self.inner if isinstance(self.inner, LikelyGraphs) else Coupled(self.inner)
         graphs = learner.learn(known, drawn)
         consensus, silos = graphs.w[-1], len(topo.silos)
@@ -245,7 +245,7 @@ class ReleasedConsensus(Plain):
         for name, of_heard, absent in (("gamma", graphs.gamma, 0.0), ("smoothness", graphs.smoothness, np.nan)):
             arrays[name] = np.full(silos, absent)
             arrays[name][heard] = of_heard
-        for name, of_all in (("effective_records", known.worth), ("agreement", graphs.agreement)):
+        for name, of_all in (("effective_rows", known.effective_rows), ("agreement", graphs.agreement)):
             arrays[name] = np.full(silos + 1, of_all[-1])
             arrays[name][everyone] = of_all
         return {"arrays": arrays, "facts": graphs.facts, "trace": graphs.trace}

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 Order = Literal["first", "second"]
 
 QUERY, SUPPORT = "query", "support"
-UNIT = "one record"
+PROTECTED_UNIT = "one record"
 IN_THE_CLEAR = "no protection was asked for"
 
 #: What a client goes on from: released where records are protected.
@@ -150,11 +150,11 @@ class PrivateMeta(OneStart):
             ("order", self.order in get_args(Order), ", ".join(get_args(Order))),
         ):
             if not good:
-                raise InputError(f"private meta-learning, {name}", expected, f"{getattr(self, name)} came")
+                raise InputError(f"private meta-learning, {name}", expected, f"found {getattr(self, name)}")
 
     def start(self, topo: Topology) -> Start:
         if len(self.weights) != len(topo.silos) or min(self.weights) < 1:
-            raise InputError("private meta-learning", "a support record of every client", f"{self.weights} came")
+            raise InputError("private meta-learning", "a support record of every client", f"found {self.weights}")
         return super().start(topo)
 
     # ---- in the client ----
@@ -187,7 +187,14 @@ class PrivateMeta(OneStart):
         return self.task.at(bare(model), data[f"{batch.part}_x"], data[f"{batch.part}_y"], batch.chosen, self.rate)
 
     def _mean(
-        self, total: Array, data: Private, gate: Outlet, batch: Batch, site: str, clip: float | None, share: float = 1.0
+        self,
+        total: Array,
+        data: Private,
+        gate: Outlet,
+        batch: Batch,
+        release_point: str,
+        clip: float | None,
+        share: float = 1.0,
     ) -> Known:
         """The sum over a sample, divided by its expected size, and released if records are protected."""
         expected = self.rate * data[batch.part]
@@ -195,8 +202,8 @@ class PrivateMeta(OneStart):
         if clip is None:
             return total
         why = f"every record's part of the sum is clipped to {clip:g}; the sum is divided by the public q N"
-        bounded = Bounded(total, clip / expected, f"{UNIT} of the {batch.part} set", why, ADD_OR_REMOVE_ONE)
-        return gate.release(bounded, site, batch, share)
+        bounded = Bounded(total, clip / expected, f"{PROTECTED_UNIT} of the {batch.part} set", why, ADD_OR_REMOVE_ONE)
+        return gate.release(bounded, release_point, batch, share)
 
     # ---- at the server ----
 

@@ -15,11 +15,11 @@ _NOISE = 1e3  # times what is protected: a first round may be noise to this exte
 
 
 def check_sample(sample: int | None, topo: Topology) -> None:
-    """Refuse a sample that some unit cannot give."""
+    """Refuse a sample that some region cannot give."""
     smallest = int(topo.sizes.argmin())
     if sample is not None and sample > topo.sizes[smallest]:
         raise InputError(
-            f"unit {topo.servers[smallest]}",
+            f"region {topo.servers[smallest]}",
             f"at least {sample} agents, as many as are sampled a round",
             f"it has {topo.sizes[smallest]}",
             "Sample fewer, or leave the sample out to ask all agents.",
@@ -27,7 +27,7 @@ def check_sample(sample: int | None, topo: Topology) -> None:
 
 
 def sampled(sample: int | None, seed: int, round: int, ids: Words, topo: Topology) -> Rows | None:
-    """`sample` agents of every unit, uniformly: those with the smallest draws. None, everybody, without a sample."""
+    """`sample` agents of every region, uniformly: those with the smallest draws. None, everybody, without a sample."""
     if sample is None:
         return None
     draws = uniforms(draw_key(seed, round, "sample"), ids, 1)[:, 0]
@@ -47,7 +47,7 @@ def check_growth(model: Array, first: float, where: str, topo: Topology, why: st
     bad = ~(size <= DIVERGED * max(first, np.finfo(float).tiny))
     if bad.any():
         raise SolverError(
-            f"{where}, unit {topo.servers[int(bad.argmax())]}",
+            f"{where}, region {topo.servers[int(bad.argmax())]}",
             "models that settle",
             f"they grow without bound: {why}",
             todo,

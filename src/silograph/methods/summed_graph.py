@@ -21,7 +21,7 @@ from silograph.kernels.spaces import AllPairs
 from silograph.methods.base import Limits, Outcome, Outlet, Plain, Private, ServerOutlet, Start, Up
 from silograph.methods.choosing import LOG_BETA, learn_alone
 from silograph.methods.private_graph import (
-    LEAST_EFFECTIVE_RECORDS,
+    LEAST_EFFECTIVE_ROWS,
     PATIENCE,
     Graphs,
     LikelyGraphs,
@@ -175,13 +175,13 @@ class SummedConsensus(AddedUp):
     def outcome(self, servers: Carry, delivered: dict[str, Array], topo: Topology) -> Outcome:
         summed = servers["summed"]
         known = self.statistics(servers["sum"], int(servers["cohort"]), summed)
-        if known.worth[0] < LEAST_EFFECTIVE_RECORDS:
-            refuse(servers["sum"] / sum(self.counts), float(known.worth[0]), self.task)
+        if known.effective_rows[0] < LEAST_EFFECTIVE_ROWS:
+            refuse(servers["sum"] / sum(self.counts), float(known.effective_rows[0]), self.task)
         graphs = self.inner.learn(known, np.ones(1, bool))
         arrays = {
             "consensus": graphs.w[0],
             "gamma": self.weights(servers),
-            "effective_records": known.worth,
+            "effective_rows": known.effective_rows,
             "agreement": graphs.agreement,
         }
         return Outcome(arrays, {**graphs.facts, **self.who(servers, topo)})

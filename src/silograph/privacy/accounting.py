@@ -173,7 +173,7 @@ class Planned:
 class Tally:
     """One silo's rows with a running sum, so that asking whether one more fits the budget costs next to nothing.
 
-    Rows that stay within what was `planned` need no accountant: the plan was priced once, for all silos.
+    Rows that stay within what was `planned` need no accountant: its cost was computed once, for all silos.
     """
 
     def __init__(self, epsilon: float, delta: float, planned: Planned | None = None) -> None:
@@ -272,7 +272,7 @@ def _events(kinds: Kinds) -> Any:
             base = dp.LaplaceDpEvent(1.0 / ratio)
         else:
             expected = f"releases by {', '.join((*GAUSSIANS, 'laplace'))}"
-            raise DamageError("ledger", expected, f"one by {mechanism!r:.60} came", "Use the silograph that wrote it.")
+            raise DamageError("ledger", expected, f"found one by {mechanism!r:.60}", "Use the silograph that wrote it.")
         return base if sampling == 1.0 else dp.PoissonSampledDpEvent(sampling, base)
 
     return dp.ComposedDpEvent([dp.SelfComposedDpEvent(event(*kind), count) for kind, count in kinds])
@@ -474,14 +474,14 @@ def planned_cost(mechanism: Mechanism, dim: int, releases: int, delta: float) ->
     row = Row(
         silo="",
         round=0,
-        site="",
+        release_point="",
         observer="",
         mechanism=mechanism.name,
         l2=1.0,
         noise=mechanism.scale(1.0, dim),
         dim=dim,
         sampling=1.0,
-        unit="",
+        protected_unit="",
         relation="",
         randomness="",
         why="",
@@ -490,8 +490,8 @@ def planned_cost(mechanism: Mechanism, dim: int, releases: int, delta: float) ->
     return cost([row] * releases, delta)
 
 
-def check_budget(epsilon: float, delta: float, records: int, where: str, unit: str = "records") -> None:
-    """Refuse what is not a guarantee; `unit` is what one of is protected."""
+def check_budget(epsilon: float, delta: float, records: int, where: str, protected_unit: str = "records") -> None:
+    """Refuse what is not a guarantee; `protected_unit` says, in the plural, what is protected."""
     if not _LEAST_EPSILON <= epsilon <= _MOST_EPSILON:
         expected = f"a privacy budget epsilon from {_LEAST_EPSILON:g} to {_MOST_EPSILON:g}"
         raise InputError(where, expected, f"epsilon is {epsilon:g}", "Try epsilon 1; above 10 little is protected.")
@@ -503,6 +503,6 @@ def check_budget(epsilon: float, delta: float, records: int, where: str, unit: s
         raise InputError(
             where,
             f"delta below 1/N = {1.0 / records:.3g}",
-            f"delta is {delta:g}: it would allow one of the {records} {unit} to be published outright",
+            f"delta is {delta:g}: it would allow one of the {records} {protected_unit} to be published outright",
             f"Try delta {0.01 / records:.0e} or smaller.",
         )

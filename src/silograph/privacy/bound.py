@@ -22,33 +22,34 @@ CLIPPED_AGENT = "one agent (all its records)"
 
 @dataclass(frozen=True, eq=False)
 class Bounded:
-    """`value` has one row per silo; changing one `unit` of silo i moves row i by at most `l2[i]`.
+    """`value` has one row per silo; changing one `protected_unit` of silo i moves row i by at most `l2[i]`.
 
     `l2` is never a user's number: it comes from a clip that was performed or a theorem, named in `why`.
     """
 
     value: Array
     l2: Array
-    unit: str
+    protected_unit: str
     why: str
     relation: str = REPLACE_ONE
 
     def __post_init__(self) -> None:
         # Raised, not asserted: these guard a promise and must hold under `python -O` too.
         if self.l2.shape != self.value.shape[:1]:
-            raise LeakError("Bounded", "one sensitivity per silo", f"shapes {self.l2.shape}, {self.value.shape} came")
+            raise LeakError("Bounded", "one sensitivity per silo", f"found shapes {self.l2.shape}, {self.value.shape}")
         if not ((self.l2 > 0.0) & (self.l2 < np.inf)).all():
-            raise LeakError("Bounded", "sensitivities that are positive and finite", "another came")
+            raise LeakError("Bounded", "sensitivities that are positive and finite", "found another")
         if not np.isfinite(self.value).all():
-            raise LeakError("Bounded", "finite values", "another came")
+            raise LeakError("Bounded", "finite values", "found another")
 
 
 @dataclass(frozen=True)
 class Within:
-    """How far one `unit` inside a vector can move it: in a sum of such vectors it is protected, not a whole vector."""
+    """How far one `protected_unit` inside a vector can move it: in a sum of such vectors it is protected, not a whole
+    vector."""
 
     l2: Positive
-    unit: str
+    protected_unit: str
     why: str
 
 

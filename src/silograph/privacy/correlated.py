@@ -55,7 +55,7 @@ class CorrelatedGaussian(Gaussian):
 
     def __post_init__(self) -> None:
         if not LEAST_HONEST <= self.honest <= _MOST_HONEST or any(len(set(c)) != len(c) for c in self.cohorts):
-            raise InputError("shared noise", "cohorts of different sites, three to a million honest", "others came")
+            raise InputError("shared noise", "cohorts of different sites, three to a million honest", "found others")
 
     @property
     def own(self) -> float:
@@ -117,14 +117,14 @@ class CorrelatedGaussian(Gaussian):
         out.reshape(-1)[:] = (whole + noise) * step
 
     def _streams(self, place: Place) -> Iterator[tuple[int, float, Keystream]]:
-        root, silo, round, site = place
+        root, silo, round, release_point = place
         if silo not in self._cohort:
-            raise LeakError(f"release at {site!r}", "a site of the cohort that shares noise", f"{silo} came")
+            raise LeakError(f"release at {release_point!r}", "a site of the cohort that shares noise", f"found {silo}")
         yield 1, self.own, Keystream(*place)
         for other in self._cohort[silo]:
             if other != silo:
                 first, second = sorted((silo, other))
-                stream = Keystream(root, first, round, f"{site}, shared with {second}")
+                stream = Keystream(root, first, round, f"{release_point}, shared with {second}")
                 yield (1 if silo == first else -1), self.shared, stream
 
     @cached_property

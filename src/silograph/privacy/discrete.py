@@ -77,7 +77,7 @@ def word_bits(clip: float, fraction_bits: int, agents: int, noise: float = 0.0) 
     steps = clip * 2.0**fraction_bits
     if not (1.0 <= steps < math.inf):
         raise InputError(
-            "secure sum", "a clip of at least one grid step", f"{clip:g} with {fraction_bits} fraction bits came"
+            "secure sum", "a clip of at least one grid step", f"found {clip:g} with {fraction_bits} fraction bits"
         )
     needed = math.log2(agents * steps + 12.0 * math.sqrt(agents) * noise) + 2.0
     for bits in (32, 64):
@@ -95,11 +95,11 @@ def word_bits(clip: float, fraction_bits: int, agents: int, noise: float = 0.0) 
 def encode(vector: Array, clip: float, fraction_bits: int) -> Integers:
     """The nearest grid point, for a vector of Euclidean length at most `clip`; a longer one is refused, not cut."""
     if not np.isfinite(vector).all():
-        raise InputError("secure sum", "finite numbers", "an infinite or missing one came")
+        raise InputError("secure sum", "finite numbers", "found an infinite or missing one")
     length = float(row_lengths(vector)[0])
     if length > clip:
         raise InputError(
-            "secure sum", f"a vector of length at most the clip {clip:g}", f"length {length:g} came", "Clip it first."
+            "secure sum", f"a vector of length at most the clip {clip:g}", f"found length {length:g}", "Clip it first."
         )
     return np.rint(vector * 2.0**fraction_bits).astype(np.int64)
 
@@ -125,7 +125,7 @@ def grid_move(l2: float, fraction_bits: int, length: int) -> float:
 
 
 def distributed_rho(l2: float, share: float, contributors: int, length: int) -> float:
-    """zCDP of a sum of `length` coordinates that one unit moves by at most `l2` grid steps (see the module).
+    """zCDP of a sum of `length` coordinates that one protected unit moves by at most `l2` grid steps (see the module).
 
     The samplers' own error, a range of 2^-39 an agent, is charged with the rest.
     """
@@ -136,7 +136,7 @@ def distributed_rho(l2: float, share: float, contributors: int, length: int) -> 
 def distributed_mu(l2: float, share: float, contributors: int, length: int) -> float:
     """The Gaussian ratio whose exact curve bounds such a sum, for shares of `LEAST_FINE` steps or more."""
     if share < LEAST_FINE:
-        raise InputError("distributed noise", f"shares of at least {LEAST_FINE:g} grid steps", f"{share:g} came")
+        raise InputError("distributed noise", f"shares of at least {LEAST_FINE:g} grid steps", f"found {share:g}")
     return l2 / (share * math.sqrt(contributors)) + 7.0 * length * _unlike_one(share, contributors)
 
 
@@ -153,7 +153,7 @@ def check_share(share: float) -> None:
         raise InputError(
             "distributed noise",
             f"each agent's share between {LEAST_SHARE:g} and 2^40 grid steps",
-            f"{share:g} came",
+            f"found {share:g}",
             "Change the fraction bits.",
         )
 
@@ -171,7 +171,7 @@ def discrete_gaussian(source: Callable[[int], bytes | memoryview], sigma: float,
     if not 0.0 < sigma <= MOST_SHARE:
         todo = "Under a budget: raise epsilon or cut rounds."
         raise InputError(
-            "discrete Gaussian", "a parameter above 0 and at most 2^40 grid steps", f"{sigma:g} came", todo
+            "discrete Gaussian", "a parameter above 0 and at most 2^40 grid steps", f"found {sigma:g}", todo
         )
     out = np.empty(size, dtype=np.int64)
     layers = _layers(sigma)

@@ -19,7 +19,7 @@ from silograph.privacy.observers import SERVER, hidden_from
 class Budget:
     """The most a silo may spend in total, against all observers but those it trusts.
 
-    `planned` samples of records are known to fit, so that they need not be priced one by one.
+    `planned` samples of records are known to fit, so that their costs need not be computed one by one.
     """
 
     epsilon: float
@@ -50,18 +50,18 @@ class Door:
         if known is not None:
             if known != row:
                 raise DamageError(
-                    f"silo {row.silo}, round {row.round}, {row.site}",
+                    f"silo {row.silo}, round {row.round}, {row.release_point}",
                     "the value that was released there before",
-                    "another one came: the data, the plan or the software changed since the run was interrupted",
+                    "found another one: the data, the plan or the software changed since the run was interrupted",
                     "Put them back, or start a new run in a new folder; what was spent stays spent.",
                 )
             return
         if row.place in self._waiting:
             raise LeakError(
                 f"silo {row.silo}, round {row.round}",
-                "one release per site name and round, so that no noise is used twice",
-                f"site {row.site!r} was used again",
-                "Give each release its own site name.",
+                "one release per release point and round, so that no noise is used twice",
+                f"release point {row.release_point!r} was used again",
+                "Give each release its own release point.",
             )
         tally = self.afford(row)
         if tally is not None:
@@ -81,7 +81,7 @@ class Door:
                     tally.add(known)
         if not tally.fits(row):
             raise BudgetError(
-                f"silo {row.silo}, round {row.round}, {row.site}",
+                f"silo {row.silo}, round {row.round}, {row.release_point}",
                 f"a total of at most epsilon {budget.epsilon:g} at delta {budget.delta:g}",
                 f"{tally.cost().epsilon:.4g} is spent and this release would make it {tally.cost(row).epsilon:.4g}",
                 "It was not made. Plan fewer rounds, more noise, or a larger budget in a new run.",

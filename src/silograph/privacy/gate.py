@@ -54,7 +54,7 @@ class Gate:
 
     # ---- in the silo ----
 
-    def poisson(self, counts: Array, rate: float, site: str, part: str) -> Batch:
+    def poisson(self, counts: Array, rate: float, release_point: str, part: str) -> Batch:
         """Choose among the first `counts[i]` records of silo i's `part`, each with chance `rate`."""
         chosen = np.zeros((len(self.silos), int(counts.max(initial=0))), dtype=np.bool_)
         for i, (silo, count) in enumerate(zip(self.silos, counts, strict=True)):
@@ -62,11 +62,11 @@ class Gate:
                 chosen[i, :count] = True
                 continue
             # Rounded down: a record is chosen no more often than it is charged for.
-            words = Keystream(self.door.root, silo, self.round, f"sample of {site}").words(int(count))
+            words = Keystream(self.door.root, silo, self.round, f"sample of {release_point}").words(int(count))
             chosen[i, :count] = words < np.uint64(math.floor(rate * 2.0**64))
-        return Batch(chosen, rate, site, part, self.round)
+        return Batch(chosen, rate, release_point, part, self.round)
 
-    def release(self, bounded: Bounded, site: str, batch: Batch | None = None, share: float = 1.0) -> Released:
+    def release(self, bounded: Bounded, release_point: str, batch: Batch | None = None, share: float = 1.0) -> Released:
         """Add the door's noise to each silo's row; one ledger row each.
 
         What is computed from the records of a `batch` is charged as that. Several releases from one batch take a
@@ -74,24 +74,24 @@ class Gate:
         """
         if len(bounded.value) != len(self.silos):
             raise LeakError(
-                f"release at {site!r}", f"{len(self.silos)} rows, one per silo", f"{len(bounded.value)} came"
+                f"release at {release_point!r}", f"{len(self.silos)} rows, one per silo", f"found {len(bounded.value)}"
             )
-        mechanism, sampling = self._sampled(bounded, site, batch, share)
+        mechanism, sampling = self._sampled(bounded, release_point, batch, share)
         out = np.empty(bounded.value.shape)
 
         def released(i: int) -> Row:
             l2, silo = float(bounded.l2[i]), self.silos[i]
-            mechanism.perturb(bounded.value[i], l2, Place(self.door.root, silo, self.round, site), out[i])
+            mechanism.perturb(bounded.value[i], l2, Place(self.door.root, silo, self.round, release_point), out[i])
             charge = mechanism.charge(l2, out[i].size)
             return self.row(
                 silo,
-                site,
+                release_point,
                 out[i],
                 self.observer,
                 mechanism=mechanism.name,
                 l2=charge.l2,
                 noise=charge.noise,
-                unit=bounded.unit,
+                protected_unit=bounded.protected_unit,
                 relation=bounded.relation,
                 randomness=self.door.randomness,
                 why="; ".join(filter(None, (bounded.why, charge.rests_on))),
@@ -103,10 +103,10 @@ class Gate:
         return Released(out, _SEAL, owned=True)
 
     def _sampled(
-        self, bounded: Bounded, site: str, batch: Batch | None, share: float
+        self, bounded: Bounded, release_point: str, batch: Batch | None, share: float
     ) -> tuple[Mechanism, dict[str, Any]]:
         """The mechanism of a release, and what its rows say of the sample that it is from."""
-        mechanism, where = self.mechanism, f"release at {site!r}"
+        mechanism, where = self.mechanism, f"release at {release_point!r}"
         if mechanism is None:
             raise LeakError(where, "a mechanism", "the run has none", "Reveal on purpose, or plan one.")
         if batch is None:
@@ -114,37 +114,38 @@ class Gate:
         sampled = mechanism.sampled(share)
         if sampled is None or bounded.relation != ADD_OR_REMOVE_ONE:
             expected = "Gaussian noise and a bound for a record that is left out"
-            raise LeakError(where, expected, f"{mechanism.name}, {bounded.relation} came")
+            raise LeakError(where, expected, f"found {mechanism.name}, {bounded.relation}")
         if not batch.name or batch.round != self.round:
-            expected, came = "a named sample of this round", f"{batch.name!r} of round {batch.round} came"
-            raise LeakError(where, expected, came, "Draw one for every round.")
+            expected, found = "a named sample of this round", f"found {batch.name!r} of round {batch.round}"
+            raise LeakError(where, expected, found, "Draw one for every round.")
         return sampled, {"sampling": batch.rate, "batch": batch.name, "part": batch.part}
 
-    def reveal(self, value: Array, site: str, why: str) -> Released:
+    def reveal(self, value: Array, release_point: str, why: str) -> Released:
         """Send on purpose without protection: epsilon is infinite from here on."""
         for silo, part in zip(self.silos, value, strict=True):
-            self.admit_open(silo, site, part, self.observer, why)
+            self.admit_open(silo, release_point, part, self.observer, why)
         return Released(value, _SEAL)
 
-    def contribute(self, value: Array | Bounded, site: str, clip: float | None = None) -> Sealed:
+    def contribute(self, value: Array | Bounded, release_point: str, clip: float | None = None) -> Sealed:
         """Hand a vector to the own server, for a sum. With a `clip` longer ones are scaled back to it first.
 
-        What is no number counts as zero under a clip: the bound must hold for any data. Of a bounded value the unit
-        that it names is protected, else a whole vector. Scaling back brings no two vectors further apart.
+        What is no number counts as zero under a clip: the bound must hold for any data. Of a bounded value the
+        protected unit that it names is protected, else a whole vector. Scaling back brings no two vectors further
+        apart.
         """
         within = None
         if isinstance(value, Bounded):
             if clip is None or value.relation != REPLACE_ONE or np.unique(value.l2).size > 1:
-                expected = "a clip, and one bound for all vectors, on replacing a unit of one"
-                raise LeakError(f"contribution at {site!r}", expected, "others came")
-            within, value = Within(float(value.l2.max(initial=0.0)), value.unit, value.why), value.value
+                expected = "a clip, and one bound for all vectors, on replacing a protected unit of one"
+                raise LeakError(f"contribution at {release_point!r}", expected, "found others")
+            within, value = Within(float(value.l2.max(initial=0.0)), value.protected_unit, value.why), value.value
         if clip is not None:
             value = clip_rows(np.where(np.isfinite(value).all(-1, keepdims=True), value, 0.0), clip)
-        return Sealed(value, site, clip, within)
+        return Sealed(value, release_point, clip, within)
 
-    def uniforms(self, count: int, site: str) -> Array:
+    def uniforms(self, count: int, release_point: str) -> Array:
         """(silos, count) numbers in (0, 1) that only this place knows, for perturbations that are not privacy."""
-        words = [Keystream(self.door.root, silo, self.round, site).words(count) for silo in self.silos]
+        words = [Keystream(self.door.root, silo, self.round, release_point).words(count) for silo in self.silos]
         return np.asarray(((np.stack(words) >> np.uint64(12)) + 0.5) * 2.0**-52)
 
     # ---- at servers ----
@@ -168,16 +169,27 @@ class Gate:
         """Put the rows of this round on disk; only then may what they tell of be sent."""
         self.door.sync()
 
-    def admit_open(self, silo: str, site: str, sent: Array, observer: str, why: str) -> None:
+    def admit_open(self, silo: str, release_point: str, sent: Array, observer: str, why: str) -> None:
         """The ledger row of what leaves without protection."""
-        self.door.admit(self.row(silo, site, sent, observer, mechanism="reveal", why=why))
+        self.door.admit(self.row(silo, release_point, sent, observer, mechanism="reveal", why=why))
 
-    def row(self, silo: str, site: str, sent: Array, observer: str, **facts: Any) -> Row:
+    def row(self, silo: str, release_point: str, sent: Array, observer: str, **facts: Any) -> Row:
         """The ledger row of what one silo sends; unprotected where `facts` do not say how."""
-        mark = hashlib.sha256(self.door.mark_key(silo, self.round, site))
+        mark = hashlib.sha256(self.door.mark_key(silo, self.round, release_point))
         mark.update(np.ascontiguousarray(sent).data)
-        nothing: dict[str, Any] = {"l2": None, "noise": None, "unit": "", "relation": "", "randomness": "none"}
-        place: dict[str, Any] = {"silo": silo, "round": self.round, "site": site, "observer": observer}
+        nothing: dict[str, Any] = {
+            "l2": None,
+            "noise": None,
+            "protected_unit": "",
+            "relation": "",
+            "randomness": "none",
+        }
+        place: dict[str, Any] = {
+            "silo": silo,
+            "round": self.round,
+            "release_point": release_point,
+            "observer": observer,
+        }
         digest = mark.hexdigest()[:16]
         return Row(**place, dim=int(np.size(sent)), digest=digest, **(nothing | {"sampling": 1.0} | facts))
 

@@ -36,14 +36,14 @@ class Row:
 
     silo: str
     round: _Whole
-    site: str
+    release_point: str
     observer: str
     mechanism: str
     l2: Positive | None
     noise: Positive | None
     dim: _Whole
     sampling: Share
-    unit: str
+    protected_unit: str
     relation: str
     randomness: str
     why: str
@@ -53,7 +53,7 @@ class Row:
 
     @property
     def place(self) -> tuple[str, int, str]:
-        return (self.silo, self.round, self.site)
+        return (self.silo, self.round, self.release_point)
 
 
 def _line(row: Row, previous: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""The sum of a unit's updates under masks, with or without noise that its agents put in themselves.
+"""The sum of a region's updates under masks, with or without noise that its agents put in themselves.
 
 The agents' noise is counted as if only the secure sum's threshold of them, less one, had added any: fewer than a third
 of a cohort may drop out, or tell what noise they drew, and the guarantee still holds, also against another agent.
@@ -46,8 +46,9 @@ class Masks:
 class Cohort:
     """What the sum of so many agents' vectors, no longer than `clip`, will be protected by: known before it is made.
 
-    `l2` is how far another agent in one's place moves the sum, or another unit within an agent's vector; it is charged
-    against `deviation`, so that rho = (l2 / deviation)^2 / 2. `contributors` are those whose noise is counted on.
+    `l2` is how far another agent in one's place moves the sum, or another protected unit within an agent's vector; it
+    is charged against `deviation`, so that rho = (l2 / deviation)^2 / 2. `contributors` are those whose noise is
+    counted on.
     """
 
     l2: float
@@ -83,8 +84,8 @@ class MaskedSum:
 
     members: tuple[str, ...]
     round: int
-    unit: str
-    site: str
+    region: str
+    release_point: str
     clip: float
     length: int
     masks: Masks
@@ -93,7 +94,7 @@ class MaskedSum:
 
     def __post_init__(self) -> None:
         if len(set(self.members)) < len(self.members):
-            raise InputError(f"sum at {self.site!r}", "every member once", "one is named twice")
+            raise InputError(f"sum at {self.release_point!r}", "every member once", "one is named twice")
 
     @cached_property
     def cohort(self) -> Cohort:
@@ -102,13 +103,13 @@ class MaskedSum:
     def session(self, run: str, identities: Mapping[str, bytes]) -> Session:
         """What those who add it up agree on beforehand."""
         cohort, known = self.cohort, {name: identities[name] for name in self.members}
-        place = (run, self.round, self.unit)
+        place = (run, self.round, self.region)
         return Session(*place, known, self.length, self.clip, cohort.bits, cohort.share, self.masks.minimum)
 
     def noise_source(self, root: int, name: str) -> Source:
         """An agent's noise is named by the whole cohort: should a round be repeated with others, it is drawn anew."""
         members = hashlib.sha256(repr(sorted(self.members)).encode()).hexdigest()
-        return Keystream(root, name, self.round, f"{self.site}, noise in {self.unit} with {members}").take
+        return Keystream(root, name, self.round, f"{self.release_point}, noise in {self.region} with {members}").take
 
     def noise_of(self, root: int, name: str) -> Array:
         """What an agent adds to its vector. It may tell: the guarantee is for the others' noise."""
@@ -125,7 +126,7 @@ def masked_sum(vectors: Mapping[str, Array], asked: MaskedSum, root: int) -> Tot
     }
     if asked.masks.arithmetic == "skipped":
         return unmasked_sum(vectors, asked.clip, asked.cohort.bits, **common)
-    return secure_sum(vectors, asked.clip, asked.cohort.bits, round=asked.round, unit=asked.unit, **common)
+    return secure_sum(vectors, asked.clip, asked.cohort.bits, round=asked.round, region=asked.region, **common)
 
 
 def noise_for(noise: OwnNoise, l2: float, contributors: int, length: int) -> float:
@@ -133,8 +134,8 @@ def noise_for(noise: OwnNoise, l2: float, contributors: int, length: int) -> flo
     goal = noise.goal
     share = max(l2 / (goal * math.sqrt(contributors)), noise.least_share)
     if not share <= MOST_SHARE:
-        came = f"each round may cost only rho = {goal**2 / 2.0:g}"
-        raise InputError("noise of the agents", "a budget that noise can meet", came, "Raise epsilon or cut rounds.")
+        found = f"each round may cost only rho = {goal**2 / 2.0:g}"
+        raise InputError("noise of the agents", "a budget that noise can meet", found, "Raise epsilon or cut rounds.")
     while (over := noise.ratio(l2, share, contributors, length) - goal) > 0.0:
         share *= 1.0 + 2.0 * over / goal
     return share

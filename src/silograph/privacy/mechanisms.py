@@ -31,7 +31,7 @@ class Place(NamedTuple):
     root: int
     silo: str
     round: int
-    site: str
+    release_point: str
 
 
 class Charge(NamedTuple):
@@ -153,7 +153,7 @@ def leakage_decay(rho: float, decay: float) -> Scheduled:
 def _check_schedule(first: float, decay: float) -> None:
     if not (0.0 < first < math.inf and 0.0 < decay <= 1.0):
         expected = "a first number above 0, and a decay above 0 and at most 1"
-        raise InputError("noise schedule", expected, f"{first:g} and {decay:g} came")
+        raise InputError("noise schedule", expected, f"found {first:g} and {decay:g}")
 
 
 @dataclass(frozen=True)

@@ -19,5 +19,5 @@ OBSERVERS: dict[str, frozenset[str]] = {
 
 def hidden_from(observer: str) -> frozenset[str]:
     if observer not in OBSERVERS:
-        raise InputError("observer", ", ".join(OBSERVERS), f"{observer!r} came")
+        raise InputError("observer", ", ".join(OBSERVERS), f"found {observer!r}")
     return OBSERVERS[observer]

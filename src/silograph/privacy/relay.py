@@ -49,13 +49,15 @@ class OpenGate:
     def over(self, names: Sequence[str]) -> OpenGate:
         return self
 
-    def poisson(self, counts: Array, rate: float, site: str, part: str) -> Batch:
-        raise LeakError(f"sample at {site!r}", "no records behind an open gate", "a sample of them was asked for")
+    def poisson(self, counts: Array, rate: float, release_point: str, part: str) -> Batch:
+        raise LeakError(
+            f"sample at {release_point!r}", "no records behind an open gate", "a sample of them was asked for"
+        )
 
-    def release(self, bounded: Bounded, site: str, batch: Batch | None = None, share: float = 1.0) -> Released:
-        raise LeakError(f"release at {site!r}", "nothing private behind an open gate", "a private value came")
+    def release(self, bounded: Bounded, release_point: str, batch: Batch | None = None, share: float = 1.0) -> Released:
+        raise LeakError(f"release at {release_point!r}", "nothing private behind an open gate", "found a private value")
 
-    def reveal(self, value: Array, site: str, why: str) -> Released:
+    def reveal(self, value: Array, release_point: str, why: str) -> Released:
         return relay(value)
 
     def relay(self, value: Array) -> Released:
@@ -64,11 +66,13 @@ class OpenGate:
     def sync(self) -> None:
         """There is no ledger."""
 
-    def contribute(self, value: Array | Bounded, site: str, clip: float | None = None) -> Sealed:
-        raise LeakError(f"contribution at {site!r}", "nothing to add up behind an open gate", "a vector came")
+    def contribute(self, value: Array | Bounded, release_point: str, clip: float | None = None) -> Sealed:
+        raise LeakError(f"contribution at {release_point!r}", "nothing to add up behind an open gate", "found a vector")
 
     def total(self, sealed: Sealed, rows: NDArray[np.intp], home: NDArray[np.intp], names: Sequence[str]) -> Total:
-        raise LeakError(f"total at {sealed.site!r}", "nothing to add up behind an open gate", "a sum was asked for")
+        raise LeakError(
+            f"total at {sealed.release_point!r}", "nothing to add up behind an open gate", "a sum was asked for"
+        )
 
-    def uniforms(self, count: int, site: str) -> Array:
-        raise LeakError(f"draw at {site!r}", "nothing to perturb behind an open gate", "noise was asked for")
+    def uniforms(self, count: int, release_point: str) -> Array:
+        raise LeakError(f"draw at {release_point!r}", "nothing to perturb behind an open gate", "noise was asked for")

@@ -59,7 +59,7 @@ class Released:
                 raise LeakError(
                     "Released.map",
                     "constants that are released values or plain numbers",
-                    f"a {type(constant).__name__} came",
+                    f"found a {type(constant).__name__}",
                     "Release it, or keep the computation inside the silo.",
                 )
         plain = [c.value if isinstance(c, Released) else c for c in constants]
@@ -118,7 +118,7 @@ class Sealed:
     """
 
     _rows: Array
-    site: str
+    release_point: str
     clip: float | None
     within: Within | None = None
     elsewhere: Callable[[MaskedSum], tuple[SumTotal, Collection[str]]] | None = None
@@ -167,7 +167,7 @@ def stack(parts: Sequence[Released | Sealed]) -> Released | Sealed:
         return parts[0]
     if isinstance(parts[0], Sealed):
         rows = [part._rows for part in parts if isinstance(part, Sealed)]
-        return Sealed(np.concatenate(rows), parts[0].site, parts[0].clip, parts[0].within)
+        return Sealed(np.concatenate(rows), parts[0].release_point, parts[0].clip, parts[0].within)
     return Released(np.concatenate([part.value for part in parts if isinstance(part, Released)]), _SEAL)
 
 
@@ -179,11 +179,11 @@ def check_message(message: Mapping[str, object], rows: int, sender: str) -> Sent
             raise LeakError(
                 f"{sender}, message field {name!r}",
                 "a value that passed the gate",
-                f"a bare {type(value).__name__} came",
+                f"found a bare {type(value).__name__}",
                 "Send gate.release(...) or, on purpose, gate.reveal(...).",
             )
-        came = value.value.shape[:1] if isinstance(value, Released) else (len(value),)
-        if came != (rows,):
-            raise LeakError(f"{sender}, message field {name!r}", f"{rows} rows, one per silo", f"shape {came} came")
+        found = value.value.shape[:1] if isinstance(value, Released) else (len(value),)
+        if found != (rows,):
+            raise LeakError(f"{sender}, message field {name!r}", f"{rows} rows, one per silo", f"found shape {found}")
         checked[name] = value
     return checked

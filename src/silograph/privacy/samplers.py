@@ -35,10 +35,10 @@ LEAST_DELTA = 1e-15
 class Keystream:
     """The random words of one place in a run: ChaCha20 under a key that is a hash of the root and the place's name."""
 
-    def __init__(self, root: int, silo: str, round: int, site: str) -> None:
+    def __init__(self, root: int, silo: str, round: int, release_point: str) -> None:
         name = b"".join(
             len(part).to_bytes(4, "big") + part
-            for part in (str(root).encode(), silo.encode(), str(round).encode(), site.encode())
+            for part in (str(root).encode(), silo.encode(), str(round).encode(), release_point.encode())
         )
         key = hashlib.blake2b(name, digest_size=32, person=b"silograph noise").digest()
         self._cipher = Cipher(ChaCha20(key, bytes(16)), mode=None).encryptor()

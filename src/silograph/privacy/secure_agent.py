@@ -64,7 +64,7 @@ class Agent:
         pay: Callable[[], None] = lambda: None,
     ) -> None:
         if session.identities.get(name) != identity.public_key().public_bytes_raw():
-            raise InputError(session.place, f"the registered identity of {name!r}", "another key came")
+            raise InputError(session.place, f"the registered identity of {name!r}", "found another key")
         self.session, self.name = session, name
         self._identity, self._source, self._keys = identity, source, Keys(session, curve)
         self._noise_source, self._pay = noise_source or source, pay
@@ -87,7 +87,7 @@ class Agent:
                 return self.confirm(told)
             case "unmask", Proof():
                 return self.unmask(told)
-        raise self.session.refusal(f"a step of it, not {step!r:.40}", "something else came")
+        raise self.session.refusal(f"a step of it, not {step!r:.40}", "found something else")
 
     def advertise(self) -> Advertisement:
         self._begin("advertise")
@@ -129,10 +129,10 @@ class Agent:
         session = self.session
         session.ours(delivery)
         if delivery.receiver != self.name or not delivery.sealed.keys() <= self._peers.keys():
-            raise session.refusal(f"shares for {self.name!r} from agents on the roster", "others came")
+            raise session.refusal(f"shares for {self.name!r} from agents on the roster", "found others")
         session.enough({self.name, *delivery.sealed}, "shared", session.quorum)
         if vector.shape != (session.length,):
-            raise InputError(session.place, f"a vector of {session.length} numbers", f"shape {vector.shape} came")
+            raise InputError(session.place, f"a vector of {session.length} numbers", f"found shape {vector.shape}")
         for name, sealed in delivery.sealed.items():
             self._held[name] = self._opened(self._peers[name], sealed)
         self._pay()
@@ -160,7 +160,7 @@ class Agent:
             raise session.refusal(f"{self.name!r} among the survivors", "its input is said to be missing")
         session.enough(survivors, "survived", session.quorum)
         if self._request not in (None, request):
-            raise session.refusal("one request a round", "a second, different one came")
+            raise session.refusal("one request a round", "found a second, different one")
         self._request = request
         text = list_text(session, self.name, list_digest(session, request))
         return Confirmation(session.tag, self.name, self._identity.sign(text))

@@ -103,7 +103,7 @@ class Keys:
         for message in messages:
             session.ours(message)
             if message.sender not in survivors:
-                raise session.refusal("confirmations by survivors", f"one by {message.sender!r} came")
+                raise session.refusal("confirmations by survivors", f"found one by {message.sender!r}")
             text = list_text(session, message.sender, listed)
             if not self.curve.verified(session.identities[message.sender], message.signature, text):
                 raise session.refusal(f"this list of survivors, signed by {message.sender!r}", "the signature is wrong")

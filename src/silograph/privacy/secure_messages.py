@@ -47,7 +47,7 @@ class Session:
 
     run: str
     round: int
-    unit: str
+    region: str
     identities: Mapping[str, bytes]
     length: int
     clip: float
@@ -58,7 +58,7 @@ class Session:
     def __post_init__(self) -> None:
         if self.minimum < 2 or self.length < 1:
             raise InputError(
-                self.place, "a minimum above 1 and a length above 0", f"{self.minimum}, {self.length} came"
+                self.place, "a minimum above 1 and a length above 0", f"found {self.minimum}, {self.length}"
             )
         if self.noise:
             check_share(self.noise)
@@ -67,7 +67,7 @@ class Session:
 
     @property
     def place(self) -> str:
-        return f"secure sum, run {self.run}, unit {self.unit}, round {self.round}"
+        return f"secure sum, run {self.run}, region {self.region}, round {self.round}"
 
     @cached_property
     def points(self) -> dict[str, int]:
@@ -95,7 +95,7 @@ class Session:
         numbers = (int(self.length), float(self.clip), int(self.fraction_bits), float(self.noise), int(self.minimum))
         cohort = [part for name in self.points for part in (name.encode(), self.identities[name])]
         rest = hashlib.sha256(_pack(repr(numbers).encode(), *cohort)).digest()
-        return _pack(_PROTOCOL.encode(), self.run.encode(), str(self.round).encode(), self.unit.encode(), rest)
+        return _pack(_PROTOCOL.encode(), self.run.encode(), str(self.round).encode(), self.region.encode(), rest)
 
     @cached_property
     def tag(self) -> bytes:
@@ -105,8 +105,8 @@ class Session:
     def about(self, purpose: str, *names: str, data: bytes = b"") -> bytes:
         return self.context + _pack(purpose.encode(), data, *(name.encode() for name in names))
 
-    def refusal(self, expected: str, came: str, todo: str = "") -> ProtocolError:
-        return ProtocolError(self.place, expected, came, todo)
+    def refusal(self, expected: str, found: str, todo: str = "") -> ProtocolError:
+        return ProtocolError(self.place, expected, found, todo)
 
     def enough(self, agents: Collection[str], what: str, least: int) -> None:
         if len(agents) < least:
@@ -114,7 +114,7 @@ class Session:
 
     def ours(self, message: Message | Told) -> None:
         if message.session != self.tag:
-            raise self.refusal("a message of this session", f"a {type(message).__name__} of another one came")
+            raise self.refusal("a message of this session", f"found a {type(message).__name__} of another one")
 
 
 def _pack(*parts: bytes) -> bytes:

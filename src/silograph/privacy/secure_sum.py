@@ -201,8 +201,8 @@ class Server:
         if parts.keys() != set(names) or any(len(part) != size for part in parts.values()):
             raise self._refused(message, f"{len(names)} parts of {size} bytes", "sent others: malformed")
 
-    def _refused(self, message: Message, expected: str, came: str) -> ProtocolError:
-        return self.session.refusal(expected, f"{message.sender!r} {came} ({type(message).__name__})")
+    def _refused(self, message: Message, expected: str, found: str) -> ProtocolError:
+        return self.session.refusal(expected, f"{message.sender!r} {found} ({type(message).__name__})")
 
 
 #: Puts a step to agents, of whom each is told something, and returns what they said; who is silent is left out.
@@ -219,7 +219,7 @@ def run_steps(server: Server, ask: Ask) -> Total:
             try:
                 message = said[name]
                 if message.sender != name:
-                    raise server.session.refusal(f"a message of {name!r}", "one of somebody else came")
+                    raise server.session.refusal(f"a message of {name!r}", "found one of somebody else")
                 server.receive(message)
             except (KeyError, ProtocolError):
                 left.remove(name)
@@ -246,7 +246,7 @@ def secure_sum(
     minimum: int = 3,
     run: str = "simulation",
     round: int = 0,
-    unit: str = "",
+    region: str = "",
     source: Callable[[str], Source] = lambda name: os.urandom,
     noise_source: Callable[[str], Source] | None = None,
 ) -> Total:
@@ -257,12 +257,12 @@ def secure_sum(
     """
     silent = {name: STEPS.index(step) for name, step in (drop or {}).items()}
     if unknown := silent.keys() - vectors.keys():
-        raise InputError("secure sum", "drop-outs among the agents", f"{min(unknown)!r} came")
+        raise InputError("secure sum", "drop-outs among the agents", f"found {min(unknown)!r}")
     sources = {name: source(name) for name in vectors}
     identities = {name: Ed25519PrivateKey.from_private_bytes(give(KEY)) for name, give in sources.items()}
     public = {name: key.public_key().public_bytes_raw() for name, key in identities.items()}
     length = max((vector.size for vector in vectors.values()), default=0)
-    session = Session(run, round, unit, public, length, clip, fraction_bits, noise, minimum)
+    session = Session(run, round, region, public, length, clip, fraction_bits, noise, minimum)
     curve = remembering()
     noises = sources if noise_source is None else {name: noise_source(name) for name in vectors}
     agents = {name: Agent(session, name, identities[name], sources[name], curve, noises[name]) for name in vectors}

@@ -38,10 +38,12 @@ def split(secret: bytes, points: Sequence[int], threshold: int, source: Source) 
     """One share per point: the polynomials' values at that x."""
     if not 1 <= threshold <= len(set(points)) == len(points):
         raise InputError(
-            "Shamir sharing", "distinct points, at least the threshold", f"{len(points)} for threshold {threshold} came"
+            "Shamir sharing",
+            "distinct points, at least the threshold",
+            f"found {len(points)} for threshold {threshold}",
         )
     if not all(0 < x < PRIME for x in points):
-        raise InputError("Shamir sharing", f"points from 1 to {PRIME - 1}", f"{min(points)} to {max(points)} came")
+        raise InputError("Shamir sharing", f"points from 1 to {PRIME - 1}", f"found {min(points)} to {max(points)}")
     limbs = np.frombuffer(secret, dtype=_LIMB).astype(np.int64)
     coefficients = np.vstack([limbs, _uniform((threshold - 1) * limbs.size, source).reshape(-1, limbs.size)])
     # Sums of up to 2^16 products of two 17-bit numbers are exact in 64 bits.

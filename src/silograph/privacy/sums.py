@@ -38,13 +38,14 @@ def plain_total(gate: Gate, sealed: Sealed, place: NDArray[np.intp]) -> Total:
     for server, part, count in zip(gate.silos, sums, counts, strict=True):
         if count:
             why = f"{count:.0f} agents trust their own server with their updates"
-            gate.admit_open(server, sealed.site, part, OWN_SERVER, why)
+            gate.admit_open(server, sealed.release_point, part, OWN_SERVER, why)
     return Total(sums, counts, False, np.ones(len(place), dtype=np.bool_))
 
 
 def masked_total(gate: Gate, masks: Masks, sealed: Sealed, place: NDArray[np.intp], names: Sequence[str]) -> Total:
     """Sums that are all a server sees, with noise that the silos put in, if the mechanism is such a one; `names` are
-    of the vectors. Where the unit is within a silo's vector, every silo of the sum gets a row, else its server."""
+    of the vectors. Where the protected unit is within a silo's vector, every silo of the sum gets a row, else its
+    server."""
     door, value, servers = gate.door, sealed_rows(sealed), len(gate.silos)
     sums, counts = np.zeros((servers, value.shape[1])), np.zeros(servers)
     summed = np.zeros(len(place), dtype=np.bool_)
@@ -56,7 +57,7 @@ def masked_total(gate: Gate, masks: Masks, sealed: Sealed, place: NDArray[np.int
         asked = sum_of(gate, sealed, there, server)
         facts = _facts(gate, asked)
         for payer in (server,) if sealed.within is None else there:
-            door.afford(gate.row(payer, sealed.site, sums[p], **facts))  # before the server can know the sum
+            door.afford(gate.row(payer, sealed.release_point, sums[p], **facts))  # before the server can know the sum
         if sealed.elsewhere is None:
             total = masked_sum(dict(zip(there, value[members], strict=True)), asked, door.root)
             paid: Collection[str] = there
@@ -66,7 +67,7 @@ def masked_total(gate: Gate, masks: Masks, sealed: Sealed, place: NDArray[np.int
         summed[members] = [name in total.survivors for name in there]
         payers = (server,) if sealed.within is None and paid else [name for name in there if name in paid]
         for payer in payers:
-            row = gate.row(payer, sealed.site, sums[p], **facts)
+            row = gate.row(payer, sealed.release_point, sums[p], **facts)
             # Elsewhere a sum is made once: after a kill at this end nothing comes of it a second time.
             if sealed.elsewhere is None or door.ledger.find(row.place) is None:
                 door.admit(row)
@@ -76,12 +77,16 @@ def masked_total(gate: Gate, masks: Masks, sealed: Sealed, place: NDArray[np.int
 # ---- at both ends ----------------------------------------------------------------------------------------------------
 
 
-def sum_of(gate: Gate, sealed: Sealed, members: tuple[str, ...], unit: str) -> MaskedSum:
+def sum_of(gate: Gate, sealed: Sealed, members: tuple[str, ...], region: str) -> MaskedSum:
     """What a sum under masks will be: the server asks for it, and an agent checks what it is asked."""
     masks, length = gate.door.masks, sealed_rows(sealed).shape[1]
     if masks is None or sealed.clip is None:
-        raise LeakError(f"masks at {sealed.site!r}", "clipped vectors, whose sum cannot overflow", "others came")
-    return MaskedSum(members, gate.round, unit, sealed.site, sealed.clip, length, masks, gate.own_noise, sealed.within)
+        raise LeakError(
+            f"masks at {sealed.release_point!r}", "clipped vectors, whose sum cannot overflow", "found others"
+        )
+    return MaskedSum(
+        members, gate.round, region, sealed.release_point, sealed.clip, length, masks, gate.own_noise, sealed.within
+    )
 
 
 def _facts(gate: Gate, asked: MaskedSum) -> dict[str, Any]:
@@ -100,7 +105,7 @@ def _facts(gate: Gate, asked: MaskedSum) -> dict[str, Any]:
         "mechanism": noise.name,
         "l2": cohort.l2,
         "noise": cohort.deviation,
-        "unit": within.unit,
+        "protected_unit": within.protected_unit,
         "relation": REPLACE_ONE,
         "randomness": gate.door.randomness,
         "why": f"{within.why}; sum of {len(asked.members)} {who}, each of whom adds a share of the noise; "
@@ -114,19 +119,23 @@ def _facts(gate: Gate, asked: MaskedSum) -> dict[str, Any]:
 def hand_over(gate: Gate, sealed: Sealed) -> None:
     """Where no masks hide what silos hand to their own server: the rows of their own ledger."""
     for silo, part in zip(gate.silos, sealed_rows(sealed), strict=True):
-        gate.admit_open(silo, sealed.site, part, OWN_SERVER, "the own server is trusted with this silo's updates")
+        gate.admit_open(
+            silo, sealed.release_point, part, OWN_SERVER, "the own server is trusted with this silo's updates"
+        )
 
 
-def refuse_second(gate: Gate, site: str) -> None:
+def refuse_second(gate: Gate, release_point: str) -> None:
     """One place is summed once: a second sum, with others in it, would show the difference."""
     (silo,) = gate.silos
-    if gate.door.ledger.find((silo, gate.round, site)) is not None:
-        raise SummedError(f"silo {silo}, round {gate.round}", f"to be added up once at {site!r}", "it was before")
+    if gate.door.ledger.find((silo, gate.round, release_point)) is not None:
+        raise SummedError(
+            f"silo {silo}, round {gate.round}", f"to be added up once at {release_point!r}", "it was before"
+        )
 
 
 def join(gate: Gate, asked: MaskedSum, vector: Array) -> None:
     """Before anything leaves with which a silo's vector could be added up: the row of its own ledger."""
     (silo,) = gate.silos
-    refuse_second(gate, asked.site)
-    gate.door.admit(gate.row(silo, asked.site, vector, **_facts(gate, asked)))
+    refuse_second(gate, asked.release_point)
+    gate.door.admit(gate.row(silo, asked.release_point, vector, **_facts(gate, asked)))
     gate.sync()

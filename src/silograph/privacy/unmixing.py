@@ -1,11 +1,12 @@
-"""What whoever hears a server and all its neighbours learns about the unit's updates (an attack on S1, (8) with (47)).
+"""What whoever hears a server and all its neighbours learns about the region's updates (an attack on S1, (8) with
+(47)).
 
 Server p sends y_p = psi_p + g_p and takes -(1 - a_pp)/a_pp g_p into its own copy. Put into (8), that is
 
     w_p = psi_p + sum over m of a_pm (y_m - y_p),
 
 so a server's own noise enters its model only through values that everybody heard. The listener subtracts them, round
-after round, and keeps the sum of the unit's updates with *one* round's noise on it, however many rounds there were.
+after round, and keeps the sum of the region's updates with *one* round's noise on it, however many rounds there were.
 """
 
 from __future__ import annotations
@@ -15,20 +16,20 @@ import numpy as np
 from silograph.core.types import Array
 
 
-def unmixed_sum(sent: Array, a: Array, unit: int, start: Array) -> Array:
-    """(T, M): after each round the sum of the unit's mean updates so far, with that round's noise alone.
+def unmixed_sum(sent: Array, a: Array, region: int, start: Array) -> Array:
+    """(T, M): after each round the sum of the region's mean updates so far, with that round's noise alone.
 
     `sent` (T, P, M) is what the servers sent under homomorphic noise, `start` the model everybody began with.
     """
-    heard = np.einsum("m,tmk->tk", a[unit], sent) - sent[:, unit]
+    heard = np.einsum("m,tmk->tk", a[region], sent) - sent[:, region]
     mixed_in = np.cumsum(heard, axis=0) - heard  # up to the round before
-    return np.asarray(sent[:, unit] - start - mixed_in)
+    return np.asarray(sent[:, region] - start - mixed_in)
 
 
-def followed_sum(sent: Array, a: Array, unit: int, start: Array) -> Array:
+def followed_sum(sent: Array, a: Array, region: int, start: Array) -> Array:
     """The same where a server uses what it sent as its own copy: every model is known, and every round's noise stays.
 
     Nothing better can be had from these values: each round's update is seen once, under noise of its own.
     """
-    models = np.concatenate([np.broadcast_to(start, (1, sent.shape[2])), np.einsum("m,tmk->tk", a[unit], sent)[:-1]])
-    return np.asarray(np.cumsum(sent[:, unit] - models, axis=0))
+    models = np.concatenate([np.broadcast_to(start, (1, sent.shape[2])), np.einsum("m,tmk->tk", a[region], sent)[:-1]])
+    return np.asarray(np.cumsum(sent[:, region] - models, axis=0))

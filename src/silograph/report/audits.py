@@ -52,7 +52,7 @@ class Audit:
 
     observer: str
     site: str
-    unit: str
+    protected_unit: str
     canary: str
     trials: int
     trial: str | None
@@ -121,7 +121,7 @@ def read_audits(folder: Path, result: Result, made: Made) -> list[Audit]:
     try:
         return checked_audits(read_text(folder / FILE), folder, result, made)
     except DamageError as error:
-        raise DamageError(error.where, error.expected, error.came, ADVICE) from None
+        raise DamageError(error.where, error.expected, error.found, ADVICE) from None
 
 
 def checked_audits(text: str, folder: Path, result: Result, made: Made) -> list[Audit]:
@@ -179,24 +179,24 @@ def _check_itself(audit: Audit, expect: _Expecting) -> None:
 
 
 def _check_against_run(audit: Audit, result: Result, made: Made, budget: float | None, expect: _Expecting) -> None:
-    """Against the folder's own bill and plan."""
+    """Against the folder's own costs and plan."""
     privacy, accounted = result.privacy, audit.epsilon_accounted
     expect(audit.observer in AUDITED, "observer", ", ".join(AUDITED))
-    # A unit's guarantees may be of its clusters.
+    # A server's guarantees may be of its clusters.
     known = any(f"{each.site}/".startswith(f"{audit.site}/") for each in privacy.guarantees)
-    expect(known, "site", "one of the sites of the bill")
+    expect(known, "site", "one of the sites that the result lists")
     stated = [each for each in privacy.guarantees if each.observer in AUDITED[audit.observer]]
     worst: Guarantee | None = max(stated, key=lambda each: each.epsilon, default=None)
     same = worst is not None and (
         math.isclose(accounted, worst.epsilon, rel_tol=1e-6) or accounted == worst.epsilon == math.inf
     )
-    expect(same, "epsilon_accounted", "what the folder's bill says of this observer")
+    expect(same, "epsilon_accounted", "what the folder's result says of this observer")
     # Whom a plan trusts, and who sees everything, it promises nothing.
     budgets = (budget, None) if math.isinf(accounted) else (budget,)
     expect(audit.epsilon_budget in budgets, "epsilon_budget", f"the plan's, {budget}")
     if worst is not None and math.isfinite(accounted):
-        expect(audit.delta == (worst.delta or 0.0), "delta", "the bill's")
-        expect(audit.unit.startswith(privacy.unit), "unit", "what the bill protects")
+        expect(audit.delta == (worst.delta or 0.0), "delta", "that of the result")
+        expect(audit.protected_unit.startswith(privacy.protected_unit), "protected_unit", "what the result protects")
         expect(audit.rehearsal == (made.seed is not None), "rehearsal", "true where the plan has a seed")
 
 

@@ -11,11 +11,14 @@ from silograph.core.types import Json
 from silograph.report import charts, words
 from silograph.report.read import RunFolder
 
-#: Moments that are priced; of sampled releases fewer, since their accountants take their time.
+#: Moments at which the cost is computed; of sampled releases fewer, since their accountants take their time.
 MOST_MOMENTS, MOST_SAMPLED = 12, 4
 MOST_LINES = 4
 #: What every row of a ledger has.
-ROW = frozenset("silo round site observer mechanism l2 noise dim sampling unit relation randomness why digest".split())
+ROW = frozenset(
+    "silo round release_point observer mechanism l2 noise dim sampling protected_unit relation randomness "
+    "why digest".split()
+)
 
 
 def budget_over_rounds(run: RunFolder[Any]) -> Json | None:
@@ -36,7 +39,7 @@ def budget_over_rounds(run: RunFolder[Any]) -> Json | None:
     for (site, epsilon), same in list(alike.items())[:MOST_LINES]:
         silo, observer, delta = run.in_ledger(site), same[0].observer, same[0].delta or 0.0
         stated_rows = [row for row in run.ledger if row["silo"] == silo]
-        if observer not in OBSERVERS or not 0.0 <= delta < 1.0 or not all(map(_is_priced, stated_rows)):
+        if observer not in OBSERVERS or not 0.0 <= delta < 1.0 or not all(map(_has_a_cost, stated_rows)):
             continue
         rows = [Row(**{name: value for name, value in row.items() if name != "chain"}) for row in stated_rows]
         rows = [row for row in rows if row.observer not in OBSERVERS[observer]]
@@ -57,7 +60,7 @@ def budget_over_rounds(run: RunFolder[Any]) -> Json | None:
     return {"picture": picture, "told": told}
 
 
-def _is_priced(row: Json) -> bool:
+def _has_a_cost(row: Json) -> bool:
     """Whether an accountant can read the row."""
     sizes = [row.get(name) for name in ("l2", "noise", "sampling")]
     return (

@@ -16,7 +16,7 @@ from silograph.report.read import Measured, RunFolder, read_ledger
 
 
 class PagePart(Protocol):
-    """A family's part `page`: all that is said of its finished runs. It imports no job."""
+    """A family's part `page`: all that a page shows of its finished runs. It imports no job."""
 
     #: What its result.json says.
     RESULT: type[Result]
@@ -55,8 +55,8 @@ def result_of(told: Json, where: str) -> Result:
     known = families.names()
     if told.get("method") not in known:
         todo = "Install the package that has this method, or restore the file from a copy."
-        came = f"{told.get('method')!r:.60} came"
-        raise DamageError(where, f"a method: one of {', '.join(known)}", came, todo)
+        found = f"found {told.get('method')!r:.60}"
+        raise DamageError(where, f"a method: one of {', '.join(known)}", found, todo)
     return read_as(page_part(told["method"]).RESULT, told, where)
 
 

@@ -97,7 +97,7 @@ class Comparison:
                     "privacy": words_of.verdict()[1],
                     "look": words_of.verdict()[0],
                     "protected": words_of.is_protected(),
-                    "unit": result.privacy.unit,
+                    "protected_unit": result.privacy.protected_unit,
                     "relation": result.privacy.relation,
                     "summary": words_of.summary(),
                 }
@@ -173,7 +173,7 @@ class Comparison:
 def compare(folders: Sequence[Path]) -> Comparison:
     """Read the runs; those that cannot be compared are refused."""
     if len(folders) < 2:
-        raise InputError("compare", "two run folders or more", f"{len(folders)} came")
+        raise InputError("compare", "two run folders or more", f"found {len(folders)}")
     seen: dict[Path, Path] = {}
     for folder in folders:
         if folder.resolve() in seen:
@@ -193,7 +193,7 @@ def _names(folders: Sequence[Path]) -> list[str]:
 def _check_alike(first: RunFolder[Any], other: RunFolder[Any], where: str) -> None:
     methods = [run.result.method for run in (first, other)]
     if methods[0] != methods[1]:
-        raise InputError(where, "runs of one method", f"{methods[0]} and {methods[1]} came", "Compare them by eye.")
+        raise InputError(where, "runs of one method", f"found {methods[0]} and {methods[1]}", "Compare them by eye.")
     if first.graphs:
         ours, theirs = (set(run.result.nodes) for run in (first, other))
         if ours != theirs:

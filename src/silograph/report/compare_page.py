@@ -29,7 +29,7 @@ def page(found: Comparison) -> str:
         runs=runs,
         differences=[row | {"values": [_text(v) for v in row["values"]]} for row in found.differences()[:MOST_ROWS]],
         signed=any(any(change.signs) for change in changes),
-        changes=[_told(change) for change in changes[:MOST_ROWS]],
+        changes=[_as_row(change) for change in changes[:MOST_ROWS]],
         pictures=_pictures(found, changes),
         explorer=embedded(_explorer(found, changes)) if changes else "",
         only_some=words.listed(found.only_some()),
@@ -39,11 +39,11 @@ def page(found: Comparison) -> str:
             row | {"sites": words.listed(row["sites"], MOST_NAMES), "observers": words.listed(row["observers"])}
             for row in costs[:MOST_ROWS]
         ],
-        alike=len({(run["unit"], run["relation"]) for run in runs if run["protected"]}) < 2,
+        alike=len({(run["protected_unit"], run["relation"]) for run in runs if run["protected"]}) < 2,
     )
 
 
-def _told(change: Change) -> Json:
+def _as_row(change: Change) -> Json:
     return {
         "graph": change.graph,
         "run": change.run,

@@ -1,6 +1,8 @@
-"""The page in a deployment's folder: what to type, what leaves a party's machine, what it costs, what was agreed.
+"""The page in a deployment's folder: what to type, what leaves an organisation's machine, what it costs, what was
+agreed.
 
-A pure function of deployment.json and of what the plan will cost: no party learns from it what the others do not.
+A pure function of deployment.json and of what the plan will cost: no organisation learns from it what the others do
+not.
 """
 
 from __future__ import annotations
@@ -19,9 +21,9 @@ from silograph.report.words import alike, bound, first_seen, listed, number
 _OBSERVERS = {
     "server": "the server’s operator",
     "own server": "the own server, which the operator runs",
-    "neighbour": "servers of other units",
-    "another agent": "agents of other parties",
-    "other sites": "the other parties",
+    "neighbour": "servers of other regions",
+    "another agent": "agents of other organisations",
+    "other sites": "the other organisations",
     "wire": "whoever reads the network",
     "public": "whoever gets the results",
 }
@@ -29,7 +31,7 @@ _OBSERVERS = {
 
 @dataclass(frozen=True)
 class Leaving:
-    """One thing that a party sends: `size` numbers, or as the words say; `open` where nothing protects it."""
+    """One thing that an organisation sends: `size` numbers, or as the words say; `open` where nothing protects it."""
 
     what: str
     size: str
@@ -38,18 +40,19 @@ class Leaving:
     open: bool = False
 
 
-def page(told: Json, digest: str, forecast: Json, party: str | None) -> str:
-    """The page of one party, or of the server's operator (None), from the deployment as JSON and its forecast."""
+def page(told: Json, digest: str, forecast: Json, organisation: str | None) -> str:
+    """The page of one organisation, or of the server's operator (None), from the deployment as JSON and its
+    forecast."""
     plan = parse_toml(told["plan"], "deployment, plan")
     kind = families.part(plan["method"]["name"], "deployment_words", DeploymentWordsPart).SPOKEN(plan, told["facts"])
-    guarantees = [row for row in forecast["guarantees"] if party is None or _is_of(party, row["site"])]
-    parties = [each["name"] for each in told["facts"]["parties"]]
+    guarantees = [row for row in forecast["guarantees"] if organisation is None or _is_of(organisation, row["site"])]
+    organisations = [each["name"] for each in told["facts"]["organisations"]]
     return render(
         "deployment.html.j2",
-        party=party,
-        folder="server" if party is None else party,
-        parties=parties,
-        held=[each for each in told["facts"]["parties"] if party in (None, each["name"])],
+        organisation=organisation,
+        folder="server" if organisation is None else organisation,
+        organisations=organisations,
+        held=[each for each in told["facts"]["organisations"] if organisation in (None, each["name"])],
         terms=told["terms"],
         run=told["run"],
         digest=digest,
@@ -57,23 +60,24 @@ def page(told: Json, digest: str, forecast: Json, party: str | None) -> str:
         plan=told["plan"],
         files=sorted(told["files"]),
         extras=kind.extras,
-        command=_Commands(party, _tables(plan, parties).get(party or "")),
+        command=_Commands(organisation, _tables(plan, organisations).get(organisation or "")),
         kind=kind,
         verdict=_verdict(kind, guarantees),
         guarantees=_grouped(guarantees, len({row["site"] for row in forecast["guarantees"]})),
-        worth=[row for row in forecast["sites"] if "effective_records" in row and party in (None, row["site"])],
+        effective=[row for row in forecast["sites"] if "effective_rows" in row and organisation in (None, row["site"])],
         notes=forecast["notes"],
     )
 
 
-def _is_of(party: str, site: str) -> bool:
-    """Whether a guarantee is about this party: itself, its clients, or its cells."""
-    return site == party or site.startswith(f"{party}/")
+def _is_of(organisation: str, site: str) -> bool:
+    """Whether a guarantee is about this organisation: itself, its clients, or its cells."""
+    return site == organisation or site.startswith(f"{organisation}/")
 
 
-def _tables(plan: Json, parties: Iterable[str]) -> dict[str, str]:
-    """The table of every party, as the plan calls it: a party has its table's name, without what says the format."""
-    longest_first = sorted(parties, key=len, reverse=True)
+def _tables(plan: Json, organisations: Iterable[str]) -> dict[str, str]:
+    """The table of every organisation, as the plan calls it: an organisation has its table's name, without what says
+    the format."""
+    longest_first = sorted(organisations, key=len, reverse=True)
     named = ((next((p for p in longest_first if name.startswith(f"{p}.")), ""), name) for name in plan["data"]["files"])
     return dict(named)
 
@@ -82,11 +86,11 @@ def _tables(plan: Json, parties: Iterable[str]) -> dict[str, str]:
 class _Commands:
     """What is typed where the folder lies; names stand as a shell needs them."""
 
-    party: str | None
+    organisation: str | None
     table: str | None
 
     def __call__(self, verb: str, *more: str) -> str:
-        return shlex.join(["silograph", verb, "server" if self.party is None else self.party, *more])
+        return shlex.join(["silograph", verb, "server" if self.organisation is None else self.organisation, *more])
 
     @property
     def data(self) -> tuple[str, str]:
@@ -94,7 +98,7 @@ class _Commands:
 
     def path(self, *parts: str) -> str:
         """A path inside the folder."""
-        return shlex.quote("/".join(["server" if self.party is None else self.party, *parts]))
+        return shlex.quote("/".join(["server" if self.organisation is None else self.organisation, *parts]))
 
 
 # ---- what is learned, and what that takes ----------------------------------------------------------------------------
@@ -104,7 +108,7 @@ class Spoken:
     """What a plan says, in words for those who must agree to it; every family has its own."""
 
     #: What one silo is called.
-    one = "party"
+    one = "organisation"
     #: Extras of silograph that an organisation has to install.
     extras = "flower"
     #: Whether records have labels whose list is public.
@@ -126,11 +130,11 @@ class Spoken:
 
     @property
     def comes_back(self) -> str:
-        """What the server tells parties in return."""
+        """What the server tells organisations in return."""
         raise NotImplementedError
 
     def sent(self) -> Iterator[Leaving]:
-        """What leaves a party's machine, beside the rows of its ledger."""
+        """What leaves an organisation's machine, beside the rows of its ledger."""
         raise NotImplementedError
 
     @property
@@ -144,8 +148,8 @@ class Spoken:
 
     @property
     def agents(self) -> bool:
-        """Whether a party's table is of several silos."""
-        return self.one != "party"
+        """Whether an organisation's table is of several silos."""
+        return self.one != "organisation"
 
     @property
     def trusting(self) -> bool:
@@ -154,7 +158,7 @@ class Spoken:
 
     @property
     def enforced(self) -> bool:
-        """Whether a party's own machine refuses what would cost more than the budget."""
+        """Whether an organisation's own machine refuses what would cost more than the budget."""
         return self.private and not self.trusting
 
     @property
@@ -166,7 +170,7 @@ class Spoken:
         return number(self.method.get("rounds", 50))  # what is left out is the papers'
 
     @property
-    def unit(self) -> str:
+    def protected_unit(self) -> str:
         """What is protected."""
         return f"one {self.one}, with all its records" if self.protects_silos else "one record"
 
@@ -179,12 +183,12 @@ class Spoken:
         return f"ε = {bound(self.privacy['epsilon'])}" + (f", δ = {bound(delta)}" if delta else "")
 
     @property
-    def counts_are_told(self) -> bool:
+    def counts_are_public(self) -> bool:
         return not self.protects_silos
 
     @property
     def kept(self) -> str:
-        """What a party has for itself when the run is over."""
+        """What an organisation has for itself when the run is over."""
         return ""
 
     @property
@@ -195,7 +199,7 @@ class Spoken:
     @property
     def leaving(self) -> list[Leaving]:
         checksum = "without a value; a checksum under a key that stays" if self.private else "a checksum of each value"
-        ledger = Leaving("the new rows of the party’s ledger", "a few words each", "with every answer", checksum)
+        ledger = Leaving("the new rows of the organisation’s ledger", "a few words each", "with every answer", checksum)
         return [*self.sent(), ledger]
 
     @property
@@ -236,7 +240,7 @@ class DeploymentWordsPart(Protocol):
     SPOKEN: type[Spoken]
 
 
-_FEWEST_IN_A_SUM = 3  # parties, where a plan says nothing
+_FEWEST_IN_A_SUM = 3  # organisations, where a plan says nothing
 BARE = "as it is: no protection"
 NOISY = "noise for a share of the budget is in it"
 
@@ -253,7 +257,7 @@ def _verdict(kind: Spoken, guarantees: Sequence[Json]) -> tuple[str, str, str]:
         return "none", "No protection", bare + (masked if kind.masked else "")
     epsilon = bound(max(row["epsilon"] for row in finite))
     delta = bound(max(row["delta"] or 0.0 for row in finite))
-    promise = f"at most ε = {epsilon} at δ = {delta} over the whole run about {kind.unit}"
+    promise = f"at most ε = {epsilon} at δ = {delta} over the whole run about {kind.protected_unit}"
     if kind.seeded:
         return (
             "none",
@@ -273,18 +277,18 @@ def _people(observers: Iterable[str]) -> list[str]:
 
 def _grouped(guarantees: Sequence[Json], everybody: int) -> list[Json]:
     """One row for each cost, with whom it is about and against whom it holds."""
-    rows = [(row["site"], row["observer"], _price(row)) for row in guarantees]
+    rows = [(row["site"], row["observer"], _cost_text(row)) for row in guarantees]
     return [
         {
             "sites": f"all {everybody}" if len(names) == everybody > 1 else listed(names, most=6),
-            "price": price,
+            "cost": spent,
             "against": listed(_people(against)),
         }
-        for price, names, against in alike(rows)
+        for spent, names, against in alike(rows)
     ]
 
 
-def _price(row: Json) -> str:
+def _cost_text(row: Json) -> str:
     if row["epsilon"] == "infinity":
         return ""
     return f"ε = {bound(row['epsilon'])}" + (f" at δ = {bound(row['delta'])}" if row["delta"] else "")

@@ -45,7 +45,7 @@ COST = ("epsilon, worst observer", "delta")
 def protected(privacy: Json) -> list[tuple[str, object]]:
     """Whom the costs protect, where they do."""
     claimed = any(not math.isinf(float(each["epsilon"])) for each in privacy["guarantees"])
-    return [("epsilon is for", privacy["unit"]), ("relation", privacy["relation"])] if claimed else []
+    return [("epsilon is for", privacy["protected_unit"]), ("relation", privacy["relation"])] if claimed else []
 
 
 def small_graph(

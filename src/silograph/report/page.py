@@ -76,7 +76,10 @@ def summarise(ledger: Iterable[Json], by: Sequence[str]) -> list[Json]:
 
     return [
         {"count": len(rows)}
-        | {key: texts(rows, key) for key in ("silo", "site", "mechanism", "observer", "randomness", "why", "part")}
+        | {
+            key: texts(rows, key)
+            for key in ("silo", "release_point", "mechanism", "observer", "randomness", "why", "part")
+        }
         | {key: words.spread(row.get(key) for row in rows) for key in ("round", "dim", "l2", "noise", "sampling")}
         for rows in groups.values()
     ]

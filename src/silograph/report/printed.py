@@ -13,7 +13,7 @@ from silograph.report.words import alike
 _NAMED = 5  # names in a cell of a table
 
 
-def bill(guarantees: Sequence[Json]) -> list[tuple[str, ...]]:
+def cost_rows(guarantees: Sequence[Json]) -> list[tuple[str, ...]]:
     """One line for each cost, naming whom it protects and from whom."""
     everybody = len({each["site"] for each in guarantees})
 
@@ -48,7 +48,7 @@ def table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Iterator[
 def privacy_lines(result: Result, noun: str = "site") -> Iterator[str]:
     """What a run cost, and what to know of that."""
     yield ""
-    yield from table((noun, "privacy", "against", "how"), bill(schema.write(result.privacy.guarantees)))
+    yield from table((noun, "privacy", "against", "how"), cost_rows(schema.write(result.privacy.guarantees)))
 
 
 def claim_lines(claim: Json | None) -> Iterator[str]:

@@ -72,7 +72,7 @@ class PrivacyWords:
         sentence = (
             f"{who} differentially private with {_budget(rows)} "
             f"against {self._people(everywhere or list(covered))}; "
-            f"what is protected is {privacy.unit} (relation: {privacy.relation})."
+            f"what is protected is {privacy.protected_unit} (relation: {privacy.relation})."
         )
         observers = first_seen(row.observer for row in privacy.guarantees)
         open_to = [name for name in observers if name not in everywhere]
@@ -85,7 +85,7 @@ class PrivacyWords:
             sentence += f" {false[0].basis} claims {claim} of this version, which does not hold."
         if self._is_rehearsal():
             sentence += (
-                " This run was a rehearsal: its noise came from a stated seed, and protects only where it is secret."
+                "found  This run was a rehearsal: its noise from a stated seed, and protects only where it is secret."
             )
         return sentence
 
@@ -102,7 +102,8 @@ class PrivacyWords:
                 who = listed(first_seen(names)) if set(self.names) - set(names) else f"any {self.noun}"
                 found.append(f"Against {self._people([observer])} there is no protection (ε = ∞) for {who}.")
             found.append(
-                f"The guarantee covers {privacy.unit}. A person who contributed to more than that is protected less."
+                f"The guarantee covers {privacy.protected_unit}. A person who contributed to more than that is "
+                "protected less."
             )
         else:
             found.append(self._why_not())
@@ -113,7 +114,9 @@ class PrivacyWords:
         revealed: dict[tuple[str, str], list[str]] = {}
         for left in self.run.ledger:
             if left["mechanism"] == "reveal":
-                revealed.setdefault((left["site"], str(left.get("why") or "no reason given")), []).append(left["silo"])
+                revealed.setdefault((left["release_point"], str(left.get("why") or "no reason given")), []).append(
+                    left["silo"]
+                )
         for (what, why), silos in revealed.items():
             found.append(
                 f"Released on purpose without protection: {what}, {counted(len(silos), 'time')}, "

@@ -19,7 +19,7 @@ from silograph.core.types import Json
 from silograph.report.audits import Audit
 
 Edge = Link
-GUESSED = "a guess without features"  # how `Measured` calls the majority baseline
+BASELINE_MEASURE = "baseline without features"  # the majority's class, or the mean
 R = TypeVar("R", bound=Result, covariant=True)
 
 
@@ -66,7 +66,7 @@ class Measured(NamedTuple):
 
 
 def site_file(name: str) -> str:
-    """The file of a site or unit: its name, percent-encoded only where a name could lead out of the folder."""
+    """The file of a site or region: its name, percent-encoded only where a name could lead out of the folder."""
     return (quote(name, safe="") if set(name) & set("/\\\0") else name) + ".csv"
 
 
@@ -93,7 +93,7 @@ class LedgerRow:
     """What every row of a ledger says; mechanisms add more."""
 
     silo: str
-    site: str
+    release_point: str
     mechanism: str
 
 
@@ -151,8 +151,8 @@ def check_weights(path: Path, header: Sequence[str], models: Sequence[tuple[str,
 
 def check_length(model: Sequence[float], features: Sequence[str], where: str) -> None:
     if len(model) != len(features):
-        came = f"result.json holds {len(model)}"
-        raise DamageError(where, f"a weight for each of {len(features)} features", came, ADVICE)
+        found = f"result.json holds {len(model)}"
+        raise DamageError(where, f"a weight for each of {len(features)} features", found, ADVICE)
 
 
 def as_number(text: str) -> float:

@@ -71,8 +71,8 @@ def read(payload: Json, where: str) -> Table:
     table = schema.read(Table, payload, where, DamageError, further=True)
     for index, curve in enumerate(table.curves):
         if len(curve.x) != len(curve.y):
-            came = f"found {len(curve.x)} and {len(curve.y)}"
-            raise DamageError(f"{where}: curves[{index}]", "as many values in x as in y", came)
+            found = f"found {len(curve.x)} and {len(curve.y)}"
+            raise DamageError(f"{where}: curves[{index}]", "as many values in x as in y", found)
     return table
 
 

@@ -73,19 +73,19 @@ def dots_svg(
     rows: Sequence[tuple[str, Sequence[tuple[str, float]], float]],
     label: str,
     *,
-    dot: str = "one unit",
+    dot: str = "one region",
     bar: str = "centroid",
-    guess: float | None = None,
+    baseline: float | None = None,
     palette: Palette = LIGHT,
 ) -> str:
     """A row for every feature or group: a dot for each of its members, a bar for all of it. One axis for all.
 
-    A dashed line stands at the `guess`, which needs no model.
+    A dashed line stands at the `baseline`, which needs no model.
     """
     known = [v for _, units, centroid in rows for v in (*(v for _, v in units), centroid) if is_drawable(v)]
     if not known:
         return ""
-    guessed = [guess] if guess is not None and is_drawable(guess) else []
+    guessed = [baseline] if baseline is not None and is_drawable(baseline) else []
     chart = RowChart([name for name, *_ in rows], ticks(*padded([0.0, *known, *guessed]), outside=True))
     across, dots, bars = chart.across, "", ""
     for index, (name, units, centroid) in enumerate(rows):
@@ -105,7 +105,7 @@ def dots_svg(
     )
     dashed = f'class="third" stroke="{palette.third}" stroke-width="1.8" stroke-dasharray="5 4"'
     if guessed:
-        legend += f'<path {dashed} d="M{third} 16h26"/><text x="{third + 34}" y="20">the guess</text>'
+        legend += f'<path {dashed} d="M{third} 16h26"/><text x="{third + 34}" y="20">the baseline</text>'
     layers = (
         f'<path class="zero" stroke="{palette.quiet}" {chart.line_at(0)}/>'
         + "".join(f"<path {dashed} {chart.line_at(value)}/>" for value in guessed)
@@ -120,15 +120,16 @@ def moves_svg(
     label: str,
     measure: str,
     *,
-    guess: float | None,
+    baseline: float | None,
     least: float,
     palette: Palette = LIGHT,
 ) -> str:
-    """A row for every name, from a bar before to a dot after; a dashed line at the guess. The axis ends at `least`."""
+    """A row for every name, from a bar before to a dot after; a dashed line at the baseline. The axis ends at
+    `least`."""
     known = [value for _, *ends in rows for value in ends if is_drawable(value) and value >= 0]
     if not known:
         return ""
-    guessed = [guess] if guess is not None and is_drawable(guess) and guess >= 0 else []
+    guessed = [baseline] if baseline is not None and is_drawable(baseline) and baseline >= 0 else []
     top = _rounded_up(max(*known, *guessed, least))
     quarters = [top * k / 4 for k in range(5)]
     chart = RowChart([name for name, *_ in rows], quarters, right=24, above=44, below=48, mark=19)
@@ -153,7 +154,7 @@ def moves_svg(
         f'<text x="{left + 93}" y="20">after</text>'
     )
     if guessed:
-        legend += f'<path {dashed} d="M{left + 146} 16h26"/><text x="{left + 180}" y="20">guess, on average</text>'
+        legend += f'<path {dashed} d="M{left + 146} 16h26"/><text x="{left + 180}" y="20">baseline, on average</text>'
     layers = (
         "".join(f"<path {dashed} {chart.line_at(value)}/>" for value in guessed)
         + f'<g class="leader" stroke="{palette.quiet}" stroke-width="1.5">{joins}</g>'

@@ -62,7 +62,7 @@ def sentence(scores: Sequence[Score], test: Test | None, beginning: str, each: s
 
 
 def table(scores: Sequence[Score], test: Test | None, numbers_are: Mapping[str, str]) -> list[Json]:
-    """The scores in words, each with a bar; what only a simulation can know is said to be an oracle's."""
+    """The scores in words, each with a bar; what only a simulation can know is marked so."""
     values = [score.value for score in scores]
     sizes = [float(value) if words.is_number(value) and 0 < value < math.inf else 0.0 for value in values]
     top = max(sizes, default=0.0) or 1.0
@@ -72,7 +72,7 @@ def table(scores: Sequence[Score], test: Test | None, numbers_are: Mapping[str, 
             "path": score.mark,
             "text": text,
             "share": f"{100 * (size / top):.1f}",
-            "kind": "guess" if score.mark == BASELINE else numbers_are.get(score.mark, ""),
+            "kind": "baseline" if score.mark == BASELINE else numbers_are.get(score.mark, ""),
             "beside": ("", "–") if test is None or score.mark == BASELINE else beside(test, score.value, test.baseline),
             "level": _level(score.value, None if test is None else test.baseline),
         }

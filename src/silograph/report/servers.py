@@ -21,7 +21,10 @@ MOST_FEATURES, MOST_MODELS = 40, 12
 MOST_GUARANTEES, MOST_NAMES = 20, 4
 
 LOSSES = {"logistic": "logistic model", "ridge": "least-squares model", "huber": "robust (Huber) linear model"}
-GUESSES = {"error rate": "always guessing the commoner class", "mean squared error": "always guessing the mean"}
+BASELINE_WORDS = {
+    "error rate": "the majority baseline (always the commoner class)",
+    "mean squared error": "the mean baseline (always the mean)",
+}
 WEIGHTS = {
     "lazy": "lazy Metropolis weights: each server keeps at least half of its own model",
     "metropolis": "Metropolis weights",
@@ -46,7 +49,7 @@ def render(template: str, run: RunFolder[Any], privacy: PrivacyWords, **values: 
         template,
         run,
         privacy,
-        releases=summarise(run.ledger, by=("site", "mechanism", "observer")),
+        releases=summarise(run.ledger, by=("release_point", "mechanism", "observer")),
         network=_network(result.topology),
         convergence=_convergence(trace),
         levels=_levels(trace),
@@ -54,7 +57,7 @@ def render(template: str, run: RunFolder[Any], privacy: PrivacyWords, **values: 
         skipped=sum(row.skipped for row in trace),
         chosen={"loss": result.task.loss, "ridge": result.task.ridge} | run.json["parameters"],
         model=model_of(result.task),
-        guess=guess(result.test),
+        baseline=baseline(result.test),
         guarantees=_guarantees(result.privacy, privacy),
         claims=_claims(result.privacy, privacy),
         **values,
@@ -75,9 +78,9 @@ def model_of(task: LinearTask) -> str:
     return f"{kind} of “{task.target}” from {inputs}"
 
 
-def guess(test: Test | None) -> str:
+def baseline(test: Test | None) -> str:
     """The prediction that needs no model."""
-    return GUESSES.get("" if test is None else test.measure, "the baseline")
+    return BASELINE_WORDS.get("" if test is None else test.measure, "the baseline")
 
 
 def heaviest(names: Sequence[str], sizes: Iterable[float]) -> list[tuple[int, str]]:
@@ -130,7 +133,7 @@ def spread_of_errors(
         for name, members, all_ in groups
     ]
     label = f"The {test.measure} of each {dot}, and of each {bar}"
-    return markup(row_charts.dots_svg(rows, label, dot=dot, bar=bar, guess=test.baseline))
+    return markup(row_charts.dots_svg(rows, label, dot=dot, bar=bar, baseline=test.baseline))
 
 
 def _guarantees(said: Privacy, privacy: PrivacyWords) -> Json:

@@ -84,9 +84,11 @@ class Seen:
             last, typical = self.rounds[-1], statistics.median(line["seconds"] for line in self.rounds[-_LATELY:])
             yield f"{last['answered']} of {last['asked']} answered last, {typical:.2g} s until they were there"
             if refused := last.get("refused"):
-                yield f"refused: {listed([f'{party} ({kind})' for party, kind in refused.items()], most=6)}"
+                yield (
+                    f"refused: {listed([f'{organisation} ({kind})' for organisation, kind in refused.items()], most=6)}"
+                )
         if absent := self._absent():
-            times = [f"{party} ({counted(count, 'round')})" for party, count in absent.items()]
+            times = [f"{organisation} ({counted(count, 'round')})" for organisation, count in absent.items()]
             yield f"absent lately: {listed(times, most=6)}"
         if self.trace:
             yield ", ".join(f"{name} {number(value)}" for name, value in self.trace.items())
@@ -99,16 +101,19 @@ class Seen:
             return []
         of = "" if self.budget is None else f" of {bound(self.budget['epsilon'])}"
         if all(row.epsilon == row.against_others for row in self.spent):
-            rows = [(row.silo, number(row.releases), _price(row.epsilon)) for row in self.spent]
+            rows = [(row.silo, number(row.releases), _cost_text(row.epsilon)) for row in self.spent]
             return [("silo", "releases", f"epsilon spent{of}"), *rows]
         head = ("silo", "releases", "against its own server", f"epsilon spent{of} against others")
-        return [head, *((r.silo, number(r.releases), _price(r.epsilon), _price(r.against_others)) for r in self.spent)]
+        return [
+            head,
+            *((r.silo, number(r.releases), _cost_text(r.epsilon), _cost_text(r.against_others)) for r in self.spent),
+        ]
 
     def _absent(self) -> dict[str, int]:
-        return dict(Counter(party for line in self.rounds[-_LATELY:] for party in line["absent"]))
+        return dict(Counter(organisation for line in self.rounds[-_LATELY:] for organisation in line["absent"]))
 
 
-def _price(epsilon: float) -> str:
+def _cost_text(epsilon: float) -> str:
     return "no protection" if math.isinf(epsilon) else bound(epsilon)
 
 
@@ -235,22 +240,22 @@ def _trace(folder: Path) -> Json | None:
 
 
 def _spent(folder: Path, delta: float) -> list[Spent]:
-    """What the ledger says; silos with the same rows are priced once."""
+    """What the ledger says; the cost of silos with the same rows is computed once."""
     try:
         ledger = Ledger(folder / "ledger.jsonl", mend=False)
     except (DamageError, OSError):
         return []
-    prices: dict[tuple[Any, ...], Cost] = {}
+    costs: dict[tuple[Any, ...], Cost] = {}
 
-    def priced(rows: Sequence[Row]) -> float:
+    def epsilon_of(rows: Sequence[Row]) -> float:
         alike = tuple((r.mechanism, r.l2, r.noise, r.dim, r.sampling, r.round, r.batch, r.part) for r in rows)
-        if alike not in prices:
-            prices[alike] = cost(rows, delta)
-        return prices[alike].epsilon
+        if alike not in costs:
+            costs[alike] = cost(rows, delta)
+        return costs[alike].epsilon
 
     spent = []
     for silo in dict.fromkeys(row.silo for row in ledger.rows):
         rows = ledger.of(silo)
         others = [row for row in rows if row.observer != OWN_SERVER]
-        spent.append(Spent(silo, len(rows), priced(rows), priced(others)))
+        spent.append(Spent(silo, len(rows), epsilon_of(rows), epsilon_of(others)))
     return sorted(spent, key=lambda row: (-row.epsilon, -row.against_others, row.silo))

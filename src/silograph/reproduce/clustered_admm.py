@@ -49,7 +49,7 @@ from silograph.reproduce.runner import Entry, beside_reference, generated
 from silograph.reproduce.verdicts import Verdict
 from silograph.tasks.clustered import Linearised, Proximal
 from silograph.theory.clustered_admm import leakage
-from silograph.topology import server_graph, units
+from silograph.topology import regions, server_graph
 
 FEATURES, MOST, RHO = 60, 9, 3.0
 CLIPS = {0.001: 1.0, 0.01: 3.0, 0.1: 3.0, 1.0: 10.0}  # by phi0
@@ -68,7 +68,7 @@ REFERENCE_6 = {0.001: 1.8, 0.01: -2.8, 0.1: -15.9}
 
 def _regression(spread: float, seed: int) -> World:
     made = clustered_regression(seed, SERVERS, CLIENTS, features=FEATURES, counts=(2, MOST), spread=spread)
-    topo = units(server_graph("random", SERVERS, seed, degree=3.0), CLIENTS)
+    topo = regions(server_graph("random", SERVERS, seed, degree=3.0), CLIENTS)
     return World(topo, made.records, made.clusters, lambda model: nmsd(model, made))
 
 

@@ -41,7 +41,7 @@ from silograph.reproduce.clustered_runs import (
 from silograph.reproduce.runner import DataSet
 from silograph.reproduce.verdicts import Verdict
 from silograph.tasks.clustered import Proximal
-from silograph.topology import server_graph, units
+from silograph.topology import regions, server_graph
 
 MNIST, ORGANS = "mnist/mnist.npz", "organamnist/organamnist.npz"
 NAMES = {MNIST: "MNIST", ORGANS: "OrganAMNIST (of MedMNIST)"}
@@ -99,7 +99,7 @@ class Pictured:
 
     def _world(self, pictures: Pictures, seed: int) -> World:
         made = clustered_pictures(pictures, seed, self.sides, self.clients, self.counts, SERVERS)
-        topo = units(server_graph("random", SERVERS, seed, degree=3.0), self.clients)
+        topo = regions(server_graph("random", SERVERS, seed, degree=3.0), self.clients)
         return World(topo, made.records, made.clusters, lambda model: accuracy(model, made))
 
     def _notes(self, used: str, result: Result) -> Iterable[str | Verdict]:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from silograph.core.types import Array, Json
-from silograph.data.units import Records
+from silograph.data.regions import Records
 from silograph.methods.base import Method, Private, State
 from silograph.methods.clustered_admm import ClusteredADMM
 from silograph.methods.model_baselines import Alone
@@ -22,7 +22,7 @@ from silograph.privacy.ledger import Ledger
 from silograph.privacy.mechanisms import Scheduled
 from silograph.privacy.released import bare
 from silograph.reproduce.runner import Progress, Row, Table, curve, repeat, rounded
-from silograph.reproduce.verdicts import ALIKE, Verdict, alike, compared, said
+from silograph.reproduce.verdicts import ALIKE, Verdict, alike, compared, with_interval
 from silograph.run.loop import REHEARSAL, play
 from silograph.tasks.clustered import Linearised, Proximal
 from silograph.topology import Topology
@@ -225,7 +225,11 @@ class Result:
     def _apart(self, better: Key, worse: Key, at: int | None = None) -> str:
         """By how much one line is above or below another, run by run."""
         gains = self._gains(better, worse, at)
-        size = f"{said(-gains, 2)} dB" if self.figure.unit == "dB" else f"{said(100.0 * gains, 1)} points"
+        size = (
+            f"{with_interval(-gains, 2)} dB"
+            if self.figure.unit == "dB"
+            else f"{with_interval(100.0 * gains, 1)} points"
+        )
         both = [*zip(better, worse, strict=True)]
         common = "".join(f"{a}, " for a, b in both if a == b)
         first, second = (", ".join(side) for side in zip(*((a, b) for a, b in both if a != b), strict=True))

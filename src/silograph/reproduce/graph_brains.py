@@ -22,7 +22,15 @@ from silograph.privacy.mechanisms import Mechanism
 from silograph.reproduce.consensus_graph import CLIP, DELTA, ROUNDS, S0_SETTINGS, corollary_one, exact_totals
 from silograph.reproduce.graph_views import settings
 from silograph.reproduce.runner import Cells, DataSet, Entry, Progress, Row, Table, repeat
-from silograph.reproduce.verdicts import DOES_NOT_HOLD, REPRODUCED, UNCLEAR, Verdict, compared, said, standard_error
+from silograph.reproduce.verdicts import (
+    DOES_NOT_HOLD,
+    REPRODUCED,
+    UNCLEAR,
+    Verdict,
+    compared,
+    standard_error,
+    with_interval,
+)
 from silograph.run.loop import simulate
 from silograph.tasks.smooth_graph import SmoothGraph
 
@@ -76,9 +84,9 @@ def _persons(brains: Brains) -> Brains:
     there = exact if enough else length >= TIMES
     chosen = brains.of(sorted(int(k) for group in groups for k in np.flatnonzero(there & group)[:MOST]))
     if chosen.autism.all() or not chosen.autism.any() or len(brains.regions) < REGIONS:
-        came = f"{int(there.sum())} persons have so many volumes, of {len(brains.regions)} regions"
+        found = f"{int(there.sum())} persons have so many volumes, of {len(brains.regions)} regions"
         raise InputError(
-            brains.source, f"persons of both groups with {REGIONS} regions and {TIMES} volumes or more", came
+            brains.source, f"persons of both groups with {REGIONS} regions and {TIMES} volumes or more", found
         )
     return chosen
 
@@ -286,7 +294,7 @@ def _verdicts(cells: Cells) -> Iterator[Verdict]:
     ):
         pairs = [(case, other) for case in cells.cases for other in others]
         gains = [cells.gains(case, other, better) for case, other in pairs]
-        found = "; ".join(f"{case}, {o} {said(gain)}" for (case, o), gain in zip(pairs, gains, strict=True))
+        found = "; ".join(f"{case}, {o} {with_interval(gain)}" for (case, o), gain in zip(pairs, gains, strict=True))
         yield Verdict(f"The paper: {text}", compared(gains), f"smaller by, {found}")
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from silograph.core.types import Array
 from silograph.data.collections import VARIABLE, find_data
 from silograph.data.federation import avazu, clicks, regression
-from silograph.data.units import Records
+from silograph.data.regions import Records
 from silograph.kernels.mixing import edge_disagreement, homomorphic_disagreement, sender_disagreement
 from silograph.methods.graph_federation import Perturbation
 from silograph.privacy.accounting import gaussian_multiplier
@@ -104,13 +104,14 @@ REFERENCE_5 = {
 
 HOW_MEASURED = (
     "Squared distances, means over the repetitions and the second half of the rounds, in dB. centroid: of the mean "
-    "model to the optimum (58); average: of the units' own models to the optimum (59); disagreement: of these to the "
+    "model to the optimum (58); average: of the regions' own models to the optimum (59); disagreement: of these to the "
     "mean model (30). The deviation is that of the repetitions, each with other records, samples and noise. All have "
     "the same random graph; lazy weights are (I + A)/2."
 )
 HOW_TESTED = (
     "centroid and average are test errors here, means over the repetitions and the second half of the rounds: of the "
-    "mean model, and the mean of the units' own models'; disagreement is the units' squared distance to the mean model "
+    "mean model, and the mean of the regions' own models'; disagreement is the regions' squared distance to the "
+    "mean model "
     "(30), in dB. The deviation is that of the repetitions, each with other records, samples and noise. The paper does "
     "not say how many agents are sampled, how long they train and on what batches: all, for 1 to 10 steps, on 5 to 10 "
     "records."
@@ -131,7 +132,7 @@ def _notes(result: Result, how: str, *own: str) -> list[str | Verdict]:
         _differences(result),
         RANDOM_DRAWS,
         *(_claim(result, "centroid", "the centroid", weights) for weights in WEIGHTS),
-        *(_claim(result, "average", "the units' own models", weights) for weights in WEIGHTS),
+        *(_claim(result, "average", "the regions' own models", weights) for weights in WEIGHTS),
         *own,
         _disagreement(result),
         OBFUSCATION,
@@ -180,7 +181,8 @@ def _growth(result: Result) -> str:
         changes.append(f"{method} {levels[2] - levels[0]:.1f} dB in all, {decade:.1f} dB a decade at the end")
     return (
         f"From {result.figure.called(first)} to {last.variance:g} the centroid's error grows with Metropolis weights: "
-        f"{'; '.join(changes)}. Homomorphic noise comes through later, and then as steeply: it moves the units apart, "
+        f"{'; '.join(changes)}. Homomorphic noise comes through later, and then as steeply: it moves the "
+        "regions apart, "
         "whose gradients then differ."
     )
 
@@ -195,7 +197,7 @@ def _steps(result: Result) -> str:
         found.append(f"{method} {levels[best]:.1f} at mu={best.step:g}{gain if best != smallest else ''}")
     own = [result.level(case, "homomorphic", "average") for case in result.figure.cases]
     return (
-        f"The centroid's best level in dB with Metropolis weights: {'; '.join(found)}. No step helps the units' own "
+        f"The centroid's best level in dB with Metropolis weights: {'; '.join(found)}. No step helps the regions' own "
         f"models against homomorphic noise: {min(own):.1f} to {max(own):.1f} dB."
     )
 

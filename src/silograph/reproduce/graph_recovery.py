@@ -14,7 +14,7 @@ from silograph.methods.base import Method
 from silograph.methods.baselines import IGL
 from silograph.privacy.mechanisms import Mechanism
 from silograph.reproduce.runner import Cells, Progress, Table, check_seeds
-from silograph.reproduce.verdicts import Verdict, compared, said
+from silograph.reproduce.verdicts import Verdict, compared, with_interval
 from silograph.run.loop import simulate
 from silograph.tasks.smooth_graph import SmoothGraph
 
@@ -78,7 +78,7 @@ class Result(Cells):
     def statement(self, text: str, *pairs: tuple[str, str, str], why: str = "") -> Verdict:
         """The paper's: in every (case, better, worse) one method has a better F-score than the other."""
         gains = [self.gains(*pair, FS) for pair in pairs]
-        found = "; ".join(f"{c}, {a} against {b} {said(g)}" for (c, a, b), g in zip(pairs, gains, strict=True))
+        found = "; ".join(f"{c}, {a} against {b} {with_interval(g)}" for (c, a, b), g in zip(pairs, gains, strict=True))
         return Verdict(f"The paper: {text}", compared(gains), f"F-scores, {found}", why=why)
 
 

@@ -15,7 +15,7 @@ from silograph.methods.base import Method
 from silograph.methods.baselines import IGL, MRMTL, Ditto, FedAvg, FedProx
 from silograph.methods.consensus_graph import ExactConsensus
 from silograph.reproduce.runner import Cells, DataSet, Entry, Progress, Table, repeat
-from silograph.reproduce.verdicts import Verdict, compared, said, standard_error
+from silograph.reproduce.verdicts import Verdict, compared, standard_error, with_interval
 from silograph.run.loop import simulate
 from silograph.tasks.smooth_graph import SmoothGraph
 
@@ -128,7 +128,7 @@ def _scores(degree: float, signals: Mapping[str, Array], seed: int, tick: Callab
 def _verdict(cells: Cells) -> Verdict:
     """Whether learning together helps the views, by NMI."""
     gains = [cells.gains(case, "PPGL-L", "IGL") for case in cells.cases]
-    found = "; ".join(f"{case}, NMI {said(gain)}" for case, gain in zip(cells.cases, gains, strict=True))
+    found = "; ".join(f"{case}, NMI {with_interval(gain)}" for case, gain in zip(cells.cases, gains, strict=True))
     return Verdict("The paper: PPGL-L finds the objects better than IGL", compared(gains), found)
 
 

@@ -60,9 +60,9 @@ class Collection:
         found = self.read(folder)
         if found is None:
             named = os.environ.get(VARIABLE) if folder is None else folder
-            came = f"it is not in {shown(Path(named))}" if named else "no folder was named"
+            instead = f"it is not in {shown(Path(named))}" if named else "no folder was named"
             todo = f"Name the folder with --data or in {VARIABLE}."
-            raise InputError(self.name, f"a file {' or '.join(self.files)} in your folder of data sets", came, todo)
+            raise InputError(self.name, f"a file {' or '.join(self.files)} in your folder of data sets", instead, todo)
         learn, classes, test, others = found  # clients hold back records of their own, so both are dealt
         pictures = np.concatenate([pool(learn), pool(test)])
         return (pictures - np.float32(self.centre)) * np.float32(self.scale), np.concatenate([classes, others])

@@ -23,7 +23,7 @@ from silograph.privacy.ledger import Ledger
 from silograph.privacy.mechanisms import Gaussian
 from silograph.reproduce.meta_clients import EVERY, Collection, Pictures, Problem, World
 from silograph.reproduce.runner import Progress, Row, Table, curve, repeat, rounded
-from silograph.reproduce.verdicts import Verdict, compared, said
+from silograph.reproduce.verdicts import Verdict, compared, with_interval
 from silograph.run.loop import REHEARSAL, play
 
 if TYPE_CHECKING:
@@ -228,7 +228,7 @@ class Result:
         """How far two lines are apart, run by run."""
         apart = self.each(a, measure) - self.each(b, measure)
         names = [", ".join(x for x, y in zip(p, q, strict=True) if x != y) for p, q in ((a.key, b.key), (b.key, a.key))]
-        return f"{names[0]} against {names[1]} {said(apart)}"
+        return f"{names[0]} against {names[1]} {with_interval(apart)}"
 
     def _gains(self, better: Line, worse: Line, measure: Measure) -> Array:
         return measure.gain(self.each(better, measure), self.each(worse, measure))

@@ -266,11 +266,11 @@ def _entries() -> dict[str, Entry]:
 
 def check_seeds(seeds: int) -> None:
     if seeds < 1:
-        raise InputError("seeds", "a whole number from 1 up", f"{seeds} came")
+        raise InputError("seeds", "a whole number from 1 up", f"found {seeds}")
 
 
 def find(name: str) -> Entry:
     entries = _entries()
     if name not in entries:
-        raise InputError("reproduce", f"one of {', '.join(sorted(entries))}", f"{name!r} came")
+        raise InputError("reproduce", f"one of {', '.join(sorted(entries))}", f"found {name!r}")
     return entries[name]

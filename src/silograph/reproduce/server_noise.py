@@ -1,4 +1,5 @@
-"""Perturbations of what servers send, against each other: what do they do to the centroid and to the units' own models?
+"""Perturbations of what servers send, against each other: what do they do to the centroid and to the regions' own
+models?
 
 A repetition has its own records, schedule and noise; all methods share its records and schedule, so that they can be
 compared run by run. The graph of servers is always the same.
@@ -15,7 +16,7 @@ from typing import Literal
 import numpy as np
 
 from silograph.core.types import Array, Json
-from silograph.data.units import Records
+from silograph.data.regions import Records
 from silograph.kernels import mixing
 from silograph.methods.base import Private
 from silograph.methods.graph_federation import GraphFederation, Perturbation
@@ -26,7 +27,7 @@ from silograph.reproduce.runner import Progress, Row, Table, curve, repeat, roun
 from silograph.reproduce.verdicts import Verdict
 from silograph.run.loop import REHEARSAL, play
 from silograph.tasks.linear import Linear
-from silograph.topology import Topology, Weights, server_graph, units
+from silograph.topology import Topology, Weights, regions, server_graph
 
 METHODS: tuple[Perturbation, ...] = ("none", "homomorphic", "edge", "sender", "private")
 METRICS = ("centroid", "average", "disagreement")
@@ -58,7 +59,7 @@ class World:
     def scores(self, models: Array) -> Array:
         """(rounds, metrics) of models (rounds, P, M)."""
         if self.test is None:
-            errors = [mixing.msd_centroid(models, self.optimum), mixing.msd_units(models, self.optimum)]  # (58), (59)
+            errors = [mixing.msd_centroid(models, self.optimum), mixing.msd_regions(models, self.optimum)]  # (58), (59)
         else:
             both = mixing.centroid(models)[:, None], models
             errors = [self.task.error_rate(w, *self.test).mean(-1) for w in both]
@@ -84,7 +85,7 @@ Kind = tuple[Case, Perturbation]
 
 @dataclass(frozen=True)
 class Problem:
-    """P units of K agents, L of them sampled a round; `world(seed)` draws the records."""
+    """P regions of K agents, L of them sampled a round; `world(seed)` draws the records."""
 
     servers: int
     agents: int
@@ -93,7 +94,7 @@ class Problem:
     tested: bool = False
 
     def topology(self, weights: Weights) -> Topology:
-        return units(server_graph("erdos-renyi", self.servers, GRAPH_SEED, weights=weights), self.agents)
+        return regions(server_graph("erdos-renyi", self.servers, GRAPH_SEED, weights=weights), self.agents)
 
     def run(self, kind: Kind, world: World, seed: int, tick: Callable[[], None]) -> tuple[Array, float]:
         """(rounds, metrics), and by the ledger epsilon of an agent against whoever hears its server."""

@@ -1,4 +1,4 @@
-"""What a paper says, and whether it came out: by rules that are written down before anything is run.
+"""What a paper says, and whether it holds: by rules that are written down before anything is run.
 
 A statement compares methods run by run; a printed number is held against ours and its spread. Both may stay open: few
 repetitions decide little, and one decides nothing.
@@ -46,7 +46,7 @@ PRINTED = (
 
 @dataclass(frozen=True)
 class Verdict:
-    """A statement of a paper, whether it came out, what was found, and the rule by which it was judged.
+    """A statement of a paper, whether it holds, what was found, and the rule by which it was judged.
 
     `why` is the reason it fails for, where that is known; it is said only if it does.
     """
@@ -124,7 +124,7 @@ def together(outcomes: Sequence[Outcome]) -> Outcome:
     return next(worst for worst in (DOES_NOT_HOLD, NOT_REPRODUCED, UNCLEAR, REPRODUCED) if worst in outcomes)
 
 
-def said(differences: Array, digits: int = 3) -> str:
+def with_interval(differences: Array, digits: int = 3) -> str:
     """A mean difference with the half width of its confidence interval."""
     wide = f" (within {half_width(differences):.{digits}f})" if len(differences) > 1 else ""
     return f"{float(np.mean(differences)):+.{digits}f}{wide}"

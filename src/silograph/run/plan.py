@@ -1,4 +1,4 @@
-"""A plan: what will run, as data. It can be written down, sent, approved, priced and run again.
+"""A plan: what will run, as data. It can be written down, sent, approved, costed and run again.
 
 What a plan may say is its family's affair; here it is only read and written.
 """
@@ -119,7 +119,7 @@ def parse(content: Mapping[str, Any], where: str) -> Plan:
     name = families.check_name(name, f"{where}, method.name")
     data = rest.setdefault("data", {})
     if isinstance(data, dict) and not data.get("files"):
-        raise InputError(f"{where}, data", "files = [...] with at least one table", "none came")
+        raise InputError(f"{where}, data", "files = [...] with at least one table", "found none")
     return read(families.part(name, "plan", PlanPart).PLAN, rest, where)
 
 

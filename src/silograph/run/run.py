@@ -25,9 +25,7 @@ from silograph.run.store import RunFolder
 
 _SAVE_EVERY, _SAVE_SHARE = 1.0, 10.0  # seconds of work a kill may cost, or so many times what saving takes
 
-IN_ONE_PROCESS = (
-    "This run played all parts in one process. The bill is of what leaves a silo when each runs its own part."
-)
+IN_ONE_PROCESS = "All sites were simulated here; costs are those of a real deployment."
 
 #: Called after every round with the round and what the method's trace says of it.
 Progress = Callable[[int, Json | None], None]

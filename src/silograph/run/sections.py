@@ -23,7 +23,7 @@ def naming_files(default: Any, private: bool = True, **more: str) -> Any:
     return field(default=default, metadata={"files": True, "private": private, **more})
 
 
-def said(default: Any, help: str, **more: str) -> Any:
+def option(default: Any, help: str, **more: str) -> Any:
     """A field that is an option of a command as well; `option` is its name there, if it is another."""
     return field(default=default, metadata={"help": help, **more})
 

@@ -25,7 +25,7 @@ from silograph.core.schema import Amount, Count, Positive, check
 from silograph.core.types import Array
 from silograph.privacy.bound import row_lengths
 
-UNIT = "one record (one row of a silo's table)"
+PROTECTED_UNIT = "one record (one row of a silo's table)"
 
 Loss = Literal["ridge", "logistic", "huber"]
 Integers = NDArray[np.int64]
@@ -133,12 +133,12 @@ class Linear:
     def optimum(self, data: dict[str, Array], weights: ArrayLike | None = None) -> Array:
         """The minimiser of the silos' weighted mean: silos, not records, weigh equally unless `weights` (n,) say more.
 
-        For units of different sizes (1) has the weights 1 / (P K_p).
+        For regions of different sizes (1) has the weights 1 / (P K_p).
         """
         count = data["count"]
         share = np.full(len(count), 1.0 / len(count)) if weights is None else np.asarray(weights, dtype=np.float64)
         if share.shape != count.shape or not (share >= 0.0).all() or not 0.0 < share.sum() < math.inf:
-            raise InputError("weights", f"{len(count)} numbers that are not negative", f"{share} came")
+            raise InputError("weights", f"{len(count)} numbers that are not negative", f"found {share}")
         real = np.arange(self.most) < count[:, None]
         each = (share / share.sum() / count)[:, None] * real  # the weight of every record
         kept = real.ravel()
@@ -221,13 +221,13 @@ def _numbers(values: Any, where: str, dimensions: int) -> Array:
     try:
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
-        raise InputError(where, "numbers", "something else came") from None
+        raise InputError(where, "numbers", "found something else") from None
     if array.ndim != dimensions:
-        raise InputError(where, f"{dimensions} dimensions, records first", f"shape {array.shape} came")
+        raise InputError(where, f"{dimensions} dimensions, records first", f"found shape {array.shape}")
     bad = np.argwhere(~np.isfinite(array))
     if bad.size:
         place = ", column ".join(map(str, bad[0]))
-        raise InputError(f"{where}, row {place}", "finite numbers", f"{array[tuple(bad[0])]} came")
+        raise InputError(f"{where}, row {place}", "finite numbers", f"found {array[tuple(bad[0])]}")
     return array
 
 

@@ -78,7 +78,7 @@ def resnet18(shape: tuple[int, int, int], outputs: int, width: int = 64, groups:
     _check_picture("resnet18", shape, _STAGES - 1, "Use a cnn or an mlp.")
     _check_sizes("resnet18", (*shape, width, groups, outputs))
     if width % groups:
-        raise InputError("resnet18, groups", f"a divisor of the width {width}", f"{groups} came")
+        raise InputError("resnet18, groups", f"a divisor of the width {width}", f"found {groups}")
     blocks: list[nn.Module] = []
     before = width
     for stage in range(_STAGES):
@@ -117,13 +117,13 @@ def _dense(sizes: Sequence[int]) -> Iterator[nn.Module]:
 
 def _check_sizes(where: str, sizes: Sequence[int]) -> None:
     if min(sizes) < 1:
-        raise InputError(where, "sizes from 1", f"{min(sizes)} came")
+        raise InputError(where, "sizes from 1", f"found {min(sizes)}")
 
 
 def _check_picture(where: str, shape: tuple[int, ...], halvings: int, todo: str) -> None:
     if len(shape) != 3 or min(shape[1:]) < 2**halvings:
         expected = f"(channels, height, width) with sides from {2**halvings}, to halve them {halvings} times"
-        raise InputError(f"{where}, shape", expected, f"{shape} came", todo)
+        raise InputError(f"{where}, shape", expected, f"found {shape}", todo)
 
 
 # ---- its start -------------------------------------------------------------------------------------------------------
@@ -165,7 +165,7 @@ def check_module(module: nn.Module, shape: tuple[int, ...], outputs: int) -> Non
     Layers known for it are refused by name; what is home-made is found by running a copy on random records of `shape`.
     """
     if not isinstance(module, nn.Module):
-        raise InputError("network", "a torch.nn.Module", f"a {type(module).__name__} came", "Give the module itself.")
+        raise InputError("network", "a torch.nn.Module", f"found a {type(module).__name__}", "Give the module itself.")
     _check_layers(module)
     _check_parameters(module)
     _check_hooks(module)
@@ -181,9 +181,11 @@ def _check_layers(module: nn.Module) -> None:
     for name, layer in module.named_modules():
         where = f"network, {_called(name, layer)}"
         if isinstance(layer, _BatchNorm):
-            came = "by batch norm a record's output depends on the others in its batch, so clipping a record's gradient"
+            found = (
+                "by batch norm a record's output depends on the others in its batch, so clipping a record's gradient"
+            )
             todo = "Replace it by nn.GroupNorm or nn.LayerNorm."
-            raise InputError(where, _ALONE, f"{came} bounds nothing", todo)
+            raise InputError(where, _ALONE, f"{found} bounds nothing", todo)
         if isinstance(layer, _InstanceNorm) and layer.track_running_stats:
             todo = "Leave out track_running_stats, or use nn.GroupNorm."
             raise InputError(where, _NO_MEMORY, "it keeps means of the records it saw, which no noise protects", todo)
@@ -213,8 +215,8 @@ def _check_hooks(module: nn.Module) -> None:
     todo = "Remove it (spectral and weight norm are such, too), or do its work in forward."
     for name, layer in module.named_modules():
         if any(getattr(layer, hooks) for hooks in _HOOKS) or is_parametrized(layer):
-            came = "a hook or a parametrization is registered on it"
-            raise InputError(f"network, {_called(name, layer)}", expected, came, todo)
+            found = "a hook or a parametrization is registered on it"
+            raise InputError(f"network, {_called(name, layer)}", expected, found, todo)
     for name, parameter in module.named_parameters():
         if parameter._backward_hooks:
             raise InputError(f"network, parameter {name}", expected, "a hook is registered on it", todo)
@@ -275,13 +277,15 @@ def _outputs(trial: nn.Module, x: Tensor, outputs: int) -> Tensor:
     try:
         y = trial(x)
     except Exception as problem:  # a forward may raise anything
-        came = f"a batch of shape {batch} in float64 fails ({_first_line(problem)})"
+        found = f"a batch of shape {batch} in float64 fails ({_first_line(problem)})"
         todo = "Give the shape of one record, without the batch; make constants buffers, which follow the type."
-        raise InputError("network", f"one that takes records of shape {batch[1:]}", came, todo) from None
+        raise InputError("network", f"one that takes records of shape {batch[1:]}", found, todo) from None
     if not isinstance(y, Tensor) or y.shape != expected:
-        came = str(tuple(y.shape)) if isinstance(y, Tensor) else type(y).__name__
+        found = str(tuple(y.shape)) if isinstance(y, Tensor) else type(y).__name__
         todo = "Its last layer must have one output for each class, or each number to predict."
-        raise InputError("network", f"outputs of shape {expected} from a batch of shape {batch}", f"{came} came", todo)
+        raise InputError(
+            "network", f"outputs of shape {expected} from a batch of shape {batch}", f"found {found}", todo
+        )
     return y
 
 

@@ -32,7 +32,7 @@ from silograph.tasks.networks import Layout, check_module, flatten, unflatten
 
 Loss = Literal["cross-entropy", "squared"]
 
-UNIT = "one record"
+PROTECTED_UNIT = "one record"
 
 _ROOM = 1 << 25  # numbers that the gradients of single records may take at once
 _ALIGNMENT = 64  # bytes: the widest vectors of today's processors, and what torch's own memory has
@@ -114,7 +114,7 @@ class Neural:
 
     def __post_init__(self) -> None:
         if self.loss == "squared" and self.outputs != 1:
-            raise InputError("network", "one output for answers that are numbers", f"{self.outputs} came")
+            raise InputError("network", "one output for answers that are numbers", f"found {self.outputs}")
         check_module(self.module, self.shape, self.outputs)
         self._on_device  # noqa: B018 (refuses a device that is not there)
 
@@ -123,12 +123,12 @@ class Neural:
         try:
             device = torch.device(self.device)
         except RuntimeError:
-            raise InputError("device", "cpu or cuda", f"{self.device!r} came") from None
+            raise InputError("device", "cpu or cuda", f"found {self.device!r}") from None
         if device.type == "cuda" and not torch.cuda.is_available():
-            came = "torch finds none here" if torch.version.cuda else "this build of torch knows none"
-            raise InputError("device", "a CUDA device", came, 'Say device = "cpu", or install torch for CUDA.')
+            found = "torch finds none here" if torch.version.cuda else "this build of torch knows none"
+            raise InputError("device", "a CUDA device", found, 'Say device = "cpu", or install torch for CUDA.')
         if device.type not in ("cpu", "cuda"):
-            raise InputError("device", "cpu or cuda", f"{self.device!r} came")
+            raise InputError("device", "cpu or cuda", f"found {self.device!r}")
         return device
 
     @cached_property
@@ -166,7 +166,7 @@ class Neural:
     def at(self, models: Array, x: NDArray[Any], y: NDArray[Any], chosen: BoolArray, rate: float = 1.0) -> Sums:
         """The chosen records (K, B) of clients with their models (K, P); about a share `rate` of them is chosen."""
         if x.shape[2:] != self.shape:
-            raise InputError("records", f"shape {self.shape}, as the network takes", f"{x.shape[2:]} came")
+            raise InputError("records", f"shape {self.shape}, as the network takes", f"found {x.shape[2:]}")
         weights, places = self._tensor(models), chosen.shape[1]
         passes: list[Passes] = []
         size = tile_size(places, rate, _LARGEST_TILE[self._on_device.type])

@@ -48,7 +48,7 @@ class PersonVotes:
 
     def summand(self, data: dict[str, Array]) -> Bounded:
         within = self.summand_bound
-        return Bounded(data["votes"], np.full(len(data["count"]), within.l2), within.unit, within.why)
+        return Bounded(data["votes"], np.full(len(data["count"]), within.l2), within.protected_unit, within.why)
 
     @property
     def summand_bound(self) -> Within:

@@ -21,7 +21,7 @@ from silograph.kernels.spaces import AllPairs, EdgeList, Space
 from silograph.privacy.bound import Bounded, Within, clip_rows, row_lengths
 
 _HUGE = 1e70  # no square of anything up to here overflows: one absurd record may not decide whether a silo fails
-UNIT = "one signal of one site: its value at every node"
+PROTECTED_UNIT = "one signal of one site: its value at every node"
 PERSON = "one person of one site: all signals with the same {!r}"
 
 Statistic = Literal["distances", "listed-distances", "clipped-distances", "moment", "second-moments", "correlations"]
@@ -43,7 +43,9 @@ class SmoothGraph:
     statistic: Statistic = "distances"
     clip: float | None = None
     candidates: EdgeList | None = None  # the only edges there can be; under privacy a public list
-    person: str | None = None  # the column that says whose a signal is; then a person is the unit, not a signal
+    person: str | None = (
+        None  # the column that says whose a signal is; then a person is the protected unit, not a signal
+    )
     resamples: int = 0  # how often signals are drawn again, to see which edges stay
     folds: int = 1  # consecutive parts of the rows
 
@@ -59,8 +61,8 @@ class SmoothGraph:
         return self.candidates
 
     @property
-    def unit(self) -> str:
-        return UNIT if self.person is None else PERSON.format(self.person)
+    def protected_unit(self) -> str:
+        return PROTECTED_UNIT if self.person is None else PERSON.format(self.person)
 
     def prepare(self, signals: Array | People) -> dict[str, Array]:
         """The silo's private data as `local` will see it."""
@@ -130,21 +132,21 @@ class SmoothGraph:
 
     @property
     def longest_term(self) -> float:
-        """The most that one unit adds to a sum of moments, and replacing one moves it: sqrt(2) R^2, both."""
+        """The most that one protected unit adds to a sum of moments, and replacing one moves it: sqrt(2) R^2, both."""
         return math.sqrt(2.0) * self.radius**2
 
     def summand(self, data: dict[str, Array]) -> Bounded:
-        """N times the moment: one unit moves it as far whatever N is."""
+        """N times the moment: one protected unit moves it as far whatever N is."""
         within = self.summand_bound
         bounds = np.full(len(data["count"]), within.l2)
-        return Bounded(data["moment"] * data["count"][:, None], bounds, within.unit, within.why)
+        return Bounded(data["moment"] * data["count"][:, None], bounds, within.protected_unit, within.why)
 
     @property
     def summand_bound(self) -> Within:
         why = "sum of y y' with |y| <= R and its trace scaled by sqrt(d): sqrt(2) R^2"
         if self.person is not None:
             why = "sum over persons of moments with trace <= R^2, the trace scaled by sqrt(d): sqrt(2) R^2"
-        return Within(self.longest_term, self.unit, why)
+        return Within(self.longest_term, self.protected_unit, why)
 
     def bounded(self, data: dict[str, Array]) -> Bounded:
         """The statistic with how far one signal can move it."""
@@ -153,12 +155,12 @@ class SmoothGraph:
             why = "mean of y y' with |y| <= R and its trace scaled by sqrt(d): sqrt(2) R^2 / N"
             if self.person is not None:
                 why = "mean over N persons of moments with trace <= R^2, the trace scaled by sqrt(d): sqrt(2) R^2 / N"
-            return Bounded(data["moment"], math.sqrt(2.0) * self.radius**2 / count, self.unit, why)
+            return Bounded(data["moment"], math.sqrt(2.0) * self.radius**2 / count, self.protected_unit, why)
         assert self.clip is not None, "plain distances have no bound"
         return Bounded(
             data["zbar"],
             math.sqrt(2.0) * self.clip / count,
-            UNIT,
+            PROTECTED_UNIT,
             "mean of z >= 0 with |z| <= C: sqrt(2) C / N",
         )
 

@@ -36,7 +36,7 @@ class Setting:
     """A run of (6)-(8): rows of `data`, `epochs` E and `batches` B are the silos of `topology`, in its order.
 
     Every round a server draws `sampled` of its agents, and an agent for each step a new batch, both uniformly and
-    without replacement. Units may differ in size; they weigh equally, as in (1).
+    without replacement. Regions may differ in size; they weigh equally, as in (1).
     """
 
     task: Linear
@@ -49,13 +49,13 @@ class Setting:
 
     def __post_init__(self) -> None:
         if not 1 <= self.sampled <= self.topology.sizes.min():
-            raise InputError("sampled", f"1 to {self.topology.sizes.min()} agents", f"{self.sampled} came")
+            raise InputError("sampled", f"1 to {self.topology.sizes.min()} agents", f"found {self.sampled}")
 
     @cached_property
     def optimum(self) -> Array:
         return self.task.optimum(self.data, 1.0 / self.topology.sizes[self.topology.home])  # (1)
 
-    def unit_means(self, values: Array) -> Array:
+    def region_means(self, values: Array) -> Array:
         return np.bincount(self.topology.home, values) / self.topology.sizes
 
 
@@ -83,13 +83,13 @@ def gradient_squares(task: Linear, data: dict[str, Array], w: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class GradientNoise:
-    """Constants of the units, (P,). Under Assumption 2 and uniform sampling (24) and (28) hold, loosely: 2 (1 + 1/E)/L
-    would do for both of (25), (26), and since units draw independently (28) could be divided by P."""
+    """Constants of the regions, (P,). Under Assumption 2 and uniform sampling (24) and (28) hold, loosely: 2 (1 +
+    1/E)/L would do for both of (25), (26), and since units draw independently (28) could be divided by P."""
 
     beta2: Array
     sigma2: Array
 
-    def of_units(self, w: Array, optimum: Array) -> Array:
+    def of_regions(self, w: Array, optimum: Array) -> Array:
         """Bound on E|s_p|^2, (P,), at models (P, M)."""
         return np.asarray(self.beta2 * ((w - optimum) ** 2).sum(-1) + self.sigma2)  # (24)
 
@@ -108,8 +108,8 @@ def gradient_noise(s: Setting) -> GradientNoise:
     """The constants for single records; minibatches only have less noise."""
     _, delta = convexity(s.task, s.data)
     squares = gradient_squares(s.task, s.data, s.optimum)
-    beta2 = 6.0 * delta**2 / s.sampled * (1.0 + s.unit_means(1.0 / s.epochs))  # (25)
-    return GradientNoise(beta2, s.unit_means((12.0 / s.epochs + 3.0) * squares) / s.sampled)  # (26)
+    beta2 = 6.0 * delta**2 / s.sampled * (1.0 + s.region_means(1.0 / s.epochs))  # (25)
+    return GradientNoise(beta2, s.region_means((12.0 / s.epochs + 3.0) * squares) / s.sampled)  # (26)
 
 
 def printed_incremental_constants(mu: float, nu: float, delta: float, epochs: int) -> tuple[float, float, float]:
@@ -162,7 +162,7 @@ def centroid_noise(a: Array, scheme: Scheme, variance: float, features: int) -> 
 
 
 def disagreement_bound(a: Array, gradient: Array | float, privacy: Array | float) -> float:
-    """Limit of (30) from the units' mu^2 sigma_{s,p}^2 and sigma_{g,p}^2.
+    """Limit of (30) from the regions' mu^2 sigma_{s,p}^2 and sigma_{g,p}^2.
 
     The noise's part holds if sigma_{g,p}^2 is E|.|^2 of a whole vector, be it drawn or received (exact values are in
     `kernels.mixing`), not with the sigma_g^2 of one feature. 1/iota_2^2 cancels, so iota_2 may be 0. The gradients'
@@ -191,7 +191,7 @@ class Errors:
     """Expected squared distances: of the centroid (58) and the servers (59) to the optimum, of these to that (30)."""
 
     centroid: float
-    units: float
+    regions: float
     disagreement: float
 
 
@@ -205,9 +205,9 @@ def steady_errors(s: Setting, scheme: Scheme, variance: float) -> Errors:
     """The limit of `expected_errors`, from any start."""
     before = Errors(math.inf, math.inf, math.inf)
     for now in islice(_rounds(s, scheme, variance, np.tile(s.optimum, (len(s.topology.servers), 1))), _ROUNDS):
-        if max(abs(now.centroid - before.centroid), abs(now.units - before.units)) <= _SETTLED * now.units:
+        if max(abs(now.centroid - before.centroid), abs(now.regions - before.regions)) <= _SETTLED * now.regions:
             return now
-        if not now.units < 1e100:
+        if not now.regions < 1e100:
             break
         before = now
     raise SolverError("steady state", "errors that settle", "they do not", "Take a smaller step size mu.")
@@ -215,7 +215,7 @@ def steady_errors(s: Setting, scheme: Scheme, variance: float) -> Errors:
 
 def _rounds(s: Setting, scheme: Scheme, variance: float, start: Array) -> Iterator[Errors]:
     a, m, own = s.topology.mixing, s.task.features, np.arange(len(s.topology.servers))
-    first, second = map(np.array, zip(*(_unit_map(s, p) for p in range(len(a))), strict=True))
+    first, second = map(np.array, zip(*(_region_map(s, p) for p in range(len(a))), strict=True))
     noise = np.zeros((len(a), len(a), m + 1, m + 1))
     noise[:, :, np.arange(m), np.arange(m)] = variance * noise_covariance(a, scheme)[:, :, None]
     errors = np.append(start - s.optimum, np.ones((len(a), 1)), 1)
@@ -226,12 +226,12 @@ def _rounds(s: Setting, scheme: Scheme, variance: float, start: Array) -> Iterat
         moments[own, own] = within.reshape(len(a), m + 1, m + 1)
         moments = np.tensordot(a, np.tensordot(a, moments, (1, 1)), (1, 1)) + noise  # (8)
         products = np.trace(moments[..., :m, :m], axis1=2, axis2=3)
-        middle, units = float(products.mean()), float(products.diagonal().mean())
-        yield Errors(middle, units, units - middle)
+        middle, regions = float(products.mean()), float(products.diagonal().mean())
+        yield Errors(middle, regions, regions - middle)
 
 
-def _unit_map(s: Setting, p: int) -> tuple[Array, Array]:
-    """A round takes a unit's (error, 1) to Z (error, 1) with a random matrix Z: E Z and E kron(Z, Z)."""
+def _region_map(s: Setting, p: int) -> tuple[Array, Array]:
+    """A round takes a region's (error, 1) to Z (error, 1) with a random matrix Z: E Z and E kron(Z, Z)."""
     members = s.topology.members(p)
     once, twice = map(np.array, zip(*(_agent_map(s, k) for k in members), strict=True))
     mean, size = once.mean(0), len(members)
@@ -242,7 +242,7 @@ def _unit_map(s: Setting, p: int) -> tuple[Array, Array]:
 def _agent_map(s: Setting, k: int) -> tuple[Array, Array]:
     """The same for one agent, whose steps are independent and alike."""
     if s.task.loss != "ridge":
-        raise InputError("loss", "ridge, whose gradients are linear", f"{s.task.loss} came")
+        raise InputError("loss", "ridge, whose gradients are linear", f"found {s.task.loss}")
     count, epochs, m = int(s.data["count"][k]), int(s.epochs[k]), s.task.features
     x, y = s.data["x"][k, :count], s.data["y"][k, :count]
     descent = np.zeros((count, m + 1, m + 1))  # of a record: minus Hessian, minus gradient at the optimum

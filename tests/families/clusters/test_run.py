@@ -106,7 +106,7 @@ def test_clusters_found_under_privacy_cost_one_release_more(hospitals, tmp_path,
     ledger = Ledger(tmp_path / "out/ledger.jsonl", mend=False)
     for client in result["clients"]:
         rows = ledger.of(client["name"])
-        assert [row.site for row in rows] == ["gradient", *["model"] * 12]
+        assert [row.release_point for row in rows] == ["gradient", *["model"] * 12]
         assert cost(rows, DELTA).epsilon == pytest.approx(3.0, rel=1e-6)
     assert {c["name"] for c in result["clusters"]} == {"cluster 1", "cluster 2", "cluster 3"}
 
@@ -125,7 +125,7 @@ def test_clients_are_protected_cell_by_cell(masks, hospitals, tmp_path, silograp
             assert trusted
         else:
             assert guarantee["epsilon"] <= 3.0
-    assert "one agent" in privacy["unit"]
+    assert "one agent" in privacy["protected_unit"]
 
 
 def test_the_starter_plan_runs(tmp_path, silograph):
@@ -156,7 +156,7 @@ DATA = {"files": ["a.csv"], "agent": "ward", "target": "score", "cluster": "diag
         ({"method": {"penalty": -1.0}}, "penalty.*above 0"),
         ({"method": {"rounds": 0}}, "rounds"),
         ({"method": {"find": 0}}, "find"),
-        ({"data": {k: v for k, v in DATA.items() if k != "cluster"}}, "neither came"),
+        ({"data": {k: v for k, v in DATA.items() if k != "cluster"}}, "found neither"),
         ({"method": {"masks": "protocol"}}, "clip"),
         ({"privacy": {"epsilon": 1.0}}, "really bounded"),
         ({"privacy": {"epsilon": 1.0}, "method": {"step": "linearised"}}, "clip"),

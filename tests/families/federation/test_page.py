@@ -29,14 +29,14 @@ def write_model(path: Path, features: list[str], model: list[float]) -> None:
 def make_run(
     folder: Path,
     *,
-    units: int | list[str] = 4,
+    regions: int | list[str] = 4,
     features: int | list[str] = 5,
     rounds: int = 20,
     mode: str = "dp",
     **changes: Any,
 ) -> Path:
     """A run folder as silograph writes it, filled with made-up numbers; `changes` replace keys of result.json."""
-    names = [f"unit {i}" for i in range(units)] if isinstance(units, int) else units
+    names = [f"region {i}" for i in range(regions)] if isinstance(regions, int) else regions
     inputs = [*(f"feature {i}" for i in range(features)), "intercept"] if isinstance(features, int) else features
     draw, private = random.Random(1), mode == "dp"
     truth = [draw.gauss(0, 1) for _ in inputs]
@@ -60,7 +60,7 @@ def make_run(
             "masks": "protocol",
         },
         "topology": {"servers": names, "links": links, "weights": "lazy", "spectral_gap": 0.12},
-        "units": [
+        "regions": [
             {"name": name, "agents": 30 + i, "records": 1200 + i, "model": model, "test_error": 0.2 + 0.01 * i}
             for i, (name, model) in enumerate(zip(names, models, strict=True))
         ],
@@ -74,7 +74,7 @@ def make_run(
         ],
         "privacy": {
             "mode": mode,
-            "unit": "all records of one agent",
+            "protected_unit": "all records of one agent",
             "relation": "replace-one",
             "guarantees": [
                 guarantee(name, observer, 2.00011 if private and observer != "own server" else "infinity")
@@ -103,101 +103,104 @@ def make_run(
         "randomness": "secret entropy" if private else "none",
         "why": "clipped mean update" if private else "no budget was given",
     }
-    ledger = [row | {"silo": name, "round": t, "site": "update"} for t in range(1, rounds + 1) for name in names]
+    ledger = [
+        row | {"silo": name, "round": t, "release_point": "update"} for t in range(1, rounds + 1) for name in names
+    ]
     (folder / "ledger.jsonl").write_text("".join(json.dumps(line) + "\n" for line in ledger), encoding="utf-8")
     (folder / "plan.toml").write_text('[method]\nname = "graph_federation"  # <as given> & kept\n', encoding="utf-8")
     return folder
 
 
-def test_the_headline_counts_agents_units_features_and_rounds(tmp_path: Path) -> None:
+def test_the_headline_counts_agents_regions_features_and_rounds(tmp_path: Path) -> None:
     text = Page(build(make_run(tmp_path))).text
-    assert "126 agents in 4 units learned models together." in text
+    assert "126 agents in 4 regions learned models together." in text
     assert "its own logistic model of “readmitted” from 5 features and an intercept" in text
     assert "The run took 20 rounds." in text
-    assert "1 unit learned a model together" in Page(build(make_run(tmp_path / "one", units=1))).text
+    assert "1 region learned a model together" in Page(build(make_run(tmp_path / "one", regions=1))).text
 
 
-def test_test_errors_stand_beside_the_guess(tmp_path: Path) -> None:
+def test_test_errors_stand_beside_the_baseline(tmp_path: Path) -> None:
     html = build(make_run(tmp_path))
-    rows = table(html, "Units")
-    assert rows[1] == ["unit 0", "30", "1,200", "0.2000", "0.0255 better"]
-    assert rows[4] == ["unit 3", "33", "1,203", "0.2300", "0.0045 worse"]
+    rows = table(html, "Regions")
+    assert rows[1] == ["region 0", "30", "1,200", "0.2000", "0.0255 better"]
+    assert rows[4] == ["region 3", "33", "1,203", "0.2300", "0.0045 worse"]
     assert rows[5] == ["Centroid", "–", "–", "0.1975", "0.028 better"]
     assert rows[6] == ["The guess", "–", "–", "0.2255", "–"]
     assert (
-        "On 2,000 test records the error rate of the centroid is 0.1975, that of the units’ own models 0.2 to 0.23; "
-        "always guessing the commoner class gives 0.2255. 1 of 4 units did no better than that." in Page(html).text
+        "On 2,000 test records the error rate of the centroid is 0.1975, that of the regions’ own models 0.2 to 0.23; "
+        "the majority baseline (always the commoner class) gives 0.2255. 1 of 4 regions did no better than that."
+        in Page(html).text
     )
 
 
 def test_models_that_were_not_tested_say_so(tmp_path: Path) -> None:
     folder = make_run(tmp_path, test=None)
     result = json.loads((folder / "result.json").read_text())
-    for model in (*result["units"], result["centroid"]):
+    for model in (*result["regions"], result["centroid"]):
         model["test_error"] = None
-    change(folder, units=result["units"], centroid=result["centroid"])
+    change(folder, regions=result["regions"], centroid=result["centroid"])
     html = build(folder)
     assert "they were not tested" in html
-    assert table(html, "Units")[1] == ["unit 0", "30", "1,200"]
+    assert table(html, "Regions")[1] == ["region 0", "30", "1,200"]
 
 
 def test_weights_are_those_of_the_result(tmp_path: Path) -> None:
     folder = make_run(tmp_path)
     result, html = json.loads((folder / "result.json").read_text()), build(folder)
     rows = table(html, "Weights of the models")
-    assert rows[0] == ["Feature", "Centroid", *(unit["name"] for unit in result["units"])]
-    models = [result["centroid"]["model"], *(unit["model"] for unit in result["units"])]
+    assert rows[0] == ["Feature", "Centroid", *(region["name"] for region in result["regions"])]
+    models = [result["centroid"]["model"], *(region["model"] for region in result["regions"])]
     for index, (name, row) in enumerate(zip(result["task"]["features"], rows[1:], strict=True)):
         assert row[0] == name
         assert [float(cell.replace("−", "-")) for cell in row[1:]] == pytest.approx(
             [m[index] for m in models], abs=1e-3
         )
-    picture = html.split('aria-label="Weights of 6 features in 4 units', 1)[1].split("</svg>", 1)[0]
+    picture = html.split('aria-label="Weights of 6 features in 4 regions', 1)[1].split("</svg>", 1)[0]
     assert picture.count("<title>") == 6 * (4 + 1)
 
 
-def test_many_units_and_features_still_make_a_readable_page(tmp_path: Path) -> None:
-    html = build(make_run(tmp_path, units=120, features=90))
+def test_many_regions_and_features_still_make_a_readable_page(tmp_path: Path) -> None:
+    html = build(make_run(tmp_path, regions=120, features=90))
     assert "Only the 40 features that weigh most in the centroid, of 91, are shown." in html
-    assert "Only the first 100 of 120 units are drawn." in html
-    assert "for the first 12 of 120 units" in html
+    assert "Only the first 100 of 120 regions are drawn." in html
+    assert "for the first 12 of 120 regions" in html
     assert len(html.encode()) < 2_000_000
 
 
 def test_the_server_graph_draws_every_link(tmp_path: Path) -> None:
-    html = build(make_run(tmp_path, units=6))
+    html = build(make_run(tmp_path, regions=6))
     picture = html.split('aria-label="Graph of servers: 6 servers, 6 links"', 1)[1].split("</svg>", 1)[0]
-    assert re.findall(r"<title>(unit \d – unit \d): 0.25", picture) != []
+    assert re.findall(r"<title>(region \d – region \d): 0.25", picture) != []
     assert picture.count("<path") == 6
     assert "lazy Metropolis weights" in html
     assert "The spectral gap is 0.12" in html
-    alone = build(make_run(tmp_path / "alone", units=1))
+    alone = build(make_run(tmp_path / "alone", regions=1))
     assert "1 server, 0 links." in alone
 
 
-def test_units_with_equal_guarantees_share_a_line(tmp_path: Path) -> None:
+def test_regions_with_equal_guarantees_share_a_line(tmp_path: Path) -> None:
     rows = table(build(make_run(tmp_path)), "Guarantees")
     finite = "2.001 at 10⁻⁵"
     assert rows == [
-        ["Unit", "Own server", "Neighbour", "Wire", "Public", "Accountant"],
-        ["Every unit", "none", finite, finite, finite, "analytic Gaussian"],
+        ["Region", "Own server", "Neighbour", "Wire", "Public", "Accountant"],
+        ["Every region", "none", finite, finite, finite, "analytic Gaussian"],
     ]
 
 
-def test_units_with_different_guarantees_do_not(tmp_path: Path) -> None:
-    folder = make_run(tmp_path, units=["a", "b", "c"])
+def test_regions_with_different_guarantees_do_not(tmp_path: Path) -> None:
+    folder = make_run(tmp_path, regions=["a", "b", "c"])
     privacy = json.loads((folder / "result.json").read_text())["privacy"]
     rows = [guarantee("a", "public", 0.50001), guarantee("b", "public", "infinity"), guarantee("b", "wire", 2.0)]
     change(folder, privacy=privacy | {"guarantees": [row | {"rehearsal": False} for row in rows]})
     html = build(folder)
     assert table(html, "Guarantees") == [
-        ["Unit", "Wire", "Public", "Accountant"],
+        ["Region", "Wire", "Public", "Accountant"],
         ["a", "not stated", "0.5001 at 10⁻⁵", "analytic Gaussian"],
         ["b", "2 at 10⁻⁵", "none", "analytic Gaussian"],
         ["c", "not stated", "not stated", "–"],
     ]
     text = Page(html).text
-    assert "Some units, not all, are differentially private with ε from 0.5001 to 2" in text
+    assert "Some regions, not all, are differentially private with ε from 0.5001 to 2" in text
     assert "No guarantee is stated for c: assume none." in text
 
 
@@ -213,7 +216,7 @@ def test_a_mode_has_its_honest_name_in_the_header(tmp_path: Path, mode: str, loo
     html = build(make_run(tmp_path, mode=mode))
     header = html[: html.index("<main>")]
     assert f'<div class="verdict {look}"><strong>{label}</strong>' in header
-    assert ("Each unit is differentially private with ε = 2.001 and δ = 10⁻⁵ against" in header) == (mode == "dp")
+    assert ("Each region is differentially private with ε = 2.001 and δ = 10⁻⁵ against" in header) == (mode == "dp")
 
 
 def test_private_needs_every_observer(tmp_path: Path) -> None:
@@ -252,7 +255,7 @@ def test_what_was_and_was_not_protected_is_said(tmp_path: Path) -> None:
     assert "A server saw the sum, no single answer." in text
     assert "Its standard deviation is 0.31 in each coordinate." in text
     assert "shortened to the length 1 where it was longer" in text
-    assert "Against an agent’s own server there is no protection (ε = ∞) for any unit." in text
+    assert "Against an agent’s own server there is no protection (ε = ∞) for any region." in text
     text = Page(build(make_run(tmp_path / "open", mode="exact"))).text
     assert "No privacy protection: whoever hears a server" in text
     assert "nothing bounds how far one agent can move a model" in text
@@ -260,7 +263,7 @@ def test_what_was_and_was_not_protected_is_said(tmp_path: Path) -> None:
 
 
 def test_a_papers_claim_stands_beside_the_accounted_number(tmp_path: Path) -> None:
-    folder = make_run(tmp_path, units=["a", "b"], mode="obfuscation")
+    folder = make_run(tmp_path, regions=["a", "b"], mode="obfuscation")
     privacy = json.loads((folder / "result.json").read_text())["privacy"]
     claim = {"epsilon": 12.34561, "delta": None, "basis": "Theorem 2", "defect": "L2 in a Laplace"}
     for row in privacy["guarantees"]:
@@ -269,16 +272,16 @@ def test_a_papers_claim_stands_beside_the_accounted_number(tmp_path: Path) -> No
     change(folder, privacy=privacy)
     rest = ["∞ (no protection)", "12.35", "–", "Theorem 2. Defect: L2 in a Laplace"]
     assert table(build(folder), "What papers claim")[1:] == [
-        ["Every unit", "neighbour and wire", *rest],
+        ["Every region", "neighbour and wire", *rest],
         ["b", "public", *rest],
     ]
 
 
 def test_the_ledger_is_summed_up_by_mechanism(tmp_path: Path) -> None:
-    rows = table(build(make_run(tmp_path, units=6)), "Summary of the ledger")
+    rows = table(build(make_run(tmp_path, regions=6)), "Summary of the ledger")
     assert len(rows) == 2
     assert rows[1][:6] == [
-        "unit 0, unit 1, unit 2 and 3 more",
+        "region 0, region 1, region 2 and 3 more",
         "update clipped mean update",
         "gaussian",
         "neighbour",
@@ -299,17 +302,17 @@ def test_parameters_have_meanings(tmp_path: Path) -> None:
     assert sum(not meaning for *_, meaning in rows) == 1
 
 
-def test_units_that_sat_out_are_counted(tmp_path: Path) -> None:
+def test_regions_that_sat_out_are_counted(tmp_path: Path) -> None:
     trace = [{"round": t, "movement": 0.0, "disagreement": 0.0, "answered": t, "skipped": t} for t in (1, 2)]
     text = Page(build(make_run(tmp_path, trace=trace))).text
-    assert "3 times a unit sat out a round" in text
+    assert "3 times a region sat out a round" in text
     assert "kept no trace that could be drawn" in text
 
 
 def test_names_cannot_inject(tmp_path: Path) -> None:
-    units = [NASTY, "../../outside", "C:\\temp", " ", "\u202egpj.exe"]
-    clean = build(make_run(tmp_path / "clean", units=5))
-    folder = make_run(tmp_path / "nasty", units=units, features=[NASTY, "a,b", "line\nbreak", "x" * 300, ""])
+    regions = [NASTY, "../../outside", "C:\\temp", " ", "\u202egpj.exe"]
+    clean = build(make_run(tmp_path / "clean", regions=5))
+    folder = make_run(tmp_path / "nasty", regions=regions, features=[NASTY, "a,b", "line\nbreak", "x" * 300, ""])
     result = json.loads((folder / "result.json").read_text())
     result["task"] |= {"loss": NASTY, "target": NASTY}
     result["topology"]["weights"] = result["test"]["measure"] = NASTY
@@ -348,7 +351,7 @@ def test_a_guarantee_for_nobody_or_given_twice_is_refused(tmp_path: Path, change
     privacy = json.loads((folder / "result.json").read_text())["privacy"]
     privacy["guarantees"][0] |= change_of
     change(folder, privacy=privacy)
-    with pytest.raises(DamageError, match=r"a unit named in result\.json|comes twice"):
+    with pytest.raises(DamageError, match=r"a region named in result\.json|comes twice"):
         build(folder)
 
 
@@ -362,7 +365,7 @@ def test_a_guarantee_for_nobody_or_given_twice_is_refused(tmp_path: Path, change
 )
 def test_a_model_file_that_differs_from_the_result_is_refused(tmp_path: Path, text: str, message: str) -> None:
     folder = make_run(tmp_path, features=["feature 0", "feature 1"])
-    (folder / "models" / "unit 1.csv").write_text(text)
+    (folder / "models" / "region 1.csv").write_text(text)
     with pytest.raises(DamageError, match=message):
         build(folder)
 
@@ -374,11 +377,11 @@ def test_the_disagreement_is_also_told_in_decibels(tmp_path: Path) -> None:
 
 
 def test_personal_models_stand_beside_the_shared_one_and_the_guess(tmp_path: Path) -> None:
-    folder = make_run(tmp_path, units=["a", "b"])
+    folder = make_run(tmp_path, regions=["a", "b"])
     result = json.loads((folder / "result.json").read_text())
     picture = build(folder).split('aria-label="Picture of the test errors"', 1)[1].split("</svg>", 1)[0]
-    for unit in result["units"]:
-        assert f"{unit['name']}: {unit['test_error']:g}</title>" in picture
+    for region in result["regions"]:
+        assert f"{region['name']}: {region['test_error']:g}</title>" in picture
     assert f"centroid: {result['centroid']['test_error']:g}</title>" in picture
     assert "the guess" in picture
     change(folder, test=None)

@@ -57,7 +57,7 @@ def test_without_a_budget_masks_still_hide_an_update_and_the_note_says_so(masks,
     code, text, _ = silograph("privacy", plan)
     assert code == 0
     assert ("a server sees its agents' updates" in text) is seen
-    assert ("not the sum over its unit" in text) is not seen
+    assert ("not the sum over its region" in text) is not seen
 
 
 @pytest.mark.parametrize("masks", ["protocol", "skipped", "none"])
@@ -70,20 +70,20 @@ def test_a_private_run_leaves_models_errors_and_a_bill_that_adds_up(masks, clini
     result = json.loads((tmp_path / "out/result.json").read_text())
     table = pd.read_csv(clinics / "test.csv")
     truth = table["readmitted"].to_numpy()
-    assert {unit["name"] for unit in result["units"]} == {path.stem for path in (clinics / "regions").iterdir()}
-    for unit in [*result["units"], {"name": "centroid", **result["centroid"]}]:
-        weights = model(tmp_path / f"out/models/{unit['name']}.csv")
+    assert {region["name"] for region in result["regions"]} == {path.stem for path in (clinics / "regions").iterdir()}
+    for region in [*result["regions"], {"name": "centroid", **result["centroid"]}]:
+        weights = model(tmp_path / f"out/models/{region['name']}.csv")
         margin = weights["intercept"] + sum(table[name] * w for name, w in weights.items() if name != "intercept")
-        assert unit["test_error"] == pytest.approx(((margin >= 0).to_numpy() != (truth == 1)).mean(), abs=1e-12)
-        assert unit.get("records") is None  # how many records an agent has is protected
+        assert region["test_error"] == pytest.approx(((margin >= 0).to_numpy() != (truth == 1)).mean(), abs=1e-12)
+        assert region.get("records") is None  # how many records an agent has is protected
     ledger = Ledger(tmp_path / "out/ledger.jsonl", mend=False)
     bill = {(g["site"], g["observer"]): g["epsilon"] for g in result["privacy"]["guarantees"]}
     assert len(bill) == 5 * REGIONS
-    for (unit, observer), epsilon in bill.items():
+    for (region, observer), epsilon in bill.items():
         if masks == "none" and observer == "own server":
             assert epsilon == "infinity"
             continue
-        rows = [row for row in ledger.of(unit) if row.observer != "own server"]
+        rows = [row for row in ledger.of(region) if row.observer != "own server"]
         assert len(rows) == 6
         assert epsilon == cost(rows, 1e-6).epsilon
         assert 0.999 * 4.0 < epsilon <= 4.0
@@ -161,7 +161,7 @@ DATA = {"files": ["a.csv"], "agent": "clinic", "target": "y"}
         ({"topology": "star"}, "a section"),
         ({"topology": {"graph": "torus"}}, "one of complete"),
         ({"topology": {"links": [["a"]]}}, r"links\[0\]: expected a list of 2: a text, a text"),
-        ({"topology": {"links": [["a", "b"]], "file": "x.graphml"}}, "more than one came"),
+        ({"topology": {"links": [["a", "b"]], "file": "x.graphml"}}, "found more than one"),
         ({"seed": -1}, "from 0"),
     ],
 )
@@ -193,7 +193,7 @@ def test_what_does_not_fit_the_tables_is_refused_and_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_agent_in_two_units_is_refused_with_privacy(tmp_path, silograph):
+def test_an_agent_in_two_regions_is_refused_with_privacy(tmp_path, silograph):
     """Its budget would be spent twice and billed once."""
     write_sample_clinics(tmp_path, regions=2, clinics=4)
     for path in (tmp_path / "regions").iterdir():

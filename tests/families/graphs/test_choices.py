@@ -125,7 +125,7 @@ def test_more_neighbours_than_nodes_are_refused_before_work(silos):
 def test_what_needs_all_tables_is_refused_where_they_are_not(plan, silos):
     here = from_arrays(silos.signals)
     away = type(here)(here.names, here.nodes, (here.signals[0], *(Elsewhere.of(x.shape) for x in here.signals[1:])))
-    with pytest.raises(InputError, match="several parties"):
+    with pytest.raises(InputError, match="several organisations"):
         GraphJob.of(plan, away, Path())
 
 

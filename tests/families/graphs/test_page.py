@@ -24,7 +24,7 @@ def test_names_cannot_inject(tmp_path: Path) -> None:
     clean = build(make_run(tmp_path / "clean", nodes=8, sites=4, edges=10))
     folder = make_run(tmp_path / "nasty", nodes=nodes, sites=sites, edges=10)
     change(folder, seed=2**127, versions={NASTY: NASTY}, parameters={NASTY: NASTY})
-    ledger = [{"silo": NASTY, "site": NASTY, "mechanism": NASTY, "why": "\ud800", "noise": "loud", "l2": True}]
+    ledger = [{"silo": NASTY, "release_point": NASTY, "mechanism": NASTY, "why": "\ud800", "noise": "loud", "l2": True}]
     (folder / "ledger.jsonl").write_text("\n".join(map(json.dumps, ledger)))
     harmless(build(folder), clean)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["clean", "nasty"]
@@ -158,7 +158,7 @@ def test_a_papers_claim_stands_beside_the_accounted_number(tmp_path: Path) -> No
     assert re.search(r"3\.052 .* 25 .* Corollary 1.*Defect: momentum is carried over", page.text)
 
 
-def test_numbers_are_marked_released_or_oracle(tmp_path: Path) -> None:
+def test_numbers_are_marked_released_or_simulation_only(tmp_path: Path) -> None:
     html = build(make_run(tmp_path, numbers_are={"sites.smoothness": "oracle", "signals": "released"}))
     assert 'Smoothness <span class="mark oracle">oracle</span>' in " ".join(html.split())
     assert 'Signals <span class="mark released">released</span>' in " ".join(html.split())
@@ -168,7 +168,7 @@ def test_numbers_are_marked_released_or_oracle(tmp_path: Path) -> None:
 def test_ledger_is_summarised(tmp_path: Path) -> None:
     folder = make_run(tmp_path, sites=["a", "b"])
     rows = [
-        {"silo": silo, "round": t, "site": "gradient", "observer": "server", "mechanism": "gaussian"}
+        {"silo": silo, "round": t, "release_point": "gradient", "observer": "server", "mechanism": "gaussian"}
         | {"l2": 0.5, "noise": 2.0 + t, "dim": 190, "randomness": "secret", "why": "clip"}
         for t in range(1, 1501)
         for silo in ("a", "b")

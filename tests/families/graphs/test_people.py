@@ -1,4 +1,4 @@
-"""Persons as the unit: a column says whose a signal is, from the table to the bill."""
+"""Persons as the protected unit: a column says whose a signal is, from the table to the cost."""
 
 import json
 from dataclasses import replace
@@ -12,7 +12,7 @@ from silograph.core.keys import stream
 from silograph.data.readers import read_people, read_table
 from silograph.data.silos import People, read_silos
 from silograph.data.synthetic import paper_graphs, smooth_signals
-from silograph.deploy.public_facts import gather_facts, open_party, open_server, party_facts
+from silograph.deploy.public_facts import gather_facts, open_organisation, open_server, organisation_facts
 from silograph.families.graphs.plan import ConsensusGraph, Data, GraphPlan, Privacy
 from silograph.run.jobs import open_job, run_in_memory
 from silograph.run.plan import dumps, load
@@ -90,28 +90,28 @@ def test_the_bill_says_that_persons_are_protected(folder, tmp_path):
     result = finished.result
     assert [site["signals"] for site in result["sites"]] == list(SITES.values())
     assert result["counted"] == "persons"
-    assert result["privacy"]["unit"] == "one person of one site: all signals with the same 'person'"
+    assert result["privacy"]["protected_unit"] == "one person of one site: all signals with the same 'person'"
     assert "number of persons" in result["privacy"]["relation"]
     assert any("several sites" in note for note in result["privacy"]["notes"])
-    assert all(site["effective_records"] > 30.0 for site in result["sites"])
+    assert all(site["effective_rows"] > 30.0 for site in result["sites"])
     released = [json.loads(line) for line in (tmp_path / "out" / "ledger.jsonl").read_text().splitlines()]
     assert {row["silo"] for row in released} == set(SITES)
     for row in released:
-        assert row["unit"] == result["privacy"]["unit"]
+        assert row["protected_unit"] == result["privacy"]["protected_unit"]
         assert row["l2"] == pytest.approx(np.sqrt(2.0) / SITES[row["silo"]], rel=1e-5)
 
 
-def test_parties_tell_how_many_persons_they_have_and_the_job_is_the_same_everywhere(folder):
+def test_organisations_tell_how_many_persons_they_have_and_the_job_is_the_same_everywhere(folder):
     facts = gather_facts(PLAN, folder)
     assert [holding.records for holding in facts.holdings] == [(count,) for count in SITES.values()]
-    assert party_facts(PLAN, folder / "bob.csv")["parties"][0]["records"] == [SITES["bob"]]
+    assert organisation_facts(PLAN, folder / "bob.csv")["organisations"][0]["records"] == [SITES["bob"]]
     whole, server = open_job(PLAN, folder), open_server(PLAN, facts, folder)
     assert server.method == whole.method
     assert server.forecast() == whole.forecast()
     for k, name in enumerate(SITES):
-        party = open_party(PLAN, facts, name, folder / f"{name}.csv", folder)
-        assert party.method == whole.method
-        (own,) = party.data([name])
+        organisation = open_organisation(PLAN, facts, name, folder / f"{name}.csv", folder)
+        assert organisation.method == whole.method
+        (own,) = organisation.data([name])
         for part, value in own.items():
             np.testing.assert_array_equal(value, whole.data()[k][part])
 
@@ -131,7 +131,7 @@ def test_signals_beyond_the_first_of_a_person_do_not_lower_the_noise(folder, tmp
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"privacy": None}, "a privacy budget, whose unit it says"),
+        ({"privacy": None}, "a privacy budget, whose protected unit it names"),
         ({"data": replace(PLAN.data, nodes_in="rows")}, "nodes in columns"),
         ({"data": replace(PLAN.data, unit_column=" ")}, "the name of a column"),
         (
@@ -172,7 +172,7 @@ def test_the_command_line_counts_persons_and_says_what_graphs_are_worth(folder, 
     code, text, _ = silograph("learn", *files, "-o", tmp_path / "out", *options)
     assert code == 0
     assert text.split("\n")[0].split()[:2] == ["site", "persons"]
-    assert "worth" in text.split("\n")[0]
+    assert "effective rows" in text.split("\n")[0]
     page = (tmp_path / "out" / "report.html").read_text()
     assert "Persons" in page
-    assert "Worth" in page
+    assert "Effective rows" in page

@@ -108,7 +108,7 @@ def make_run(
         "trace": [{"round": t, "movement": 0.9**t} for t in range(1, rounds + 1)],
         "privacy": {
             "mode": MODE[version],
-            "unit": "one record" if private else "none",
+            "protected_unit": "one record" if private else "none",
             "relation": "add-or-remove-one: a record's place is left empty" if private else "none",
             "guarantees": stated,
             "notes": ["Not protected: which clients there are."],
@@ -140,8 +140,21 @@ def write_ledger(
     (folder / "ledger.jsonl").unlink(missing_ok=True)
 
     def row(silo: str, t: int, site: str, sigma: float, **more: Any) -> Row:
-        facts = {"silo": silo, "round": t, "site": site, "observer": "server", "mechanism": "gaussian", "dim": 20}
-        facts |= {"l2": 0.01, "noise": 0.01 * sigma, "sampling": 1.0, "unit": "one record", "relation": "add-or-remove"}
+        facts = {
+            "silo": silo,
+            "round": t,
+            "release_point": site,
+            "observer": "server",
+            "mechanism": "gaussian",
+            "dim": 20,
+        }
+        facts |= {
+            "l2": 0.01,
+            "noise": 0.01 * sigma,
+            "sampling": 1.0,
+            "protected_unit": "one record",
+            "relation": "add-or-remove",
+        }
         return Row(**facts | {"randomness": "secret entropy", "why": "clipped to 1", "digest": "0"} | more)
 
     rows = []
@@ -250,7 +263,7 @@ def test_of_an_error_less_is_better(tmp_path: Path) -> None:
         ["This run oracle", "1.350", "0.55 better", ""],
         ["The start without a step oracle", "2.075", "0.175 worse", ""],
         ["The same steps from an untrained start oracle", "1.600", "0.3 better", ""],
-        ["Always guessing the mean a client saw", "1.900", "–", ""],
+        ["The mean baseline (always the mean a client saw)", "1.900", "–", ""],
     ]
 
 
@@ -261,7 +274,7 @@ def test_clients_that_gained_nothing_are_counted(tmp_path: Path) -> None:
     assert table(html, "New clients")[1] == ["new-01", "200", "200", "0.1500", "0.0500", "0.1 worse", "0.2500"]
 
 
-def test_a_comparison_is_marked_as_an_oracles(tmp_path: Path) -> None:
+def test_a_comparison_is_marked_as_simulation_only(tmp_path: Path) -> None:
     folder = make_run(tmp_path, version=None)
     more = [{"method": "Reptile, then the same steps", "score": 0.6}]
     change(folder, comparison=result_of(folder)["comparison"] + more)
@@ -271,9 +284,9 @@ def test_a_comparison_is_marked_as_an_oracles(tmp_path: Path) -> None:
         ["The start without a step oracle", "0.1750", "0.125 worse", ""],
         ["The same steps from an untrained start oracle", "0.3500", "0.05 better", ""],
         ["Reptile, then the same steps oracle", "0.6000", "0.3 better", ""],
-        ["Always guessing the class a client saw most", "0.3000", "–", ""],
+        ["The majority baseline (always the class a client saw most)", "0.3000", "–", ""],
     ]
-    assert re.findall(r'<td class="bar (\w*)"><span style="width: ([\d.]+)%">', html) == [
+    assert re.findall(r'<td class="bar ([\w ]*)"><span style="width: ([\d.]+)%">', html) == [
         ("oracle", "100.0"),
         ("oracle", "23.3"),
         ("oracle", "46.7"),
@@ -283,7 +296,7 @@ def test_a_comparison_is_marked_as_an_oracles(tmp_path: Path) -> None:
     assert (
         "On 800 records that 4 new clients held back, the accuracy after one step of their own is 0.75 on average, "
         "beside 0.175 (the start without a step), 0.35 (the same steps from an untrained start), 0.6 (Reptile, then "
-        "the same steps) and 0.3 (always guessing the class a client saw most)." in Page(html).text
+        "the same steps) and 0.3 (the majority baseline (always the class a client saw most))." in Page(html).text
     )
 
 
@@ -497,7 +510,7 @@ def test_names_cannot_inject(tmp_path: Path) -> None:
     result["task"] |= {"answers": NASTY, "target": NASTY, "classes": [NASTY], "features": [NASTY]}
     result["model"]["name"] = result["test"]["measure"] = result["comparison"][0]["method"] = NASTY
     result["parameters"] |= {"version": NASTY, "order": NASTY, "device": NASTY, NASTY: NASTY}
-    result["privacy"] |= {"notes": [NASTY], "unit": NASTY, "relation": NASTY}
+    result["privacy"] |= {"notes": [NASTY], "protected_unit": NASTY, "relation": NASTY}
     result["numbers_are"] = {"new": NASTY, "comparison": NASTY}
     for row in result["privacy"]["guarantees"]:
         row["observer"] += NASTY

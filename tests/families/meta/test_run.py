@@ -29,7 +29,7 @@ from silograph.families.meta.plan import MetaBudget, MetaData, MetaMethod, MetaP
 from silograph.privacy.accounting import cost, rdp_epsilon
 from silograph.privacy.ledger import Ledger
 from silograph.run import run as running
-from silograph.run.bill import bill_of_plan, bill_of_run
+from silograph.run.cost import cost_of_plan, cost_of_run
 from silograph.run.jobs import open_job
 from silograph.run.plan import dumps, load, parse
 from silograph.run.sections import moved
@@ -142,7 +142,7 @@ def test_sizes_are_numbers_above_0(key, value):
         parse(content({"method": {key: value}}), "plan.toml")
     assert error.value.where == f"plan.toml, method.{key}"
     assert error.value.expected.startswith("a number above 0")
-    assert error.value.came == f"found {value}"
+    assert error.value.found == f"found {value}"
 
 
 @pytest.mark.parametrize("key", ["width", "rounds", "local_steps", "personal_steps"])
@@ -155,19 +155,19 @@ def test_counts_are_whole_numbers_from_1(key, value, came):
         parse(content({"method": {key: value}}), "plan.toml")
     assert error.value.where == f"plan.toml, method.{key}"
     assert "a whole number from 1" in error.value.expected
-    assert error.value.came == came
+    assert error.value.found == came
 
 
 @pytest.mark.parametrize(
     ("change", "where", "expected", "came"),
     [
-        ({"data": {"target": "y", "files": []}}, "plan.toml, data", "at least one table", "none came"),
+        ({"data": {"target": "y", "files": []}}, "plan.toml, data", "at least one table", "found none"),
         ({"data": DATA | {"new": "b.csv"}}, "plan.toml, data.new", "a list of names", "found 'b.csv'"),
         ({"data": DATA | {"answers": "words"}}, "plan.toml, data.answers", "classes, numbers", "found 'words'"),
         ({"data": DATA | {"classes": "yes"}}, "plan.toml, data.classes", "a list of names", "found 'yes'"),
         ({"data": DATA | {"classes": [0, 1]}}, "plan.toml, data.classes[0]", "a text", "found 0"),
         ({"data": DATA | {"label": "y"}}, "plan.toml, data", "only target, files, new", "found 'label'"),
-        ({"data": DATA | {"answers": "numbers", "classes": ["1"]}}, "plan, classes", "none where", "some came"),
+        ({"data": DATA | {"answers": "numbers", "classes": ["1"]}}, "plan, classes", "none where", "found some"),
         ({"method": {"version": "printed"}}, "plan.toml, method.version", "sound, paper:", "found 'printed'"),
         ({"method": {"model": "gpt"}}, "plan.toml, method.model", "linear, mlp, cnn, resnet18", "found 'gpt'"),
         ({"method": {"order": "third"}}, "plan.toml, method.order", "first, second", "found 'third'"),
@@ -183,8 +183,8 @@ def test_counts_are_whole_numbers_from_1(key, value, came):
         ({"method": {"compare": "yes"}}, "plan.toml, method.compare", "true or false", "found 'yes'"),
         ({"method": {"device": 0}}, "plan.toml, method.device", "a text", "found 0"),
         ({"method": {"noise": 1.0}}, "plan.toml, method", "only name, version", "found 'noise'"),
-        ({"method": {"version": "paper:"}}, "plan, version", "a [privacy] section", "none came"),
-        ({"method": {"version": "paper:", "order": "first"}} | PRIVATE, "plan, order", "second", "first came"),
+        ({"method": {"version": "paper:"}}, "plan, version", "a [privacy] section", "found none"),
+        ({"method": {"version": "paper:", "order": "first"}} | PRIVATE, "plan, order", "second", "found first"),
         ({"method": {"compare": True}} | PRIVATE, "plan, compare", "no comparison, with privacy", "without protection"),
         (PRIVATE | {"privacy": {}}, "plan.toml, privacy", "the key 'epsilon'", "it is missing"),
         (PRIVATE | {"privacy": 1.0}, "plan.toml, privacy", "a section", "found 1.0"),
@@ -193,7 +193,7 @@ def test_counts_are_whole_numbers_from_1(key, value, came):
         (PRIVATE | {"privacy": {"epsilon": 1, "delta": 0}}, "plan.toml, privacy.delta", "between 0 and 1", "found 0"),
         (PRIVATE | {"privacy": {"epsilon": 1, "delta": 1}}, "plan.toml, privacy.delta", "between 0 and 1", "found 1"),
         (PRIVATE | {"privacy": {"personal_epsilon": 0}}, "plan.toml, privacy.personal_epsilon", "above 0", "found 0"),
-        (PRIVATE | {"privacy": {"epsilon": 1, "personal_epsilon": 1}}, "plan, personal_epsilon", "new", "none came"),
+        (PRIVATE | {"privacy": {"epsilon": 1, "personal_epsilon": 1}}, "plan, personal_epsilon", "new", "found none"),
         (PRIVATE | {"data": DATA}, "plan, classes", "the labels there can be", "is private too"),
         ({"engine": "gpu"}, "plan.toml, engine", "vector, silowise", "found 'gpu'"),
         ({"seed": -1}, "plan.toml, seed", "a whole number from 0 up", "found -1"),
@@ -205,7 +205,7 @@ def test_nonsense_is_refused_and_says_where_what_was_expected_and_what_came(chan
         parse(content(change), "plan.toml")
     assert error.value.where == where
     assert expected in error.value.expected
-    assert came in error.value.came
+    assert came in error.value.found
 
 
 def test_classes_that_are_numbers_are_written_as_texts():
@@ -250,7 +250,7 @@ def test_a_plan_costs_what_it_says_beforehand(case, clients, tmp_path, quick_pla
     method, each = CASES[case]
     plan = planned(BUDGET, **method)
     (tmp_path / "plan.toml").write_text(dumps(moved(plan, clients, tmp_path)))
-    told = bill_of_plan(tmp_path / "plan.toml")
+    told = cost_of_plan(tmp_path / "plan.toml")
     folder = finished(plan, clients, tmp_path / "out")
     result, ledger = result_of(folder), rows_of(folder)
     samples = ROUNDS * plan.method.local_steps
@@ -291,8 +291,8 @@ def test_every_set_of_records_spends_its_whole_budget(method, clients, tmp_path,
     for part in ("query", "support"):
         assert sum(row["share"] for row in spends if row["set"] == part) == 1.0
     for row in spends:
-        noises = {each.noise for each in ledger.of("cyd") if each.site == sites[row["release"]]}
-        assert {each.part for each in ledger.rows if each.site == sites[row["release"]]} == {row["set"]}
+        noises = {each.noise for each in ledger.of("cyd") if each.release_point == sites[row["release"]]}
+        assert {each.part for each in ledger.rows if each.release_point == sites[row["release"]]} == {row["set"]}
         assert row["times"] == ROUNDS
         for noise in noises:  # cyd has most records; the ledger's is on the grid of its integers
             assert row["noise"] == pytest.approx(noise, rel=1e-6)
@@ -454,7 +454,7 @@ def test_under_privacy_new_clients_keep_their_models(clients, tmp_path):
     assert any("New clients' models stay with them" in note for note in result["privacy"]["notes"])
     assert len(result["comparison"]) == 2
     assert result["parameters"]["clip"] == plan.method.clip
-    assert result["privacy"]["unit"] == "one record"
+    assert result["privacy"]["protected_unit"] == "one record"
     assert result["privacy"]["relation"].startswith("add-or-remove-one")
 
 
@@ -465,7 +465,7 @@ def test_new_clients_models_are_published_for_a_budget_of_their_own(clients, tmp
     assert set(bill) == {(name, observer) for name in SOURCES + NEW for observer in OBSERVERS}
     for name in NEW:
         rows = ledger.of(name)
-        assert [(row.round, row.site, row.mechanism) for row in rows] == [
+        assert [(row.round, row.release_point, row.mechanism) for row in rows] == [
             (0, "personal step", "gaussian"),
             (1, "personal step", "gaussian"),
         ]
@@ -476,7 +476,7 @@ def test_new_clients_models_are_published_for_a_budget_of_their_own(clients, tmp
         assert load_model(folder / f"models/new/{name}.npz")[0]["target"] == "trend"
     assert bill["ann", "server"] == pytest.approx(EPSILON, rel=1e-9)
     assert {each["claim"] for each in result["privacy"]["guarantees"] if each["site"] in NEW} == {None}
-    assert epsilons(bill_of_run(folder)["guarantees"]) == bill
+    assert epsilons(cost_of_run(folder)["guarantees"]) == bill
     assert any("models are written here" in note for note in result["privacy"]["notes"])
 
 
@@ -614,8 +614,8 @@ def test_tables_that_do_not_fit_are_refused_by_name_and_leave_nothing(spoil, new
         ({"data": {"answers": "numbers", "classes": None}}, "trend"),
         ({"data": {"new": ("pictures.npz",)}}, "features of the model"),
         ({"data": {"files": ("ann.csv", "pictures.npz")}}, "NPZ files or tables"),
-        ({"model": "cnn"}, "pictures for a cnn, but records of shape (3,) came"),
-        ({"device": "abacus"}, "expected cpu or cuda, but 'abacus' came"),
+        ({"model": "cnn"}, "pictures for a cnn, but found records of shape (3,)"),
+        ({"device": "abacus"}, "expected cpu or cuda, but found 'abacus'"),
         ({"privacy": MetaBudget(EPSILON, 0.08)}, "delta below 1/N"),
         ({"privacy": MetaBudget(1e-9, DELTA)}, "client ann: expected a privacy budget epsilon from"),
         ({"privacy": MetaBudget(EPSILON, DELTA, 1e-9)}, "client dee: expected a privacy budget epsilon from"),
@@ -650,11 +650,11 @@ def test_a_price_needs_no_device(clients, tmp_path, monkeypatch, quick_planner):
     bills = []
     for device in ("cpu", "cuda"):
         (tmp_path / "plan.toml").write_text(dumps(moved(planned(BUDGET, device=device), clients, tmp_path)))
-        bills.append(bill_of_plan(tmp_path / "plan.toml"))
+        bills.append(cost_of_plan(tmp_path / "plan.toml"))
     assert bills[0] == bills[1]
     (tmp_path / "plan.toml").write_text(dumps(moved(planned(BUDGET, device="abacus"), clients, tmp_path)))
     with pytest.raises(InputError, match="cpu or cuda"):
-        bill_of_plan(tmp_path / "plan.toml")
+        cost_of_plan(tmp_path / "plan.toml")
 
 
 def test_under_privacy_a_label_that_is_not_listed_is_not_quoted(clients, tmp_path):
@@ -729,7 +729,7 @@ def test_a_seed_is_a_rehearsal_wherever_a_number_is_stated(clients, tmp_path, qu
         for text in (told, silograph("privacy", plan)[1], silograph("privacy", out)[1]):
             assert ("(rehearsal)" in text) == (seed is not None)
             assert ("Rehearsal:" in text) == (seed is not None)
-        for bill in (bill_of_plan(plan), bill_of_run(out), result_of(out)["privacy"]):
+        for bill in (cost_of_plan(plan), cost_of_run(out), result_of(out)["privacy"]):
             assert {each["rehearsal"] for each in bill["guarantees"]} == {seed is not None}
         for row in rows_of(out).rows:
             assert ("secret" in row.randomness) == (seed is None)
@@ -872,7 +872,7 @@ def test_what_can_be_played_again_only_costs_time(lose, unfinished, clients, tmp
 
 def test_the_bill_of_a_run_is_read_from_its_ledger(clients, tmp_path):
     out = finished(planned(BUDGET), clients, tmp_path / "out")
-    result, bill = result_of(out), bill_of_run(out)
+    result, bill = result_of(out), cost_of_run(out)
     assert epsilons(bill["guarantees"]) == epsilons(result["privacy"]["guarantees"])
     assert bill["claim"] == result["privacy"]["guarantees"][0]["claim"]
     assert bill["releases"] == 3 * ROUNDS
@@ -880,13 +880,13 @@ def test_the_bill_of_a_run_is_read_from_its_ledger(clients, tmp_path):
     for lost in (0, len(lines) // 2, len(lines) - 1):
         (out / "ledger.jsonl").write_text("".join(lines[:lost] + lines[lost + 1 :]))
         with pytest.raises(DamageError):
-            bill_of_run(out)
+            cost_of_run(out)
     (out / "ledger.jsonl").write_text("".join(lines))
     for each in result["privacy"]["guarantees"]:
         each["epsilon"] = 1.0
     (out / "result.json").write_text(json.dumps(result))
     with pytest.raises(DamageError, match="as its ledger says"):
-        bill_of_run(out)
+        cost_of_run(out)
 
 
 # ---- the command line ------------------------------------------------------------------------------------------------
@@ -1051,8 +1051,8 @@ def test_a_start_that_is_none_is_refused(bad, learned, clients, tmp_path, silogr
         ("unlabelled.csv", [], "a column"),
         ("strange.csv", [], "one of the classes"),
         ("dee.csv", ["--test", "nobody.csv"], "nobody.csv"),
-        ("dee.csv", ["--steps", "0"], "at least one step of a size above 0, but 0 of 0.4 came"),
-        ("dee.csv", ["--step", "0"], "at least one step of a size above 0, but 1 of 0 came"),
+        ("dee.csv", ["--steps", "0"], "at least one step of a size above 0, but found 0 of 0.4"),
+        ("dee.csv", ["--step", "0"], "at least one step of a size above 0, but found 1 of 0"),
         ("dee.csv", ["--step", "nan"], "at least one step of a size above 0"),
         ("dee.csv", ["--step", "1e60"], "step"),
         ("dee.csv", ["--device", "cuda"], "a CUDA device"),

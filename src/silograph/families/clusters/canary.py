@@ -50,8 +50,8 @@ def _worlds_of_records(job: ClusteredJob, facts: Facts) -> Worlds:
     (holding, place), features = fewest(facts), len(facts.columns)
     answers = (0.0, 1.0) if job.plan.method.loss == "logistic" else (-1e12, 1e12)
 
-    def table(party: str, answer: float | None) -> bytes:
-        of = next(each for each in facts.holdings if each.party == party)
+    def table(organisation: str, answer: float | None) -> bytes:
+        of = next(each for each in facts.holdings if each.organisation == organisation)
         rows = []
         for k, count in enumerate(of.records or ()):
             for number in range(count):
@@ -59,9 +59,15 @@ def _worlds_of_records(job: ClusteredJob, facts: Facts) -> Worlds:
                 rows.append((k, np.full(features, _LOUD * loud), answer if loud and answer is not None else 0.0))
         return table_of(job, facts, of, rows, job.plan.data.cluster)
 
-    worlds = (table(holding.party, answers[0]), table(holding.party, answers[1]), table(holding.party, None))
+    worlds = (
+        table(holding.organisation, answers[0]),
+        table(holding.organisation, answers[1]),
+        table(holding.organisation, None),
+    )
     words = "a record whose gradient is clipped to its whole length, against the opposite one; all others are silent"
-    return Worlds(holding.party, holding.silos[place], words, worlds, lambda party: table(party, None))
+    return Worlds(
+        holding.organisation, holding.silos[place], words, worlds, lambda organisation: table(organisation, None)
+    )
 
 
 def _of_clients(job: ClusteredJob, many: bool) -> Stage:

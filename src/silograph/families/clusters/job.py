@@ -15,7 +15,7 @@ from silograph.core.errors import InputError
 from silograph.core.files import write_atomically
 from silograph.core.results import Privacy, ServerRound, Test, filled
 from silograph.core.types import Array, Json
-from silograph.data.units import Records, UnitTables, check_one_home, read_tests, read_units
+from silograph.data.regions import Records, RegionTables, check_one_home, read_regions, read_tests
 from silograph.families.clusters.plan import ClusteredPlan
 from silograph.families.clusters.result import Client, Cluster, ClusteredResult, Compared, Parameters
 from silograph.families.servers import OBSERVERS, ServersJob, check_intercept, csv_of, graph_of
@@ -31,8 +31,8 @@ from silograph.privacy.mechanisms import DistributedGaussian, Gaussian, Noise, S
 from silograph.run.loop import play
 from silograph.run.results import UNPROTECTED, costs, rehearsal_note, stated
 from silograph.tasks.clustered import Linearised, Proximal
-from silograph.tasks.linear import UNIT, Linear, signs
-from silograph.topology import Topology, units
+from silograph.tasks.linear import PROTECTED_UNIT, Linear, signs
+from silograph.topology import Topology, regions
 
 PACKAGES = ()
 
@@ -41,7 +41,7 @@ Task = Proximal | Linearised
 #: By what a plan protects: the protected unit, and how neighbours differ.
 PROTECTED = {
     "none": ("none", "none"),
-    "records": (UNIT, "replace-one: how many records a client has, and its cluster, are public"),
+    "records": (PROTECTED_UNIT, "replace-one: how many records a client has, and its cluster, are public"),
     "clients": (CLIPPED_AGENT, "replace-one: which clients there are, and their clusters, are public"),
 }
 
@@ -57,12 +57,12 @@ class ClusteredJob(ServersJob):
     task: Task
 
     @classmethod
-    def of(cls, plan: ClusteredPlan, tables: UnitTables, tests: dict[str, Records], graph: Topology) -> ClusteredJob:
+    def of(cls, plan: ClusteredPlan, tables: RegionTables, tests: dict[str, Records], graph: Topology) -> ClusteredJob:
         data, chosen, private = plan.data, plan.method, plan.privacy is not None
         check_intercept(chosen.intercept, tables.features)
         if chosen.loss == "logistic" and not private:
             signs(tables.answers, f"column {data.target}")
-        topo = units(graph, np.bincount(tables.home).tolist(), tables.agents)
+        topo = regions(graph, np.bincount(tables.home).tolist(), tables.agents)
         if chosen.find is None:
             names, told = tuple(sorted(set(tables.clusters))), list(tables.clusters)
         else:
@@ -111,7 +111,7 @@ class ClusteredJob(ServersJob):
             raise InputError(
                 "plan, minimum",
                 "at most the size of the largest cell, the clients of one server and cluster",
-                f"{self.masks.minimum} came, and the largest has {np.bincount(self._cells).max()}",
+                f"found {self.masks.minimum}, and the largest has {np.bincount(self._cells).max()}",
                 "Lower it, or join servers or clusters.",
             )
         privacy = self.plan.privacy
@@ -168,7 +168,7 @@ class ClusteredJob(ServersJob):
 
     @property
     def _sites(self) -> Sequence[str]:
-        """Whose rows a bill reads: clients', cells', or servers' where nothing is protected."""
+        """Whose rows the cost is read from: clients', cells', or servers' where nothing is protected."""
         if self.plan.protect == "records":
             return self.topo.silos
         if self.plan.protect == "clients":
@@ -285,7 +285,7 @@ class ClusteredJob(ServersJob):
             privacy=self._privacy(door),
             numbers_are={
                 **dict.fromkeys(("model", "movement", "disagreement", "test_error"), "released"),
-                "comparison": "oracle",
+                "comparison": "simulation only",
             },
         )
 
@@ -322,12 +322,12 @@ class ClusteredJob(ServersJob):
 
 def open_job(plan: ClusteredPlan, base: Path) -> ClusteredJob:
     data, private = plan.data, plan.privacy is not None
-    tables = read_units([base / name for name in data.files], data.agent, data.target, private, data.cluster)
+    tables = read_regions([base / name for name in data.files], data.agent, data.target, private, data.cluster)
     tests = {} if data.test is None else _tests(plan, base / data.test, tables)
-    return ClusteredJob.of(plan, tables, tests, graph_of(plan.topology, tables.units, base))
+    return ClusteredJob.of(plan, tables, tests, graph_of(plan.topology, tables.regions, base))
 
 
-def _task(plan: ClusteredPlan, tables: UnitTables) -> Task:
+def _task(plan: ClusteredPlan, tables: RegionTables) -> Task:
     chosen, most = plan.method, max(len(y) for _, y in tables.records)
     features = len(tables.features) + chosen.intercept
     if chosen.step == "linearised":
@@ -337,7 +337,7 @@ def _task(plan: ClusteredPlan, tables: UnitTables) -> Task:
     return Proximal(features, most, chosen.loss, chosen.huber, radius=chosen.radius)
 
 
-def _tests(plan: ClusteredPlan, path: Path, tables: UnitTables) -> dict[str, Records]:
+def _tests(plan: ClusteredPlan, path: Path, tables: RegionTables) -> dict[str, Records]:
     check_one_home(tables.agents, "server", "client")
     tests = read_tests(path, plan.data.agent, plan.data.target, tables.features, plan.data.cluster)
     unknown = sorted(set(tests) - {name.split("/", 1)[1] for name in tables.agents})

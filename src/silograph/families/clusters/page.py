@@ -10,7 +10,7 @@ from silograph.families.clusters.read import ClusteredRun, read
 from silograph.families.clusters.result import Client, Cluster, ClusteredResult
 from silograph.report import printed, scores, servers, words
 from silograph.report.privacy_words import PrivacyWords
-from silograph.report.read import GUESSED, Measured
+from silograph.report.read import BASELINE_MEASURE, Measured
 
 __all__ = ["RESULT", "forecast", "measured", "page", "privacy_of", "read", "summary"]
 
@@ -42,7 +42,7 @@ def page(run: ClusteredRun) -> str:
         scores.Score(row.method, row.test_error, "comparison" if k else "test_error")
         for k, row in enumerate(result.comparison)
     ]
-    compared = scores.with_baseline(ways, test, servers.guess(test))
+    compared = scores.with_baseline(ways, test, servers.baseline(test))
     beginning = "" if test is None else f"On {words.counted(test.records, 'test record')} the {test.measure} is {{}}"
     untested = "Nothing is known of how well the models predict: they were not tested."
     return servers.render(
@@ -60,8 +60,8 @@ def page(run: ClusteredRun) -> str:
     )
 
 
-def _told(rows: Sequence[Client | Cluster], result: ClusteredResult) -> list[Json]:
-    """The rows, each with its test error in words and how that compares with the guess."""
+def _in_words(rows: Sequence[Client | Cluster], result: ClusteredResult) -> list[Json]:
+    """The rows, each with its test error in words and how that compares with the baseline."""
     errors, test = words.column(row.test_error for row in rows), result.test
     return [
         vars(row)
@@ -88,7 +88,7 @@ def _clusters(result: ClusteredResult) -> list[Json]:
     homes: dict[str, set[str]] = {}
     for client in result.clients:
         homes.setdefault(client.cluster, set()).add(client.server)
-    return [row | {"servers": len(homes.get(row["name"], ()))} for row in _told(result.clusters, result)]
+    return [row | {"servers": len(homes.get(row["name"], ()))} for row in _in_words(result.clusters, result)]
 
 
 def _exchange(result: ClusteredResult) -> Json:
@@ -119,7 +119,7 @@ def _clients(result: ClusteredResult) -> Json:
     clients, test = result.clients, result.test
     errors = sorted(client.test_error for client in clients if words.is_number(client.test_error))
     if test is None or not errors:
-        return {"words": "No client’s model was tested.", "rows": _told(clients[:MOST_CLIENTS], result)}
+        return {"words": "No client’s model was tested.", "rows": _in_words(clients[:MOST_CLIENTS], result)}
     middle = words.number(errors[len(errors) // 2])
     told = (
         f"The test errors of {words.counted(len(errors), 'client')} are {words.spread(errors)}, in the middle {middle}."
@@ -127,12 +127,12 @@ def _clients(result: ClusteredResult) -> Json:
     if words.is_number(baseline := test.baseline):
         useless = sum(error >= baseline for error in errors)
         who = f"{words.counted(useless, 'client')} did no" if useless else "All did"
-        told += f" {who} better than {servers.guess(test)}."
+        told += f" {who} better than {servers.baseline(test)}."
     if len(errors) < len(clients):
         told += f" {words.counted(len(clients) - len(errors), 'client')} had no test records."
     # As sorted() keeps the order of equals, the page stays a function of the folder.
     worst = sorted(clients, key=lambda row: -row.test_error if words.is_number(row.test_error) else math.inf)
-    return {"words": told, "rows": _told(worst[:MOST_CLIENTS], result)}
+    return {"words": told, "rows": _in_words(worst[:MOST_CLIENTS], result)}
 
 
 def summary(result: ClusteredResult) -> Iterator[str]:
@@ -155,7 +155,7 @@ def measured(run: ClusteredRun) -> Iterator[Measured]:
         yield Measured(row.method, test.measure, "comparison" if index else "test_error", row.test_error)
     for cluster in run.result.clusters:
         yield Measured(cluster.name, test.measure, "clusters.test_error", cluster.test_error)
-    yield Measured(GUESSED, test.measure, "test", test.baseline)
+    yield Measured(BASELINE_MEASURE, test.measure, "test", test.baseline)
 
 
 def forecast(told: Json) -> Iterator[str]:

@@ -9,7 +9,7 @@ from silograph.core.errors import InputError
 from silograph.core.schema import Amount, Cohort, Count, Portion, Positive, Scale, Seed, Share
 from silograph.families.servers import Servers, check_masks, left_out_of_servers
 from silograph.run.plan import DEFAULT_DELTA, NOT_COMPARED, Plan
-from silograph.run.sections import Delta, TotalEpsilon, naming_files, said
+from silograph.run.sections import Delta, TotalEpsilon, naming_files, option
 
 _LEAST_DECAY = 1e-12  # of the first round's noise or leakage
 
@@ -39,21 +39,21 @@ class ClusteredMethod:
     """
 
     name: Literal["clustered_admm"] = "clustered_admm"
-    loss: Literal["ridge", "huber", "logistic"] = said(
+    loss: Literal["ridge", "huber", "logistic"] = option(
         "ridge", "What is minimised; logistic has labels 0 and 1, or -1 and 1."
     )
     huber: Positive = 1.0
-    intercept: bool = said(True, "Whether models have a constant.")
-    penalty: Positive = said(3.0, "How strongly clients are held to their cluster.")
-    ridge: Amount = said(0.01, "The ridge weight.")
-    rounds: Count = said(100, "How many rounds.")
-    tau: Portion | Literal["learned"] = said("learned", 'Weight of other clusters from 0 to 1, or "learned".')
+    intercept: bool = option(True, "Whether models have a constant.")
+    penalty: Positive = option(3.0, "How strongly clients are held to their cluster.")
+    ridge: Amount = option(0.01, "The ridge weight.")
+    rounds: Count = option(100, "How many rounds.")
+    tau: Portion | Literal["learned"] = option("learned", 'Weight of other clusters from 0 to 1, or "learned".')
     tau_decay: Share = 1.0
     form: Literal["others", "all"] = "others"
     weights: Literal["uniform", "mixing", "alone"] = "mixing"
     step: Literal["exact", "linearised"] = "exact"
     sample: Count | None = None
-    find: Count | None = said(None, "How many clusters to find; None means that the clusters are given.")
+    find: Count | None = option(None, "How many clusters to find; None means that the clusters are given.")
     radius: Scale | None = None
     clip: Scale | None = None
     masks: Literal["protocol", "skipped", "none"] = "none"
@@ -72,7 +72,7 @@ class ClusterBudget:
     epsilon: TotalEpsilon = field(
         metadata={"help": "Budget of every client over the whole run; None means no privacy."}
     )
-    delta: Delta = said(DEFAULT_DELTA, "Delta of the budget.")
+    delta: Delta = option(DEFAULT_DELTA, "Delta of the budget.")
     protect: Literal["records", "clients"] = "records"
     schedule: Literal["even", "variance_decay", "leakage_decay"] = "even"
     decay: Share = 0.99
@@ -101,7 +101,7 @@ class ClusteredPlan(Plan):
 
     @property
     def tells_clusters(self) -> bool:
-        """Where clusters are to be found, nobody is told what tables say of them."""
+        """Where clusters are to be found, nobody learns what tables say of them."""
         return self.method.find is None
 
     def deployable(self) -> ClusteredPlan:
@@ -118,13 +118,13 @@ class ClusteredPlan(Plan):
         chosen = self.method
         if self.data.cluster is None and chosen.find is None:
             expected = "a cluster column in [data], or how many to find in [method]"
-            raise InputError("plan, clusters", expected, "neither came")
+            raise InputError("plan, clusters", expected, "found neither")
         check_masks(chosen.masks, chosen.clip, chosen.sample, chosen.minimum)
         if chosen.find is not None and chosen.masks != "none":
-            came = "clusters to find came: every client would show its server a gradient"
-            raise InputError("plan, find", "given clusters with masks", came)
+            found = "found clusters to find: every client would show its server a gradient"
+            raise InputError("plan, find", "given clusters with masks", found)
         if chosen.step == "linearised" and chosen.radius is not None:
-            raise InputError("plan, radius", "none with the linearised step, whose clip bounds gradients", "one came")
+            raise InputError("plan, radius", "none with the linearised step, whose clip bounds gradients", "found one")
         if self.privacy is not None:
             self._check_privacy(self.privacy)
 
@@ -132,7 +132,7 @@ class ClusteredPlan(Plan):
         chosen = self.method
         if privacy.decay**chosen.rounds <= _LEAST_DECAY:
             expected = f"a number up to 1 that leaves {_LEAST_DECAY:g} or more after all rounds"
-            raise InputError("plan, decay", expected, f"{privacy.decay} came")
+            raise InputError("plan, decay", expected, f"found {privacy.decay}")
         if chosen.compare:
             raise InputError(
                 "plan, compare",
@@ -143,17 +143,17 @@ class ClusteredPlan(Plan):
             self._check_records()
         elif chosen.clip is None:
             raise InputError(
-                "plan, clip", "a bound on a client's difference, with privacy", "none came", "Try clip = 1."
+                "plan, clip", "a bound on a client's difference, with privacy", "found none", "Try clip = 1."
             )
         elif chosen.find is not None:
-            raise InputError("plan, find", "given clusters where clients are protected", "clusters to find came")
+            raise InputError("plan, find", "given clusters where clients are protected", "found clusters to find")
         elif privacy.schedule != "even":
-            raise InputError("plan, schedule", "even, where clients are protected", f"{privacy.schedule} came")
+            raise InputError("plan, schedule", "even, where clients are protected", f"found {privacy.schedule}")
 
     def _check_records(self) -> None:
         chosen = self.method
         if chosen.masks != "none":
-            raise InputError("plan, masks", "none where records are protected", f"{chosen.masks} came")
+            raise InputError("plan, masks", "none where records are protected", f"found {chosen.masks}")
         if chosen.step == "exact" and (chosen.loss == "ridge" or chosen.radius is None):
             raise InputError(
                 "plan, step",
@@ -162,11 +162,13 @@ class ClusteredPlan(Plan):
                 'Say step = "linearised" and a clip, or take huber or logistic with a radius.',
             )
         if chosen.step == "linearised" and chosen.clip is None:
-            raise InputError("plan, clip", "a bound on a record's gradient, with privacy", "none came", "Try clip = 1.")
+            raise InputError(
+                "plan, clip", "a bound on a record's gradient, with privacy", "found none", "Try clip = 1."
+            )
         if chosen.step == "exact" and chosen.clip is not None:
-            raise InputError("plan, clip", "none with the exact step, whose radius bounds gradients", "one came")
+            raise InputError("plan, clip", "none with the exact step, whose radius bounds gradients", "found one")
         if chosen.find is not None and chosen.step == "exact":
-            raise InputError("plan, find", 'step = "linearised" to find clusters under privacy', "the exact step came")
+            raise InputError("plan, find", 'step = "linearised" to find clusters under privacy', "found the exact step")
 
 
 PLAN = ClusteredPlan

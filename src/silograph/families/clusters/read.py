@@ -76,8 +76,8 @@ def _check_clients(result: ClusteredResult, where: str) -> None:
         counts[client.cluster] += 1
     for index, cluster in enumerate(result.clusters):
         if cluster.clients != (count := counts[cluster.name]):
-            came = f"found {shortened(cluster.clients)}"
-            raise DamageError(f"{where}: clusters[{index}]: clients", f"the {count} that are listed", came, ADVICE)
+            found = f"found {shortened(cluster.clients)}"
+            raise DamageError(f"{where}: clusters[{index}]: clients", f"the {count} that are listed", found, ADVICE)
 
 
 def _check_exchange(exchange: list[list[float]], clusters: int, where: str) -> None:

@@ -31,7 +31,7 @@ def exposed(job: FederationJob, own: bool, root: int) -> list[Json]:
 
 
 def _unmixed(job: Job, method: GraphFederation, root: int) -> Json:
-    """Who hears a server and its neighbours follows its unit's updates through all rounds."""
+    """Who hears a server and its neighbours follows its region's updates through all rounds."""
     listener, sent, truth, topo = Listener(job, root), [], [], job.topo
     start = np.array(listener.state.servers["model"])
     for _ in range(min(method.rounds, _MOST_ROUNDS)):
@@ -46,5 +46,5 @@ def _unmixed(job: Job, method: GraphFederation, root: int) -> Json:
     guess = follow(heard, np.asarray(topo.mixing), 0, start[0])[-1] / len(sent)
     error = off_by(guess, np.mean(truth, axis=0))
     how = "read as it is" if method.perturbation == "none" else "un-mixing of the noise through the running sum"
-    words = f"the mean update of unit {topo.servers[0]} over {len(sent)} rounds is found with an error of {error:.1%}"
-    return found("a unit's mean update", how, error, words)
+    words = f"the mean update of region {topo.servers[0]} over {len(sent)} rounds is found with an error of {error:.1%}"
+    return found("a region's mean update", how, error, words)

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from silograph.report.deployment import Leaving, OfServers
 
 
-class SpokenOfUnits(OfServers):
-    one, group = "agent", "unit"
-    goal = "a model for every unit of agents"
-    comes_back = "the model of their own unit"
+class SpokenOfRegions(OfServers):
+    one, group = "agent", "region"
+    goal = "a model for every region of agents"
+    comes_back = "the model of their own region"
 
     @property
     def masked(self) -> bool:
@@ -25,4 +25,4 @@ class SpokenOfUnits(OfServers):
         yield from self.of_masks()
 
 
-SPOKEN = SpokenOfUnits
+SPOKEN = SpokenOfRegions

@@ -13,9 +13,9 @@ from silograph.core.errors import InputError
 from silograph.core.files import write_atomically
 from silograph.core.results import Claim, Privacy, ServerRound, filled
 from silograph.core.types import Array, Json
-from silograph.data.units import Records, UnitTables, check_one_home, read_test, read_units
+from silograph.data.regions import Records, RegionTables, check_one_home, read_regions, read_test
 from silograph.families.federation.plan import FederationPlan
-from silograph.families.federation.result import Centroid, FederationResult, Parameters, Unit
+from silograph.families.federation.result import Centroid, FederationResult, Parameters, Region
 from silograph.families.servers import OBSERVERS, ServersJob, check_intercept, csv_of, graph_of
 from silograph.methods.base import Outcome, Private
 from silograph.methods.graph_federation import GraphFederation
@@ -27,7 +27,7 @@ from silograph.privacy.mechanisms import DistributedGaussian, Gaussian, Mechanis
 from silograph.run.results import UNPROTECTED, costs, rehearsal_note, stated
 from silograph.tasks.linear import Linear, signs
 from silograph.theory.graph_federation import claimed_epsilon
-from silograph.topology import Topology, units
+from silograph.topology import Topology, regions
 
 PACKAGES = ()
 CENTROID = "centroid"
@@ -41,14 +41,14 @@ class FederationJob(ServersJob):
     test: Records | None
 
     @classmethod
-    def of(cls, plan: FederationPlan, tables: UnitTables, test: Records | None, graph: Topology) -> FederationJob:
+    def of(cls, plan: FederationPlan, tables: RegionTables, test: Records | None, graph: Topology) -> FederationJob:
         chosen = plan.method
         check_intercept(chosen.intercept, tables.features)
         if chosen.loss == "logistic" and plan.privacy is None:
             signs(tables.answers, f"column {plan.data.target}")
-        if CENTROID in [name.casefold() for name in tables.units]:
-            raise InputError(f"unit {CENTROID}", "another name", "the mean of all units' models is called that")
-        topo = units(graph, np.bincount(tables.home).tolist(), tables.agents)
+        if CENTROID in [name.casefold() for name in tables.regions]:
+            raise InputError(f"region {CENTROID}", "another name", "the mean of all regions' models is called that")
+        topo = regions(graph, np.bincount(tables.home).tolist(), tables.agents)
         task = Linear(
             len(tables.features) + chosen.intercept,
             max(len(y) for _, y in tables.records),
@@ -68,14 +68,14 @@ class FederationJob(ServersJob):
         for server, size in zip(self.topo.servers, self.topo.sizes, strict=True):
             if self.masks is not None and size < self.masks.minimum:
                 raise InputError(
-                    f"unit {server}",
+                    f"region {server}",
                     f"at least {self.masks.minimum} agents, the smallest cohort whose sum may be known",
                     f"it has {size}",
-                    "Join it with another unit, or run without masks.",
+                    "Join it with another region, or run without masks.",
                 )
             if self.plan.privacy is not None:
                 accounting.check_budget(
-                    self.plan.privacy.epsilon, self.plan.privacy.delta, int(size), f"unit {server}", "agents"
+                    self.plan.privacy.epsilon, self.plan.privacy.delta, int(size), f"region {server}", "agents"
                 )
         if self.plan.privacy is not None:
             check_one_home(self.tables.agents)
@@ -116,7 +116,7 @@ class FederationJob(ServersJob):
         return costs(releases, guarantees, self._claim(), self._notes(), **further)
 
     def _noises(self) -> list[float] | None:
-        """Standard deviation of the noise in a coordinate of what each unit sends, if everybody asked answers."""
+        """Standard deviation of the noise in a coordinate of what each region sends, if everybody asked answers."""
         if self.plan.perturbation == "none":
             return None
         return [self._noise_of(int(size)) for size in self.topo.sizes]
@@ -142,11 +142,11 @@ class FederationJob(ServersJob):
         return Claim(epsilon, 0.0, "S1 Theorem 2", defect)
 
     def _privacy(self, door: Door) -> Privacy:
-        """What it cost, read from the ledger, by unit and observer: the cost to any one agent of the unit."""
+        """What it cost, read from the ledger, by region and observer: the cost to any one agent of the region."""
         mode = {"none": "exact", "private": "dp"}.get(self.plan.perturbation, "obfuscation")
         if mode == "exact" and self.masks is not None:
             mode = "obfuscation"
-        protected = CLIPPED_AGENT, "replace-one: how many agents a unit has, and who takes part, is public"
+        protected = CLIPPED_AGENT, "replace-one: how many agents a region has, and who takes part, is public"
         claim, rehearsal = self._claim(), self.plan.rehearsal
         guarantees = stated(door, self.topo.servers, OBSERVERS, self.plan.total_delta, claim, rehearsal)
         return Privacy(mode, *(protected if mode == "dp" else ("none", "none")), guarantees, self._notes())
@@ -157,21 +157,21 @@ class FederationJob(ServersJob):
             seen = (
                 "a server sees its agents' updates"
                 if self.masks is None
-                else "masks hide an agent's update from a server that follows the plan, not the sum over its unit"
+                else "masks hide an agent's update from a server that follows the plan, not the sum over its region"
             )
-            notes.append(f"No privacy was asked for: {seen}, and others see its unit's model.")
+            notes.append(f"No privacy was asked for: {seen}, and others see its region's model.")
         noises, clip = self._noises(), self.plan.method.clip
         if self.plan.privacy is not None and noises is not None and clip is not None:
             loud = max(noises) * math.sqrt(len(self.features)) / clip
             if loud > _DROWNED:
                 notes.append(
                     f"Noise is up to {loud:.0f} times as long as any update: the models are mostly noise. A larger "
-                    "epsilon, larger units, fewer rounds or fewer features would help."
+                    "epsilon, larger regions, fewer rounds or fewer features would help."
                 )
         if self.plan.perturbation in ("edge", "sender", "homomorphic"):
             notes.append(
                 f"The {self.plan.perturbation} perturbation is obfuscation: it has no epsilon, and over many rounds "
-                "who hears the servers learns the units' updates. [privacy] with an epsilon is the mode that holds."
+                "who hears the servers learns the regions' updates. [privacy] with an epsilon is the mode that holds."
             )
         if self.plan.masks == "skipped":
             notes.append(
@@ -218,8 +218,8 @@ class FederationJob(ServersJob):
                 masks=self.plan.masks,
             ),
             topology=self.told_graph,
-            units=[
-                Unit(
+            regions=[
+                Region(
                     server,
                     int(self.topo.sizes[p]),
                     None if records is None else int(np.bincount(self.tables.home, records)[p]),
@@ -246,6 +246,6 @@ class FederationJob(ServersJob):
 
 def open_job(plan: FederationPlan, base: Path) -> FederationJob:
     data, private = plan.data, plan.privacy is not None
-    tables = read_units([base / name for name in data.files], data.agent, data.target, private)
+    tables = read_regions([base / name for name in data.files], data.agent, data.target, private)
     test = None if data.test is None else read_test(base / data.test, data.target, tables.features, data.agent)
-    return FederationJob.of(plan, tables, test, graph_of(plan.topology, tables.units, base))
+    return FederationJob.of(plan, tables, test, graph_of(plan.topology, tables.regions, base))

@@ -1,4 +1,4 @@
-"""The page of a run that learned a model in every unit of a graph of servers."""
+"""The page of a run that learned a model in every region of a graph of servers."""
 
 from __future__ import annotations
 
@@ -10,22 +10,24 @@ from silograph.families.federation.result import FederationResult
 from silograph.report import printed, row_charts, scores, servers, words
 from silograph.report.page import markup
 from silograph.report.privacy_words import PrivacyWords
-from silograph.report.read import GUESSED, Measured
+from silograph.report.read import BASELINE_MEASURE, Measured
 
 __all__ = ["RESULT", "forecast", "measured", "page", "privacy_of", "read", "summary"]
 
 RESULT = FederationResult
-MOST_UNITS_DRAWN = 100
+MOST_REGIONS_DRAWN = 100
 
 
 def privacy_of(run: FederationRun) -> PrivacyWords:
     return PrivacyWords(
         run,
-        noun="unit",
-        names=[unit.name for unit in run.result.units],
-        unprotected="No privacy protection: whoever hears a server learns its unit’s model after every round exactly, "
-        "and with it what the unit’s agents answered on average.",
-        stated="The names of units and features, the graph of servers and the number of agents in each unit are stated "
+        noun="region",
+        names=[region.name for region in run.result.regions],
+        unprotected="No privacy protection: whoever hears a server learns its region’s model after every "
+        "round exactly, "
+        "and with it what the region’s agents answered on average.",
+        stated="The names of regions and features, the graph of servers and the number of agents in each region "
+        "are stated "
         "here as they are.",
         observers=servers.observers("an agent", "agents"),
     )
@@ -33,34 +35,34 @@ def privacy_of(run: FederationRun) -> PrivacyWords:
 
 def page(run: FederationRun) -> str:
     result = run.result
-    values = {"accuracy": how_accurate(result), "units": _units(result), "weights": _weights(result)}
+    values = {"accuracy": how_accurate(result), "regions": _regions(result), "weights": _weights(result)}
     return servers.render("models.html.j2", run, privacy_of(run), people="agents", **values)
 
 
 def how_accurate(result: FederationResult) -> tuple[str, str]:
-    """A class of the style sheet, and how the models did on the test records beside a guess that needs no model."""
-    test, errors = result.test, [unit.test_error for unit in result.units]
+    """A class of the style sheet, and how the models did on the test records beside a baseline that needs no model."""
+    test, errors = result.test, [region.test_error for region in result.regions]
     known, centroid = [error for error in errors if words.is_number(error)], result.centroid.test_error
     if test is None or not (known or words.is_number(centroid)):
         return "", "Nothing is known of how well the models predict: they were not tested."
     sentence = f"On {words.counted(test.records, 'test record')} the {test.measure} of the centroid is "
-    sentence += f"{words.number(centroid)}, that of the units’ own models {words.spread(known)}"
+    sentence += f"{words.number(centroid)}, that of the regions’ own models {words.spread(known)}"
     if not words.is_number(baseline := test.baseline):
         return "", f"{sentence}."
-    sentence += f"; {servers.guess(test)} gives {words.number(baseline)}."
+    sentence += f"; {servers.baseline(test)} gives {words.number(baseline)}."
     useless = sum(error >= baseline for error in known)
     if useless:
-        sentence += f" {useless} of {words.counted(len(known), 'unit')} did no better than that."
+        sentence += f" {useless} of {words.counted(len(known), 'region')} did no better than that."
     lost = useless or (words.is_number(centroid) and centroid >= baseline)
     return "partial" if lost else "", sentence
 
 
-def _units(result: FederationResult) -> Json:
-    """The units, then the centroid, each with its test error and how that compares with the guess."""
+def _regions(result: FederationResult) -> Json:
+    """The regions, then the centroid, each with its test error and how that compares with the baseline."""
     test, centroid = result.test, result.centroid
     baseline = None if test is None else test.baseline
     rows: list[tuple[str, int | None, int | None, float | None]] = [
-        (unit.name, unit.agents, unit.records, unit.test_error) for unit in result.units
+        (region.name, region.agents, region.records, region.test_error) for region in result.regions
     ]
     rows.append(("Centroid", None, None, centroid.test_error))
     *errors, guessed = words.column([*(row[-1] for row in rows), baseline])
@@ -76,37 +78,40 @@ def _units(result: FederationResult) -> Json:
     ]
     picture = ""
     if test is not None:
-        members = [(unit.name, unit.test_error) for unit in result.units[:MOST_UNITS_DRAWN]]
-        groups = [("Units’ own models", members, centroid.test_error)]
-        picture = servers.spread_of_errors(groups, test, "unit", "centroid")
-    return {"rows": told[:-1], "centroid": told[-1], "guessed": guessed, "picture": picture}
+        members = [(region.name, region.test_error) for region in result.regions[:MOST_REGIONS_DRAWN]]
+        groups = [("Regions’ own models", members, centroid.test_error)]
+        picture = servers.spread_of_errors(groups, test, "region", "centroid")
+    return {"rows": told[:-1], "centroid": told[-1], "baselineed": guessed, "picture": picture}
 
 
 def _weights(result: FederationResult) -> Json:
-    """The models side by side: a picture, and a table of the units that fit beside each other."""
-    centroid, units = result.centroid.model, result.units
+    """The models side by side: a picture, and a table of the regions that fit beside each other."""
+    centroid, regions = result.centroid.model, result.regions
     features = servers.heaviest(result.task.features, map(abs, centroid))
-    label = f"Weights of {words.counted(len(features), 'feature')} in {words.counted(len(units), 'unit')} and centroid"
+    label = (
+        f"Weights of {words.counted(len(features), 'feature')} in {words.counted(len(regions), 'region')} and centroid"
+    )
     drawn = [
-        (name, [(unit.name, unit.model[i]) for unit in units[:MOST_UNITS_DRAWN]], centroid[i]) for i, name in features
+        (name, [(region.name, region.model[i]) for region in regions[:MOST_REGIONS_DRAWN]], centroid[i])
+        for i, name in features
     ]
-    listed = units[: servers.MOST_MODELS]
+    listed = regions[: servers.MOST_MODELS]
     return {
         "picture": markup(row_charts.dots_svg(drawn, label)),
-        "drawn": min(len(units), MOST_UNITS_DRAWN),
-        "units": [unit.name for unit in listed],
-        "rows": servers.weight_rows(features, [centroid, *(unit.model for unit in listed)]),
+        "drawn": min(len(regions), MOST_REGIONS_DRAWN),
+        "regions": [region.name for region in listed],
+        "rows": servers.weight_rows(features, [centroid, *(region.model for region in listed)]),
     }
 
 
 def summary(result: FederationResult) -> Iterator[str]:
-    rows = [(unit.name, f"{unit.agents}", printed.error(unit.test_error)) for unit in result.units]
+    rows = [(region.name, f"{region.agents}", printed.error(region.test_error)) for region in result.regions]
     rows.append(("centroid", "", printed.error(result.centroid.test_error)))
-    yield from printed.table(("unit", "agents", "test error"), rows)
+    yield from printed.table(("region", "agents", "test error"), rows)
     if result.test is not None:
         yield f"test: {result.test.measure}; without features {result.test.baseline:.4f}"
     yield f"{result.rounds} rounds, disagreement {result.disagreement:.2e}"
-    yield from printed.privacy_lines(result, "unit")
+    yield from printed.privacy_lines(result, "region")
 
 
 def measured(run: FederationRun) -> Iterator[Measured]:
@@ -114,13 +119,13 @@ def measured(run: FederationRun) -> Iterator[Measured]:
     if test is None:
         return
     yield Measured("centroid", test.measure, "test_error", result.centroid.test_error)
-    for unit in result.units:
-        yield Measured(unit.name, test.measure, "units.test_error", unit.test_error)
-    yield Measured(GUESSED, test.measure, "test", test.baseline)
+    for region in result.regions:
+        yield Measured(region.name, test.measure, "regions.test_error", region.test_error)
+    yield Measured(BASELINE_MEASURE, test.measure, "test", test.baseline)
 
 
 def forecast(told: Json) -> Iterator[str]:
     if told.get("noise") is not None:
         least, most = (f"{end(told['noise']):.3g}" for end in (min, max))
-        size = least if least == most else f"{least} to {most}, more in smaller units"
-        yield f"noise in a coordinate of what a unit sends: standard deviation {size}"
+        size = least if least == most else f"{least} to {most}, more in smaller regions"
+        yield f"noise in a coordinate of what a region sends: standard deviation {size}"

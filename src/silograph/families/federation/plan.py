@@ -1,4 +1,4 @@
-"""The plan of a graph federation: units of agents, a graph of their servers, one linear model for each unit."""
+"""The plan of a graph federation: regions of agents, a graph of their servers, one linear model for each region."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _MOST_DRAWS = 1_000_000  # records an agent looks at in a round
 
 
 @dataclass(frozen=True)
-class UnitData:
-    """One table a unit, named relative to the plan; a column says which agent a record belongs to.
+class RegionData:
+    """One table a region, named relative to the plan; a column says which agent a record belongs to.
 
     `test` is a table nobody asks to be protected: errors are measured on it.
     """
@@ -29,7 +29,7 @@ class UnitData:
 
 @dataclass(frozen=True)
 class FederationMethod:
-    """S1 (3)-(8). `perturbation` is `private` with a budget and `none` without, unless it is said.
+    """S1 (3)-(8). `perturbation` is `private` with a budget and `none` without, by default.
 
     `masks` hide an agent's update from its own server: by the secure sum, or, to save time, only in name.
     """
@@ -62,7 +62,7 @@ class AgentBudget:
 
 @dataclass(frozen=True)
 class FederationPlan(Plan):
-    data: UnitData
+    data: RegionData
     topology: Servers = field(default_factory=Servers)
     method: FederationMethod = FederationMethod()
     privacy: AgentBudget | None = None
@@ -93,27 +93,27 @@ class FederationPlan(Plan):
         method = self.method
         if method.epochs[1] * (method.batch or (1, 1))[1] > _MOST_DRAWS:
             expected = f"epochs times batch of at most {_MOST_DRAWS:,}"
-            raise InputError("plan, epochs and batch", expected, f"{method.epochs[1]} times {method.batch} came")
+            raise InputError("plan, epochs and batch", expected, f"found {method.epochs[1]} times {method.batch}")
         self._check_privacy()
         check_masks(self.masks, method.clip, method.sample, method.minimum)
 
     def _check_privacy(self) -> None:
         if self.privacy is None:
             if self.perturbation == "private":
-                raise InputError("plan, [privacy]", "epsilon with the private perturbation", "none came")
+                raise InputError("plan, [privacy]", "epsilon with the private perturbation", "found none")
             return
         if self.perturbation != "private":
             raise InputError(
                 "plan, perturbation",
                 "private, or nothing, with a budget",
-                f"{self.perturbation} came, which is not differential privacy",
+                f"found {self.perturbation}, which is not differential privacy",
                 "Leave one of the two out.",
             )
         if self.method.clip is None:
             raise InputError(
                 "plan, clip",
                 "a bound on an agent's update, with privacy",
-                "none came",
+                "found none",
                 "A public number: updates longer than it are scaled back. Try clip = 0.5.",
             )
 

@@ -1,4 +1,4 @@
-"""Reads the folder of a run that learned a model in every unit of a graph of servers."""
+"""Reads the folder of a run that learned a model in every region of a graph of servers."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ FederationRun = RunFolder[FederationResult]
 def read(run: FederationRun) -> FederationRun:
     result, where = run.result, str(run.folder / FILE)
     check_servers(result.task, result.topology, where)
-    units = [unit.name for unit in result.units]
-    check_unique(units, f"{where}: units")
-    check_guarantees(result.privacy.guarantees, "unit", units, f"{where}: privacy: guarantees")
-    models = {site_file(unit.name): unit.model for unit in result.units} | {"centroid.csv": result.centroid.model}
+    regions = [region.name for region in result.regions]
+    check_unique(regions, f"{where}: regions")
+    check_guarantees(result.privacy.guarantees, "region", regions, f"{where}: privacy: guarantees")
+    models = {site_file(region.name): region.model for region in result.regions} | {
+        "centroid.csv": result.centroid.model
+    }
     for name, model in models.items():
         path = run.folder / "models" / name
         check_length(model, result.task.features, str(path))

@@ -1,4 +1,4 @@
-"""What result.json says of a run that learned a model in every unit of a graph of servers."""
+"""What result.json says of a run that learned a model in every region of a graph of servers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Parameters:
 
 
 @dataclass(frozen=True)
-class Unit:
+class Region:
     """`records` is None where how many there are is part of what is protected."""
 
     name: str
@@ -35,7 +35,7 @@ class Unit:
 
 @dataclass(frozen=True)
 class Centroid:
-    """The mean of the units' models."""
+    """The mean of the regions' models."""
 
     model: list[float]
     test_error: float | None
@@ -46,7 +46,7 @@ class FederationResult(Result):
     task: LinearTask
     parameters: Parameters
     topology: ServerGraph
-    units: list[Unit]
+    regions: list[Region]
     centroid: Centroid
     test: Test | None
     disagreement: float

@@ -25,7 +25,7 @@ from silograph.methods.algorithm_one import PaperConsensus
 from silograph.methods.base import Method
 from silograph.methods.consensus_graph import ExactConsensus
 from silograph.methods.moments_once import FOLDS, JointLearner, MomentsOnce, MomentsSummed, parts
-from silograph.methods.private_graph import LEAST_EFFECTIVE_RECORDS, PATIENCE, LikelyGraphs, ReleasedConsensus
+from silograph.methods.private_graph import LEAST_EFFECTIVE_ROWS, PATIENCE, LikelyGraphs, ReleasedConsensus
 from silograph.methods.summed_graph import AddedUp, SmoothestGraph, SummedConsensus
 from silograph.privacy import accounting
 from silograph.privacy.correlated import LEAST_HONEST, CorrelatedGaussian
@@ -93,7 +93,7 @@ def build(plan: GraphPlan, silos: Silos, candidates: EdgeList | None = None) -> 
     if degree is not None and degree > most:
         graph = "complete graph" if candidates is None else "graph of all candidates"
         if wanted is not None:
-            raise InputError("plan, degree", f"at most {most:g}, the degree of the {graph}", f"{degree:g} came")
+            raise InputError("plan, degree", f"at most {most:g}, the degree of the {graph}", f"found {degree:g}")
         degree = most
     if plan.privacy is None and learner_of(plan, nodes) == "likelihood":
         return _open(chosen, nodes, topo, counts)
@@ -127,7 +127,7 @@ def _open(chosen: ConsensusGraph, nodes: int, topo: Topology, counts: tuple[int,
         masks = Masks()
         if len(counts) < masks.minimum:
             expected = f"at least {masks.minimum} sites, the fewest whose sum may be known"
-            raise InputError("plan, reveal", expected, f"{len(counts)} came", "Reveal moments.")
+            raise InputError("plan, reveal", expected, f"found {len(counts)}", "Reveal moments.")
         task = SmoothGraph(nodes, "correlations")
         summed = MomentsSummed(nodes, counts, learner)
         return Setup(topo, counts, task, summed, None, None, 0, chosen.wanted_degree(nodes), masks=masks)
@@ -175,7 +175,7 @@ def _private(
     if privacy.mode != "per-round":
         releases = 1
         mechanism = _once(privacy, topo)
-        _enough_records(privacy, nodes, counts, effective_records_together(nodes, counts, mechanism))
+        _enough_records(privacy, nodes, counts, effective_rows_together(nodes, counts, mechanism))
         task = SmoothGraph(nodes, "moment", privacy.clip, candidates, plan.data.unit_column)
         inner = (
             LikelyGraphs(chosen.wanted_degree(nodes))
@@ -210,16 +210,16 @@ def _once(privacy: Privacy, topo: Topology) -> Mechanism:
 
 
 def _too_few(topo: Topology, expected: str) -> InputError:
-    return InputError("plan, privacy", expected, f"{len(topo.silos)} came", "Use the mode 'one-release'.")
+    return InputError("plan, privacy", expected, f"found {len(topo.silos)}", "Use the mode 'one-release'.")
 
 
-def effective_records_together(nodes: int, counts: tuple[int, ...], mechanism: Mechanism) -> float:
-    """What all silos' releases are worth at the most, from public numbers alone."""
+def effective_rows_together(nodes: int, counts: tuple[int, ...], mechanism: Mechanism) -> float:
+    """Effective rows of all silos' releases at the most, from public numbers alone."""
     if not isinstance(mechanism, CorrelatedGaussian):
-        return sum(effective_records(nodes, count, mechanism) for count in counts)
+        return sum(effective_rows(nodes, count, mechanism) for count in counts)
     # In the sum over silos, in units of their sensitivities, only the own noise is left.
     total = math.sqrt(mechanism.covariance(np.ones(len(counts)), nodes * (nodes - 1) // 2).sum())
-    return _worth(nodes, sum(counts), math.sqrt(2.0) / sum(counts) * total)
+    return _effective(nodes, sum(counts), math.sqrt(2.0) / sum(counts) * total)
 
 
 def _summed(
@@ -241,7 +241,7 @@ def _summed(
     likely = learner_of(plan, nodes) == "log-det"
     inner = LikelyGraphs(chosen.wanted_degree(nodes)) if likely else smoothest
     method = SummedConsensus(task, inner, mechanism, counts)
-    _enough_records(privacy, nodes, counts, effective_records_of_sum(method))
+    _enough_records(privacy, nodes, counts, effective_rows_of_sum(method))
     budget = Budget(privacy.epsilon, privacy.total_delta)
     return Setup(topo, counts, task, method, mechanism, budget, 1, masks=masks)
 
@@ -295,7 +295,7 @@ def _consensus_edges(chosen: ConsensusGraph, nodes: int, candidates: EdgeList | 
     wanted = chosen.consensus_density * nodes * (nodes - 1) / 2
     if candidates is not None and wanted > candidates.size:
         most = f"at most {2 * candidates.size / (nodes * (nodes - 1)):.2g}, the density of all candidates"
-        raise InputError("plan, consensus_density", most, f"{chosen.consensus_density:g} came")
+        raise InputError("plan, consensus_density", most, f"found {chosen.consensus_density:g}")
     return wanted
 
 
@@ -303,29 +303,30 @@ def _local_steps(chosen: ConsensusGraph, form: str) -> int:
     return PAPER_SETTINGS[chosen.form or form][0] if chosen.local_steps is None else chosen.local_steps
 
 
-def effective_records(nodes: int, count: int, mechanism: Mechanism) -> float:
-    """An upper estimate, from public numbers alone, of how many records a release of N records is worth."""
-    return _worth(nodes, count, mechanism.deviation(math.sqrt(2.0) / count, nodes * (nodes - 1) // 2))
+def effective_rows(nodes: int, count: int, mechanism: Mechanism) -> float:
+    """An upper estimate, from public numbers alone, of the effective rows of a release of N records."""
+    return _effective(nodes, count, mechanism.deviation(math.sqrt(2.0) / count, nodes * (nodes - 1) // 2))
 
 
-def effective_records_of_sum(method: SummedConsensus) -> float:
+def effective_rows_of_sum(method: SummedConsensus) -> float:
     """The same of a sum, if everybody is in it."""
     silos, records = len(method.counts), sum(method.counts)
-    return _worth(method.task.nodes, records, method.noise(silos, silos) / (records * method.task.radius**2))
+    return _effective(method.task.nodes, records, method.noise(silos, silos) / (records * method.task.radius**2))
 
 
-def _worth(nodes: int, count: int, noise: float) -> float:
+def _effective(nodes: int, count: int, noise: float) -> float:
     """N_eff = (t^2 + |P|^2) / (D V) with trace t = 1, |P|^2 about 1/m and V >= s^2, the noise per coordinate."""
     return min(float(count), 1.0 / (nodes * (nodes - 1) // 2 * noise**2))
 
 
 def _enough_records(privacy: Privacy, nodes: int, counts: tuple[int, ...], total: float) -> None:
-    """Refuse before anything is spent where even all silos together, worth `total` records, cannot carry a graph."""
-    if total < LEAST_EFFECTIVE_RECORDS:
-        factor = math.sqrt(LEAST_EFFECTIVE_RECORDS / max(total, 1e-300))
+    """Refuse before anything is spent where even all silos together, with `total` effective rows, cannot carry a
+    graph."""
+    if total < LEAST_EFFECTIVE_ROWS:
+        factor = math.sqrt(LEAST_EFFECTIVE_ROWS / max(total, 1e-300))
         raise InputError(
             f"privacy of {nodes} nodes at epsilon {privacy.epsilon:g}",
-            f"data worth at least {LEAST_EFFECTIVE_RECORDS:.0f} records behind the noise",
-            f"all {len(counts)} sites with {sum(counts)} signals are worth {total:.2g}: the graph would be chance",
+            f"at least {LEAST_EFFECTIVE_ROWS:.0f} effective rows behind the noise",
+            f"all {len(counts)} sites with {sum(counts)} signals have {total:.2g}: the graph would be chance",
             f"Nothing was spent. About {factor:.1f} times as many signals, or a larger epsilon, would carry it.",
         )

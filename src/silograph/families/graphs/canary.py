@@ -17,7 +17,7 @@ import numpy as np
 
 from silograph.audit.exposure import Listener, found, off_by
 from silograph.audit.scenes import DIVIDED, LOUD, QUIET, by_pattern, divided, flat_basis, nearest, with_tellers
-from silograph.audit.stages import Bits, Scene, SharedNoiseStage, SiloStage, Stage, Tables, UnitStage
+from silograph.audit.stages import Bits, RegionStage, Scene, SharedNoiseStage, SiloStage, Stage, Tables
 from silograph.audit.worlds import Worlds, as_csv, fewest
 from silograph.core.errors import InputError
 from silograph.core.types import Array, Json
@@ -72,14 +72,20 @@ def worlds(job: GraphJob, facts: Facts) -> Worlds:
         pair = (large * np.eye(nodes)[0], large * np.eye(nodes)[1])
         words = "a signal at one node alone against one at another; all other signals are zero"
 
-    def table(party: str, first: Array) -> bytes:
-        count = next(h.records[0] for h in facts.holdings if h.party == party and h.records)
+    def table(organisation: str, first: Array) -> bytes:
+        count = next(h.records[0] for h in facts.holdings if h.organisation == organisation and h.records)
         signals = np.zeros((count, nodes))
         signals[0] = first
         return _signals(job, facts.columns, signals)
 
-    tables = (table(holding.party, pair[0]), table(holding.party, pair[1]), table(holding.party, np.zeros(nodes)))
-    return Worlds(holding.party, holding.silos[0], words, tables, lambda party: table(party, np.zeros(nodes)))
+    tables = (
+        table(holding.organisation, pair[0]),
+        table(holding.organisation, pair[1]),
+        table(holding.organisation, np.zeros(nodes)),
+    )
+    return Worlds(
+        holding.organisation, holding.silos[0], words, tables, lambda organisation: table(organisation, np.zeros(nodes))
+    )
 
 
 def _signals(job: GraphJob, nodes: Sequence[str], signals: Array) -> bytes:
@@ -165,7 +171,7 @@ def _of_graphs(job: GraphJob, many: bool) -> Stage:
         size = len(method.counts)
         told = partial(with_tellers, size=size, honest=counted_on(size))
         site = job.topo.silos[victim]
-        stage: Stage = UnitStage(
+        stage: Stage = RegionStage(
             job, method, site, size, words, (0,), most, tables, Masks("skipped"), victim=victim, distinct=distinct
         )
     elif isinstance(job.mechanism, CorrelatedGaussian):
@@ -240,14 +246,14 @@ class Keeper:
     def over(self, names: Any) -> Keeper:
         return self
 
-    def release(self, bounded: Bounded, site: str, batch: Any = None, share: float = 1.0) -> Any:
+    def release(self, bounded: Bounded, release_point: str, batch: Any = None, share: float = 1.0) -> Any:
         self.kept.append(bounded)
         return relay(bounded.value)
 
-    def contribute(self, value: Array | Bounded, site: str, clip: float | None = None) -> Any:
+    def contribute(self, value: Array | Bounded, release_point: str, clip: float | None = None) -> Any:
         if not isinstance(value, Bounded):
-            raise InputError("search", "a bounded value", "a whole vector came")
-        return self.release(value, site)
+            raise InputError("search", "a bounded value", "found a whole vector")
+        return self.release(value, release_point)
 
     def __getattr__(self, name: str) -> Any:
         raise InputError("search", "a release", f"the method asked the gate for {name}")

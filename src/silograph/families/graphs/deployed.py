@@ -35,4 +35,4 @@ def read_own(plan: GraphPlan, path: Path, facts: Facts | None = None) -> tuple[F
 
 def open_part(plan: GraphPlan, facts: Facts, records: Records, base: Path) -> GraphJob:
     signals = records(lambda count: Elsewhere.of((count, len(facts.columns))))
-    return GraphJob.of(plan, Silos(tuple(facts.parties), facts.columns, signals), base)
+    return GraphJob.of(plan, Silos(tuple(facts.organisations), facts.columns, signals), base)

@@ -24,7 +24,7 @@ class SpokenOfGraphs(Spoken):
 
     @property
     def goal(self) -> str:
-        whose = "all parties together" if self.masked else "every party, and one for all"
+        whose = "all organisations together" if self.masked else "every organisation, and one for all"
         return f"a graph of {counted(len(self.facts['columns']), 'node')} for {whose}"
 
     @property
@@ -36,7 +36,7 @@ class SpokenOfGraphs(Spoken):
         return super().rounds
 
     @property
-    def unit(self) -> str:
+    def protected_unit(self) -> str:
         return "one person, with all signals of theirs" if self.persons else "one signal (a row of a table)"
 
     @property
@@ -59,7 +59,9 @@ class SpokenOfGraphs(Spoken):
         moment = "how strongly nodes vary together (the clipped second moment)"
         if self.masked and not self.private:
             what = "how strongly nodes vary together (correlations, times the number of rows)"
-            told = f"only under masks: the server learns the sum over at least {self.smallest_sum} parties, as it is"
+            told = (
+                f"only under masks: the server learns the sum over at least {self.smallest_sum} organisations, as it is"
+            )
             yield Leaving(what, pairs, "once", f"{told}: no noise", True)
             yield from self.of_masks("once")
         elif self._likelihood:
@@ -68,7 +70,10 @@ class SpokenOfGraphs(Spoken):
             what = "how strongly nodes vary together (second moments of the rows around their mean)"
             yield Leaving(what, size, "once; asked again it sends the same", BARE, True)
         elif self.masked:
-            told = f"only under masks: the server learns the sum over at least {self.smallest_sum} parties, with noise"
+            told = (
+                f"only under masks: the server learns the sum over at least {self.smallest_sum} organisations, "
+                "with noise"
+            )
             yield Leaving(moment, pairs, "once", f"{told} that they put in themselves")
             yield from self.of_masks("once")
         elif self._once:
@@ -77,9 +82,9 @@ class SpokenOfGraphs(Spoken):
             step = "the graph after this round’s step"
             yield Leaving(step, pairs, "in every round, the last again at the end", NOISY)
         else:
-            yield Leaving("the party’s graph, or its pull at the consensus", pairs, self.each_round, BARE, True)
+            yield Leaving("the organisation’s graph, or its pull at the consensus", pairs, self.each_round, BARE, True)
             yield Leaving("how well the graph fits, and how dense it is", "7 numbers", self.each_round, BARE, True)
-            yield Leaving("the party’s graph as the result", pairs, "once, at the end", BARE, True)
+            yield Leaving("the organisation’s graph as the result", pairs, "once, at the end", BARE, True)
             yield Leaving("how smooth its signals are on it", "1 number", "once, at the end", BARE, True)
 
 

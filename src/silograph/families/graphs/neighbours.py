@@ -47,7 +47,7 @@ def nearest_neighbours(plan: GraphPlan, silos: Silos) -> Near:
     for name, signals in zip(silos.names, silos.signals, strict=True):
         if isinstance(signals, Elsewhere):
             todo = "Agree on a list of candidate edges, as a file."
-            raise InputError("plan, neighbours", "all tables in one place", "they are at several parties", todo)
+            raise InputError("plan, neighbours", "all tables in one place", "they are at several organisations", todo)
         assert not isinstance(signals, People), "persons are for privacy"
         lists[name] = nearest(signals, count, plan.data.search)
     ends = [found.ends() for found in lists.values()]

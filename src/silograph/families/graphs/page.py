@@ -71,7 +71,7 @@ def page(run: GraphRun) -> str:
         run,
         privacy_of(run),
         scripts=(TABLES, GRAPH),
-        releases=summarise(run.ledger, by=("silo", "site", "mechanism")),
+        releases=summarise(run.ledger, by=("silo", "release_point", "mechanism")),
         exact=_exact(run.result),
         pictures=_pictures(run),
         explorer=embedded(_explorer(run, found)),
@@ -90,7 +90,7 @@ def page(run: GraphRun) -> str:
         drawn_to_mean=[site.drawn_to_mean for site in run.result.sites],
         unmet=unmet(run.result) if run.signed else [],
         counted="Persons" if run.result.counted == "persons" else "Signals",
-        worth=_behind_noise(run.result, "effective_records", 0),
+        effective=_behind_noise(run.result, "effective_rows", 0),
         agreement=_behind_noise(run.result, "agreement", 2),
         meaning=MEANING,
     )
@@ -295,9 +295,9 @@ def _as_tuples(pairs: Iterable[frozenset[str]]) -> list[tuple[str, str]]:
 
 def forecast(told: Json) -> Iterator[str]:
     for site in told["sites"]:
-        if "effective_records" in site:
-            worth = f"{site['effective_records']:.0f}"
-            yield f"{site['site']}: {site['signals']} signals are worth about {worth} behind the noise"
+        if "effective_rows" in site:
+            effective = f"{site['effective_rows']:.0f}"
+            yield f"{site['site']}: {site['signals']} signals are about {effective} effective rows behind the noise"
 
 
 def measured(run: GraphRun) -> Iterator[Measured]:
@@ -306,5 +306,5 @@ def measured(run: GraphRun) -> Iterator[Measured]:
     for site in run.result.sites:
         if not run.signed:
             yield Measured(site.name, "smoothness", "sites.smoothness", site.smoothness)
-        if site.effective_records is not None:
-            yield Measured(site.name, "worth in records", "sites.effective_records", site.effective_records)
+        if site.effective_rows is not None:
+            yield Measured(site.name, "effective rows", "sites.effective_rows", site.effective_rows)

@@ -8,7 +8,7 @@ from typing import Literal, Self
 
 from silograph.core.errors import InputError
 from silograph.run.plan import DEFAULT_DELTA, Plan
-from silograph.run.sections import naming_files, public, said
+from silograph.run.sections import naming_files, option, public
 
 MOST_RESAMPLES = 10_000
 MOST_NODES_LIKELIHOOD = 2000  # 5 sites take 8 s of one core at 1000 nodes and 45 s at 2000; beyond, ask for it
@@ -20,22 +20,22 @@ class Data:
     """Where the silos' tables are, relative to the plan file, and how to read them."""
 
     files: tuple[str, ...] = naming_files(())
-    nodes_in: Literal["columns", "rows"] = said("columns", "Where the nodes are in the tables.")
-    standardise: bool = said(False, "Each site's nodes to mean 0, deviation 1.")
+    nodes_in: Literal["columns", "rows"] = option("columns", "Where the nodes are in the tables.")
+    standardise: bool = option(False, "Each site's nodes to mean 0, deviation 1.")
     candidates: str | None = naming_files(
         None, help="CSV with columns source,target: the only edges allowed; a public list."
     )
-    neighbours: int | None = said(
+    neighbours: int | None = option(
         None, "Only edges to so many nearest neighbours at some site (twice the degree beyond 3000 nodes)."
     )
-    search: Literal["exact", "approximate"] | None = said(
+    search: Literal["exact", "approximate"] | None = option(
         None, "How neighbours are searched for; beyond 30000 nodes it has to be said."
     )
-    unit_column: str | None = said(
+    unit_column: str | None = option(
         None, "The column that says whose a signal is: a person is protected, not one signal."
     )
-    drop: tuple[str, ...] = said((), "Leave this column out, at every site that has it; may be repeated.")
-    keep: tuple[str, ...] = said((), "This column is a measurement, whatever it looks like; may be repeated.")
+    drop: tuple[str, ...] = option((), "Leave this column out, at every site that has it; may be repeated.")
+    keep: tuple[str, ...] = option((), "This column is a measurement, whatever it looks like; may be repeated.")
     coordinates: str | None = naming_files(
         None, private=False, help="CSV with columns node,x,y and perhaps z: where the nodes are; for drawing."
     )
@@ -52,43 +52,45 @@ class ConsensusGraph:
     """
 
     name: Literal["consensus_graph"] = "consensus_graph"
-    learner: Literal["likelihood", "papers", "log-det", "log-degree"] | None = said(
+    learner: Literal["likelihood", "papers", "log-det", "log-degree"] | None = option(
         None,
         "The joint likelihood of all sites (no privacy, up to 2000 nodes, if left out); the papers' model (8); or the "
         "likelihood after one private release (up to 50 nodes, if left out).",
     )
-    reveal: Literal["moments", "sum"] | None = said(
+    reveal: Literal["moments", "sum"] | None = option(
         None,
         "What sites reveal to the likelihood: each its second moments (if left out), or only the secure sum of all "
         "sites' correlations (a consensus, no graphs of sites).",
     )
-    choose_by: Literal["expected-F", "ebic", "held-out"] | None = said(
+    choose_by: Literal["expected-F", "ebic", "held-out"] | None = option(
         None, "How the likelihood chooses the number of edges (expected F-score, if left out)."
     )
-    nonnegative: bool | None = said(None, "Only positive relations (likelihood).")
-    confidence: float | None = said(None, "Draw only edges whose probability, or confidence, is at least this.")
-    solver: Literal["exact", "paper"] = said("exact", "Exact optimum, or the papers' Algorithm 1.")
-    degree: float | None = said(None, "Wanted mean degree of the sites' graphs.")
-    density: float | None = said(None, "The same as a share of all pairs of nodes.")
-    edges: int | None = said(None, "The same as a number of edges.")
-    consensus_density: float | None = said(None, "Wanted share of all pairs in the consensus graph.")
-    coupling_by: Literal["rule", "held-out"] = said(
+    nonnegative: bool | None = option(None, "Only positive relations (likelihood).")
+    confidence: float | None = option(None, "Draw only edges whose probability, or confidence, is at least this.")
+    solver: Literal["exact", "paper"] = option("exact", "Exact optimum, or the papers' Algorithm 1.")
+    degree: float | None = option(None, "Wanted mean degree of the sites' graphs.")
+    density: float | None = option(None, "The same as a share of all pairs of nodes.")
+    edges: int | None = option(None, "The same as a number of edges.")
+    consensus_density: float | None = option(None, "Wanted share of all pairs in the consensus graph.")
+    coupling_by: Literal["rule", "held-out"] = option(
         "rule", "How strongly sites are held together: by a rule, or by the loss of signals held out."
     )
-    resamples: int | None = said(None, "How often signals are drawn again to say how sure an edge is (100; 0: never).")
-    alpha: float = said(1.0, "Weight of the log-degree term of (8).")
-    beta: float | None = said(None, "Weight of the squared term of (8); larger is denser.")
-    nu: float | None = said(None, "Coupling to the consensus, in units of lambda.")
-    lam: float | None = said(None, "Sparsity of the consensus.")
-    zeta: float | None = said(None, "Guard added to degrees inside the logarithm.")
-    threshold: float = said(0.0, "Leave out edges with weights at or below this.")
+    resamples: int | None = option(
+        None, "How often signals are drawn again to say how sure an edge is (100; 0: never)."
+    )
+    alpha: float = option(1.0, "Weight of the log-degree term of (8).")
+    beta: float | None = option(None, "Weight of the squared term of (8); larger is denser.")
+    nu: float | None = option(None, "Coupling to the consensus, in units of lambda.")
+    lam: float | None = option(None, "Sparsity of the consensus.")
+    zeta: float | None = option(None, "Guard added to degrees inside the logarithm.")
+    threshold: float = option(0.0, "Leave out edges with weights at or below this.")
     tolerance: float = 1e-7
-    rounds: int | None = said(None, "Most rounds (exact), or rounds (paper).")
-    form: Literal["S3", "S0"] | None = said(None, "Which paper's form of Algorithm 1.")
-    local_steps: int | None = said(None, "Local steps a round (paper).")
-    step: float | None = said(None, "Step size (paper).")
-    momentum: float | None = said(None, "Momentum (paper).")
-    coupling: Literal["implicit", "explicit"] = said("implicit", "Coupling step (paper).")
+    rounds: int | None = option(None, "Most rounds (exact), or rounds (paper).")
+    form: Literal["S3", "S0"] | None = option(None, "Which paper's form of Algorithm 1.")
+    local_steps: int | None = option(None, "Local steps a round (paper).")
+    step: float | None = option(None, "Step size (paper).")
+    momentum: float | None = option(None, "Momentum (paper).")
+    coupling: Literal["implicit", "explicit"] = option("implicit", "Coupling step (paper).")
 
     def wanted_degree(self, nodes: int) -> float | None:
         """The mean degree that was asked for, in whichever words."""
@@ -102,15 +104,15 @@ class Privacy:
     """The total budget of every silo, and how it is spent."""
 
     epsilon: float = field(metadata={"help": "Total privacy budget of every site."})
-    delta: float | None = said(None, "Delta of the budget (1e-6 if left out).")
-    mode: Literal["one-release", "correlated", "secure-sum", "per-round"] = said(
+    delta: float | None = option(None, "Delta of the budget (1e-6 if left out).")
+    mode: Literal["one-release", "correlated", "secure-sum", "per-round"] = option(
         "one-release",
         "One release a site; the same with noise that cancels between sites; noise once on the secure sum of all sites "
         "(a consensus, no graphs of sites); or the papers' noise in every round.",
         option="privacy",
     )
-    mechanism: Literal["gaussian", "laplace"] = said("gaussian", "Shape of the noise.")
-    clip: float | None = said(
+    mechanism: Literal["gaussian", "laplace"] = option("gaussian", "Shape of the noise.")
+    clip: float | None = option(
         None,
         "Public bound on a signal's length around its mean (left out: lengths are scaled to 1); with per-round noise, "
         "on its squared differences, or on gradients for several local steps.",
@@ -129,8 +131,8 @@ class GraphPlan(Plan):
     method: ConsensusGraph = ConsensusGraph()
     privacy: Privacy | None = None
     topology: Literal["star"] = "star"
-    engine: Literal["vector", "silowise"] = said("vector", "How silos are simulated.")
-    seed: int | None = said(None, "Fixes every random number (a rehearsal, under privacy).")
+    engine: Literal["vector", "silowise"] = option("vector", "How silos are simulated.")
+    seed: int | None = option(None, "Fixes every random number (a rehearsal, under privacy).")
 
     @property
     def total_delta(self) -> float:
@@ -147,7 +149,7 @@ class GraphPlan(Plan):
         if self.privacy is not None:
             _check_privacy(self.privacy, self.method)
             if self.privacy.mode == "per-round" and self.data.candidates is not None:
-                raise InputError("plan, candidates", "one release with candidate edges", "noise in every round came")
+                raise InputError("plan, candidates", "one release with candidate edges", "found noise in every round")
             if self.data.standardise:
                 raise InputError(
                     "plan, standardise",
@@ -156,48 +158,48 @@ class GraphPlan(Plan):
                     "Scale the tables beforehand by constants that do not come from them.",
                 )
         _check_learner(self)
-        _check_unit(self)
+        _check_unit_column(self)
         _check_data(self)
         if self.seed is not None and self.seed < 0:
-            raise InputError("plan, seed", "a whole number from 0 up", f"{self.seed} came")
+            raise InputError("plan, seed", "a whole number from 0 up", f"found {self.seed}")
 
 
 def _check_method(method: ConsensusGraph) -> None:
     for name in ("alpha", "beta", "nu", "lam", "degree", "edges", "step", "tolerance"):
         value = getattr(method, name)
         if value is not None and not (math.isfinite(value) and value > 0.0):
-            raise InputError(f"plan, {public(name)}", "a number above 0", f"{value} came")
+            raise InputError(f"plan, {public(name)}", "a number above 0", f"found {value}")
     for name in ("density", "consensus_density"):
         value = getattr(method, name)
         if value is not None and not 0.0 < value <= 1.0:
-            raise InputError(f"plan, {name}", "a share of all pairs, above 0 and at most 1", f"{value} came")
+            raise InputError(f"plan, {name}", "a share of all pairs, above 0 and at most 1", f"found {value}")
     if method.confidence is not None and not 0.0 < method.confidence <= 1.0:
-        raise InputError("plan, confidence", "a number above 0 and at most 1", f"{method.confidence} came")
+        raise InputError("plan, confidence", "a number above 0 and at most 1", f"found {method.confidence}")
     for name in ("zeta", "threshold"):
         value = getattr(method, name)
         if value is not None and not (math.isfinite(value) and value >= 0.0):
-            raise InputError(f"plan, {public(name)}", "a number from 0 up", f"{value} came")
+            raise InputError(f"plan, {public(name)}", "a number from 0 up", f"found {value}")
     for name in ("rounds", "local_steps"):
         value = getattr(method, name)
         if value is not None and value < 1:
-            raise InputError(f"plan, {public(name)}", "a whole number from 1 up", f"{value} came")
+            raise InputError(f"plan, {public(name)}", "a whole number from 1 up", f"found {value}")
     if method.momentum is not None and not 0.0 <= method.momentum < 1.0:
-        raise InputError("plan, momentum", "a number from 0 up to, but not, 1", f"{method.momentum} came")
+        raise InputError("plan, momentum", "a number from 0 up to, but not, 1", f"found {method.momentum}")
     said = [name for name in ("degree", "density", "edges", "beta") if getattr(method, name) is not None]
     if len(said) > 1:
         todo = "Degree, density and edges say the same and set beta; leave all but one out."
-        raise InputError("plan", "one of degree, density, edges and beta", f"{' and '.join(said)} came", todo)
+        raise InputError("plan", "one of degree, density, edges and beta", f"found {' and '.join(said)}", todo)
     for chosen, by in (("lam", "consensus_density"), ("nu", "coupling_by")):
         if getattr(method, chosen) is not None and getattr(method, by) not in (None, "rule"):
-            raise InputError(f"plan, {by}", f"no {public(chosen)}, which it chooses", "both came")
+            raise InputError(f"plan, {by}", f"no {public(chosen)}, which it chooses", "found both")
     if method.coupling_by == "held-out" and method.consensus_density is not None:
         todo = "Leave one out: the path is of one lambda, and a wanted density would ask for another at every strength."
-        raise InputError("plan, coupling_by", "no consensus_density beside held-out", "both came", todo)
+        raise InputError("plan, coupling_by", "no consensus_density beside held-out", "found both", todo)
     if method.resamples is not None and not 0 <= method.resamples <= MOST_RESAMPLES:
-        raise InputError("plan, resamples", f"a whole number from 0 to {MOST_RESAMPLES}", f"{method.resamples} came")
+        raise InputError("plan, resamples", f"a whole number from 0 to {MOST_RESAMPLES}", f"found {method.resamples}")
     if method.solver == "paper" and method.zeta == 0.0:
         raise InputError(
-            "plan, zeta", "a number above 0 for the papers' solver", "0 came", "The papers' step needs it."
+            "plan, zeta", "a number above 0 for the papers' solver", "found 0", "The papers' step needs it."
         )
     if method.solver == "paper":
         for name, plain in (("consensus_density", None), ("coupling_by", "rule"), ("resamples", None)):
@@ -212,12 +214,12 @@ def _check_method(method: ConsensusGraph) -> None:
 def _check_learner(plan: GraphPlan) -> None:
     method, private = plan.method, plan.privacy
     if private is None and method.learner == "log-det":
-        raise InputError("plan, learner", "one private release for log-det", "no privacy came", "Take 'likelihood'.")
+        raise InputError("plan, learner", "one private release for log-det", "found no privacy", "Take 'likelihood'.")
     if private is not None and method.learner == "likelihood":
         todo = "Take log-det, the likelihood after one release, or papers."
-        raise InputError("plan, learner", "no privacy with likelihood, which reads second moments", "it came", todo)
+        raise InputError("plan, learner", "no privacy with likelihood, which reads second moments", "found it", todo)
     if private is not None and method.learner == "log-det" and private.mode == "per-round":
-        raise InputError("plan, learner", "one private release for log-det", "noise in every round came")
+        raise InputError("plan, learner", "one private release for log-det", "found noise in every round")
     if method.learner == "log-det" and (given := papers_only(plan)):
         raise InputError(f"plan, {given}", "the learner 'papers'", "log-det has no such setting")
     if method.learner == "likelihood" and (given := papers_only(plan)):
@@ -227,16 +229,16 @@ def _check_learner(plan: GraphPlan) -> None:
         raise InputError(f"plan, {given}", "the learner 'likelihood'", why)
     if method.choose_by is not None and method.wanted_degree(2) is not None:
         todo = "Leave one out: the number of edges is given, or it is chosen."
-        raise InputError("plan, choose_by", "no degree, density or edges, which it chooses", "both came", todo)
+        raise InputError("plan, choose_by", "no degree, density or edges, which it chooses", "found both", todo)
     if method.confidence is not None and private is not None:
-        raise InputError("plan, confidence", "none with privacy", "it came: a private graph states none for its edges")
+        raise InputError("plan, confidence", "none with privacy", "found it: a private graph states none for its edges")
     if method.confidence is not None and method.resamples == 0:
-        raise InputError("plan, confidence", "resamples, which say how sure an edge is", "0 came")
+        raise InputError("plan, confidence", "resamples, which say how sure an edge is", "found 0")
     if method.reveal == "sum":
         for name in ("consensus_density", "choose_by"):
             if getattr(method, name) not in (None, "expected-F", "ebic"):
                 todo = "The sum has one graph and no parts of rows: say density, or choose by expected-F or ebic."
-                raise InputError(f"plan, {name}", "moments of every site for this setting", "a sum came", todo)
+                raise InputError(f"plan, {name}", "moments of every site for this setting", "found a sum", todo)
 
 
 def learner_of(plan: GraphPlan, nodes: int = 0) -> Literal["likelihood", "papers", "log-det"]:
@@ -270,14 +272,14 @@ def likelihood_only(method: ConsensusGraph) -> str | None:
 def _check_data(plan: GraphPlan) -> None:
     data = plan.data
     if data.neighbours is not None and data.neighbours < 1:
-        raise InputError("plan, neighbours", "a whole number from 1 up", f"{data.neighbours} came")
+        raise InputError("plan, neighbours", "a whole number from 1 up", f"found {data.neighbours}")
     if data.search is not None and data.neighbours is None:
-        raise InputError("plan, search", "how many neighbours to search for", "none came")
+        raise InputError("plan, search", "how many neighbours to search for", "found none")
     if data.neighbours is not None:
         if data.candidates is not None:
-            raise InputError("plan, neighbours", "neighbours or a list of candidates", "both came")
+            raise InputError("plan, neighbours", "neighbours or a list of candidates", "found both")
         if plan.method.solver != "exact":
-            raise InputError("plan, neighbours", "the exact solver", "the papers' solver came")
+            raise InputError("plan, neighbours", "the exact solver", "found the papers' solver")
     if plan.privacy is None:
         return
     leaks = (
@@ -287,21 +289,23 @@ def _check_data(plan: GraphPlan) -> None:
     )
     for name, value, plain, why in leaks:
         if value != plain:
-            raise InputError(f"plan, {name}", "none with privacy", f"{value} came: {why}, unaccounted")
+            raise InputError(f"plan, {name}", "none with privacy", f"found {value}: {why}, unaccounted")
 
 
-def _check_unit(plan: GraphPlan) -> None:
+def _check_unit_column(plan: GraphPlan) -> None:
     if plan.data.unit_column is None:
         return
     where = "plan, unit_column"
     if not plan.data.unit_column.strip():
-        raise InputError(where, "the name of a column", "an empty one came")
+        raise InputError(where, "the name of a column", "found an empty one")
     if plan.privacy is None:
-        raise InputError(where, "a privacy budget, whose unit it says", "none came", "Add an epsilon, or leave it out.")
+        raise InputError(
+            where, "a privacy budget, whose protected unit it names", "found none", "Add an epsilon, or leave it out."
+        )
     if plan.privacy.mode == "per-round":
-        raise InputError(where, "one release, where a person's signals can be bounded", "noise in every round came")
+        raise InputError(where, "one release, where a person's signals can be bounded", "found noise in every round")
     if plan.data.nodes_in != "columns":
-        raise InputError(where, "nodes in columns", "nodes in rows came", "Turn the tables round.")
+        raise InputError(where, "nodes in columns", "found nodes in rows", "Turn the tables round.")
 
 
 def _check_privacy(privacy: Privacy, method: ConsensusGraph) -> None:
@@ -309,31 +313,31 @@ def _check_privacy(privacy: Privacy, method: ConsensusGraph) -> None:
         raise InputError(
             "plan, epsilon",
             "a privacy budget above 0",
-            f"{privacy.epsilon} came",
+            f"found {privacy.epsilon}",
             "Leave it out for a run without privacy.",
         )
     if privacy.delta is not None and not 0.0 < privacy.delta < 1.0:
-        raise InputError("plan, delta", "a number between 0 and 1", f"{privacy.delta} came", "Try 1e-6.")
+        raise InputError("plan, delta", "a number between 0 and 1", f"found {privacy.delta}", "Try 1e-6.")
     if privacy.mechanism == "laplace" and privacy.delta is not None:
-        raise InputError("plan, delta", "no delta with Laplace noise, whose delta is 0", f"{privacy.delta} came")
+        raise InputError("plan, delta", "no delta with Laplace noise, whose delta is 0", f"found {privacy.delta}")
     if privacy.clip is not None and not 1e-70 <= privacy.clip <= 1e70:
-        raise InputError("plan, clip", "a number above 0 whose powers are numbers", f"{privacy.clip} came")
+        raise InputError("plan, clip", "a number above 0 whose powers are numbers", f"found {privacy.clip}")
     if privacy.mode in ("correlated", "secure-sum") and privacy.mechanism != "gaussian":
-        raise InputError("plan, mechanism", f"gaussian in the mode {privacy.mode}", f"{privacy.mechanism} came")
+        raise InputError("plan, mechanism", f"gaussian in the mode {privacy.mode}", f"found {privacy.mechanism}")
     if privacy.mode == "secure-sum" and method.consensus_density is not None:
         todo = "Say density: it is that of the only graph there is."
-        raise InputError("plan, consensus_density", "none with a secure sum", "one came", todo)
+        raise InputError("plan, consensus_density", "none with a secure sum", "found one", todo)
     if privacy.mode == "secure-sum":
         plain = ConsensusGraph()
         for name in ("solver", "nu", "lam", "rounds"):
             if getattr(method, name) != getattr(plain, name):
                 todo = "There are no graphs of sites that it could couple to a consensus."
-                raise InputError(f"plan, {public(name)}", "one release for this setting", "a secure sum came", todo)
+                raise InputError(f"plan, {public(name)}", "one release for this setting", "found a secure sum", todo)
     if privacy.mode == "per-round":
         if method.solver != "paper":
-            raise InputError("plan, privacy", "the solver 'paper' for noise in every round", "the exact solver came")
+            raise InputError("plan, privacy", "the solver 'paper' for noise in every round", "found the exact solver")
         if privacy.mechanism != "gaussian":
-            raise InputError("plan, mechanism", "gaussian for noise in every round", f"{privacy.mechanism} came")
+            raise InputError("plan, mechanism", "gaussian for noise in every round", f"found {privacy.mechanism}")
         missing = [public(name) for name in ("beta", "nu", "lam") if getattr(method, name) is None]
         missing += ["clip"] if privacy.clip is None else []
         if missing:

@@ -20,20 +20,20 @@ def summary(result: GraphResult) -> Iterator[str]:
             f"{site.signals}",
             *(("", "") if site.edges is None else (f"{site.edges}", f"{2 * site.edges / nodes:.1f}")),
             f"{site.weight:.3g}",
-            _worth(site),
+            _effective(site),
             cost(schema.write(costs[site.name])),
         )
         for site in result.sites
     ]
     consensus = result.consensus
     edges = consensus.edges
-    rows.append(("consensus", "", f"{edges}", f"{2 * edges / nodes:.1f}", "", _worth(consensus), ""))
-    header = ("site", result.counted, "edges", "mean degree", "weight", "worth", "privacy")
-    noisy = consensus.effective_records is not None
-    shown = [k for k, name in enumerate(header) if noisy or name != "worth"]
+    rows.append(("consensus", "", f"{edges}", f"{2 * edges / nodes:.1f}", "", _effective(consensus), ""))
+    header = ("site", result.counted, "edges", "mean degree", "weight", "effective rows", "privacy")
+    noisy = consensus.effective_rows is not None
+    shown = [k for k, name in enumerate(header) if noisy or name != "effective rows"]
     yield from table(tuple(header[k] for k in shown), [tuple(row[k] for k in shown) for row in rows])
     if noisy:
-        yield "worth: so many records without noise would give as good a graph; 20 nodes need about 500"
+        yield "effective rows: so many without noise would give as good a graph; 20 nodes need about 500"
     yield f"{_times(result.rounds, 'round')}, {_sent(result)}{_exactness(result)}"
     yield from _proven(result)
     if result.reason is not None:
@@ -89,8 +89,8 @@ def _proven(result: GraphResult) -> Iterator[str]:
         yield f"{edges}: proven to be all that matter at {min(shares):.1%} of the nodes; more --neighbours prove more"
 
 
-def _worth(graph: Site | Consensus) -> str:
-    records = graph.effective_records
+def _effective(graph: Site | Consensus) -> str:
+    records = graph.effective_rows
     return "" if records is None else f"{records:.0f}"
 
 

@@ -19,7 +19,7 @@ class Site:
     signals: int
     edges: int | None
     mean_weight: float | None
-    effective_records: float | None = field(default=None, metadata=UNSAID)
+    effective_rows: float | None = field(default=None, metadata=UNSAID)
     agreement: float | None = field(default=None, metadata=UNSAID)
     weight: float | None = None
     smoothness: float | None = None
@@ -32,7 +32,7 @@ class Site:
 class Consensus:
     edges: int
     mean_weight: float | None
-    effective_records: float | None = field(default=None, metadata=UNSAID)
+    effective_rows: float | None = field(default=None, metadata=UNSAID)
     agreement: float | None = field(default=None, metadata=UNSAID)
 
 

@@ -1,4 +1,4 @@
-"""What a run leaves that learned graphs: the graphs, their numbers and the bill. The same run writes the same bytes."""
+"""What a run leaves that learned graphs: the graphs, their numbers and the cost. The same run writes the same bytes."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from silograph.core.types import Array, Json
 from silograph.data.coordinates import Coordinates
 from silograph.families.graphs.build import (
     Setup,
-    effective_records,
-    effective_records_of_sum,
-    effective_records_together,
+    effective_rows,
+    effective_rows_of_sum,
+    effective_rows_together,
 )
 from silograph.families.graphs.files import CONFIDENCE, PROBABILITY, SHARED, SIGN, Edge, edges, write_graph
 from silograph.families.graphs.plan import GraphPlan
 from silograph.methods.algorithm_one import PaperConsensus
 from silograph.methods.base import Outcome
 from silograph.methods.moments_once import MomentsOnce, MomentsSummed
-from silograph.methods.private_graph import LEAST_EFFECTIVE_RECORDS, LikelyGraphs, ReleasedConsensus
+from silograph.methods.private_graph import LEAST_EFFECTIVE_ROWS, LikelyGraphs, ReleasedConsensus
 from silograph.methods.summed_graph import SummedConsensus
 from silograph.privacy.accounting import NO_PROTECTION, planned_cost
 from silograph.privacy.correlated import CorrelatedGaussian
@@ -57,7 +57,7 @@ def paper_claim(setup: Setup, delta: float) -> Claim | None:
 
 
 def privacy_section(plan: GraphPlan, setup: Setup, door: Door, facts: Json) -> Json:
-    """The bill, read from the ledger, per site and observer.
+    """The cost, read from the ledger, per site and observer.
 
     In a star every message is for the server; what other sites and the public get is computed from it, and a wire
     without encryption shows the same messages. So all observers are bounded by the same reading.
@@ -68,7 +68,7 @@ def privacy_section(plan: GraphPlan, setup: Setup, door: Door, facts: Json) -> J
     guarantees = stated(door, setup.topo.silos, STAR_OBSERVERS, delta, claim, private and plan.seed is not None)
     return {
         "mode": "dp" if private else "obfuscation" if setup.masks is not None else "exact",
-        "unit": setup.task.unit if private else "none",
+        "protected_unit": setup.task.protected_unit if private else "none",
         "relation": f"replace-one: the number of {_counted(plan)} of a site is public" if private else "none",
         "guarantees": schema.write(guarantees),
         "notes": _notes(plan, setup, facts),
@@ -81,7 +81,7 @@ def _counted(plan: GraphPlan) -> str:
 
 
 def _notes(plan: GraphPlan, setup: Setup, facts: Json | None = None) -> list[str]:
-    """What a bill does not say by itself; `facts` are those of the outcome, once the run is over."""
+    """What the cost does not say by itself; `facts` are those of the outcome, once the run is over."""
     if plan.privacy is None:
         return list(_of_an_open_run(plan, setup))
     notes = [
@@ -186,7 +186,7 @@ def write_graphs(
     alone = "graph" in arrays  # of a secure sum there is nothing but the consensus
     if alone:
         (folder / "sites").mkdir(exist_ok=True)
-    worth, agreement = (arrays.get(name) for name in ("effective_records", "agreement"))
+    effective, agreement = (arrays.get(name) for name in ("effective_rows", "agreement"))
     smoothness = arrays.get("smoothness", np.full(len(setup.topo.silos), np.nan))
     space = setup.task.space
     for k, name in enumerate(setup.topo.silos):
@@ -195,7 +195,7 @@ def write_graphs(
             more = of_site(arrays, k)
             graph = list(edges(arrays["graph"][k], nodes, threshold, space, more, least))
             write_graph(folder / "sites" / name, graph, nodes, list(more), coordinates)
-            told = _summary(graph) | _behind_noise(worth, agreement, k)
+            told = _summary(graph) | _behind_noise(effective, agreement, k)
         sites.append(
             {
                 "name": name,
@@ -212,7 +212,7 @@ def write_graphs(
     write_graph(folder / "consensus", consensus, nodes, list(more), coordinates)
     facts = outcome.facts
     privacy = privacy_section(plan, setup, door, facts)
-    privacy["notes"] += _not_drawn(setup.topo.silos if alone else (), worth)
+    privacy["notes"] += _not_drawn(setup.topo.silos if alone else (), effective)
     if not alone:
         privacy["notes"] += [f"{name} did not come: it is not in the sum." for name in facts["silent"]]
     return {
@@ -231,7 +231,7 @@ def write_graphs(
         "nodes": list(nodes),
         "site_graphs": alone,
         "sites": sites,
-        "consensus": _summary(consensus) | _behind_noise(worth, agreement, -1),
+        "consensus": _summary(consensus) | _behind_noise(effective, agreement, -1),
         "objective": _finite(facts["objective"]),
         "certified_gap": _finite(facts["certified_gap"]),
         "rounds": facts["rounds"],
@@ -269,20 +269,20 @@ def of_consensus(arrays: Mapping[str, Array]) -> dict[str, Array]:
     return {CONFIDENCE: arrays["confidence"].mean(0)} if "confidence" in arrays else {}
 
 
-def _behind_noise(worth: Array | None, agreement: Array | None, k: int) -> Json:
-    """What a private graph is worth: as many records without noise would give as good a one."""
-    if worth is None or agreement is None:
+def _behind_noise(effective: Array | None, agreement: Array | None, k: int) -> Json:
+    """Effective rows of a private graph: so many without noise would give as good a one."""
+    if effective is None or agreement is None:
         return {}
-    return {"effective_records": _finite(float(worth[k])), "agreement": _finite(float(agreement[k]))}
+    return {"effective_rows": _finite(float(effective[k])), "agreement": _finite(float(agreement[k]))}
 
 
-def _not_drawn(sites: Sequence[str], worth: Array | None) -> list[str]:
-    named = [] if worth is None else [*sites, "the consensus"]
+def _not_drawn(sites: Sequence[str], effective: Array | None) -> list[str]:
+    named = [] if effective is None else [*sites, "the consensus"]
     return [
-        f"No edges were drawn for {name}: behind the noise its data are worth {records:.2g} records, and below "
-        f"{LEAST_EFFECTIVE_RECORDS:.0f} any graph is chance. More records or a larger epsilon would help."
-        for name, records in zip(named, () if worth is None else worth, strict=True)
-        if records < LEAST_EFFECTIVE_RECORDS
+        f"No edges were drawn for {name}: behind the noise its data are {records:.2g} effective rows, and below "
+        f"{LEAST_EFFECTIVE_ROWS:.0f} any graph is chance. More records or a larger epsilon would help."
+        for name, records in zip(named, () if effective is None else effective, strict=True)
+        if records < LEAST_EFFECTIVE_ROWS
     ]
 
 
@@ -304,17 +304,19 @@ def forecast(plan: GraphPlan, setup: Setup) -> Json:
             site["rehearsal"] = plan.seed is not None
             site |= {"epsilon": planned.epsilon, "delta": planned.delta, "accountant": planned.accountant}
             if isinstance(setup.method, ReleasedConsensus) and not isinstance(mechanism, CorrelatedGaussian):
-                site["effective_records"] = effective_records(nodes, count, mechanism)
+                site["effective_rows"] = effective_rows(nodes, count, mechanism)
         sites.append(site)
     notes = _notes(plan, setup)
-    worth = None
+    effective = None
     if isinstance(setup.method, SummedConsensus):
-        worth = effective_records_of_sum(setup.method)
+        effective = effective_rows_of_sum(setup.method)
     if isinstance(mechanism, CorrelatedGaussian):
-        worth = effective_records_together(nodes, setup.counts, mechanism)
-    if worth is not None:
+        effective = effective_rows_together(nodes, setup.counts, mechanism)
+    if effective is not None:
         notes.insert(
-            0, f"All {sum(setup.counts)} {_counted(plan)} together are worth at most {worth:.0f} behind the noise."
+            0,
+            f"All {sum(setup.counts)} {_counted(plan)} together are at most {effective:.0f} effective rows behind "
+            "the noise.",
         )
     return {
         "releases": setup.releases,

@@ -105,8 +105,8 @@ def worlds(job: MetaJob, facts: Facts) -> Worlds:
     holding, _ = fewest(facts)
     regression = job.plan.data.answers == "numbers"
 
-    def table(party: str, sign: float) -> bytes:
-        count = next(h.records[0] for h in facts.holdings if h.party == party and h.records)
+    def table(organisation: str, sign: float) -> bytes:
+        count = next(h.records[0] for h in facts.holdings if h.organisation == organisation and h.records)
         x = np.zeros((count, *facts.shape), dtype=np.float32)
         x[0] = 30.0 * sign
         which = np.zeros(count, dtype=np.int64)
@@ -115,9 +115,17 @@ def worlds(job: MetaJob, facts: Facts) -> Worlds:
         return _labelled(job.plan, facts, x, answers)
 
     words = "a record whose gradient is longer than the clip, against the opposite one; all others are alike"
-    tables = (table(holding.party, -1.0), table(holding.party, 1.0), table(holding.party, 0.0))
+    tables = (table(holding.organisation, -1.0), table(holding.organisation, 1.0), table(holding.organisation, 0.0))
     suffix = ".csv" if facts.columns else ".npz"
-    return Worlds(holding.party, holding.party, words, tables, lambda party: table(party, 0.0), suffix, 2)
+    return Worlds(
+        holding.organisation,
+        holding.organisation,
+        words,
+        tables,
+        lambda organisation: table(organisation, 0.0),
+        suffix,
+        2,
+    )
 
 
 def _labelled(plan: MetaPlan, facts: Facts, x: Any, answers: Any) -> bytes:

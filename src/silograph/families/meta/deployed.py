@@ -25,8 +25,8 @@ def check_facts(facts: Facts, where: str) -> None:
     check_columns(facts, 0 if pictures else 1, where)
     fits = len(facts.shape) == 3 if pictures else facts.shape == (len(facts.columns),)
     if not fits or math.prod(facts.shape) > MOST:
-        came = f"{list(facts.shape)[:9]} came"
-        raise InputError(f"{where}, shape", "the number of columns, or three numbers of a picture", came)
+        found = f"found {list(facts.shape)[:9]}"
+        raise InputError(f"{where}, shape", "the number of columns, or three numbers of a picture", found)
 
 
 def classes_of(plan: MetaPlan, told: Mapping[str, tuple[str, ...]], fewest: int) -> tuple[str, ...]:
@@ -50,7 +50,7 @@ def read_own(plan: MetaPlan, path: Path, facts: Facts | None = None) -> tuple[Fa
 def open_part(plan: MetaPlan, facts: Facts, records: Records, base: Path) -> MetaJob:
     answer = np.float32 if plan.data.answers == "numbers" else np.int64
     labelled = records(lambda count: (Elsewhere.of((count, *facts.shape), np.float32), Elsewhere.of((count,), answer)))
-    clients = ClientTables(tuple(facts.parties), facts.columns, facts.classes, facts.shape, labelled)
+    clients = ClientTables(tuple(facts.organisations), facts.columns, facts.classes, facts.shape, labelled)
     # The server, which has no records, computes nothing with the network.
     computing = not all(isinstance(x, Elsewhere) for x, _ in labelled)
     return MetaJob.of(plan, clients, None, network(plan if computing else plan.without_device(), clients))

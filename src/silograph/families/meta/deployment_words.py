@@ -22,7 +22,7 @@ class SpokenOfAStart(Spoken):
     def sent(self) -> Iterator[Leaving]:
         noisy = ("computed from nothing but sums with noise, for a share of the budget", False)
         how = noisy if self.private else (BARE, True)
-        yield Leaving("the start, moved by the party’s own steps", self._network, self.each_round, *how)
+        yield Leaving("the start, moved by the organisation’s own steps", self._network, self.each_round, *how)
 
     @property
     def _network(self) -> str:

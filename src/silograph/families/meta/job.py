@@ -23,7 +23,7 @@ from silograph.families.meta.plan import MetaPlan
 from silograph.families.meta.result import Compared, MetaResult, Model, NewClient, Parameters, Round, SourceClient, Task
 from silograph.methods.base import Method, Outcome, Private
 from silograph.methods.meta_baselines import DEFECT, LocalTraining, PaperMeta
-from silograph.methods.private_meta import QUERY, SUPPORT, UNIT, PrivateMeta, divided, part_sizes
+from silograph.methods.private_meta import PROTECTED_UNIT, QUERY, SUPPORT, PrivateMeta, divided, part_sizes
 from silograph.privacy import accounting
 from silograph.privacy.bound import ADD_OR_REMOVE_ONE
 from silograph.privacy.door import Budget, Door
@@ -60,10 +60,13 @@ class MetaJob:
     def _check(self) -> None:
         if self.new is not None:
             if self.new.shape != self.tables.shape:
-                raise InputError("new clients", f"records of shape {self.tables.shape}", f"{self.new.shape} came")
+                raise InputError("new clients", f"records of shape {self.tables.shape}", f"found {self.new.shape}")
             if both := sorted(set(self.new.names) & set(self.tables.names)):
-                expected, came = "a new client, or a source client", "it is both: it would be tested on its own lessons"
-                raise InputError(f"client {both[0]}", expected, came)
+                expected, found = (
+                    "a new client, or a source client",
+                    "it is both: it would be tested on its own lessons",
+                )
+                raise InputError(f"client {both[0]}", expected, found)
         privacy = self.plan.privacy
         if privacy is not None:
             for name, (_, y) in zip(self.tables.names, self.tables.records, strict=True):
@@ -240,7 +243,7 @@ class MetaJob:
             return Privacy("exact", "none", "none", guarantees, self._notes())
         mode = "paper:" if self.plan.method.version == "paper:" else "dp"
         relation = f"{ADD_OR_REMOVE_ONE}; how many places there are is public"
-        return Privacy(mode, UNIT, relation, guarantees, self._notes())
+        return Privacy(mode, PROTECTED_UNIT, relation, guarantees, self._notes())
 
     def _notes(self) -> list[str]:
         plan, notes = self.plan, []
@@ -295,13 +298,13 @@ class MetaJob:
             clients=[SourceClient(name, len(y)) for name, (_, y) in zip(tables.names, tables.records, strict=True)],
             new=told,
             comparison=[] if new is None else self._comparison(new, start, told),
-            test=None if new is None else new.guess(),
+            test=None if new is None else new.baseline(),
             rounds=outcome.facts["rounds"],
             trace=[Round(**line) for line in trace],
             privacy=self._privacy(door),
             numbers_are={
                 **dict.fromkeys(("model", "movement"), "released"),
-                **dict.fromkeys(("new", "comparison", "test"), "oracle"),
+                **dict.fromkeys(("new", "comparison", "test"), "simulation only"),
             },
         )
 

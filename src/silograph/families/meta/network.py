@@ -40,14 +40,18 @@ def build_network(spec: Json, shape: tuple[int, ...], outputs: int, answers: str
     if spec.get("module") is not None:
         return Neural(spec["module"], shape, outputs, loss, device)
     if spec["model"] == "module":
-        raise InputError("model", "the torch module it was learned with", "none came", "Load it in Python and give it.")
+        raise InputError(
+            "model", "the torch module it was learned with", "found none", "Load it in Python and give it."
+        )
     if spec["model"] not in get_args(Model):
-        raise InputError("model", f"one of {', '.join(get_args(Model))}, or a torch module", f"{spec['model']!r} came")
+        raise InputError("model", f"one of {', '.join(get_args(Model))}, or a torch module", f"found {spec['model']!r}")
     if spec["model"] in ("linear", "mlp"):
         hidden = () if spec["model"] == "linear" else spec["hidden"]
         module = networks.mlp(math.prod(shape), outputs, hidden)
     elif len(shape) != 3:
-        raise InputError("plan, model", f"pictures for a {spec['model']}", f"records of shape {shape} came", "Use mlp.")
+        raise InputError(
+            "plan, model", f"pictures for a {spec['model']}", f"found records of shape {shape}", "Use mlp."
+        )
     elif spec["model"] == "cnn":
         module = networks.cnn((shape[0], shape[1], shape[2]), outputs)
     else:

@@ -96,7 +96,7 @@ class NewClients:
             (folder / "new").mkdir(exist_ok=True)
             for name, model in zip(self.names, models, strict=True):
                 save_model(folder / "new" / f"{name}.npz", spec, self.task.layout, model)
-        return [self._told(*each, start) for each in zip(self.names, models, self.records, strict=True)]
+        return [self._scores(*each, start) for each in zip(self.names, models, self.records, strict=True)]
 
     def _models(self, start: Array, door: Door | None = None, clip: float | None = None) -> Array:
         step, steps = self.plan.personal_step, self.plan.method.personal_steps
@@ -104,7 +104,7 @@ class NewClients:
             self.task, start, step, steps, [learn for learn, _ in self.records], self.names, door, clip
         )
 
-    def _told(self, name: str, model: Array, records: tuple[Any, Any], start: Array) -> NewClient:
+    def _scores(self, name: str, model: Array, records: tuple[Any, Any], start: Array) -> NewClient:
         learn, test = records
         loss, after = self.task.measure(model, *test)
         before = self.task.measure(start, *test)[1]
@@ -116,11 +116,11 @@ class NewClients:
         each = [self.task.measure(model, *test)[1] for model, (_, test) in zip(models, self.records, strict=True)]
         return float(np.mean(each))
 
-    def guess(self) -> Test:
+    def baseline(self) -> Test:
         """What a client gets by always saying the commonest class of its test records, or their mean."""
         numbers = self.plan.data.answers == "numbers"
-        guesses = [
+        baselines = [
             float(y.var()) if numbers else float((y == np.bincount(y).argmax()).mean()) for _, (_, y) in self.records
         ]
         records = sum(len(y) for _, (_, y) in self.records)
-        return Test(records, "mean squared error" if numbers else "accuracy", float(np.mean(guesses)))
+        return Test(records, "mean squared error" if numbers else "accuracy", float(np.mean(baselines)))

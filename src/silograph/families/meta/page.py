@@ -14,7 +14,7 @@ from silograph.families.meta.spending import releases, spending
 from silograph.report import charts, printed, row_charts, scores, words
 from silograph.report.page import markup, render_run
 from silograph.report.privacy_words import PrivacyWords
-from silograph.report.read import GUESSED, Measured
+from silograph.report.read import BASELINE_MEASURE, Measured
 from silograph.report.scores import ACCURACY, Score
 
 __all__ = ["RESULT", "forecast", "measured", "page", "privacy_of", "read", "summary"]
@@ -23,9 +23,9 @@ RESULT = MetaResult
 MOST_CLIENTS = 40
 MOST_GUARANTEES, MOST_NAMES = 20, 4
 
-GUESSES = {
-    ACCURACY: "always guessing the class a client saw most",
-    "mean squared error": "always guessing the mean a client saw",
+BASELINE_WORDS = {
+    ACCURACY: "the majority baseline (always the class a client saw most)",
+    "mean squared error": "the mean baseline (always the mean a client saw)",
 }
 OBSERVERS = {
     "server": "the server",
@@ -88,8 +88,8 @@ def _scores(result: MetaResult) -> list[Score]:
         return []
     first, *others = [Score(row.method, row.score, "comparison") for row in result.comparison]
     before = Score("the start without a step", _mean([client.before for client in result.new]), "new")
-    guess = GUESSES.get(result.test.measure, "a guess")
-    return scores.with_baseline([first, before, *others], result.test, guess)
+    baseline = BASELINE_WORDS.get(result.test.measure, "a baseline")
+    return scores.with_baseline([first, before, *others], result.test, baseline)
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -121,7 +121,7 @@ def _newcomers(result: MetaResult) -> Json:
     least = 1.0 if test.measure == ACCURACY else 0.0
     return {
         "lost": sum(not gain > 0 for gain in gains),
-        "picture": markup(row_charts.moves_svg(drawn, label, test.measure, guess=test.baseline, least=least)),
+        "picture": markup(row_charts.moves_svg(drawn, label, test.measure, baseline=test.baseline, least=least)),
         "spreads": [(name, words.column(_quarters(values))) for name, values in spreads.items()],
         "rows": told,
     }
@@ -182,7 +182,7 @@ def measured(run: MetaRun) -> Iterator[Measured]:
         yield Measured(row.method, test.measure, "comparison", row.score)
     for client in result.new:
         yield Measured(client.name, f"{test.measure} after its step", "new", client.after)
-    yield Measured(GUESSED, test.measure, "test", test.baseline)
+    yield Measured(BASELINE_MEASURE, test.measure, "test", test.baseline)
 
 
 def forecast(told: Json) -> Iterator[str]:

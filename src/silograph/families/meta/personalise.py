@@ -38,20 +38,20 @@ def personalise(
     spec, layout, vector = networks.load_model(path)
     size, count = spec["step"] if step is None else step, spec["steps"] if steps is None else steps
     if not (count >= 1 and 0.0 < size < float("inf")):
-        raise InputError("personalise", "at least one step of a size above 0", f"{count} of {size:g} came")
+        raise InputError("personalise", "at least one step of a size above 0", f"found {count} of {size:g}")
     if out.exists():
         raise InputError(str(out), "a new file", "something is there", "Choose another with -o.")
     regression = spec["answers"] == "numbers"
     outputs = 1 if regression else len(spec["classes"])
     task = build_network(spec, tuple(spec["shape"]), outputs, spec["answers"], device, 0)
     if task.layout != layout or not np.isfinite(vector).all():
-        raise DamageError(str(path), "finite parameters of the network it names", "others came")
+        raise DamageError(str(path), "finite parameters of the network it names", "found others")
 
     def read(path: Path) -> Labelled:
         classes = None if regression else spec["classes"]
         mine = read_clients([path], spec["target"], False, classes, regression, tuple(spec["features"]), least=1)
         if mine.shape != tuple(spec["shape"]):
-            raise InputError(str(path), f"records of shape {tuple(spec['shape'])}", f"{mine.shape} came")
+            raise InputError(str(path), f"records of shape {tuple(spec['shape'])}", f"found {mine.shape}")
         return mine.records[0]
 
     own = read(table)

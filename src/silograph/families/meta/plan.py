@@ -9,7 +9,7 @@ from silograph.core.errors import InputError
 from silograph.core.schema import Scale, Seed, Share, Such
 from silograph.privacy.accounting import LEAST_SAMPLED_DELTA
 from silograph.run.plan import DEFAULT_DELTA, NOT_COMPARED, Plan
-from silograph.run.sections import Delta, TotalEpsilon, naming_files, said
+from silograph.run.sections import Delta, TotalEpsilon, naming_files, option
 
 Model = Literal["linear", "mlp", "cnn", "resnet18"]
 
@@ -48,21 +48,21 @@ class MetaMethod:
     name: Literal["private_meta"] = "private_meta"
     version: Literal["sound", "paper:"] = "sound"
     model: Model = "mlp"
-    hidden: tuple[_Size, ...] = said((32,), "Sizes of an mlp's hidden layers.")
+    hidden: tuple[_Size, ...] = option((32,), "Sizes of an mlp's hidden layers.")
     width: _Size = 64
-    rounds: _Size = said(200, "How often clients are asked.")
-    local_steps: _Size = said(1, "A client's steps each time it is asked.")
-    rate: Share = said(0.1, "A record's chance to be in a step.")
-    order: Literal["first", "second"] = said("second", '"second", or "first", which leaves the curvature out.')
-    inner_step: _Step = said(0.1, "The step a client tries.")
-    outer_step: _Step = said(1.0, "The step the start takes.")
-    clip: Scale = said(1.0, "The longest gradient a record may have, with privacy.")
-    curvature_clip: Scale | None = said(None, "The largest curvature a record may have, with privacy.")
-    personal_step: _Step | None = said(None, "The step that makes the start a client's own; inner_step if left out.")
-    personal_steps: _Size = said(1, "How many such steps.")
+    rounds: _Size = option(200, "How often clients are asked.")
+    local_steps: _Size = option(1, "A client's steps each time it is asked.")
+    rate: Share = option(0.1, "A record's chance to be in a step.")
+    order: Literal["first", "second"] = option("second", '"second", or "first", which leaves the curvature out.')
+    inner_step: _Step = option(0.1, "The step a client tries.")
+    outer_step: _Step = option(1.0, "The step the start takes.")
+    clip: Scale = option(1.0, "The longest gradient a record may have, with privacy.")
+    curvature_clip: Scale | None = option(None, "The largest curvature a record may have, with privacy.")
+    personal_step: _Step | None = option(None, "The step that makes the start a client's own; inner_step if left out.")
+    personal_steps: _Size = option(1, "How many such steps.")
     held_back: _Part = 0.5
     compare: bool = False
-    device: str = said("cpu", '"cpu" or "cuda".')
+    device: str = option("cpu", '"cpu" or "cuda".')
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class MetaBudget:
     epsilon: TotalEpsilon = field(
         metadata={"help": "Budget for each record of each client, over the whole run; None means no privacy."}
     )
-    delta: Delta = said(DEFAULT_DELTA, "Delta of the budget.")
+    delta: Delta = option(DEFAULT_DELTA, "Delta of the budget.")
     personal_epsilon: TotalEpsilon | None = None
 
 
@@ -115,30 +115,30 @@ class MetaPlan(Plan):
         super().__post_init__()
         chosen = self.method
         if self.data.answers == "numbers" and self.data.classes is not None:
-            raise InputError("plan, classes", "none where answers are numbers", "some came")
+            raise InputError("plan, classes", "none where answers are numbers", "found some")
         if chosen.version == "paper:" and self.privacy is None:
-            raise InputError("plan, version", "a [privacy] section with S4's own version", "none came")
+            raise InputError("plan, version", "a [privacy] section with S4's own version", "found none")
         if chosen.version == "paper:" and chosen.order == "first":
-            raise InputError("plan, order", "second, with S4's own version", "first came")
+            raise InputError("plan, order", "second, with S4's own version", "found first")
         if self.privacy is not None:
             self._check_privacy(self.privacy)
 
     def _check_privacy(self, privacy: MetaBudget) -> None:
         if self.method.rate < 1.0 and privacy.delta < LEAST_SAMPLED_DELTA:
             expected = f"a delta from {LEAST_SAMPLED_DELTA:g} up where records are sampled"
-            raise InputError("plan, delta", expected, f"{privacy.delta:g} came", "Or sample none: rate = 1.")
+            raise InputError("plan, delta", expected, f"found {privacy.delta:g}", "Or sample none: rate = 1.")
         if self.data.answers == "classes" and self.data.classes is None:
             raise InputError(
                 "plan, classes",
                 "the labels there can be, with privacy",
-                "none came: which labels occur in private tables is private too",
+                "found none: which labels occur in private tables is private too",
                 'Say classes = ["...", "..."] in [data].',
             )
         if self.method.compare:
-            came = "one was asked for: what is learned without protection would be told without being paid for"
-            raise InputError("plan, compare", "no comparison, with privacy", came)
+            found = "one was asked for: what is learned without protection would be told without being paid for"
+            raise InputError("plan, compare", "no comparison, with privacy", found)
         if privacy.personal_epsilon is not None and not self.data.new:
-            raise InputError("plan, personal_epsilon", "new clients in [data]", "none came")
+            raise InputError("plan, personal_epsilon", "new clients in [data]", "found none")
 
 
 PLAN = MetaPlan

@@ -31,8 +31,8 @@ def read(run: RunFolder[MetaResult]) -> MetaRun:
     result, where = run.result, str(run.folder / FILE)
     check_unique([*result.sources, *result.newcomers], f"{where}: clients and new")
     if (result.test is None) != (not result.new):
-        came = "there is none" if result.test is None else "there is one"
-        raise DamageError(f"{where}: test", f"a test of {counted(len(result.new), 'new client')}", came, ADVICE)
+        found = "there is none" if result.test is None else "there is one"
+        raise DamageError(f"{where}: test", f"a test of {counted(len(result.new), 'new client')}", found, ADVICE)
     _check_guarantees(result, f"{where}: privacy: guarantees")
     models = ["start.npz", *(f"new/{name}.npz" for name in result.newcomers if result.published)]
     for name in models:

@@ -16,15 +16,17 @@ from silograph.report.page import summarise
 RELEASES = {"inner": "inner gradient", "outer": "outer gradient"}
 
 
-def _kind(site: str) -> str:
+def _kind(release_point: str) -> str:
     """What was released, whatever the local step."""
-    return re.sub(r" \d+$", "", site)
+    return re.sub(r" \d+$", "", release_point)
 
 
 def releases(ledger: Iterable[Json]) -> list[Json]:
     """The ledger in one row for each kind of release, with the sample it was made from."""
-    rows = summarise(({**row, "kind": _kind(row["site"])} for row in ledger), by=("kind", "mechanism", "observer"))
-    return [row | {"site": row["site"] + _sample(row)} for row in rows]
+    rows = summarise(
+        ({**row, "kind": _kind(row["release_point"])} for row in ledger), by=("kind", "mechanism", "observer")
+    )
+    return [row | {"release_point": row["release_point"] + _sample(row)} for row in rows]
 
 
 def _sample(row: Json) -> str:
@@ -49,7 +51,7 @@ def spending(run: MetaRun) -> Json:
         whole = sum(map(_precision, rows))
         kinds: dict[str, list[Json]] = {}
         for row in rows:
-            kinds.setdefault(_kind(row["site"]), []).append(row)
+            kinds.setdefault(_kind(row["release_point"]), []).append(row)
         who = words.capital(_records(part)) + (" of a new client" if own else "")
         lines += [
             {"set": who, "what": RELEASES.get(kind, kind), "share": _percent(sum(map(_precision, found)) / whole)}

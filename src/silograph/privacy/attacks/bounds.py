@@ -86,7 +86,7 @@ def by_threshold(tuning: Array, judged: Array, delta: float, confidence: float, 
 
 
 def largest_of_threshold(trials: int, delta: float, confidence: float) -> float:
-    """What `by_threshold` says of trials that are all told right."""
+    """What `by_threshold` gives if every trial is classified correctly."""
     side = 1.0 - (1.0 - confidence) / 2.0
     return max(0.0, epsilon_of_rates(rate_bounds(trials, trials, side)[0], rate_bounds(0, trials, side)[1], delta))
 
@@ -104,7 +104,7 @@ def threshold_trials(epsilon: float, delta: float, confidence: float) -> int | N
     return high
 
 
-def told_right(tuning: Array, judged: Array) -> float:
+def told_apart(tuning: Array, judged: Array) -> float:
     """How often the right one of two worlds is told, at the threshold that does best on `tuning`."""
 
     def right(scores: Array, threshold: float) -> float:

@@ -46,7 +46,7 @@ def timing(without: Iterable[float], with_it: Iterable[float]) -> float:
     return max(success(times)[1], success(-times)[1])
 
 
-def numbers_told(text: str, records: Array, digits: int = 4) -> list[str]:
+def numbers_quoted(text: str, records: Array, digits: int = 4) -> list[str]:
     """Numbers in an error text that are a record's value to so many digits: they would leave with it."""
     own = {f"{value:.{digits - 1}e}" for value in np.asarray(records, dtype=float).ravel() if value != 0.0}
     return [found for found in _NUMBER.findall(text) if f"{float(found):.{digits - 1}e}" in own]

@@ -27,7 +27,7 @@ class Release:
     """One place of the pipeline in n trials: what came (n, ...), what either world would have been, and the noise that
     the ledger states, (n,). Releases with the same `batch` are from one sample of the records, at rate `sampling`."""
 
-    came: Array
+    observed: Array
     without: Array
     with_it: Array
     noise: Array
@@ -37,17 +37,17 @@ class Release:
 
     def log_ratio(self) -> Array:
         """(n,), without regard to sampling."""
-        y, f0, f1 = (value.reshape(len(value), -1) for value in (self.came, self.without, self.with_it))
+        y, f0, f1 = (value.reshape(len(value), -1) for value in (self.observed, self.without, self.with_it))
         if self.mechanism in GAUSSIANS:
             return np.asarray(((y - 0.5 * (f0 + f1)) * (f1 - f0)).sum(1) / self.noise**2)
         if self.mechanism == "laplace":
             return np.asarray((np.abs(y - f0) - np.abs(y - f1)).sum(1) / self.noise)
-        raise InputError("likelihood ratio", "Gaussian or Laplace noise", f"{self.mechanism} came")
+        raise InputError("likelihood ratio", "Gaussian or Laplace noise", f"found {self.mechanism}")
 
     def place(self) -> tuple[Array, Array]:
         """(n,) each: where the release lies on the way from one world to the other, and how far apart they are, in
         units of its noise."""
-        y, f0, f1 = (value.reshape(len(value), -1) for value in (self.came, self.without, self.with_it))
+        y, f0, f1 = (value.reshape(len(value), -1) for value in (self.observed, self.without, self.with_it))
         apart = f1 - f0
         length = np.sqrt((apart**2).sum(1))
         where = ((y - f0) * apart).sum(1) / np.where(length > 0.0, length, 1.0)
@@ -56,7 +56,7 @@ class Release:
 
 def log_ratios(releases: Sequence[Release]) -> Array:
     """(n,): of all releases of one round together."""
-    total = np.zeros(len(releases[0].came))
+    total = np.zeros(len(releases[0].observed))
     samples: dict[tuple[str, float], Array] = {}
     for release in releases:
         if release.sampling == 1.0:

@@ -43,8 +43,8 @@ def telling_event(histories: Sequence[Sequence[Hashable]], paid: Sequence[Sequen
     found = []
     for world in (0, 1):
         for history, count in counts[world].items():
-            price = max(cost for seen, cost in zip(histories[world], paid[world], strict=True) if seen == history)
-            found.append((count - counts[1 - world][history], -price, world, history))
+            paid_for = max(cost for seen, cost in zip(histories[world], paid[world], strict=True) if seen == history)
+            found.append((count - counts[1 - world][history], -paid_for, world, history))
     best = max(found, key=lambda each: each[:2])
     return Event(best[3], best[2])
 

@@ -15,7 +15,7 @@ from silograph.run.plan import load
 from silograph.run.results import costs, guarantee
 
 
-def bill_of_plan(path: Path) -> Json:
+def cost_of_plan(path: Path) -> Json:
     """The forecast; of the tables it uses only their shape."""
     plan = load(path)
     return open_job(plan.without_device(), path.parent).forecast()
@@ -31,7 +31,7 @@ def checked_ledger(folder: Path, made: Made) -> Ledger:
     return ledger
 
 
-def bill_of_run(folder: Path) -> Json:
+def cost_of_run(folder: Path) -> Json:
     """Read again from the run's own ledger; a result that says otherwise is refused."""
     result, made = read_result(folder)
     ledger = checked_ledger(folder, made)

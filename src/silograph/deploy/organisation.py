@@ -1,4 +1,4 @@
-"""A party's part of a deployment: look at its own table, enrol once, then answer until the run is over."""
+"""An organisation's part of a deployment: look at its own table, enrol once, then answer until the run is over."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from silograph.core.files import LONGEST_CARD, write_atomically
 from silograph.core.keys import secret_root
 from silograph.core.schema import Such, read, read_json, write
 from silograph.deploy.deployment import Deployment
-from silograph.deploy.public_facts import open_party
+from silograph.deploy.public_facts import open_organisation
 from silograph.engines.certificates import CA, NODE_KEY, NODE_PUBLIC, fingerprint, make_node_key
 from silograph.engines.question import Question
 from silograph.engines.silo import OWN, Silo
@@ -37,9 +37,9 @@ _ANEW = "Else enrol anew, in a new folder and a new deployment; what was spent h
 
 @dataclass(frozen=True)
 class Card:
-    """What a party sends the server's operator when it enrols: its public keys."""
+    """What an organisation sends the server's operator when it enrols: its public keys."""
 
-    party: str
+    organisation: str
     deployment: str
     node: _Ascii
     identity: _Hex
@@ -47,7 +47,7 @@ class Card:
 
 @dataclass(frozen=True)
 class _Agreed:
-    """What a party approved: a deployment's digest, and its own table."""
+    """What an organisation approved: a deployment's digest, and its own table."""
 
     deployment: str
     table: str
@@ -56,7 +56,7 @@ class _Agreed:
 
 @dataclass(frozen=True)
 class Enrolled:
-    """`card` goes to the server's operator; nothing in it is secret. Compare `digest` with the other parties'."""
+    """`card` goes to the server's operator; nothing in it is secret. Compare `digest` with the other organisations'."""
 
     card: Path
     digest: str
@@ -64,38 +64,42 @@ class Enrolled:
     rehearsal: bool
 
 
-def party_of(folder: Path, deployment: Deployment) -> str:
-    """A party's folder has its name; so it cannot take another's part by mistake."""
+def organisation_of(folder: Path, deployment: Deployment) -> str:
+    """An organisation's folder has its name; so it cannot take another's part by mistake."""
     name = folder.resolve().name
-    if name not in deployment.facts.parties:
-        known = ", ".join(deployment.facts.parties)
+    if name not in deployment.facts.organisations:
+        known = ", ".join(deployment.facts.organisations)
         todo = "Keep the folder's name as `silograph deploy` made it."
-        raise InputError(str(folder), f"a folder of one of the parties: {known}", f"it is called {name}", todo)
+        raise InputError(str(folder), f"a folder of one of the organisations: {known}", f"it is called {name}", todo)
     return name
 
 
 def check(folder: Path, table: Path) -> Job:
-    """Whether the party's table is what the plan needs. Nothing leaves this machine, and nothing is written."""
+    """Whether the organisation's table is what the plan needs. Nothing leaves this machine, and nothing is written."""
     deployment = Deployment.read(folder)
     deployment.lay_out(folder)
-    return open_party(deployment.plan, deployment.facts, party_of(folder, deployment), table, folder)
+    return open_organisation(deployment.plan, deployment.facts, organisation_of(folder, deployment), table, folder)
 
 
 def enrol(folder: Path, table: Path) -> Enrolled:
-    """Check the table, approve the deployment as it is now, make this party's keys."""
+    """Check the table, approve the deployment as it is now, make this organisation's keys."""
     deployment, job = Deployment.read(folder), check(folder, table)
-    party = party_of(folder, deployment)
+    organisation = organisation_of(folder, deployment)
     approved = folder / APPROVED
     if approved.exists():
-        raise InputError(str(folder), "a party that is not enrolled yet", "it is", "Go on with `silograph join`.")
-    _rows(job, deployment.facts.parties[party])  # whatever a task finds wrong, now rather than in the first round
+        raise InputError(
+            str(folder), "an organisation that is not enrolled yet", "it is", "Go on with `silograph join`."
+        )
+    _rows(
+        job, deployment.facts.organisations[organisation]
+    )  # whatever a task finds wrong, now rather than in the first round
     if not (folder / NODE_KEY).exists():
         make_node_key(folder)
     if not (folder / IDENTITY).exists():
         write_atomically(folder / IDENTITY, Ed25519PrivateKey.generate().private_bytes_raw().hex().encode(), 0o600)
     node = (folder / NODE_PUBLIC).read_text(encoding="ascii").strip()
-    told = Card(party, deployment.digest, node, _identity(folder).public_key().public_bytes_raw().hex())
-    card = folder / f"{party}{ENROLMENT}"
+    told = Card(organisation, deployment.digest, node, _identity(folder).public_key().public_bytes_raw().hex())
+    card = folder / f"{organisation}{ENROLMENT}"
     write_atomically(card, (json.dumps(write(told), indent=1) + "\n").encode())
     agreed = _Agreed(deployment.digest, str(table.resolve()), _mark(folder, table))
     write_atomically(approved, json.dumps(write(agreed)).encode())
@@ -112,31 +116,31 @@ def _identity(folder: Path) -> Ed25519PrivateKey:
 
 @dataclass
 class Approved:
-    """A party that may answer: its deployment is the one it approved."""
+    """An organisation that may answer: its deployment is the one it approved."""
 
     folder: Path
     deployment: Deployment
-    party: str
+    organisation: str
     table: Path
 
     @classmethod
     def open(cls, folder: Path, table: Path | None = None) -> Approved:
         deployment = Deployment.read(folder)
-        party = party_of(folder, deployment)
+        organisation = organisation_of(folder, deployment)
         where = str(folder / APPROVED)
         try:
             told = read_json(folder / APPROVED, LONGEST_CARD, where, DamageError, _ANEW)
             agreed = read(_Agreed, told, where, DamageError, _ANEW)
         except FileNotFoundError:
             todo = f"`silograph enrol {folder} --data TABLE` does that once."
-            raise InputError(str(folder), "an enrolled party", "it is not", todo) from None
+            raise InputError(str(folder), "an enrolled organisation", "it is not", todo) from None
         if agreed.deployment != deployment.digest:
             todo = "Ask why. To take part in the new one, enrol in a new folder; what was spent here stays spent."
             raise InputError(str(folder), "the deployment that was approved here", "it changed since", todo)
         table = Path(agreed.table) if table is None else table
         if not hmac.compare_digest(_mark(folder, table), agreed.content):
             raise InputError(str(table), "the table that was enrolled", "it changed since", f"Put it back. {_ANEW}")
-        return cls(folder, deployment, party, table)
+        return cls(folder, deployment, organisation, table)
 
     @property
     def authority(self) -> Path | None:
@@ -147,22 +151,24 @@ class Approved:
         return self.folder / NODE_KEY
 
     def job(self) -> Job:
-        """The deployment's job, with this party's records."""
+        """The deployment's job, with this organisation's records."""
         self.deployment.lay_out(self.folder)
-        return open_party(self.deployment.plan, self.deployment.facts, self.party, self.table, self.folder)
+        return open_organisation(
+            self.deployment.plan, self.deployment.facts, self.organisation, self.table, self.folder
+        )
 
     def silo(
         self, tell: Callable[[Question], None] = lambda question: None, warn: Callable[[str], None] = lambda text: None
     ) -> Silo:
         deployment, folder, job = self.deployment, self.folder, self.job()
-        names = deployment.facts.parties[self.party]
+        names = deployment.facts.organisations[self.organisation]
         seed = deployment.plan.seed
         door = door_of(job, self._root() if seed is None else seed, Ledger(folder / LEDGER), seed)
         minimum = max(deployment.terms.minimum, 1 if job.masks is None else job.masks.minimum)
         return Silo(
             folder,
             deployment.digest,
-            self.party,
+            self.organisation,
             names,
             job.method,
             job.topo,
@@ -185,12 +191,12 @@ class Approved:
         path = self.folder / ROOT
         if not path.exists():
             if (self.folder / LEDGER).exists() and not (self.folder / OWN).exists():
-                raise DamageError(str(path), "the secret root of this party's noise", "it is gone")
+                raise DamageError(str(path), "the secret root of this organisation's noise", "it is gone")
             write_atomically(path, str(secret_root()).encode(), 0o600)
         try:
             secret = int(path.read_text(encoding="ascii"))
         except ValueError:
-            raise DamageError(str(path), "the secret root of this party's noise", "it is damaged") from None
+            raise DamageError(str(path), "the secret root of this organisation's noise", "it is damaged") from None
         table = hashlib.sha256(_read(self.table)).hexdigest()
         bound = hashlib.sha256(json.dumps([secret, self.deployment.digest, table]).encode())
         return int.from_bytes(bound.digest(), "big")
@@ -206,10 +212,10 @@ def _read(table: Path) -> bytes:
     try:
         return table.read_bytes()
     except OSError as error:
-        raise InputError(str(table), "the party's table", error.strerror or "it cannot be read") from None
+        raise InputError(str(table), "the organisation's table", error.strerror or "it cannot be read") from None
 
 
 def _rows(job: Job, silos: tuple[str, ...]) -> Private:
-    """The party's prepared records; axis 0 is its silos."""
+    """The organisation's prepared records; axis 0 is its silos."""
     data = job.data(silos)
     return data if isinstance(data, dict) else {name: np.stack([part[name] for part in data]) for name in data[0]}

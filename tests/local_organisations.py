@@ -1,4 +1,5 @@
-"""Parties of a deployment in one process: engine and silos as in a real run, and a link that calls them directly."""
+"""Organisations of a deployment in one process: engine and silos as in a real run, and a link that calls them
+directly."""
 
 from __future__ import annotations
 
@@ -25,11 +26,11 @@ DEPLOYMENT = "d" * 64
 
 @dataclass
 class Direct:
-    """Answers come at once, from whoever is not `away(party, question)`; `between` sees all that crosses."""
+    """Answers come at once, from whoever is not `away(organisation, question)`; `between` sees all that crosses."""
 
     silos: dict[str, Silo]
-    away: Callable[[str, bytes], bool] = lambda party, blob: False
-    between: Callable[[str, bytes, bytes], bytes] = lambda party, asked, said: said
+    away: Callable[[str, bytes], bool] = lambda organisation, blob: False
+    between: Callable[[str, bytes, bytes], bytes] = lambda organisation, asked, said: said
     refusals: list = field(default_factory=list)
 
     def present(self):
@@ -37,14 +38,14 @@ class Direct:
 
     def ask(self, questions, deadline, enough=None):
         heard = SimpleNamespace(replies={}, refusals={})
-        for party, blob in questions.items():
-            if self.away(party, blob):
+        for organisation, blob in questions.items():
+            if self.away(organisation, blob):
                 continue
             try:
-                heard.replies[party] = self.between(party, blob, self.silos[party].answer(blob))
+                heard.replies[organisation] = self.between(organisation, blob, self.silos[organisation].answer(blob))
             except SilographError as error:
-                heard.refusals[party] = SimpleNamespace(code=1000, name=type(error).__name__)
-                self.refusals.append((party, error))
+                heard.refusals[organisation] = SimpleNamespace(code=1000, name=type(error).__name__)
+                self.refusals.append((organisation, error))
         return heard
 
 
@@ -62,28 +63,28 @@ class Federation:
     seed: int = 5
     most_rounds: int = 10_000
     minimum: int = 1
-    together: dict | None = None  # party -> silos; each silo its own party otherwise
-    parts: dict | None = None  # party -> its own method and records, where these are not rows of `data`
+    together: dict | None = None  # organisation -> silos; each silo its own organisation otherwise
+    parts: dict | None = None  # organisation -> its own method and records, where these are not rows of `data`
 
     def __post_init__(self):
-        self.parties = self.together or {f"party {name}": (name,) for name in self.topo.silos}
-        self.identities = {party: Ed25519PrivateKey.generate() for party in self.parties}
+        self.organisations = self.together or {f"organisation {name}": (name,) for name in self.topo.silos}
+        self.identities = {organisation: Ed25519PrivateKey.generate() for organisation in self.organisations}
 
-    def silo(self, party: str, **options) -> Silo:
-        folder = self.folder / party.replace("/", "_")
+    def silo(self, organisation: str, **options) -> Silo:
+        folder = self.folder / organisation.replace("/", "_")
         folder.mkdir(parents=True, exist_ok=True)
-        names = tuple(self.parties[party])
+        names = tuple(self.organisations[organisation])
         door = Door(self.seed, Ledger(folder / "ledger.jsonl"), self.mechanism, self.budget, masks=self.masks)
         (folder / "roster.json").write_text(json.dumps({name: key.hex() for name, key in self.keys().items()}))
-        sums = SumAgents(DEPLOYMENT, self.identities[party], names, folder / "roster.json")
+        sums = SumAgents(DEPLOYMENT, self.identities[organisation], names, folder / "roster.json")
         rows = take(self.data, self.topo.index(names)) if self.parts is None else None
-        method, held = (self.method, rows) if self.parts is None else self.parts[party]
+        method, held = (self.method, rows) if self.parts is None else self.parts[organisation]
         common = {"most_rounds": self.most_rounds, "minimum": self.minimum} | options
-        return Silo(folder, DEPLOYMENT, party, names, method, self.topo, held, door, sums=sums, **common)
+        return Silo(folder, DEPLOYMENT, organisation, names, method, self.topo, held, door, sums=sums, **common)
 
     def keys(self) -> dict[str, bytes]:
-        public = {party: key.public_key().public_bytes_raw() for party, key in self.identities.items()}
-        return {name: public[party] for party, names in self.parties.items() for name in names}
+        public = {organisation: key.public_key().public_bytes_raw() for organisation, key in self.identities.items()}
+        return {name: public[organisation] for organisation, names in self.organisations.items() for name in names}
 
     def door(self) -> Door:
         ledger = Ledger(self.folder / "server.jsonl")
@@ -91,11 +92,11 @@ class Federation:
 
     def engine(self, link, door: Door, **options) -> Flower:
         timing = {"deadline": 1.0, "patience": 2.0, "minimum": self.minimum} | options
-        return Flower(link, self.topo, door, self.parties, DEPLOYMENT, identities=self.keys(), **timing)
+        return Flower(link, self.topo, door, self.organisations, DEPLOYMENT, identities=self.keys(), **timing)
 
     def run(self, link: Direct | None = None, **options):
         """States, outcome and the server's door of a whole run."""
-        link = link or Direct({party: self.silo(party) for party in self.parties})
+        link = link or Direct({organisation: self.silo(organisation) for organisation in self.organisations})
         door = self.door()
         place = self.engine(link, door, **options)
         states = list(rounds(self.method, self.topo, place, door))

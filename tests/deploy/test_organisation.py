@@ -1,4 +1,4 @@
-"""What a party's folder tells those who can read it, and what it refuses."""
+"""What an organisation's folder tells those who can read it, and what it refuses."""
 
 import hashlib
 import json
@@ -8,7 +8,7 @@ import pytest
 
 from silograph.core.errors import InputError
 from silograph.deploy.deployment import Terms, deploy
-from silograph.deploy.party import APPROVED, Approved, enrol
+from silograph.deploy.organisation import APPROVED, Approved, enrol
 from silograph.run.plan import load
 
 PLAN = """format = 1
@@ -24,8 +24,8 @@ delta = 1e-6
 
 
 @pytest.fixture
-def parties(tmp_path):
-    """Two parties with the same table."""
+def organisations(tmp_path):
+    """Two organisations with the same table."""
     table = np.random.default_rng(0).normal(size=(40, 4)).round(3)
     text = "a,b,c,d\n" + "\n".join(",".join(map(str, row)) for row in table) + "\n"
     for name in ("hill", "mill"):
@@ -38,20 +38,20 @@ def parties(tmp_path):
     return goal
 
 
-def test_nobody_else_can_try_tables_against_what_everybody_can_read(parties):
-    table = (parties.parent / "hill.csv").read_bytes()
+def test_nobody_else_can_try_tables_against_what_everybody_can_read(organisations):
+    table = (organisations.parent / "hill.csv").read_bytes()
     for name in ("hill", "mill"):
-        told = (parties / name / APPROVED).read_text()
+        told = (organisations / name / APPROVED).read_text()
         for kind in hashlib.algorithms_guaranteed - {"shake_128", "shake_256"}:
             assert hashlib.new(kind, table).hexdigest() not in told
-    marks = [json.loads((parties / name / APPROVED).read_text())["content"] for name in ("hill", "mill")]
+    marks = [json.loads((organisations / name / APPROVED).read_text())["content"] for name in ("hill", "mill")]
     assert marks[0] != marks[1]  # of one and the same table
 
 
-def test_the_table_that_was_enrolled_is_known_again_and_no_other(parties):
-    assert Approved.open(parties / "hill").table == (parties.parent / "hill.csv").resolve()
-    assert Approved.open(parties / "hill", parties.parent / "mill.csv").party == "hill"  # it moved
-    path = parties.parent / "hill.csv"
+def test_the_table_that_was_enrolled_is_known_again_and_no_other(organisations):
+    assert Approved.open(organisations / "hill").table == (organisations.parent / "hill.csv").resolve()
+    assert Approved.open(organisations / "hill", organisations.parent / "mill.csv").organisation == "hill"  # it moved
+    path = organisations.parent / "hill.csv"
     path.write_text(path.read_text().replace("a,b", "b,a"))
     with pytest.raises(InputError, match="the table that was enrolled"):
-        Approved.open(parties / "hill")
+        Approved.open(organisations / "hill")

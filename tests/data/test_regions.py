@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from silograph.core.errors import InputError
-from silograph.data.units import read_test, read_units
+from silograph.data.regions import read_regions, read_test
 
 WOUNDS = (b",", b"\n", b'"', b"", b"nan", b"x", b"\xff", b"\0")
 FEATURES = ("age", "dose", "weight")
@@ -39,7 +39,7 @@ def saved(folder, tables, suffix=".csv"):
 
 
 def written(folder, *texts):
-    paths = [folder / f"unit{k}.csv" for k in range(len(texts))]
+    paths = [folder / f"region{k}.csv" for k in range(len(texts))]
     for path, text in zip(paths, texts, strict=True):
         path.write_text(text)
     return paths
@@ -54,14 +54,14 @@ def refused(call, *arguments, **options):
 @pytest.mark.parametrize("suffix", WRITERS)
 def test_every_agent_has_its_records(tmp_path, suffix):
     tables = {"south": frame(seed=1), "north": frame(40, ("z", "y"), seed=2)}
-    found = read_units(saved(tmp_path, tables, suffix), "clinic", "outcome")
-    assert found.units == ("north", "south")
+    found = read_regions(saved(tmp_path, tables, suffix), "clinic", "outcome")
+    assert found.regions == ("north", "south")
     assert found.features == FEATURES
     assert found.agents == ("north/y", "north/z", "south/a-1", "south/b-2", "south/c")
     assert found.home == (0, 0, 1, 1, 1)
     for name, (x, y) in zip(found.agents, found.records, strict=True):
-        unit, agent = name.split("/")
-        own = tables[unit][tables[unit]["clinic"] == agent]
+        region, agent = name.split("/")
+        own = tables[region][tables[region]["clinic"] == agent]
         assert x.tobytes() == np.ascontiguousarray(own[list(FEATURES)]).tobytes()
         assert y.tobytes() == own["outcome"].to_numpy().tobytes()
         assert x.flags.c_contiguous
@@ -74,8 +74,8 @@ def test_the_order_of_files_and_columns_does_not_matter(tmp_path):
     paths = saved(tmp_path, {"one": first, "two": second})
     (tmp_path / "turned").mkdir()
     turned = saved(tmp_path / "turned", {"two": mixed, "one": first})
-    straight, other = (read_units(given, "clinic", "outcome") for given in (paths, turned))
-    assert (straight.units, straight.features, straight.agents) == (other.units, other.features, other.agents)
+    straight, other = (read_regions(given, "clinic", "outcome") for given in (paths, turned))
+    assert (straight.regions, straight.features, straight.agents) == (other.regions, other.features, other.agents)
     for (x, y), (x_other, y_other) in zip(straight.records, other.records, strict=True):
         np.testing.assert_array_equal(x, x_other)
         np.testing.assert_array_equal(y, y_other)
@@ -84,10 +84,10 @@ def test_the_order_of_files_and_columns_does_not_matter(tmp_path):
 def test_names_of_agents_stay_as_they_are_written(tmp_path):
     names = ["007", "7", "NA", "None", "1e3", "  spaced ", "Sankt Pölten", "true"]
     text = "clinic,y,x\n" + "".join(f"{name},{k},{k}\n" for k, name in enumerate(names))
-    found = read_units(written(tmp_path, text), "clinic", "y")
-    assert found.agents == tuple(sorted(f"unit0/{name.strip()}" for name in names))
+    found = read_regions(written(tmp_path, text), "clinic", "y")
+    assert found.agents == tuple(sorted(f"region0/{name.strip()}" for name in names))
     assert {name: y.tolist() for name, (_, y) in zip(found.agents, found.records, strict=True)} == {
-        f"unit0/{name.strip()}": [k] for k, name in enumerate(names)
+        f"region0/{name.strip()}": [k] for k, name in enumerate(names)
     }
 
 
@@ -96,7 +96,7 @@ def test_numbers_and_an_index_name_agents_in_parquet(tmp_path):
     table.to_parquet(tmp_path / "numbers.parquet")
     table.set_index("clinic").to_parquet(tmp_path / "index.parquet")
     for name in ("numbers", "index"):
-        found = read_units([tmp_path / f"{name}.parquet"], "clinic", "y")
+        found = read_regions([tmp_path / f"{name}.parquet"], "clinic", "y")
         assert found.agents == (f"{name}/12", f"{name}/3")
         assert found.records[0][0].tolist() == [[0.5], [2.5]]
 
@@ -128,7 +128,7 @@ def test_numbers_and_an_index_name_agents_in_parquet(tmp_path):
 def test_what_is_wrong_is_named(tmp_path, text, words):
     good = "clinic,y,x\na,1,2\n"
     paths = written(tmp_path, text, good)
-    message = refused(read_units, paths, "clinic", "y")
+    message = refused(read_regions, paths, "clinic", "y")
     assert str(paths[0]) in message
     for word in words:
         assert word in message, message
@@ -136,30 +136,30 @@ def test_what_is_wrong_is_named(tmp_path, text, words):
 
 def test_a_gap_where_parquet_names_the_agent(tmp_path):
     table = pd.DataFrame({"clinic": ["a", None, "b"], "y": [0, 1, 1], "x": [0.5, 1.5, 2.5]})
-    table.to_parquet(tmp_path / "unit.parquet")
-    assert "data row 2" in refused(read_units, [tmp_path / "unit.parquet"], "clinic", "y")
+    table.to_parquet(tmp_path / "region.parquet")
+    assert "data row 2" in refused(read_regions, [tmp_path / "region.parquet"], "clinic", "y")
 
 
 def test_different_features_are_named(tmp_path):
     paths = written(tmp_path, "clinic,y,a,b\nc,1,2,3\n", "clinic,b,y,d\nc,1,2,3\n")
-    message = refused(read_units, paths, "clinic", "y")
-    for word in (str(paths[1]), "unit 'unit0'", "it lacks 'a'", "it also has 'd'"):
+    message = refused(read_regions, paths, "clinic", "y")
+    for word in (str(paths[1]), "region 'region0'", "it lacks 'a'", "it also has 'd'"):
         assert word in message
 
 
-def test_units_need_names_of_their_own(tmp_path):
+def test_regions_need_names_of_their_own(tmp_path):
     (tmp_path / "a").mkdir()
     paths = [*saved(tmp_path, {"North": frame()}), *saved(tmp_path / "a", {"north": frame()})]
-    message = refused(read_units, paths, "clinic", "outcome")
-    for word in ("units with different names", "case is ignored", *map(str, paths)):
+    message = refused(read_regions, paths, "clinic", "outcome")
+    for word in ("regions with different names", "case is ignored", *map(str, paths)):
         assert word in message
-    assert "none came" in refused(read_units, [], "clinic", "outcome")
-    assert "different columns" in refused(read_units, paths, "clinic", "clinic")
+    assert "found none" in refused(read_regions, [], "clinic", "outcome")
+    assert "different columns" in refused(read_regions, paths, "clinic", "clinic")
 
 
-def test_arrays_without_columns_are_no_units(tmp_path):
-    np.save(tmp_path / "unit.npy", np.ones((3, 3)))
-    message = refused(read_units, [tmp_path / "unit.npy"], "clinic", "y")
+def test_arrays_without_columns_are_no_regions(tmp_path):
+    np.save(tmp_path / "region.npy", np.ones((3, 3)))
+    message = refused(read_regions, [tmp_path / "region.npy"], "clinic", "y")
     assert ".csv, .tsv, .csv.gz, .tsv.gz, .parquet" in message
     assert ".npy," not in message
 
@@ -168,19 +168,19 @@ def test_under_privacy_no_refusal_depends_on_all_records_together(tmp_path):
     # A column without a name that counts is pandas' index. Whether it counts is known from all records together, so
     # under privacy the same columns are read whatever it holds.
     counting = written(tmp_path, ",clinic,y,x\n0,a,1,2\n1,b,1,2\n")
-    assert read_units(counting, "clinic", "y").features == ("x",)
-    assert read_units(counting, "clinic", "y", private=True).features == ("x",)
+    assert read_regions(counting, "clinic", "y").features == ("x",)
+    assert read_regions(counting, "clinic", "y", private=True).features == ("x",)
     other = written(tmp_path, ",clinic,y,x\n0,a,1,2\n2,b,1,2\n")
-    assert "name of column 1 is empty" in refused(read_units, other, "clinic", "y")
-    assert read_units(other, "clinic", "y", private=True).features == ("x",)
+    assert "name of column 1 is empty" in refused(read_regions, other, "clinic", "y")
+    assert read_regions(other, "clinic", "y", private=True).features == ("x",)
     # One record that cannot be used is refused all the same.
     broken = written(tmp_path, "clinic,y,x\na,1,2\nb,1,\n")
-    assert "data row 2" in refused(read_units, broken, "clinic", "y", private=True)
+    assert "data row 2" in refused(read_regions, broken, "clinic", "y", private=True)
 
 
 def test_what_never_varies_is_read(tmp_path):
     """Unlike a node, a feature or a target may be constant: an intercept, or a clinic nobody came back to."""
-    (x, y), *_ = read_units(written(tmp_path, "clinic,y,one\na,0,1\na,0,1\n"), "clinic", "y").records
+    (x, y), *_ = read_regions(written(tmp_path, "clinic,y,one\na,0,1\na,0,1\n"), "clinic", "y").records
     assert (x.tolist(), y.tolist()) == ([[1], [1]], [0, 0])
 
 
@@ -207,7 +207,7 @@ def test_test_files_with_other_columns(tmp_path):
 
 def test_damaged_files_are_read_or_refused(tmp_path):
     good = frame(12).round(3).to_csv(index=False).encode()
-    rng, path, outcomes = np.random.default_rng(7), tmp_path / "unit.csv", set()
+    rng, path, outcomes = np.random.default_rng(7), tmp_path / "region.csv", set()
     for _ in range(400):
         data = bytearray(good)
         for _ in range(rng.integers(1, 4)):
@@ -215,7 +215,7 @@ def test_damaged_files_are_read_or_refused(tmp_path):
             data[place : place + int(rng.integers(3))] = WOUNDS[rng.integers(len(WOUNDS))]
         path.write_bytes(data)
         try:
-            found = read_units([path], "clinic", "outcome")
+            found = read_regions([path], "clinic", "outcome")
         except InputError:
             outcomes.add("refused")
         else:
