@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from silograph.core import schema
+from silograph.core import old_names, schema
 from silograph.core.errors import DamageError
 from silograph.core.files import LONGEST_RESULT, read_at_most, write_atomically
 from silograph.core.schema import Epsilon
@@ -158,7 +158,7 @@ def read_json(folder: Path) -> Json:
     path = folder / FILE
     if not path.exists():
         raise DamageError(str(folder), "the folder of a finished run", f"its {FILE} is missing", ADVICE)
-    told = schema.parse_json(read_text(path), str(path), DamageError, ADVICE)
+    told = old_names.result(schema.parse_json(read_text(path), str(path), DamageError, ADVICE))
     todo = "Use the version of silograph that wrote this folder, or a newer one."
     schema.of_format(told, FORMAT, str(path), DamageError, todo)
     whole: Json = told

@@ -36,6 +36,7 @@ _DAYS = 825  # of a certificate
 _PLACE = re.compile(r".+:[0-9]{1,5}", re.DOTALL)
 _Address = Annotated[str, Such("HOST:PORT", lambda told: bool(_PLACE.fullmatch(told)) and _port(told) < 65536)]
 _Files = Annotated[Mapping[str, str], Such("plain names and texts", lambda files: all(map(_is_plain, files)))]
+_ANEW = "Make it anew with `silograph deploy`: what silograph 0.1 deployed it has to finish itself."
 
 #: Makes the page of the server (None) or of an organisation, from the deployment as JSON, its digest, and what it will
 #: cost.
@@ -101,7 +102,7 @@ class Deployment:
     def read(cls, folder: Path) -> Deployment:
         path = folder / FILE
         try:
-            told = of_format(read_json(path, LONGEST_FACTS, str(path)), FORMAT, str(path))
+            told = of_format(read_json(path, LONGEST_FACTS, str(path)), FORMAT, str(path), todo=_ANEW)
         except FileNotFoundError:
             todo = "`silograph deploy` makes one for the server and one for each organisation."
             raise InputError(str(folder), f"a folder with a {FILE}", "there is none", todo) from None

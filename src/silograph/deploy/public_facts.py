@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Annotated, Any, Protocol
 
 from silograph import families
+from silograph.core import old_names
 from silograph.core.errors import InputError
 from silograph.core.files import LONGEST_FACTS
 from silograph.core.schema import Such, of_format, read, read_json, write
@@ -207,7 +208,7 @@ def _at(plan: Plan, path: Path) -> Facts:
 def read_facts(path: Path) -> Facts:
     """The facts in a file."""
     where = shown(path)
-    return Facts.from_json(read_json(path, LONGEST_FACTS, where), where)
+    return Facts.from_json(old_names.facts(read_json(path, LONGEST_FACTS, where)), where)
 
 
 def _organisation(path: Path) -> str:

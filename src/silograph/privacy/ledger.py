@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
+from silograph.core import old_names
 from silograph.core.errors import DamageError
 from silograph.core.files import LONGEST_RESULT, read_at_most, sync_folder
 from silograph.core.schema import Positive, Share, Such, parse_json, read
@@ -88,7 +89,7 @@ class Ledger:
             where, todo = f"{path}, line {number}", f"{_EVIDENCE} Without it the run cannot go on."
             told = parse_json(raw, where, DamageError, todo)
             chain = told.pop("chain", None) if isinstance(told, dict) else None
-            row = read(Row, told, where, DamageError, todo)
+            row = read(Row, old_names.ledger_row(told), where, DamageError, todo)
             # Hashes bind what a row says, not that it says sense.
             if chain != _link(self._chain, _encode(told)) or (
                 row.mechanism != "reveal" and None in (row.l2, row.noise)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from silograph.core import schema
+from silograph.core import old_names, schema
 from silograph.core.errors import DamageError, InputError
 from silograph.core.results import Guarantee, Made, Result, read_text
 from silograph.core.schema import Epsilon, shortened
@@ -127,7 +127,7 @@ def read_audits(folder: Path, result: Result, made: Made) -> list[Audit]:
 def checked_audits(text: str, folder: Path, result: Result, made: Made) -> list[Audit]:
     """The audits in the text of an audit.json, whether it is in the folder already or not."""
     path, plan = str(folder / FILE), read_text(folder / "plan.toml")
-    told = schema.of_format(schema.parse_json(text, path, DamageError), FORMAT, path, DamageError)
+    told = schema.of_format(old_names.audits(schema.parse_json(text, path, DamageError)), FORMAT, path, DamageError)
     found = schema.read(Audits, told, path, DamageError, further=True)
     ran = hashlib.sha256(plan.encode()).hexdigest()
     if not found.plan == ran == made.plan or found.ledger != made.ledger:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 from urllib.parse import quote
 
-from silograph.core import schema
+from silograph.core import old_names, schema
 from silograph.core.errors import DamageError
 from silograph.core.results import ADVICE, Guarantee, Link, Made, Result, read_text
 from silograph.core.schema import shortened
@@ -103,7 +103,7 @@ def read_ledger(path: Path) -> list[Json]:
     for number, line in enumerate(read_text(path).split("\n"), start=1):
         if line.strip():
             where = f"{path}: line {number}"
-            row = schema.parse_json(line, where, DamageError, ADVICE)
+            row = old_names.ledger_row(schema.parse_json(line, where, DamageError, ADVICE))
             schema.read(LedgerRow, row, where, DamageError, ADVICE, further=True)
             ledger.append(row)
     return ledger
