@@ -10,14 +10,15 @@ from cases import Case, every_case, tables_of, titled
 from silograph import families
 from silograph.run.jobs import Job, open_job
 from silograph.run.plan import parse
-from silograph.run.sections import renamed, to_table
+from silograph.core.schema import write
+from silograph.run.sections import renamed
 
 EPS = {"epsilon": 3.0, "delta": 1e-5}
 
 
 def _named(case: Case) -> dict[str, Any]:
     """The case's plan beside the folders of all families' tables."""
-    return {"format": 1, **to_table(renamed(case.plan(), lambda name: f"{case.family}/{name}"))}
+    return {"format": 1, **write(renamed(case.plan(), lambda name: f"{case.family}/{name}"), nulls=False)}
 
 
 def plan(like: str, privacy: dict[str, Any] | None = None, **method: Any) -> dict[str, Any]:

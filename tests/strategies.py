@@ -24,7 +24,7 @@ from silograph.privacy.ledger import Ledger
 from silograph.privacy.masking import Masks
 from silograph.privacy.released import Sealed
 from silograph.privacy.sums import sum_of
-from silograph.run.sections import to_table
+from silograph.core.schema import write
 
 #: One protected unit of the victim in two worlds: as it is, ordinary but other, and loud beyond all clips.
 WORLDS = ("as it is", "another", "loud")
@@ -49,7 +49,7 @@ class Holding:
         worlds, plan = worlds_of(case), case.plan().deployable()
         facts = gather_facts(plan, case.base)
         job, records = open_server(plan, facts, case.base), {}
-        deployed = replace(case, content={"format": 1, **to_table(plan)})
+        deployed = replace(case, content={"format": 1, **write(plan, nulls=False)})
 
         def data(world: str) -> dict:
             if world not in records:

@@ -20,6 +20,7 @@ from silograph import families
 from silograph.core.errors import DamageError, InputError
 from silograph.deploy.deployment import Terms, deploy
 from silograph.report.build import build, page_part
+from silograph.report.build import result_of as typed
 from silograph.report.compare import compare
 from silograph.report.compare_page import page as compare_page
 from silograph.report.deployment import page as deployment_page
@@ -131,7 +132,7 @@ def test_what_is_stated_is_what_the_ledger_says(case, folder):
 @every
 def test_a_summary_tells_the_privacy_and_nothing_private(case, folder):
     result = result_of(folder)
-    lines = list(page_part(result["method"]).summary(result))
+    lines = list(page_part(result["method"]).summary(typed(result, str(folder))))
     assert lines
     text = "\n".join(lines)
     assert ("epsilon" in text) or not case.private
@@ -234,7 +235,7 @@ def test_a_missing_or_unreadable_file_is_refused_by_name_or_not_needed(case, cop
 @SOME
 def test_a_result_of_a_method_nobody_knows_is_refused(case, copy):
     change(copy, method="magic")
-    with pytest.raises(DamageError, match=r"found a method: one of .*consensus_graph.*'magic'"):
+    with pytest.raises(DamageError, match=r"a method: one of .*consensus_graph.*found 'magic'"):
         build(copy)
     with pytest.raises(DamageError, match="nowhere"):
         build(copy / "nowhere")

@@ -8,13 +8,13 @@ from silograph.audit.parts import CanaryPart
 from silograph.deploy.public_facts import part_of
 from silograph.families.samples import PLAN, CasesPart, SamplePart, cases_part
 from silograph.report.build import PagePart
-from silograph.report.deployment import LeavingPart
+from silograph.report.deployment import DeploymentWordsPart
 from silograph.run.jobs import JobPart
 from silograph.run.plan import PlanPart, dumps, load, parse
 
 FAMILIES = pytest.mark.parametrize("family", list(dict.fromkeys(case.family for case in every_case())))
 OWN_SAMPLES = {name: families.part(name, "sample", SamplePart) for name in families.OWN}
-PARTS = {"plan": PlanPart, "job": JobPart, "page": PagePart, "leaving": LeavingPart, "canary": CanaryPart}
+PARTS = {"plan": PlanPart, "job": JobPart, "page": PagePart, "deployment_words": DeploymentWordsPart, "canary": CanaryPart}
 
 
 @FAMILIES

@@ -26,7 +26,7 @@ from silograph.privacy.bound import Bounded
 from silograph.privacy.mechanisms import Gaussian
 from silograph.privacy.relay import relay
 from silograph.run.loop import simulate
-from silograph.tasks.smooth_graph import UNIT, SmoothGraph
+from silograph.tasks.smooth_graph import PROTECTED_UNIT, SmoothGraph
 from silograph.topology import star
 
 
@@ -436,7 +436,7 @@ class CarriedMomentum(PaperConsensus):
         shrink = 1.0 / (1.0 + self.step * pull) if self.implicit else 1.0 - self.step * pull
         size = self.step * (shrink if self.implicit else np.ones_like(shrink))
         growth = np.array([sensitivity_growth(self.local_steps, self.momentum, float(s)) for s in shrink])
-        bounded = Bounded(w, 2.0 * size * self.gradient_clip * growth, UNIT, "twin")
+        bounded = Bounded(w, 2.0 * size * self.gradient_clip * growth, PROTECTED_UNIT, "twin")
         noisy = gate.release(bounded, "steps").map(np.abs)
         return {**carry, "w": noisy, "previous": previous}, {"vector": noisy}
 

@@ -19,17 +19,17 @@ from silograph.families.federation.result import Parameters
 from silograph.report.build import read, result_of
 
 
-def made_by(module: str) -> Callable[[Path], Path]:
+def made_by(family: str) -> Callable[[Path], Path]:
     """The folders that the tests of a page make up."""
-    maker: Callable[[Path], Path] = runpy.run_path(str(Path(__file__).with_name(f"{module}.py")))["make_run"]
+    maker: Callable[[Path], Path] = runpy.run_path(str(Path(__file__).parents[1] / "families" / family / "test_page.py"))["make_run"]
     return maker
 
 
 MAKERS: dict[str, Callable[[Path], Path]] = {
     "graphs": graph_runs.make_run,
-    "units": made_by("test_models_report"),
-    "clusters": made_by("test_clusters_report"),
-    "a shared start": made_by("test_meta_report"),
+    "regions": made_by("federation"),
+    "clusters": made_by("clusters"),
+    "a shared start": made_by("meta"),
 }
 
 

@@ -31,7 +31,7 @@ def told(plan, here, folder):
     place = ENGINES["vector"](plan.data(), plan.topo, door)
     *_, last = rounds(plan.method, plan.topo, place, door, present=lambda _: plan.topo.silos[:here])
     outcome = plan.method.outcome(last.servers, place.deliver(plan.method, last), plan.topo)
-    return " ".join(plan.write(folder, outcome, [], door)["privacy"]["notes"]), door
+    return " ".join(plan.write(folder, outcome, [], door).privacy.notes), door
 
 
 @pytest.mark.parametrize(("here", "enough", "spared"), [(6, "4 of 6", "no more than 1"), (3, "2 of 3", "none")])
