@@ -8,9 +8,9 @@ from typing import Any
 
 from cases import Case, every_case, tables_of, titled
 from silograph import families
+from silograph.core.schema import write
 from silograph.run.jobs import Job, open_job
 from silograph.run.plan import parse
-from silograph.core.schema import write
 from silograph.run.sections import renamed
 
 EPS = {"epsilon": 3.0, "delta": 1e-5}

@@ -14,6 +14,7 @@ from local_organisations import DEPLOYMENT, Federation, stacked
 from neighbours import opened_on, worlds_of
 from silograph.audit.worlds import LOUD, OPPOSITE, SILENT
 from silograph.core.errors import SilographError
+from silograph.core.schema import write
 from silograph.deploy.public_facts import gather_facts, open_server
 from silograph.engines.question import NEVER, Question, read_reply
 from silograph.engines.silo import Silo
@@ -24,7 +25,6 @@ from silograph.privacy.ledger import Ledger
 from silograph.privacy.masking import Masks
 from silograph.privacy.released import Sealed
 from silograph.privacy.sums import sum_of
-from silograph.core.schema import write
 
 #: One protected unit of the victim in two worlds: as it is, ordinary but other, and loud beyond all clips.
 WORLDS = ("as it is", "another", "loud")

@@ -300,6 +300,7 @@ def _frozen(array: Any) -> Any:
 
 def _region_names(servers: int) -> tuple[str, ...]:
     width = max(2, len(str(servers - 1)))
+    # Names name noise: with others, every published figure would be drawn anew.
     return tuple(f"unit-{k:0{width}d}" for k in range(servers))
 
 

@@ -132,7 +132,7 @@ def test_shared_noise_for_more_than_are_counted_on_is_caught(folder, monkeypatch
 
 def test_sites_of_a_sum_that_draw_the_same_noise_are_caught(folder, monkeypatch):
     def same(self, root, name):
-        return Keystream(root, self.unit, self.round, self.site).take
+        return Keystream(root, self.region, self.round, self.release_point).take
 
     monkeypatch.setattr(MaskedSum, "noise_source", same)
     found = audit_job(job(PRIVATE[SUM], folder), runs=LEAST_RUNS, root=ROOT)

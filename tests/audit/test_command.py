@@ -330,7 +330,7 @@ DAMAGE = {
     "a refutation that is hidden": changed(epsilon_lower=9.0),
     "a promise that was made larger": changed(epsilon_accounted=9.0, epsilon_budget=9.0),
     "another delta": changed(delta=1e-3),
-    "another unit": changed(unit="one agent"),
+    "another protected unit": changed(protected_unit="one agent"),
     "an observer nobody knows": changed(observer="the moon"),
     "no trials": changed(trials=0),
     "a rehearsal that is hidden": changed(rehearsal=False),
@@ -389,7 +389,7 @@ def test_a_leak_and_hostile_words_are_shown_as_they_are(audited, monkeypatch, ca
 def test_a_finding_that_no_page_could_show_leaves_the_folder_as_it_was(folder, tmp_path, monkeypatch, capsys):
     out = finished("graphs, one release", folder, tmp_path / "out", monkeypatch, capsys)
     before = {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
-    monkeypatch.setattr("silograph.audit.audit._unit", lambda rows, stage: "one agent")
+    monkeypatch.setattr("silograph.audit.audit._protected_unit", lambda rows, stage: "one agent")
     monkeypatch.setattr(sys, "argv", ["silograph", "audit", str(out), "--runs", "200"])
     with pytest.raises(SystemExit) as end:
         cli.main()

@@ -55,7 +55,7 @@ def test_learn_leaves_everything_the_readme_says(silograph, sites, tmp_path):
     assert {p.name for p in (out / "sites").iterdir()} == {f"{n}.{kind}" for n in names for kind in ("csv", "graphml")}
     result = json.loads((out / "result.json").read_text())
     assert (result["learner"], result["rounds"]) == ("likelihood", 1)
-    assert result["certified_gap"] <= 1e-4
+    assert result["certified_gap"] <= 1e-3
     assert {g["observer"] for g in result["privacy"]["guarantees"]} == {"server", "other sites", "wire", "public"}
     assert all(g["epsilon"] == "infinity" for g in result["privacy"]["guarantees"])
     assert {site["edges"] for site in result["sites"]} == {60}

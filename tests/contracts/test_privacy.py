@@ -22,8 +22,7 @@ from silograph.privacy.accounting import cost
 from silograph.privacy.bound import Bounded
 from silograph.privacy.door import Door
 from silograph.privacy.observers import OBSERVERS, OTHER_SERVERS, hidden_from
-from silograph.privacy.released import _SEAL
-from silograph.privacy.released import sealed_rows
+from silograph.privacy.released import _SEAL, Released, sealed_rows
 from silograph.run.loop import ENGINES
 
 LAWS = {"gaussian": stats.norm, "laplace": stats.laplace}

@@ -14,7 +14,13 @@ from silograph.run.plan import PlanPart, dumps, load, parse
 
 FAMILIES = pytest.mark.parametrize("family", list(dict.fromkeys(case.family for case in every_case())))
 OWN_SAMPLES = {name: families.part(name, "sample", SamplePart) for name in families.OWN}
-PARTS = {"plan": PlanPart, "job": JobPart, "page": PagePart, "deployment_words": DeploymentWordsPart, "canary": CanaryPart}
+PARTS = {
+    "plan": PlanPart,
+    "job": JobPart,
+    "page": PagePart,
+    "deployment_words": DeploymentWordsPart,
+    "canary": CanaryPart,
+}
 
 
 @FAMILIES

@@ -361,7 +361,7 @@ def test_bad_parameters_are_refused(wrong, message):
 def test_bad_federations_are_refused():
     with pytest.raises(InputError, match="a cluster for each of the 26 clients, but found 3"):
         plain(clusters=(0, 1, 2)).start(topology())
-    with pytest.raises(InputError, match=r"unit west: expected at least 5 agents"):
+    with pytest.raises(InputError, match=r"region west: expected at least 5 agents"):
         plain(sample=5).start(topology())
     for wrong in ({"radius": 0.0}, {"radius": float("inf")}):
         with pytest.raises(InputError, match="radius"):
@@ -377,7 +377,7 @@ def test_without_regularisation_one_record_and_dependent_features_are_fine():
 
 
 def test_a_linearised_step_that_is_too_long_is_noticed():
-    with pytest.raises(SolverError, match=r"unit \w+: expected models that settle.*rho = 0.1 is too small"):
+    with pytest.raises(SolverError, match=r"region \w+: expected models that settle.*rho = 0.1 is too small"):
         end(plain(task=Linearised(FEATURES, MOST), rho=0.1, rounds=400), records(), topology())
 
 

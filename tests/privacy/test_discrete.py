@@ -62,7 +62,7 @@ def test_encoding_is_off_by_at_most_half_a_step_and_grid_points_by_nothing(numbe
 
 def test_a_longer_vector_is_refused_and_a_clipped_one_is_not():
     vector = np.full(9, 2.0)
-    with pytest.raises(InputError, match=r"length at most the clip 1, but length 6"):
+    with pytest.raises(InputError, match=r"length at most the clip 1, but found length 6"):
         encode(vector, 1.0, 16)
     encode(clip_rows(vector, 1.0), 1.0, 16)
     encode(np.array([0.0, -1.0]), 1.0, 16)
@@ -182,7 +182,7 @@ def test_shares_add_up_to_the_wanted_noise():
     summed = noise.sum(0)
     assert decode(summed, bits).std() / sigma == pytest.approx(1.0, abs=3.9 / math.sqrt(2 * 20_000))  # rate 1e-4
     assert gaussian_pvalue(summed, sigma * 2.0**bits) > ALARM
-    with pytest.raises(InputError, match=r"grid steps, but 0\.195"):
+    with pytest.raises(InputError, match=r"grid steps, but found 0\.195"):
         check_share(sigma * 2.0**5 / math.sqrt(contributors))
 
 

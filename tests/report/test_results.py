@@ -21,7 +21,9 @@ from silograph.report.build import read, result_of
 
 def made_by(family: str) -> Callable[[Path], Path]:
     """The folders that the tests of a page make up."""
-    maker: Callable[[Path], Path] = runpy.run_path(str(Path(__file__).parents[1] / "families" / family / "test_page.py"))["make_run"]
+    maker: Callable[[Path], Path] = runpy.run_path(
+        str(Path(__file__).parents[1] / "families" / family / "test_page.py")
+    )["make_run"]
     return maker
 
 

@@ -137,13 +137,13 @@ def test_resnet_against_its_definition():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: mlp(0, 10), "mlp: expected sizes from 1, but 0"),
-        (lambda: mlp(5, 10, (3, -1)), "sizes from 1, but -1"),
-        (lambda: cnn((1, 7, 28), 10), "sides from 8.*3 times, but .1, 7, 28.*fewer filters"),
+        (lambda: mlp(0, 10), "mlp: expected sizes from 1, but found 0"),
+        (lambda: mlp(5, 10, (3, -1)), "sizes from 1, but found -1"),
+        (lambda: cnn((1, 7, 28), 10), "sides from 8.*3 times, but found .1, 7, 28.*fewer filters"),
         (lambda: cnn((28, 28), 10), "channels, height, width"),
         (lambda: cnn((1, 28, 28), 10, filters=(4, 0)), "sizes from 1"),
         (lambda: resnet18((3, 32, 4), 10), "sides from 8"),
-        (lambda: resnet18((3, 32, 32), 10, width=12), "a divisor of the width 12, but 8"),
+        (lambda: resnet18((3, 32, 32), 10, width=12), "a divisor of the width 12, but found 8"),
     ],
 )
 def test_impossible_networks_are_refused(make, message):
@@ -364,7 +364,7 @@ def test_layers_and_parameters_that_will_not_do_are_refused_by_name(module, mess
         (Wrapped(lambda x: x if x.sum().item() > 0 else -x), "torch.func differentiates record by record"),
         (nn.Sequential(nn.Linear(6, 3), Wrapped(lambda x: x, 3)), r"records of shape \(6,\), but a batch of shape"),
         (Wrapped(lambda x: x / 0.0), "finite outputs"),
-        (Wrapped(lambda x: x.squeeze()), r"outputs of shape \(1, 3\) from a batch of shape \(1, 6\), but \(3,\)"),
+        (Wrapped(lambda x: x.squeeze()), r"outputs of shape \(1, 3\) from a batch of shape \(1, 6\), but found \(3,\)"),
     ],
 )
 def test_what_is_home_made_is_found_by_running_it(module, message):

@@ -354,4 +354,4 @@ def test_a_person_counts_once_however_many_signals_it_has():
 def test_the_ledger_is_told_who_is_protected():
     task = PERSONS[0]
     data = {name: np.asarray(value)[None] for name, value in task.prepare(people(np.ones((2, 5)))).items()}
-    assert task.bounded(data).unit == "one person of one site: all signals with the same 'who'"
+    assert task.bounded(data).protected_unit == "one person of one site: all signals with the same 'who'"

@@ -138,6 +138,7 @@ def write_sample_clinics(
 
 
 def _names(regions: int, agents: int) -> list[str]:
+    # Names name draws: with others, every published figure would have other records.
     return [f"unit {p}/agent {k}" for p in range(regions) for k in range(agents)]
 
 

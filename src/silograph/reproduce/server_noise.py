@@ -31,7 +31,7 @@ from silograph.topology import Topology, Weights, regions, server_graph
 
 METHODS: tuple[Perturbation, ...] = ("none", "homomorphic", "edge", "sender", "private")
 METRICS = ("centroid", "average", "disagreement")
-PANELS = {"centroid": "centroid", "average": "average over units", "disagreement": "disagreement"}
+PANELS = {"centroid": "centroid", "average": "average over regions", "disagreement": "disagreement"}
 WEIGHTS: dict[Weights, str] = {"metropolis": "Metropolis", "lazy": "lazy"}
 
 GRAPH_SEED = 11

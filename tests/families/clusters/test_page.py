@@ -98,7 +98,7 @@ def make_run(
             ],
             "notes": [],
         },
-        "numbers_are": {"test_error": "released", "comparison": "oracle"},
+        "numbers_are": {"test_error": "released", "comparison": "simulation only"},
         "plan": "0" * 64,
         "ledger": "4:0123456789abcdef",
         "seed": None if private else 7,
@@ -149,14 +149,14 @@ def test_a_comparison_is_marked_as_simulation_only(tmp_path: Path) -> None:
     html = build(make_run(tmp_path, protect="none"))
     assert table(html, "Comparison")[1:] == [
         ["This run released", "0.1975", "0.028 better", ""],
-        ["Each client alone oracle", "0.3100", "0.0845 worse", ""],
-        ["One model for all oracle", "0.2100", "0.0155 better", ""],
+        ["Each client alone simulation only", "0.3100", "0.0845 worse", ""],
+        ["One model for all simulation only", "0.2100", "0.0155 better", ""],
         ["The majority baseline (always the commoner class)", "0.2255", "–", ""],
     ]
     assert re.findall(r'<td class="bar ([\w ]*)"><span style="width: ([\d.]+)%">', html) == [
         ("released", "63.7"),
-        ("oracle", "100.0"),
-        ("oracle", "67.7"),
+        ("simulation only", "100.0"),
+        ("simulation only", "67.7"),
         ("guess", "72.7"),
     ]
     assert (

@@ -57,7 +57,7 @@ def test_an_open_run_leaves_models_errors_and_what_they_are_held_against(hospita
     ours, alone, one = (row["test_error"] for row in result["comparison"])
     assert ours == pytest.approx(np.concatenate(squares).mean(), rel=1e-9)
     assert ours < 0.5 * min(alone, one)
-    assert result["numbers_are"]["comparison"] == "oracle"
+    assert result["numbers_are"]["comparison"] == "simulation only"
     assert [row["cluster"] for row in table(tmp_path / "out/models/clusters.csv")] == sorted(DIAGNOSES)
     # The sample's diagnoses are alike in pairs: who borrows from whom is found.
     names, exchange = [c["name"] for c in result["clusters"]], np.array(result["exchange"])

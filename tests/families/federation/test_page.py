@@ -125,7 +125,7 @@ def test_test_errors_stand_beside_the_baseline(tmp_path: Path) -> None:
     assert rows[1] == ["region 0", "30", "1,200", "0.2000", "0.0255 better"]
     assert rows[4] == ["region 3", "33", "1,203", "0.2300", "0.0045 worse"]
     assert rows[5] == ["Centroid", "–", "–", "0.1975", "0.028 better"]
-    assert rows[6] == ["The guess", "–", "–", "0.2255", "–"]
+    assert rows[6] == ["Baseline", "–", "–", "0.2255", "–"]
     assert (
         "On 2,000 test records the error rate of the centroid is 0.1975, that of the regions’ own models 0.2 to 0.23; "
         "the majority baseline (always the commoner class) gives 0.2255. 1 of 4 regions did no better than that."

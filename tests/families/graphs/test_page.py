@@ -159,8 +159,8 @@ def test_a_papers_claim_stands_beside_the_accounted_number(tmp_path: Path) -> No
 
 
 def test_numbers_are_marked_released_or_simulation_only(tmp_path: Path) -> None:
-    html = build(make_run(tmp_path, numbers_are={"sites.smoothness": "oracle", "signals": "released"}))
-    assert 'Smoothness <span class="mark oracle">oracle</span>' in " ".join(html.split())
+    html = build(make_run(tmp_path, numbers_are={"sites.smoothness": "simulation only", "signals": "released"}))
+    assert 'Smoothness <span class="mark simulation only">simulation only</span>' in " ".join(html.split())
     assert 'Signals <span class="mark released">released</span>' in " ".join(html.split())
     assert 'class="mark' not in build(make_run(tmp_path / "plain"))
 

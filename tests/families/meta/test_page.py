@@ -113,7 +113,7 @@ def make_run(
             "guarantees": stated,
             "notes": ["Not protected: which clients there are."],
         },
-        "numbers_are": {"model": "released", "movement": "released", "new": "oracle", "comparison": "oracle"},
+        "numbers_are": {"model": "released", "movement": "released", "new": "simulation only", "comparison": "simulation only"},
         "plan": "0" * 64,
         "ledger": ledger.tip,
         "seed": None if private else 7,
@@ -226,7 +226,7 @@ def test_new_clients_stand_before_and_after_with_the_worst_first(tmp_path: Path)
     rows = table(html, "New clients")
     assert [row[0] for row in rows[1:]] == ["new-03", "new-02", "new-01", "new-00"]
     assert rows[1] == ["new-03", "200", "200", "0.2500", "0.6000", "0.35 better", "0.2500"]
-    assert [cell for cell in rows[0] if "oracle" in cell] == ["Before oracle", "After oracle", "Loss after oracle"]
+    assert [cell for cell in rows[0] if "simulation only" in cell] == ["Before simulation only", "After simulation only", "Loss after simulation only"]
     assert table(html, "Spread over new clients")[1:] == [
         ["Before", "0.1000", "0.1250", "0.1750", "0.2250", "0.2500", "0.1750"],
         ["After", "0.6000", "0.6500", "0.7500", "0.8500", "0.9000", "0.7500"],
@@ -260,9 +260,9 @@ def test_of_an_error_less_is_better(tmp_path: Path) -> None:
     assert "the mean squared error after one step of their own is 1.35 on average, beside 2.075 (the" in header
     assert "did no better" not in header
     assert table(html, "Comparison")[1:] == [
-        ["This run oracle", "1.350", "0.55 better", ""],
-        ["The start without a step oracle", "2.075", "0.175 worse", ""],
-        ["The same steps from an untrained start oracle", "1.600", "0.3 better", ""],
+        ["This run simulation only", "1.350", "0.55 better", ""],
+        ["The start without a step simulation only", "2.075", "0.175 worse", ""],
+        ["The same steps from an untrained start simulation only", "1.600", "0.3 better", ""],
         ["The mean baseline (always the mean a client saw)", "1.900", "–", ""],
     ]
 
@@ -280,17 +280,17 @@ def test_a_comparison_is_marked_as_simulation_only(tmp_path: Path) -> None:
     change(folder, comparison=result_of(folder)["comparison"] + more)
     html = build(folder)
     assert table(html, "Comparison")[1:] == [
-        ["This run oracle", "0.7500", "0.45 better", ""],
-        ["The start without a step oracle", "0.1750", "0.125 worse", ""],
-        ["The same steps from an untrained start oracle", "0.3500", "0.05 better", ""],
-        ["Reptile, then the same steps oracle", "0.6000", "0.3 better", ""],
+        ["This run simulation only", "0.7500", "0.45 better", ""],
+        ["The start without a step simulation only", "0.1750", "0.125 worse", ""],
+        ["The same steps from an untrained start simulation only", "0.3500", "0.05 better", ""],
+        ["Reptile, then the same steps simulation only", "0.6000", "0.3 better", ""],
         ["The majority baseline (always the class a client saw most)", "0.3000", "–", ""],
     ]
     assert re.findall(r'<td class="bar ([\w ]*)"><span style="width: ([\d.]+)%">', html) == [
-        ("oracle", "100.0"),
-        ("oracle", "23.3"),
-        ("oracle", "46.7"),
-        ("oracle", "80.0"),
+        ("simulation only", "100.0"),
+        ("simulation only", "23.3"),
+        ("simulation only", "46.7"),
+        ("simulation only", "80.0"),
         ("guess", "40.0"),
     ]
     assert (

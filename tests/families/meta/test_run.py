@@ -393,7 +393,7 @@ def test_an_open_run_leaves_the_start_the_new_clients_models_and_their_scores(cl
     assert scores["this run"] == pytest.approx(np.mean([row["after"] for row in result["new"]]))
     assert result["test"]["measure"] == "accuracy"
     assert result["test"]["records"] == 20
-    assert result["numbers_are"]["comparison"] == result["numbers_are"]["new"] == "oracle"
+    assert result["numbers_are"]["comparison"] == result["numbers_are"]["new"] == "simulation only"
     assert any("for comparison: simulation only" in note for note in result["privacy"]["notes"])
 
 
@@ -950,7 +950,7 @@ def test_every_kind_of_run_is_told_and_has_its_page(plan, words, clients, tmp_pa
 def test_one_kind_of_sample_at_a_time(words, tmp_path, silograph):
     code, _, error = silograph("sample", tmp_path / "d", *words)
     assert code == 2
-    assert "options: expected one sample, but --" in error
+    assert "options: expected one sample, but found --" in error
     assert list(tmp_path.iterdir()) == []
 
 
