@@ -383,6 +383,6 @@ def test_personal_models_stand_beside_the_shared_one_and_the_guess(tmp_path: Pat
     for region in result["regions"]:
         assert f"{region['name']}: {region['test_error']:g}</title>" in picture
     assert f"centroid: {result['centroid']['test_error']:g}</title>" in picture
-    assert "the guess" in picture
+    assert "baseline" in picture
     change(folder, test=None)
     assert "Picture of the test errors" not in build(folder)
