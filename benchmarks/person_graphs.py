@@ -1,4 +1,4 @@
-"""Private graphs of 90 to 116 nodes with a person as protected unit; `python -m benchmarks.private_graph` prints them.
+"""Private graphs of 90 to 116 nodes with a person as protected unit; `private_graph` prints them.
 
 Votes in a secure sum beside the former pipeline, a secure sum of persons' second moments, at the same epsilon (delta
 1e-5). Synthetic persons: 20 sites x 50, 100 nodes, degree 8, each person keeps 90 % of the edges, 200 rows that follow

@@ -119,9 +119,9 @@ def test_shares_of_noise_for_more_than_are_counted_on_are_caught(name, folder, m
 def test_shared_noise_for_more_than_are_counted_on_is_caught(folder, monkeypatch):
     real = CorrelatedGaussian._streams
 
-    def hopeful(self, root, silo, round, release_point):
+    def hopeful(self, place):
         own, shared = math.sqrt(2.0 / 5), math.sqrt(2.0 * 3) / 5  # of five sites three are counted on
-        for k, (sign, _, stream) in enumerate(real(self, root, silo, round, release_point)):
+        for k, (sign, _, stream) in enumerate(real(self, place)):
             yield sign, shared if k else own, stream
 
     monkeypatch.setattr(CorrelatedGaussian, "_streams", hopeful)
@@ -143,10 +143,9 @@ def test_sites_of_a_sum_that_draw_the_same_noise_are_caught(folder, monkeypatch)
 def test_sites_that_share_noise_and_draw_the_same_of_their_own_are_caught(folder, monkeypatch):
     real = CorrelatedGaussian._streams
 
-    def same(self, root, silo, round, release_point):
-        streams = list(real(self, root, silo, round, release_point))
-        trial = silo.split("/")[0]
-        return [(1, self.own, Keystream(root, trial, round, release_point)), *streams[1:]]
+    def same(self, place):
+        streams = list(real(self, place))
+        return [(1, self.own, Keystream(*place._replace(silo=place.silo.split("/")[0]))), *streams[1:]]
 
     monkeypatch.setattr(CorrelatedGaussian, "_streams", same)
     found = audit_job(job(PRIVATE[SHARED], folder), runs=LEAST_RUNS, root=ROOT)

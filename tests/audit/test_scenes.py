@@ -20,7 +20,7 @@ from silograph.methods.graph_federation import GraphFederation
 from silograph.methods.private_meta import PrivateMeta
 from silograph.privacy import correlated, gate, masking, mechanisms
 from silograph.privacy.bound import ADD_OR_REMOVE_ONE, Bounded, clip_rows, row_lengths
-from silograph.privacy.released import Total, sealed_rows
+from silograph.privacy.released import Total, bare, sealed_rows
 from silograph.privacy.samplers import Keystream
 from silograph.tasks.clustered import Linearised, Proximal
 from silograph.tasks.linear import Linear
@@ -97,7 +97,7 @@ def network_gradients(monkeypatch, change):
             n, b = chosen.shape
             alone = np.ones((n * b, 1), dtype=np.bool_)
             flat = x.reshape(n * b, 1, *x.shape[2:]), y.reshape(n * b, 1)
-            each = task.at(np.repeat(model, b, 0), *flat, alone).gradient(None)
+            each = task.at(np.repeat(bare(model), b, 0), *flat, alone).gradient(None)
             self.each, self.chosen = np.asarray(each, dtype=np.float64).reshape(n, b, -1), chosen
 
         def gradient(self, clip):
@@ -257,7 +257,7 @@ def test_a_mean_over_the_sample_that_came_is_caught(folder, monkeypatch):
         unit = f"one record of the {batch.part} set"
         return gate.release(
             Bounded(total / came[:, None], clip / came, unit, "", ADD_OR_REMOVE_ONE), release_point, batch, share
-        ).value
+        )
 
     monkeypatch.setattr(PrivateMeta, "_mean", mean)
     told = found("meta, first order", folder, runs=LEAST_RUNS)

@@ -80,5 +80,5 @@ def test_a_sample_overwrites_nothing(option, tmp_path, silograph):
 
 
 def test_a_method_that_no_family_has_is_refused_by_name():
-    with pytest.raises(families.InputError, match=r"found one of consensus_graph, .*'magic'"):
+    with pytest.raises(families.InputError, match=r"expected one of consensus_graph, .*found 'magic'"):
         parse({"format": 1, "data": {"files": ["a.csv"]}, "method": {"name": "magic"}}, "plan")

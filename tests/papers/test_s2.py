@@ -347,7 +347,7 @@ def test_exchange_at_its_limits():
         ({"protect": "records", "task": Proximal(5, 8, "huber")}, "bounded gradient"),
         ({"protect": "records", "task": Linearised(5, 8)}, "bounded gradient"),
         ({"protect": "records", "task": Linearised(5, 8, clip=1.0), "clip": 1.0}, "the task bounds"),
-        ({"clusters": ()}, "whole number for every client"),
+        ({"clusters": ()}, "without gaps"),
         ({"clusters": (0.5,) * 26}, "whole number"),
         ({"clusters": (0, 2) * 13}, "without gaps"),
         ({"clusters": (-1, 0) * 13}, "without gaps"),

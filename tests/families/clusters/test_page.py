@@ -157,7 +157,7 @@ def test_a_comparison_is_marked_as_simulation_only(tmp_path: Path) -> None:
         ("released", "63.7"),
         ("simulation only", "100.0"),
         ("simulation only", "67.7"),
-        ("guess", "72.7"),
+        ("baseline", "72.7"),
     ]
     assert (
         "On 2,000 test records the error rate is 0.1975, beside 0.31 for each client alone, 0.21 for one model for all "

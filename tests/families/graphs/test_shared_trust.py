@@ -50,7 +50,7 @@ def test_who_drops_out_in_the_middle_counts_among_those_who_may_fail(tmp_path):
     *_, last = rounds(plan.method, plan.topo, place, door)
     stayed = {**last.servers, "summed": np.arange(SITES) < SITES - 1}
     outcome = plan.method.outcome(stayed, {}, plan.topo)
-    notes = " ".join(plan.write(tmp_path, outcome, [], door)["privacy"]["notes"])
+    notes = " ".join(plan.write(tmp_path, outcome, [], door).privacy.notes)
     assert "4 of 6 shares are enough" in notes
     assert "are no more than 1. In this run 1 dropped out." in notes
 

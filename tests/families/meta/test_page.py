@@ -113,7 +113,12 @@ def make_run(
             "guarantees": stated,
             "notes": ["Not protected: which clients there are."],
         },
-        "numbers_are": {"model": "released", "movement": "released", "new": "simulation only", "comparison": "simulation only"},
+        "numbers_are": {
+            "model": "released",
+            "movement": "released",
+            "new": "simulation only",
+            "comparison": "simulation only",
+        },
         "plan": "0" * 64,
         "ledger": ledger.tip,
         "seed": None if private else 7,
@@ -226,7 +231,11 @@ def test_new_clients_stand_before_and_after_with_the_worst_first(tmp_path: Path)
     rows = table(html, "New clients")
     assert [row[0] for row in rows[1:]] == ["new-03", "new-02", "new-01", "new-00"]
     assert rows[1] == ["new-03", "200", "200", "0.2500", "0.6000", "0.35 better", "0.2500"]
-    assert [cell for cell in rows[0] if "simulation only" in cell] == ["Before simulation only", "After simulation only", "Loss after simulation only"]
+    assert [cell for cell in rows[0] if "simulation only" in cell] == [
+        "Before simulation only",
+        "After simulation only",
+        "Loss after simulation only",
+    ]
     assert table(html, "Spread over new clients")[1:] == [
         ["Before", "0.1000", "0.1250", "0.1750", "0.2250", "0.2500", "0.1750"],
         ["After", "0.6000", "0.6500", "0.7500", "0.8500", "0.9000", "0.7500"],
@@ -291,7 +300,7 @@ def test_a_comparison_is_marked_as_simulation_only(tmp_path: Path) -> None:
         ("simulation only", "23.3"),
         ("simulation only", "46.7"),
         ("simulation only", "80.0"),
-        ("guess", "40.0"),
+        ("baseline", "40.0"),
     ]
     assert (
         "On 800 records that 4 new clients held back, the accuracy after one step of their own is 0.75 on average, "
