@@ -91,7 +91,7 @@ def test_one_exchange_and_what_it_reveals(finished):
     result = finished.result
     assert (result["learner"], result["rounds"], result["trace"]) == ("likelihood", 1, [])
     assert {site["bytes_sent"] for site in result["sites"]} == {8 * NODES * (NODES + 1) // 2}
-    assert "every site reveals its second moments once" in result["privacy"]["notes"][0]
+    assert "every site reveals its second moments of 5 parts of its rows once" in result["privacy"]["notes"][0]
     assert {row["epsilon"] for row in result["privacy"]["guarantees"]} == {"infinity"}
     assert result["certified_gap"] <= 1e-4
     path = result["path"]
@@ -151,7 +151,7 @@ def test_a_sum_leaves_a_consensus_alone(folder, tmp_path, truth):
     finished = learn(folder, tmp_path / "out", reveal="sum")
     assert not (finished.folder / "sites").exists()
     assert score(signs_in(finished.folder / "consensus.csv"), -np.sign(truth[A, B])) > 0.9
-    assert finished.result["privacy"]["mode"] == "obfuscation"
+    assert finished.result["privacy"]["mode"] == "exact"
     assert "no site's own (secure sum)" in finished.result["privacy"]["notes"][0]
     assert "nobody saw more than their sum" in (finished.folder / "report.html").read_text()
 

@@ -61,6 +61,7 @@ def check(
     nodes_in: NodesIn = "columns",
     drop: Annotated[list[str], typer.Option(help="Leave this column out; may be repeated.")] = [],  # noqa: B006
     keep: Annotated[list[str], typer.Option(help="This column is a measurement; may be repeated.")] = [],  # noqa: B006
+    unit_column: Annotated[str | None, typer.Option(help="The column that says whose a signal is.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Read the sites' tables, match their nodes, and list every problem that is there.
@@ -75,11 +76,11 @@ def check(
         organisation_check(Path(files[0]), data, as_json)
         return
     paths = [Path(name) for name in files]
-    found = problems(paths, nodes_in, drop, keep)
+    found = problems(paths, nodes_in, drop, keep, unit_column)
     if len(found) > 1:
         several = "\n  ".join([f"there are {len(found)} problems:", *found]).rstrip(".")
         raise InputError("tables", "tables that can be learned from", several)
-    silos = read_silos(paths, nodes_in, drop=drop, keep=keep)
+    silos = read_silos(paths, nodes_in, unit_column=unit_column, drop=drop, keep=keep)
     sites = [{"name": name, "signals": len(x)} for name, x in zip(silos.names, silos.signals, strict=True)]
     payload = {"sites": sites, "nodes": list(silos.nodes)}
 

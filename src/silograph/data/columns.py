@@ -29,13 +29,13 @@ _SHOWN = 5  # findings in one message
 _SAME = 1.0 - 1e-6  # correlation of a copy, in other units perhaps, and rounded
 _DATE = re.compile(r"\s*(\d{4}[-/.]\d\d?[-/.]\d\d?|\d\d?[-/.]\d\d?[-/.]\d{2,4})([ T]\d\d?:\d\d.*)?\s*")
 
-_DROP = "Leave it out with --drop {name}"
+_DROP = "Leave it out with --drop {name} (`drop` in a plan)"
 _KEEP = "or say that it is a measurement with --keep {name}."
 _REMEDY: dict[Kind, str] = {
     "identifier": f"If it says whose a row is, name it with --unit-column {{name}} (with --epsilon). {_DROP}, {_KEEP}",
     "counter": f"{_DROP}, {_KEEP}",
     "date": f"{_DROP}, {_KEEP}",
-    "category": "Leave it out with --drop {name}, or give each level a column of 0 and 1.",
+    "category": "Leave it out with --drop {name} (`drop` in a plan), or give each level a column of 0 and 1.",
     "constant": "A node that never varies has no relation to learn. Leave it out at every site with --drop {name}.",
     "copy": "Leave one of them out with --drop {name}, {other}",
 }

@@ -117,10 +117,7 @@ def read_silos(
     odd: dict[str, list[Finding]] = {}
     for path in paths:
         try:
-            if unit_column is not None:
-                tables.append(read_people(path, unit_column, private, drop, keep))
-            else:
-                tables.append(read_table(path, nodes_in, private, drop, keep))
+            tables.append(_read(path, nodes_in, private, unit_column, drop, keep))
         except ColumnsError as problem:
             odd |= problem.by_file
     if odd:
@@ -128,15 +125,32 @@ def read_silos(
     return align(tables, nodes)
 
 
+def _read(
+    path: str | Path,
+    nodes_in: NodesIn,
+    private: bool,
+    unit_column: str | None,
+    drop: Collection[str],
+    keep: Collection[str],
+) -> Table:
+    if unit_column is not None:
+        return read_people(path, unit_column, private, drop, keep)
+    return read_table(path, nodes_in, private, drop, keep)
+
+
 def problems(
-    paths: Sequence[Path], nodes_in: NodesIn = "columns", drop: Collection[str] = (), keep: Collection[str] = ()
+    paths: Sequence[Path],
+    nodes_in: NodesIn = "columns",
+    drop: Collection[str] = (),
+    keep: Collection[str] = (),
+    unit_column: str | None = None,
 ) -> list[str]:
     """All that keeps these tables from being learned from; then, if nothing does, whether they fit together."""
     tables, found = [], []
     odd: dict[Finding, list[str]] = {}  # the files where each was found
     for path in paths:
         try:
-            tables.append(read_table(path, nodes_in, False, drop, keep))
+            tables.append(_read(path, nodes_in, False, unit_column, drop, keep))
         except ColumnsError as problem:
             for where, every in problem.by_file.items():
                 for each in every:

@@ -129,7 +129,7 @@ def learn_graphs(
         path=path,
         first_gap=first.relative_gap,
         gap=float(max(fitted.gap.max(), consensus.gap.max())),
-        reason=reason,
+        reason=reason if path or consensus_edges else f"{reason}; the consensus has its own number, {together.sum()}",
     )
 
 

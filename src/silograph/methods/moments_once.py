@@ -27,6 +27,7 @@ from silograph.tasks.smooth_graph import PROTECTED_UNIT
 from silograph.topology import Topology
 
 FOLDS = 5  # parts of a site's rows: they show the noise of rows that depend on each other
+LEAST_ROWS = 3  # of a site: any two rows are perfectly correlated
 _MOST_SENT = 9_000_000  # bytes a site sends; large graphs get fewer parts
 WHY = "no privacy was asked for: second moments of the site's rows, exact"
 NO_LEVEL = "rows have no level common to all nodes, so graphs are told up to it"
@@ -192,8 +193,10 @@ class MomentsSummed(AddedUp):
         pooled[a, b] = pooled[b, a] = servers["sum"][0] / rows
         _check_covariance("the sum", pooled)
         learned = self.learner.learn(pooled[None], np.array([rows]))
-        arrays = _consensus(learned) | {"gamma": self.weights(servers)}
-        return Outcome(arrays, {**_facts(learned), **self.who(servers, topo)})
+        arrays = _alone(learned) | {"gamma": self.weights(servers)}
+        facts = _facts(learned)
+        facts["reason"] = facts["reason"].replace(" edges a site", " edges")  # there is one graph
+        return Outcome(arrays, {**facts, **self.who(servers, topo)})
 
 
 def _check_covariance(name: str, moment: Array) -> None:
@@ -222,6 +225,16 @@ def _consensus(learned: JointGraphs) -> dict[str, Array]:
         "consensus_signs": learned.consensus_signs.astype(float),
         "shared": learned.shared,
         "consensus_precision": learned.consensus,
+    }
+
+
+def _alone(learned: JointGraphs) -> dict[str, Array]:
+    """The graph of a single statistic: nothing tells what is shared."""
+    return {
+        "consensus": (_strengths(learned.precision) * (learned.signs != 0))[0],
+        "consensus_signs": learned.signs[0].astype(float),
+        "shared": learned.probability[0],
+        "consensus_precision": learned.precision[0],
     }
 
 

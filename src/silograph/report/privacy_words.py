@@ -85,7 +85,7 @@ class PrivacyWords:
             sentence += f" {false[0].basis} claims {claim} of this version, which does not hold."
         if self._is_rehearsal():
             sentence += (
-                "found  This run was a rehearsal: its noise from a stated seed, and protects only where it is secret."
+                " This run was a rehearsal: its noise comes from a stated seed, and protects only where it is secret."
             )
         return sentence
 

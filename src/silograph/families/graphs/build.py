@@ -24,7 +24,7 @@ from silograph.kernels.spaces import EdgeList
 from silograph.methods.algorithm_one import PaperConsensus
 from silograph.methods.base import Method
 from silograph.methods.consensus_graph import ExactConsensus
-from silograph.methods.moments_once import FOLDS, JointLearner, MomentsOnce, MomentsSummed, parts
+from silograph.methods.moments_once import FOLDS, LEAST_ROWS, JointLearner, MomentsOnce, MomentsSummed, parts
 from silograph.methods.private_graph import LEAST_EFFECTIVE_ROWS, PATIENCE, LikelyGraphs, ReleasedConsensus
 from silograph.methods.summed_graph import AddedUp, SmoothestGraph, SummedConsensus
 from silograph.privacy import accounting
@@ -119,9 +119,9 @@ def _open(chosen: ConsensusGraph, nodes: int, topo: Topology, counts: tuple[int,
         bool(chosen.nonnegative),
     )
     for name, count in zip(topo.silos, counts, strict=True):
-        least = 2 * FOLDS if chosen.choose_by == "held-out" else 2
+        least = 2 * FOLDS if chosen.choose_by == "held-out" else LEAST_ROWS
         if count < least:
-            todo = "Leave the site out." if least == 2 else "Choose by expected-F."
+            todo = "Leave the site out." if least == LEAST_ROWS else "Choose by expected-F."
             raise InputError(f"site {name}", f"at least {least} signals", f"it has {count}", todo)
     if chosen.reveal == "sum":
         masks = Masks()

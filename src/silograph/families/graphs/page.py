@@ -54,12 +54,13 @@ MEANING = {
 
 
 def privacy_of(run: GraphRun) -> PrivacyWords:
+    known = "the sites’ second moments" if run.sites else "the sum of all sites’ correlations, and of no site its own,"
     return PrivacyWords(
         run,
         noun="site",
         names=[site.name for site in run.result.sites],
         unprotected="No privacy protection: whoever receives these files or saw the messages "
-        "can learn the sites’ second moments exactly.",
+        f"can learn {known} exactly.",
         stated="The names of nodes and sites and the number of signals of each site are stated here as they are.",
     )
 

@@ -67,7 +67,7 @@ def privacy_section(plan: GraphPlan, setup: Setup, door: Door, facts: Json) -> J
     private = plan.privacy is not None
     guarantees = stated(door, setup.topo.silos, STAR_OBSERVERS, delta, claim, private and plan.seed is not None)
     return {
-        "mode": "dp" if private else "obfuscation" if setup.masks is not None else "exact",
+        "mode": "dp" if private else "exact",
         "protected_unit": setup.task.protected_unit if private else "none",
         "relation": f"replace-one: the number of {_counted(plan)} of a site is public" if private else "none",
         "guarantees": schema.write(guarantees),
