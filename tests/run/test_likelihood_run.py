@@ -90,10 +90,10 @@ def test_the_default_finds_signed_edges_at_least_as_well_as_scikit_learn(finishe
 def test_one_exchange_and_what_it_reveals(finished):
     result = finished.result
     assert (result["learner"], result["rounds"], result["trace"]) == ("likelihood", 1, [])
-    assert {site["bytes_sent"] for site in result["sites"]} == {8 * NODES * (NODES + 1) // 2}
+    assert {site["bytes_sent"] for site in result["sites"]} == {5 * 8 * NODES * (NODES + 1) // 2}  # of five parts
     assert "every site reveals its second moments of 5 parts of its rows once" in result["privacy"]["notes"][0]
     assert {row["epsilon"] for row in result["privacy"]["guarantees"]} == {"infinity"}
-    assert result["certified_gap"] <= 1e-4
+    assert result["certified_gap"] <= 1e-3
     path = result["path"]
     assert path["values"][int(np.argmax(path["scores"]))] == path["chosen"] == result["sites"][0]["edges"]
     assert "largest expected F-score" in result["reason"]
