@@ -129,7 +129,7 @@ def test_a_run_is_stored_with_its_report(home, folders, client_of, monkeypatch, 
     uri = f"sqlite:///{home / 'store.db'}"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     monkeypatch.chdir(home)
-    assert learn(home, "stored", "--seed", "1", "--track", "mlflow", "--json") == 0
+    assert learn(home, "stored", "--seed", "1", "--learner", "papers", "--track", "mlflow", "--json") == 0
     assert json.loads(capsys.readouterr().out)["rounds"]
     client = client_of(tracking_uri=uri)
     experiment = client.get_experiment_by_name("silograph")

@@ -372,11 +372,11 @@ def test_a_model_of_few_records_tells_whose_they_are_and_one_of_noise_does_not()
         inside.append(members.by_loss(losses[:10])[0])
         outside.append(members.by_loss(losses[10:])[0])
         noisy.append(members.by_loss((y - x @ (w + 30.0 * rng.normal(size=8))) ** 2)[0])
-    found = members.told_apart(np.array(outside), np.array(inside))
+    found = members.told(np.array(outside), np.array(inside))
     assert found.area > 0.8
     assert found.accuracy > 0.7
     assert found.hits_at_one_percent <= found.accuracy
-    blurred = members.told_apart(np.array(outside), np.array(noisy))
+    blurred = members.told(np.array(outside), np.array(noisy))
     assert blurred.area < 0.2  # no member fits any more, so the score says nothing of membership
 
 
@@ -384,7 +384,7 @@ def test_an_update_leans_to_its_own_gradients():
     rng = np.random.default_rng(6)
     own, others = rng.normal(size=(2, 30, 200))
     update = -own.mean(0)
-    assert members.told_apart(members.by_gradient(update, others), members.by_gradient(update, own)).area > 0.9
+    assert members.told(members.by_gradient(update, others), members.by_gradient(update, own)).area > 0.9
     reference = members.by_loss(np.array([1.0, 5.0]), np.array([[4.0, 4.0], [6.0, 6.0]]))
     np.testing.assert_allclose(reference, [4.0, 0.0])
 

@@ -610,9 +610,9 @@ def test_a_wrong_share_in_an_answer_is_noticed(part, whose):
 
 def test_errors_say_where_and_carry_a_code():
     with pytest.raises(SilographError) as caught:
-        secure_sum(vectors(5), CLIP, BITS, drop={A: "mask", B: "mask"}, run="r", round=3, unit="north")
+        secure_sum(vectors(5), CLIP, BITS, drop={A: "mask", B: "mask"}, run="r", round=3, region="north")
     assert caught.value.code == "secure-sum"
-    assert caught.value.where == "secure sum, run r, unit north, round 3"
+    assert caught.value.where == "secure sum, run r, region north, round 3"
     with pytest.raises(InputError, match="'mallory'"):
         secure_sum(vectors(5), CLIP, BITS, drop={"mallory": "mask"})
 
@@ -622,7 +622,7 @@ def test_everything_agreed_beforehand_is_part_of_the_session():
     others = {
         "run": "x",
         "round": 9,
-        "unit": "x",
+        "region": "x",
         "length": 9,
         "clip": 2.0,
         "fraction_bits": 9,
