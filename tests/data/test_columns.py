@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
-from silograph.data.columns import findings
+from silograph.core.errors import InputError
+from silograph.data.columns import check_named, findings
 from silograph.data.tables import Grid
 
 RNG = np.random.default_rng(0)
@@ -87,3 +90,17 @@ def test_a_gap_hides_nothing() -> None:
     counter = np.arange(float(ROWS))
     counter[7] = np.nan
     assert _kinds(row=counter) == {"row": "counter"}
+
+
+@pytest.mark.parametrize(
+    ("drop", "keep", "words"),
+    [
+        (("patient",), (), "Did you mean patient_id?"),
+        ((), ("zzz",), "The columns are 'patient_id', 'age'"),
+        (("age",), ("age",), "both name it"),
+    ],
+)
+def test_a_name_that_no_table_has_is_refused_with_the_nearest(drop, keep, words) -> None:
+    with pytest.raises(InputError, match=re.escape(words)):
+        check_named(drop, keep, ["patient_id", "age", "patient_id"])
+    check_named(("age",), ("patient_id",), ["patient_id", "age"])

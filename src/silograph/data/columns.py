@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from silograph.core.errors import InputError
+from silograph.core.schema import did_you_mean
 from silograph.core.types import Array
 from silograph.data.tables import Grid, listed, looks_like_identifier, shortened
 
@@ -75,6 +76,17 @@ class ColumnsError(InputError):
         where = next(iter(found)) if len(found) == 1 else f"{len(found)} tables"
         more = f"; {len(words) - _SHOWN} more" if len(words) > _SHOWN else ""
         super().__init__(where, "measurements in every column", "; ".join(words[:_SHOWN]) + more, todo)
+
+
+def check_named(drop: Collection[str], keep: Collection[str], columns: Collection[str]) -> None:
+    """Refuse names that no table has, and a column that is to be left out and kept."""
+    for option, names in (("--drop", drop), ("--keep", keep)):
+        for name in names:
+            if columns and name not in columns:
+                todo = did_you_mean(name, columns) or f"The columns are {listed(list(dict.fromkeys(columns)))}."
+                raise InputError(f"{option} {shortened(name)}", "a column of one of the tables", "none has it", todo)
+            if name in drop and name in keep:
+                raise InputError(f"--drop {shortened(name)}", "a column that --keep does not name", "both name it")
 
 
 def without(grid: Grid, drop: Collection[str]) -> Grid:

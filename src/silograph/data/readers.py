@@ -58,11 +58,12 @@ def read_table(
     """
     path = Path(path)
     name, grid = _parsed(path, {suffix: partial(parse, nodes_in=nodes_in) for suffix, parse in _PARSERS.items()})
+    columns = tuple(name.strip() for name in grid.column_names or ())
     if nodes_in == "columns":
         grid = without(without_index(grid, private), drop)
         if odd := findings(grid, private, keep):
             raise ColumnsError({shown(path): odd})
-    return checked_table(grid, name, path, shown(path), nodes_in, private)
+    return replace(checked_table(grid, name, path, shown(path), nodes_in, private), columns=columns)
 
 
 def read_people(
@@ -89,7 +90,8 @@ def read_people(
     if odd := findings(others, private, keep):
         raise ColumnsError({where: odd})
     table = checked_table(others, name, path, where, private=private)
-    return replace(table, person=np.unique(persons, return_inverse=True)[1].astype(np.intp))
+    person = np.unique(persons, return_inverse=True)[1].astype(np.intp)
+    return replace(table, person=person, columns=tuple(names))
 
 
 def read_columns(path: str | Path, text: Collection[str] = (), others: Sequence[str] = ()) -> tuple[str, Grid]:

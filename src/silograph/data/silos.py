@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from silograph.core.errors import InputError
 from silograph.core.types import Array
-from silograph.data.columns import ColumnsError, Finding
+from silograph.data.columns import ColumnsError, Finding, check_named
 from silograph.data.readers import read_people, read_table
 from silograph.data.tables import (
     Grid,
@@ -122,6 +122,8 @@ def read_silos(
             odd |= problem.by_file
     if odd:
         raise ColumnsError(odd)
+    if len(tables) > 1:  # one organisation's table may lack a column that another has
+        check_named(drop, keep, [name for table in tables for name in table.columns])
     return align(tables, nodes)
 
 
@@ -161,6 +163,7 @@ def problems(
     found += [f"{files[0]}{more[each]}: {each}" for each, files in odd.items()]
     if found:
         return found
+    check_named(drop, keep, [name for table in tables for name in table.columns])
     for table in tables[1:]:
         try:
             align([tables[0], table])

@@ -56,6 +56,7 @@ class Table:
     signals: Array
     path: Path
     person: NDArray[np.intp] | None = None  # where a column says it: whose each signal is, counted from 0
+    columns: tuple[str, ...] = ()  # of the file, those that were left out too
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 One process holds one ClientApp that is installed here; no code is ever fetched. Flower 1.41 is spoken to through its
 own client. What is known of its behaviour, and why its SuperNode is not used, is in docs/flower-study.md.
+
+Longer than other files: it is one protocol, and a transport that is to be replaced as a whole.
 """
 
 from __future__ import annotations

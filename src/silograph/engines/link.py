@@ -3,6 +3,8 @@
 Of Flower's SuperLink only `/v1/fleet/*` is served, over TLS, to organisations whose keys are known; its Control and
 Runtime APIs, which let anybody run code, do not exist here. Messages lie in memory: nodes come from key files, a run's
 state from its folder, and what is lost is asked again. See docs/flower-study.md.
+
+Longer than other files: it is one protocol, and a transport that is to be replaced as a whole.
 """
 
 from __future__ import annotations
