@@ -48,8 +48,8 @@ def test_the_commands_of_the_page_work_for_a_family_of_another_package(place):
     assert "epsilon 1, delta 1e-06" in told["silograph privacy tables/plan.toml"]
     result = json.loads((place / "out" / "result.json").read_text())
     assert result["values"].keys() == {"height", "weight", "age"}
-    # Noise of 4.22 x 2 C / N at each of three sites of 500 records, and the records' own spread, leave a deviation of .047
-    # in the mean: .3 is more than six, a false alarm in a thousand million runs.
+    # Noise of 4.22 x 2 C / N at each of three sites of 500 records, and the records' own spread, leave a deviation of
+    # .047 in the mean: .3 is more than six, a false alarm in a thousand million runs.
     assert all(abs(result["values"][name] - mean) < 0.3 for name, mean in (("height", 1), ("weight", 0), ("age", -1)))
     page = (place / "out" / "report.html").read_text()
     assert "learned the mean of every column" in page
