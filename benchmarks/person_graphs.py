@@ -3,8 +3,9 @@
 Votes in a secure sum beside the former pipeline, a secure sum of persons' second moments, at the same epsilon (delta
 1e-5). Synthetic persons: 20 sites x 50, 100 nodes, degree 8, each person keeps 90 % of the edges, 200 rows that follow
 each other (AR .6). ABIDE persons, if FOLDER holds them: 10 sites x 100, drawn with replacement; the truth is the graph
-of everybody's mean correlation. No truth is known there, and the ridge of that graph decides much: it was set after F had
-been seen at several. Without noise votes agree with it to .84 at 1e-4, .88 at .1 (taken here) and .90 at .3 (90 nodes). F-score at the true number of edges, which is given.
+of everybody's mean correlation. No truth is known there, and the ridge of that graph decides much: it was set after F
+had been seen at several. Without noise votes agree with it to .84 at 1e-4, .88 at .1 (taken here) and .90 at .3 (90
+nodes). F-score at the true number of edges, which is given.
 """
 
 from __future__ import annotations
