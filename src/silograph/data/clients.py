@@ -23,6 +23,7 @@ from silograph.data.tables import (
     checked_values,
     frame_grid,
     listed,
+    reads_as_number,
     shortened,
     shown,
 )
@@ -344,7 +345,7 @@ def _occurring(clients: Sequence[_Client], labels: Sequence[Sequence[str]], fewe
 def classes_at(places: dict[str, str], fewest: int = 2) -> tuple[str, ...]:
     """The classes of labels that occur at these places: either whole numbers or text, in order."""
     for label, place in places.items():
-        if not _WHOLE.fullmatch(label) and _is_number(label):
+        if not _WHOLE.fullmatch(label) and reads_as_number(label):
             todo = "Are these numbers to be predicted? Then say that it is a regression."
             raise InputError(place, "a class: text or a whole number", f"found {shortened(label)}", todo)
     first = {bool(_WHOLE.fullmatch(label)): label for label in reversed(places)}
@@ -357,14 +358,6 @@ def classes_at(places: dict[str, str], fewest: int = 2) -> tuple[str, ...]:
     if len(places) < fewest:
         raise InputError("clients' labels", f"at least {fewest} classes", f"all are {listed(list(places))}")
     return _ordered(list(places))
-
-
-def _is_number(label: str) -> bool:
-    try:
-        float(label)
-    except ValueError:
-        return False
-    return True
 
 
 def _ordered(labels: Sequence[str]) -> tuple[str, ...]:

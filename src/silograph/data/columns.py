@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from silograph.core.errors import InputError
 from silograph.core.schema import did_you_mean
 from silograph.core.types import Array
-from silograph.data.tables import Grid, listed, looks_like_identifier, shortened
+from silograph.data.tables import Grid, listed, looks_like_identifier, reads_as_number, shortened
 
 Kind = Literal["identifier", "counter", "date", "category", "constant", "copy"]
 
@@ -154,7 +154,7 @@ def _by_values(column: NDArray[Any]) -> tuple[Kind | None, str]:
 
 def _words(column: NDArray[Any]) -> tuple[Kind | None, str]:
     cells = [str(cell).strip() for cell in column.tolist() if not (cell is None or cell != cell)]
-    words = [cell for cell in cells if not _is_number(cell)]
+    words = [cell for cell in cells if not reads_as_number(cell)]
     if not words or len(words) < len(cells) / 2:
         return None, ""  # a column of numbers with something else in it, which the table's check names by its row
     if all(_DATE.fullmatch(cell) for cell in words):
@@ -165,14 +165,6 @@ def _words(column: NDArray[Any]) -> tuple[Kind | None, str]:
     if len(levels) <= _MOST_LEVELS:
         return "category", f"holds words: {listed(levels)}"
     return "category", f"holds words, {len(levels)} different ones"
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
 
 
 def _dates_in_digits(values: Array) -> bool:

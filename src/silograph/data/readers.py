@@ -28,6 +28,7 @@ from silograph.data.tables import (
     checked_table,
     frame_grid,
     listed,
+    reads_as_number,
     shortened,
     shown,
     without_index,
@@ -261,19 +262,11 @@ def _check_row_names(names: Sequence[str] | None, where: str) -> None:
 def _may_be_data(cell: str) -> bool:
     """Whether a cell reads as a number, a date or a time, however it is written."""
     has_digit, has_letter = re.search(r"\d", cell), re.search(r"[^\W\d_]|#", cell)
-    return _is_number(cell) or bool(has_digit and not has_letter) or _DATE.search(cell) is not None
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
+    return reads_as_number(cell) or bool(has_digit and not has_letter) or _DATE.search(cell) is not None
 
 
 def _is_value(cell: str) -> bool:
-    return _is_number(cell) or cell.strip().lower() in _MISSING
+    return reads_as_number(cell) or cell.strip().lower() in _MISSING
 
 
 def _check_delimiter(first: list[str], where: str, delimiter: str) -> None:

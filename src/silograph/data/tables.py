@@ -252,7 +252,7 @@ def _objects_as_floats(cells: list[Any], k: int, place: Place, private: bool) ->
     odd = [row for row, cell in enumerate(cells) if not (cell is None or _is_real(cell))]
     if odd:
         # One word turns a whole CSV column into text: the culprit is the first cell that does not read as a number.
-        row = next((row for row in odd if not _reads_as_number(cells[row])), odd[0])
+        row = next((row for row in odd if not reads_as_number(cells[row])), odd[0])
         cell = cells[row]
         if isinstance(cell, str) and re.fullmatch(r"\s*[+-]?[0-9]{16,}\s*", cell):
             raise _too_large_integer(place(k, row))
@@ -269,7 +269,7 @@ def _is_real(cell: object) -> bool:
     return isinstance(cell, int | float | Decimal | np.integer | np.floating) and not isinstance(cell, bool)
 
 
-def _reads_as_number(cell: object) -> bool:
+def reads_as_number(cell: object) -> bool:
     try:
         float(cell)  # type: ignore[arg-type]
     except (TypeError, ValueError):
