@@ -445,3 +445,23 @@ def test_help_says_what_arguments_are(silograph, command):
     """Some versions of click drop it."""
     arguments = silograph(command, "--help")[1].split("Arguments")[1].split("Options")[0]
     assert len(arguments.split()) > 12
+
+
+def test_help_groups_the_commands_and_errors_name_the_commands_own_help(silograph, sites):
+    _, shown, _ = silograph("-h")
+    at = [shown.index(f"─ {group} ─") for group in ("Start", "Look", "Deploy", "Research")]
+    assert at == sorted(at)
+    assert at[0] < shown.index(" learn ") < at[1] < shown.index(" audit ") < at[2]
+    assert "--degree" in silograph("learn", "-h")[1]
+    code, _, error = silograph("learn", *sites, "--degre", 3)
+    assert code == 2
+    assert "silograph learn --help" in error
+
+
+def test_a_run_without_a_folder_writes_out(silograph, sites, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert silograph("learn", *sites, "--degree", 3)[0] == 0
+    assert (tmp_path / "out" / "report.html").exists()
+    code, _, error = silograph("learn", *sites, "--degree", 4)
+    assert code == 2
+    assert "-o" in error

@@ -10,17 +10,19 @@ from typing import Annotated, NoReturn
 import click
 import typer
 
-from silograph.cli import audit, compare, deploy, learn, look
+from silograph.cli import audit, compare, deploy, learn, look, research
+from silograph.cli.console import HELP
 from silograph.core.errors import SilographError
 
 app = typer.Typer(
     add_completion=True,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    help="Graphs learned across data silos, with privacy numbers that are true.",
+    context_settings=HELP,
+    help="Learn together from data that may not be shared, and believe the privacy number.",
 )
 
-for room in (learn, look, compare, audit, deploy):
+for room in (learn, look, compare, audit, deploy, research):
     room.register(app)
 
 
@@ -38,7 +40,7 @@ def _about(
         bool, typer.Option("--version", help="Which version this is.", callback=_say_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Graphs learned across data silos, with privacy numbers that are true."""
+    """Learn together from data that may not be shared, and believe the privacy number."""
 
 
 def main() -> None:
@@ -51,7 +53,8 @@ def main() -> None:
     except click.exceptions.NoArgsIsHelpError as error:
         sys.exit(error.exit_code)  # the help has been shown
     except click.ClickException as error:
-        _fail(f"{error.format_message()} (see silograph --help)", "bad-input", error.exit_code)
+        asked = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "silograph"
+        _fail(f"{error.format_message()} (see {asked} --help)", "bad-input", error.exit_code)
     except SilographError as error:
         _fail(str(error), error.code, error.exit_code)
     except KeyboardInterrupt:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from silograph.cli.console import AsJson, bar, say, show
+from silograph.cli.console import LOOK, AsJson, bar, register_in, say, show
 from silograph.core.errors import InputError, InterruptError
 from silograph.report.printed import at_most, table
 
@@ -47,7 +47,7 @@ OneStrategy = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(audit)
+    register_in(app, LOOK, audit)
 
 
 def audit(

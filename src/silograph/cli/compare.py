@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from silograph.cli.console import AsJson, say, show
+from silograph.cli.console import LOOK, AsJson, register_in, say, show
 from silograph.core.errors import InputError
 from silograph.report.printed import at_most, table
 
@@ -20,7 +20,7 @@ _NAMED = 4  # names in a cell of a table
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(compare)
+    register_in(app, LOOK, compare)
 
 
 def compare(

@@ -15,8 +15,18 @@ from silograph.core.types import Json
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output, for machines.")]
 Out = Annotated[Path, typer.Option("-o", "--out", help="Folder to write; new or empty.")]
+OUT = Path("out")  # what commands that learn write if nothing is said
 
+START, LOOK, DEPLOY, RESEARCH = "Start", "Look", "Deploy", "Research"  # in this order in the help
+
+HELP = {"help_option_names": ["-h", "--help"]}
 _BAR_AFTER = 2.0  # seconds
+
+
+def register_in(app: typer.Typer, group: str, *commands: Callable[..., None]) -> None:
+    """Make functions commands that the help shows in this group."""
+    for command in commands:
+        app.command(rich_help_panel=group, context_settings=HELP)(command)
 
 
 def say(as_json: bool, payload: Json, words: Callable[[], None]) -> None:

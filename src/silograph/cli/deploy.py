@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from silograph.cli.console import AsJson, Out, say, show
+from silograph.cli.console import DEPLOY, AsJson, Out, register_in, say, show
 from silograph.core.errors import InputError
 from silograph.core.types import Json
 from silograph.report.printed import cost_rows, table
@@ -23,8 +23,7 @@ Table = Annotated[Path, typer.Option("--data", help="Your own table; it stays wh
 
 
 def register(app: typer.Typer) -> None:
-    for command in (facts, deploy, enrol, join, serve, watch):
-        app.command()(command)
+    register_in(app, DEPLOY, facts, deploy, enrol, join, serve, watch)
 
 
 def facts(

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from silograph.cli.console import AsJson, Out, bar, say, show
+from silograph.cli.console import OUT, START, AsJson, Out, bar, register_in, say, show
 from silograph.cli.deploy import organisation_check
 from silograph.cli.options import chosen, option, options_of, with_options
 from silograph.core.errors import InputError
@@ -27,14 +27,11 @@ SAMPLES = samples()
 
 def register(app: typer.Typer) -> None:
     kinds = [option(name, bool, False, part.HELP) for name, part in SAMPLES.items()]
-    app.command()(with_options(sample, kinds))
-    app.command()(check)
     sections = [
         parameter for section in (ConsensusGraph, Privacy, Data, GraphPlan) for parameter in options_of(section)
     ]
-    app.command()(with_options(learn, sections))
-    app.command()(run)
-    app.command()(personalise)
+    commands = (with_options(sample, kinds), check, with_options(learn, sections), run, personalise)
+    register_in(app, START, *commands)
 
 
 def sample(
@@ -93,7 +90,7 @@ def check(
 
 def learn(
     files: Annotated[list[str], typer.Argument(help="One table per site: CSV, TSV, Parquet, NPY, NPZ or MAT.")],
-    out: Out,
+    out: Out = OUT,
     track: Track = None,
     as_json: AsJson = False,
     **asked: Any,
@@ -112,7 +109,10 @@ def learn(
 
 
 def run(
-    plan: Annotated[Path, typer.Argument(help="A plan file.")], out: Out, track: Track = None, as_json: AsJson = False
+    plan: Annotated[Path, typer.Argument(help="A plan file.")],
+    out: Out = OUT,
+    track: Track = None,
+    as_json: AsJson = False,
 ) -> None:
     """Run a plan file."""
     from silograph.run.plan import load
