@@ -1,14 +1,15 @@
 # make setup: .venv with everything; make demo: the main job; make test: all checks and tests; make quick: a minute of them;
 # make docs: the site, in build/site; make test-deploy: the long lane of deployments; make test-hostile: 1,000 servers that
 # lie; make fuzz: an hour of fuzzing;
-# make bench: all benchmarks beside their peers.
+# make bench: all benchmarks beside their peers; make dist: wheel and source archive; make test-wheel: both as a stranger installs
+# them; make lock, make sbom: what it stands on.
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
 FUZZ_SECONDS ?= 3600
 
-.PHONY: setup demo test quick test-deploy test-hostile fuzz docs bench lint clean
+.PHONY: setup demo test quick test-deploy test-hostile test-wheel fuzz docs bench dist lock sbom lint clean
 
 setup: $(READY)
 
@@ -70,6 +71,29 @@ docs: setup
 # Silograph and its peers side by side, each peer in an environment of its own; a page and JSON in build/benchmarks/.
 bench: setup
 	$(BIN)/python -m benchmarks
+
+# Wheel and source archive, in dist/.
+dist: setup
+	rm -rf dist build/lib
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+	$(BIN)/python -c "from setuptools.build_meta import build_sdist; build_sdist('dist')" > /dev/null
+	@ls dist
+
+# Both archives in empty environments, far from the repository: the commands of the README, and the quick tests.
+test-wheel: dist
+	$(BIN)/python tests/release/installed.py dist
+
+lock: setup
+	$(PYTHON) -m venv build/lock && build/lock/bin/pip install --quiet pip-tools
+	build/lock/bin/pip-compile --quiet --generate-hashes --no-header --no-emit-index-url --no-emit-trusted-host \
+		--no-emit-find-links --strip-extras --no-annotate -c constraints.txt -o build/lock.txt pyproject.toml
+	{ sed -n '1,2p' lock.txt; cat build/lock.txt; } > build/lock.new && mv build/lock.new lock.txt
+
+# A list of everything a plain install brings (CycloneDX), in build/sbom.json.
+sbom: setup
+	$(PYTHON) -m venv --clear build/sbom && build/sbom/bin/pip install --quiet --require-hashes -r lock.txt
+	$(PYTHON) -m venv build/cyclonedx && build/cyclonedx/bin/pip install --quiet cyclonedx-bom
+	build/cyclonedx/bin/cyclonedx-py environment build/sbom/bin/python --pyproject pyproject.toml -o build/sbom.json
 
 clean:
 	rm -rf .venv demo build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
