@@ -80,6 +80,21 @@ def test_epsilon_is_an_upper_bound_not_an_approximation():
         assert accounting.gaussian_delta(mu, epsilon * (1 - 1e-9)) > 1e-6
 
 
+@pytest.mark.parametrize("mu", [0.3, 1.0, 2.5])
+def test_what_an_attacker_catches_is_the_power_of_the_best_test(mu):
+    """One Gaussian release: the best test of a shift by mu is a threshold, here with 5 % false alarms (Neyman and
+    Pearson). A bound that knows less of the noise is larger, and none is above what pure epsilon allows."""
+    best = norm.sf(norm.isf(0.05) - mu)
+    exact = accounting.Cost(accounting.gaussian_epsilon(mu, 1e-6), 1e-6, accounting.EXACT_GAUSSIAN)
+    assert accounting.caught(exact, 0.05) == pytest.approx(best, abs=1e-6)
+    concentrated = accounting.Cost(accounting.zcdp_epsilon(mu**2 / 2.0, 1e-6), 1e-6, accounting.CONCENTRATED)
+    assert best < accounting.caught(concentrated, 0.05) < 1.0
+    pure = accounting.Cost(mu, 0.0, "exact Laplace")
+    assert accounting.caught(pure, 0.05) == pytest.approx(min(0.05 * np.exp(mu), 1 - np.exp(-mu) * 0.95))
+    assert accounting.caught(accounting.Cost(0.0, 0.0, accounting.NOTHING), 0.05) == pytest.approx(0.05)
+    assert accounting.caught(accounting.Cost(np.inf, 1.0, accounting.NO_PROTECTION), 0.05) == 1.0
+
+
 def test_laplace_alone_is_pure():
     cost = accounting.cost([row("laplace", l2=1.0, noise=5.0, dim=4)], 0.0)
     assert (cost.epsilon, cost.delta) == (pytest.approx(2.0 / 5.0), 0.0)

@@ -20,7 +20,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
-from scipy.special import log_ndtr
+from scipy.special import log_ndtr, ndtr, ndtri
 
 from silograph.core.errors import DamageError, InputError
 from silograph.privacy.ledger import Row
@@ -122,6 +122,23 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
     while zcdp_epsilon(high, delta) <= epsilon:
         high *= 2.0
     return -_least(lambda negative: zcdp_epsilon(-negative, delta) <= epsilon, -high, 0.0)
+
+
+def caught(guarantee: Cost, false_alarms: float) -> float:
+    """The most that any attack can find of what it looks for, when it is wrong in this share of all other cases.
+
+    Exact for Gaussian noise. Any epsilon with its delta bounds it from both ends of the trade-off, and where there is a
+    whole curve of them (zCDP), the best of its points.
+    """
+    epsilon, delta = guarantee.epsilon, guarantee.delta
+    if guarantee.accountant == EXACT_GAUSSIAN and epsilon > 0.0:
+        return float(ndtr(ndtri(false_alarms) + gaussian_mu(epsilon, delta)))
+    points = [(epsilon, delta)]
+    if guarantee.accountant == CONCENTRATED and 0.0 < epsilon < _MOST_EPSILON:
+        rho = zcdp_rho(epsilon, delta)
+        points += [(zcdp_epsilon(rho, other), other) for other in np.logspace(-6.0, -0.5, 23)]
+    lost = 1.0 - false_alarms
+    return min(min(math.exp(min(e, 700.0)) * false_alarms + d, 1.0 - math.exp(-e) * (lost - d)) for e, d in points)
 
 
 def zcdp(rows: Sequence[Row]) -> float:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from silograph.core.results import Claim, Guarantee, Privacy
+from silograph.privacy.accounting import Cost, caught
 from silograph.report.read import RunFolder
 from silograph.report.words import bound, counted, first_seen, is_number, listed
 
@@ -14,6 +16,8 @@ OBFUSCATED = (
     "No guarantee is given: what was sent was blurred or masked, which hinders a casual listener, but whoever collects "
     "enough of it can learn what went in. This is not differential privacy."
 )
+
+FALSE_ALARMS, MOST_SHARE = 0.05, 0.99
 
 REFUTED = "An attack on this plan got more than the promise allows: do not rely on it, and see “Attacked”."
 
@@ -74,6 +78,7 @@ class PrivacyWords:
             f"against {self._people(everywhere or list(covered))}; "
             f"what is protected is {privacy.protected_unit} (relation: {privacy.relation})."
         )
+        sentence += f" {_meaning(rows)}"
         observers = first_seen(row.observer for row in privacy.guarantees)
         open_to = [name for name in observers if name not in everywhere]
         if open_to:
@@ -169,6 +174,18 @@ class PrivacyWords:
 
     def _people(self, observers: Sequence[str]) -> str:
         return listed([self.observers.get(name, name) for name in observers])
+
+
+def _meaning(rows: Sequence[Guarantee]) -> str:
+    """What the largest epsilon means to whoever looks for somebody."""
+    worst = max(rows, key=lambda row: row.epsilon)
+    share = caught(Cost(worst.epsilon, worst.delta or 0.0, worst.accountant), FALSE_ALARMS)
+    alarms = f"{100.0 * FALSE_ALARMS:g} %"
+    most = f"at most {math.ceil(100.0 * share)} %" if share < MOST_SHARE else "nearly all"
+    return (
+        f"In other words: an attacker who knows all other data, and who accepts {alarms} false alarms, recognises {most} "
+        f"of those looked for (guessing: {alarms})."
+    )
 
 
 def _budget(rows: Sequence[Guarantee]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from pathlib import Path
@@ -277,3 +278,20 @@ def test_layout_stays_in_the_unit_square_and_ignores_row_order() -> None:
     assert places == figures.layout(nodes, [(b, a, weight) for a, b, weight in reversed(edges)])
     assert sorted(places) == sorted(nodes)
     assert all(-1e-9 <= x <= 1 + 1e-9 and -1e-9 <= y <= 1 + 1e-9 for x, y in places.values())
+
+
+def test_the_top_says_what_to_believe_before_how_exact_it_is(silograph, tmp_path: Path) -> None:
+    silograph("sample", tmp_path / "sites")
+    sites = sorted((tmp_path / "sites").glob("*.csv"))
+    silograph("learn", *sites, "-o", tmp_path / "open")
+    silograph("learn", *sites, "-o", tmp_path / "private", "--degree", 6, "--epsilon", 2, "--seed", 1)
+    page = build(tmp_path / "open")
+    assert page.index("What to believe") < page.index("Exactness")
+    with (tmp_path / "open" / "consensus.csv").open() as lines:
+        chances = [float(row["probability"]) for row in csv.DictReader(lines)]
+    wrong = sum(1 - chance for chance in chances)
+    assert f"Of {len(chances)} edges of the consensus, about {wrong:.0f} may be wrong" in page
+    private = build(tmp_path / "private")
+    rows = [site["effective_rows"] for site in json.loads((tmp_path / "private/result.json").read_text())["sites"]]
+    assert f"Noise leaves {min(rows):.0f} to {max(rows):.0f} effective rows per site" in private
+    assert "accepts 5 % false alarms, recognises at most 12 %" in private

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Iterator
 
 from silograph.core.types import Json
+from silograph.families.graphs.belief import belief
 from silograph.families.graphs.printed import SOLVED, summary, unmet
 from silograph.families.graphs.read import GraphRun, read
 from silograph.families.graphs.result import GraphResult, Tried
@@ -73,6 +74,7 @@ def page(run: GraphRun) -> str:
         privacy_of(run),
         scripts=(TABLES, GRAPH),
         releases=summarise(run.ledger, by=("silo", "release_point", "mechanism")),
+        believe=belief(run),
         exact=_exact(run.result),
         pictures=_pictures(run),
         explorer=embedded(_explorer(run, found)),

@@ -1,0 +1,61 @@
+"""What to believe of learned graphs: how many edges are probably right, before how exactly they were computed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from silograph.families.graphs.read import GraphRun
+from silograph.report.words import counted, listed
+
+#: Effective rows at which nine edges in ten of 20 nodes with six neighbours are right (docs/private-graphs.md).
+ENOUGH = 500.0
+SURE = 0.9
+_MOST_NAMED = 3
+
+
+def belief(run: GraphRun) -> list[str]:
+    """Sentences for the top of the page; none where the run says nothing about how sure its edges are."""
+    if run.result.consensus.effective_rows is not None:
+        return list(_behind_noise(run))
+    return list(_by_probability(run))
+
+
+def _by_probability(run: GraphRun) -> Iterator[str]:
+    """Probabilities and confidences of edges are chances of being right, so that they add up to a number of edges."""
+    chances = list(run.confidence[None].values())
+    if not chances:
+        return
+    wrong, sure = sum(1.0 - chance for chance in chances), sum(chance >= SURE for chance in chances)
+    if run.result.learner == "likelihood":
+        yield (
+            f"Of {counted(len(chances), 'edge')} of the consensus, about {_rounded(wrong)} may be wrong; {sure} have a "
+            f"probability of {SURE:g} or more (a confidence of {SURE:g} draws these alone)."
+        )
+    else:
+        yield f"{sure} of {counted(len(chances), 'edge')} come again in {100 * SURE:g} % of draws of the signals or more."
+    if len(run.sites) > 1:
+        yield "Sites were learned together: an edge that all of them have was not found so many times independently."
+
+
+def _behind_noise(run: GraphRun) -> Iterator[str]:
+    rows = {site.name: site.effective_rows for site in run.result.sites if site.effective_rows is not None}
+    consensus = run.result.consensus.effective_rows or 0.0
+    need = f"about {ENOUGH:.0f} are needed for nine edges in ten to be right (20 nodes, six neighbours each)"
+    if run.sites and rows:
+        low, high = min(rows.values()), max(rows.values())
+        span = f"{low:.0f}" if round(low) == round(high) else f"{low:.0f} to {high:.0f}"
+        yield f"Noise leaves {span} effective rows per site; {need}."
+        weak = [name for name, left in rows.items() if left < ENOUGH]
+        if weak:
+            where = "every site" if len(weak) == len(rows) else listed(weak, _MOST_NAMED)
+            yield f"Treat single edges of {where} with caution."
+    else:
+        yield f"Noise leaves {consensus:.0f} effective rows in all; {need}."
+    if consensus < ENOUGH:
+        yield "Treat single edges of the consensus with caution: believe what many edges say together."
+    elif run.sites:
+        yield f"The consensus has {consensus:.0f}."
+
+
+def _rounded(wrong: float) -> str:
+    return f"{wrong:.0f}" if wrong >= 0.5 else "none"
