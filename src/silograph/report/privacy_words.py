@@ -183,8 +183,8 @@ def _meaning(rows: Sequence[Guarantee]) -> str:
     alarms = f"{100.0 * FALSE_ALARMS:g} %"
     most = f"at most {math.ceil(100.0 * share)} %" if share < MOST_SHARE else "nearly all"
     return (
-        f"In other words: an attacker who knows all other data, and who accepts {alarms} false alarms, recognises {most} "
-        f"of those looked for (guessing: {alarms})."
+        f"In other words: an attacker who knows all other data, and who accepts {alarms} false alarms, recognises "
+        f"{most} of those looked for (guessing: {alarms})."
     )
 
 

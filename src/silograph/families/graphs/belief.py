@@ -32,7 +32,8 @@ def _by_probability(run: GraphRun) -> Iterator[str]:
             f"probability of {SURE:g} or more (a confidence of {SURE:g} draws these alone)."
         )
     else:
-        yield f"{sure} of {counted(len(chances), 'edge')} come again in {100 * SURE:g} % of draws of the signals or more."
+        often = f"{100 * SURE:g} % of draws of the signals"
+        yield f"{sure} of {counted(len(chances), 'edge')} come again in {often} or more."
     if len(run.sites) > 1:
         yield "Sites were learned together: an edge that all of them have was not found so many times independently."
 
