@@ -36,6 +36,7 @@ from silograph.kernels.edge_mixture import posterior
 from silograph.kernels.edges import edge_count, pairs
 
 Criterion = Literal["expected-F", "ebic", "held-out"]
+Device = Literal["cpu", "cuda"]
 
 FIRST_PASS = 0.4  # of sqrt(log d / N), the penalty of the first pass at 30 nodes; more where there are more
 GROUPED = 0.7  # of that penalty, the part that is on all sites' entries of an edge together
@@ -85,12 +86,14 @@ def learn_graphs(
     consensus_edges: int | None = None,
     criterion: Criterion = "expected-F",
     nonnegative: bool = False,
+    device: Device = "cpu",
     tolerance: float = 1e-4,
 ) -> JointGraphs:
     """`moments` (K, d, d) is each site's covariance, `counts` (K,) its rows. `folds` (K, F, d, d) are the moments
     of F consecutive parts of a site's rows: they show the noise of dependent rows, and allow held-out likelihood.
 
-    At most one of `edges`, `degree` and `density` says how many edges every site gets.
+    At most one of `edges`, `degree` and `density` says how many edges every site gets. With the device cuda a GPU makes
+    the first pass.
     """
     moments, counts = _checked(moments, counts)
     nodes = moments.shape[1]
@@ -99,7 +102,7 @@ def learn_graphs(
     correlations = moments / scale
     noise = None if folds is None else _noise_of(folds / scale[:, None])
     rows = counts if noise is None else effective_rows(correlations, counts, noise)
-    first = _first_pass(correlations, rows, nonnegative, _LOOSER * tolerance)
+    first = _first_pass(correlations, rows, nonnegative, _LOOSER * tolerance, device)
     r = strengths(correlations, first)
     found = posterior(r, rows, nonnegative)
     probability, shared = _doubted(found.site, _DOUBT), _doubted(found.shared, _DOUBT_SHARED)
@@ -203,7 +206,9 @@ def _checked(moments: Array, counts: Array) -> tuple[Array, Array]:
     return 0.5 * (moments + moments.transpose(0, 2, 1)), counts
 
 
-def _first_pass(correlations: Array, counts: Array, nonnegative: bool, tolerance: float) -> joint_likelihood.Joint:
+def _first_pass(
+    correlations: Array, counts: Array, nonnegative: bool, tolerance: float, device: Device
+) -> joint_likelihood.Joint:
     sites, nodes = correlations.shape[0], correlations.shape[1]
     strength = FIRST_PASS * max(1.0, nodes / 30.0) ** 0.25 * math.sqrt(math.log(nodes) / counts.mean())
     nu = counts / counts.mean()
@@ -211,7 +216,14 @@ def _first_pass(correlations: Array, counts: Array, nonnegative: bool, tolerance
 
     def solve(relief: Array | float, start: Array | None, tolerance: float) -> joint_likelihood.Joint:
         penalty = joint_likelihood.Penalty(lam * relief, gam * relief, nonnegative=nonnegative)
-        return joint_likelihood.solve(correlations, nu, penalty, start, tolerance)
+        if device == "cpu":
+            return joint_likelihood.solve(correlations, nu, penalty, start, tolerance)
+        try:
+            from silograph.tasks import joint_on_device
+        except ImportError:  # PyTorch is an extra
+            todo = "pip install 'silograph[neural]', or take the device cpu."
+            raise InputError("device", "PyTorch for the device cuda", "it is not installed", todo) from None
+        return joint_on_device.solve(correlations, nu, penalty, start, tolerance, device)
 
     if nodes < _MANY:
         return solve(1.0, None, tolerance)

@@ -18,7 +18,7 @@ from silograph.core.types import Array, Carry, Json
 from silograph.kernels.edges import edge_count, pairs
 from silograph.kernels.levels import with_level
 from silograph.methods.base import Limits, Outcome, Outlet, Private, Start, Up, put, take
-from silograph.methods.joint_graphs import Criterion, JointGraphs, learn_graphs
+from silograph.methods.joint_graphs import Criterion, Device, JointGraphs, learn_graphs
 from silograph.methods.private_graph import PATIENCE
 from silograph.methods.summed_graph import AddedUp
 from silograph.privacy.bound import Bounded
@@ -51,6 +51,7 @@ class JointLearner:
     consensus_edges: int | None = None
     criterion: Criterion = "expected-F"
     nonnegative: bool = False
+    device: Device = "cpu"
 
     def learn(self, moments: Array, counts: Array, folds: Array | None = None) -> JointGraphs:
         levelled, lacking = with_level(moments)
@@ -66,6 +67,7 @@ class JointLearner:
             consensus_edges=self.consensus_edges,
             criterion=self.criterion,
             nonnegative=self.nonnegative,
+            device=self.device,
         )
         return replace(learned, reason=f"{learned.reason}; {NO_LEVEL}") if lacking.any() else learned
 

@@ -117,6 +117,7 @@ def _open(chosen: ConsensusGraph, nodes: int, topo: Topology, counts: tuple[int,
         None if share is None else round(share * edge_count(nodes)),
         chosen.choose_by or "expected-F",
         bool(chosen.nonnegative),
+        chosen.device or "cpu",
     )
     for name, count in zip(topo.silos, counts, strict=True):
         least = 2 * FOLDS if chosen.choose_by == "held-out" else LEAST_ROWS

@@ -66,6 +66,9 @@ class ConsensusGraph:
         None, "How the likelihood chooses the number of edges (expected F-score, if left out)."
     )
     nonnegative: bool | None = option(None, "Only positive relations (likelihood).")
+    device: Literal["cpu", "cuda"] | None = option(
+        None, "Where the likelihood is computed: here, or on a GPU, for thousands of nodes (needs silograph[neural])."
+    )
     confidence: float | None = option(None, "Draw only edges whose probability, or confidence, is at least this.")
     solver: Literal["exact", "paper"] = option("exact", "Exact optimum, or the papers' Algorithm 1.")
     degree: float | None = option(None, "Wanted mean degree of the sites' graphs.")
@@ -265,8 +268,11 @@ def papers_only(plan: GraphPlan) -> str | None:
     return next(given, None) or next(lists, None)
 
 
+LIKELIHOOD_ONLY = ("reveal", "choose_by", "nonnegative", "device")
+
+
 def likelihood_only(method: ConsensusGraph) -> str | None:
-    return next((name for name in ("reveal", "choose_by", "nonnegative") if getattr(method, name) is not None), None)
+    return next((name for name in LIKELIHOOD_ONLY if getattr(method, name) is not None), None)
 
 
 def _check_data(plan: GraphPlan) -> None:
