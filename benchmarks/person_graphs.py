@@ -51,36 +51,36 @@ class Persons:
         return int(self.truth.sum())
 
 
-def shape(rng: np.random.Generator, kind: str) -> np.ndarray:
+def shape(rng: np.random.Generator, kind: str, nodes: int = NODES, wanted: int = EDGES) -> np.ndarray:
     """The edges of everybody's graph."""
-    a, b = np.triu_indices(NODES, 1)
+    a, b = np.triu_indices(nodes, 1)
     if kind == "scale-free":  # a node joins four others, each with a chance that grows with its degree
-        joined, degree = np.zeros((NODES, NODES), dtype=bool), np.ones(NODES)
-        for node in range(1, NODES):
-            others = rng.choice(node, min(node, EDGES // NODES), replace=False, p=degree[:node] / degree[:node].sum())
+        joined, degree = np.zeros((nodes, nodes), dtype=bool), np.ones(nodes)
+        for node in range(1, nodes):
+            others = rng.choice(node, min(node, wanted // nodes), replace=False, p=degree[:node] / degree[:node].sum())
             joined[others, node] = True
             degree[others] += 1.0
             degree[node] += len(others)
         return joined[a, b]
-    places, block = rng.random((NODES, 2)), np.arange(NODES) // 10
+    places, block = rng.random((nodes, 2)), np.arange(nodes) // 10
     score = -((places[a] - places[b]) ** 2).sum(1) if kind == "geometric" else rng.random(len(a))
     score = score + 0.75 * (block[a] == block[b]) * (kind == "block")
     edges = np.zeros(len(a), dtype=bool)
-    edges[np.argsort(-score)[:EDGES]] = True
+    edges[np.argsort(-score)[:wanted]] = True
     return edges
 
 
-def rows_of(rng: np.random.Generator, truth: np.ndarray) -> np.ndarray:
+def rows_of(rng: np.random.Generator, truth: np.ndarray, nodes: int = NODES) -> np.ndarray:
     """One person's rows: a tenth of the edges are the person's own."""
-    a, b = np.triu_indices(NODES, 1)
+    a, b = np.triu_indices(nodes, 1)
     own, changed = truth.copy(), round((1.0 - KEPT) * truth.sum())
     own[rng.choice(np.flatnonzero(truth), changed, replace=False)] = False
     own[rng.choice(np.flatnonzero(~truth), changed, replace=False)] = True
-    matrix = np.zeros((NODES, NODES))
+    matrix = np.zeros((nodes, nodes))
     matrix[a, b] = matrix[b, a] = -np.where(own, rng.uniform(0.5, 1.5, len(a)), 0.0)
     degree = -matrix.sum(0)
     root = np.linalg.cholesky(np.linalg.inv(matrix + np.diag(degree + 0.1 * degree.mean())))
-    rows = rng.standard_normal((ROWS, NODES))
+    rows = rng.standard_normal((ROWS, nodes))
     for t in range(1, ROWS):
         rows[t] = FOLLOWS * rows[t - 1] + np.sqrt(1.0 - FOLLOWS**2) * rows[t]
     return np.asarray(rows @ root.T)

@@ -15,6 +15,7 @@ import numpy as np
 from silograph.core.types import Array
 from silograph.data.silos import People
 from silograph.kernels.edges import edge_count
+from silograph.kernels.spaces import AllPairs
 from silograph.kernels.votes import vote
 from silograph.privacy.bound import Bounded, Within
 from silograph.tasks.smooth_graph import PERSON
@@ -33,12 +34,21 @@ class PersonVotes:
         return edge_count(self.nodes)
 
     @property
+    def space(self) -> AllPairs:
+        return AllPairs(self.nodes)
+
+    @property
+    def protected_unit(self) -> str:
+        return PERSON.format(self.person)
+
+    @property
     def longest_term(self) -> float:
         """The most that one person adds to the sum."""
         return math.sqrt(self.edges)
 
-    def prepare(self, people: People) -> dict[str, Array]:
+    def prepare(self, people: Array | People) -> dict[str, Array]:
         """Votes by edge, person after person, so that memory does not grow with their number."""
+        assert isinstance(people, People), "only persons vote"
         votes = np.zeros(self.size)
         order = np.argsort(people.person, kind="stable")
         ends = np.searchsorted(people.person[order], np.arange(1, len(people)))
@@ -53,4 +63,4 @@ class PersonVotes:
     @property
     def summand_bound(self) -> Within:
         why = f"votes of 0 or 1, at most k = {self.edges} ones a person: sqrt(2k) where two persons share none"
-        return Within(math.sqrt(2.0 * self.edges), PERSON.format(self.person), why)
+        return Within(math.sqrt(2.0 * self.edges), self.protected_unit, why)

@@ -54,7 +54,9 @@ class GraphJob:
             plan, path = chosen.plan, chosen.path
         places = plan.data.coordinates
         known = None if places is None else read_coordinates(base / places, silos.nodes)
-        return cls(plan, silos, build(plan, silos, candidates), reach, path, known)
+        return cls(
+            plan, silos, build(plan, silos, candidates, None if known is None else known.places), reach, path, known
+        )
 
     @property
     def topo(self) -> Topology:

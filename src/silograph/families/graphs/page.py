@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator
 
 from silograph.core.types import Json
-from silograph.families.graphs.printed import SOLVED, summary, unmet
+from silograph.families.graphs.printed import SOLVED, beside_distance, summary, true_edges, unmet
 from silograph.families.graphs.read import GraphRun, read
 from silograph.families.graphs.result import GraphResult, Tried
 from silograph.report import charts, figures, projections, words
@@ -49,6 +49,9 @@ MEANING = {
     "nu": "how strongly each site is pulled towards the consensus (times lambda)",
     "lambda": "how sparse the consensus is kept",
     "ridge": "how strongly the likelihood’s weights are held down for the noise (mean of all graphs)",
+    "votes": "edges that each person votes for, at most",
+    "level": "the share of persons that an edge must have to count as there",
+    "noise": "standard deviation of the noise in a share of persons",
     "zeta": "a small number that keeps the logarithm of a degree finite",
 }
 
@@ -86,6 +89,8 @@ def page(run: GraphRun) -> str:
         contributions=_contributions(run.result),
         learner=LEARNERS.get(run.result.learner),
         signed=run.signed,
+        voted=run.voted,
+        beside_distance=beside_distance(run.result),
         summed=run.signed and not run.sites,
         negative=sum(sign < 0 for sign in run.sign_of[None].values()),
         drawn_to_mean=[site.drawn_to_mean for site in run.result.sites],
@@ -101,11 +106,14 @@ def page(run: GraphRun) -> str:
 LEARNERS = {
     "likelihood": "joint likelihood of all sites",
     "log-det": "likelihood of Gaussian signals (log-det)",
+    "votes": "votes of persons for the edges of their own graphs",
 }
 
 
 def _exact(result: GraphResult) -> str:
     gap = result.certified_gap
+    if result.learner == "votes":
+        return f"{true_edges(result)}."
     if result.learner != "likelihood" or gap is None:
         return words.how_exact(gap)
     proven = f"the likelihood is proven to be within {words.bound(gap)} nats a row and node of the best possible one"
@@ -152,7 +160,7 @@ def _pictures(run: GraphRun) -> Json:
 
 
 def _sure(run: GraphRun) -> str:
-    return "probability" if run.signed else "confidence"
+    return "probability" if run.signed or run.voted else "confidence"
 
 
 def _is_drawable(run: GraphRun) -> bool:
@@ -303,9 +311,12 @@ def forecast(told: Json) -> Iterator[str]:
 
 def measured(run: GraphRun) -> Iterator[Measured]:
     kind = "certified gap, nats a row and node" if run.signed else "certified relative gap"
-    yield Measured(kind, "gap", "certified_gap", run.result.certified_gap)
+    if run.voted:
+        yield Measured("expected true edges", "edges", "expected_true", run.result.expected_true)
+    else:
+        yield Measured(kind, "gap", "certified_gap", run.result.certified_gap)
     for site in run.result.sites:
-        if not run.signed:
+        if not run.signed and not run.voted:
             yield Measured(site.name, "smoothness", "sites.smoothness", site.smoothness)
         if site.effective_rows is not None:
             yield Measured(site.name, "effective rows", "sites.effective_rows", site.effective_rows)

@@ -35,11 +35,14 @@ def summary(result: GraphResult) -> Iterator[str]:
     if noisy:
         yield "effective rows: so many without noise would give as good a graph; 20 nodes need about 500"
     yield f"{_times(result.rounds, 'round')}, {_sent(result)}{_exactness(result)}"
+    if (line := beside_distance(result)) is not None:
+        yield line
     yield from _proven(result)
     if result.reason is not None:
         yield f"edges: {result.reason}"
     if result.learner_why is not None:
-        yield f"learner: the papers' model, because {result.learner_why}"
+        taken = "persons' votes" if result.learner == "votes" else "the papers' model"
+        yield f"learner: {taken}, because {result.learner_why}"
     yield from (f"note: {words}" for words in unmet(result))
 
 
@@ -64,6 +67,21 @@ def _because(result: GraphResult) -> str:
     if result.confidence is not None or result.threshold:
         return ": the threshold or the confidence leaves out the others"
     return ": an edge is a whole one, and without negative relations (--nonnegative) further ones have weight 0"
+
+
+def true_edges(result: GraphResult) -> str:
+    """How far a graph of votes can be relied on."""
+    return (
+        f"Of {_times(result.consensus.edges, 'edge')} about {result.expected_true or 0.0:.0f} are expected to be true"
+    )
+
+
+def beside_distance(result: GraphResult) -> str | None:
+    """What the nearest nodes alone would have made, as many edges as persons vote for."""
+    if result.distance_alone is None:
+        return None
+    edges = result.parameters["votes"]
+    return f"distance alone: of the {edges} nearest pairs {100 * result.distance_alone:.0f} in a hundred are edges"
 
 
 def _times(count: int, what: str) -> str:
@@ -96,6 +114,9 @@ def _effective(graph: Site | Consensus) -> str:
 
 def _exactness(result: GraphResult) -> str:
     gap = result.certified_gap
+    if result.learner == "votes":
+        drawn = true_edges(result)
+        return drawn[0].lower() + drawn[1:]
     if result.learner == "likelihood" and gap is not None:
         return f"certified gap {gap:.1e} nats a row and node" + ("" if gap <= SOLVED else ": not quite solved")
     if result.solver == "paper":

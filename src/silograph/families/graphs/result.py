@@ -70,6 +70,9 @@ class GraphResult(Result):
     resamples: int | None = None
     threshold: int | float | None
     confidence: float | None = field(default=None, metadata=UNSAID)
+    #: Of votes: how many of the drawn edges are expected to be true; the part that distance alone would have got right.
+    expected_true: float | None = field(default=None, metadata=UNSAID)
+    distance_alone: float | None = field(default=None, metadata=UNSAID)
     nodes: list[str]
     site_graphs: bool = True
     sites: list[Site]
