@@ -1,6 +1,7 @@
 """How true a graph of persons' votes is at a given noise: the table that `silograph privacy` reads beforehand.
 
     python -m benchmarks.expected_votes --seeds 4
+    python -m benchmarks.expected_votes --seeds 4 --communities     is their stated agreement the true one?
 
 Synthetic persons with a known graph (`person_graphs`: each keeps 90 % of everybody's edges, 200 rows that follow each
 other), mean degree 8, 500 of them. Their votes are added up, shares get noise of the given standard deviation, and the
@@ -11,19 +12,22 @@ which no setting was chosen. What is printed is `TABLE` of `families/graphs/feas
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 
 import numpy as np
 
 from benchmarks.person_graphs import KINDS, rows_of, shape
-from silograph.kernels.share_law import learn_shares
+from silograph.families.graphs.communities import groups_of, reliable
+from silograph.families.graphs.files import Edge
+from silograph.kernels.share_law import Shares, learn_shares
 from silograph.kernels.votes import vote
 
 NODES, DEGREE, PERSONS, FIRST_SEED = (60, 100, 200), 8, 500, 3000
 NOISE = (0.0, 0.02, 0.04, 0.06, 0.08, 0.1, 0.13, 0.16, 0.2, 0.25, 0.32)
 
 
-def scores(nodes: int, kind: str, seed: int) -> list[float]:
-    """F at every noise."""
+def known(nodes: int, kind: str, seed: int) -> tuple[np.ndarray, Iterator[tuple[Shares, np.ndarray]]]:
+    """The truth; and at every noise what is known of the shares, and the surest edges."""
     rng = np.random.default_rng([seed, nodes, KINDS.index(kind)])
     truth = shape(rng, kind, nodes, nodes * DEGREE // 2)
     edges, total = int(truth.sum()), np.zeros(len(truth))
@@ -31,15 +35,55 @@ def scores(nodes: int, kind: str, seed: int) -> list[float]:
         total += vote(rows_of(rng, truth, nodes), edges)
     drawn = rng.standard_normal(len(truth))
     found = (learn_shares(total / PERSONS + noise * drawn, noise, edges) for noise in NOISE)
-    surest = (np.lexsort((-known.share, -known.probability))[:edges] for known in found)
-    return [float(truth[each].mean()) for each in surest]
+    return truth, ((shares, np.lexsort((-shares.share, -shares.probability))[:edges]) for shares in found)
+
+
+def scores(nodes: int, kind: str, seed: int) -> list[float]:
+    """F at every noise."""
+    truth, every = known(nodes, kind, seed)
+    return [float(truth[surest].mean()) for _, surest in every]
+
+
+def agreements(nodes: int, kind: str, seed: int) -> list[tuple[float, float]]:
+    """At every noise how far communities agree, as stated and with those of the votes without noise."""
+    names, ends = [str(k) for k in range(nodes)], np.triu_indices(nodes, 1)
+
+    def groups(weights: np.ndarray, chosen: np.ndarray) -> list[list[str]]:
+        edges = [Edge(names[ends[0][k]], names[ends[1][k]], float(weights[k])) for k in chosen]
+        return groups_of(edges, names)
+
+    rows, quiet = [], None
+    for shares, surest in known(nodes, kind, seed)[1]:
+        own = groups(shares.share, surest)
+        again = shares.drawn_again(20, np.random.default_rng(seed))
+        kept = np.argsort(-again, 1)[:, : len(surest)]
+        weights = np.zeros_like(again)
+        np.put_along_axis(weights, kept, np.maximum(np.take_along_axis(again, kept, 1), 1e-12), 1)
+        quiet = weights_of(shares, surest)[None] if quiet is None else quiet
+        stated, true = (reliable(own, names, each) for each in (weights, quiet))
+        rows.append((stated["agreement"], true["agreement"]) if stated and true else (np.nan, np.nan))
+    return rows
+
+
+def weights_of(shares: Shares, surest: np.ndarray) -> np.ndarray:
+    weights = np.zeros_like(shares.share)
+    weights[surest] = shares.share[surest]
+    return weights
 
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--seeds", type=int, default=4)
-    seeds = range(FIRST_SEED, FIRST_SEED + options.parse_args().seeds)
+    options.add_argument("--communities", action="store_true")
+    given = options.parse_args()
+    seeds = range(FIRST_SEED, FIRST_SEED + given.seeds)
     print(f"NOISE = {NOISE}", flush=True)
+    for kind in KINDS if given.communities else ():
+        stated, true = np.nanmean([agreements(100, kind, seed) for seed in seeds], axis=0).T
+        print(f"{kind}, 100 nodes, stated: {np.round(stated, 2).tolist()}", flush=True)
+        print(f"{kind}, 100 nodes, true:   {np.round(true, 2).tolist()}", flush=True)
+    if given.communities:
+        return
     for nodes in NODES:
         for kind in KINDS:
             mean = np.mean([scores(nodes, kind, seed) for seed in seeds], axis=0)

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from silograph.core.errors import InputError
+from silograph.core.keys import stream
 from silograph.core.types import Array, BoolArray, Carry, Json
 from silograph.kernels.edges import pairs
 from silograph.kernels.share_law import Shares, learn_shares
@@ -38,6 +39,7 @@ from silograph.topology import Topology
 MOST_NOISE = 0.25  # standard deviation of a share; beyond, k edges would be mostly chance
 SURE = 0.9  # an edge more probable than this may be drawn at any noise
 _BINS = 12
+_AGAIN = 20  # graphs that the noise leaves possible, to see what of the drawn one they keep
 
 
 class Votes:
@@ -81,10 +83,12 @@ class Votes:
         known, noise = self.shares(total, cohort, summed)
         drawn = self._drawn(known, noise)
         counts = np.where(summed, self.counts, 0.0)
+        again = known.drawn_again(_AGAIN, stream(0, "votes", 0, "graphs that the noise leaves possible"))
         arrays = {
             "consensus": np.where(drawn, np.maximum(known.share, 1e-12), 0.0),
             "probability": known.probability,
             "share": known.share,
+            "again": _strongest(again, int(drawn.sum())),
             "gamma": counts / counts.sum(),
         }
         facts: Json = {
@@ -190,6 +194,14 @@ class ReleasedVotes(Votes, Plain):
     def share_noise(self, cohort: int, summed: BoolArray) -> float:
         each = self.mechanism.deviation(self.task.summand_bound.l2, self.task.size)
         return each * math.sqrt(summed.sum()) / float(np.asarray(self.counts)[summed].sum())
+
+
+def _strongest(shares: Array, edges: int) -> Array:
+    """In every row as many as that; the others 0."""
+    kept = np.argsort(-shares, axis=1, kind="stable")[:, :edges]
+    found = np.zeros_like(shares)
+    np.put_along_axis(found, kept, np.maximum(np.take_along_axis(shares, kept, 1), 1e-12), 1)
+    return found
 
 
 def distances(coordinates: Array) -> Array:

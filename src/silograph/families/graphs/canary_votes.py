@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from silograph.audit.scenes import DIVIDED, by_pattern, joined, nearest, with_tellers
+from silograph.audit.scenes import DIVIDED, LOUD, by_pattern, joined, nearest, with_tellers
 from silograph.audit.stages import Bits, RegionStage, Scene, SiloStage, Stage, Tables
 from silograph.audit.worlds import Worlds, as_csv, fewest
 from silograph.core.types import Array
@@ -94,7 +94,7 @@ def stage(job: GraphJob, task: PersonVotes, many: bool) -> Stage:
     n, (one, other) = counts[victim], pairs[0]
     half = [one if k <= (n - 1) // 2 else silent for k in range(n)]
     scenes = (
-        Scene("a person who votes, or does not; all others vote for other edges", among([other] * n, [(silent, one)])),
+        Scene(f"a person who votes, or does not; {LOUD}, for other edges", among([other] * n, [(silent, one)])),
         Scene(f"a person who votes, or does not; {DIVIDED}", among(half, [(silent, one)])),
     )
     words = f"{_WORDS}; all other persons vote for nothing"

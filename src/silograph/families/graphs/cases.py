@@ -22,8 +22,8 @@ def cases(folder: Path, seed: int) -> dict[str, Json]:
         write_table(folder / f"{site}.csv", header, signals)
         persons = [[f"p{k % (SIGNALS // 2)}", *signal] for k, signal in enumerate(signals)]
         write_table(folder / f"{site}_people.csv", ["who", *header], persons)
-        series = [[f"p{k // ROWS}", *signal] for k, signal in enumerate(signals[: PERSONS * ROWS])]
-        write_table(folder / f"{site}_series.csv", ["who", *header], series)
+        rows = [[f"p{k // ROWS}", *signal] for k, signal in enumerate(signals[: PERSONS * ROWS])]
+        write_table(folder / f"{site}_series.csv", ["who", *header], rows)
     places = [[name, float(k), 0.5 * k] for k, name in enumerate(header)]
     write_table(folder / "places.csv", ["node", "x", "y"], places)
     some = [[header[k], header[(k + step) % NODES]] for step in (1, 2) for k in range(NODES)]

@@ -191,6 +191,8 @@ def _heat(run: GraphRun, found: Communities) -> Json:
     """The heat map of the consensus, and the communities it is ordered by."""
     nodes = len(run.result.nodes)
     label = f"Heat map of the consensus: {words.counted(nodes, 'node')} in the order of their communities"
+    known = run.result.communities
+    kept = [None] * len(found.groups) if known is None else known.kept
     inside = {name: k for k, group in enumerate(found.groups) for name in group}
     within = [0] * len(found.groups)
     for a, b, _ in run.consensus:
@@ -200,9 +202,10 @@ def _heat(run: GraphRun, found: Communities) -> Json:
         "picture": markup(heat_svg(found, run.consensus, label, run.sign_of[None])),
         "block": math.ceil(nodes / BLOCKS) if nodes > MOST_CELLS else None,
         "groups": [
-            {"size": len(group), "edges": edges, "members": words.listed(group, MOST_MEMBERS + 1)}
-            for group, edges in list(zip(found.groups, within, strict=True))[:MOST_COMMUNITIES]
+            {"size": len(group), "edges": edges, "members": words.listed(group, MOST_MEMBERS + 1), "kept": share}
+            for group, edges, share in list(zip(found.groups, within, kept, strict=True))[:MOST_COMMUNITIES]
         ],
+        "known": known,
         "count": len(found.groups),
         "lonely": len(found.lonely),
     }

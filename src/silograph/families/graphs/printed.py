@@ -37,6 +37,12 @@ def summary(result: GraphResult) -> Iterator[str]:
     yield f"{_times(result.rounds, 'round')}, {_sent(result)}{_exactness(result)}"
     if (line := beside_distance(result)) is not None:
         yield line
+    if result.communities is not None:
+        known = result.communities
+        yield (
+            f"communities: {len(known.kept)}; they agree to {known.agreement:.2f} with those of graphs that the noise "
+            "leaves possible (1: the same, 0: chance)"
+        )
     yield from _proven(result)
     if result.reason is not None:
         yield f"edges: {result.reason}"
