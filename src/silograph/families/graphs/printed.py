@@ -68,10 +68,10 @@ def unmet(result: GraphResult) -> list[str]:
 
 def _because(result: GraphResult) -> str:
     """Why fewer edges are drawn than the likelihood was asked for: it takes exactly as many as that."""
+    if result.learner in ("likelihood", "votes") and (result.confidence is not None or result.threshold):
+        return ": the threshold or the confidence leaves out the others"
     if result.learner != "likelihood":
         return ""
-    if result.confidence is not None or result.threshold:
-        return ": the threshold or the confidence leaves out the others"
     return ": an edge is a whole one, and without negative relations (--nonnegative) further ones have weight 0"
 
 
