@@ -2,6 +2,7 @@
 
     python -m benchmarks.expected_votes --seeds 4
     python -m benchmarks.expected_votes --seeds 4 --communities     is their stated agreement the true one?
+    python -m benchmarks.expected_votes --seeds 12 --groups         how many differences are found, how many are true?
 
 Synthetic persons with a known graph (`person_graphs`: each keeps 90 % of everybody's edges, 200 rows that follow each
 other), mean degree 8, 500 of them. Their votes are added up, shares get noise of the given standard deviation, and the
@@ -19,8 +20,9 @@ import numpy as np
 from benchmarks.person_graphs import KINDS, rows_of, shape
 from silograph.families.graphs.communities import groups_of, reliable
 from silograph.families.graphs.files import Edge
-from silograph.kernels.share_law import Shares, learn_shares
+from silograph.kernels.share_law import Shares, learn_differences, learn_shares
 from silograph.kernels.votes import vote
+from silograph.methods.person_votes import MARGIN, SURE
 
 NODES, DEGREE, PERSONS, FIRST_SEED = (60, 100, 200), 8, 500, 3000
 NOISE = (0.0, 0.02, 0.04, 0.06, 0.08, 0.1, 0.13, 0.16, 0.2, 0.25, 0.32)
@@ -65,6 +67,20 @@ def agreements(nodes: int, kind: str, seed: int) -> list[tuple[float, float]]:
     return rows
 
 
+def found_differences(apart: float, noise: float, seed: int) -> tuple[float, float]:
+    """Two groups of 1000 persons, whose shares differ in 40 of 4950 edges by so much: how many of those are found, and
+    how many of what is found are true."""
+    rng = np.random.default_rng([seed, 7])
+    one = np.clip(rng.beta(0.15, 1.8, 4950), 0.0, 1.0)  # most pairs are nobody's edge, few are everybody's
+    other, changed = one.copy(), np.argsort(-one)[:400][rng.permutation(400)[:40]]
+    other[changed] -= apart * np.where(other[changed] > apart, 1.0, -1.0)
+    seen = rng.binomial(1000, one) / 1000.0 - rng.binomial(1000, other) / 1000.0
+    probability, _ = learn_differences(seen + noise * rng.standard_normal(len(one)), np.full(len(one), noise), MARGIN)
+    sure = np.flatnonzero(probability > SURE)
+    true = np.isin(sure, changed)
+    return float(true.sum() / 40.0), float(true.mean()) if len(sure) else np.nan
+
+
 def weights_of(shares: Shares, surest: np.ndarray) -> np.ndarray:
     weights = np.zeros_like(shares.share)
     weights[surest] = shares.share[surest]
@@ -75,6 +91,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--seeds", type=int, default=4)
     options.add_argument("--communities", action="store_true")
+    options.add_argument("--groups", action="store_true")
     given = options.parse_args()
     seeds = range(FIRST_SEED, FIRST_SEED + given.seeds)
     print(f"NOISE = {NOISE}", flush=True)
@@ -82,7 +99,14 @@ def main() -> None:
         stated, true = np.nanmean([agreements(100, kind, seed) for seed in seeds], axis=0).T
         print(f"{kind}, 100 nodes, stated: {np.round(stated, 2).tolist()}", flush=True)
         print(f"{kind}, 100 nodes, true:   {np.round(true, 2).tolist()}", flush=True)
-    if given.communities:
+    for apart, noise in [(a, n) for a in (0.2, 0.3, 0.5) for n in (0.03, 0.05, 0.1)] if given.groups else ():
+        found = np.array([found_differences(apart, noise, seed) for seed in seeds])
+        precise = found[~np.isnan(found[:, 1]), 1]
+        print(f"apart {apart}, noise {noise}: found {found[:, 0].mean():.2f}, true {precise.mean():.2f}", flush=True)
+    if given.groups:
+        none = [found_differences(0.0, 0.05, seed)[1] for seed in seeds]
+        print(f"apart 0: runs that state a difference: {int(np.sum(~np.isnan(none)))} of {len(none)}")
+    if given.communities or given.groups:
         return
     for nodes in NODES:
         for kind in KINDS:

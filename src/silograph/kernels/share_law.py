@@ -58,6 +58,18 @@ def learn_shares(noisy: Array, noise: float, edges: int, group: NDArray[np.intp]
     return Shares(*_above(posterior, grid, edges), posterior)
 
 
+def learn_differences(noisy: Array, noise: Array, margin: float) -> tuple[Array, Array]:
+    """From noisy differences (p,) of two groups' shares: how probably each is beyond the margin, in the direction that
+    is the likelier one; and its expected size."""
+    grid = np.linspace(-1.0, 1.0, 2 * _GRID - 1)
+    exponent = -0.5 * ((noisy - grid[:, None]) / np.maximum(noise, 0.5 / _GRID)) ** 2
+    likely = np.exp(exponent - exponent.max(0)).T
+    joint = likely * _law(likely, np.full(len(grid), 1.0 / len(grid)), 0.0)
+    posterior = joint / joint.sum(1, keepdims=True)
+    more, less = posterior[:, grid > margin].sum(1), posterior[:, grid < -margin].sum(1)
+    return np.maximum(more, less), posterior @ grid
+
+
 def _law(likely: Array, start: Array, pseudo: float) -> Array:
     """(a), towards `start` with so many pseudo-counts."""
     law = start

@@ -7,6 +7,7 @@
              since votes of two persons differ in at most 2k places by 1 each, and differ in 2k where they share none
     server   share = sum / N with known noise sigma; the law of all shares; P(edge) = P(share above the level that k
              edges are expected to pass); with public coordinates a law for each distance (`kernels.share_law`)
+    groups   if two are compared: votes and a count of each; the law of the differences of their shares
 
 Everything after the sum is post-processing. Noise on p dense covariances, which are then inverted, swamps the graph of
 a hundred nodes; a person's own graph is sparse, so votes need sqrt(2k) where a release of covariances pays for all p.
@@ -25,7 +26,7 @@ from silograph.core.errors import InputError
 from silograph.core.keys import stream
 from silograph.core.types import Array, BoolArray, Carry, Json
 from silograph.kernels.edges import pairs
-from silograph.kernels.share_law import Shares, learn_shares
+from silograph.kernels.share_law import Shares, learn_differences, learn_shares
 from silograph.methods.base import Limits, Outcome, Outlet, Plain, Private, Start, Up, put, take
 from silograph.methods.private_graph import PATIENCE
 from silograph.methods.summed_graph import AddedUp, noise_of
@@ -37,6 +38,8 @@ from silograph.tasks.person_votes import PersonVotes
 from silograph.topology import Topology
 
 MOST_NOISE = 0.25  # standard deviation of a share; beyond, k edges would be mostly chance
+MOST_NOISE_OF_GROUPS = 0.1  # of a difference of two groups' shares; beyond, hardly any can be told from noise
+MARGIN = 0.1  # a smaller difference of shares does not count
 SURE = 0.9  # an edge more probable than this may be drawn at any noise
 _BINS = 12
 _AGAIN = 20  # graphs that the noise leaves possible, to see what of the drawn one they keep
@@ -50,9 +53,14 @@ class Votes:
     confidence: float | None
     coordinates: Array | None
 
-    def share_noise(self, cohort: int, summed: BoolArray) -> float:
-        """The standard deviation of a share, from public numbers alone."""
+    def sum_noise(self, cohort: int, summed: BoolArray) -> float:
+        """The standard deviation of a number of the sum, from public numbers alone."""
         raise NotImplementedError
+
+    def share_noise(self, cohort: int, summed: BoolArray) -> float:
+        """The same of a share of all persons; where groups are apart the noise of each is in it."""
+        apart = math.sqrt(max(1, len(self.task.groups)))
+        return apart * self.sum_noise(cohort, summed) / float(np.asarray(self.counts)[summed].sum())
 
     @property
     def expected_noise(self) -> float:
@@ -72,6 +80,35 @@ class Votes:
                 f"{persons} persons, or a larger epsilon.",
             )
 
+    def check_groups(self) -> None:
+        """Refuse, before anything is spent, to compare groups where noise would hide what sets them apart."""
+        # Of two halves: each has half the persons.
+        noise = 2.0 * self.expected_noise
+        if self.task.groups and noise > MOST_NOISE_OF_GROUPS:
+            persons = math.ceil(sum(self.counts) * noise / MOST_NOISE_OF_GROUPS)
+            raise InputError(
+                "groups of persons",
+                f"noise of at most {MOST_NOISE_OF_GROUPS:g} in the difference of two groups' shares",
+                f"it would be {noise:.2g}: it would hide what sets the groups apart",
+                f"Nothing was spent. It takes about {persons} persons, half of them in each group, or a larger "
+                "epsilon; or learn one graph of all, without groups.",
+            )
+
+    def differences(self, total: Array, cohort: int, summed: BoolArray) -> tuple[dict[str, Array], Json]:
+        """What sets two groups apart: their shares differ by more than the margin, how probably, and by how much."""
+        persons, noise = float(np.asarray(self.counts)[summed].sum()), self.sum_noise(cohort, summed)
+        votes = total[: 2 * self.task.pairs].reshape(2, -1)
+        first, second = total[2 * self.task.pairs :] / self.task.mark
+        # Both counts together are known, so each says what the other is.
+        sizes = np.clip(0.5 * (persons + np.array([first - second, second - first])), 1.0, persons - 1.0)
+        shares = votes / sizes[:, None]
+        # A count that is off by a part makes all shares of its group off by that part.
+        off = noise / (math.sqrt(2.0) * self.task.mark) / sizes
+        deviation = np.sqrt(((noise / sizes) ** 2).sum() + (off**2 @ np.clip(shares, 0.0, 1.0) ** 2))
+        probability, difference = learn_differences(shares[0] - shares[1], deviation, MARGIN)
+        told = {"names": list(self.task.groups), "persons": sizes.tolist(), "noise": float(np.median(deviation))}
+        return {"difference": difference, "differs": probability}, {"groups": told}
+
     def shares(self, total: Array, cohort: int, summed: BoolArray) -> tuple[Shares, float]:
         """From the noisy sum (p,) and public numbers alone; with the noise of a share."""
         persons, noise = float(np.asarray(self.counts)[summed].sum()), self.share_noise(cohort, summed)
@@ -80,7 +117,9 @@ class Votes:
 
     def graph(self, total: Array, cohort: int, summed: BoolArray) -> tuple[dict[str, Array], Json]:
         """The arrays and facts of the consensus."""
-        known, noise = self.shares(total, cohort, summed)
+        groups, told = self.differences(total, cohort, summed) if self.task.groups else ({}, {})
+        votes = total[: max(1, len(self.task.groups)) * self.task.pairs].reshape(-1, self.task.pairs).sum(0)
+        known, noise = self.shares(votes, cohort, summed)
         drawn = self._drawn(known, noise)
         counts = np.where(summed, self.counts, 0.0)
         again = known.drawn_again(_AGAIN, stream(0, "votes", 0, "graphs that the noise leaves possible"))
@@ -90,6 +129,7 @@ class Votes:
             "share": known.share,
             "again": _strongest(again, int(drawn.sum())),
             "gamma": counts / counts.sum(),
+            **groups,
         }
         facts: Json = {
             "parameters": {"votes": self.task.edges, "level": known.level, "noise": noise},
@@ -97,6 +137,7 @@ class Votes:
             "certified_gap": None,
             "rounds": 1,
             "trace": [],
+            **told,
         }
         if self.coordinates is not None:
             nearest = np.argsort(distances(self.coordinates), kind="stable")[: self.task.edges]
@@ -141,11 +182,11 @@ class SummedVotes(Votes, AddedUp):
         arrays, facts = self.graph(servers["sum"][0], int(servers["cohort"]), servers["summed"])
         return Outcome(arrays, facts | self.who(servers, topo))
 
-    def share_noise(self, cohort: int, summed: BoolArray) -> float:
+    def sum_noise(self, cohort: int, summed: BoolArray) -> float:
         if self.mechanism is None:
             return 0.0
         made = planned(cohort, self.clip, self.size, self.mechanism, self.task.summand_bound)
-        return noise_of(made, int(summed.sum())) / float(np.asarray(self.counts)[summed].sum())
+        return noise_of(made, int(summed.sum()))
 
 
 @dataclass(frozen=True)
@@ -191,9 +232,9 @@ class ReleasedVotes(Votes, Plain):
         arrays, facts = self.graph(servers["votes"][heard].sum(0), int(heard.sum()), heard)
         return Outcome(arrays, facts | {"silent": [topo.silos[k] for k in np.flatnonzero(~heard)]})
 
-    def share_noise(self, cohort: int, summed: BoolArray) -> float:
+    def sum_noise(self, cohort: int, summed: BoolArray) -> float:
         each = self.mechanism.deviation(self.task.summand_bound.l2, self.task.size)
-        return each * math.sqrt(summed.sum()) / float(np.asarray(self.counts)[summed].sum())
+        return each * math.sqrt(summed.sum())
 
 
 def _strongest(shares: Array, edges: int) -> Array:

@@ -21,7 +21,7 @@ from silograph.families.graphs.plan import (
     learner_of,
     papers_only,
 )
-from silograph.families.graphs.voting import check_confidence, check_people, voting
+from silograph.families.graphs.voting import check_no_votes, check_people, voting
 from silograph.kernels.edges import edge_count
 from silograph.kernels.spaces import EdgeList
 from silograph.methods.algorithm_one import PaperConsensus
@@ -113,7 +113,7 @@ def build(plan: GraphPlan, silos: Silos, candidates: EdgeList | None = None, coo
         check_people(silos)
         setup = _voted(plan, plan.privacy, nodes, degree, topo, counts, coordinates)
     else:
-        check_confidence(plan)
+        check_no_votes(plan)
         setup = _private(plan, plan.privacy, nodes, degree, candidates, topo, counts)
     return replace(setup, notes=tuple(_questions(silos.nodes)))
 
@@ -273,6 +273,7 @@ def _voted(
     why = None
     if plan.method.learner is None:
         why = f"persons are protected and {nodes} nodes are more than {MOST_NODES_LOG_DET}; --learner names another"
+        why = why if plan.data.group_column is None else "groups of persons are compared by their votes"
     budget = Budget(privacy.epsilon, privacy.total_delta)
     method, masks = made.method, made.masks
     return Setup(topo, counts, method.task, method, made.mechanism, budget, 1, degree, masks=masks, learner_why=why)

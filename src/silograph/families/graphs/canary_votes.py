@@ -30,6 +30,8 @@ _MOST_CANARIES = 4000  # of one site in a single run
 _STRONGEST = 0.2  # of all partial correlations of a node together: so a correlation matrix exists that has them
 _WORDS = "two persons who share no vote"
 
+Person = tuple[Array, int]  # rows, and the group where groups are compared
+
 
 def rows_with(strength: Array, nodes: int) -> Array:
     """(d + 1, d) rows whose partial correlations, as `kernels.votes` takes them, are proportional to `strength` (p,).
@@ -44,17 +46,18 @@ def rows_with(strength: Array, nodes: int) -> Array:
     return np.asarray(np.sqrt(nodes + 1.0) * centred_basis(nodes + 1) @ root.T)
 
 
-def opposites(task: PersonVotes) -> list[tuple[Array, Array]]:
-    """Pairs of persons who share no vote, as many as have none in common with another pair either."""
-    count = max(1, task.size // (2 * (task.edges + 1)))
-    order = np.random.default_rng(0).permutation(task.size)
+def opposites(task: PersonVotes) -> list[tuple[Person, Person]]:
+    """Pairs of persons who share no vote, as many as have none in common with another pair either; of different
+    groups, where groups are compared."""
+    count = max(1, task.pairs // (2 * (task.edges + 1)))
+    order = np.random.default_rng(0).permutation(task.pairs)
     found = []
     for block in np.array_split(order, count):
         halves = np.array_split(block, 2)
-        strengths = np.zeros((2, task.size))
+        strengths = np.zeros((2, task.pairs))
         for strength, half in zip(strengths, halves, strict=True):
             strength[half] = np.linspace(1.0, 0.5, len(half))
-        found.append((rows_with(strengths[0], task.nodes), rows_with(strengths[1], task.nodes)))
+        found.append(((rows_with(strengths[0], task.nodes), 0), (rows_with(strengths[1], task.nodes), 1)))
     return found
 
 
@@ -62,10 +65,10 @@ def stage(job: GraphJob, task: PersonVotes, many: bool) -> Stage:
     counts, method = job.setup.counts, job.method
     victim, pairs = nearest(counts, many)[0], opposites(task)
     summed = isinstance(method, SummedVotes)
-    distinct, silent = len(pairs), np.zeros_like(pairs[0][0])
+    distinct, silent = len(pairs), (np.zeros_like(pairs[0][0][0]), 0)
     most = min(sum(counts) if summed else counts[victim], _MOST_CANARIES)
 
-    def of_site(others: Sequence[Array], canaries: Sequence[tuple[Array, Array]]) -> Tables:
+    def of_site(others: Sequence[Person], canaries: Sequence[tuple[Person, Person]]) -> Tables:
         """A site with these persons; canaries are the first of them."""
 
         def prepared(bits: Bits) -> Private:
@@ -79,7 +82,7 @@ def stage(job: GraphJob, task: PersonVotes, many: bool) -> Stage:
 
         return partial(by_pattern, prepare=prepared)
 
-    def among(others: Sequence[Array], canaries: Sequence[tuple[Array, Array]]) -> Tables:
+    def among(others: Sequence[Person], canaries: Sequence[tuple[Person, Person]]) -> Tables:
         """The victim with these persons, among sites with silent ones where all are in one sum."""
         own = of_site(others, canaries)
         if not summed:
@@ -120,14 +123,15 @@ def stage(job: GraphJob, task: PersonVotes, many: bool) -> Stage:
 
 
 def worlds(job: GraphJob, task: PersonVotes, facts: Facts) -> Worlds:
-    (holding, _), (one, other) = fewest(facts), opposites(task)[0]
-    silent = np.zeros_like(one)
+    (holding, _), ((one, _), (other, _)) = fewest(facts), opposites(task)[0]
+    silent, group = np.zeros_like(one), job.plan.data.group_column
+    more = [] if group is None else [group]
 
     def table(organisation: str, first: Array) -> bytes:
         count = next(h.records[0] for h in facts.holdings if h.organisation == organisation and h.records)
         persons = [first] + [silent] * (count - 1)
-        rows = [[f"p{k:06d}", *row] for k, own in enumerate(persons) for row in own.tolist()]
-        return as_csv([task.person, *facts.columns], rows)
+        rows = [[f"p{k:06d}", *task.groups[:1], *row] for k, own in enumerate(persons) for row in own.tolist()]
+        return as_csv([task.person, *more, *facts.columns], rows)
 
     tables = (
         table(holding.organisation, one),
@@ -138,5 +142,6 @@ def worlds(job: GraphJob, task: PersonVotes, facts: Facts) -> Worlds:
     return Worlds(holding.organisation, holding.silos[0], words, tables, lambda name: table(name, silent))
 
 
-def _people(persons: Sequence[Array]) -> People:
-    return People(np.concatenate(persons), np.repeat(np.arange(len(persons)), len(persons[0])))
+def _people(persons: Sequence[Person]) -> People:
+    rows, group = zip(*persons, strict=True)
+    return People(np.concatenate(rows), np.repeat(np.arange(len(rows)), len(rows[0])), np.array(group))

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator
 
 from silograph.core.types import Json
-from silograph.families.graphs.printed import SOLVED, beside_distance, summary, true_edges, unmet
+from silograph.families.graphs.printed import SOLVED, beside_distance, of_groups, summary, true_edges, unmet
 from silograph.families.graphs.read import GraphRun, read
 from silograph.families.graphs.result import GraphResult, Tried
 from silograph.report import charts, figures, projections, words
@@ -91,6 +91,7 @@ def page(run: GraphRun) -> str:
         signed=run.signed,
         voted=run.voted,
         beside_distance=beside_distance(run.result),
+        groups=of_groups(run.result),
         summed=run.signed and not run.sites,
         negative=sum(sign < 0 for sign in run.sign_of[None].values()),
         drawn_to_mean=[site.drawn_to_mean for site in run.result.sites],

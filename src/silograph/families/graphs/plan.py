@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, Self
 
 from silograph.core.errors import InputError
-from silograph.families.graphs.who_votes import adds_up, no_votes
+from silograph.families.graphs.who_votes import adds_up, check_groups, no_votes
 from silograph.run.plan import DEFAULT_DELTA, Plan
 from silograph.run.sections import naming_files, option, public
 
@@ -35,6 +35,10 @@ class Data:
     unit_column: str | None = option(
         None, "The column that says whose a signal is: a person is protected, not one signal."
     )
+    group_column: str | None = option(
+        None, "The column that says which of two groups a person is in: what sets them apart is looked for (votes)."
+    )
+    groups: tuple[str, ...] = option((), "A group, as that column names it; twice.", option="group")
     drop: tuple[str, ...] = option((), "Leave this column out, at every site that has it; may be repeated.")
     keep: tuple[str, ...] = option((), "This column is a measurement, whatever it looks like; may be repeated.")
     coordinates: str | None = naming_files(
@@ -177,6 +181,7 @@ class GraphPlan(Plan):
                 )
         _check_learner(self)
         _check_unit_column(self)
+        check_groups(self.data, self.method.learner)
         _check_data(self)
         if self.seed is not None and self.seed < 0:
             raise InputError("plan, seed", "a whole number from 0 up", f"found {self.seed}")
@@ -282,7 +287,7 @@ def learner_of(plan: GraphPlan, nodes: int = 0) -> Literal["likelihood", "papers
         return "papers"
     if plan.privacy is None:
         return "likelihood" if nodes <= MOST_NODES_LIKELIHOOD or likelihood_only(plan.method) else "papers"
-    if nodes <= MOST_NODES_LOG_DET:
+    if nodes <= MOST_NODES_LOG_DET and plan.data.group_column is None:
         return "log-det"
     return "votes" if may_vote(plan) else "papers"
 

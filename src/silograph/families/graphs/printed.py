@@ -37,6 +37,8 @@ def summary(result: GraphResult) -> Iterator[str]:
     yield f"{_times(result.rounds, 'round')}, {_sent(result)}{_exactness(result)}"
     if (line := beside_distance(result)) is not None:
         yield line
+    if (line := of_groups(result)) is not None:
+        yield f"groups: {line}"
     if result.communities is not None:
         known = result.communities
         yield (
@@ -79,6 +81,17 @@ def true_edges(result: GraphResult) -> str:
     """How far a graph of votes can be relied on."""
     return (
         f"Of {_times(result.consensus.edges, 'edge')} about {result.expected_true or 0.0:.0f} are expected to be true"
+    )
+
+
+def of_groups(result: GraphResult) -> str | None:
+    """What sets two groups of persons apart."""
+    if (known := result.groups) is None:
+        return None
+    one, other = (f"{name} (about {persons:.0f})" for name, persons in zip(known.names, known.persons, strict=True))
+    return (
+        f"{one} and {other} differ in {_times(known.edges, 'edge')} by more than {known.margin:g} of their persons, "
+        f"each with a probability above {known.confidence:g} (differences.csv)"
     )
 
 

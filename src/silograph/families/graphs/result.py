@@ -66,6 +66,19 @@ class Reliable:
     graphs: int
 
 
+@dataclass(frozen=True)
+class Groups:
+    """Two groups of persons that were compared: how many persons each has, behind noise; the noise of a difference of
+    their shares; how many edges differ by more than `margin`, with a probability above `confidence`."""
+
+    names: list[str]
+    persons: list[float]
+    noise: float
+    margin: float
+    confidence: float
+    edges: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class GraphResult(Result):
     """`counted` is what a site has so many of: signals or persons. What has a default, early versions did not write."""
@@ -85,6 +98,7 @@ class GraphResult(Result):
     expected_true: float | None = field(default=None, metadata=UNSAID)
     distance_alone: float | None = field(default=None, metadata=UNSAID)
     communities: Reliable | None = field(default=None, metadata=UNSAID)
+    groups: Groups | None = field(default=None, metadata=UNSAID)
     nodes: list[str]
     site_graphs: bool = True
     sites: list[Site]

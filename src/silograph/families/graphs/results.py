@@ -18,11 +18,10 @@ from silograph.families.graphs.build import (
     effective_rows_of_sum,
     effective_rows_together,
 )
-from silograph.families.graphs.communities import groups_of, reliable
-from silograph.families.graphs.connectome import write_connectome
 from silograph.families.graphs.feasible import feasibility
 from silograph.families.graphs.files import CONFIDENCE, PROBABILITY, SHARED, SIGN, Edge, edges, write_graph
 from silograph.families.graphs.plan import GraphPlan
+from silograph.families.graphs.vote_results import write_votes
 from silograph.methods.algorithm_one import PaperConsensus
 from silograph.methods.base import Outcome
 from silograph.methods.moments_once import MomentsOnce, MomentsSummed
@@ -220,7 +219,7 @@ def write_graphs(
     consensus = list(edges(arrays["consensus"], nodes, threshold, space, more, least))
     write_graph(folder / "consensus", consensus, nodes, list(more), coordinates)
     facts = outcome.facts
-    voted = _of_votes(folder, consensus, nodes, arrays, facts, coordinates)
+    voted = write_votes(folder, consensus, nodes, arrays, facts, coordinates)
     privacy = privacy_section(plan, setup, door, facts)
     privacy["notes"] += _not_drawn(setup.topo.silos if alone else (), effective)
     if not alone:
@@ -271,26 +270,6 @@ def _of_task(setup: Setup) -> Json:
     if not isinstance(task, SmoothGraph):
         return {"candidates": None, "resamples": 0}
     return {"candidates": None if task.candidates is None else task.candidates.size, "resamples": task.resamples}
-
-
-def _of_votes(
-    folder: Path,
-    graph: Sequence[Edge],
-    nodes: Sequence[str],
-    arrays: Mapping[str, Array],
-    facts: Json,
-    coordinates: Coordinates | None,
-) -> Json:
-    """What the probabilities say of a graph of votes as a whole, of its communities, and of one that near nodes alone
-    would make. Nodes in space get the files that viewers of connectomes read."""
-    if "share" not in arrays:
-        return {}
-    groups = groups_of(graph, nodes)
-    if coordinates is not None and len(coordinates.axes) == 3:
-        write_connectome(folder, graph, coordinates, groups)
-    found = {"distance_alone": facts.get("distance_alone"), "communities": reliable(groups, nodes, arrays["again"])}
-    told = {name: value for name, value in found.items() if value is not None}
-    return {"expected_true": math.fsum(edge.more[PROBABILITY] for edge in graph), **told}
 
 
 def _learner(setup: Setup) -> str:

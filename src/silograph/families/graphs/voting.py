@@ -41,7 +41,7 @@ def voting(
     """Refuses, from public numbers alone, where the noise would leave nothing but chance."""
     assert plan.data.unit_column is not None, "persons vote"
     edges = plan.method.edges or max(1, round(0.5 * degree * nodes))
-    task = PersonVotes(nodes, edges, plan.data.unit_column)
+    task = PersonVotes(nodes, edges, plan.data.unit_column, plan.data.groups)
     multiplier = accounting.gaussian_multiplier(privacy.epsilon, privacy.total_delta, 1)
     confidence, masks = plan.method.confidence, Masks()
     if adds_up(privacy, len(counts)):
@@ -54,6 +54,7 @@ def voting(
         noise = Gaussian(multiplier)
         made = Voting(ReleasedVotes(task, noise, counts, confidence, coordinates), noise, None)
     made.method.check()
+    made.method.check_groups()
     return made
 
 
@@ -74,8 +75,11 @@ def check_people(silos: Silos) -> None:
             )
 
 
-def check_confidence(plan: GraphPlan) -> None:
-    """Where votes could have been, only the number of nodes says that they are not."""
+def check_no_votes(plan: GraphPlan) -> None:
+    """What only votes can do is refused where another learner was asked for, or is usual at so few nodes."""
+    if plan.data.group_column is not None:
+        found = "a setting asks for another learner"
+        raise InputError("plan, group_column", "persons who vote", found, "Nothing was spent. Take the learner votes.")
     if plan.method.confidence is not None:
         found = f"up to {MOST_NODES_LOG_DET} nodes another learner is usual, which states none for its edges"
         raise InputError("plan, confidence", "votes, with privacy", found, "Nothing was spent. Take the learner votes.")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from silograph.core.errors import InputError
+
 if TYPE_CHECKING:
     from silograph.families.graphs.plan import Data, Privacy
 
@@ -24,6 +26,21 @@ def no_votes(private: Privacy | None, data: Data) -> tuple[str, str, str] | None
     if data.candidates is not None:
         return "all pairs of nodes for votes", "found a list of candidates", "Leave it out."
     return None
+
+
+def check_groups(data: Data, learner: str | None) -> None:
+    """Groups of persons are compared by their votes alone."""
+    where = "plan, group_column"
+    if data.group_column is None:
+        if data.groups:
+            raise InputError(where, "the column that says which group a person is in", "found groups and no column")
+        return
+    if data.unit_column is None or learner not in (None, "votes"):
+        todo = "Name with unit_column (--unit-column) the column that says whose a signal is, and no other learner."
+        raise InputError(where, "persons who vote", "found none", todo)
+    if len(set(data.groups)) != 2 or len(data.groups) != 2:
+        todo = "Name both as they stand in the column: --group A --group B (groups in a plan)."
+        raise InputError("plan, groups", "two groups", f"found {len(set(data.groups))}", todo)
 
 
 def adds_up(private: Privacy, sites: int) -> bool:
