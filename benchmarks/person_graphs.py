@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,17 +34,18 @@ from silograph.tasks.smooth_graph import SmoothGraph
 DELTA, EPSILONS, FIRST_SEED = 1e-5, (1.0, 4.0), 2000
 KINDS = ("geometric", "block", "scale-free")
 NODES, EDGES, SITES, PERSONS, ROWS, KEPT, FOLLOWS = 100, 400, 20, 50, 200, 0.9, 0.6
-RIDGE = 0.1  # of that graph; see above
+RIDGE, OTHER_RIDGES = 0.1, (1e-4, 0.3)  # of that graph; see above
 ABIDE, ABIDE_SITES, ABIDE_PERSONS = "abide/abide_um_aal116.npz", 10, 100
 
 
 @dataclass(frozen=True)
 class Persons:
-    """`truth` (p,) edges; people by site."""
+    """`truth` (p,) edges; people by site. `others`: what else could be called the truth, by name."""
 
     nodes: int
     truth: np.ndarray
     silos: dict[str, People]
+    others: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def edges(self) -> int:
@@ -99,14 +100,15 @@ def brains(file: Path, nodes: int, seed: int) -> Persons:
     drawn = np.random.default_rng([seed, nodes]).integers(len(series), size=(ABIDE_SITES, ABIDE_PERSONS))
     person = np.repeat(np.arange(ABIDE_PERSONS), series.shape[1])
     silos = {f"site {k}": People(np.concatenate(series[own]), person) for k, own in enumerate(drawn)}
-    return Persons(nodes, everybodys_graph(series, 3 * nodes), silos)
+    others = {f"ridge {ridge:g}": everybodys_graph(series, 3 * nodes, ridge) for ridge in OTHER_RIDGES}
+    return Persons(nodes, everybodys_graph(series, 3 * nodes, RIDGE), silos, others)
 
 
-def everybodys_graph(series: np.ndarray, edges: int) -> np.ndarray:
+def everybodys_graph(series: np.ndarray, edges: int, ridge: float) -> np.ndarray:
     """The strongest edges of the most likely graph of the mean correlation."""
     mean = np.mean([np.corrcoef(rows.T) for rows in series], axis=0)
     a, b = np.triu_indices(len(mean), 1)
-    found = log_det.solve((2.0 - 2.0 * mean[a, b])[None], np.array([RIDGE])).w[0]
+    found = log_det.solve((2.0 - 2.0 * mean[a, b])[None], np.array([ridge])).w[0]
     truth = np.zeros(len(a), dtype=bool)
     truth[np.argsort(-found, kind="stable")[:edges]] = True
     return truth
@@ -145,6 +147,7 @@ def scores(world: Persons, seed: int) -> Iterator[tuple[float, dict[str, float]]
             epsilon,
             {
                 "votes": float(world.truth[order[: world.edges]].mean()),
+                **{f"votes, {name}": float(each[order[: world.edges]].mean()) for name, each in world.others.items()},
                 "former": former,
                 "top-100": float(world.truth[order[:100]].mean()),
                 "precision of P > .9": float(world.truth[sure].mean()) if sure.any() else float("nan"),

@@ -38,7 +38,7 @@ def test_a_person_can_be_made_for_any_strengths_and_votes_by_them():
 
 def test_opposites_reach_the_bound_and_share_no_vote_with_others():
     task = PersonVotes(12, 5, "who")
-    voted = [[honest.vote(rows, 5) for rows in pair] for pair in opposites(task)]
+    voted = [[honest.vote(rows, 5) for rows, _ in pair] for pair in opposites(task)]
     assert len(voted) == 5
     for one, other in voted:
         assert np.linalg.norm(one.astype(float) - other) == pytest.approx(task.summand_bound.l2)
