@@ -1,17 +1,21 @@
 """One file a person: whatever it was saved as, the same table comes out."""
 
 import json
+from contextlib import suppress
 
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from silograph.cli import app
 from silograph.core.errors import InputError
-from silograph.data.person_files import read_series, read_site
+from silograph.data.person_files import SUFFIXES, read_series, read_site
 from silograph.data.readers import read_people
 from silograph.kernels.votes import vote
 
+MAGIC = b"\x93NUMPY\x01\x00"
 NAMES = ("left", "right", "top", "middle")
 ROWS = np.round(np.random.default_rng(0).standard_normal((7, 4)), 6)
 
@@ -88,8 +92,24 @@ def test_what_cannot_be_read_is_refused_by_its_name(tmp_path):
         read_site(tmp_path)
     (tmp_path / "a.npz").unlink()
     (tmp_path / "a.csv").write_text("x,y,z\n1,2\n3,4,5\n")
-    with pytest.raises(InputError, match=r"a\.csv: expected rows of one person"):
+    with pytest.raises(InputError, match=r"line 3 has another number of cells"):
         read_site(tmp_path)
+    (tmp_path / "a.csv").write_text("x,y,z\n1,2,3\n3,oh,5\n")
+    with pytest.raises(InputError, match=r"a\.csv: expected rows of one person, .*line 3 has a cell that is no number"):
+        read_site(tmp_path)
+    (tmp_path / "a.csv").write_text("x,y,z\n1,2,3\n3,,5\n")
+    assert read_site(tmp_path).masked == 1
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    data=st.binary(max_size=200), suffix=st.sampled_from(SUFFIXES), start=st.sampled_from([b"", b"PK\x03\x04", MAGIC])
+)
+def test_whatever_the_bytes_are_they_are_read_or_refused(tmp_path, data, suffix, start):
+    path = tmp_path / f"any{suffix}"
+    path.write_bytes(start + data)
+    with suppress(InputError):  # and nothing else
+        assert read_series(path).rows.ndim == 2
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])

@@ -7,7 +7,6 @@ column has a gap) is 0 throughout: it does not vary, so the person does not vote
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,12 +17,13 @@ import numpy as np
 from silograph.core.errors import InputError
 from silograph.core.types import Array
 from silograph.data.readers import reason
-from silograph.data.tables import check_same_names, checked_names, shown
+from silograph.data.tables import check_same_names, checked_names, reads_as_number, shown
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _SEPARATORS = {".csv": ",", ".tsv": "\t", ".txt": None, ".1d": None}
+_GAPS = {"", "na", "n/a", "nan", "null"}
 SUFFIXES = (".npy", ".npz", *_SEPARATORS)
 ROWS_OF_A_PERSON = "rows of one person, a column for every node"
 
@@ -56,7 +56,7 @@ def read_series(path: Path) -> Series:
             raise InputError(where, f"a name that ends in {', '.join(SUFFIXES)}", f"found {path.suffix or 'no suffix'}")
     except InputError:
         raise
-    except (OSError, ValueError, KeyError) as problem:
+    except Exception as problem:  # a damaged file may raise anything from inside a parser
         raise InputError(where, ROWS_OF_A_PERSON, f"it cannot be read ({reason(problem)})") from None
     if rows.ndim != 2 or not rows.size:
         raise InputError(where, ROWS_OF_A_PERSON, f"found an array of shape {rows.shape}")
@@ -83,20 +83,27 @@ def _text(path: Path, separator: str | None) -> tuple[tuple[str, ...] | None, Ar
     lines = [line for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
     if not lines:
         raise ValueError("the file is empty")
-    first = [name.strip().strip('"') for name in lines[0].lstrip("#").split(separator)]
+    first = [name.strip().strip('"').lstrip("#") for name in lines[0].lstrip("#").split(separator)]
     named = lines[0].startswith("#") or not all(_is_number(cell) for cell in first)
-    body = io.StringIO("\n".join(lines[named:]))
-    rows = np.genfromtxt(body, delimiter=separator, ndmin=2)
-    codes = [name.lstrip("#") for name in first]
-    return tuple(codes) if named and len(codes) == rows.shape[1] else None, rows
+    body = [line.split(separator) for line in lines[named:]]
+    wrong = next((k for k, row in enumerate(body, 1 + named) if len(row) != len(body[0])), None)
+    if wrong is not None:
+        raise ValueError(f"line {wrong} has another number of cells than the first")
+    rows = np.array([[_number(cell, k) for cell in row] for k, row in enumerate(body, 1 + named)])
+    return tuple(first) if named and body and len(first) == len(body[0]) else None, rows
 
 
 def _is_number(cell: str) -> bool:
-    try:
-        float(cell or "nan")
-    except ValueError:
-        return False
-    return True
+    return cell.strip().lower() in _GAPS or reads_as_number(cell)
+
+
+def _number(cell: str, line: int) -> float:
+    """A gap is one where it is written as one: a word in its place is a mistake."""
+    if cell.strip().lower() in _GAPS:
+        return np.nan
+    if not reads_as_number(cell):
+        raise ValueError(f"line {line} has a cell that is no number")
+    return float(cell)
 
 
 def read_site(folder: Path, column: str = "person", names: Sequence[str] | None = None) -> Gathered:

@@ -13,7 +13,7 @@ from silograph.core.errors import InputError
 from silograph.data.silos import People, Silos
 from silograph.families.graphs.build import build
 from silograph.families.graphs.communities import reliable
-from silograph.families.graphs.feasible import NOISE, TABLE, expected
+from silograph.families.graphs.feasible import NOISE, TABLE, expected, feasibility
 from silograph.families.graphs.plan import ConsensusGraph, Data, GraphPlan, Privacy, learner_of
 from silograph.families.graphs.who_votes import adds_up
 from silograph.kernels.share_law import learn_shares
@@ -183,6 +183,14 @@ def test_what_is_expected_lies_between_what_was_measured_and_falls_with_noise():
         grown = replace(method, counts=tuple(math.ceil(each.persons[1] / 10) for _ in range(10)))
         assert expected(grown).least == pytest.approx(0.9, abs=0.01)
     assert all(len(curve) == len(NOISE) for curves in TABLE.values() for curve in curves)
+
+
+def test_where_sites_could_add_up_the_run_says_what_that_would_gain():
+    each = replace(PLAN, privacy=replace(PLAN.privacy, mode="one-release"))
+    several, few = (list(feasibility(setup_of(each, sites=sites).method)) for sites in (SITES, SITES[:2]))
+    assert "A secure sum (--privacy secure-sum) would have noise of" in several[-1]
+    assert len(few) == 1
+    assert len(list(feasibility(setup_of(PLAN).method))) == 1
 
 
 def test_the_table_says_what_a_fresh_simulation_finds():
