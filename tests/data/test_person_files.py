@@ -45,6 +45,13 @@ def test_every_way_to_save_a_series_gives_the_same_rows(tmp_path, suffix):
     assert series.nodes == (None if suffix in (".npy", ".txt") else NAMES)
 
 
+def test_a_first_line_that_counts_columns_names_no_node_and_is_no_row(tmp_path):
+    pd.DataFrame(ROWS).to_csv(tmp_path / "a.csv", index=False)
+    series = read_series(tmp_path / "a.csv")
+    assert series.nodes is None
+    np.testing.assert_allclose(series.rows, ROWS)
+
+
 def test_a_site_of_persons_with_unequal_lengths_becomes_one_table(tmp_path):
     save(tmp_path / "b.csv")
     save(tmp_path / "a.npz", ROWS[:5, ::-1], NAMES[::-1])  # another order of nodes

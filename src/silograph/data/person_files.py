@@ -79,18 +79,21 @@ def _arrays(path: Path) -> tuple[tuple[str, ...] | None, Array]:
 
 
 def _text(path: Path, separator: str | None) -> tuple[tuple[str, ...] | None, Array]:
-    """Numbers below a line of names, which # may begin; without one nothing names the nodes."""
+    """Numbers below a line of names, which # may begin; without one, or where it only counts columns, as pandas writes
+    it, nothing names the nodes."""
     lines = [line for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
     if not lines:
         raise ValueError("the file is empty")
     first = [name.strip().strip('"').lstrip("#") for name in lines[0].lstrip("#").split(separator)]
-    named = lines[0].startswith("#") or not all(_is_number(cell) for cell in first)
+    counts = len(first) > 2 and any(first == [str(k + start) for k in range(len(first))] for start in (0, 1))
+    named = counts or lines[0].startswith("#") or not all(_is_number(cell) for cell in first)
     body = [line.split(separator) for line in lines[named:]]
     wrong = next((k for k, row in enumerate(body, 1 + named) if len(row) != len(body[0])), None)
     if wrong is not None:
         raise ValueError(f"line {wrong} has another number of cells than the first")
     rows = np.array([[_number(cell, k) for cell in row] for k, row in enumerate(body, 1 + named)])
-    return tuple(first) if named and body and len(first) == len(body[0]) else None, rows
+    names = tuple(first) if named and not counts and body and len(first) == len(body[0]) else None
+    return names, rows
 
 
 def _is_number(cell: str) -> bool:
