@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,53 +34,54 @@ from silograph.tasks.smooth_graph import SmoothGraph
 DELTA, EPSILONS, FIRST_SEED = 1e-5, (1.0, 4.0), 2000
 KINDS = ("geometric", "block", "scale-free")
 NODES, EDGES, SITES, PERSONS, ROWS, KEPT, FOLLOWS = 100, 400, 20, 50, 200, 0.9, 0.6
-RIDGE = 0.1  # of that graph; see above
+RIDGE, OTHER_RIDGES = 0.1, (1e-4, 0.3)  # of that graph; see above
 ABIDE, ABIDE_SITES, ABIDE_PERSONS = "abide/abide_um_aal116.npz", 10, 100
 
 
 @dataclass(frozen=True)
 class Persons:
-    """`truth` (p,) edges; people by site."""
+    """`truth` (p,) edges; people by site. `others`: what else could be called the truth, by name."""
 
     nodes: int
     truth: np.ndarray
     silos: dict[str, People]
+    others: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def edges(self) -> int:
         return int(self.truth.sum())
 
 
-def shape(rng: np.random.Generator, kind: str) -> np.ndarray:
+def shape(rng: np.random.Generator, kind: str, nodes: int = NODES, wanted: int = EDGES) -> np.ndarray:
     """The edges of everybody's graph."""
-    a, b = np.triu_indices(NODES, 1)
+    a, b = np.triu_indices(nodes, 1)
     if kind == "scale-free":  # a node joins four others, each with a chance that grows with its degree
-        joined, degree = np.zeros((NODES, NODES), dtype=bool), np.ones(NODES)
-        for node in range(1, NODES):
-            others = rng.choice(node, min(node, EDGES // NODES), replace=False, p=degree[:node] / degree[:node].sum())
+        joined, degree = np.zeros((nodes, nodes), dtype=bool), np.ones(nodes)
+        for node in range(1, nodes):
+            others = rng.choice(node, min(node, wanted // nodes), replace=False, p=degree[:node] / degree[:node].sum())
             joined[others, node] = True
             degree[others] += 1.0
             degree[node] += len(others)
         return joined[a, b]
-    places, block = rng.random((NODES, 2)), np.arange(NODES) // 10
+    places, block = rng.random((nodes, 2)), np.arange(nodes) // 10
     score = -((places[a] - places[b]) ** 2).sum(1) if kind == "geometric" else rng.random(len(a))
     score = score + 0.75 * (block[a] == block[b]) * (kind == "block")
     edges = np.zeros(len(a), dtype=bool)
-    edges[np.argsort(-score)[:EDGES]] = True
+    edges[np.argsort(-score)[:wanted]] = True
     return edges
 
 
-def rows_of(rng: np.random.Generator, truth: np.ndarray) -> np.ndarray:
+def rows_of(rng: np.random.Generator, truth: np.ndarray, nodes: int = NODES) -> np.ndarray:
     """One person's rows: a tenth of the edges are the person's own."""
-    a, b = np.triu_indices(NODES, 1)
+    a, b = np.triu_indices(nodes, 1)
     own, changed = truth.copy(), round((1.0 - KEPT) * truth.sum())
     own[rng.choice(np.flatnonzero(truth), changed, replace=False)] = False
     own[rng.choice(np.flatnonzero(~truth), changed, replace=False)] = True
-    matrix = np.zeros((NODES, NODES))
+    matrix = np.zeros((nodes, nodes))
     matrix[a, b] = matrix[b, a] = -np.where(own, rng.uniform(0.5, 1.5, len(a)), 0.0)
     degree = -matrix.sum(0)
     root = np.linalg.cholesky(np.linalg.inv(matrix + np.diag(degree + 0.1 * degree.mean())))
-    rows = rng.standard_normal((ROWS, NODES))
+    rows = rng.standard_normal((ROWS, nodes))
     for t in range(1, ROWS):
         rows[t] = FOLLOWS * rows[t - 1] + np.sqrt(1.0 - FOLLOWS**2) * rows[t]
     return np.asarray(rows @ root.T)
@@ -99,14 +100,15 @@ def brains(file: Path, nodes: int, seed: int) -> Persons:
     drawn = np.random.default_rng([seed, nodes]).integers(len(series), size=(ABIDE_SITES, ABIDE_PERSONS))
     person = np.repeat(np.arange(ABIDE_PERSONS), series.shape[1])
     silos = {f"site {k}": People(np.concatenate(series[own]), person) for k, own in enumerate(drawn)}
-    return Persons(nodes, everybodys_graph(series, 3 * nodes), silos)
+    others = {f"ridge {ridge:g}": everybodys_graph(series, 3 * nodes, ridge) for ridge in OTHER_RIDGES}
+    return Persons(nodes, everybodys_graph(series, 3 * nodes, RIDGE), silos, others)
 
 
-def everybodys_graph(series: np.ndarray, edges: int) -> np.ndarray:
+def everybodys_graph(series: np.ndarray, edges: int, ridge: float) -> np.ndarray:
     """The strongest edges of the most likely graph of the mean correlation."""
     mean = np.mean([np.corrcoef(rows.T) for rows in series], axis=0)
     a, b = np.triu_indices(len(mean), 1)
-    found = log_det.solve((2.0 - 2.0 * mean[a, b])[None], np.array([RIDGE])).w[0]
+    found = log_det.solve((2.0 - 2.0 * mean[a, b])[None], np.array([ridge])).w[0]
     truth = np.zeros(len(a), dtype=bool)
     truth[np.argsort(-found, kind="stable")[:edges]] = True
     return truth
@@ -145,6 +147,7 @@ def scores(world: Persons, seed: int) -> Iterator[tuple[float, dict[str, float]]
             epsilon,
             {
                 "votes": float(world.truth[order[: world.edges]].mean()),
+                **{f"votes, {name}": float(each[order[: world.edges]].mean()) for name, each in world.others.items()},
                 "former": former,
                 "top-100": float(world.truth[order[:100]].mean()),
                 "precision of P > .9": float(world.truth[sure].mean()) if sure.any() else float("nan"),

@@ -9,12 +9,14 @@ import numpy as np
 sys.path.append(str(Path(__file__).parents[1]))
 from worked import NOT_INDEPENDENT, draw, matrix, options, play, read_edges, silograph, tell, write_places, write_table
 
-from silograph.data.brains import CEREBRUM, load_brains
-from silograph.families.graphs.plan import Data, GraphPlan, Privacy
+from silograph.core.errors import InputError
+from silograph.data.brains import CEREBRUM, load_brains, load_whole_brains
+from silograph.families.graphs.plan import ConsensusGraph, Data, GraphPlan, Privacy
 from silograph.run.jobs import open_job, run_in_memory
 
 TIMES, SHUFFLES, REHEARSALS = 176, 999, 10
 EPSILON, DELTA = 4.0, 1e-4
+SITES, EPSILON_OF_VOTES, EDGES_PER_REGION = 5, 8.0, 3
 # The parts of the cerebrum in the order of AAL, and how many regions each has, both sides together.
 PARTS = {"frontal": 28, "insula": 2, "limbic": 12, "occipital": 14, "parietal": 14, "subcortical": 8, "temporal": 12}
 
@@ -137,6 +139,51 @@ def found_again(tables):
     }
 
 
+def votes_run(out, brains):
+    """Everybody votes, at all regions: five sites with a fifth of the persons each, one file a person."""
+    labels = out / "votes/labels.txt"
+    for k, (person, own) in enumerate(zip(brains.person, brains.series, strict=True)):
+        path = out / f"votes/site_{k % SITES}/{person}.npy"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        np.save(path, own)
+    labels.write_text("\n".join(brains.regions))
+    tables = [out / f"votes/site_{k}.parquet" for k in range(SITES)]
+    for table in tables:
+        silograph("people", table.with_suffix(""), "-o", table, "--nodes", labels)
+    asked = ("--unit-column", "person", "--learner", "votes", "--edges", EDGES_PER_REGION * len(brains.regions))
+    silograph("learn", *tables, "-o", out / "votes/run", *asked, "--epsilon", EPSILON_OF_VOTES, "--delta", DELTA)
+    sure = ("--epsilon", EPSILON, "--delta", DELTA, "--confidence", 0.9)
+    silograph("learn", *tables, "-o", out / "votes/sure", *asked, *sure)
+    return tables
+
+
+def votes_again(tables, edges):
+    """How many of the private votes' edges are those of votes of hardly any noise; only a rehearsal can know."""
+
+    def drawn(epsilon, seed, confidence=None):
+        data, method = (
+            Data(tuple(map(str, tables)), unit_column="person"),
+            ConsensusGraph(learner="votes", edges=edges, confidence=confidence),
+        )
+        plan = GraphPlan(data, method, Privacy(epsilon, DELTA), seed=seed)
+        return run_in_memory(open_job(plan, Path()), seed)[0].arrays["consensus"] > 0
+
+    quiet = drawn(1e4, 0)
+    loud = [drawn(EPSILON_OF_VOTES, seed) for seed in range(REHEARSALS)]
+    sure = [drawn(EPSILON, seed, 0.9) for seed in range(REHEARSALS)]
+    known = [float(quiet[each].mean()) for each in sure if each.any()]
+    return {
+        f"votes at epsilon {EPSILON_OF_VOTES:g}: F1 of their edges, mean of 10 rehearsals": float(
+            np.mean([quiet[each].mean() for each in loud])
+        ),
+        "F1 of as many pairs anywhere": float(quiet.mean()),
+        f"votes at epsilon {EPSILON:g}: edges with a probability above .9, mean": float(
+            np.mean([e.sum() for e in sure])
+        ),
+        "true among them, mean": float(np.mean(known)) if known else None,
+    }
+
+
 def main():
     data, out = options(__doc__)
     brains = load_brains(data)
@@ -145,6 +192,13 @@ def main():
         numbers |= found_again(private_run(out, brains))
     else:
         print(f"no private run: its parts are those of the {CEREBRUM} regions of AAL")
+    whole = load_whole_brains(data)
+    edges = EDGES_PER_REGION * len(whole.regions)
+    numbers |= {"regions of the votes": len(whole.regions), "persons who vote": len(whole.person)}
+    try:
+        numbers |= votes_again(votes_run(out, whole), edges)
+    except InputError as refused:
+        print(f"no graph of votes: {refused}")
     tell(out, numbers)
 
 

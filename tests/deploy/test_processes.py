@@ -50,6 +50,21 @@ files = ["ada.csv", "bob.csv", "cyd.csv"]
 name = "consensus_graph"
 """
 
+VOTES = """
+format = 1
+seed = 4
+[data]
+files = ["ada.csv", "bob.csv", "cyd.csv"]
+unit_column = "who"
+[method]
+name = "consensus_graph"
+learner = "votes"
+edges = 6
+[privacy]
+epsilon = 8.0
+delta = 1e-3
+"""
+
 MASKS = """
 format = 1
 seed = 4
@@ -77,6 +92,14 @@ def graph_tables(folder, seed=0):
         x = rng.normal(size=(count, 6)) @ mix
         lines = ["a,b,c,d,e,f", *(",".join(f"{v:.12f}" for v in row) for row in x)]
         (folder / f"{name}.csv").write_text("\n".join(lines) + "\n")
+
+
+def vote_tables(folder, seed=0):
+    rng = np.random.default_rng(seed)
+    for name in ("ada", "bob", "cyd"):
+        rows = rng.normal(size=(50 * 9, 6)).cumsum(1)
+        lines = [",".join([f"p{k // 9}", *(f"{v:.6f}" for v in row)]) for k, row in enumerate(rows)]
+        (folder / f"{name}.csv").write_text("\n".join(["who,a,b,c,d,e,f", *lines]) + "\n")
 
 
 def region_tables(folder, seed=0):
@@ -133,10 +156,8 @@ def test_a_run_across_processes_with_kills_is_the_run_in_one_process(organisatio
     assert {line["answered"] for line in told} == {3}
 
 
-@pytest.mark.parametrize("reveal", [pytest.param("moments", marks=full), "sum"])
-def test_moments_and_their_sum_across_processes_are_those_of_one_process(reveal, organisations):
-    there = organisations(f'{OPEN}reveal = "{reveal}"\n')
-    # A sum of sites of different organisations: they have exchanged their identities without the operator.
+def exchange_identities(there):
+    """For a sum of sites of different organisations: without the operator."""
     held = {
         organisation: bytes.fromhex((there.goal / organisation / "identity.key").read_text())
         for organisation in there.organisations
@@ -145,15 +166,35 @@ def test_moments_and_their_sum_across_processes_are_those_of_one_process(reveal,
     roster = {organisation: key.public_bytes_raw().hex() for organisation, key in keys.items()}
     for organisation in there.organisations:
         (there.goal / organisation / "roster.json").write_text(json.dumps(roster))
+
+
+def check_same_sum(there):
+    """The row of an organisation's own ledger is of its vector, that of the server of the sum."""
+    expected = execute(there.deployment.plan, there.plan.parent, there.folder / "one", lambda *_: None, lambda _: "")
+    for name in ("consensus.csv", "consensus.graphml", "ledger.jsonl"):
+        assert (there.out / name).read_bytes() == (expected.folder / name).read_bytes(), name
+
+
+@full
+def test_votes_of_persons_across_processes_are_those_of_one_process(organisations):
+    """Nobody named the mode: three organisations agree on a secure sum."""
+    there = organisations(VOTES, vote_tables)
+    assert 'mode = "secure-sum"' in there.deployment.plan_text
+    exchange_identities(there)
+    there.run()
+    check_same_sum(there)
+    assert json.loads((there.out / "result.json").read_text())["learner"] == "votes"
+
+
+@pytest.mark.parametrize("reveal", [pytest.param("moments", marks=full), "sum"])
+def test_moments_and_their_sum_across_processes_are_those_of_one_process(reveal, organisations):
+    there = organisations(f'{OPEN}reveal = "{reveal}"\n')
+    exchange_identities(there)
     there.run()
     if reveal == "moments":
         there.check_same_as_in_one_process()
-    else:  # the row of an organisation's own ledger is of its vector, that of the server of the sum
-        expected = execute(
-            there.deployment.plan, there.plan.parent, there.folder / "one", lambda *_: None, lambda _: ""
-        )
-        for name in ("consensus.csv", "consensus.graphml", "ledger.jsonl"):
-            assert (there.out / name).read_bytes() == (expected.folder / name).read_bytes(), name
+    else:
+        check_same_sum(there)
     assert json.loads((there.out / "result.json").read_text())["learner"] == "likelihood"
 
 

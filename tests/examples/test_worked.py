@@ -75,6 +75,11 @@ def test_groups_of_persons_are_compared_and_persons_protected(play, tmp_path):
     assert private["privacy"]["protected_unit"].startswith("one person")
     assert max(g["epsilon"] for g in private["privacy"]["guarantees"]) <= 4.0
     assert (out / "open/nodes.csv").exists()
+    assert numbers["persons who vote"] == 84
+    found = numbers["votes at epsilon 8: F1 of their edges, mean of 10 rehearsals"]
+    assert found > 5 * numbers["F1 of as many pairs anywhere"]
+    voted = json.loads((out / "votes/run/result.json").read_text())
+    assert (voted["learner"], voted["consensus"]["edges"]) == ("votes", 270)
 
 
 def test_without_the_regions_of_aal_there_is_no_private_run(play, tmp_path):
@@ -83,6 +88,7 @@ def test_without_the_regions_of_aal_there_is_no_private_run(play, tmp_path):
     assert "no private run" in text
     assert numbers["persons"] == 7
     assert not (out / "private").exists()
+    assert "no graph of votes: " in text
 
 
 @pytest.mark.parametrize("name", ["brain", "views", "weather", "traffic"])

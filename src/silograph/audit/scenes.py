@@ -10,11 +10,11 @@ or a scale taken from all records, only shows where neighbours say something. So
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from silograph.audit.stages import Bits
+from silograph.audit.stages import Bits, Tables
 from silograph.core.types import Array
 from silograph.methods.base import Private, take
 
@@ -50,3 +50,20 @@ def nearest(counts: Sequence[int], typical: bool) -> list[int]:
     """Sites by how near their number of records is to the least, or to the median."""
     goal = float(np.median(counts)) if typical else 0.0
     return sorted(range(len(counts)), key=lambda site: abs(counts[site] - goal))
+
+
+def joined(sites: Mapping[int, Tables], counts: Sequence[int]) -> Tables:
+    """The tables of all sites, one after the other; each has as many of the canaries as it has room for, in turn, and
+    is silent otherwise."""
+
+    def joined(bits: Bits) -> Private:
+        made, left = dict[int, Private](), bits
+        for site, tables in sites.items():
+            made[site], left = tables(left[:, : counts[site]]), left[:, counts[site] :]
+        parts = [made[site] for site in range(len(counts))]
+        return {
+            name: np.stack([part[name] for part in parts], 1).reshape(-1, *value.shape[1:])
+            for name, value in parts[0].items()
+        }
+
+    return joined

@@ -18,6 +18,7 @@ from silograph.methods.base import Method, Outlet, Private, ServerOutlet, State,
 from silograph.methods.clustered_admm import ClusteredADMM
 from silograph.methods.graph_federation import GraphFederation
 from silograph.methods.moments_once import MomentsSummed
+from silograph.methods.person_votes import SummedVotes
 from silograph.methods.summed_graph import SummedConsensus
 from silograph.privacy.correlated import CorrelatedGaussian
 from silograph.privacy.ledger import Row
@@ -132,7 +133,7 @@ class RegionStage:
     """One server with `size` agents, who are protected as a whole; no trial hears of another."""
 
     job: Job
-    method: GraphFederation | ClusteredADMM | SummedConsensus | MomentsSummed
+    method: GraphFederation | ClusteredADMM | SummedConsensus | MomentsSummed | SummedVotes
     site: str
     size: int
     canary: str
@@ -170,8 +171,8 @@ class RegionStage:
         told = [sum(asked.noise_of(drawn.root, asked.members[k]) for k in tellers) for asked in drawn.sums]
         return Noises(np.stack(told), [first.noise_of(drawn.root, name) for name in first.members])
 
-    def _method(self, trials: int) -> GraphFederation | ClusteredADMM | SummedConsensus | MomentsSummed:
-        if isinstance(self.method, SummedConsensus | MomentsSummed):
+    def _method(self, trials: int) -> GraphFederation | ClusteredADMM | SummedConsensus | MomentsSummed | SummedVotes:
+        if isinstance(self.method, SummedConsensus | MomentsSummed | SummedVotes):
             return replace(self.method, counts=self.method.counts * trials)
         if isinstance(self.method, GraphFederation):
             return replace(self.method, sample=None)

@@ -70,8 +70,14 @@ class Brains:
 def load_brains(folder: Path | None) -> Brains:
     """The copy in the folder, in the atlas AAL: the regions of the cerebrum, and persons in whom all of them vary."""
     path = first_data(folder, PLACES, WHERE_TO_GET)
-    brains = read_series(path, ATLAS) if path.is_dir() else read_packed(path)
+    brains = load_whole_brains(folder)
     return _varying(brains.only(range(min(CEREBRUM, len(brains.regions)))), shown(path))
+
+
+def load_whole_brains(folder: Path | None) -> Brains:
+    """The same copy as it is: all regions, and everybody."""
+    path = first_data(folder, PLACES, WHERE_TO_GET)
+    return read_series(path, ATLAS) if path.is_dir() else read_packed(path)
 
 
 def _varying(brains: Brains, where: str) -> Brains:

@@ -39,10 +39,11 @@ _NOT_IN_FILE_NAMES = re.compile(r"[\x00-\x1f\x7f/\\\ud800-\udfff]")
 @dataclass(frozen=True, eq=False)
 class People:
     """Signals of persons: row n is one of person `person[n]`, counted from 0. As long as there are persons, because a
-    person is the record that is protected and counted."""
+    person is the record that is protected and counted. `group`: of each person, where groups are compared."""
 
     rows: Array
     person: NDArray[np.intp]
+    group: NDArray[np.intp] | None = None
 
     def __len__(self) -> int:
         return int(self.person.max(initial=-1)) + 1

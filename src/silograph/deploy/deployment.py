@@ -138,7 +138,7 @@ class Deployment:
 def make(plan: Plan, base: Path, terms: Terms) -> Deployment:
     """The deployment of a plan; its tables, or the facts that their owners reported, lie relative to `base`."""
     facts = gather_facts(plan, base)
-    plan = plan.deployable()
+    plan = plan.deployable().spelled_out(len(facts.columns), len(facts.organisations))
     files = {}
     names = {*named_files(plan, private=True), *named_files(plan, private=False)} - set(plan.data.files)
     for name in sorted(names):

@@ -284,7 +284,7 @@ def _checked(plan: Plan, facts: Facts) -> Plan:
     planned = [_organisation(Path(name)) for name in plan.data.files]
     todo = "An organisation is called by its file in the plan."
     check_same_names(list(facts.organisations), planned, "facts, organisations", "those of the plan's files", todo)
-    return plan.deployable()
+    return plan.deployable().spelled_out(len(facts.columns), len(facts.organisations))
 
 
 def _check_agreed(own: Facts, shape: tuple[int, ...], agreed: Holding, where: str) -> None:

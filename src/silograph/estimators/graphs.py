@@ -55,7 +55,7 @@ class ConsensusGraph(PlanEstimator):
     _: KW_ONLY
     density: float | None = MethodPlan.density
     consensus_density: float | None = MethodPlan.consensus_density
-    learner: Literal["likelihood", "papers", "log-det", "log-degree"] | None = MethodPlan.learner
+    learner: Literal["likelihood", "papers", "log-det", "votes", "log-degree"] | None = MethodPlan.learner
     choose_by: Literal["expected-F", "ebic", "held-out"] | None = MethodPlan.choose_by
     nonnegative: bool | None = MethodPlan.nonnegative
     neighbours: int | None = Data.neighbours

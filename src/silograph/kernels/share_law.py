@@ -22,11 +22,22 @@ _GRID, _STEPS, _PSEUDO_COUNTS = 61, 200, 20.0
 
 @dataclass(frozen=True)
 class Shares:
-    """Of every edge: the probability that it is there, and its expected share. `level`: what "there" has to pass."""
+    """Of every edge: the probability that it is there, and its expected share. `level`: what "there" has to pass.
+
+    `posterior` (p, grid): what is known of the share of each edge.
+    """
 
     probability: Array
     share: Array
     level: float
+    posterior: Array
+
+    def drawn_again(self, count: int, rng: np.random.Generator) -> Array:
+        """(count, p) shares that the noise leaves possible, each edge by itself; never two alike."""
+        passed = self.posterior.cumsum(1)
+        made = [(passed < rng.random((len(passed), 1))).sum(1) for _ in range(count)]
+        step = 1.0 / (self.posterior.shape[1] - 1)
+        return np.asarray(step * (np.array(made) + rng.uniform(-0.5, 0.5, (count, len(passed)))))
 
 
 def learn_shares(noisy: Array, noise: float, edges: int, group: NDArray[np.intp] | None = None) -> Shares:
@@ -44,7 +55,19 @@ def learn_shares(noisy: Array, noise: float, edges: int, group: NDArray[np.intp]
         law = common if here.all() else _law(likely[here], common, _PSEUDO_COUNTS)
         joint = likely[here] * law
         posterior[here] = joint / joint.sum(1, keepdims=True)
-    return Shares(*_above(posterior, grid, edges))
+    return Shares(*_above(posterior, grid, edges), posterior)
+
+
+def learn_differences(noisy: Array, noise: Array, margin: float) -> tuple[Array, Array]:
+    """From noisy differences (p,) of two groups' shares: how probably each is beyond the margin, in the direction that
+    is the likelier one; and its expected size."""
+    grid = np.linspace(-1.0, 1.0, 2 * _GRID - 1)
+    exponent = -0.5 * ((noisy - grid[:, None]) / np.maximum(noise, 0.5 / _GRID)) ** 2
+    likely = np.exp(exponent - exponent.max(0)).T
+    joint = likely * _law(likely, np.full(len(grid), 1.0 / len(grid)), 0.0)
+    posterior = joint / joint.sum(1, keepdims=True)
+    more, less = posterior[:, grid > margin].sum(1), posterior[:, grid < -margin].sum(1)
+    return np.maximum(more, less), posterior @ grid
 
 
 def _law(likely: Array, start: Array, pseudo: float) -> Array:

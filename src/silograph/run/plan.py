@@ -92,6 +92,11 @@ class Plan:
         """The plan for whoever computes nothing with it, and so needs none of the hardware it asks for."""
         return self
 
+    def spelled_out(self, columns: int, organisations: int) -> Self:
+        """The same with what these public numbers choose by default under its name, so that organisations agree on
+        it."""
+        return self
+
     def deployable(self) -> Self:
         """The plan less what needs several organisations' tables in one place, with real masks where it skips them."""
         return self

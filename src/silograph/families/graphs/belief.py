@@ -14,7 +14,10 @@ _MOST_NAMED = 3
 
 
 def belief(run: GraphRun) -> list[str]:
-    """Sentences for the top of the page; none where the run says nothing about how sure its edges are."""
+    """Sentences for the top of the page; none where the run says nothing about how sure its edges are, and of votes,
+    which say it in the place of exactness."""
+    if run.voted:
+        return []
     if run.result.consensus.effective_rows is not None:
         return list(_behind_noise(run))
     return list(_by_probability(run))

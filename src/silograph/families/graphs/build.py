@@ -9,22 +9,26 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from silograph.core.errors import InputError
+from silograph.core.types import Array
 from silograph.data.silos import Silos
 from silograph.data.tables import looks_like_identifier, shortened
 from silograph.families.graphs.plan import (
     MOST_NODES_LIKELIHOOD,
+    MOST_NODES_LOG_DET,
     ConsensusGraph,
     GraphPlan,
     Privacy,
     learner_of,
     papers_only,
 )
+from silograph.families.graphs.voting import check_no_votes, check_people, voting
 from silograph.kernels.edges import edge_count
 from silograph.kernels.spaces import EdgeList
 from silograph.methods.algorithm_one import PaperConsensus
 from silograph.methods.base import Method
 from silograph.methods.consensus_graph import ExactConsensus
 from silograph.methods.moments_once import FOLDS, LEAST_ROWS, JointLearner, MomentsOnce, MomentsSummed, parts
+from silograph.methods.person_votes import ReleasedVotes
 from silograph.methods.private_graph import LEAST_EFFECTIVE_ROWS, PATIENCE, LikelyGraphs, ReleasedConsensus
 from silograph.methods.summed_graph import AddedUp, SmoothestGraph, SummedConsensus
 from silograph.privacy import accounting
@@ -32,6 +36,7 @@ from silograph.privacy.correlated import LEAST_HONEST, CorrelatedGaussian
 from silograph.privacy.door import Budget
 from silograph.privacy.masking import Masks, counted_on
 from silograph.privacy.mechanisms import Gaussian, Laplace, Mechanism, SharedGaussian
+from silograph.tasks.person_votes import PersonVotes
 from silograph.tasks.smooth_graph import SmoothGraph
 from silograph.topology import Topology, star
 
@@ -47,7 +52,7 @@ class Setup:
 
     topo: Topology
     counts: tuple[int, ...]
-    task: SmoothGraph
+    task: SmoothGraph | PersonVotes
     method: Method
     mechanism: Mechanism | None
     budget: Budget | None
@@ -60,7 +65,7 @@ class Setup:
     @property
     def most_rounds(self) -> int:
         method = self.method
-        if isinstance(method, ReleasedConsensus | MomentsOnce | AddedUp):
+        if isinstance(method, ReleasedConsensus | MomentsOnce | AddedUp | ReleasedVotes):
             return PATIENCE  # a silo is asked again while the server waits for others
         if isinstance(method, PaperConsensus):  # a round more where the parameters are chosen first
             return method.rounds + (None in (method.beta, method.nu, method.lam))
@@ -81,7 +86,7 @@ def _resamples(chosen: ConsensusGraph, edges: int) -> int:
     )
 
 
-def build(plan: GraphPlan, silos: Silos, candidates: EdgeList | None = None) -> Setup:
+def build(plan: GraphPlan, silos: Silos, candidates: EdgeList | None = None, coordinates: Array | None = None) -> Setup:
     """Check the plan against the data's shape and put the parts together. Nothing private is looked at."""
     nodes = len(silos.nodes)
     topo = star(silos.names)
@@ -103,7 +108,13 @@ def build(plan: GraphPlan, silos: Silos, candidates: EdgeList | None = None) -> 
         task = SmoothGraph(nodes, "listed-distances" if listed else "distances", None, candidates, resamples=again)
         method = _solver(chosen, nodes, degree, candidates=candidates if listed else None)
         return Setup(topo, counts, task, method, None, None, 0, degree, learner_why=_why_papers(plan, nodes))
-    setup = _private(plan, plan.privacy, nodes, degree, candidates, topo, counts)
+    if learner_of(plan, nodes) == "votes":
+        assert degree is not None, "votes have no beta"
+        check_people(silos)
+        setup = _voted(plan, plan.privacy, nodes, degree, topo, counts, coordinates)
+    else:
+        check_no_votes(plan)
+        setup = _private(plan, plan.privacy, nodes, degree, candidates, topo, counts)
     return replace(setup, notes=tuple(_questions(silos.nodes)))
 
 
@@ -245,6 +256,28 @@ def _summed(
     _enough_records(privacy, nodes, counts, effective_rows_of_sum(method))
     budget = Budget(privacy.epsilon, privacy.total_delta)
     return Setup(topo, counts, task, method, mechanism, budget, 1, masks=masks)
+
+
+def _voted(
+    plan: GraphPlan,
+    privacy: Privacy,
+    nodes: int,
+    degree: float,
+    topo: Topology,
+    counts: tuple[int, ...],
+    coordinates: Array | None,
+) -> Setup:
+    """Each person votes for the edges of its own graph."""
+    for name, count in zip(topo.silos, counts, strict=True):
+        accounting.check_budget(privacy.epsilon, privacy.total_delta, count, f"site {name}")
+    made = voting(plan, privacy, nodes, degree, topo, counts, coordinates)
+    why = None
+    if plan.method.learner is None:
+        why = f"persons are protected and {nodes} nodes are more than {MOST_NODES_LOG_DET}; --learner names another"
+        why = why if plan.data.group_column is None else "groups of persons are compared by their votes"
+    budget = Budget(privacy.epsilon, privacy.total_delta)
+    method, masks = made.method, made.masks
+    return Setup(topo, counts, method.task, method, made.mechanism, budget, 1, degree, masks=masks, learner_why=why)
 
 
 def _solver(

@@ -7,7 +7,7 @@ another norm does. Their neighbours are silent, or what `scenes` makes of them.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -16,13 +16,14 @@ from typing import Any
 import numpy as np
 
 from silograph.audit.exposure import Listener, found, off_by
-from silograph.audit.scenes import DIVIDED, LOUD, QUIET, by_pattern, divided, flat_basis, nearest, with_tellers
+from silograph.audit.scenes import DIVIDED, LOUD, QUIET, by_pattern, divided, flat_basis, joined, nearest, with_tellers
 from silograph.audit.stages import Bits, RegionStage, Scene, SharedNoiseStage, SiloStage, Stage, Tables
 from silograph.audit.worlds import Worlds, as_csv, fewest
 from silograph.core.errors import InputError
 from silograph.core.types import Array, Json
 from silograph.data.silos import People
 from silograph.deploy.public_facts import Facts
+from silograph.families.graphs import canary_votes
 from silograph.families.graphs.job import GraphJob
 from silograph.kernels.descent import extrapolate
 from silograph.methods.algorithm_one import PaperConsensus
@@ -37,6 +38,7 @@ from silograph.privacy.bound import Bounded
 from silograph.privacy.correlated import CorrelatedGaussian
 from silograph.privacy.masking import Masks, counted_on
 from silograph.privacy.relay import relay
+from silograph.tasks.person_votes import PersonVotes
 from silograph.tasks.smooth_graph import SmoothGraph, centred_basis
 
 _SEARCH = 40
@@ -46,7 +48,9 @@ _NUMBERS = 4_000_000  # that say how each of its different canaries moves what i
 
 
 def stages(job: GraphJob, many: bool) -> tuple[Stage, ...]:
-    return (_of_graphs(job, many),)
+    if isinstance(job.setup.task, PersonVotes):
+        return (canary_votes.stage(job, job.setup.task, many),)
+    return (_of_graphs(job, job.setup.task, many),)
 
 
 def exposed(job: GraphJob, own: bool, root: int) -> list[Json]:
@@ -65,6 +69,8 @@ def exposed(job: GraphJob, own: bool, root: int) -> list[Json]:
 
 def worlds(job: GraphJob, facts: Facts) -> Worlds:
     (holding, _), task, nodes = fewest(facts), job.setup.task, len(facts.columns)
+    if isinstance(task, PersonVotes):
+        return canary_votes.worlds(job, task, facts)
     large, basis = 1e3 * task.radius, centred_basis(nodes)
     pair = (large * basis[:, 0], large * basis[:, 1])
     words = "two signals at right angles, longer than the clip; all other signals are zero"
@@ -100,8 +106,8 @@ def _signals(job: GraphJob, nodes: Sequence[str], signals: Array) -> bytes:
     return as_csv(nodes, rows)
 
 
-def _of_graphs(job: GraphJob, many: bool) -> Stage:
-    task, method, nodes = job.setup.task, job.method, job.setup.task.nodes
+def _of_graphs(job: GraphJob, task: SmoothGraph, many: bool) -> Stage:
+    method, nodes = job.method, task.nodes
     victim = nearest(job.setup.counts, many)[0]
     count = job.setup.counts[victim]
     rounds = range(method.rounds) if isinstance(method, PaperConsensus) else range(1)
@@ -151,7 +157,7 @@ def _of_graphs(job: GraphJob, many: bool) -> Stage:
             if site != victim:
                 sites[site] = made_of(np.zeros((n, nodes)), [pairs[(first + k) % distinct] for k in range(n)])
                 first += n
-        return _joined(sites, counts)
+        return joined(sites, counts)
 
     # At the clip, one way and the other: signals that differ in nothing but their sign say the same.
     voice = across[:, 0] * (_reach(task) if task.statistic == "clipped-distances" else task.radius)
@@ -191,23 +197,6 @@ def _reach(task: SmoothGraph) -> float:
     a, b = np.triu_indices(task.nodes, 1)
     way = (centred_basis(task.nodes) @ flat_basis(task.nodes - 1))[:, 0]
     return math.sqrt(task.radius / float(np.linalg.norm((way[a] - way[b]) ** 2)))
-
-
-def _joined(sites: Mapping[int, Tables], counts: Sequence[int]) -> Tables:
-    """The tables of all sites, one after the other; each has as many of the canaries as it has room for, in turn, and
-    is silent otherwise."""
-
-    def joined(bits: Bits) -> Private:
-        made, left = dict[int, Private](), bits
-        for site, tables in sites.items():
-            made[site], left = tables(left[:, : counts[site]]), left[:, counts[site] :]
-        parts = [made[site] for site in range(len(counts))]
-        return {
-            name: np.stack([part[name] for part in parts], 1).reshape(-1, *value.shape[1:])
-            for name, value in parts[0].items()
-        }
-
-    return joined
 
 
 def _several_each(signals: Array) -> People:

@@ -8,6 +8,7 @@ from silograph.core.types import Json
 from silograph.families.samples import write_table
 
 SITES, NODES, SIGNALS = ("ada", "bob", "cyd", "dan", "eve"), 8, 400
+PERSONS, ROWS = 40, 10  # who vote; every second one is ill
 _PAPER: Json = {"solver": "paper", "beta": 0.05, "nu": 3.0, "lambda": 0.05, "rounds": 4}
 _BUDGET: Json = {"epsilon": 3.0, "delta": 1e-5}
 
@@ -21,9 +22,17 @@ def cases(folder: Path, seed: int) -> dict[str, Json]:
         write_table(folder / f"{site}.csv", header, signals)
         persons = [[f"p{k % (SIGNALS // 2)}", *signal] for k, signal in enumerate(signals)]
         write_table(folder / f"{site}_people.csv", ["who", *header], persons)
+        rows = [[f"p{k // ROWS}", *signal] for k, signal in enumerate(signals[: PERSONS * ROWS])]
+        write_table(folder / f"{site}_series.csv", ["who", *header], rows)
+        grouped = [[who, "ill" if k % 20 < 10 else "well", *signal] for k, (who, *signal) in enumerate(rows)]
+        write_table(folder / f"{site}_groups.csv", ["who", "dx", *header], grouped)
+    places = [[name, float(k), 0.5 * k] for k, name in enumerate(header)]
+    write_table(folder / "places.csv", ["node", "x", "y"], places)
     some = [[header[k], header[(k + step) % NODES]] for step in (1, 2) for k in range(NODES)]
     write_table(folder / "edges.csv", ["source", "target"], some)
     people: Json = {"files": [f"{site}_people.csv" for site in SITES[:3]], "unit_column": "who"}
+    series: Json = {"files": [f"{site}_series.csv" for site in SITES[:3]], "unit_column": "who"}
+    votes: Json = {"learner": "votes", "edges": 6}
     return {
         "exact": _plan({}),
         "exact, by degree, few candidates": _plan({"degree": 3.0}, candidates="edges.csv", standardise=True),
@@ -34,6 +43,17 @@ def cases(folder: Path, seed: int) -> dict[str, Json]:
         "one release, clip": _plan({}, {**_BUDGET, "clip": 2.0}),
         "one release, Laplace": _plan({}, {"epsilon": 30.0, "mechanism": "laplace"}),
         "persons": _plan({}, {**_BUDGET, "clip": 2.0}, **people),
+        "votes, secure sum": _plan(votes, _BUDGET, **series),
+        "votes, one release": _plan({**votes, "confidence": 0.5}, {**_BUDGET, "mode": "one-release"}, **series),
+        "votes, coordinates": _plan(votes, _BUDGET, **series, coordinates="places.csv"),
+        "votes, two groups": _plan(
+            votes,
+            {"epsilon": 8.0, "delta": 1e-5},
+            files=[f"{site}_groups.csv" for site in SITES[:3]],
+            unit_column="who",
+            group_column="dx",
+            groups=["ill", "well"],
+        ),
         "correlated": _plan({}, {**_BUDGET, "mode": "correlated"}, files=[f"{site}.csv" for site in SITES]),
         "secure sum": _plan({}, {**_BUDGET, "mode": "secure-sum"}),
         "secure sum, clip, papers' model": _plan(

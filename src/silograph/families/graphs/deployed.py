@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from silograph.data.silos import Elsewhere, Silos, read_silos, standardise
+from silograph.data.silos import Elsewhere, Silos, standardise
 from silograph.deploy.public_facts import Facts, Holding, Records, check_columns, check_plain
-from silograph.families.graphs.job import GraphJob
+from silograph.families.graphs.job import GraphJob, read_sites
 from silograph.families.graphs.plan import GraphPlan
 
 SEVERAL, FIRST_ORDERS = False, True
@@ -25,10 +25,8 @@ def classes_of(plan: GraphPlan, told: Mapping[str, tuple[str, ...]], fewest: int
 
 
 def read_own(plan: GraphPlan, path: Path, facts: Facts | None = None) -> tuple[Facts, tuple[Any, ...]]:
-    data, columns = plan.data, None if facts is None else facts.columns
-    private = plan.privacy is not None
-    silos = read_silos([path], data.nodes_in, private, columns, data.unit_column, data.drop, data.keep)
-    silos = standardise(silos) if data.standardise else silos
+    silos = read_sites(plan, [path], None if facts is None else facts.columns)
+    silos = standardise(silos) if plan.data.standardise else silos
     holding = Holding(silos.names[0], records=(len(silos.signals[0]),))
     return Facts(plan.method.name, silos.nodes, (holding,)), silos.signals
 

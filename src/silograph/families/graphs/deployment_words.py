@@ -19,12 +19,16 @@ class SpokenOfGraphs(Spoken):
         return bool(self.method.get("learner") == "likelihood")  # a deployment's plan names it
 
     @property
+    def _votes(self) -> bool:
+        return bool(self.method.get("learner") == "votes")
+
+    @property
     def _once(self) -> bool:
         return self._likelihood or (self.private and self.privacy.get("mode") != "per-round")
 
     @property
     def goal(self) -> str:
-        whose = "all organisations together" if self.masked else "every organisation, and one for all"
+        whose = "all organisations together" if self.masked or self._votes else "every organisation, and one for all"
         return f"a graph of {counted(len(self.facts['columns']), 'node')} for {whose}"
 
     @property
@@ -57,6 +61,8 @@ class SpokenOfGraphs(Spoken):
         nodes = len(self.facts["columns"])
         pairs = f"{number(nodes * (nodes - 1) // 2)} numbers"
         moment = "how strongly nodes vary together (the clipped second moment)"
+        if self._votes:
+            moment = "how many persons vote for each pair of nodes, by the strongest relations in their own rows"
         if self.masked and not self.private:
             what = "how strongly nodes vary together (correlations, times the number of rows)"
             told = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from silograph.core import schema
@@ -11,7 +11,8 @@ from silograph.core.files import write_atomically
 from silograph.core.types import Array, Json
 from silograph.data.candidates import read_candidates
 from silograph.data.coordinates import Coordinates, read_coordinates
-from silograph.data.silos import Silos, read_silos, records_of, standardise
+from silograph.data.groups import read_groups
+from silograph.data.silos import People, Silos, read_silos, records_of, standardise
 from silograph.families.graphs.build import Setup, build
 from silograph.families.graphs.coupling import choose_coupling
 from silograph.families.graphs.neighbours import nearest_neighbours, needs_neighbours
@@ -54,7 +55,9 @@ class GraphJob:
             plan, path = chosen.plan, chosen.path
         places = plan.data.coordinates
         known = None if places is None else read_coordinates(base / places, silos.nodes)
-        return cls(plan, silos, build(plan, silos, candidates), reach, path, known)
+        return cls(
+            plan, silos, build(plan, silos, candidates, None if known is None else known.places), reach, path, known
+        )
 
     @property
     def topo(self) -> Topology:
@@ -98,8 +101,19 @@ class GraphJob:
         return forecast(self.plan, self.setup)
 
 
-def open_job(plan: GraphPlan, base: Path) -> GraphJob:
+def read_sites(plan: GraphPlan, files: Sequence[Path], nodes: Sequence[str] | None = None) -> Silos:
+    """The plan's tables, over these nodes or the first one's; where groups are compared, with each person's group."""
     data, private = plan.data, plan.privacy is not None
-    files = [base / name for name in data.files]
-    silos = read_silos(files, data.nodes_in, private, None, data.unit_column, data.drop, data.keep)
+    if data.group_column is None or data.unit_column is None:
+        return read_silos(files, data.nodes_in, private, nodes, data.unit_column, data.drop, data.keep)
+    groups = [read_groups(path, data.unit_column, data.group_column, data.groups) for path in files]
+    drop = (*data.drop, data.group_column)
+    silos = read_silos(files, data.nodes_in, private, nodes, data.unit_column, drop, data.keep)
+    people = zip(silos.signals, groups, strict=True)
+    return replace(silos, signals=tuple(replace(own, group=at) for own, at in people if isinstance(own, People)))
+
+
+def open_job(plan: GraphPlan, base: Path) -> GraphJob:
+    data = plan.data
+    silos = read_sites(plan, [base / name for name in data.files])
     return GraphJob.of(plan, standardise(silos) if data.standardise else silos, base)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from silograph.core.types import Json
 from silograph.families.graphs.belief import belief
-from silograph.families.graphs.printed import SOLVED, summary, unmet
+from silograph.families.graphs.printed import SOLVED, beside_distance, of_groups, summary, true_edges, unmet
 from silograph.families.graphs.read import GraphRun, read
 from silograph.families.graphs.result import GraphResult, Tried
 from silograph.report import charts, figures, projections, words
@@ -50,6 +50,9 @@ MEANING = {
     "nu": "how strongly each site is pulled towards the consensus (times lambda)",
     "lambda": "how sparse the consensus is kept",
     "ridge": "how strongly the likelihood’s weights are held down for the noise (mean of all graphs)",
+    "votes": "edges that each person votes for, at most",
+    "level": "the share of persons that an edge must have to count as there",
+    "noise": "standard deviation of the noise in a share of persons",
     "zeta": "a small number that keeps the logarithm of a degree finite",
 }
 
@@ -88,6 +91,9 @@ def page(run: GraphRun) -> str:
         contributions=_contributions(run.result),
         learner=LEARNERS.get(run.result.learner),
         signed=run.signed,
+        voted=run.voted,
+        beside_distance=beside_distance(run.result),
+        groups=of_groups(run.result),
         summed=run.signed and not run.sites,
         negative=sum(sign < 0 for sign in run.sign_of[None].values()),
         drawn_to_mean=[site.drawn_to_mean for site in run.result.sites],
@@ -103,11 +109,14 @@ def page(run: GraphRun) -> str:
 LEARNERS = {
     "likelihood": "joint likelihood of all sites",
     "log-det": "likelihood of Gaussian signals (log-det)",
+    "votes": "votes of persons for the edges of their own graphs",
 }
 
 
 def _exact(result: GraphResult) -> str:
     gap = result.certified_gap
+    if result.learner == "votes":
+        return f"{true_edges(result)}."
     if result.learner != "likelihood" or gap is None:
         return words.how_exact(gap)
     proven = f"the likelihood is proven to be within {words.bound(gap)} nats a row and node of the best possible one"
@@ -154,7 +163,7 @@ def _pictures(run: GraphRun) -> Json:
 
 
 def _sure(run: GraphRun) -> str:
-    return "probability" if run.signed else "confidence"
+    return "probability" if run.signed or run.voted else "confidence"
 
 
 def _is_drawable(run: GraphRun) -> bool:
@@ -185,6 +194,8 @@ def _heat(run: GraphRun, found: Communities) -> Json:
     """The heat map of the consensus, and the communities it is ordered by."""
     nodes = len(run.result.nodes)
     label = f"Heat map of the consensus: {words.counted(nodes, 'node')} in the order of their communities"
+    known = run.result.communities
+    kept = [None] * len(found.groups) if known is None else known.kept
     inside = {name: k for k, group in enumerate(found.groups) for name in group}
     within = [0] * len(found.groups)
     for a, b, _ in run.consensus:
@@ -194,9 +205,10 @@ def _heat(run: GraphRun, found: Communities) -> Json:
         "picture": markup(heat_svg(found, run.consensus, label, run.sign_of[None])),
         "block": math.ceil(nodes / BLOCKS) if nodes > MOST_CELLS else None,
         "groups": [
-            {"size": len(group), "edges": edges, "members": words.listed(group, MOST_MEMBERS + 1)}
-            for group, edges in list(zip(found.groups, within, strict=True))[:MOST_COMMUNITIES]
+            {"size": len(group), "edges": edges, "members": words.listed(group, MOST_MEMBERS + 1), "kept": share}
+            for group, edges, share in list(zip(found.groups, within, kept, strict=True))[:MOST_COMMUNITIES]
         ],
+        "known": known,
         "count": len(found.groups),
         "lonely": len(found.lonely),
     }
@@ -305,9 +317,12 @@ def forecast(told: Json) -> Iterator[str]:
 
 def measured(run: GraphRun) -> Iterator[Measured]:
     kind = "certified gap, nats a row and node" if run.signed else "certified relative gap"
-    yield Measured(kind, "gap", "certified_gap", run.result.certified_gap)
+    if run.voted:
+        yield Measured("expected true edges", "edges", "expected_true", run.result.expected_true)
+    else:
+        yield Measured(kind, "gap", "certified_gap", run.result.certified_gap)
     for site in run.result.sites:
-        if not run.signed:
+        if not run.signed and not run.voted:
             yield Measured(site.name, "smoothness", "sites.smoothness", site.smoothness)
         if site.effective_rows is not None:
             yield Measured(site.name, "effective rows", "sites.effective_rows", site.effective_rows)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, Self
 
 from silograph.core.errors import InputError
+from silograph.families.graphs.who_votes import adds_up, check_groups, no_votes
 from silograph.run.plan import DEFAULT_DELTA, Plan
 from silograph.run.sections import naming_files, option, public
 
@@ -34,10 +35,17 @@ class Data:
     unit_column: str | None = option(
         None, "The column that says whose a signal is: a person is protected, not one signal."
     )
+    group_column: str | None = option(
+        None, "The column that says which of two groups a person is in: what sets them apart is looked for (votes)."
+    )
+    groups: tuple[str, ...] = option((), "A group, as that column names it; twice.", option="group")
     drop: tuple[str, ...] = option((), "Leave this column out, at every site that has it; may be repeated.")
     keep: tuple[str, ...] = option((), "This column is a measurement, whatever it looks like; may be repeated.")
     coordinates: str | None = naming_files(
-        None, private=False, help="CSV with columns node,x,y and perhaps z: where the nodes are; for drawing."
+        None,
+        private=False,
+        help="CSV with columns node,x,y and perhaps z: where the nodes are, a public list; for drawing, and for votes, "
+        "where near nodes are likelier to be joined.",
     )
 
 
@@ -49,13 +57,15 @@ class ConsensusGraph:
     papers       S3 (8) and S0 (8). What is left out is chosen: beta for the degree, lam for `consensus_density`, nu as
                  `coupling_by` says, the rest from the scale of the data. It was called log-degree before.
     log-det      the likelihood of Gaussian signals after one private release; it has no other parameters
+    votes        each person votes for as many edges of its own graph as `degree` says; the votes are what is protected
     """
 
     name: Literal["consensus_graph"] = "consensus_graph"
-    learner: Literal["likelihood", "papers", "log-det", "log-degree"] | None = option(
+    learner: Literal["likelihood", "papers", "log-det", "votes", "log-degree"] | None = option(
         None,
-        "The joint likelihood of all sites (no privacy, up to 2000 nodes, if left out); the papers' model (8); or the "
-        "likelihood after one private release (up to 50 nodes, if left out).",
+        "The joint likelihood of all sites (no privacy, up to 2000 nodes, if left out); the papers' model (8); the "
+        "likelihood after one private release (up to 50 nodes, if left out); or persons' votes (privacy with a unit "
+        "column, beyond 50 nodes, if left out).",
     )
     reveal: Literal["moments", "sum"] | None = option(
         None,
@@ -108,10 +118,11 @@ class Privacy:
 
     epsilon: float = field(metadata={"help": "Total privacy budget of every site."})
     delta: float | None = option(None, "Delta of the budget (1e-6 if left out).")
-    mode: Literal["one-release", "correlated", "secure-sum", "per-round"] = option(
-        "one-release",
-        "One release a site; the same with noise that cancels between sites; noise once on the secure sum of all sites "
-        "(a consensus, no graphs of sites); or the papers' noise in every round.",
+    mode: Literal["one-release", "correlated", "secure-sum", "per-round"] | None = option(
+        None,
+        "One release a site (if left out); the same with noise that cancels between sites; noise once on the secure "
+        "sum of all sites (a consensus, no graphs of sites; if left out where persons vote); or the papers' noise in "
+        "every round.",
         option="privacy",
     )
     mechanism: Literal["gaussian", "laplace"] = option("gaussian", "Shape of the noise.")
@@ -147,7 +158,18 @@ class GraphPlan(Plan):
             return self
         return replace(self, method=replace(self.method, learner="likelihood"))
 
+    def spelled_out(self, columns: int, organisations: int) -> Self:
+        if self.privacy is None or learner_of(self, columns) != "votes":
+            return self
+        mode: Literal["secure-sum", "one-release"] = (
+            "secure-sum" if adds_up(self.privacy, organisations) else "one-release"
+        )
+        method = replace(self.method, learner="votes")
+        return replace(self, method=method, privacy=replace(self.privacy, mode=mode))
+
     def __post_init__(self) -> None:
+        if self.privacy is not None and self.privacy.mode is None and not may_vote(self):
+            object.__setattr__(self, "privacy", replace(self.privacy, mode="one-release"))
         _check_method(self.method)
         if self.privacy is not None:
             _check_privacy(self.privacy, self.method)
@@ -162,6 +184,7 @@ class GraphPlan(Plan):
                 )
         _check_learner(self)
         _check_unit_column(self)
+        check_groups(self.data, self.method.learner)
         _check_data(self)
         if self.seed is not None and self.seed < 0:
             raise InputError("plan, seed", "a whole number from 0 up", f"found {self.seed}")
@@ -233,7 +256,9 @@ def _check_learner(plan: GraphPlan) -> None:
     if method.choose_by is not None and method.wanted_degree(2) is not None:
         todo = "Leave one out: the number of edges is given, or it is chosen."
         raise InputError("plan, choose_by", "no degree, density or edges, which it chooses", "found both", todo)
-    if method.confidence is not None and private is not None:
+    if method.learner == "votes" and (missing := _no_votes(plan)):
+        raise InputError("plan, learner", *missing)
+    if method.confidence is not None and private is not None and not may_vote(plan):
         raise InputError("plan, confidence", "none with privacy", "found it: a private graph states none for its edges")
     if method.confidence is not None and method.resamples == 0:
         raise InputError("plan, confidence", "resamples, which say how sure an edge is", "found 0")
@@ -244,7 +269,19 @@ def _check_learner(plan: GraphPlan) -> None:
                 raise InputError(f"plan, {name}", "moments of every site for this setting", "found a sum", todo)
 
 
-def learner_of(plan: GraphPlan, nodes: int = 0) -> Literal["likelihood", "papers", "log-det"]:
+def may_vote(plan: GraphPlan) -> bool:
+    """Whether persons vote where there are many nodes: no setting asks for anything else."""
+    return plan.method.learner in (None, "votes") and _no_votes(plan) is None and papers_only(plan) is None
+
+
+def _no_votes(plan: GraphPlan) -> tuple[str, str, str] | None:
+    """What keeps persons from voting: expected, found, what to do."""
+    if plan.method.learner == "votes" and plan.privacy is not None and (given := papers_only(plan)):
+        return f"no {given}, which only the papers' model has, for votes", "found it", "Leave it out."
+    return no_votes(plan.privacy, plan.data)
+
+
+def learner_of(plan: GraphPlan, nodes: int = 0) -> Literal["likelihood", "papers", "log-det", "votes"]:
     """What learns: the one that was asked for, or the one that has the settings that were given and is fast enough."""
     asked = plan.method.learner
     if asked is not None:
@@ -253,7 +290,9 @@ def learner_of(plan: GraphPlan, nodes: int = 0) -> Literal["likelihood", "papers
         return "papers"
     if plan.privacy is None:
         return "likelihood" if nodes <= MOST_NODES_LIKELIHOOD or likelihood_only(plan.method) else "papers"
-    return "log-det" if nodes <= MOST_NODES_LOG_DET else "papers"
+    if nodes <= MOST_NODES_LOG_DET and plan.data.group_column is None:
+        return "log-det"
+    return "votes" if may_vote(plan) else "papers"
 
 
 def papers_only(plan: GraphPlan) -> str | None:

@@ -35,11 +35,22 @@ def summary(result: GraphResult) -> Iterator[str]:
     if noisy:
         yield "effective rows: so many without noise would give as good a graph; 20 nodes need about 500"
     yield f"{_times(result.rounds, 'round')}, {_sent(result)}{_exactness(result)}"
+    if (line := beside_distance(result)) is not None:
+        yield line
+    if (line := of_groups(result)) is not None:
+        yield f"groups: {line}"
+    if result.communities is not None:
+        known = result.communities
+        yield (
+            f"communities: {len(known.kept)}; they agree to {known.agreement:.2f} with those of graphs that the noise "
+            "leaves possible (1: the same, 0: chance)"
+        )
     yield from _proven(result)
     if result.reason is not None:
         yield f"edges: {result.reason}"
     if result.learner_why is not None:
-        yield f"learner: the papers' model, because {result.learner_why}"
+        taken = "persons' votes" if result.learner == "votes" else "the papers' model"
+        yield f"learner: {taken}, because {result.learner_why}"
     yield from (f"note: {words}" for words in unmet(result))
 
 
@@ -59,11 +70,37 @@ def unmet(result: GraphResult) -> list[str]:
 
 def _because(result: GraphResult) -> str:
     """Why fewer edges are drawn than the likelihood was asked for: it takes exactly as many as that."""
+    if result.learner in ("likelihood", "votes") and (result.confidence is not None or result.threshold):
+        return ": the threshold or the confidence leaves out the others"
     if result.learner != "likelihood":
         return ""
-    if result.confidence is not None or result.threshold:
-        return ": the threshold or the confidence leaves out the others"
     return ": an edge is a whole one, and without negative relations (--nonnegative) further ones have weight 0"
+
+
+def true_edges(result: GraphResult) -> str:
+    """How far a graph of votes can be relied on."""
+    return (
+        f"Of {_times(result.consensus.edges, 'edge')} about {result.expected_true or 0.0:.0f} are expected to be true"
+    )
+
+
+def of_groups(result: GraphResult) -> str | None:
+    """What sets two groups of persons apart."""
+    if (known := result.groups) is None:
+        return None
+    one, other = (f"{name} (about {persons:.0f})" for name, persons in zip(known.names, known.persons, strict=True))
+    return (
+        f"{one} and {other} differ in {_times(known.edges, 'edge')} by more than {known.margin:g} of their persons, "
+        f"each with a probability above {known.confidence:g} (differences.csv)"
+    )
+
+
+def beside_distance(result: GraphResult) -> str | None:
+    """What the nearest nodes alone would have made, as many edges as persons vote for."""
+    if result.distance_alone is None:
+        return None
+    edges = result.parameters["votes"]
+    return f"distance alone: of the {edges} nearest pairs {100 * result.distance_alone:.0f} in a hundred are edges"
 
 
 def _times(count: int, what: str) -> str:
@@ -96,6 +133,9 @@ def _effective(graph: Site | Consensus) -> str:
 
 def _exactness(result: GraphResult) -> str:
     gap = result.certified_gap
+    if result.learner == "votes":
+        drawn = true_edges(result)
+        return drawn[0].lower() + drawn[1:]
     if result.learner == "likelihood" and gap is not None:
         return f"certified gap {gap:.1e} nats a row and node" + ("" if gap <= SOLVED else ": not quite solved")
     if result.solver == "paper":

@@ -20,6 +20,7 @@ Signs = dict[Pair, int]
 
 _EDGE = ("source", "target", "weight")
 _SIGNED = (*_EDGE, "sign", "probability")
+_VOTED = (*_EDGE, "probability")
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,11 @@ class GraphRun(RunFolder[GraphResult]):
     @property
     def signed(self) -> bool:
         return self.result.learner == "likelihood"
+
+    @property
+    def voted(self) -> bool:
+        """Whether weights are shares of persons."""
+        return self.result.learner == "votes"
 
 
 def read(run: RunFolder[GraphResult]) -> GraphRun:
@@ -72,7 +78,9 @@ def _read_edges(path: Path, nodes: Collection[str]) -> tuple[list[Edge], Confide
     confidence: Confidence = {}
     signs: Signs = {}
     signed = read_text(path).startswith(",".join(_SIGNED))
-    rows = read_table(path, _SIGNED, "shared") if signed else read_table(path, _EDGE, "confidence")
+    voted = not signed and read_text(path).startswith(",".join(_VOTED))
+    how_sure = "probability" if voted else "confidence"
+    rows = read_table(path, _SIGNED, "shared") if signed else read_table(path, _EDGE, how_sure)
     for where, (source, target, text, *more) in rows:
         check_edge(source, target, nodes, where)
         pair, weight = frozenset((source, target)), as_number(text)

@@ -55,6 +55,30 @@ class Round:
     gap: float | None
 
 
+@dataclass(frozen=True)
+class Reliable:
+    """How far the communities of a private graph can be relied on: against those of graphs that the noise leaves
+    possible. `agreement`: adjusted mutual information, 1 where all are the same and 0 by chance. `kept`: of each
+    community, largest first, how many of its pairs of nodes stay together."""
+
+    agreement: float
+    kept: list[float]
+    graphs: int
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Two groups of persons that were compared: how many persons each has, behind noise; the noise of a difference of
+    their shares; how many edges differ by more than `margin`, with a probability above `confidence`."""
+
+    names: list[str]
+    persons: list[float]
+    noise: float
+    margin: float
+    confidence: float
+    edges: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class GraphResult(Result):
     """`counted` is what a site has so many of: signals or persons. What has a default, early versions did not write."""
@@ -70,6 +94,11 @@ class GraphResult(Result):
     resamples: int | None = None
     threshold: int | float | None
     confidence: float | None = field(default=None, metadata=UNSAID)
+    #: Of votes: how many of the drawn edges are expected to be true; the part that distance alone would have got right.
+    expected_true: float | None = field(default=None, metadata=UNSAID)
+    distance_alone: float | None = field(default=None, metadata=UNSAID)
+    communities: Reliable | None = field(default=None, metadata=UNSAID)
+    groups: Groups | None = field(default=None, metadata=UNSAID)
     nodes: list[str]
     site_graphs: bool = True
     sites: list[Site]

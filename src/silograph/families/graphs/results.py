@@ -18,11 +18,14 @@ from silograph.families.graphs.build import (
     effective_rows_of_sum,
     effective_rows_together,
 )
+from silograph.families.graphs.feasible import feasibility
 from silograph.families.graphs.files import CONFIDENCE, PROBABILITY, SHARED, SIGN, Edge, edges, write_graph
 from silograph.families.graphs.plan import GraphPlan
+from silograph.families.graphs.vote_results import write_votes
 from silograph.methods.algorithm_one import PaperConsensus
 from silograph.methods.base import Outcome
 from silograph.methods.moments_once import MomentsOnce, MomentsSummed
+from silograph.methods.person_votes import ReleasedVotes, SummedVotes
 from silograph.methods.private_graph import LEAST_EFFECTIVE_ROWS, LikelyGraphs, ReleasedConsensus
 from silograph.methods.summed_graph import SummedConsensus
 from silograph.privacy.accounting import NO_PROTECTION, planned_cost
@@ -30,6 +33,7 @@ from silograph.privacy.correlated import CorrelatedGaussian
 from silograph.privacy.door import Door
 from silograph.privacy.masking import Masks, counted_on
 from silograph.run.results import STAR_OBSERVERS, stated
+from silograph.tasks.smooth_graph import SmoothGraph
 
 LEAST_SITES = Masks().minimum  # whose sum may be known
 
@@ -90,8 +94,11 @@ def _notes(plan: GraphPlan, setup: Setup, facts: Json | None = None) -> list[str
         "Runs add up: another run on the same data spends its own budget on top of this one.",
         *setup.notes,
     ]
-    if isinstance(setup.method, SummedConsensus):
-        notes[:0] = _of_a_sum(len(setup.counts), facts)
+    if isinstance(setup.method, SummedConsensus | SummedVotes):
+        what = "votes" if isinstance(setup.method, SummedVotes) else "second moments"
+        notes[:0] = _of_a_sum(len(setup.counts), facts, what)
+    if isinstance(setup.method, SummedVotes | ReleasedVotes):
+        notes[:0] = feasibility(setup.method)
     if isinstance(setup.mechanism, CorrelatedGaussian):
         notes.insert(0, _of_shared_noise(len(setup.counts)))
     if plan.data.unit_column is not None:
@@ -125,7 +132,8 @@ def _of_an_open_run(plan: GraphPlan, setup: Setup) -> Iterator[str]:
 
 def _of_several_sites(setup: Setup) -> str:
     """Noise that is made once for all, or shared, does not hide what somebody adds to several sites as others would."""
-    if isinstance(setup.method, SummedConsensus) or isinstance(setup.mechanism, CorrelatedGaussian):
+    summed = isinstance(setup.method, SummedConsensus | SummedVotes)
+    if summed or isinstance(setup.mechanism, CorrelatedGaussian):
         return (
             "The guarantee is for a person with signals at one site. Who has some at several is protected less than "
             "the sum of their budgets says, because the sites' noise is not independent."
@@ -133,7 +141,7 @@ def _of_several_sites(setup: Setup) -> str:
     return "A person with signals at several sites spends the budget of each of them."
 
 
-def _of_a_sum(sites: int, facts: Json | None) -> list[str]:
+def _of_a_sum(sites: int, facts: Json | None, what: str) -> list[str]:
     """Shares are dealt for those who are asked, so those who drop out count among those who may fail."""
     asked = sites if facts is None else facts["cohort"]
     held = (
@@ -150,7 +158,7 @@ def _of_a_sum(sites: int, facts: Json | None) -> list[str]:
         held += f" In this run {facts['dropped']} dropped out."
     return [
         "There are no graphs of sites, only the consensus: everybody, the server too, sees nothing but the noisy sum "
-        "of all sites' second moments (secure sum).",
+        f"of all sites' {what} (secure sum).",
         held,
     ]
 
@@ -211,6 +219,7 @@ def write_graphs(
     consensus = list(edges(arrays["consensus"], nodes, threshold, space, more, least))
     write_graph(folder / "consensus", consensus, nodes, list(more), coordinates)
     facts = outcome.facts
+    voted = write_votes(folder, consensus, nodes, arrays, facts, coordinates)
     privacy = privacy_section(plan, setup, door, facts)
     privacy["notes"] += _not_drawn(setup.topo.silos if alone else (), effective)
     if not alone:
@@ -224,10 +233,10 @@ def write_graphs(
         "parameters": facts["parameters"],
         "degree": plan.method.wanted_degree(len(nodes)),
         "consensus_density": plan.method.consensus_density,
-        "candidates": None if setup.task.candidates is None else setup.task.candidates.size,
-        "resamples": setup.task.resamples,
+        **_of_task(setup),
         "threshold": threshold,
         **({} if least is None else {"confidence": least}),
+        **voted,
         "nodes": list(nodes),
         "site_graphs": alone,
         "sites": sites,
@@ -238,17 +247,34 @@ def write_graphs(
         "trace": facts.get("trace", trace),
         **{name: facts[name] for name in ("reason", "path") if facts.get(name) is not None},
         "privacy": privacy,
-        "numbers_are": dict.fromkeys(_RELEASED + (_RELEASED_TOO if "reason" in facts else ()), "released"),
+        "numbers_are": dict.fromkeys(_released(arrays, facts), "released"),
     }
 
 
 _RELEASED = ("edges", "mean_weight", "weight", "smoothness", "objective", "gap")
 _RELEASED_TOO = ("drawn_to_mean", "confidence")
+_RELEASED_BY_VOTES = ("confidence", "expected_true")
 #: What only some learners know of a site: its name in result.json, and in the outcome.
 _OF_A_SITE = {"proven_nodes": "proven", "drawn_to_mean": "drawn_to_mean"}
 
 
+def _released(arrays: Mapping[str, Array], facts: Json) -> tuple[str, ...]:
+    if "share" in arrays:
+        return _RELEASED + _RELEASED_BY_VOTES
+    return _RELEASED + (_RELEASED_TOO if "reason" in facts else ())
+
+
+def _of_task(setup: Setup) -> Json:
+    """What only a task of smooth signals has."""
+    task = setup.task
+    if not isinstance(task, SmoothGraph):
+        return {"candidates": None, "resamples": 0}
+    return {"candidates": None if task.candidates is None else task.candidates.size, "resamples": task.resamples}
+
+
 def _learner(setup: Setup) -> str:
+    if isinstance(setup.method, SummedVotes | ReleasedVotes):
+        return "votes"
     if isinstance(setup.method, MomentsOnce | MomentsSummed):
         return "likelihood"
     private = setup.method if isinstance(setup.method, ReleasedConsensus | SummedConsensus) else None
@@ -266,6 +292,8 @@ def of_consensus(arrays: Mapping[str, Array]) -> dict[str, Array]:
     """Of the consensus; its probability is that sites share an edge."""
     if "consensus_signs" in arrays:
         return {SIGN: arrays["consensus_signs"], PROBABILITY: arrays["shared"]}
+    if "share" in arrays:  # of persons, by their votes
+        return {PROBABILITY: arrays["probability"]}
     return {CONFIDENCE: arrays["confidence"].mean(0)} if "confidence" in arrays else {}
 
 
