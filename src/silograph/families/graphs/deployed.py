@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from silograph.data.silos import Elsewhere, Silos, read_silos, standardise
+from silograph.data.sites import check_one
+from silograph.data.tables import shown
 from silograph.deploy.public_facts import Facts, Holding, Records, check_columns, check_plain
 from silograph.families.graphs.job import GraphJob
 from silograph.families.graphs.plan import GraphPlan
@@ -27,7 +29,9 @@ def classes_of(plan: GraphPlan, told: Mapping[str, tuple[str, ...]], fewest: int
 def read_own(plan: GraphPlan, path: Path, facts: Facts | None = None) -> tuple[Facts, tuple[Any, ...]]:
     data, columns = plan.data, None if facts is None else facts.columns
     private = plan.privacy is not None
-    silos = read_silos([path], data.nodes_in, private, columns, data.unit_column, data.drop, data.keep)
+    said = (data.unit_column, data.drop, data.keep, data.categories, data.site_column)
+    silos = read_silos([path], data.nodes_in, private, columns, *said)
+    check_one(silos.names, shown(path))
     silos = standardise(silos) if data.standardise else silos
     holding = Holding(silos.names[0], records=(len(silos.signals[0]),))
     return Facts(plan.method.name, silos.nodes, (holding,)), silos.signals

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from silograph.core import schema
@@ -11,6 +11,7 @@ from silograph.core.files import write_atomically
 from silograph.core.types import Array, Json
 from silograph.data.candidates import read_candidates
 from silograph.data.coordinates import Coordinates, read_coordinates
+from silograph.data.notes import notes_on
 from silograph.data.silos import Silos, read_silos, records_of, standardise
 from silograph.families.graphs.build import Setup, build
 from silograph.families.graphs.coupling import choose_coupling
@@ -101,5 +102,8 @@ class GraphJob:
 def open_job(plan: GraphPlan, base: Path) -> GraphJob:
     data, private = plan.data, plan.privacy is not None
     files = [base / name for name in data.files]
-    silos = read_silos(files, data.nodes_in, private, None, data.unit_column, data.drop, data.keep)
-    return GraphJob.of(plan, standardise(silos) if data.standardise else silos, base)
+    columns = (data.unit_column, data.drop, data.keep, data.categories, data.site_column)
+    silos = read_silos(files, data.nodes_in, private, None, *columns)
+    job = GraphJob.of(plan, standardise(silos) if data.standardise else silos, base)
+    notes = (*silos.notes, *([] if private else notes_on(silos)))
+    return replace(job, setup=replace(job.setup, notes=(*job.setup.notes, *notes)))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, Self
 
 from silograph.core.errors import InputError
+from silograph.data.categories import Categories
 from silograph.run.plan import DEFAULT_DELTA, Plan
 from silograph.run.sections import naming_files, option, public
 
@@ -36,6 +37,10 @@ class Data:
     )
     drop: tuple[str, ...] = option((), "Leave this column out, at every site that has it; may be repeated.")
     keep: tuple[str, ...] = option((), "This column is a measurement, whatever it looks like; may be repeated.")
+    categories: Categories | None = option(
+        None, "Columns of words and all their levels, 'sex=f,m;ward=a,b,c': a node of 0 and 1 for each but the first."
+    )
+    site_column: str | None = option(None, "Of one long table of all sites: the column that names a row's site.")
     coordinates: str | None = naming_files(
         None, private=False, help="CSV with columns node,x,y and perhaps z: where the nodes are; for drawing."
     )
