@@ -88,7 +88,9 @@ def check(
     if len(found) > 1:
         several = "\n  ".join([f"there are {len(found)} problems:", *found]).rstrip(".")
         raise InputError("tables", "tables that can be learned from", several)
-    silos = read_silos(paths, nodes_in, False, None, unit_column, drop, keep, levels, site_column)
+    silos = read_silos(
+        paths, nodes_in, False, None, unit_column, drop, keep, categories=levels, site_column=site_column
+    )
     notes = [*silos.notes, *notes_on(silos)]
     sites = [{"name": name, "signals": len(x)} for name, x in zip(silos.names, silos.signals, strict=True)]
     payload = {"sites": sites, "nodes": list(silos.nodes), "notes": notes}

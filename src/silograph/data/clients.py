@@ -20,6 +20,7 @@ from silograph.data.silos import check_file_names
 from silograph.data.sites import in_folders
 from silograph.data.tables import (
     Grid,
+    as_frame,
     check_same_names,
     checked_names,
     checked_values,
@@ -184,10 +185,11 @@ def _read_npz(path: Path, private: bool) -> _Client:
 
 def _given(name: str, x: Any, y: Any, private: bool) -> _Client:
     where = f"client {shortened(name)}"
-    if hasattr(y, "to_frame"):  # a Series, told without importing pandas
-        y = frame_grid(y.to_frame(), None, "columns").columns[0]
-    if hasattr(x, "columns") and hasattr(x, "iloc"):  # a DataFrame
-        x = frame_grid(x, [str(column) for column in x.columns], "columns")
+    if hasattr(y, "to_frame"):  # a Series, told without importing pandas or polars
+        frame = as_frame(y.to_frame())
+        y = y if frame is None else frame_grid(frame, None, "columns").columns[0]
+    if (frame := as_frame(x)) is not None:
+        x = frame_grid(frame, [str(column) for column in frame.columns], "columns")
     else:
         x = _array(x, f"{where}, records")
     return _of_arrays(name, Path(name), where, x, _array(y, f"{where}, labels"), private)

@@ -132,6 +132,19 @@ def findings(grid: Grid, private: bool = False, keep: Collection[str] = ()) -> l
     return found + _copies(numbers)
 
 
+def unnamed_findings(grid: Grid, keep: Collection[str] = ()) -> list[Finding]:
+    """What can be said of columns without names: copies, and whole numbers that count or number rows."""
+    names = [f"node_{k}" for k in range(len(grid.columns))]
+    found = findings(Grid(grid.columns, names), False, keep)
+
+    def whole(name: str) -> bool:
+        column = grid.columns[names.index(name)]
+        return column.dtype.kind in "iu" or (column.dtype.kind == "f" and bool((column == np.rint(column)).all()))
+
+    counts = [each for each in found if each.kind in ("counter", "identifier") and whole(each.column)]
+    return counts + [each for each in found if each.kind == "copy"]
+
+
 def _by_name_and_type(name: str, column: NDArray[Any]) -> tuple[Kind | None, str]:
     """From what is public: the name of a column, and the type of its values."""
     if column.dtype.kind in "Mm":

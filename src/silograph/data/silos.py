@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from silograph.core.errors import InputError
 from silograph.core.types import Array
-from silograph.data.columns import ColumnsError, Finding, check_named
+from silograph.data.columns import ColumnsError, Finding, check_named, unnamed_findings
 from silograph.data.readers import read_columns, read_grid, site_table
 from silograph.data.sites import Site, read_sites
 from silograph.data.tables import (
@@ -21,6 +21,7 @@ from silograph.data.tables import (
     NodesIn,
     Table,
     array_grid,
+    as_frame,
     check_same_names,
     checked_table,
     frame_grid,
@@ -211,27 +212,54 @@ def from_arrays(
     names: Sequence[str] | None = None,
     nodes: Sequence[str] | None = None,
     private: bool = False,
+    drop: Collection[str] = (),
+    keep: Collection[str] = (),
+    categories: Mapping[str, Sequence[str]] | None = None,
 ) -> Silos:
     """One array or DataFrame per site, with one signal per row, aligned.
 
     A DataFrame's columns name its nodes; `nodes` names those of arrays. Sites are site_0, site_1, ... unless named.
+    What is no measurement is refused as in files; without names only copies, and whole numbers that count.
     """
     arrays = list(arrays)
     names = [f"site_{k}" for k in range(len(arrays))] if names is None else [str(name) for name in names]
     nodes = None if nodes is None else [str(node) for node in nodes]
     if len(names) != len(arrays):
         raise InputError("names", f"one for each of the {len(arrays)} arrays", f"there are {len(names)}")
-    return align([_array_table(array, name, nodes, private) for array, name in zip(arrays, names, strict=True)])
+    tables: list[Table] = []
+    odd: dict[str, list[Finding]] = {}
+    for array, name in zip(arrays, names, strict=True):
+        try:
+            tables.append(_array_table(array, name, nodes, private, drop, keep, categories))
+        except ColumnsError as problem:
+            odd |= problem.by_file
+    if odd:
+        raise ColumnsError(odd)
+    check_named(drop, keep, [name for table in tables for name in table.columns], categories)
+    return align(tables)
 
 
-def _array_table(array: Any, name: str, nodes: Sequence[str] | None, private: bool) -> Table:
+def _array_table(
+    array: Any,
+    name: str,
+    nodes: Sequence[str] | None,
+    private: bool,
+    drop: Collection[str],
+    keep: Collection[str],
+    categories: Mapping[str, Sequence[str]] | None,
+) -> Table:
     where = f"site {shortened(name)}"
-    return checked_table(_given_grid(array, where, nodes), name, Path(name), where, private=private)
+    grid = _given_grid(array, where, nodes)
+    if grid.column_names is not None:
+        return site_table(name, Path(name), grid, "columns", private, None, drop, keep, categories, where)
+    if not private and (odd := unnamed_findings(grid, keep)):
+        raise ColumnsError({where: odd})
+    return checked_table(grid, name, Path(name), where, private=private)
 
 
 def _given_grid(array: Any, where: str, nodes: Sequence[str] | None) -> Grid:
-    if hasattr(array, "columns") and hasattr(array, "iloc"):  # a DataFrame, told without importing pandas
-        return frame_grid(array, [str(name) for name in array.columns], "columns")
+    if (frame := as_frame(array)) is not None:
+        return frame_grid(frame, [str(name) for name in frame.columns], "columns")
     if np.ma.is_masked(array):
         raise InputError(
             where, "an array without gaps", "some entries are masked", "Fill them or leave out those rows."

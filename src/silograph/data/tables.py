@@ -91,6 +91,15 @@ def array_grid(array: NDArray[Any], nodes: Sequence[str] | None, where: str, nod
     return Grid(list(array.T), nodes) if nodes_in == "columns" else Grid(list(array.T), None, nodes)
 
 
+def as_frame(given: Any) -> pd.DataFrame | None:
+    """A DataFrame of pandas, or what polars and pyarrow make one of; known without importing any of them."""
+    if hasattr(given, "columns") and hasattr(given, "iloc"):
+        return given  # type: ignore[no-any-return]
+    if hasattr(given, "columns") and hasattr(given, "to_pandas"):
+        return given.to_pandas()  # type: ignore[no-any-return]
+    return None
+
+
 def frame_grid(frame: pd.DataFrame, column_names: Sequence[str] | None, nodes_in: NodesIn) -> Grid:
     """A DataFrame as a grid; if nodes are in rows, a first column that is not numeric names them."""
     columns = [_plain(frame.iloc[:, k]) for k in range(frame.shape[1])]
@@ -144,7 +153,7 @@ def has_index(grid: Grid, private: bool = False) -> bool:
     column = grid.columns[0]
     if private:
         return True
-    return column.dtype.kind in "iu" and any((column == np.arange(k, k + len(column))).all() for k in (0, 1))
+    return column.dtype.kind in "iuf" and any((column == np.arange(k, k + len(column))).all() for k in (0, 1))
 
 
 def checked_values(columns: Sequence[NDArray[Any]], place: Place, private: bool = False) -> Array:

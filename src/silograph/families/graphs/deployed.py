@@ -29,8 +29,17 @@ def classes_of(plan: GraphPlan, told: Mapping[str, tuple[str, ...]], fewest: int
 def read_own(plan: GraphPlan, path: Path, facts: Facts | None = None) -> tuple[Facts, tuple[Any, ...]]:
     data, columns = plan.data, None if facts is None else facts.columns
     private = plan.privacy is not None
-    said = (data.unit_column, data.drop, data.keep, data.categories, data.site_column)
-    silos = read_silos([path], data.nodes_in, private, columns, *said)
+    silos = read_silos(
+        [path],
+        data.nodes_in,
+        private,
+        columns,
+        data.unit_column,
+        data.drop,
+        data.keep,
+        categories=data.categories,
+        site_column=data.site_column,
+    )
     check_one(silos.names, shown(path))
     silos = standardise(silos) if data.standardise else silos
     holding = Holding(silos.names[0], records=(len(silos.signals[0]),))

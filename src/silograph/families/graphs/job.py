@@ -102,8 +102,17 @@ class GraphJob:
 def open_job(plan: GraphPlan, base: Path) -> GraphJob:
     data, private = plan.data, plan.privacy is not None
     files = [base / name for name in data.files]
-    columns = (data.unit_column, data.drop, data.keep, data.categories, data.site_column)
-    silos = read_silos(files, data.nodes_in, private, None, *columns)
+    silos = read_silos(
+        files,
+        data.nodes_in,
+        private,
+        None,
+        data.unit_column,
+        data.drop,
+        data.keep,
+        categories=data.categories,
+        site_column=data.site_column,
+    )
     job = GraphJob.of(plan, standardise(silos) if data.standardise else silos, base)
     notes = (*silos.notes, *([] if private else notes_on(silos)))
     return replace(job, setup=replace(job.setup, notes=(*job.setup.notes, *notes)))
