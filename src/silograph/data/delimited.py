@@ -54,7 +54,8 @@ def read_delimited(data: bytes, where: str, nodes_in: NodesIn, delimiter: str, t
             header=None,
             low_memory=False,
             converters=as_text,
-            na_values=list(MISSING),
+            na_values=MISSING,
+            skipinitialspace=True,
             decimal=decimal,
             **exact,
         )

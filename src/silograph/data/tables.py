@@ -31,9 +31,9 @@ LARGEST_INTEGER = 2**53
 #: Halves of characters, which no file can hold, and control characters, which GraphML cannot.
 _UNWRITABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff]")
 
-#: Beside those that pandas knows, what people write where there is no value.
-MISSING = ("-", "--", "?", ".")
-_MISSING = {"", "na", "n/a", "#n/a", "nan", "null", "none", "<na>", *MISSING}
+_MISSING = {"", "na", "n/a", "#n/a", "nan", "null", "none", "<na>", "-", "--", "?", "."}
+#: What people write where there is no value.
+MISSING = sorted({form for word in _MISSING for form in (word, word.upper(), word.title())})
 
 _NOT_NUMBERS = {
     "b": "true/false values",
