@@ -74,6 +74,7 @@ def make(folder: Path, seed: int) -> Case:
     if shape == "long":
         whole = pd.concat([frame.assign(hospital=name) for name, frame in sites.items()])
         files = [_save(folder, "long", whole, str(rng.choice(kinds)), rng)]
+        truth = {name: frame for name, frame in truth.items() if len(frame)}
         options["site_column"] = "hospital"
         arguments.append("--site-column=hospital")
     elif shape == "persons":
