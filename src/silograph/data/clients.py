@@ -106,7 +106,7 @@ def read_clients(
         clients = [_read_npz(path, private) for path in files]
     else:
         texts, roles = [] if regression else [target], [target]
-        tables = read_features(files, told, texts, roles, private, [_NPZ])
+        tables = read_features(files, told, texts, roles, private, [_NPZ], needed={target: "target"})
         clients = [_of_table(table, named(target), told, private) for table in tables]
         notes = tuple(note for table in tables for note in table.notes)
     clients.sort(key=lambda client: client.name)
@@ -161,12 +161,6 @@ def as_pictures(array: NDArray[Any], where: str) -> Single:
 
 def _of_table(table: FeatureTable, target: str, told: FeatureOptions, private: bool) -> _Client:
     columns = dict(table.columns)
-    if target not in columns:
-        found, todo = (
-            f"its columns are {listed(list(columns))}",
-            "Name the target's column as it is called in the file.",
-        )
-        raise InputError(table.where, f"a column {shortened(target)}, the target", found, todo)
     labels = columns.pop(target)
 
     def place(row: int) -> str:

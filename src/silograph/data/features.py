@@ -20,7 +20,7 @@ from silograph.data.categories import Categories, with_levels
 from silograph.data.columns import ColumnsError, Finding, findings, without
 from silograph.data.readers import read_columns
 from silograph.data.sites import FILE, Site, read_sites
-from silograph.data.tables import Grid, checked_names, is_missing, named, shortened, without_index
+from silograph.data.tables import Grid, checked_names, is_missing, listed, named, shortened, without_index
 
 Floats = TypeVar("Floats", bound=NDArray[Any])
 #: Of a target in words: the one that is 0, and the one that is 1.
@@ -81,18 +81,20 @@ def read_features(
     private: bool,
     others: Sequence[str] = (),
     classes: Mapping[str, tuple[str, str]] | None = None,
+    needed: Mapping[str, str] | None = None,
 ) -> list[FeatureTable]:
     """Every table; no cell of the columns `text` is a number, and columns with `roles` are no features.
 
-    `classes` are those of a target in words, by its column.
+    `classes` are those of a target in words, by its column. Columns that are `needed` must be there, as what is said.
     """
     site_column = told.site_column
     categories = {**(told.categories or {}), **(classes or {})}
     said = [*text, *categories, *([] if site_column is None else [site_column])]
-    person = FILE if FILE in text else None
+    person = FILE if FILE in text else ""  # other columns say whose a row is
     tables: list[FeatureTable] = []
     odd: dict[str, list[Finding]] = {}
-    for site in read_sites(paths, lambda path: read_columns(path, said, others), person, site_column, False):
+    for site in read_sites(paths, lambda path: read_columns(path, said, others), person, site_column, private):
+        _check_columns(site, needed or {})
         try:
             tables.append(_checked(site, told, {*map(named, roles)}, private, classes or {}))
         except ColumnsError as problem:
@@ -107,6 +109,15 @@ def read_features(
                     todo = did_you_mean(name, known)
                     raise InputError(f"plan, {option}", "columns of the tables", f"none has {shortened(name)}", todo)
     return tables
+
+
+def _check_columns(site: Site, needed: Mapping[str, str]) -> None:
+    names = [name for name in map(named, site.grid.column_names or ()) if name]
+    for column, role in needed.items():
+        if names and named(column) not in names:
+            todo = f"Name the {role}'s column as it is called in the file."
+            expected, found = f"a column {shortened(column)}, the {role}", f"its columns are {listed(names)}"
+            raise InputError(site.where, expected, found, todo)
 
 
 def _checked(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -71,12 +71,10 @@ def read_regions(
     if len(roles) < 2 + (cluster is not None):
         raise InputError("agent, target and cluster", "different columns", f"found {listed(list(roles))}")
     texts = [name for name in roles if name != target]
-    regions = sorted(_read(paths, texts, target, told, classes, private), key=lambda region: region.name)
+    regions = sorted(_read(paths, texts, target, told, classes, roles, private), key=lambda region: region.name)
     if not regions:
         raise InputError("regions", "at least one file", "found none")
     check_file_names([(region.name, region.path) for region in regions], "region")
-    for region in regions:
-        _check_columns(region, roles)
     own = _others(regions[0], roles)
     if not own:
         raise InputError(regions[0].where, "at least one feature", f"it has no column but {listed(list(roles))}")
@@ -140,8 +138,7 @@ def read_test(
 ) -> Records:
     """x (N, M) and y (N,) of a test file, with the features in the given order; a column `agent` is ignored."""
     texts = [] if agent is None else [agent]
-    (table,) = _read([path], texts, target, replace(told, site_column=None), classes)
-    _check_columns(table, {target: "target"})
+    (table,) = _read([path], texts, target, replace(told, site_column=None), classes, {target: "target"})
     return _numbers(table, features, target, texts, _LEARNED, told)
 
 
@@ -156,8 +153,8 @@ def read_tests(
 ) -> dict[str, Records]:
     """The records of a test file by agent; a column `ignored` is not looked at."""
     texts = [agent, *([] if ignored is None else [ignored])]
-    (table,) = _read([path], texts, target, replace(told, site_column=None), classes)
-    _check_columns(table, {agent: "agent", target: "target"})
+    roles = {agent: "agent", target: "target"}
+    (table,) = _read([path], texts, target, replace(told, site_column=None), classes, roles)
     x, y = _numbers(table, features, target, texts, _LEARNED, told)
     return {name: (x[rows], y[rows]) for name, rows in _rows_of_agents(table, agent).items()}
 
@@ -168,26 +165,16 @@ def _read(
     target: str,
     told: FeatureOptions,
     classes: tuple[str, str] | None,
+    needed: Mapping[str, str],
     private: bool = False,
 ) -> list[FeatureTable]:
     answers = None if classes is None else {target: classes}
-    tables = read_features(paths, told, texts, [*texts, target], private, classes=answers)
+    tables = read_features(paths, told, texts, [*texts, target], private, (), answers, needed)
     for table in tables:
         if not table.columns or not len(next(iter(table.columns.values()))):
             todo = "Leave the file out, or fill it."
             raise InputError(table.where, "at least one record", "there is no row of data", todo)
     return tables
-
-
-def _check_columns(region: FeatureTable, needed: dict[str, str]) -> None:
-    for column, role in needed.items():
-        if column not in region.columns:
-            raise InputError(
-                region.where,
-                f"a column {shortened(column)}, the {role}",
-                f"its columns are {listed(list(region.columns))}",
-                f"Name the {role}'s column as it is called in the file.",
-            )
 
 
 def _others(region: FeatureTable, named: Collection[str]) -> tuple[str, ...]:
