@@ -84,13 +84,21 @@ def check(
         return
     paths = [Path(name) for name in files]
     levels = parse_categories(categories)
-    found = problems(paths, nodes_in, drop, keep, unit_column, levels, site_column)
-    if len(found) > 1:
+    asked: dict[str, Any] = {
+        "drop": drop,
+        "keep": keep,
+        "unit_column": unit_column,
+        "categories": levels,
+        "site_column": site_column,
+    }
+    try:
+        silos = read_silos(paths, nodes_in, all_here=True, **asked)
+    except InputError:
+        found = problems(paths, nodes_in, **asked)
+        if len(found) < 2:
+            raise
         several = "\n  ".join([f"there are {len(found)} problems:", *found]).rstrip(".")
-        raise InputError("tables", "tables that can be learned from", several)
-    silos = read_silos(
-        paths, nodes_in, False, None, unit_column, drop, keep, categories=levels, site_column=site_column
-    )
+        raise InputError("tables", "tables that can be learned from", several) from None
     notes = [*silos.notes, *notes_on(silos)]
     sites = [{"name": name, "signals": len(x)} for name, x in zip(silos.names, silos.signals, strict=True)]
     payload = {"sites": sites, "nodes": list(silos.nodes), "notes": notes}

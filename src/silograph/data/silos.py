@@ -112,12 +112,13 @@ def read_silos(
     keep: Collection[str] = (),
     categories: Mapping[str, Sequence[str]] | None = None,
     site_column: str | None = None,
+    all_here: bool = False,
 ) -> Silos:
     """The sites' tables, aligned; with a `unit_column` that says whose each signal is, people instead of signals.
 
     A path is a site's file, a folder, or with a `site_column` one long table of several sites. Columns in `drop` are
     left out, those in `categories` become columns of 0 and 1. What is no measurement is refused, with all that was
-    found in all files, unless it is in `keep`.
+    found in all files, unless it is in `keep`. Where these are all tables, a name that none has is refused.
     """
     tables: list[Table] = []
     odd: dict[str, list[Finding]] = {}
@@ -130,7 +131,7 @@ def read_silos(
             odd |= problem.by_file
     if odd:
         raise ColumnsError(odd)
-    if len(tables) > 1:  # one organisation's table may lack a column that another has
+    if all_here or len(tables) > 1:  # one organisation's table may lack a column that another has
         check_named(drop, keep, [name for table in tables for name in table.columns], categories)
     return replace(align(tables, nodes), notes=tuple(notes))
 
