@@ -1,6 +1,6 @@
 # make setup: .venv with everything; make demo: the main job; make test: all checks and tests; make quick: a minute of them;
 # make docs: the site, in build/site; make test-deploy: the long lane of deployments; make test-hostile: 1,000 servers that
-# lie; make fuzz: an hour of fuzzing;
+# lie; make test-tables: 10,000 odd tables; make fuzz: an hour of fuzzing;
 # make bench: all benchmarks beside their peers; make dist: wheel and source archive; make test-wheel: both as a stranger installs
 # them; make lock, make sbom: what it stands on.
 PYTHON ?= python3
@@ -9,7 +9,7 @@ READY := .venv/.ready
 
 FUZZ_SECONDS ?= 3600
 
-.PHONY: setup demo test quick test-deploy test-hostile test-wheel fuzz docs bench dist lock sbom lint clean
+.PHONY: setup demo test quick test-deploy test-hostile test-tables test-wheel fuzz docs bench dist lock sbom lint clean
 
 setup: $(READY)
 
@@ -58,6 +58,10 @@ test-deploy: setup
 # Random strategies of a server against every method that promises something; a few minutes on two cores.
 test-hostile: setup
 	SILOGRAPH_STRATEGIES=1000 $(BIN)/python -m pytest tests/contracts/test_hostile.py
+
+# Tables in all formats, spoiled or not, through `silograph check`; about ten minutes on two cores.
+test-tables: setup
+	SILOGRAPH_TABLES=10000 $(BIN)/python -m pytest -n 2 tests/fuzz/test_tables.py
 
 # Everything that reads bytes of strangers, guided by coverage; what is found lies in build/fuzz. FUZZ_SECONDS for all targets.
 fuzz: setup

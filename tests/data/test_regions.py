@@ -122,7 +122,7 @@ def test_numbers_and_an_index_name_agents_in_parquet(tmp_path):
         ("clinic,y,x,x\na,1,2,3\n", ["column names that differ", "'x' comes 2 times"]),
         ("clinic,y,,x\na,1,2,3\n", ["name of column 3 is empty"]),
         ("clinic,y,x\na,1,2,9\nb,1,2\n", ["line 2", "3 cells", "are 4"]),
-        ("clinic;y;x\na;1;2\n", ["commas", "semicolons"]),
+        ("clinic;y;x\na;1;2,500\n", ["decimal comma", "thousands"]),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path, text, words):
@@ -160,7 +160,7 @@ def test_regions_need_names_of_their_own(tmp_path):
 def test_arrays_without_columns_are_no_regions(tmp_path):
     np.save(tmp_path / "region.npy", np.ones((3, 3)))
     message = refused(read_regions, [tmp_path / "region.npy"], "clinic", "y")
-    assert ".csv, .tsv, .csv.gz, .tsv.gz, .parquet" in message
+    assert ".csv, .tsv, .zip, .xlsx, .parquet" in message
     assert ".npy," not in message
 
 
@@ -198,7 +198,8 @@ def test_test_files_are_matched_by_name(tmp_path):
 
 def test_test_files_with_other_columns(tmp_path):
     path = saved(tmp_path, {"test": frame()})[0]
-    assert "it also has 'clinic'" in refused(read_test, path, "outcome", FEATURES)
+    assert "column 'clinic' holds words" in refused(read_test, path, "outcome", FEATURES)
+    assert "it also has 'dose'" in refused(read_test, path, "outcome", ["age", "weight"], "clinic")
     assert "it lacks 'height'" in refused(read_test, path, "outcome", [*FEATURES, "height"], "clinic")
     assert "'result', the target" in refused(read_test, path, "result", FEATURES, "clinic")
     empty = written(tmp_path, "clinic,outcome,age,dose,weight\n")[0]

@@ -39,7 +39,7 @@ def job_of_run(folder: Path) -> Job:
 def _need_tables(plan: Plan, folder: Path) -> None:
     """A deployment's tables never come to the folder of its run."""
     names = [*named_files(plan, private=True), *named_files(plan, private=False)]
-    missing = [name for name in names if not (folder / name).is_file()]
+    missing = [name for name in names if not (folder / name).exists()]
     if missing:
         raise InputError(
             str(folder),

@@ -14,6 +14,7 @@ from silograph.cli.deploy import organisation_check
 from silograph.cli.options import chosen, option, options_of, with_options
 from silograph.core.errors import InputError
 from silograph.core.types import Json
+from silograph.data.categories import parse_categories
 from silograph.families.graphs.plan import ConsensusGraph, Data, GraphPlan, Privacy
 from silograph.families.samples import samples
 
@@ -51,7 +52,10 @@ def sample(
 
 
 def check(
-    files: Annotated[list[str], typer.Argument(help="Tables to check, one per site; or an organisation's folder.")],
+    files: Annotated[
+        list[str],
+        typer.Argument(help="Tables to check, one per site, or folders of them; or an organisation's folder."),
+    ],
     data: Annotated[
         Path | None, typer.Option(help="The organisation's own table, with an organisation's folder.")
     ] = None,
@@ -59,6 +63,8 @@ def check(
     drop: Annotated[list[str], typer.Option(help="Leave this column out; may be repeated.")] = [],  # noqa: B006
     keep: Annotated[list[str], typer.Option(help="This column is a measurement; may be repeated.")] = [],  # noqa: B006
     unit_column: Annotated[str | None, typer.Option(help="The column that says whose a signal is.")] = None,
+    categories: Annotated[list[str], typer.Option(help="Columns of words: 'sex=f,m;ward=a,b,c'.")] = [],  # noqa: B006
+    site_column: Annotated[str | None, typer.Option(help="The column that names a row's site.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Read the sites' tables, match their nodes, and list every problem that is there.
@@ -66,6 +72,7 @@ def check(
     With an organisation's folder and --data: whether its table is what the deployment needs. Nothing leaves this
     machine.
     """
+    from silograph.data.notes import notes_on
     from silograph.data.silos import problems, read_silos
     from silograph.report.printed import table
 
@@ -73,23 +80,41 @@ def check(
         organisation_check(Path(files[0]), data, as_json)
         return
     paths = [Path(name) for name in files]
-    found = problems(paths, nodes_in, drop, keep, unit_column)
-    if len(found) > 1:
+    levels = parse_categories(categories)
+    asked: dict[str, Any] = {
+        "drop": drop,
+        "keep": keep,
+        "unit_column": unit_column,
+        "categories": levels,
+        "site_column": site_column,
+    }
+    try:
+        silos = read_silos(paths, nodes_in, all_here=True, **asked)
+    except InputError:
+        found = problems(paths, nodes_in, **asked)
+        if len(found) < 2:
+            raise
         several = "\n  ".join([f"there are {len(found)} problems:", *found]).rstrip(".")
-        raise InputError("tables", "tables that can be learned from", several)
-    silos = read_silos(paths, nodes_in, unit_column=unit_column, drop=drop, keep=keep)
+        raise InputError("tables", "tables that can be learned from", several) from None
+    notes = [*silos.notes, *notes_on(silos)]
     sites = [{"name": name, "signals": len(x)} for name, x in zip(silos.names, silos.signals, strict=True)]
-    payload = {"sites": sites, "nodes": list(silos.nodes)}
+    payload = {"sites": sites, "nodes": list(silos.nodes), "notes": notes}
 
     def words() -> None:
         show(table(("site", "signals"), [(str(s["name"]), str(s["signals"])) for s in sites]))
+        show(f"note: {note}" for note in notes)
         print(f"{len(silos.nodes)} nodes, the same in every site. Ready to learn.")
 
     say(as_json, payload, words)
 
 
 def learn(
-    files: Annotated[list[str], typer.Argument(help="One table per site: CSV, TSV, Parquet, NPY, NPZ or MAT.")],
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            help="One table per site (CSV, TSV, packed too, Excel, Parquet, Feather, NPY, NPZ, MAT); or folders."
+        ),
+    ],
     out: Out = OUT,
     track: Track = None,
     as_json: AsJson = False,
@@ -104,6 +129,7 @@ def learn(
     method = ConsensusGraph(**chosen(ConsensusGraph, asked))
     if budget is not None and budget.mode == "per-round":
         method = replace(method, solver="paper")
+    asked["categories"] = parse_categories(asked["categories"])
     data = Data(tuple(files), **chosen(Data, asked))
     _execute(GraphPlan(data, method, budget, **chosen(GraphPlan, asked)), Path(), out, as_json, track)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, fields
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
@@ -26,6 +26,8 @@ def options_of(section: type[Any]) -> list[inspect.Parameter]:
         kind, default = hints[part.name], part.default
         if default is MISSING:
             kind, default = kind | None, None
+        if Mapping in (get_origin(part) for part in get_args(kind)):  # said in words, which the command reads
+            kind, default = list[str], []
         if get_origin(kind) is tuple:  # an option that may be repeated
             kind, default = list[get_args(kind)[0]], list(default or ())  # type: ignore[misc]
         called = part.metadata.get("option", key_of(part))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 from pathlib import Path
@@ -25,6 +26,15 @@ def read_at_most(path: Path, most: int) -> bytes:
         todo = "It is damaged, or made to fill the memory: ask for it again."
         raise InputError(where, f"at most {most} bytes", f"it has {about.st_size}", todo)
     return path.read_bytes()
+
+
+def content_of(path: Path) -> bytes:
+    """What tells whether a table is still the same: a file's bytes, or names and digests of all files in a folder."""
+    if not path.is_dir():
+        return path.read_bytes()
+    files = sorted(file for file in path.rglob("*") if file.is_file())
+    told = [f"{hashlib.sha256(file.read_bytes()).hexdigest()} {file.relative_to(path).as_posix()}" for file in files]
+    return "\n".join(told).encode(errors="surrogateescape")
 
 
 def write_atomically(path: Path, content: bytes, mode: int = 0o644) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,16 +13,20 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from silograph.core.errors import InputError
+from silograph.data.categories import cell_text
 from silograph.data.collections import read_arrays
-from silograph.data.readers import read_named_columns
+from silograph.data.features import FeatureOptions, FeatureTable, read_features, scaled
 from silograph.data.silos import check_file_names
+from silograph.data.sites import in_folders
 from silograph.data.tables import (
     Grid,
+    as_frame,
     check_same_names,
     checked_names,
     checked_values,
     frame_grid,
     listed,
+    named,
     reads_as_number,
     shortened,
     shown,
@@ -38,10 +42,10 @@ Labelled = tuple[Single, NDArray[np.int64] | Single]
 #: The sum of a million squares of anything larger may overflow in single precision.
 LARGEST_SINGLE = 1e15
 
+_PLAIN = FeatureOptions()
 _NPZ = ".npz"
 _LABELS = (str, bool, int, float, Decimal, np.bool_, np.integer, np.floating)
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
-_POINT_ZERO = re.compile(r"([+-]?[0-9]{1,18})\.0*")  # how pandas writes whole numbers of a column that once had gaps
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +61,7 @@ class ClientTables:
     classes: tuple[str, ...]
     shape: tuple[int, ...]
     records: tuple[Labelled, ...]
+    notes: tuple[str, ...] = ()  # what was left out of the tables, for people
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +86,7 @@ def read_clients(
     features: Sequence[str] | None = None,
     least: int = 2,
     fewest_classes: int = 2,
+    told: FeatureOptions = _PLAIN,
 ) -> ClientTables:
     """One file a client, called and sorted by its name: tables with the column `target`, or NPZ files with x and y.
 
@@ -89,18 +95,23 @@ def read_clients(
     is checked, so the list must be given. A client has at least two records, to divide them, unless the `least` is
     another.
     """
-    files = [Path(path) for path in paths]
+    files = in_folders(paths)
     packed = [path for path in files if path.name.lower().endswith(_NPZ)]
     if packed and len(packed) < len(files):
         table = next(path for path in files if path not in packed)
         found = f"{shown(packed[0])} is NPZ and {shown(table)} is not"
         raise InputError("clients", "NPZ files or tables", found, "Save all in one format.")
+    notes: tuple[str, ...] = ()
     if packed:
         clients = [_read_npz(path, private) for path in files]
     else:
-        clients = [_read_table(path, target, private, regression) for path in files]
+        texts, roles = [] if regression else [target], [target]
+        tables = read_features(files, told, texts, roles, private, [_NPZ], needed={target: "target"})
+        clients = [_of_table(table, named(target), told, private) for table in tables]
+        notes = tuple(note for table in tables for note in table.notes)
     clients.sort(key=lambda client: client.name)
-    return _together(clients, private, classes, regression, features, least, fewest_classes)
+    together = _together(clients, private, classes, regression, features, least, fewest_classes)
+    return replace(together, notes=notes)
 
 
 def from_arrays(
@@ -148,21 +159,15 @@ def as_pictures(array: NDArray[Any], where: str) -> Single:
     return np.ascontiguousarray(x)
 
 
-def _read_table(path: Path, target: str, private: bool, regression: bool) -> _Client:
-    where = shown(path)
-    name, columns = read_named_columns(path, [] if regression else [target], [_NPZ], private)
-    if target not in columns:
-        found, todo = (
-            f"its columns are {listed(list(columns))}",
-            "Name the target's column as it is called in the file.",
-        )
-        raise InputError(where, f"a column {shortened(target)}, the target", found, todo)
+def _of_table(table: FeatureTable, target: str, told: FeatureOptions, private: bool) -> _Client:
+    columns = dict(table.columns)
     labels = columns.pop(target)
 
     def place(row: int) -> str:
-        return f"{where}, column {shortened(target)}, data row {row + 1}"
+        return f"{table.where}, column {shortened(target)}, {table.at(row)}"
 
-    return _client(name, path, where, place, tuple(columns), _numbers(columns, where, private), labels)
+    x = scaled(_numbers(columns, table.where, private, table.at), tuple(columns), told.bounds)
+    return _client(table.name, table.path, table.where, place, tuple(columns), x, labels)
 
 
 def _read_npz(path: Path, private: bool) -> _Client:
@@ -174,10 +179,11 @@ def _read_npz(path: Path, private: bool) -> _Client:
 
 def _given(name: str, x: Any, y: Any, private: bool) -> _Client:
     where = f"client {shortened(name)}"
-    if hasattr(y, "to_frame"):  # a Series, told without importing pandas
-        y = frame_grid(y.to_frame(), None, "columns").columns[0]
-    if hasattr(x, "columns") and hasattr(x, "iloc"):  # a DataFrame
-        x = frame_grid(x, [str(column) for column in x.columns], "columns")
+    if hasattr(y, "to_frame"):  # a Series, told without importing pandas or polars
+        frame = as_frame(y.to_frame())
+        y = y if frame is None else frame_grid(frame, None, "columns").columns[0]
+    if (frame := as_frame(x)) is not None:
+        x = frame_grid(frame, [str(column) for column in frame.columns], "columns")
     else:
         x = _array(x, f"{where}, records")
     return _of_arrays(name, Path(name), where, x, _array(y, f"{where}, labels"), private)
@@ -220,14 +226,16 @@ def _client(
     return _Client(name, path, where, place, features, x, labels)
 
 
-def _numbers(columns: dict[str, NDArray[Any]], where: str, private: bool) -> Single:
+def _numbers(
+    columns: dict[str, NDArray[Any]], where: str, private: bool, at: Callable[[int], str] | None = None
+) -> Single:
     """The columns, checked and side by side."""
     names = list(columns)
     if not names:
         raise InputError(where, "at least one feature", "there is none")
 
     def place(column: int, row: int) -> str:
-        return f"{where}, column {shortened(names[column])}, data row {row + 1}"
+        return f"{where}, column {shortened(names[column])}, {f'data row {row + 1}' if at is None else at(row)}"
 
     return _single(list(columns.values()), place, private)
 
@@ -307,7 +315,7 @@ def _labels(client: _Client) -> list[str]:
     found = []
     for row, cell in enumerate(client.labels.tolist()):
         if isinstance(cell, _LABELS):
-            label = _text(cell) if cell == cell else ""
+            label = cell_text(cell) if cell == cell else ""
         elif cell is None:
             label = ""
         else:
@@ -318,15 +326,9 @@ def _labels(client: _Client) -> list[str]:
     return found
 
 
-def _text(cell: object) -> str:
-    text = str(cell).strip()
-    whole = _POINT_ZERO.fullmatch(text)
-    return whole[1] if whole else text
-
-
 def listed_classes(classes: Sequence[str]) -> tuple[str, ...]:
     """Classes that somebody listed, in order."""
-    texts = [_text(label) for label in classes]
+    texts = [cell_text(label) for label in classes]
     if len(set(texts)) < max(2, len(texts)) or "" in texts:
         raise InputError("classes", "at least 2 different ones", f"found {listed(texts) or 'none'}")
     return _ordered(texts)

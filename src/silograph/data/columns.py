@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -19,16 +19,24 @@ from numpy.typing import NDArray
 from silograph.core.errors import InputError
 from silograph.core.schema import did_you_mean
 from silograph.core.types import Array
-from silograph.data.tables import Grid, listed, looks_like_identifier, reads_as_number, shortened
+from silograph.data.categories import cell_text
+from silograph.data.tables import Grid, is_missing, listed, looks_like_identifier, named, reads_as_number, shortened
 
 Kind = Literal["identifier", "counter", "date", "category", "constant", "copy"]
 
 _ENOUGH = 10  # rows from which order and distinctness say something
 _DENSE = 1.5  # a shuffled counter leaves few numbers out; so many measurements would meet by chance
 _MOST_LEVELS = 50
+_SAYABLE = 60  # characters of all levels together
 _SHOWN = 5  # findings in one message
+_SCREENED = 5000  # rows that say which columns may be copies
 _SAME = 1.0 - 1e-6  # correlation of a copy, in other units perhaps, and rounded
 _DATE = re.compile(r"\s*(\d{4}[-/.]\d\d?[-/.]\d\d?|\d\d?[-/.]\d\d?[-/.]\d{2,4})([ T]\d\d?:\d\d.*)?\s*")
+
+_DATE_NAME = re.compile(
+    r"(.*[\W_])?(year|date|date[\W_]?time|time[\W_]?stamp|dob|birth[\W_]?day|date[\W_]of[\W_].*|year[\W_]of[\W_].*)",
+    re.IGNORECASE,
+)
 
 _DROP = "Leave it out with --drop {name} (`drop` in a plan)"
 _KEEP = "or say that it is a measurement with --keep {name}."
@@ -36,7 +44,7 @@ _REMEDY: dict[Kind, str] = {
     "identifier": f"If it says whose a row is, name it with --unit-column {{name}} (with --epsilon). {_DROP}, {_KEEP}",
     "counter": f"{_DROP}, {_KEEP}",
     "date": f"{_DROP}, {_KEEP}",
-    "category": "Leave it out with --drop {name} (`drop` in a plan), or give each level a column of 0 and 1.",
+    "category": "Leave it out with --drop {name} (`drop` in a plan), or declare its levels with --categories {levels}.",
     "constant": "A node that never varies has no relation to learn. Leave it out at every site with --drop {name}.",
     "copy": "Leave one of them out with --drop {name}, {other}",
 }
@@ -49,6 +57,7 @@ class Finding:
     column: str
     kind: Kind
     found: str
+    levels: tuple[str, ...] = ("first", "second", "...")  # as an example, where nobody looked
 
     @property
     def quoted(self) -> str:
@@ -57,7 +66,8 @@ class Finding:
 
     @property
     def remedy(self) -> str:
-        return _REMEDY[self.kind].format(name=self.quoted, other=_KEEP.format(name=self.quoted))
+        levels = shlex.quote(f"{self.column}={','.join(self.levels)}")
+        return _REMEDY[self.kind].format(name=self.quoted, other=_KEEP.format(name=self.quoted), levels=levels)
 
     def __str__(self) -> str:
         return f"column {shortened(self.column)} {self.found}. {self.remedy}"
@@ -78,28 +88,33 @@ class ColumnsError(InputError):
         super().__init__(where, "measurements in every column", "; ".join(words[:_SHOWN]) + more, todo)
 
 
-def check_named(drop: Collection[str], keep: Collection[str], columns: Collection[str]) -> None:
+def check_named(
+    drop: Collection[str], keep: Collection[str], columns: Collection[str], categories: Collection[str] | None = None
+) -> None:
     """Refuse names that no table has, and a column that is to be left out and kept."""
-    for option, names in (("--drop", drop), ("--keep", keep)):
+    for option, names in (("--drop", drop), ("--keep", keep), ("--categories", categories or ())):
         for name in names:
-            if columns and name not in columns:
+            if columns and named(name) not in columns:
                 todo = did_you_mean(name, columns) or f"The columns are {listed(list(dict.fromkeys(columns)))}."
                 raise InputError(f"{option} {shortened(name)}", "a column of one of the tables", "none has it", todo)
-            if name in drop and name in keep:
-                raise InputError(f"--drop {shortened(name)}", "a column that --keep does not name", "both name it")
+            if name in drop and (name in keep or name in (categories or ())):
+                other = "--keep" if name in keep else "--categories"
+                raise InputError(f"--drop {shortened(name)}", f"a column that {other} does not name", "both name it")
 
 
 def without(grid: Grid, drop: Collection[str]) -> Grid:
     """The grid without these columns; one that is not there is no matter, since another site may have it."""
     if not drop or grid.column_names is None:
         return grid
-    kept = [k for k, name in enumerate(grid.column_names) if name.strip() not in drop]
-    return Grid([grid.columns[k] for k in kept], [grid.column_names[k] for k in kept], grid.row_names)
+    dropped = set(map(named, drop))
+    kept = [k for k, name in enumerate(grid.column_names) if named(name) not in dropped]
+    return replace(grid, columns=[grid.columns[k] for k in kept], column_names=[grid.column_names[k] for k in kept])
 
 
 def findings(grid: Grid, private: bool = False, keep: Collection[str] = ()) -> list[Finding]:
     """All that is odd in a table with nodes in columns, but for columns that are said to be measurements."""
-    names = [name.strip() for name in grid.column_names or ()]
+    names = [named(name) for name in grid.column_names or ()]
+    keep = set(map(named, keep))
     by_values = not private and bool(grid.columns) and len(grid.columns[0]) >= _ENOUGH
     found: list[Finding] = []
     numbers: dict[str, Array] = {}
@@ -110,16 +125,32 @@ def findings(grid: Grid, private: bool = False, keep: Collection[str] = ()) -> l
         if kind is None and by_values:
             kind, words = _by_values(column)
         if kind is not None:
-            found.append(Finding(name, kind, words))
+            levels = {} if kind != "category" or private else _levels(column)
+            found.append(Finding(name, kind, words, **levels))
         elif by_values and column.dtype.kind in "iuf":
-            numbers[name] = column.astype(np.float64)
+            numbers[name] = column.astype(np.float64, copy=False)
     return found + _copies(numbers)
+
+
+def unnamed_findings(grid: Grid, keep: Collection[str] = ()) -> list[Finding]:
+    """What can be said of columns without names: copies, and whole numbers that count or number rows."""
+    names = [f"node_{k}" for k in range(len(grid.columns))]
+    found = findings(Grid(grid.columns, names), False, keep)
+
+    def whole(name: str) -> bool:
+        column = grid.columns[names.index(name)]
+        return column.dtype.kind in "iu" or (column.dtype.kind == "f" and bool((column == np.rint(column)).all()))
+
+    counts = [each for each in found if each.kind in ("counter", "identifier") and whole(each.column)]
+    return counts + [each for each in found if each.kind == "copy"]
 
 
 def _by_name_and_type(name: str, column: NDArray[Any]) -> tuple[Kind | None, str]:
     """From what is public: the name of a column, and the type of its values."""
     if column.dtype.kind in "Mm":
         return "date", "holds dates or times"
+    if _DATE_NAME.fullmatch(name):
+        return "date", "has the name of a date"
     if looks_like_identifier(name):
         return "identifier", "has the name of an identifier"
     if column.dtype.kind == "b":
@@ -152,8 +183,16 @@ def _by_values(column: NDArray[Any]) -> tuple[Kind | None, str]:
     return None, ""
 
 
+def _levels(column: NDArray[Any]) -> dict[str, tuple[str, ...]]:
+    """Those that occur, to be said in the remedy if they can be."""
+    levels = sorted({cell for cell in map(cell_text, column.tolist()) if not is_missing(cell)})
+    if len(levels) < 2 or len("".join(levels)) > _SAYABLE or any(mark in level for level in levels for mark in ",;="):
+        return {}
+    return {"levels": tuple(levels)}
+
+
 def _words(column: NDArray[Any]) -> tuple[Kind | None, str]:
-    cells = [str(cell).strip() for cell in column.tolist() if not (cell is None or cell != cell)]
+    cells = [cell for cell in map(cell_text, column.tolist()) if not is_missing(cell)]
     words = [cell for cell in cells if not reads_as_number(cell)]
     if not words or len(words) < len(cells) / 2:
         return None, ""  # a column of numbers with something else in it, which the table's check names by its row
@@ -189,19 +228,31 @@ def _code(values: Array) -> bool:
 
 
 def _copies(numbers: dict[str, Array]) -> list[Finding]:
-    """Columns that are another one in other units."""
-    complete = {name: column for name, column in numbers.items() if np.isfinite(column).all() and len(column) > 2}
+    """Columns that are another one in other units. Some rows say which may be; all rows decide."""
+    complete = {name: column for name, column in numbers.items() if len(column) > 2 and np.isfinite(column).all()}
     if len(complete) < 2:
         return []
-    names, values = list(complete), np.array(list(complete.values()))
-    scale = np.abs(values).max(1, keepdims=True)
-    values = values / np.where(scale > 0.0, scale, 1.0)
-    values = values - values.mean(1, keepdims=True)
-    length = np.linalg.norm(values, axis=1, keepdims=True)
-    values = values / np.where(length > 0.0, length, 1.0)
-    alike = np.triu(np.abs(values @ values.T) > _SAME, 1)
+    names, step = list(complete), max(1, len(next(iter(complete.values()))) // _SCREENED)
+    some = _directions([column[::step] for column in complete.values()])
+    if not some.any(1).all():  # a column that is constant there
+        some = _directions(list(complete.values()))
+    found = {}
+    for a, b in np.argwhere(np.triu(np.abs(some @ some.T) > _SAME, 1)):
+        pair = _directions([complete[names[a]], complete[names[b]]])
+        if b not in found and abs(float(pair[0] @ pair[1])) > _SAME:
+            found[b] = a
     return [
         Finding(names[b], "copy", f"is column {shortened(names[a])}, in other units perhaps")
-        for b in np.flatnonzero(alike.any(0))
-        for a in [int(alike[:, b].argmax())]
+        for b, a in sorted(found.items())
     ]
+
+
+def _directions(columns: Sequence[Array]) -> Array:
+    """The columns as rows of mean 0 and length 1, or 0 where they are constant."""
+    values = np.array(columns)
+    scale = np.abs(values).max(1, keepdims=True)
+    values /= np.where(scale > 0.0, scale, 1.0)
+    values -= values.mean(1, keepdims=True)
+    length = np.linalg.norm(values, axis=1, keepdims=True)
+    values /= np.where(length > 0.0, length, 1.0)
+    return values

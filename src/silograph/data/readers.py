@@ -1,49 +1,61 @@
-"""Tables from files: CSV, TSV, Parquet, NPY, NPZ and MAT, read exactly or refused with a reason."""
+"""Tables from files: CSV and TSV, packed too, Excel, Parquet, Feather, NPY, NPZ and MAT, read exactly or refused."""
 
 from __future__ import annotations
 
-import csv
+import bz2
 import gzip
 import io
-import re
+import lzma
 import warnings
+import zipfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePath, PurePosixPath
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from silograph.core.errors import InputError
+from silograph.data.categories import with_levels
 from silograph.data.columns import ColumnsError, findings, without
+from silograph.data.delimited import check_row_names, is_header, read_delimited
 from silograph.data.matlab import read_mat
 from silograph.data.tables import (
     Grid,
     NodesIn,
     Table,
     array_grid,
-    checked_names,
     checked_table,
     frame_grid,
     listed,
-    reads_as_number,
+    named,
     shortened,
     shown,
     without_index,
 )
 
-__all__ = ["SUFFIXES", "Table", "read_columns", "read_named_columns", "read_people", "read_table"]
+__all__ = ["SUFFIXES", "Table", "is_table", "read_columns", "read_grid", "read_people", "read_table", "site_table"]
 
-_MISSING = {"", "na", "n/a", "#n/a", "null", "none", "<na>"}
-_MONTH = r"(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*"
-#: Dates and times with letters in them; those without are known by that.
-_DATE = re.compile(
-    rf"^\s*\d{{4}}-?\d\d-?\d\dT|^\s*\d\d?:\d\d|^\s*\d{{1,4}}[ ./-]*{_MONTH}[ .,/-]*\d+|^\s*{_MONTH}[ .]+\d\d?,? +\d+",
-    re.IGNORECASE,
-)
 _V73 = "Matlab's v7.3 (HDF5) files are not read: save it again with save(..., '-v7')."
+_EXCEL = "Install it with: pip install 'silograph[excel]'. Or save the sheet as CSV."
+
+
+def read_grid(path: str | Path, nodes_in: NodesIn = "columns", text: Collection[str] = ()) -> tuple[str, Grid]:
+    """The name of a file without its suffix, and its table, unchecked; no cell of the columns `text` is a number."""
+    arrays = {suffix: partial(parse, nodes_in=nodes_in) for suffix, parse in _ARRAY_PARSERS.items()}
+    frames = {suffix: partial(parse, nodes_in=nodes_in, text=text) for suffix, parse in _FRAME_PARSERS.items()}
+    return _parsed(Path(path), frames | arrays)
+
+
+def read_columns(path: str | Path, text: Collection[str] = (), others: Sequence[str] = ()) -> tuple[str, Grid]:
+    """The same of formats that name their columns.
+
+    `others` are suffixes that the caller reads itself: a name that ends in none may be mended to one of them, too.
+    """
+    parsers = {suffix: partial(parse, nodes_in="columns", text=text) for suffix, parse in _FRAME_PARSERS.items()}
+    return _parsed(Path(path), parsers, others)
 
 
 def read_table(
@@ -52,19 +64,14 @@ def read_table(
     private: bool = False,
     drop: Collection[str] = (),
     keep: Collection[str] = (),
+    categories: Mapping[str, Sequence[str]] | None = None,
 ) -> Table:
     """One site's table. Rows are signals and columns are nodes, or the other way round with nodes_in="rows".
 
     Columns in `drop` are left out; those in `keep` are measurements, whatever they look like.
     """
-    path = Path(path)
-    name, grid = _parsed(path, {suffix: partial(parse, nodes_in=nodes_in) for suffix, parse in _PARSERS.items()})
-    columns = tuple(name.strip() for name in grid.column_names or ())
-    if nodes_in == "columns":
-        grid = without(without_index(grid, private), drop)
-        if odd := findings(grid, private, keep):
-            raise ColumnsError({shown(path): odd})
-    return replace(checked_table(grid, name, path, shown(path), nodes_in, private), columns=columns)
+    name, grid = read_grid(path, nodes_in, tuple(categories or ()))
+    return site_table(name, Path(path), grid, nodes_in, private, None, drop, keep, categories)
 
 
 def read_people(
@@ -73,48 +80,63 @@ def read_people(
     private: bool = False,
     drop: Collection[str] = (),
     keep: Collection[str] = (),
+    categories: Mapping[str, Sequence[str]] | None = None,
 ) -> Table:
     """One site's table with a column that says whose each signal is; all others are nodes, but those in `drop`."""
-    path = Path(path)
-    where = shown(path)
-    name, grid = read_columns(path, [unit_column])
-    names = [column.strip() for column in grid.column_names or ()]
+    name, grid = read_columns(path, [unit_column, *(categories or ())])
+    return site_table(name, Path(path), grid, "columns", private, unit_column, drop, keep, categories)
+
+
+def site_table(
+    name: str,
+    path: Path,
+    grid: Grid,
+    nodes_in: NodesIn = "columns",
+    private: bool = False,
+    unit_column: str | None = None,
+    drop: Collection[str] = (),
+    keep: Collection[str] = (),
+    categories: Mapping[str, Sequence[str]] | None = None,
+    where: str | None = None,
+) -> Table:
+    """A site's grid, checked: columns that are no measurements are refused with all that was found."""
+    where = shown(path) if where is None else where
+    if nodes_in == "rows":
+        return checked_table(grid, name, path, where, nodes_in, private)
+    columns, person = [named(column) for column in grid.column_names or ()], None
+    if unit_column is not None:
+        person = _persons(grid, columns, named(unit_column), where)
+        drop = {unit_column, *drop}
+    grid = with_levels(without(without_index(grid, private), drop), categories, where, private)
+    grid = without(grid, drop)  # a level may be dropped, too
+    if odd := findings(grid, private, keep):
+        raise ColumnsError({where: odd})
+    table = checked_table(grid, name, path, where, nodes_in, private)
+    known = tuple(dict.fromkeys([*columns, *table.nodes]))
+    return replace(table, person=person, columns=known if columns else ())
+
+
+def _persons(grid: Grid, names: Sequence[str], unit_column: str, where: str) -> NDArray[np.intp]:
+    """Whose each row is, counted from 0."""
     if unit_column not in names:
         found = f"its columns are {listed(names)}" if names else "its columns have no names"
         raise InputError(where, f"a column {shortened(unit_column)}, which says whose a signal is", found)
-    at = names.index(unit_column)
-    persons = ["" if cell is None or cell != cell else str(cell).strip() for cell in grid.columns[at].tolist()]
+    cells = grid.columns[names.index(unit_column)].tolist()
+    persons = ["" if cell is None or cell != cell else str(cell).strip() for cell in cells]
     if "" in persons:
-        place = f"{where}, column {shortened(unit_column)}, data row {persons.index('') + 1}"
+        place = f"{where}, column {shortened(unit_column)}, {grid.at(persons.index(''))}"
         raise InputError(place, "whose signal it is", "it is empty", "Say it, or leave out the row.")
-    others = without(Grid(grid.columns, names), {unit_column, *drop})
-    if odd := findings(others, private, keep):
-        raise ColumnsError({where: odd})
-    table = checked_table(others, name, path, where, private=private)
-    person = np.unique(persons, return_inverse=True)[1].astype(np.intp)
-    return replace(table, person=person, columns=tuple(names))
+    return np.unique(persons, return_inverse=True)[1].astype(np.intp)
 
 
-def read_columns(path: str | Path, text: Collection[str] = (), others: Sequence[str] = ()) -> tuple[str, Grid]:
-    """The name of a CSV, TSV or Parquet file and its columns, unchecked; no cell of the columns `text` is a number.
-
-    `others` are suffixes that the caller reads itself: a name that ends in none may be mended to one of them, too.
-    """
-    parsers = {suffix: partial(parse, nodes_in="columns", text=text) for suffix, parse in _FRAME_PARSERS.items()}
-    return _parsed(Path(path), parsers, others)
+def is_table(path: Path) -> bool:
+    """Whether a file's name says that it is a table."""
+    return path.name.lower().endswith(SUFFIXES)
 
 
-def read_named_columns(
-    path: str | Path, text: Collection[str] = (), others: Sequence[str] = (), private: bool = False
-) -> tuple[str, dict[str, NDArray[Any]]]:
-    """As `read_columns`, by the names in the first line, which must be there; without the index that pandas writes."""
-    where = shown(Path(path))
-    name, grid = read_columns(path, text, others)
-    if grid.column_names is None:
-        raise InputError(where, "a first line with the columns' names", "it begins with data", "Name the columns.")
-    grid = without_index(grid, private)
-    names = checked_names(where, grid.column_names or (), len(grid.columns), "column")
-    return name, dict(zip(names, grid.columns, strict=True))
+def suffix_of(path: PurePath, suffixes: Collection[str]) -> str | None:
+    """The longest of these that the file's name ends in."""
+    return max((suffix for suffix in suffixes if path.name.lower().endswith(suffix)), key=len, default=None)
 
 
 def _parsed(
@@ -151,11 +173,12 @@ def _contents(path: Path, suffixes: Sequence[str], others: Sequence[str]) -> tup
             raise InputError(where, "a file", "it is a directory", "Name the files in it.")
         if not path.exists():
             raise InputError(where, "a file", "there is none of that name")
-        suffix = next((suffix for suffix in suffixes if path.name.lower().endswith(suffix)), None)
+        suffix = suffix_of(path, suffixes)
         if suffix is None:
             found = f"its name ends in {path.suffix!r}" if path.suffix else "its name has no suffix"
-            expected = f"a name that ends in {', '.join([*suffixes, *others])}"
-            raise InputError(where, expected, found, "Save it as CSV or Parquet.")
+            plain = [suffix for suffix in suffixes if suffix.count(".") == 1]
+            expected = f"a name that ends in {', '.join([*plain, *others])}"
+            raise InputError(where, expected, found, "Save it as CSV, Excel (.xlsx) or Parquet.")
         if not path.is_file():
             raise InputError(where, "an ordinary file", "it is a device or a pipe", "Save it as a file first.")
         data = path.read_bytes()
@@ -170,141 +193,72 @@ def _contents(path: Path, suffixes: Sequence[str], others: Sequence[str]) -> tup
     return suffix, data
 
 
-def _delimited(data: bytes, where: str, nodes_in: NodesIn, delimiter: str, text: Collection[str] = ()) -> Grid:
-    import pandas as pd
-
-    _check_text(data, where)
-    lines = _lines(data)
-    first = next((row for row in csv.reader(lines, delimiter=delimiter) if row), [])
-    if not first:
-        raise InputError(where, "a table", "the file is empty")
-    _check_delimiter(first, where, delimiter)
-    headed = _is_header(first, where, nodes_in)
-    if not headed:
-        lines.seek(0)
-    # From 3.1 on pandas reads every digit and deprecates the option that asked for it.
-    exact: dict[str, Any] = {} if _version(pd.__version__) >= (3, 1) else {"float_precision": "round_trip"}
-    # As bytes a cell is kept as it stands in the file: of text pandas would still take "NA" for a gap.
-    as_text = {k: str.encode for k, name in enumerate(first) if headed and name.strip() in text}
-    try:
-        frame = pd.read_csv(lines, sep=delimiter, header=None, low_memory=False, converters=as_text, **exact)
-    except pd.errors.EmptyDataError:
-        frame = pd.DataFrame(columns=range(len(first)))
-    except pd.errors.ParserError:
-        _check_widths(data, where, delimiter)
-        raise
-    if frame.shape[1] != len(first):
-        _check_widths(data, where, delimiter)
-        raise ValueError("its rows have different lengths")
-    for k in as_text:
-        frame[k] = frame[k].map(bytes.decode)
-    grid = frame_grid(frame, first if headed else None, nodes_in)
-    _check_row_names(grid.row_names, where)
-    return grid
+def _packed(
+    data: bytes,
+    where: str,
+    nodes_in: NodesIn,
+    delimiter: str,
+    unpack: Callable[[bytes], bytes],
+    text: Collection[str] = (),
+) -> Grid:
+    return read_delimited(unpack(data), where, nodes_in, delimiter, text)
 
 
-def _version(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(".")[:2])
-
-
-def _check_text(data: bytes, where: str) -> None:
-    try:
-        data.decode()
-    except UnicodeDecodeError as problem:
-        found = f"byte {problem.start + 1} is in another encoding"
-        raise InputError(where, "UTF-8 text", found, "Save it again as UTF-8.") from None
-    if b"\0" in data:  # the parser would silently end the cell there
-        raise InputError(where, "a table in plain text", "it holds binary data", "Save it again as UTF-8 text.")
-
-
-def _lines(data: bytes) -> io.TextIOWrapper:
-    return io.TextIOWrapper(io.BytesIO(data), encoding="utf-8-sig", newline="")
-
-
-def _is_header(first: list[str], where: str, nodes_in: NodesIn) -> bool:
-    """Whether the first row is no row of data: numbers and gaps, after a name if nodes are in rows.
-
-    A name is public, a record is not: what may be either is refused. A blank at the beginning is a gap, or the name of
-    the index that pandas writes.
-    """
-    indexed = not first[0].strip()
-    values = first[1:] if nodes_in == "rows" and (indexed or not _is_value(first[0])) else first
-    counts = len(values) > 2 and any(values == [str(k + start) for k in range(len(values))] for start in (0, 1))
-    if all(map(_is_value, values)):
-        if not indexed and not counts:
-            return False
-        doubtful = not (indexed and counts and nodes_in == "rows")  # a node without a name is refused, so it is none
-    else:
-        doubtful = nodes_in == "columns" and any(map(_may_be_data, values))
-    if doubtful:
-        data = "put a line of names above it" if counts and not indexed else "fill the gaps"
-        raise InputError(
-            f"{where}, line 1",
-            "names, or data",
-            "it may be either: a record must not become the names of the columns",
-            f"Give the columns names that are not numbers, dates or times; if it is data, {data}.",
-        )
-    return True
-
-
-def _check_row_names(names: Sequence[str] | None, where: str) -> None:
-    """One word among numbers makes names of a whole column of data."""
-    found = next((k for k, name in enumerate(names or ()) if _may_be_data(name)), None)
-    if found is not None:
-        raise InputError(
-            f"{where}, column 1, data row {found + 1}",
-            "the name of a node, as in other rows, or data in all rows",
-            "found what may be data: it must not become a name",
-            "Give every node a name that is not a number, a date or a time; if it is data, mend the other cells.",
-        )
-
-
-def _may_be_data(cell: str) -> bool:
-    """Whether a cell reads as a number, a date or a time, however it is written."""
-    has_digit, has_letter = re.search(r"\d", cell), re.search(r"[^\W\d_]|#", cell)
-    return reads_as_number(cell) or bool(has_digit and not has_letter) or _DATE.search(cell) is not None
-
-
-def _is_value(cell: str) -> bool:
-    return reads_as_number(cell) or cell.strip().lower() in _MISSING
-
-
-def _check_delimiter(first: list[str], where: str, delimiter: str) -> None:
-    found = next((other for other in ";\t,|" if len(first) == 1 and first[0].count(other) > 1), None)
-    if found:
-        words = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}
-        rename = {",": ", or name it .csv", "\t": ", or name it .tsv"}.get(found, "")
-        raise InputError(
-            where,
-            f"columns separated by {words[delimiter]}",
-            f"they are separated by {words[found]}",
-            f"Save it with {words[delimiter]}{rename}.",
-        )
-
-
-def _check_widths(data: bytes, where: str, delimiter: str) -> None:
-    """Name the first line that is longer or shorter than the first one, for a file that could not be read."""
-    rows = csv.reader(_lines(data), delimiter=delimiter)
-    width = 0
-    for row in rows:
-        width = width or len(row)
-        if row and len(row) != width:
-            found = f"there {'is 1' if len(row) == 1 else f'are {len(row)}'}"
-            raise InputError(f"{where}, line {rows.line_num}", f"{width} cells as in the first row", found)
-
-
-def _gzipped(data: bytes, where: str, nodes_in: NodesIn, delimiter: str, text: Collection[str] = ()) -> Grid:
-    return _delimited(gzip.decompress(data), where, nodes_in, delimiter, text)
+def _zipped(data: bytes, where: str, nodes_in: NodesIn, text: Collection[str] = ()) -> Grid:
+    """The only table in the archive, whatever else lies beside it."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        files = [PurePosixPath(name) for name in archive.namelist() if not name.endswith("/")]
+        open_files = [file for file in files if not any(part.startswith((".", "__MACOSX")) for part in file.parts)]
+        tables = [file for file in open_files if suffix_of(file, _TEXTS) is not None]
+        if len(tables) != 1:
+            found = f"it holds {listed([str(file) for file in tables or open_files]) or 'nothing'}"
+            raise InputError(where, "an archive of one CSV or TSV file", found, "Pack every table by itself.")
+        inside = archive.read(str(tables[0]))
+    return read_delimited(inside, where, nodes_in, _TEXTS[suffix_of(tables[0], _TEXTS) or ".csv"], text)
 
 
 def _parquet(data: bytes, where: str, nodes_in: NodesIn, text: Collection[str] = ()) -> Grid:
     import pandas as pd
 
-    frame = pd.read_parquet(io.BytesIO(data))
+    return _framed(pd.read_parquet(io.BytesIO(data)), nodes_in, text)
+
+
+def _feather(data: bytes, where: str, nodes_in: NodesIn, text: Collection[str] = ()) -> Grid:
+    import pandas as pd
+
+    return _framed(pd.read_feather(io.BytesIO(data)), nodes_in, text)
+
+
+def _framed(frame: Any, nodes_in: NodesIn, text: Collection[str]) -> Grid:
+    import pandas as pd
+
     names_nodes = nodes_in == "rows" and not pd.api.types.is_numeric_dtype(frame.index)
     if names_nodes or any(name in frame.index.names for name in text):
         frame = frame.reset_index()
     return frame_grid(frame, [str(name) for name in frame.columns], nodes_in)
+
+
+def _excel(data: bytes, where: str, nodes_in: NodesIn, text: Collection[str] = ()) -> Grid:
+    """The only sheet that is not empty; rows and columns without any cell are no part of it."""
+    import pandas as pd
+
+    try:
+        sheets = pd.read_excel(io.BytesIO(data), sheet_name=None, header=None, engine="openpyxl")
+    except ImportError:
+        raise InputError(where, "the package openpyxl, to read Excel files", "it is not installed", _EXCEL) from None
+    full = {name: sheet.dropna(how="all").dropna(how="all", axis=1) for name, sheet in sheets.items()}
+    full = {name: sheet for name, sheet in full.items() if sheet.size}
+    if len(full) != 1:
+        found = f"found {listed([str(name) for name in full])}" if full else "all are empty"
+        raise InputError(where, "one sheet with a table", found, "Save every sheet as a file of its own.")
+    (sheet,) = full.values()
+    first = ["" if cell != cell else str(cell) for cell in sheet.iloc[0].tolist()]
+    if not is_header(first, where, nodes_in):
+        grid = frame_grid(sheet, None, nodes_in)
+    else:
+        grid = frame_grid(sheet.iloc[1:].infer_objects(), first, nodes_in)
+    check_row_names(grid.row_names, where)
+    return grid
 
 
 def _npy(data: bytes, where: str, nodes_in: NodesIn) -> Grid:
@@ -357,17 +311,22 @@ def _strings(names: NDArray[Any], where: str) -> list[str]:
     return ["".join(np.ravel(cell)) for cell in np.ravel(names)]
 
 
+_TEXTS = {".csv": ",", ".tsv": "\t"}
+_UNPACKED = {".gz": gzip.decompress, ".bz2": bz2.decompress, ".xz": lzma.decompress}
 _FRAME_PARSERS: dict[str, Callable[..., Grid]] = {
-    ".csv": partial(_delimited, delimiter=","),
-    ".tsv": partial(_delimited, delimiter="\t"),
-    ".csv.gz": partial(_gzipped, delimiter=","),
-    ".tsv.gz": partial(_gzipped, delimiter="\t"),
+    **{suffix: partial(read_delimited, delimiter=delimiter) for suffix, delimiter in _TEXTS.items()},
+    **{
+        suffix + packed: partial(_packed, delimiter=delimiter, unpack=unpack)
+        for suffix, delimiter in _TEXTS.items()
+        for packed, unpack in _UNPACKED.items()
+    },
+    ".csv.zip": _zipped,
+    ".tsv.zip": _zipped,
+    ".zip": _zipped,
+    ".xlsx": _excel,
     ".parquet": _parquet,
+    ".feather": _feather,
 }
-_PARSERS: dict[str, Callable[..., Grid]] = {
-    **_FRAME_PARSERS,
-    ".npy": _npy,
-    ".npz": _npz,
-    ".mat": _mat,
-}
-SUFFIXES = tuple(_PARSERS)
+_ARRAY_PARSERS: dict[str, Callable[..., Grid]] = {".npy": _npy, ".npz": _npz, ".mat": _mat}
+#: The longest first: a file is called by its name without it.
+SUFFIXES = tuple(sorted([*_FRAME_PARSERS, *_ARRAY_PARSERS], key=len, reverse=True))

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from silograph.core.errors import InputError
 from silograph.core.types import Array
-from silograph.data.readers import read_named_columns
+from silograph.data.features import FeatureOptions, FeatureTable, read_features, scaled
 from silograph.data.silos import RENAME, Elsewhere, can_name_file, check_file_names
 from silograph.data.tables import (
     check_same_names,
     checked_values,
+    is_missing,
     listed,
+    named,
+    reads_as_number,
     shortened,
-    shown,
 )
 
 Records = tuple[Array, Array]
 
+_PLAIN = FeatureOptions()
 _LEARNED = "the features the model was learned from"
 
 
@@ -41,21 +42,12 @@ class RegionTables:
     home: tuple[int, ...]
     records: tuple[Records, ...]
     clusters: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what was left out of the tables, for people
 
     @property
     def answers(self) -> Array:
         """Those of all records that are here."""
         return np.concatenate([np.zeros(0), *(y for _, y in self.records if not isinstance(y, Elsewhere))])
-
-
-@dataclass(frozen=True)
-class _Region:
-    """One file as it is; `where` names it in messages."""
-
-    name: str
-    path: Path
-    where: str
-    columns: dict[str, NDArray[Any]]
 
 
 def read_regions(
@@ -65,22 +57,24 @@ def read_regions(
     private: bool = False,
     cluster: str | None = None,
     features: Sequence[str] | None = None,
+    told: FeatureOptions = _PLAIN,
+    classes: tuple[str, str] | None = None,
 ) -> RegionTables:
     """One file a region, called by its name; the columns `agent` and `target`, and numeric features by the same names.
 
     These are in the order of the first region, or of those given. A column `cluster` says the same of all records of an
-    agent. With `private` only what a single record shows is checked, as for every table.
+    agent. `classes` are the target's, where it is in words. With `private` only what a single record shows is checked,
+    as for every table.
     """
+    agent, target, cluster = named(agent), named(target), None if cluster is None else named(cluster)
     roles = {agent: "agent", target: "target", **({} if cluster is None else {cluster: "cluster"})}
     if len(roles) < 2 + (cluster is not None):
         raise InputError("agent, target and cluster", "different columns", f"found {listed(list(roles))}")
     texts = [name for name in roles if name != target]
-    regions = sorted((_read(path, texts, private) for path in paths), key=lambda region: region.name)
+    regions = sorted(_read(paths, texts, target, told, classes, roles, private), key=lambda region: region.name)
     if not regions:
         raise InputError("regions", "at least one file", "found none")
     check_file_names([(region.name, region.path) for region in regions], "region")
-    for region in regions:
-        _check_columns(region, roles)
     own = _others(regions[0], roles)
     if not own:
         raise InputError(regions[0].where, "at least one feature", f"it has no column but {listed(list(roles))}")
@@ -89,7 +83,7 @@ def read_regions(
     agents, home, records, clusters = [], [], [], []
     for number, region in enumerate(regions):
         rows = _rows_of_agents(region, agent)
-        x, y = _numbers(region, wanted, target, texts, f"the features {owner}", private)
+        x, y = _numbers(region, wanted, target, texts, f"the features {owner}", told, private)
         for name in sorted(rows):
             agents.append(f"{region.name}/{name}")
             home.append(number)
@@ -97,7 +91,8 @@ def read_regions(
             if cluster is not None:
                 clusters.append(_cluster_of(region, cluster, rows[name], name))
     names = tuple(region.name for region in regions)
-    return RegionTables(names, wanted, tuple(agents), tuple(home), tuple(records), tuple(clusters))
+    notes = tuple(note for region in regions for note in region.notes)
+    return RegionTables(names, wanted, tuple(agents), tuple(home), tuple(records), tuple(clusters), notes)
 
 
 def check_one_home(agents: Sequence[str], region: str = "region", agent: str = "agent") -> None:
@@ -116,12 +111,12 @@ def check_one_home(agents: Sequence[str], region: str = "region", agent: str = "
             )
 
 
-def _cluster_of(region: _Region, cluster: str, rows: list[int], agent: str) -> str:
+def _cluster_of(region: FeatureTable, cluster: str, rows: list[int], agent: str) -> str:
     """What an agent's records say of its cluster."""
     said = [_text(region.columns[cluster][row]) for row in rows]
     for row, name in zip(rows, said, strict=True):
         if not name or name != said[0]:
-            place = f"{region.where}, column {shortened(cluster)}, data row {row + 1}"
+            place = f"{region.where}, column {shortened(cluster)}, {region.at(row)}"
             expected = f"one cluster for all records of {shortened(agent)}"
             raise InputError(
                 place, expected, f"found {shortened(name)} after {shortened(said[0])}" if name else "found none"
@@ -133,51 +128,67 @@ def _text(cell: object) -> str:
     return "" if cell is None or cell != cell else str(cell).strip()
 
 
-def read_test(path: str | Path, target: str, features: Sequence[str], agent: str | None = None) -> Records:
+def read_test(
+    path: str | Path,
+    target: str,
+    features: Sequence[str],
+    agent: str | None = None,
+    told: FeatureOptions = _PLAIN,
+    classes: tuple[str, str] | None = None,
+) -> Records:
     """x (N, M) and y (N,) of a test file, with the features in the given order; a column `agent` is ignored."""
     texts = [] if agent is None else [agent]
-    table = _read(path, texts)
-    _check_columns(table, {target: "target"})
-    return _numbers(table, features, target, texts, _LEARNED)
+    (table,) = _read([path], texts, target, replace(told, site_column=None), classes, {target: "target"})
+    return _numbers(table, features, target, texts, _LEARNED, told)
 
 
 def read_tests(
-    path: str | Path, agent: str, target: str, features: Sequence[str], ignored: str | None
+    path: str | Path,
+    agent: str,
+    target: str,
+    features: Sequence[str],
+    ignored: str | None,
+    told: FeatureOptions = _PLAIN,
+    classes: tuple[str, str] | None = None,
 ) -> dict[str, Records]:
     """The records of a test file by agent; a column `ignored` is not looked at."""
     texts = [agent, *([] if ignored is None else [ignored])]
-    table = _read(path, texts)
-    _check_columns(table, {agent: "agent", target: "target"})
-    x, y = _numbers(table, features, target, texts, _LEARNED)
+    roles = {agent: "agent", target: "target"}
+    (table,) = _read([path], texts, target, replace(told, site_column=None), classes, roles)
+    x, y = _numbers(table, features, target, texts, _LEARNED, told)
     return {name: (x[rows], y[rows]) for name, rows in _rows_of_agents(table, agent).items()}
 
 
-def _read(path: str | Path, texts: Sequence[str], private: bool = False) -> _Region:
-    path = Path(path)
-    where = shown(path)
-    name, columns = read_named_columns(path, texts, private=private)
-    if not columns or not len(next(iter(columns.values()))):
-        raise InputError(where, "at least one record", "there is no row of data", "Leave the file out, or fill it.")
-    return _Region(name, path, where, columns)
+def _read(
+    paths: Iterable[str | Path],
+    texts: Sequence[str],
+    target: str,
+    told: FeatureOptions,
+    classes: tuple[str, str] | None,
+    needed: Mapping[str, str],
+    private: bool = False,
+) -> list[FeatureTable]:
+    answers = None if classes is None else {target: classes}
+    tables = read_features(paths, told, texts, [*texts, target], private, (), answers, needed)
+    for table in tables:
+        if not table.columns or not len(next(iter(table.columns.values()))):
+            todo = "Leave the file out, or fill it."
+            raise InputError(table.where, "at least one record", "there is no row of data", todo)
+    return tables
 
 
-def _check_columns(region: _Region, needed: dict[str, str]) -> None:
-    for column, role in needed.items():
-        if column not in region.columns:
-            raise InputError(
-                region.where,
-                f"a column {shortened(column)}, the {role}",
-                f"its columns are {listed(list(region.columns))}",
-                f"Name the {role}'s column as it is called in the file.",
-            )
-
-
-def _others(region: _Region, named: Collection[str]) -> tuple[str, ...]:
+def _others(region: FeatureTable, named: Collection[str]) -> tuple[str, ...]:
     return tuple(name for name in region.columns if name not in named)
 
 
 def _numbers(
-    region: _Region, features: Sequence[str], target: str, texts: Sequence[str], expected: str, private: bool = False
+    region: FeatureTable,
+    features: Sequence[str],
+    target: str,
+    texts: Sequence[str],
+    expected: str,
+    told: FeatureOptions,
+    private: bool = False,
 ) -> Records:
     """The features, matched by name, and the target."""
     todo = "Every file must have the same features, by the same names; the order does not matter."
@@ -185,19 +196,27 @@ def _numbers(
     wanted = [*features, target]
 
     def place(column: int, row: int) -> str:
-        return f"{region.where}, column {shortened(wanted[column])}, data row {row + 1}"
+        return f"{region.where}, column {shortened(wanted[column])}, {region.at(row)}"
 
+    words = [cell for cell in region.columns[target].tolist() if isinstance(cell, str) and not is_missing(cell)]
+    if words and len(words) > len(region.columns[target]) / 2 and not any(map(reads_as_number, words)):
+        found = "found words" if private else f"found words: {listed(sorted(set(words)))}"
+        todo = (
+            'Are they two classes? Name them in the plan\'s [data], the one that is 0 first: classes = ["no", "yes"].'
+        )
+        raise InputError(f"{region.where}, column {shortened(target)}", "numbers, or 0 and 1", found, todo)
     values = checked_values([region.columns[name] for name in wanted], place, private)
-    return np.ascontiguousarray(values[:, :-1]), values[:, -1].copy()
+    x = np.ascontiguousarray(values[:, :-1])
+    return scaled(x, features, told.bounds), values[:, -1].copy()
 
 
-def _rows_of_agents(region: _Region, agent: str) -> dict[str, list[int]]:
+def _rows_of_agents(region: FeatureTable, agent: str) -> dict[str, list[int]]:
     rows: dict[str, list[int]] = {}
     for row, cell in enumerate(region.columns[agent].tolist()):
         name = _text(cell)
         if not can_name_file(name):
             found, todo = (f"found {shortened(name)}", RENAME) if name else ("it is empty", "Say whose record it is.")
-            place = f"{region.where}, column {shortened(agent)}, data row {row + 1}"
+            place = f"{region.where}, column {shortened(agent)}, {region.at(row)}"
             raise InputError(place, "the name of an agent", found, todo)
         rows.setdefault(name, []).append(row)
     return rows

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence, Sized
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,13 +13,15 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from silograph.core.errors import InputError
 from silograph.core.types import Array
-from silograph.data.columns import ColumnsError, Finding, check_named
-from silograph.data.readers import read_people, read_table
+from silograph.data.columns import ColumnsError, Finding, check_named, unnamed_findings
+from silograph.data.readers import read_columns, read_grid, site_table
+from silograph.data.sites import Site, read_sites
 from silograph.data.tables import (
     Grid,
     NodesIn,
     Table,
     array_grid,
+    as_frame,
     check_same_names,
     checked_table,
     frame_grid,
@@ -56,6 +58,7 @@ class Silos:
     names: tuple[str, ...]
     nodes: tuple[str, ...]
     signals: tuple[Array | People, ...]
+    notes: tuple[str, ...] = ()  # what was left out of the tables, for people
 
 
 class Elsewhere(np.ndarray[Any, Any]):
@@ -108,37 +111,64 @@ def read_silos(
     unit_column: str | None = None,
     drop: Collection[str] = (),
     keep: Collection[str] = (),
+    categories: Mapping[str, Sequence[str]] | None = None,
+    site_column: str | None = None,
+    all_here: bool = False,
 ) -> Silos:
-    """One file per site, aligned; with a `unit_column` that says whose each signal is, people instead of signals.
+    """The sites' tables, aligned; with a `unit_column` that says whose each signal is, people instead of signals.
 
-    Columns in `drop` are left out. What is no measurement is refused, with all that was found in all files, unless it
-    is in `keep`.
+    A path is a site's file, a folder, or with a `site_column` one long table of several sites. Columns in `drop` are
+    left out, those in `categories` become columns of 0 and 1. What is no measurement is refused, with all that was
+    found in all files, unless it is in `keep`. Where these are all tables, a name that none has is refused.
     """
     tables: list[Table] = []
     odd: dict[str, list[Finding]] = {}
-    for path in paths:
+    notes: list[str] = []
+    for site in _sites(paths, nodes_in, private, unit_column, categories, site_column):
+        notes += site.notes
         try:
-            tables.append(_read(path, nodes_in, private, unit_column, drop, keep))
+            tables.append(_table(site, nodes_in, private, unit_column, drop, keep, categories))
         except ColumnsError as problem:
             odd |= problem.by_file
     if odd:
         raise ColumnsError(odd)
-    if len(tables) > 1:  # one organisation's table may lack a column that another has
-        check_named(drop, keep, [name for table in tables for name in table.columns])
-    return align(tables, nodes)
+    if all_here or len(tables) > 1:  # one organisation's table may lack a column that another has
+        check_named(drop, keep, [name for table in tables for name in table.columns], categories)
+    return replace(align(tables, nodes), notes=tuple(notes))
 
 
-def _read(
-    path: str | Path,
+def _sites(
+    paths: Iterable[str | Path],
+    nodes_in: NodesIn,
+    private: bool,
+    unit_column: str | None,
+    categories: Mapping[str, Sequence[str]] | None,
+    site_column: str | None,
+) -> Iterator[Site]:
+    text = [name for name in (unit_column, site_column, *(categories or ())) if name is not None]
+    if nodes_in == "rows" and text:
+        found = f"found {shortened(text[0])}"
+        raise InputError("nodes in rows", "no column that says something of rows", found, "Turn the tables round.")
+
+    def read(path: Path) -> tuple[str, Grid]:
+        named_columns = unit_column is not None or site_column is not None
+        return read_columns(path, text) if named_columns else read_grid(path, nodes_in, text)
+
+    return read_sites(paths, read, unit_column, site_column, private)
+
+
+def _table(
+    site: Site,
     nodes_in: NodesIn,
     private: bool,
     unit_column: str | None,
     drop: Collection[str],
     keep: Collection[str],
+    categories: Mapping[str, Sequence[str]] | None,
 ) -> Table:
-    if unit_column is not None:
-        return read_people(path, unit_column, private, drop, keep)
-    return read_table(path, nodes_in, private, drop, keep)
+    return site_table(
+        site.name, site.path, site.grid, nodes_in, private, unit_column, drop, keep, categories, site.where
+    )
 
 
 def problems(
@@ -147,24 +177,30 @@ def problems(
     drop: Collection[str] = (),
     keep: Collection[str] = (),
     unit_column: str | None = None,
+    categories: Mapping[str, Sequence[str]] | None = None,
+    site_column: str | None = None,
 ) -> list[str]:
     """All that keeps these tables from being learned from; then, if nothing does, whether they fit together."""
     tables, found = [], []
     odd: dict[Finding, list[str]] = {}  # the files where each was found
     for path in paths:
         try:
-            tables.append(_read(path, nodes_in, False, unit_column, drop, keep))
-        except ColumnsError as problem:
-            for where, every in problem.by_file.items():
-                for each in every:
-                    odd.setdefault(each, []).append(where)
-        except InputError as problem:
+            for site in _sites([path], nodes_in, False, unit_column, categories, site_column):
+                try:
+                    tables.append(_table(site, nodes_in, False, unit_column, drop, keep, categories))
+                except ColumnsError as problem:
+                    for where, every in problem.by_file.items():
+                        for each in every:
+                            odd.setdefault(each, []).append(where)
+                except InputError as problem:
+                    found.append(str(problem))
+        except InputError as problem:  # a file that is no table, or a folder without any
             found.append(str(problem))
     more = {each: f" and {len(files) - 1} more" if len(files) > 1 else "" for each, files in odd.items()}
     found += [f"{files[0]}{more[each]}: {each}" for each, files in odd.items()]
     if found:
         return found
-    check_named(drop, keep, [name for table in tables for name in table.columns])
+    check_named(drop, keep, [name for table in tables for name in table.columns], categories)
     for table in tables[1:]:
         try:
             align([tables[0], table])
@@ -178,27 +214,54 @@ def from_arrays(
     names: Sequence[str] | None = None,
     nodes: Sequence[str] | None = None,
     private: bool = False,
+    drop: Collection[str] = (),
+    keep: Collection[str] = (),
+    categories: Mapping[str, Sequence[str]] | None = None,
 ) -> Silos:
     """One array or DataFrame per site, with one signal per row, aligned.
 
     A DataFrame's columns name its nodes; `nodes` names those of arrays. Sites are site_0, site_1, ... unless named.
+    What is no measurement is refused as in files; without names only copies, and whole numbers that count.
     """
     arrays = list(arrays)
     names = [f"site_{k}" for k in range(len(arrays))] if names is None else [str(name) for name in names]
     nodes = None if nodes is None else [str(node) for node in nodes]
     if len(names) != len(arrays):
         raise InputError("names", f"one for each of the {len(arrays)} arrays", f"there are {len(names)}")
-    return align([_array_table(array, name, nodes, private) for array, name in zip(arrays, names, strict=True)])
+    tables: list[Table] = []
+    odd: dict[str, list[Finding]] = {}
+    for array, name in zip(arrays, names, strict=True):
+        try:
+            tables.append(_array_table(array, name, nodes, private, drop, keep, categories))
+        except ColumnsError as problem:
+            odd |= problem.by_file
+    if odd:
+        raise ColumnsError(odd)
+    check_named(drop, keep, [name for table in tables for name in table.columns], categories)
+    return align(tables)
 
 
-def _array_table(array: Any, name: str, nodes: Sequence[str] | None, private: bool) -> Table:
+def _array_table(
+    array: Any,
+    name: str,
+    nodes: Sequence[str] | None,
+    private: bool,
+    drop: Collection[str],
+    keep: Collection[str],
+    categories: Mapping[str, Sequence[str]] | None,
+) -> Table:
     where = f"site {shortened(name)}"
-    return checked_table(_given_grid(array, where, nodes), name, Path(name), where, private=private)
+    grid = _given_grid(array, where, nodes)
+    if grid.column_names is not None:
+        return site_table(name, Path(name), grid, "columns", private, None, drop, keep, categories, where)
+    if not private and (odd := unnamed_findings(grid, keep)):
+        raise ColumnsError({where: odd})
+    return checked_table(grid, name, Path(name), where, private=private)
 
 
 def _given_grid(array: Any, where: str, nodes: Sequence[str] | None) -> Grid:
-    if hasattr(array, "columns") and hasattr(array, "iloc"):  # a DataFrame, told without importing pandas
-        return frame_grid(array, [str(name) for name in array.columns], "columns")
+    if (frame := as_frame(array)) is not None:
+        return frame_grid(frame, [str(name) for name in frame.columns], "columns")
     if np.ma.is_masked(array):
         raise InputError(
             where, "an array without gaps", "some entries are masked", "Fill them or leave out those rows."

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import csv
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -30,6 +31,10 @@ LARGEST_INTEGER = 2**53
 #: Halves of characters, which no file can hold, and control characters, which GraphML cannot.
 _UNWRITABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff]")
 
+_MISSING = {"", "na", "n/a", "#n/a", "nan", "null", "none", "<na>", "-", "--", "?", "."}
+#: What people write where there is no value.
+MISSING = sorted({form for word in _MISSING for form in (word, word.upper(), word.title())})
+
 _NOT_NUMBERS = {
     "b": "true/false values",
     "c": "complex numbers",
@@ -39,12 +44,18 @@ _NOT_NUMBERS = {
     "T": "text",
     "S": "text",
 }
+_NUMBER = r"[\W_]*(id|no|nr|num|number|code|key|name)\W*"
 _IDENTIFIER = re.compile(
-    r"(.*[\W_])?(person|patient|subject|participant|customer|household|user|member|u?u?id|identifier)"
-    r"([\W_]?(id|no|nr|num|number|code|key|name))?",
+    rf"(.*[\W_])?((person|patient|subject|participant|customer|household|user|member|u?u?id|identifier"
+    rf"|mrn|ssn|zip|post[\W_]?code|postal|plz|phone|telephone|fax|e?[\W_]?mail|iban|passport|barcode)({_NUMBER})?"
+    rf"|(case|record|row|sample|account|invoice|encounter|visit|admission|chart|insurance|security|nhs){_NUMBER})",
     re.IGNORECASE,
 )
-_NUMBERS_ONLY = "Every column must hold real numbers; remove or convert the others."
+_UNNAMED = "Unnamed: 0"  # as pandas calls an index that it read and writes again
+_NUMBERS_ONLY = (
+    "Every column must hold real numbers: leave others out with --drop, or declare the levels of words with "
+    "--categories."
+)
 
 
 @dataclass(frozen=True)
@@ -66,6 +77,11 @@ class Grid:
     columns: Sequence[NDArray[Any]]
     column_names: Sequence[str] | None = None
     row_names: Sequence[str] | None = None
+    place: Callable[[int], str] | None = None  # where a row is, where the table was put together or divided
+
+    def at(self, row: int) -> str:
+        """A row of data in words."""
+        return f"data row {row + 1}" if self.place is None else self.place(row)
 
 
 def array_grid(array: NDArray[Any], nodes: Sequence[str] | None, where: str, nodes_in: NodesIn) -> Grid:
@@ -73,6 +89,15 @@ def array_grid(array: NDArray[Any], nodes: Sequence[str] | None, where: str, nod
     if array.ndim != 2:
         raise InputError(where, "a 2-D array of signals", f"found a {array.ndim}-D array")
     return Grid(list(array.T), nodes) if nodes_in == "columns" else Grid(list(array.T), None, nodes)
+
+
+def as_frame(given: Any) -> pd.DataFrame | None:
+    """A DataFrame of pandas, or what polars and pyarrow make one of; known without importing any of them."""
+    if hasattr(given, "columns") and hasattr(given, "iloc"):
+        return given  # type: ignore[no-any-return]
+    if hasattr(given, "columns") and hasattr(given, "to_pandas"):
+        return given.to_pandas()  # type: ignore[no-any-return]
+    return None
 
 
 def frame_grid(frame: pd.DataFrame, column_names: Sequence[str] | None, nodes_in: NodesIn) -> Grid:
@@ -105,7 +130,7 @@ def checked_table(
     def place(column: int, row: int) -> str:
         column_names = nodes if by_column else grid.column_names
         column_name = shortened(column_names[column]) if column_names else column + 1
-        return f"{where}, column {column_name}, data row {row + 1 if by_column else shortened(nodes[row])}"
+        return f"{where}, column {column_name}, {grid.at(row) if by_column else f'data row {shortened(nodes[row])}'}"
 
     values = checked_values(grid.columns, place, private)
     signals = np.ascontiguousarray(values if by_column else values.T)
@@ -115,13 +140,20 @@ def checked_table(
 
 
 def without_index(grid: Grid, private: bool = False) -> Grid:
-    """The grid without the index that pandas writes unless told not to: a first column that has no name, and counts."""
-    if not grid.column_names or grid.column_names[0].strip() or not grid.columns:
+    """The grid without the index that pandas and R write unless told not to: a first column that has no name, and
+    counts from 0 or 1."""
+    if not has_index(grid, private):
         return grid
+    return replace(grid, columns=grid.columns[1:], column_names=(grid.column_names or ())[1:])
+
+
+def has_index(grid: Grid, private: bool = False) -> bool:
+    if not grid.column_names or grid.column_names[0].strip() not in ("", _UNNAMED) or not grid.columns:
+        return False
     column = grid.columns[0]
-    if private or (column.dtype.kind in "iu" and (column == np.arange(len(column))).all()):
-        return Grid(grid.columns[1:], grid.column_names[1:], grid.row_names)
-    return grid
+    if private:
+        return True
+    return column.dtype.kind in "iuf" and any((column == np.arange(k, k + len(column))).all() for k in (0, 1))
 
 
 def checked_values(columns: Sequence[NDArray[Any]], place: Place, private: bool = False) -> Array:
@@ -209,9 +241,19 @@ def looks_like_identifier(name: str) -> bool:
     return _IDENTIFIER.fullmatch(name.strip()) is not None
 
 
+def named(name: str) -> str:
+    """A column's name: without blanks around it, and an accent is one character with its letter, not two."""
+    return unicodedata.normalize("NFC", name.strip())
+
+
+def is_missing(cell: str) -> bool:
+    """Whether a cell says that there is no value."""
+    return cell.strip().lower() in _MISSING
+
+
 def checked_names(where: str, given: Sequence[str], count: int, kind: str = "node") -> tuple[str, ...]:
     """The names without blanks around them: one for each, all different, and all can be written."""
-    names = tuple(name.strip() for name in given)
+    names = tuple(map(named, given))
     if len(names) != count:
         raise InputError(where, f"one name for each of the {count} {kind}s", f"there are {len(names)} names")
     if "" in names:
@@ -249,6 +291,7 @@ def _as_floats(column: NDArray[Any], k: int, place: Place, private: bool) -> Arr
 
 
 def _objects_as_floats(cells: list[Any], k: int, place: Place, private: bool) -> Array:
+    cells = [None if isinstance(cell, str) and is_missing(cell) else cell for cell in cells]
     odd = [row for row, cell in enumerate(cells) if not (cell is None or _is_real(cell))]
     if odd:
         # One word turns a whole CSV column into text: the culprit is the first cell that does not read as a number.

@@ -15,7 +15,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from silograph.core.errors import DamageError, InputError
-from silograph.core.files import LONGEST_CARD, write_atomically
+from silograph.core.files import LONGEST_CARD, content_of, write_atomically
 from silograph.core.keys import secret_root
 from silograph.core.schema import Such, read, read_json, write
 from silograph.deploy.deployment import Deployment
@@ -210,7 +210,7 @@ def _mark(folder: Path, table: Path) -> str:
 
 def _read(table: Path) -> bytes:
     try:
-        return table.read_bytes()
+        return content_of(table)
     except OSError as error:
         raise InputError(str(table), "the organisation's table", error.strerror or "it cannot be read") from None
 

@@ -14,7 +14,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from silograph.core.errors import InputError
 from silograph.core.keys import seed_of
 from silograph.core.types import Array
-from silograph.data.silos import Silos, from_arrays
+from silograph.data.categories import Categories
+from silograph.data.silos import Silos, from_arrays, read_silos
+from silograph.data.tables import as_frame
 from silograph.estimators.base import PlanEstimator, RandomState
 from silograph.families.graphs.files import SIGN, edges, to_networkx
 from silograph.families.graphs.job import GraphJob
@@ -59,6 +61,9 @@ class ConsensusGraph(PlanEstimator):
     choose_by: Literal["expected-F", "ebic", "held-out"] | None = MethodPlan.choose_by
     nonnegative: bool | None = MethodPlan.nonnegative
     neighbours: int | None = Data.neighbours
+    drop: tuple[str, ...] = Data.drop
+    keep: tuple[str, ...] = Data.keep
+    categories: Categories | None = Data.categories
     resamples: int | None = MethodPlan.resamples
     beta: float | None = MethodPlan.beta
     nu: float | None = MethodPlan.nu
@@ -71,7 +76,8 @@ class ConsensusGraph(PlanEstimator):
     random_state: RandomState = None
 
     def fit(self, X: Any, y: None = None, *, names: Sequence[str] | None = None) -> Self:
-        """Learn from a list of (signals, nodes) tables, one per site; a single table is one site."""
+        """Learn from tables (signals, nodes), one per site: a list of arrays or DataFrames (pandas, polars, pyarrow), a
+        dict of them by site, or paths of files and folders. A single table is one site."""
         silos = self._silos(X, names)
         plan = self._plan()
         job = GraphJob.of(plan, silos, Path())
@@ -169,13 +175,25 @@ class ConsensusGraph(PlanEstimator):
         return card(repr(self), facts, header, rows, small_graph(self.nodes_, drawn, "Consensus graph", signs))
 
     def _silos(self, X: Any, names: Sequence[str] | None) -> Silos:
-        if isinstance(X, list | tuple) and X and np.ndim(X[0]) == 2:
-            silos = from_arrays(X, names, private=self.epsilon is not None)
+        private, columns = self.epsilon is not None, (self.drop, self.keep, self.categories)
+        if isinstance(X, Mapping) and not hasattr(X, "shape"):  # some sparse matrices are mappings
+            X, names = list(X.values()), list(X) if names is None else names
+        X = [X] if isinstance(X, str | Path) else X
+        if isinstance(X, list | tuple) and X and all(isinstance(path, str | Path) for path in X):
+            if names is not None:
+                raise InputError("names", "none with files, whose names are the sites'", f"found {list(names)}")
+            silos = read_silos(X, "columns", private, None, None, self.drop, self.keep, categories=self.categories)
             self.n_features_in_ = len(silos.nodes)
             return silos
+        if isinstance(X, list | tuple) and X and (as_frame(X[0]) is not None or np.ndim(X[0]) == 2):
+            silos = from_arrays(X, names, None, private, *columns)
+            self.n_features_in_ = len(silos.nodes)
+            return silos
+        if as_frame(X) is not None:
+            validate_data(self, X, skip_check_array=True)
+            return from_arrays([X], names, None, private, *columns)
         table = validate_data(self, X, dtype="numeric", ensure_min_samples=2, ensure_min_features=3)
-        nodes = getattr(self, "feature_names_in_", None)
-        return from_arrays([table], names, None if nodes is None else list(nodes), self.epsilon is not None)
+        return from_arrays([table], names, None, private, *columns)
 
     def _plan(self) -> GraphPlan:
         privacy, seed = self._budget(Privacy, "delta", "clip"), seed_of(self.random_state)

@@ -11,6 +11,8 @@ import numpy as np
 from silograph.core.errors import InputError
 from silograph.data.regions import RegionTables, read_regions
 from silograph.data.silos import Elsewhere
+from silograph.data.sites import check_one
+from silograph.data.tables import shown
 from silograph.deploy.public_facts import Facts, Holding, Records, check_columns, check_plain
 from silograph.run.plan import Plan
 
@@ -32,7 +34,9 @@ def read_agents(
     plan: Plan, path: Path, agent: str, target: str, cluster: str | None, facts: Facts | None
 ) -> tuple[Facts, tuple[Any, ...]]:
     columns = None if facts is None else facts.columns
-    tables = read_regions([path], agent, target, plan.privacy is not None, cluster, columns)
+    told: Any = plan.data
+    tables = read_regions([path], agent, target, plan.privacy is not None, cluster, columns, told, told.classes)
+    check_one(tables.regions, shown(path))
     holding = Holding(
         tables.regions[0],
         tuple(name.split("/", 1)[1] for name in tables.agents),

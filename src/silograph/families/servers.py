@@ -14,8 +14,9 @@ import numpy as np
 from silograph.core.errors import InputError
 from silograph.core.results import Guarantee, LinearTask, ServerGraph, Test
 from silograph.core.types import Array
+from silograph.data.features import raw_values
 from silograph.data.regions import RegionTables
-from silograph.data.silos import records_of
+from silograph.data.silos import Elsewhere, records_of
 from silograph.methods.base import Private
 from silograph.privacy.accounting import Cost
 from silograph.privacy.door import Budget
@@ -83,6 +84,11 @@ def check_masks(masks: str, clip: float | None, sample: int | None, minimum: int
         raise InputError("plan, sample", f"at least the minimum cohort of {minimum} with masks", f"found {sample}")
 
 
+def check_classes(classes: tuple[str, str] | None, loss: str) -> None:
+    if classes is not None and loss != "logistic":
+        raise InputError("plan, classes", 'none, or loss = "logistic"', f"found the loss {loss}")
+
+
 def check_intercept(intercept: bool, features: Sequence[str]) -> None:
     if intercept and INTERCEPT in features:
         raise InputError("plan, intercept", f"no feature called {INTERCEPT}", "there is one", "Say intercept = false.")
@@ -122,6 +128,11 @@ class ServersJob:
         privacy = self.plan.privacy
         trusted = frozenset({OWN_SERVER}) if self.trusting else frozenset[str]()
         return None if privacy is None else Budget(privacy.epsilon, privacy.delta, trusted)
+
+    def of_tables(self) -> list[str]:
+        """What tables ask for; their values only where nothing is protected."""
+        here = [x for x, _ in self.tables.records if not isinstance(x, Elsewhere)]
+        return [*self.tables.notes, *raw_values(self.tables.features, here, self.plan.privacy is not None)]
 
     @property
     def features(self) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from silograph.core.errors import DamageError, InputError
-from silograph.core.files import write_atomically
+from silograph.core.files import content_of, write_atomically
 from silograph.core.keys import secret_root
 from silograph.core.types import Json
 from silograph.engines.saved import load, save
@@ -170,7 +170,7 @@ class RunFolder:
 
 
 def _identity(plan_text: str, inputs: Sequence[Path]) -> Json:
-    return {"plan": plan_text, "inputs": [hashlib.sha256(path.read_bytes()).hexdigest() for path in inputs]}
+    return {"plan": plan_text, "inputs": [hashlib.sha256(content_of(path)).hexdigest() for path in inputs]}
 
 
 def _refuse_occupied(goal: Path) -> None:

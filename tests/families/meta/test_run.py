@@ -166,7 +166,7 @@ def test_counts_are_whole_numbers_from_1(key, value, came):
         ({"data": DATA | {"answers": "words"}}, "plan.toml, data.answers", "classes, numbers", "found 'words'"),
         ({"data": DATA | {"classes": "yes"}}, "plan.toml, data.classes", "a list of names", "found 'yes'"),
         ({"data": DATA | {"classes": [0, 1]}}, "plan.toml, data.classes[0]", "a text", "found 0"),
-        ({"data": DATA | {"label": "y"}}, "plan.toml, data", "only target, files, new", "found 'label'"),
+        ({"data": DATA | {"label": "y"}}, "plan.toml, data", "target, files, new", "found 'label'"),
         ({"data": DATA | {"answers": "numbers", "classes": ["1"]}}, "plan, classes", "none where", "found some"),
         ({"method": {"version": "printed"}}, "plan.toml, method.version", "sound, paper:", "found 'printed'"),
         ({"method": {"model": "gpt"}}, "plan.toml, method.model", "linear, mlp, cnn, resnet18", "found 'gpt'"),

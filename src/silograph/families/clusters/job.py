@@ -234,7 +234,7 @@ class ClusteredJob(ServersJob):
             )
         if self.tests:
             notes.append("The test table is not protected: errors on it are exact.")
-        return notes
+        return notes + self.of_tables()
 
     # ---- what it leaves ----
 
@@ -322,7 +322,8 @@ class ClusteredJob(ServersJob):
 
 def open_job(plan: ClusteredPlan, base: Path) -> ClusteredJob:
     data, private = plan.data, plan.privacy is not None
-    tables = read_regions([base / name for name in data.files], data.agent, data.target, private, data.cluster)
+    files = [base / name for name in data.files]
+    tables = read_regions(files, data.agent, data.target, private, data.cluster, None, data, data.classes)
     tests = {} if data.test is None else _tests(plan, base / data.test, tables)
     return ClusteredJob.of(plan, tables, tests, graph_of(plan.topology, tables.regions, base))
 
@@ -339,7 +340,8 @@ def _task(plan: ClusteredPlan, tables: RegionTables) -> Task:
 
 def _tests(plan: ClusteredPlan, path: Path, tables: RegionTables) -> dict[str, Records]:
     check_one_home(tables.agents, "server", "client")
-    tests = read_tests(path, plan.data.agent, plan.data.target, tables.features, plan.data.cluster)
+    data = plan.data
+    tests = read_tests(path, data.agent, data.target, tables.features, data.cluster, data, data.classes)
     unknown = sorted(set(tests) - {name.split("/", 1)[1] for name in tables.agents})
     if unknown:
         raise InputError(str(path), "clients of the tables", f"{unknown[0]!r} is none of them")

@@ -7,7 +7,8 @@ from typing import Literal
 
 from silograph.core.errors import InputError
 from silograph.core.schema import Amount, Cohort, Count, Portion, Positive, Scale, Seed, Share
-from silograph.families.servers import Servers, check_masks, left_out_of_servers
+from silograph.data.features import Classes, FeatureOptions
+from silograph.families.servers import Servers, check_classes, check_masks, left_out_of_servers
 from silograph.run.plan import DEFAULT_DELTA, NOT_COMPARED, Plan
 from silograph.run.sections import Delta, TotalEpsilon, naming_files, option
 
@@ -15,11 +16,12 @@ _LEAST_DECAY = 1e-12  # of the first round's noise or leakage
 
 
 @dataclass(frozen=True)
-class ClusterData:
+class ClusterData(FeatureOptions):
     """One table a server, named relative to the plan; columns say whose a record is, and of which cluster.
 
     Without a `cluster` column, or where the method says `find`, clusters are found. `test` is a table of the same
-    clients that nobody asks to be protected: errors are measured on it.
+    clients that nobody asks to be protected: errors are measured on it. `classes` are a target's two words, the one
+    that is 0 first.
     """
 
     agent: str
@@ -27,6 +29,7 @@ class ClusterData:
     files: tuple[str, ...] = naming_files(())
     cluster: str | None = None
     test: str | None = naming_files(None, private=False)
+    classes: Classes | None = None
 
 
 @dataclass(frozen=True)
@@ -116,6 +119,7 @@ class ClusteredPlan(Plan):
     def __post_init__(self) -> None:
         super().__post_init__()
         chosen = self.method
+        check_classes(self.data.classes, chosen.loss)
         if self.data.cluster is None and chosen.find is None:
             expected = "a cluster column in [data], or how many to find in [method]"
             raise InputError("plan, clusters", expected, "found neither")

@@ -193,7 +193,7 @@ class FederationJob(ServersJob):
             )
         if self.test is not None:
             notes.append("The test table is not protected: errors on it are exact.")
-        return notes
+        return notes + self.of_tables()
 
     # ---- what it leaves ----
 
@@ -246,6 +246,7 @@ class FederationJob(ServersJob):
 
 def open_job(plan: FederationPlan, base: Path) -> FederationJob:
     data, private = plan.data, plan.privacy is not None
-    tables = read_regions([base / name for name in data.files], data.agent, data.target, private)
-    test = None if data.test is None else read_test(base / data.test, data.target, tables.features, data.agent)
+    files, told = [base / name for name in data.files], (data, data.classes)
+    tables = read_regions(files, data.agent, data.target, private, None, None, *told)
+    test = None if data.test is None else read_test(base / data.test, data.target, tables.features, data.agent, *told)
     return FederationJob.of(plan, tables, test, graph_of(plan.topology, tables.regions, base))

@@ -7,7 +7,8 @@ from typing import Literal
 
 from silograph.core.errors import InputError
 from silograph.core.schema import Amount, Cohort, Count, Scale, Seed, Span
-from silograph.families.servers import Servers, check_masks, left_out_of_servers
+from silograph.data.features import Classes, FeatureOptions
+from silograph.families.servers import Servers, check_classes, check_masks, left_out_of_servers
 from silograph.run.plan import DEFAULT_DELTA, Plan
 from silograph.run.sections import Delta, TotalEpsilon, naming_files
 
@@ -15,16 +16,18 @@ _MOST_DRAWS = 1_000_000  # records an agent looks at in a round
 
 
 @dataclass(frozen=True)
-class RegionData:
+class RegionData(FeatureOptions):
     """One table a region, named relative to the plan; a column says which agent a record belongs to.
 
-    `test` is a table nobody asks to be protected: errors are measured on it.
+    `test` is a table nobody asks to be protected: errors are measured on it. `classes` are a target's two words, the
+    one that is 0 first.
     """
 
     agent: str
     target: str
     files: tuple[str, ...] = naming_files(())
     test: str | None = naming_files(None, private=False)
+    classes: Classes | None = None
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,7 @@ class FederationPlan(Plan):
     def __post_init__(self) -> None:
         super().__post_init__()
         method = self.method
+        check_classes(self.data.classes, method.loss)
         if method.epochs[1] * (method.batch or (1, 1))[1] > _MOST_DRAWS:
             expected = f"epochs times batch of at most {_MOST_DRAWS:,}"
             raise InputError("plan, epochs and batch", expected, f"found {method.epochs[1]} times {method.batch}")

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from silograph.data.silos import Elsewhere, Silos, standardise
+from silograph.data.sites import check_one
+from silograph.data.tables import shown
 from silograph.deploy.public_facts import Facts, Holding, Records, check_columns, check_plain
 from silograph.families.graphs.job import GraphJob, read_sites
 from silograph.families.graphs.plan import GraphPlan
@@ -26,6 +28,7 @@ def classes_of(plan: GraphPlan, told: Mapping[str, tuple[str, ...]], fewest: int
 
 def read_own(plan: GraphPlan, path: Path, facts: Facts | None = None) -> tuple[Facts, tuple[Any, ...]]:
     silos = read_sites(plan, [path], None if facts is None else facts.columns)
+    check_one(silos.names, shown(path))
     silos = standardise(silos) if plan.data.standardise else silos
     holding = Holding(silos.names[0], records=(len(silos.signals[0]),))
     return Facts(plan.method.name, silos.nodes, (holding,)), silos.signals

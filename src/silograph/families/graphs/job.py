@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from silograph.core import schema
+from silograph.core.errors import InputError
 from silograph.core.files import write_atomically
 from silograph.core.types import Array, Json
 from silograph.data.candidates import read_candidates
 from silograph.data.coordinates import Coordinates, read_coordinates
 from silograph.data.groups import read_groups
+from silograph.data.notes import notes_on
 from silograph.data.silos import People, Silos, read_silos, records_of, standardise
 from silograph.families.graphs.build import Setup, build
 from silograph.families.graphs.coupling import choose_coupling
@@ -104,16 +106,30 @@ class GraphJob:
 def read_sites(plan: GraphPlan, files: Sequence[Path], nodes: Sequence[str] | None = None) -> Silos:
     """The plan's tables, over these nodes or the first one's; where groups are compared, with each person's group."""
     data, private = plan.data, plan.privacy is not None
+    drop = data.drop if data.group_column is None else (*data.drop, data.group_column)
+    silos = read_silos(
+        files,
+        data.nodes_in,
+        private,
+        nodes,
+        data.unit_column,
+        drop,
+        data.keep,
+        categories=data.categories,
+        site_column=data.site_column,
+    )
     if data.group_column is None or data.unit_column is None:
-        return read_silos(files, data.nodes_in, private, nodes, data.unit_column, data.drop, data.keep)
+        return silos
+    if len(silos.names) != len(files):
+        expected = "one table for each site where groups are compared"
+        raise InputError("plan, group_column", expected, "found a folder, or a long table", "Name every table.")
     groups = [read_groups(path, data.unit_column, data.group_column, data.groups) for path in files]
-    drop = (*data.drop, data.group_column)
-    silos = read_silos(files, data.nodes_in, private, nodes, data.unit_column, drop, data.keep)
     people = zip(silos.signals, groups, strict=True)
     return replace(silos, signals=tuple(replace(own, group=at) for own, at in people if isinstance(own, People)))
 
 
 def open_job(plan: GraphPlan, base: Path) -> GraphJob:
-    data = plan.data
-    silos = read_sites(plan, [base / name for name in data.files])
-    return GraphJob.of(plan, standardise(silos) if data.standardise else silos, base)
+    silos = read_sites(plan, [base / name for name in plan.data.files])
+    job = GraphJob.of(plan, standardise(silos) if plan.data.standardise else silos, base)
+    notes = (*silos.notes, *([] if plan.privacy is not None else notes_on(silos)))
+    return replace(job, setup=replace(job.setup, notes=(*job.setup.notes, *notes)))

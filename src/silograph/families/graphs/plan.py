@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, Self
 
 from silograph.core.errors import InputError
+from silograph.data.categories import Categories
 from silograph.families.graphs.who_votes import adds_up, check_groups, no_votes
 from silograph.run.plan import DEFAULT_DELTA, Plan
 from silograph.run.sections import naming_files, option, public
@@ -41,6 +42,10 @@ class Data:
     groups: tuple[str, ...] = option((), "A group, as that column names it; twice.", option="group")
     drop: tuple[str, ...] = option((), "Leave this column out, at every site that has it; may be repeated.")
     keep: tuple[str, ...] = option((), "This column is a measurement, whatever it looks like; may be repeated.")
+    categories: Categories | None = option(
+        None, "Columns of words and all their levels, 'sex=f,m;ward=a,b,c': a node of 0 and 1 for each but the first."
+    )
+    site_column: str | None = option(None, "Of one long table of all sites: the column that names a row's site.")
     coordinates: str | None = naming_files(
         None,
         private=False,

@@ -87,7 +87,7 @@ def _counted(plan: GraphPlan) -> str:
 def _notes(plan: GraphPlan, setup: Setup, facts: Json | None = None) -> list[str]:
     """What the cost does not say by itself; `facts` are those of the outcome, once the run is over."""
     if plan.privacy is None:
-        return list(_of_an_open_run(plan, setup))
+        return [*_of_an_open_run(plan, setup), *setup.notes]
     notes = [
         f"Not protected: how many {_counted(plan)} a site has, its node names, that it took part, and how long it "
         "took.",

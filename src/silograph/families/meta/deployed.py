@@ -12,6 +12,8 @@ import numpy as np
 from silograph.core.errors import InputError
 from silograph.data.clients import ClientTables, classes_at, listed_classes, read_clients
 from silograph.data.silos import Elsewhere
+from silograph.data.sites import check_one
+from silograph.data.tables import shown
 from silograph.deploy.public_facts import MOST, Facts, Holding, Records, check_columns
 from silograph.families.meta.job import MetaJob
 from silograph.families.meta.network import network
@@ -41,7 +43,8 @@ def read_own(plan: MetaPlan, path: Path, facts: Facts | None = None) -> tuple[Fa
     data, private, regression = plan.data, plan.privacy is not None, plan.data.answers == "numbers"
     classes = None if regression else data.classes if facts is None else facts.classes
     columns = None if facts is None else facts.columns
-    clients = read_clients([path], data.target, private, classes, regression, columns, fewest_classes=1)
+    clients = read_clients([path], data.target, private, classes, regression, columns, fewest_classes=1, told=data)
+    check_one(clients.names, shown(path))
     holding = Holding(clients.names[0], records=(len(clients.records[0][1]),))
     own = Facts(plan.method.name, clients.features, (holding,), clients.shape, clients.classes)
     return own, clients.records

@@ -16,7 +16,8 @@ from silograph.core.errors import InputError
 from silograph.core.results import Claim, Privacy, filled
 from silograph.core.types import Array, Json
 from silograph.data.clients import ClientTables, read_clients
-from silograph.data.silos import records_of
+from silograph.data.features import raw_values
+from silograph.data.silos import Elsewhere, records_of
 from silograph.families.meta.network import network
 from silograph.families.meta.new_clients import NewClients
 from silograph.families.meta.plan import MetaPlan
@@ -270,7 +271,8 @@ class MetaJob:
             )
         if plan.method.compare:
             notes.append("Other ways of learning were run for comparison: simulation only.")
-        return notes
+        here = [x for x, _ in self.tables.records if not isinstance(x, Elsewhere)]
+        return [*notes, *self.tables.notes, *raw_values(self.tables.features, here, plan.privacy is not None)]
 
     # ---- what it leaves ----
 
@@ -321,6 +323,7 @@ class MetaJob:
             "answers": data.answers,
             "step": self.plan.personal_step,
             "steps": chosen.personal_steps,
+            **({"columns": told} if (told := data.told()) else {}),
         }
 
     def _comparison(self, new: NewClients, start: Array, told: list[NewClient]) -> list[Compared]:
@@ -345,10 +348,11 @@ class MetaJob:
 def open_job(plan: MetaPlan, base: Path) -> MetaJob:
     data, private = plan.data, plan.privacy is not None
     regression = data.answers == "numbers"
-    tables = read_clients([base / name for name in data.files], data.target, private, data.classes, regression)
+    files = [base / name for name in data.files]
+    tables = read_clients(files, data.target, private, data.classes, regression, told=data)
     new = None
     if data.new:
         paths = [base / name for name in data.new]
         classes = None if regression else tables.classes
-        new = read_clients(paths, data.target, private, classes, regression, tables.features)
+        new = read_clients(paths, data.target, private, classes, regression, tables.features, told=data)
     return MetaJob.of(plan, tables, new, network(plan, tables))

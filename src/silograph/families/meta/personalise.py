@@ -7,9 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
+from silograph.core import schema
 from silograph.core.errors import DamageError, InputError
 from silograph.core.types import Json
 from silograph.data.clients import Labelled, read_clients
+from silograph.data.features import FeatureOptions
 from silograph.families.meta.network import build_network, load_networks
 from silograph.families.meta.new_clients import personal_models
 
@@ -47,9 +49,12 @@ def personalise(
     if task.layout != layout or not np.isfinite(vector).all():
         raise DamageError(str(path), "finite parameters of the network it names", "found others")
 
+    told = schema.read(FeatureOptions, spec.get("columns", {}), str(path), DamageError)
+
     def read(path: Path) -> Labelled:
         classes = None if regression else spec["classes"]
-        mine = read_clients([path], spec["target"], False, classes, regression, tuple(spec["features"]), least=1)
+        features = tuple(spec["features"])
+        mine = read_clients([path], spec["target"], False, classes, regression, features, least=1, told=told)
         if mine.shape != tuple(spec["shape"]):
             raise InputError(str(path), f"records of shape {tuple(spec['shape'])}", f"found {mine.shape}")
         return mine.records[0]

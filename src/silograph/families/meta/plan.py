@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from silograph.core.errors import InputError
 from silograph.core.schema import Scale, Seed, Share, Such
+from silograph.data.features import FeatureOptions
 from silograph.privacy.accounting import LEAST_SAMPLED_DELTA
 from silograph.run.plan import DEFAULT_DELTA, NOT_COMPARED, Plan
 from silograph.run.sections import Delta, TotalEpsilon, naming_files, option
@@ -20,7 +21,7 @@ _Part = Annotated[float, Such("a number between 0 and 1", lambda part: 0.0 < par
 
 
 @dataclass(frozen=True)
-class MetaData:
+class MetaData(FeatureOptions):
     """One file a client, named relative to the plan: a table with a column of labels, or an NPZ file with x and y.
 
     `target` is the column; of NPZ files, where it is always y, it is only what the page calls it.

@@ -1,0 +1,91 @@
+"""Categories: a column of words becomes a column of 0 and 1 for each declared level but the first.
+
+Levels are declared, not looked for: which ones occur at a site is part of what a budget protects, and a site that lacks
+one still has the same columns. The first level is the reference, where all others are 0: with a column of its own, each
+would follow from the others.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from typing import Annotated, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from silograph.core.errors import InputError
+from silograph.core.schema import Such
+from silograph.data.tables import Grid, is_missing, listed, named, shortened
+
+_POINT_ZERO = re.compile(r"([+-]?[0-9]{1,18})\.0*")  # how pandas writes whole numbers of a column that once had gaps
+_SAID = "--categories"
+_HOW = 'Say it as --categories \'sex=f,m;ward=a,b,c\', or in a plan as categories = {sex = ["f", "m"]}.'
+
+
+def _good(levels: tuple[str, ...]) -> bool:
+    texts = [level.strip() for level in levels]
+    return len(set(texts)) == len(texts) >= 2 and "" not in texts
+
+
+_Levels = Annotated[tuple[str, ...], Such("two or more different levels", _good, todo=_HOW)]
+#: By column, all the levels that there can be.
+Categories = Mapping[str, _Levels]
+
+
+def parse_categories(given: Iterable[str]) -> dict[str, tuple[str, ...]] | None:
+    """What `--categories 'sex=f,m;ward=a,b,c'` says; nothing if it was not given."""
+    found: dict[str, tuple[str, ...]] = {}
+    for part in (part for text in given for part in text.split(";") if part.strip()):
+        name, told, levels = part.partition("=")
+        name, listed_levels = named(name), tuple(level.strip() for level in levels.split(","))
+        if not (told and name and _good(listed_levels)) or name in found:
+            raise InputError(_SAID, "a column once, and two or more levels", f"found {shortened(part.strip())}", _HOW)
+        found[name] = listed_levels
+    return found or None
+
+
+def cell_text(cell: object) -> str:
+    """A cell as a word: whole numbers have no fraction, and what is missing is empty."""
+    if cell is None or cell != cell:
+        return ""
+    text = str(cell).strip()
+    whole = _POINT_ZERO.fullmatch(text) if isinstance(cell, str | float | Decimal | np.floating) else None
+    return whole[1] if whole else text
+
+
+def with_levels(grid: Grid, categories: Mapping[str, Sequence[str]] | None, where: str, private: bool) -> Grid:
+    """The grid with 0 and 1 in the place of categories; a gap stays one. A value of no level is refused."""
+    if not categories or grid.column_names is None:
+        return grid
+    columns: list[NDArray[Any]] = []
+    names: list[str] = []
+    for name, column in zip(map(named, grid.column_names), grid.columns, strict=True):
+        if name not in categories:
+            columns.append(column)
+            names.append(name)
+            continue
+        levels = [level.strip() for level in categories[name]]
+        number = _numbered(column, levels, f"{where}, column {shortened(name)}", grid, private)
+        for k, level in enumerate(levels[1:], start=1):
+            columns.append(np.where(number < 0, np.nan, number == k))
+            names.append(f"{name}={level}")
+    return Grid(columns, names, grid.row_names, grid.place)
+
+
+def _numbered(column: NDArray[Any], levels: Sequence[str], where: str, grid: Grid, private: bool) -> NDArray[np.intp]:
+    """The number of every cell's level, -1 where there is none."""
+    known = {level: k for k, level in enumerate(levels)}
+    numbers = np.empty(len(column), np.intp)
+    for row, cell in enumerate(column.tolist()):
+        text = cell_text(cell)
+        if text in known:
+            numbers[row] = known[text]
+        elif is_missing(text):
+            numbers[row] = -1
+        else:
+            found = "found another word" if private else f"found {shortened(text)}"
+            todo = f"Mend the cell, or add the level to {_SAID} (`categories` in a plan)."
+            raise InputError(f"{where}, {grid.at(row)}", f"one of the levels {listed(levels)}", found, todo)
+    return numbers

@@ -1,0 +1,195 @@
+"""Tables in text: cells between commas, semicolons, tabs or bars, with points or commas in their numbers."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+import re
+from collections.abc import Collection, Sequence
+from itertools import islice
+from typing import Any
+
+from silograph.core.errors import InputError
+from silograph.data.tables import MISSING, Grid, NodesIn, frame_grid, is_missing, named, reads_as_number
+
+_SEPARATORS = ",;\t|"
+_SAMPLE = 50  # rows that a separator is known by
+_MARKS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+_MONTH = r"(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*"
+#: Dates and times with letters in them; those without are known by that.
+_DATE = re.compile(
+    rf"^\s*\d{{4}}-?\d\d-?\d\dT|^\s*\d\d?:\d\d|^\s*\d{{1,4}}[ ./-]*{_MONTH}[ .,/-]*\d+|^\s*{_MONTH}[ .]+\d\d?,? +\d+",
+    re.IGNORECASE,
+)
+_DECIMAL_COMMA = re.compile(r"\s*[+-]?\d*,\d+([eE][+-]?\d+)?\s*")
+_IN_TEXT = re.compile(rb'(?:^|[;\t|"\n])[ ]*[+-]?\d*,\d+(?:[eE][+-]?\d+)?[ ]*(?=$|[;\t|"\r\n])')
+#: Not three digits in a group behind one to three others, the first of which is no 0.
+_NO_THOUSANDS = re.compile(rb"[+-]?(?:0?,\d+|0\d+,\d+|\d+,(?:\d{1,2}|\d{4,})|\d{4,},\d+)(?:[eE][+-]?\d+)?|.*[eE].*")
+
+
+def read_delimited(data: bytes, where: str, nodes_in: NodesIn, delimiter: str, text: Collection[str] = ()) -> Grid:
+    """The table; `delimiter` is the one that the file's name promises, taken unless another one fits better."""
+    import pandas as pd
+
+    data = _plain_text(data, where)
+    first = _first_row(data, delimiter)
+    if not first:
+        raise InputError(where, "a table", "the file is empty")
+    delimiter = _separator(data, delimiter)
+    first = _first_row(data, delimiter)
+    headed = is_header(first, where, nodes_in)
+    lines = _lines(data)
+    if headed:
+        next(row for row in csv.reader(lines, delimiter=delimiter) if row)  # the rest is data
+    # From 3.1 on pandas reads every digit and deprecates the option that asked for it.
+    exact: dict[str, Any] = {} if _version(pd.__version__) >= (3, 1) else {"float_precision": "round_trip"}
+    # As bytes a cell is kept as it stands in the file: of text pandas would still take "NA" for a gap.
+    as_text = {k: str.encode for k, name in enumerate(first) if headed and named(name) in text}
+    decimal = "," if _has_decimal_commas(data, delimiter, where) else "."
+    try:
+        frame = pd.read_csv(
+            lines,
+            sep=delimiter,
+            header=None,
+            low_memory=False,
+            converters=as_text,
+            na_values=MISSING,
+            skipinitialspace=True,
+            decimal=decimal,
+            **exact,
+        )
+    except pd.errors.EmptyDataError:
+        frame = pd.DataFrame(columns=range(len(first)))
+    except pd.errors.ParserError:
+        _check_widths(data, where, delimiter)
+        raise
+    if frame.shape[1] != len(first):
+        _check_widths(data, where, delimiter)
+        raise ValueError("its rows have different lengths")
+    for k in as_text:
+        frame[k] = frame[k].map(bytes.decode)
+    grid = frame_grid(frame, first if headed else None, nodes_in)
+    check_row_names(grid.row_names, where)
+    return grid
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(".")[:2])
+
+
+def _plain_text(data: bytes, where: str) -> bytes:
+    """The text in UTF-8, which it is already unless a mark says that it is in UTF-16, as Excel's "Unicode text" is."""
+    encoding = next((name for mark, name in _MARKS.items() if data.startswith(mark)), None)
+    try:
+        text = data.decode(encoding or "utf-8-sig")
+    except UnicodeDecodeError as problem:
+        found = f"byte {problem.start + 1} is in another encoding"
+        raise InputError(where, "UTF-8 text", found, "Save it again as UTF-8.") from None
+    if "\0" in text:  # the parser would silently end the cell there
+        raise InputError(where, "a table in plain text", "it holds binary data", "Save it again as UTF-8 text.")
+    return data.removeprefix(codecs.BOM_UTF8) if encoding is None else text.encode()
+
+
+def _lines(data: bytes) -> io.TextIOWrapper:
+    return io.TextIOWrapper(io.BytesIO(data), encoding="utf-8", newline="")
+
+
+def _first_row(data: bytes, delimiter: str) -> list[str]:
+    return next((row for row in csv.reader(_lines(data), delimiter=delimiter) if row), [])
+
+
+def _separator(data: bytes, promised: str) -> str:
+    """The promised separator, unless the first rows are more alike, and more of their cells numbers, with another."""
+    best, most = promised, (False, -1.0)
+    for candidate in (promised, *_SEPARATORS.replace(promised, "")):
+        rows = list(islice((row for row in csv.reader(_lines(data), delimiter=candidate) if row), _SAMPLE))
+        width = len(rows[0])
+        even = width > 1 and all(len(row) == width for row in rows)
+        cells = [cell for row in rows for cell in row]
+        values = sum(_is_value(cell) or (candidate != "," and _has_decimal_comma(cell)) for cell in cells)
+        if even and (even, values / len(cells)) > most:
+            best, most = candidate, (even, values / len(cells))
+    return best
+
+
+def _has_decimal_comma(cell: str) -> bool:
+    return _DECIMAL_COMMA.fullmatch(cell) is not None
+
+
+def _has_decimal_commas(data: bytes, delimiter: str, where: str) -> bool:
+    """Whether numbers have decimal commas. One such as 1,234 may be 1234 as well, so some other has to tell."""
+    if delimiter == ",":
+        return False
+    found = None
+    for match in _IN_TEXT.finditer(data):
+        found = match[0].strip(b' ;\t|"\n')
+        if _NO_THOUSANDS.fullmatch(found):
+            return True
+    if found is not None:
+        raise InputError(
+            where,
+            "numbers that can be read in one way",
+            f"{found.decode()!r} may have a decimal comma, or a comma after the thousands",
+            "Save it with decimal points, and without marks between thousands.",
+        )
+    return False
+
+
+def is_header(first: Sequence[str], where: str, nodes_in: NodesIn) -> bool:
+    """Whether the first row is no row of data: numbers and gaps, after a name if nodes are in rows.
+
+    A name is public, a record is not: what may be either is refused. A blank at the beginning is a gap, or the name of
+    the index that pandas writes.
+    """
+    indexed = not first[0].strip()
+    values = list(first[1:] if nodes_in == "rows" and (indexed or not _is_value(first[0])) else first)
+    counts = len(values) > 2 and any(values == [str(k + start) for k in range(len(values))] for start in (0, 1))
+    if all(map(_is_value, values)):
+        if not indexed and not counts:
+            return False
+        doubtful = not (indexed and counts and nodes_in == "rows")  # a node without a name is refused, so it is none
+    else:
+        doubtful = nodes_in == "columns" and any(map(_may_be_data, values))
+    if doubtful:
+        data = "put a line of names above it" if counts and not indexed else "fill the gaps"
+        raise InputError(
+            f"{where}, line 1",
+            "names, or data",
+            "it may be either: a record must not become the names of the columns",
+            f"Give the columns names that are not numbers, dates or times; if it is data, {data}.",
+        )
+    return True
+
+
+def check_row_names(names: Sequence[str] | None, where: str) -> None:
+    """One word among numbers makes names of a whole column of data."""
+    found = next((k for k, name in enumerate(names or ()) if _may_be_data(name)), None)
+    if found is not None:
+        raise InputError(
+            f"{where}, column 1, data row {found + 1}",
+            "the name of a node, as in other rows, or data in all rows",
+            "found what may be data: it must not become a name",
+            "Give every node a name that is not a number, a date or a time; if it is data, mend the other cells.",
+        )
+
+
+def _may_be_data(cell: str) -> bool:
+    """Whether a cell reads as a number, a date or a time, however it is written."""
+    has_digit, has_letter = re.search(r"\d", cell), re.search(r"[^\W\d_]|#", cell)
+    return reads_as_number(cell) or bool(has_digit and not has_letter) or _DATE.search(cell) is not None
+
+
+def _is_value(cell: str) -> bool:
+    return reads_as_number(cell) or _has_decimal_comma(cell) or is_missing(cell)
+
+
+def _check_widths(data: bytes, where: str, delimiter: str) -> None:
+    """Name the first line that is longer or shorter than the first one, for a file that could not be read."""
+    rows = csv.reader(_lines(data), delimiter=delimiter)
+    width = 0
+    for row in rows:
+        width = width or len(row)
+        if row and len(row) != width:
+            found = f"there {'is 1' if len(row) == 1 else f'are {len(row)}'}"
+            raise InputError(f"{where}, line {rows.line_num}", f"{width} cells as in the first row", found)

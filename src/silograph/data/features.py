@@ -1,0 +1,182 @@
+"""Features of models: the same tables with the same care, gaps filled and columns scaled by public numbers.
+
+What fills a gap and what a column is scaled by stand in the plan. Found in the tables, both would depend on all records
+before anything is protected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from silograph.core.errors import InputError
+from silograph.core.schema import Finite, Such, did_you_mean, write
+from silograph.data.categories import Categories, with_levels
+from silograph.data.columns import ColumnsError, Finding, findings, without
+from silograph.data.readers import read_columns
+from silograph.data.sites import FILE, Site, read_sites
+from silograph.data.tables import Grid, checked_names, is_missing, listed, named, shortened, without_index
+
+Floats = TypeVar("Floats", bound=NDArray[Any])
+#: Of a target in words: the one that is 0, and the one that is 1.
+Classes = Annotated[
+    tuple[str, str], Such('two different names, such as ["no", "yes"]', lambda pair: pair[0].strip() != pair[1].strip())
+]
+_Bounds = Annotated[tuple[Finite, Finite], Such("the least and the most of a column", lambda ends: ends[0] < ends[1])]
+#: What does harm among features. A constant or a copy does none.
+_HARMFUL = ("identifier", "counter", "date", "category")
+_LARGE = 10.0  # features of models are best at about -1 to 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeatureOptions:
+    """What a plan of models says of its tables' columns; everything in it is public.
+
+    drop        columns that are left out; keep: columns that are measurements, whatever they look like
+    categories  columns of words with their levels, each a feature of 0 and 1 but the first
+    fill        what stands for a gap, by column
+    bounds      the least and the most of a column, which become -1 and 1; what lies beyond counts as the bound
+    site_column of one long table, the column that names a row's region or client
+    """
+
+    drop: tuple[str, ...] | None = None
+    keep: tuple[str, ...] | None = None
+    categories: Categories | None = None
+    fill: Mapping[str, Finite] | None = None
+    bounds: Mapping[str, _Bounds] | None = None
+    site_column: str | None = None
+
+    def told(self) -> dict[str, Any]:
+        """What was said of columns, for those who read a table by themselves later."""
+        said = {part.name: getattr(self, part.name) for part in fields(FeatureOptions) if part.name != "site_column"}
+        return {name: write(value) for name, value in said.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class FeatureTable:
+    """One file, or one part of it, by the names of its columns; `where` names it in messages."""
+
+    name: str
+    path: Path
+    where: str
+    columns: dict[str, NDArray[Any]]
+    grid: Grid
+    known: tuple[str, ...]  # columns that were left out, too
+    notes: tuple[str, ...] = ()
+
+    def at(self, row: int) -> str:
+        return self.grid.at(row)
+
+
+def read_features(
+    paths: Iterable[str | Path],
+    told: FeatureOptions,
+    text: Collection[str],
+    roles: Collection[str],
+    private: bool,
+    others: Sequence[str] = (),
+    classes: Mapping[str, tuple[str, str]] | None = None,
+    needed: Mapping[str, str] | None = None,
+) -> list[FeatureTable]:
+    """Every table; no cell of the columns `text` is a number, and columns with `roles` are no features.
+
+    `classes` are those of a target in words, by its column. Columns that are `needed` must be there, as what is said.
+    """
+    site_column = told.site_column
+    categories = {**(told.categories or {}), **(classes or {})}
+    said = [*text, *categories, *([] if site_column is None else [site_column])]
+    person = FILE if FILE in text else ""  # other columns say whose a row is
+    tables: list[FeatureTable] = []
+    odd: dict[str, list[Finding]] = {}
+    for site in read_sites(paths, lambda path: read_columns(path, said, others), person, site_column, private):
+        _check_columns(site, needed or {})
+        try:
+            tables.append(_checked(site, told, {*map(named, roles)}, private, classes or {}))
+        except ColumnsError as problem:
+            odd |= problem.by_file
+    if odd:
+        raise ColumnsError(odd)
+    if tables:
+        known = {name for table in tables for name in table.known}
+        for option in ("drop", "keep", "categories", "fill", "bounds"):
+            for name in getattr(told, option) or ():
+                if len(tables) > 1 and named(name) not in known:  # another organisation's table may have it
+                    todo = did_you_mean(name, known)
+                    raise InputError(f"plan, {option}", "columns of the tables", f"none has {shortened(name)}", todo)
+    return tables
+
+
+def _check_columns(site: Site, needed: Mapping[str, str]) -> None:
+    names = [name for name in map(named, site.grid.column_names or ()) if name]
+    for column, role in needed.items():
+        if names and named(column) not in names:
+            todo = f"Name the {role}'s column as it is called in the file."
+            expected, found = f"a column {shortened(column)}, the {role}", f"its columns are {listed(names)}"
+            raise InputError(site.where, expected, found, todo)
+
+
+def _checked(
+    site: Site,
+    told: FeatureOptions,
+    roles: Collection[str],
+    private: bool,
+    classes: Mapping[str, tuple[str, str]],
+) -> FeatureTable:
+    if site.grid.column_names is None:
+        raise InputError(site.where, "a first line with the columns' names", "it begins with data", "Name the columns.")
+    drop, whole = told.drop or (), without_index(site.grid, private)
+    grid = with_levels(without(whole, drop), {**(told.categories or {}), **classes}, site.where, private)
+    grid = without(grid, drop)  # a level may be dropped, too
+    numbered = {f"{named(target)}={pair[1].strip()}": named(target) for target, pair in classes.items()}
+    grid = replace(grid, column_names=[numbered.get(name, name) for name in grid.column_names or ()])
+    names = checked_names(site.where, grid.column_names or (), len(grid.columns), "column")
+    odd = findings(without(grid, roles), private, told.keep or ())
+    if harmful := [each for each in odd if each.kind in _HARMFUL]:
+        raise ColumnsError({site.where: harmful})
+    fill = {named(name): value for name, value in (told.fill or {}).items()}
+    columns = {
+        name: _filled(column, fill[name]) if name in fill else column
+        for name, column in zip(names, grid.columns, strict=True)
+    }
+    known = (*map(named, whole.column_names or ()), *names)
+    return FeatureTable(site.name, site.path, site.where, columns, grid, known, site.notes)
+
+
+def _filled(column: NDArray[Any], value: float) -> NDArray[Any]:
+    if column.dtype.kind == "f":
+        return np.where(np.isnan(column), value, column)
+    if column.dtype.kind != "O":
+        return column
+    missing = [cell is None or cell != cell or (isinstance(cell, str) and is_missing(cell)) for cell in column.tolist()]
+    filled = column.copy()
+    filled[missing] = value
+    return filled
+
+
+def scaled(values: Floats, names: Sequence[str], bounds: Mapping[str, tuple[float, float]] | None) -> Floats:
+    """The columns of the values that have bounds, from -1 to 1."""
+    ends = {named(name): between for name, between in (bounds or {}).items()}
+    for k, name in enumerate(names):
+        if name in ends:
+            low, high = ends[name]
+            values[:, k] = 2.0 * (np.clip(values[:, k], low, high) - low) / (high - low) - 1.0
+    return values
+
+
+def raw_values(features: Sequence[str], records: Iterable[NDArray[Any]], private: bool) -> list[str]:
+    """A word on features that are far from -1 to 1. Under privacy nobody looks."""
+    if private or not features:
+        return []
+    largest = np.max([np.abs(x).max(axis=0, initial=0.0) for x in records if len(x)], axis=0, initial=0.0)
+    if not np.ndim(largest) or largest.max() <= _LARGE:
+        return []
+    k = int(largest.argmax())
+    return [
+        f"Feature {shortened(features[k])} reaches {largest[k]:.3g}; steps and clips suit features of about -1 to 1. "
+        f"Say its least and most in the plan's [data], from public knowledge: bounds = {{{features[k]} = [low, high]}}."
+    ]

@@ -1,0 +1,103 @@
+"""What is odd about tables that can be learned from all the same; of tables that no budget protects."""
+
+from __future__ import annotations
+
+import shlex
+import warnings
+from collections.abc import Iterator
+
+import numpy as np
+
+from silograph.core.types import Array
+from silograph.data.silos import Elsewhere, People, Silos
+from silograph.data.tables import listed, shortened
+
+_ROWS = 20  # from which a spread says something
+_APART = 1e3  # of the widest column to the narrowest
+_OTHER_UNITS = 5.0  # times the spread of other sites, which agree
+_AGREE = 2.0
+_MOST_PARTS = 5  # columns that a column is made of; more are a property of the whole table, such as signals of mean 0
+_EXACT = 1e-9  # of a column's length
+_SHOWN = 5
+
+
+def notes_on(silos: Silos) -> list[str]:
+    """Spreads that differ much, a site in other units, columns that follow from others; each with a remedy."""
+    signals = [own.rows if isinstance(own, People) else own for own in silos.signals]
+    if any(isinstance(own, Elsewhere) for own in signals):
+        return []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a column without any value has no spread
+        spread = np.array([np.nanstd(own, axis=0) for own in signals])
+        usual = np.nanmedian(spread, axis=0)
+    many = np.array([len(own) >= _ROWS for own in signals])
+    told = [*_apart(silos, usual), *_other_units(silos, spread, many)]
+    made = next(filter(None, map(_made_of_others, signals)), None)
+    if made is not None:
+        column, parts = made
+        name = silos.nodes[column]
+        told.append(
+            f"Column {shortened(name)} follows exactly from {listed([silos.nodes[part] for part in parts])}, as a sum "
+            f"does: edges between them say that and no more. Leave one of them out, as with --drop {shlex.quote(name)}."
+        )
+    return told
+
+
+def _apart(silos: Silos, usual: Array) -> Iterator[str]:
+    if not np.isfinite(usual).all() or usual.min() <= 0.0 or usual.max() < _APART * usual.min():
+        return
+    wide, narrow = int(usual.argmax()), int(usual.argmin())
+    yield (
+        f"Columns have very different units: {shortened(silos.nodes[wide])} spreads over {usual[wide]:.2g}, "
+        f"{shortened(silos.nodes[narrow])} over {usual[narrow]:.2g}. The default learner works with correlations, to "
+        "which units do not matter; with --learner papers add --standardise."
+    )
+
+
+def _other_units(silos: Silos, spread: Array, many: Array) -> Iterator[str]:
+    """Sites whose column is several times as wide or narrow as that of all others, which agree among themselves."""
+    if many.sum() < 3:
+        return
+    for k in np.flatnonzero(many):
+        others = spread[many & (np.arange(len(spread)) != k)]
+        low, high = others.min(0), others.max(0)
+        fits = (low > 0.0) & (high <= _AGREE * low)
+        factor = np.where(fits, spread[k] / np.where(low > 0.0, np.sqrt(low * high), 1.0), 1.0)
+        odd = np.flatnonzero((factor >= _OTHER_UNITS) | ((factor > 0.0) & (factor <= 1.0 / _OTHER_UNITS)))
+        if len(odd):
+            names = listed([silos.nodes[a] for a in odd])
+            yield (
+                f"Site {shortened(silos.names[k])} spreads {np.median(factor[odd]):.2g} times as far as all others in "
+                f"{names}. Is it in other units there? Then convert them at that site."
+            )
+
+
+def _made_of_others(signals: Array) -> tuple[int, list[int]] | None:
+    """A column that is an exact linear combination of two to five others, and these; the first that is found."""
+    from scipy.linalg import qr, solve_triangular
+
+    rows, columns = signals.shape
+    if rows < 2 * columns + _ROWS or columns < 4 or not np.isfinite(signals).all():
+        return None
+    step = max(1, rows // max(2000, 4 * columns))  # some rows say which may be; all of them decide
+    some = signals[::step] - signals[::step].mean(0)
+    length = np.linalg.norm(some, axis=0)
+    some = some / np.where(length > 0.0, length, 1.0)
+    triangle, order = qr(some, mode="r", pivoting=True)[:2]
+    size = np.abs(np.diagonal(triangle))
+    rank = int((size > _EXACT * size[0]).sum())
+    if rank == columns or rank < 2:
+        return None
+    weights = solve_triangular(triangle[:rank, :rank], triangle[:rank, rank:])
+    for k in range(columns - rank):
+        parts = np.flatnonzero(np.abs(weights[:, k]) > 1e-6)
+        column, others = int(order[rank + k]), [int(order[part]) for part in parts]
+        if 2 <= len(others) <= _MOST_PARTS and len(others) + 1 < columns and _follows(signals, column, others):
+            return column, sorted(others)
+    return None
+
+
+def _follows(signals: Array, column: int, others: list[int]) -> bool:
+    own, known = signals[:, column] - signals[:, column].mean(), signals[:, others] - signals[:, others].mean(0)
+    rest = own - known @ np.linalg.lstsq(known, own, rcond=None)[0]
+    return bool(np.linalg.norm(rest) <= 1e-7 * np.linalg.norm(own))

@@ -1,0 +1,152 @@
+"""One table, however it is saved, gives the same nodes and the same numbers to the last bit."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import importlib
+import io
+import lzma
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from silograph.core.errors import InputError
+from silograph.data.readers import read_table
+from silograph.data.silos import from_arrays
+
+NAMES = ["âge", "poids total", "c", "d"]
+FRAME = pd.DataFrame(np.random.default_rng(3).standard_normal((30, 4)).round(9), columns=NAMES)
+TEXT = FRAME.to_csv(index=False).encode()
+
+
+def _zipped(files: dict[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return buffer.getvalue()
+
+
+def _saved(path: Path) -> bytes:
+    """The frame in the format that the name says."""
+    buffer = io.BytesIO()
+    if path.suffix == ".feather":
+        FRAME.to_feather(buffer)
+    elif path.suffix == ".parquet":
+        FRAME.to_parquet(buffer)
+    else:
+        FRAME.to_excel(buffer, index=False)
+    return buffer.getvalue()
+
+
+TEXTS = {
+    "plain.csv": TEXT,
+    "marked.csv": b"\xef\xbb\xbf" + TEXT,
+    "wide.csv": TEXT.decode().encode("utf-16"),
+    "windows.csv": TEXT.replace(b"\n", b"\r\n"),
+    "packed.csv.gz": gzip.compress(TEXT),
+    "packed.csv.bz2": bz2.compress(TEXT),
+    "packed.csv.xz": lzma.compress(TEXT),
+    "packed.csv.zip": _zipped({"packed.csv": TEXT}),
+    "other.zip": _zipped({"in/table.csv": TEXT, "readme.txt": b"hello", "__MACOSX/x.csv": b"junk"}),
+    "tabs.tsv": FRAME.to_csv(index=False, sep="\t").encode(),
+    "tabs.csv": FRAME.to_csv(index=False, sep="\t").encode(),
+    "bars.csv": FRAME.to_csv(index=False, sep="|").encode(),
+    "semicolons.csv": FRAME.to_csv(index=False, sep=";").encode(),
+    "decimal.csv": FRAME.to_csv(index=False, sep=";", decimal=",").encode(),
+    "decimal.tsv": FRAME.to_csv(index=False, sep="\t", decimal=",").encode(),
+    "index.csv": FRAME.to_csv().encode(),
+    "r.csv": FRAME.set_index(np.arange(1, 31)).to_csv().encode(),
+    "twice.csv": FRAME.reset_index().rename(columns={"index": "Unnamed: 0"}).to_csv(index=False).encode(),
+    "two_characters.csv": FRAME.rename(columns={"âge": "âge"}).to_csv(index=False).encode(),
+}
+
+
+@pytest.mark.parametrize("name", [*TEXTS, "plain.feather", "plain.parquet", "plain.xlsx"])
+def test_every_format_gives_the_same_table(tmp_path: Path, name: str) -> None:
+    if name.endswith(".xlsx"):
+        pytest.importorskip("openpyxl")
+    path = tmp_path / name
+    path.write_bytes(TEXTS[name] if name in TEXTS else _saved(path))
+    table = read_table(path)
+    assert table.nodes == tuple(NAMES)
+    assert table.name == name.split(".")[0]
+    np.testing.assert_array_equal(table.signals, FRAME.to_numpy())
+
+
+def test_whole_numbers_behind_semicolons_are_whole(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("a;b;c\n1;2;3,5\n4;50;6,25\n7;8;9\n")
+    np.testing.assert_array_equal(read_table(tmp_path / "a.csv").signals, [[1, 2, 3.5], [4, 50, 6.25], [7, 8, 9]])
+
+
+@pytest.mark.parametrize("cell", ["1,234", "12,345", "-1,000"])
+def test_a_comma_that_may_be_of_thousands_is_refused(tmp_path: Path, cell: str) -> None:
+    (tmp_path / "a.csv").write_text(f"a;b;c\n1;2;{cell}\n4;5;6\n7;9;8\n")
+    with pytest.raises(InputError, match="thousands"):
+        read_table(tmp_path / "a.csv")
+    (tmp_path / "b.csv").write_text(f"a;b;c\n1;2;{cell}\n4;0,5;6\n7;9;8\n")
+    assert read_table(tmp_path / "b.csv").signals[0, 2] == float(cell.replace(",", "."))
+
+
+@pytest.mark.parametrize("gap", ["", "NA", "NaN", "null", "-", "?", "na", " NA", "  "])
+def test_a_gap_is_a_gap_however_it_is_written(tmp_path: Path, gap: str) -> None:
+    (tmp_path / "a.csv").write_text(f"a,b,c\n1,2,3\n4,{gap},6\n7,9,8\n")
+    with pytest.raises(InputError, match=r"column 'b', data row 2.*missing"):
+        read_table(tmp_path / "a.csv")
+
+
+def test_archives_hold_one_table(tmp_path: Path) -> None:
+    path = tmp_path / "a.zip"
+    path.write_bytes(_zipped({"a.csv": TEXT, "b.csv": TEXT}))
+    with pytest.raises(InputError, match=r"one CSV or TSV file.*'a\.csv', 'b\.csv'"):
+        read_table(path)
+    path.write_bytes(_zipped({"readme.txt": b"x"}))
+    with pytest.raises(InputError, match=r"readme\.txt"):
+        read_table(path)
+
+
+def test_sheets(tmp_path: Path) -> None:
+    pytest.importorskip("openpyxl")
+    path = tmp_path / "a.xlsx"
+    with pd.ExcelWriter(path) as writer:
+        FRAME.to_excel(writer, sheet_name="measured", startrow=2, startcol=1)
+        pd.DataFrame().to_excel(writer, sheet_name="empty")
+    np.testing.assert_array_equal(read_table(path).signals, FRAME.to_numpy())  # without the index, and blank rows above
+    with pd.ExcelWriter(path) as writer:
+        FRAME.to_excel(writer, sheet_name="one")
+        FRAME.to_excel(writer, sheet_name="two")
+    with pytest.raises(InputError, match="one sheet with a table, but found 'one', 'two'"):
+        read_table(path)
+    dated = FRAME.assign(seen=pd.Timestamp("2024-01-01") + pd.to_timedelta(range(30), "D"))
+    dated.to_excel(path, index=False)
+    with pytest.raises(InputError, match="'seen' holds dates"):
+        read_table(path)
+
+
+def test_without_its_package_an_excel_file_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def absent(*_: object, **__: object) -> None:
+        raise ImportError("No module named 'openpyxl'")
+
+    monkeypatch.setattr(pd, "read_excel", absent)
+    (tmp_path / "a.xlsx").write_bytes(b"PK")
+    with pytest.raises(InputError, match=r"pip install 'silograph\[excel\]'.*save the sheet as CSV"):
+        read_table(tmp_path / "a.xlsx")
+
+
+@pytest.mark.parametrize("package", ["pandas", "polars", "pyarrow"])
+def test_frames_of_all_packages(package: str) -> None:
+    module = pytest.importorskip(package)
+    given = FRAME if package == "pandas" else getattr(module, "from_pandas", None) or module.Table.from_pandas
+    silos = from_arrays([given if package == "pandas" else given(FRAME)])
+    assert silos.nodes == tuple(NAMES)
+    np.testing.assert_array_equal(silos.signals[0], FRAME.to_numpy())
+
+
+def test_nothing_heavy_is_imported_to_know_a_frame() -> None:
+    assert importlib.import_module("silograph.data.tables").as_frame(np.ones((3, 3))) is None

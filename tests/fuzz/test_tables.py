@@ -1,0 +1,69 @@
+"""Tables in all formats, spoiled or not: `silograph check` reads them rightly or refuses with exit code 2.
+
+`make test-tables` makes 10,000 of them. Every 50th table that is read is learned from, too.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fuzz.tables import REFUSED, Case, make
+from silograph.cli import main
+from silograph.data.silos import read_silos
+
+TABLES = int(os.environ.get("SILOGRAPH_TABLES", "300"))
+PARTS = 10
+LEARNED = 50
+
+
+def _run(arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    """The exit code of a command in this process, and all it said; any other exception is a finding."""
+    monkeypatch.setattr(sys, "argv", ["silograph", *arguments])
+    with pytest.raises(SystemExit) as left:
+        sys.exit(main())
+    said = "".join(capsys.readouterr())
+    assert "Traceback" not in said
+    return int(left.value.code or 0), said
+
+
+def _check_truth(case: Case) -> None:
+    """What was read is what was written, to the last bit; nodes by name, or by place where the format has none."""
+    files = [Path(name) for name in case.arguments if not name.startswith("--")]
+    silos = read_silos(files, **case.options)
+    assert set(silos.names) == set(case.sites)
+    for name, signals in zip(silos.names, silos.signals, strict=True):
+        truth = case.sites[name]
+        named = set(silos.nodes) == set(truth)
+        assert named or silos.nodes[0] == "node_0", (silos.nodes, list(truth))
+        expected = truth[list(silos.nodes)].to_numpy() if named else truth.to_numpy()
+        np.testing.assert_array_equal(signals, expected)
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_odd_tables(
+    part: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    read = refused = 0
+    for seed in range(part, TABLES, PARTS):
+        folder = tmp_path / str(seed)
+        case = make(folder, seed)
+        code, said = _run(["check", *case.arguments], monkeypatch, capsys)
+        assert code in (0, 2), f"{seed}: {said}"
+        if case.spoiled in REFUSED:
+            assert code == 2, f"{seed}: {case.spoiled} was read"
+        if case.spoiled is None:
+            assert code == 0, f"{seed}: {said}"
+        if code == 0 and case.spoiled != "damage":
+            _check_truth(case)
+            if read % LEARNED == 0:
+                code, said = _run(["learn", *case.arguments, "-o", str(folder / "out")], monkeypatch, capsys)
+                assert code == 0, f"{seed}: {said}"
+        read, refused = read + (code == 0), refused + (code == 2)
+        shutil.rmtree(folder)
+    assert min(read, refused) > TABLES / PARTS / 5
