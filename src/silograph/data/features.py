@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -93,7 +94,8 @@ def read_features(
     person = FILE if FILE in text else ""  # other columns say whose a row is
     tables: list[FeatureTable] = []
     odd: dict[str, list[Finding]] = {}
-    for site in read_sites(paths, lambda path: read_columns(path, said, others), person, site_column, private):
+    read = partial(read_columns, text=said, others=others, private=private)
+    for site in read_sites(paths, read, person, site_column, private):
         _check_columns(site, needed or {})
         try:
             tables.append(_checked(site, told, {*map(named, roles)}, private, classes or {}))
