@@ -93,3 +93,52 @@ def test_levels_that_mean_nothing_are_refused(silograph, folder: Path, tmp_path:
     code, _, error = silograph("check", folder / "sites", "--categories", "ward=a,b")
     assert "column 'ward', data row" in error
     assert "found 'c'" in error
+
+
+def _patients(seed: int, rows: int = 30) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame({"age": rng.integers(20, 90, rows).astype(float), "sex": rng.choice(["f", "m"], rows)})
+    frame["back"] = np.where(frame.age + 30 * (frame.sex == "m") > 70, "yes", "no")
+    frame.loc[3, "age"] = np.nan
+    return frame
+
+
+COLUMNS = """
+target = "back"
+classes = ["no", "yes"]
+categories = {sex = ["f", "m"]}
+fill = {age = 55}
+bounds = {age = [20, 90]}
+"""
+
+
+def test_a_shared_start_reads_a_new_clients_table_as_the_plan_says(silograph, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "clients").mkdir()
+    for k in range(4):
+        _patients(k).to_csv(tmp_path / "clients" / f"c{k}.csv", index=False)
+    _patients(9).to_csv(tmp_path / "new.csv", index=False, sep=";", decimal=",")
+    method = 'name = "private_meta"\nmodel = "linear"\nrounds = 60\nrate = 1.0\ninner_step = 0.5'
+    plan = f'format = 1\nseed = 1\n[data]\nfiles = ["clients"]\n{COLUMNS}\n[method]\n{method}\n'
+    (tmp_path / "plan.toml").write_text(plan)
+    code, _, error = silograph("run", tmp_path / "plan.toml", "-o", tmp_path / "out")
+    assert code == 0, error
+    code, text, error = silograph("personalise", tmp_path / "out", tmp_path / "new.csv", "-o", tmp_path / "mine.npz")
+    assert code == 0, error
+    assert float(text.split(", ")[-1].split()[0]) > 0.8
+
+
+def test_raw_features_of_a_model_get_a_word(silograph, tmp_path: Path) -> None:
+    (tmp_path / "regions").mkdir()
+    for name in ("east", "west"):
+        frame = _patients(1).assign(clinic=["a", "b", "c"] * 10).fillna({"age": 55.0})
+        frame.to_csv(tmp_path / "regions" / f"{name}.csv", index=False)
+    for bounds, told in (("", True), ("bounds = {age = [20, 90]}", False)):
+        data = COLUMNS.replace("bounds = {age = [20, 90]}", bounds)
+        plan = (
+            f'format = 1\n[data]\nfiles = ["regions"]\nagent = "clinic"\n{data}\n[method]\nname = "graph_federation"\n'
+        )
+        (tmp_path / "plan.toml").write_text(plan + ("rounds = 2\nstep = 0.0001" if told else "rounds = 2"))
+        code, text, error = silograph("run", tmp_path / "plan.toml", "-o", tmp_path / f"out{told}")
+        assert code == 0, error
+        assert ("bounds = {age = [low, high]}" in text) == told
