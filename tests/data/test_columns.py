@@ -104,3 +104,26 @@ def test_a_name_that_no_table_has_is_refused_with_the_nearest(drop, keep, words)
     with pytest.raises(InputError, match=re.escape(words)):
         check_named(drop, keep, ["patient_id", "age", "patient_id"])
     check_named(("age",), ("patient_id",), ["patient_id", "age"])
+
+
+IDENTIFIERS = (
+    "MRN, patient no, PatientNo, zip, Zip Code, post_code, phone, Telephone number, ssn, SSN no., e-mail, email"
+)
+IDENTIFIERS += ", social security number, case_no, record number, nhs number, insurance no, iban"
+DATES = "year, birth year, admission date, date_of_birth, Year of birth, DOB, timestamp"
+MEASUREMENTS = (
+    "age, weight, zipper, fluid, liquid, dose, visits, admissions, order, samples, cases per year, phonemes, update"
+)
+MEASUREMENTS += ", candidate, mandate, yearly income, income last year, barcodes read, record"
+
+
+@pytest.mark.parametrize("private", [False, True])
+def test_names_say_what_is_no_measurement_under_privacy_too(private: bool) -> None:
+    for kind, names in (("identifier", IDENTIFIERS), ("date", DATES)):
+        for name in names.split(", "):
+            assert _kinds(private, **{name: RNG.standard_normal(ROWS), "age": RNG.random(ROWS)}) == {name: kind}
+
+
+def test_names_of_measurements_are_none() -> None:
+    for name in MEASUREMENTS.split(", "):
+        assert _kinds(True, **{name: RNG.standard_normal(ROWS)}) == {}

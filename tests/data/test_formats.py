@@ -92,6 +92,16 @@ def test_a_comma_that_may_be_of_thousands_is_refused(tmp_path: Path, cell: str) 
     assert read_table(tmp_path / "b.csv").signals[0, 2] == float(cell.replace(",", "."))
 
 
+def test_under_privacy_no_record_says_how_another_is_read(tmp_path: Path) -> None:
+    """A comma in a number is always a decimal comma, and the line of names alone says what separates cells."""
+    for number, other in enumerate(["4;5;6", "4;0,5;6"]):
+        (tmp_path / f"{number}.csv").write_text(f"a;b;c\n1;2;1,234\n{other}\n7;9;8\n")
+        assert read_table(tmp_path / f"{number}.csv", private=True).signals[0, 2] == 1.234
+    (tmp_path / "even.csv").write_text("a,b,c\n1;2,3;4,5;6\n7;8,9;1,2;3\n")
+    with pytest.raises(InputError, match="found text"):
+        read_table(tmp_path / "even.csv", private=True)
+
+
 @pytest.mark.parametrize("gap", ["", "NA", "NaN", "null", "-", "?", "na", " NA", "  "])
 def test_a_gap_is_a_gap_however_it_is_written(tmp_path: Path, gap: str) -> None:
     (tmp_path / "a.csv").write_text(f"a,b,c\n1,2,3\n4,{gap},6\n7,9,8\n")

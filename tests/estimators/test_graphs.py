@@ -145,3 +145,46 @@ def test_model_selection_works_and_predicts_as_well_as_scikit_learns_own():
     assert ours.mean() > theirs.mean()
     search = GridSearchCV(ConsensusGraph(), {"degree": [0.4, 1.8, 8.0]}, cv=3).fit(table)
     assert search.best_params_ == {"degree": 1.8}
+
+
+def tables_with_words(rows=60):
+    rng = np.random.default_rng(4)
+    frames = {}
+    for site in ("north", "south"):
+        frame = pd.DataFrame(rng.standard_normal((rows, 4)), columns=list("abcd"))
+        frames[site] = frame.assign(ward=rng.permutation(np.resize(np.array(["x", "y", "z"]), rows)))
+    return frames
+
+
+def test_dicts_frames_and_paths_are_the_same_sites(tmp_path):
+    import pyarrow as pa
+
+    frames = tables_with_words()
+    for site, frame in frames.items():
+        frame.to_csv(tmp_path / f"{site}.csv", index=False)
+    model = ConsensusGraph(categories={"ward": ("x", "y", "z")})
+    by_name = model.fit(frames)
+    assert list(by_name.names_) == ["north", "south"]
+    assert tuple(by_name.nodes_) == ("a", "b", "c", "d", "ward=y", "ward=z")
+    expected = by_name.graphs_.copy()
+    arrow = {site: pa.Table.from_pandas(frame) for site, frame in frames.items()}
+    for given in (list(frames.values()), arrow, [tmp_path / "north.csv", tmp_path / "south.csv"], tmp_path):
+        np.testing.assert_array_equal(model.fit(given).graphs_, expected)
+
+
+def test_columns_that_are_no_measurements_are_refused_in_python_too():
+    frames = tables_with_words()
+    with pytest.raises(InputError, match=r"'ward' holds words.*--categories ward=x,y,z"):
+        ConsensusGraph().fit(frames)
+    for site in frames:
+        frames[site] = frames[site].drop(columns="ward").assign(patient_id=range(60))
+    with pytest.raises(InputError, match="patient_id"):
+        ConsensusGraph().fit(frames)
+    assert len(ConsensusGraph(drop=("patient_id",)).fit(frames).nodes_) == 4
+    assert len(ConsensusGraph(keep=("patient_id",)).fit(frames).nodes_) == 5
+    rng = np.random.default_rng(0)
+    bare = np.column_stack([rng.standard_normal((60, 3)), rng.permutation(60)])
+    with pytest.raises(InputError, match="'node_3' numbers its rows"):
+        ConsensusGraph().fit([bare])
+    with pytest.raises(InputError, match="'node_3' is column 'node_0'"):
+        ConsensusGraph().fit([np.column_stack([bare[:, :3], 2.0 * bare[:, 0] + 1.0])])

@@ -591,3 +591,13 @@ def test_without_torch_the_extra_is_named(use, tmp_path):
     PrivateMetaClassifier(**QUICK).fit(clients()).save(tmp_path / "model.npz")
     told = said(WITHOUT_TORCH.format(use), tmp_path / "model.npz")
     assert "PyTorch, but it is not installed. pip install 'silograph[neural]'" in told
+
+
+def test_a_column_that_is_hardly_a_feature_gets_a_word():
+    rng = np.random.default_rng(0)
+    parts = []
+    for _ in range(3):
+        x = pd.DataFrame(rng.standard_normal((20, 2)), columns=["a", "b"]).assign(patient_id=rng.permutation(20))
+        parts.append((x, rng.integers(0, 2, 20)))
+    with pytest.warns(UserWarning, match="'patient_id' has the name of an identifier"):
+        PrivateMetaClassifier(rounds=1).fit(parts)

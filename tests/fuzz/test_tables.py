@@ -7,29 +7,17 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fuzz.tables import REFUSED, Case, make
-from silograph.cli import main
 from silograph.data.silos import read_silos
 
 TABLES = int(os.environ.get("SILOGRAPH_TABLES", "300"))
 PARTS = 10
 LEARNED = 50
-
-
-def _run(arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
-    """The exit code of a command in this process, and all it said; any other exception is a finding."""
-    monkeypatch.setattr(sys, "argv", ["silograph", *arguments])
-    with pytest.raises(SystemExit) as left:
-        sys.exit(main())
-    said = "".join(capsys.readouterr())
-    assert "Traceback" not in said
-    return int(left.value.code or 0), said
 
 
 def _check_truth(case: Case) -> None:
@@ -46,14 +34,12 @@ def _check_truth(case: Case) -> None:
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_odd_tables(
-    part: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_odd_tables(part: int, silograph, tmp_path: Path) -> None:
     read = refused = 0
     for seed in range(part, TABLES, PARTS):
         folder = tmp_path / str(seed)
         case = make(folder, seed)
-        code, said = _run(["check", *case.arguments], monkeypatch, capsys)
+        code, *said = silograph("check", *case.arguments)
         assert code in (0, 2), f"{seed}: {said}"
         if case.spoiled in REFUSED:
             assert code == 2, f"{seed}: {case.spoiled} was read"
@@ -62,7 +48,7 @@ def test_odd_tables(
         if code == 0 and case.spoiled != "damage":
             _check_truth(case)
             if read % LEARNED == 0:
-                code, said = _run(["learn", *case.arguments, "-o", str(folder / "out")], monkeypatch, capsys)
+                code, *said = silograph("learn", *case.arguments, "-o", folder / "out")
                 assert code == 0, f"{seed}: {said}"
         read, refused = read + (code == 0), refused + (code == 2)
         shutil.rmtree(folder)

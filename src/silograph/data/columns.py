@@ -34,7 +34,8 @@ _SAME = 1.0 - 1e-6  # correlation of a copy, in other units perhaps, and rounded
 _DATE = re.compile(r"\s*(\d{4}[-/.]\d\d?[-/.]\d\d?|\d\d?[-/.]\d\d?[-/.]\d{2,4})([ T]\d\d?:\d\d.*)?\s*")
 
 _DATE_NAME = re.compile(
-    r"(.*[\W_])?(year|date|date[\W_]?time|time[\W_]?stamp|dob|birth[\W_]?day|date[\W_]of[\W_].*|year[\W_]of[\W_].*)",
+    r"((birth|admission|discharge|study|calendar|start|end)[\W_]?)?year|(.*[\W_])?(date|date[\W_]?time|time[\W_]?stamp|dob"
+    r"|birth[\W_]?day|(date|year)[\W_]of[\W_].*)",
     re.IGNORECASE,
 )
 

@@ -28,15 +28,21 @@ _IN_TEXT = re.compile(rb'(?:^|[;\t|"\n])[ ]*[+-]?\d*,\d+(?:[eE][+-]?\d+)?[ ]*(?=
 _NO_THOUSANDS = re.compile(rb"[+-]?(?:0?,\d+|0\d+,\d+|\d+,(?:\d{1,2}|\d{4,})|\d{4,},\d+)(?:[eE][+-]?\d+)?|.*[eE].*")
 
 
-def read_delimited(data: bytes, where: str, nodes_in: NodesIn, delimiter: str, text: Collection[str] = ()) -> Grid:
-    """The table; `delimiter` is the one that the file's name promises, taken unless another one fits better."""
+def read_delimited(
+    data: bytes, where: str, nodes_in: NodesIn, delimiter: str, text: Collection[str] = (), private: bool = False
+) -> Grid:
+    """The table; `delimiter` is the one that the file's name promises, taken unless another one fits better.
+
+    With `private` the first line alone says what separates cells, and a comma in a number is a decimal comma: how a
+    record is read must not depend on others.
+    """
     import pandas as pd
 
     data = _plain_text(data, where)
     first = _first_row(data, delimiter)
     if not first:
         raise InputError(where, "a table", "the file is empty")
-    delimiter = _separator(data, delimiter)
+    delimiter = _separator(data, delimiter, 1 if private else _SAMPLE)
     first = _first_row(data, delimiter)
     headed = is_header(first, where, nodes_in)
     lines = _lines(data)
@@ -46,7 +52,7 @@ def read_delimited(data: bytes, where: str, nodes_in: NodesIn, delimiter: str, t
     exact: dict[str, Any] = {} if _version(pd.__version__) >= (3, 1) else {"float_precision": "round_trip"}
     # As bytes a cell is kept as it stands in the file: of text pandas would still take "NA" for a gap.
     as_text = {k: str.encode for k, name in enumerate(first) if headed and named(name) in text}
-    decimal = "," if _has_decimal_commas(data, delimiter, where) else "."
+    decimal = "," if _has_decimal_commas(data, delimiter, where, private) else "."
     try:
         frame = pd.read_csv(
             lines,
@@ -99,11 +105,11 @@ def _first_row(data: bytes, delimiter: str) -> list[str]:
     return next((row for row in csv.reader(_lines(data), delimiter=delimiter) if row), [])
 
 
-def _separator(data: bytes, promised: str) -> str:
+def _separator(data: bytes, promised: str, sample: int) -> str:
     """The promised separator, unless the first rows are more alike, and more of their cells numbers, with another."""
     best, most = promised, (False, -1.0)
     for candidate in (promised, *_SEPARATORS.replace(promised, "")):
-        rows = list(islice((row for row in csv.reader(_lines(data), delimiter=candidate) if row), _SAMPLE))
+        rows = list(islice((row for row in csv.reader(_lines(data), delimiter=candidate) if row), sample))
         width = len(rows[0])
         even = width > 1 and all(len(row) == width for row in rows)
         cells = [cell for row in rows for cell in row]
@@ -117,14 +123,14 @@ def _has_decimal_comma(cell: str) -> bool:
     return _DECIMAL_COMMA.fullmatch(cell) is not None
 
 
-def _has_decimal_commas(data: bytes, delimiter: str, where: str) -> bool:
+def _has_decimal_commas(data: bytes, delimiter: str, where: str, private: bool) -> bool:
     """Whether numbers have decimal commas. One such as 1,234 may be 1234 as well, so some other has to tell."""
     if delimiter == ",":
         return False
     found = None
     for match in _IN_TEXT.finditer(data):
         found = match[0].strip(b' ;\t|"\n')
-        if _NO_THOUSANDS.fullmatch(found):
+        if private or _NO_THOUSANDS.fullmatch(found):
             return True
     if found is not None:
         raise InputError(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -20,7 +21,17 @@ from silograph.data.categories import Categories, with_levels
 from silograph.data.columns import ColumnsError, Finding, findings, without
 from silograph.data.readers import read_columns
 from silograph.data.sites import FILE, Site, read_sites
-from silograph.data.tables import Grid, checked_names, is_missing, listed, named, shortened, without_index
+from silograph.data.tables import (
+    Grid,
+    as_frame,
+    checked_names,
+    frame_grid,
+    is_missing,
+    listed,
+    named,
+    shortened,
+    without_index,
+)
 
 Floats = TypeVar("Floats", bound=NDArray[Any])
 #: Of a target in words: the one that is 0, and the one that is 1.
@@ -93,7 +104,8 @@ def read_features(
     person = FILE if FILE in text else ""  # other columns say whose a row is
     tables: list[FeatureTable] = []
     odd: dict[str, list[Finding]] = {}
-    for site in read_sites(paths, lambda path: read_columns(path, said, others), person, site_column, private):
+    read = partial(read_columns, text=said, others=others, private=private)
+    for site in read_sites(paths, read, person, site_column, private):
         _check_columns(site, needed or {})
         try:
             tables.append(_checked(site, told, {*map(named, roles)}, private, classes or {}))
@@ -145,6 +157,21 @@ def _checked(
     }
     known = (*map(named, whole.column_names or ()), *names)
     return FeatureTable(site.name, site.path, site.where, columns, grid, known, site.notes)
+
+
+def odd_features(tables: Iterable[Any], private: bool) -> list[str]:
+    """What does harm among the features of DataFrames: said, not refused, since whoever gave them can drop columns."""
+    said: dict[str, None] = {}
+    for frame in map(as_frame, tables):
+        if frame is None:
+            continue
+        found = findings(frame_grid(frame, [str(name) for name in frame.columns], "columns"), private)
+        said |= {
+            f"Column {shortened(each.column)} {each.found}: is it a feature?": None
+            for each in found
+            if each.kind in _HARMFUL
+        }
+    return list(said)
 
 
 def _filled(column: NDArray[Any], value: float) -> NDArray[Any]:

@@ -42,20 +42,31 @@ _V73 = "Matlab's v7.3 (HDF5) files are not read: save it again with save(..., '-
 _EXCEL = "Install it with: pip install 'silograph[excel]'. Or save the sheet as CSV."
 
 
-def read_grid(path: str | Path, nodes_in: NodesIn = "columns", text: Collection[str] = ()) -> tuple[str, Grid]:
+def read_grid(
+    path: str | Path, nodes_in: NodesIn = "columns", text: Collection[str] = (), private: bool = False
+) -> tuple[str, Grid]:
     """The name of a file without its suffix, and its table, unchecked; no cell of the columns `text` is a number."""
-    arrays = {suffix: partial(parse, nodes_in=nodes_in) for suffix, parse in _ARRAY_PARSERS.items()}
-    frames = {suffix: partial(parse, nodes_in=nodes_in, text=text) for suffix, parse in _FRAME_PARSERS.items()}
-    return _parsed(Path(path), frames | arrays)
+    parsers = _frames(nodes_in, text, private)
+    parsers |= {suffix: partial(parse, nodes_in=nodes_in) for suffix, parse in _ARRAY_PARSERS.items()}
+    return _parsed(Path(path), parsers)
 
 
-def read_columns(path: str | Path, text: Collection[str] = (), others: Sequence[str] = ()) -> tuple[str, Grid]:
+def read_columns(
+    path: str | Path, text: Collection[str] = (), others: Sequence[str] = (), private: bool = False
+) -> tuple[str, Grid]:
     """The same of formats that name their columns.
 
     `others` are suffixes that the caller reads itself: a name that ends in none may be mended to one of them, too.
     """
-    parsers = {suffix: partial(parse, nodes_in="columns", text=text) for suffix, parse in _FRAME_PARSERS.items()}
-    return _parsed(Path(path), parsers, others)
+    return _parsed(Path(path), _frames("columns", text, private), others)
+
+
+def _frames(nodes_in: NodesIn, text: Collection[str], private: bool) -> dict[str, Callable[[bytes, str], Grid]]:
+    told: dict[str, Any] = {"nodes_in": nodes_in, "text": text}
+    return {
+        **{suffix: partial(parse, **told, private=private) for suffix, parse in _TEXT_PARSERS.items()},
+        **{suffix: partial(parse, **told) for suffix, parse in _FRAME_PARSERS.items()},
+    }
 
 
 def read_table(
@@ -70,7 +81,7 @@ def read_table(
 
     Columns in `drop` are left out; those in `keep` are measurements, whatever they look like.
     """
-    name, grid = read_grid(path, nodes_in, tuple(categories or ()))
+    name, grid = read_grid(path, nodes_in, tuple(categories or ()), private)
     return site_table(name, Path(path), grid, nodes_in, private, None, drop, keep, categories)
 
 
@@ -83,7 +94,7 @@ def read_people(
     categories: Mapping[str, Sequence[str]] | None = None,
 ) -> Table:
     """One site's table with a column that says whose each signal is; all others are nodes, but those in `drop`."""
-    name, grid = read_columns(path, [unit_column, *(categories or ())])
+    name, grid = read_columns(path, [unit_column, *(categories or ())], (), private)
     return site_table(name, Path(path), grid, "columns", private, unit_column, drop, keep, categories)
 
 
@@ -193,18 +204,11 @@ def _contents(path: Path, suffixes: Sequence[str], others: Sequence[str]) -> tup
     return suffix, data
 
 
-def _packed(
-    data: bytes,
-    where: str,
-    nodes_in: NodesIn,
-    delimiter: str,
-    unpack: Callable[[bytes], bytes],
-    text: Collection[str] = (),
-) -> Grid:
-    return read_delimited(unpack(data), where, nodes_in, delimiter, text)
+def _packed(data: bytes, where: str, unpack: Callable[[bytes], bytes], **told: Any) -> Grid:
+    return read_delimited(unpack(data), where, **told)
 
 
-def _zipped(data: bytes, where: str, nodes_in: NodesIn, text: Collection[str] = ()) -> Grid:
+def _zipped(data: bytes, where: str, **told: Any) -> Grid:
     """The only table in the archive, whatever else lies beside it."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         files = [PurePosixPath(name) for name in archive.namelist() if not name.endswith("/")]
@@ -214,7 +218,7 @@ def _zipped(data: bytes, where: str, nodes_in: NodesIn, text: Collection[str] = 
             found = f"it holds {listed([str(file) for file in tables or open_files]) or 'nothing'}"
             raise InputError(where, "an archive of one CSV or TSV file", found, "Pack every table by itself.")
         inside = archive.read(str(tables[0]))
-    return read_delimited(inside, where, nodes_in, _TEXTS[suffix_of(tables[0], _TEXTS) or ".csv"], text)
+    return read_delimited(inside, where, delimiter=_TEXTS[suffix_of(tables[0], _TEXTS) or ".csv"], **told)
 
 
 def _parquet(data: bytes, where: str, nodes_in: NodesIn, text: Collection[str] = ()) -> Grid:
@@ -313,7 +317,7 @@ def _strings(names: NDArray[Any], where: str) -> list[str]:
 
 _TEXTS = {".csv": ",", ".tsv": "\t"}
 _UNPACKED = {".gz": gzip.decompress, ".bz2": bz2.decompress, ".xz": lzma.decompress}
-_FRAME_PARSERS: dict[str, Callable[..., Grid]] = {
+_TEXT_PARSERS: dict[str, Callable[..., Grid]] = {
     **{suffix: partial(read_delimited, delimiter=delimiter) for suffix, delimiter in _TEXTS.items()},
     **{
         suffix + packed: partial(_packed, delimiter=delimiter, unpack=unpack)
@@ -323,10 +327,8 @@ _FRAME_PARSERS: dict[str, Callable[..., Grid]] = {
     ".csv.zip": _zipped,
     ".tsv.zip": _zipped,
     ".zip": _zipped,
-    ".xlsx": _excel,
-    ".parquet": _parquet,
-    ".feather": _feather,
 }
+_FRAME_PARSERS: dict[str, Callable[..., Grid]] = {".xlsx": _excel, ".parquet": _parquet, ".feather": _feather}
 _ARRAY_PARSERS: dict[str, Callable[..., Grid]] = {".npy": _npy, ".npz": _npz, ".mat": _mat}
 #: The longest first: a file is called by its name without it.
-SUFFIXES = tuple(sorted([*_FRAME_PARSERS, *_ARRAY_PARSERS], key=len, reverse=True))
+SUFFIXES = tuple(sorted([*_TEXT_PARSERS, *_FRAME_PARSERS, *_ARRAY_PARSERS], key=len, reverse=True))

@@ -198,16 +198,20 @@ def _numbers(
     def place(column: int, row: int) -> str:
         return f"{region.where}, column {shortened(wanted[column])}, {region.at(row)}"
 
-    words = [cell for cell in region.columns[target].tolist() if isinstance(cell, str) and not is_missing(cell)]
-    if words and len(words) > len(region.columns[target]) / 2 and not any(map(reads_as_number, words)):
-        found = "found words" if private else f"found words: {listed(sorted(set(words)))}"
-        todo = (
-            'Are they two classes? Name them in the plan\'s [data], the one that is 0 first: classes = ["no", "yes"].'
-        )
-        raise InputError(f"{region.where}, column {shortened(target)}", "numbers, or 0 and 1", found, todo)
+    _check_answers(region, target, private)
     values = checked_values([region.columns[name] for name in wanted], place, private)
     x = np.ascontiguousarray(values[:, :-1])
     return scaled(x, features, told.bounds), values[:, -1].copy()
+
+
+def _check_answers(region: FeatureTable, target: str, private: bool) -> None:
+    """A word among the answers, which are numbers here, is one of two classes that nobody named; or a slip."""
+    for row, cell in enumerate(region.columns[target].tolist()):
+        if isinstance(cell, str) and not is_missing(cell) and not reads_as_number(cell):
+            place = f"{region.where}, column {shortened(target)}, {region.at(row)}"
+            found = "found a word" if private else f"found {shortened(cell)}"
+            todo = 'Two classes are named in the plan\'s [data], the one that is 0 first: classes = ["no", "yes"].'
+            raise InputError(place, "a number", found, todo)
 
 
 def _rows_of_agents(region: FeatureTable, agent: str) -> dict[str, list[int]]:

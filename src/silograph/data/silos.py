@@ -152,7 +152,7 @@ def _sites(
 
     def read(path: Path) -> tuple[str, Grid]:
         named_columns = unit_column is not None or site_column is not None
-        return read_columns(path, text) if named_columns else read_grid(path, nodes_in, text)
+        return read_columns(path, text, (), private) if named_columns else read_grid(path, nodes_in, text, private)
 
     return read_sites(paths, read, unit_column, site_column, private)
 

@@ -85,7 +85,7 @@ def check_one(names: Collection[str], where: str) -> None:
 
 
 def _index(path: Path, grid: Grid, private: bool) -> list[str]:
-    told = f"{shown(path)}: the first column has no name and counts the rows; it was left out."
+    told = f"{shown(path)}: the first column has no name and was left out, as a number of the row."
     return [told] if has_index(grid, private) else []
 
 

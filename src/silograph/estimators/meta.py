@@ -19,6 +19,7 @@ from silograph.core.errors import InputError
 from silograph.core.keys import seed_of, stream
 from silograph.core.types import Array, Json
 from silograph.data.clients import ClientTables, from_arrays
+from silograph.data.features import odd_features
 from silograph.estimators.base import PlanEstimator, RandomState, plain
 from silograph.families.meta.job import MetaJob
 from silograph.families.meta.network import build_network, load_networks, network
@@ -76,6 +77,8 @@ class _PrivateMeta(PlanEstimator):
             classes = list(from_arrays(X, names).classes)
             warnings.warn("The labels that occur are taken for public; say `classes` if they are not.", stacklevel=2)
         tables = from_arrays(X, names, classes, regression, private)
+        for odd in odd_features([records for records, _ in X], private):
+            warnings.warn(odd, stacklevel=2)
         plan = self._plan(tables)
         job = MetaJob.of(plan, tables, None, self._network(plan, tables))
         outcome, door = self._learn(job)
