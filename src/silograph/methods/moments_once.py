@@ -154,7 +154,7 @@ class MomentsOnce:
             "drawn_to_mean": np.ones(silos),
             "gamma": np.where(heard, self.counts, 0.0) / counts.sum(),
         }
-        arrays["graph"][heard] = _strengths(learned.precision) * (learned.signs != 0)
+        arrays["graph"][heard] = strengths_of(learned.precision) * (learned.signs != 0)
         arrays["signs"][heard] = learned.signs
         arrays["probability"][heard], arrays["precision"][heard] = learned.probability, learned.precision
         arrays["drawn_to_mean"][heard] = learned.drawn_to_mean
@@ -212,7 +212,7 @@ def _check_covariance(name: str, moment: Array) -> None:
         raise InputError(f"moments of {name}", "those of real rows", "no rows have such moments", todo) from None
 
 
-def _strengths(precision: Array) -> Array:
+def strengths_of(precision: Array) -> Array:
     """The partial correlation of every pair of nodes, without its sign."""
     a, b = pairs(precision.shape[-1])
     own = np.sqrt(np.einsum("...aa->...a", precision))
@@ -221,7 +221,7 @@ def _strengths(precision: Array) -> Array:
 
 def _consensus(learned: JointGraphs) -> dict[str, Array]:
     return {
-        "consensus": _strengths(learned.consensus) * (learned.consensus_signs != 0),
+        "consensus": strengths_of(learned.consensus) * (learned.consensus_signs != 0),
         "consensus_signs": learned.consensus_signs.astype(float),
         "shared": learned.shared,
         "consensus_precision": learned.consensus,
@@ -231,7 +231,7 @@ def _consensus(learned: JointGraphs) -> dict[str, Array]:
 def _alone(learned: JointGraphs) -> dict[str, Array]:
     """The graph of a single statistic: nothing tells what is shared."""
     return {
-        "consensus": (_strengths(learned.precision) * (learned.signs != 0))[0],
+        "consensus": (strengths_of(learned.precision) * (learned.signs != 0))[0],
         "consensus_signs": learned.signs[0].astype(float),
         "shared": learned.probability[0],
         "consensus_precision": learned.precision[0],

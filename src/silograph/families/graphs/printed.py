@@ -96,7 +96,7 @@ def _effective(graph: Site | Consensus) -> str:
 
 def _exactness(result: GraphResult) -> str:
     gap = result.certified_gap
-    if result.learner == "likelihood" and gap is not None:
+    if result.learner in ("likelihood", "signed") and gap is not None:
         return f"certified gap {gap:.1e} nats a row and node" + ("" if gap <= SOLVED else ": not quite solved")
     if result.solver == "paper":
         return "no certificate (solver paper)"

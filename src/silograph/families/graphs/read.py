@@ -19,7 +19,8 @@ Confidence = dict[Pair, float]
 Signs = dict[Pair, int]
 
 _EDGE = ("source", "target", "weight")
-_SIGNED = (*_EDGE, "sign", "probability")
+_SIGNED = (*_EDGE, "sign")
+_LIKELY = (*_SIGNED, "probability")
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,13 @@ class GraphRun(RunFolder[GraphResult]):
         return {name or "consensus": signs for name, signs in self.sign_of.items()}
 
     @property
-    def signed(self) -> bool:
+    def likely(self) -> bool:
+        """Whether all sites were learned together by their likelihood: edges then have probabilities."""
         return self.result.learner == "likelihood"
+
+    @property
+    def signed(self) -> bool:
+        return self.likely or self.result.learner == "signed"
 
 
 def read(run: RunFolder[GraphResult]) -> GraphRun:
@@ -71,8 +77,12 @@ def _read_edges(path: Path, nodes: Collection[str]) -> tuple[list[Edge], Confide
     edges: list[Edge] = []
     confidence: Confidence = {}
     signs: Signs = {}
-    signed = read_text(path).startswith(",".join(_SIGNED))
-    rows = read_table(path, _SIGNED, "shared") if signed else read_table(path, _EDGE, "confidence")
+    head = read_text(path)
+    signed, likely = (head.startswith(",".join(columns)) for columns in (_SIGNED, _LIKELY))
+    if likely:
+        rows = read_table(path, _LIKELY, "shared")
+    else:
+        rows = read_table(path, _SIGNED) if signed else read_table(path, _EDGE, "confidence")
     for where, (source, target, text, *more) in rows:
         check_edge(source, target, nodes, where)
         pair, weight = frozenset((source, target)), as_number(text)

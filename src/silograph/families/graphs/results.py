@@ -23,7 +23,7 @@ from silograph.families.graphs.plan import GraphPlan
 from silograph.methods.algorithm_one import PaperConsensus
 from silograph.methods.base import Outcome
 from silograph.methods.moments_once import MomentsOnce, MomentsSummed
-from silograph.methods.private_graph import LEAST_EFFECTIVE_ROWS, LikelyGraphs, ReleasedConsensus
+from silograph.methods.private_graph import LEAST_EFFECTIVE_ROWS, ReleasedConsensus
 from silograph.methods.summed_graph import SummedConsensus
 from silograph.privacy.accounting import NO_PROTECTION, planned_cost
 from silograph.privacy.correlated import CorrelatedGaussian
@@ -212,13 +212,16 @@ def write_graphs(
     write_graph(folder / "consensus", consensus, nodes, list(more), coordinates)
     facts = outcome.facts
     privacy = privacy_section(plan, setup, door, facts)
+    privacy["notes"] += facts.get("notes", [])
     privacy["notes"] += _not_drawn(setup.topo.silos if alone else (), effective)
     if not alone:
         privacy["notes"] += [f"{name} did not come: it is not in the sum." for name in facts["silent"]]
     return {
         "method": plan.method.name,
         "solver": plan.method.solver,
-        "learner": _learner(setup),
+        "learner": "likelihood"
+        if isinstance(setup.method, MomentsOnce | MomentsSummed)
+        else facts.get("learner", "papers"),
         **({} if setup.learner_why is None else {"learner_why": setup.learner_why}),
         "counted": _counted(plan),
         "parameters": facts["parameters"],
@@ -248,24 +251,18 @@ _RELEASED_TOO = ("drawn_to_mean", "confidence")
 _OF_A_SITE = {"proven_nodes": "proven", "drawn_to_mean": "drawn_to_mean"}
 
 
-def _learner(setup: Setup) -> str:
-    if isinstance(setup.method, MomentsOnce | MomentsSummed):
-        return "likelihood"
-    private = setup.method if isinstance(setup.method, ReleasedConsensus | SummedConsensus) else None
-    return "log-det" if private is not None and isinstance(private.inner, LikelyGraphs) else "papers"
-
-
 def of_site(arrays: Mapping[str, Array], k: int) -> dict[str, Array]:
     """What is known of the edges of site k, besides their weights."""
     if "signs" in arrays:
-        return {SIGN: arrays["signs"][k], PROBABILITY: arrays["probability"][k], SHARED: arrays["shared"]}
+        sure = {PROBABILITY: arrays["probability"][k], SHARED: arrays["shared"]} if "shared" in arrays else {}
+        return {SIGN: arrays["signs"][k], **sure}
     return {CONFIDENCE: arrays["confidence"][k]} if "confidence" in arrays else {}
 
 
 def of_consensus(arrays: Mapping[str, Array]) -> dict[str, Array]:
     """Of the consensus; its probability is that sites share an edge."""
     if "consensus_signs" in arrays:
-        return {SIGN: arrays["consensus_signs"], PROBABILITY: arrays["shared"]}
+        return {SIGN: arrays["consensus_signs"], **({PROBABILITY: arrays["shared"]} if "shared" in arrays else {})}
     return {CONFIDENCE: arrays["confidence"].mean(0)} if "confidence" in arrays else {}
 
 
