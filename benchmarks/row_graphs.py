@@ -1,9 +1,10 @@
 """Private graphs of 100 nodes with a row as protected unit; `private_graph` prints them.
 
-Ours is the default (`methods/behind_noise.py`), from a secure sum or one release a site, beside the former pipeline at the
-same epsilon (delta 1e-5): the papers' model of the sum, or (8) of the releases. Sites keep 90 % of the edges. Geometric
-and block graphs of degree 8 with Laplacian precision, the same with signs, and the papers' own generator. F-score of the
-consensus at the true number of edges, which is given; worlds and noise of `FIRST_SEED` on, on which nothing was chosen.
+Ours is the default (`methods/behind_noise.py`), from a secure sum or one release a site, beside the former pipeline at
+the same epsilon (delta 1e-5): the papers' model of the sum, or (8) of the releases. Sites keep 90 % of the edges.
+Geometric and block graphs of degree 8 with Laplacian precision, the same with signs, and the papers' own generator.
+F-score of the consensus at the true number of edges, which is given; worlds and noise of `FIRST_SEED` on, on which
+nothing was chosen.
 """
 
 from __future__ import annotations

@@ -197,7 +197,7 @@ def _likely(plan: GraphPlan, nodes: int) -> tuple[Learner | None, bool]:
     """The likelihood of what was released, or None for the papers' model; and whether eigenvalues are shrunk anyway."""
     wanted, learner = plan.method.wanted_degree(nodes), learner_of(plan, nodes)
     if learner == "likelihood":
-        truest = BehindNoise(wanted, default_degree(nodes), bool(plan.method.nonnegative))
+        truest = BehindNoise(wanted, default_degree(nodes), plan.method.nonnegative)
         return truest, truest.shrinks(nodes)
     return LikelyGraphs(wanted) if learner == "log-det" else None, False
 

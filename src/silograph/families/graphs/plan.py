@@ -54,8 +54,8 @@ class ConsensusGraph:
     name: Literal["consensus_graph"] = "consensus_graph"
     learner: Literal["likelihood", "papers", "log-det", "log-degree"] | None = option(
         None,
-        "The likelihood (up to 2000 nodes without privacy, if left out): of all sites together, or of what was "
-        "released with privacy; the papers' model (8); or log-det, the private likelihood of positive relations at any size.",
+        "The likelihood (if left out; without privacy up to 2000 nodes) of all sites together, or of what was released "
+        "with privacy; the papers' model (8); or log-det, the private likelihood of positive relations alone.",
     )
     reveal: Literal["moments", "sum"] | None = option(
         None,
@@ -65,7 +65,7 @@ class ConsensusGraph:
     choose_by: Literal["expected-F", "ebic", "held-out"] | None = option(
         None, "How the likelihood chooses the number of edges (expected F-score, if left out)."
     )
-    nonnegative: bool | None = option(None, "Only positive relations (likelihood).")
+    nonnegative: bool | None = option(None, "Only positive relations (likelihood; with privacy chosen, if left out).")
     confidence: float | None = option(None, "Draw only edges whose probability, or confidence, is at least this.")
     solver: Literal["exact", "paper"] = option("exact", "Exact optimum, or the papers' Algorithm 1.")
     degree: float | None = option(None, "Wanted mean degree of the sites' graphs.")
@@ -221,6 +221,8 @@ def _check_learner(plan: GraphPlan) -> None:
         raise InputError(f"plan, {given}", "the learner 'papers'", "log-det has no such setting")
     if method.learner == "likelihood" and (given := papers_only(plan)):
         raise InputError(f"plan, {given}", "the learner 'papers'", "likelihood has no such setting")
+    if private is not None and method.nonnegative is False and plan.data.candidates is not None:
+        raise InputError("plan, nonnegative", "no list of candidates with relations of both signs", "found one")
     if private is not None and (given := open_only(method)):
         todo = "With privacy sites send one noisy release, or a noisy sum: say so with privacy's mode."
         raise InputError(f"plan, {given}", "no privacy", "privacy was asked for", todo)

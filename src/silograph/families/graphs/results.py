@@ -18,6 +18,7 @@ from silograph.families.graphs.build import (
     effective_rows_of_sum,
     effective_rows_together,
 )
+from silograph.families.graphs.expected import sum_instead
 from silograph.families.graphs.files import CONFIDENCE, PROBABILITY, SHARED, SIGN, Edge, edges, write_graph
 from silograph.families.graphs.plan import GraphPlan
 from silograph.methods.algorithm_one import PaperConsensus
@@ -315,6 +316,8 @@ def forecast(plan: GraphPlan, setup: Setup) -> Json:
             f"All {sum(setup.counts)} {_counted(plan)} together are at most {effective:.0f} effective rows behind "
             "the noise.",
         )
+    if (better := sum_instead(plan, setup)) is not None:
+        notes.insert(0, better)
     return {
         "releases": setup.releases,
         "noise_multiplier": None if mechanism is None else mechanism.multiplier,
