@@ -40,6 +40,7 @@ Criterion = Literal["expected-F", "ebic", "held-out"]
 FIRST_PASS = 0.4  # of sqrt(log d / N), the penalty of the first pass at 30 nodes; more where there are more
 GROUPED = 0.7  # of that penalty, the part that is on all sites' entries of an edge together
 _DOUBT, _DOUBT_SHARED = 0.8, 0.7  # g: the most likely on 108 worlds like those of benchmarks/graph_quality.py
+_SHARPER, _FEW_ROWS = 1.5, 5.0  # times that penalty: a second pass for what is shared, below so many rows a node
 _LOOSER = 10.0  # than the fits may the first pass be: (a) takes a Newton step from it, and F-scores stay the same
 _CERTAIN = 0.99  # edges more probable than that are ranked by strength: what is left of their odds is noise
 _MANY, _RELIEF = 200, 0.2  # nodes from which strong edges are relieved of their penalty, and what is left of it
@@ -102,19 +103,20 @@ def learn_graphs(
     first = _first_pass(correlations, rows, nonnegative, _LOOSER * tolerance)
     r = strengths(correlations, first)
     found = posterior(r, rows, nonnegative)
-    probability, shared = _doubted(found.site, _DOUBT), _doubted(found.shared, _DOUBT_SHARED)
+    together, shared_gap = _shared(found.shared, correlations, rows, first, nonnegative, _LOOSER * tolerance)
+    probability, shared = _doubted(found.site, _DOUBT), _doubted(together, _DOUBT_SHARED)
     mean = np.abs(counts / counts.sum() @ r)
-    rank, rank_shared = _ranked(found.site, 0.5 * (np.abs(r) + mean)), _ranked(found.shared[None], mean[None])
+    rank, rank_shared = _ranked(found.site, 0.5 * (np.abs(r) + mean)), _ranked(together[None], mean[None])
     drawn, share = drawn_to_mean(correlations, counts, noise)
     number, reason, path = _wanted(edges, degree, density, nodes)
     if number is None:
         number, path, reason = _choose(criterion, probability, rank, drawn, rows, folds, scale, nonnegative, tolerance)
     fitted = _fit(drawn, _first_ones(rank, number), nonnegative, tolerance)
     consensus_number = consensus_edges or best_number(shared[None])
-    together = _first_ones(rank_shared, min(consensus_number, len(shared)))
+    in_consensus = _first_ones(rank_shared, min(consensus_number, len(shared)))
     pooled = np.tensordot(counts / counts.sum(), moments, 1)
     spread = np.sqrt(np.diagonal(pooled))
-    consensus = _fit(_ridged(pooled / np.outer(spread, spread))[None], together, nonnegative, tolerance)
+    consensus = _fit(_ridged(pooled / np.outer(spread, spread))[None], in_consensus, nonnegative, tolerance)
     a, b = pairs(nodes)
     return JointGraphs(
         precision=fitted.precision / scale,
@@ -127,9 +129,11 @@ def learn_graphs(
         effective_rows=rows,
         prior=found.prior,
         path=path,
-        first_gap=first.relative_gap,
+        first_gap=max(first.relative_gap, shared_gap),
         gap=float(max(fitted.gap.max(), consensus.gap.max())),
-        reason=reason if path or consensus_edges else f"{reason}; the consensus has its own number, {together.sum()}",
+        reason=reason
+        if path or consensus_edges
+        else f"{reason}; the consensus has its own number, {in_consensus.sum() // 2}",
     )
 
 
@@ -203,9 +207,26 @@ def _checked(moments: Array, counts: Array) -> tuple[Array, Array]:
     return 0.5 * (moments + moments.transpose(0, 2, 1)), counts
 
 
-def _first_pass(correlations: Array, counts: Array, nonnegative: bool, tolerance: float) -> joint_likelihood.Joint:
+def _shared(
+    probability: Array, correlations: Array, counts: Array, first: joint_likelihood.Joint, nonnegative: bool,
+    tolerance: float,
+) -> tuple[Array, float]:  # fmt: skip
+    """The mean of two passes' probabilities: what sites share has more rows behind it than what one has, and where rows
+    are few a larger penalty tells more of it."""
+    nodes = correlations.shape[1]
+    if len(counts) == 1 or nodes >= _MANY or counts.mean() >= _FEW_ROWS * nodes:
+        return probability, 0.0
+    second = _first_pass(correlations, counts, nonnegative, tolerance, _SHARPER, first.theta)
+    again = posterior(strengths(correlations, second), counts, nonnegative)
+    return 0.5 * (probability + again.shared), second.relative_gap
+
+
+def _first_pass(
+    correlations: Array, counts: Array, nonnegative: bool, tolerance: float, factor: float = 1.0,
+    start: Array | None = None,
+) -> joint_likelihood.Joint:  # fmt: skip
     sites, nodes = correlations.shape[0], correlations.shape[1]
-    strength = FIRST_PASS * max(1.0, nodes / 30.0) ** 0.25 * math.sqrt(math.log(nodes) / counts.mean())
+    strength = factor * FIRST_PASS * max(1.0, nodes / 30.0) ** 0.25 * math.sqrt(math.log(nodes) / counts.mean())
     nu = counts / counts.mean()
     lam, gam = (1.0 - GROUPED) * strength * np.sqrt(nu)[:, None, None], GROUPED * strength * math.sqrt(sites)
 
@@ -214,7 +235,7 @@ def _first_pass(correlations: Array, counts: Array, nonnegative: bool, tolerance
         return joint_likelihood.solve(correlations, nu, penalty, start, tolerance)
 
     if nodes < _MANY:
-        return solve(1.0, None, tolerance)
+        return solve(1.0, start, tolerance)
     # So large a penalty takes so much off the strong edges that pairs with a common neighbour seem to have one.
     rough = solve(1.0, None, _LOOSER**2 * tolerance)
     relief = np.ones((nodes, nodes))
