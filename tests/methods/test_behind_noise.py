@@ -13,7 +13,7 @@ from silograph.data.synthetic import paper_graphs, smooth_signals
 from silograph.families.graphs.expected import MEASURED, expected_score
 from silograph.families.graphs.plan import ConsensusGraph, Data, GraphPlan, Privacy
 from silograph.kernels.edges import pairs
-from silograph.methods.behind_noise import BehindNoise, SignedGraphs, has_negative
+from silograph.methods.behind_noise import BehindNoise, SignedGraphs
 from silograph.methods.private_graph import LikelyGraphs, ReleasedConsensus, Statistics
 from silograph.methods.summed_graph import SmoothestGraph, SummedConsensus
 from silograph.privacy.masking import Masks
@@ -155,13 +155,17 @@ def test_walls_between_nodes_and_a_mean_that_is_noise_say_nothing_of_signs():
     y = chain(rng, NODES, MIXED) @ basis
     inner = (y.T @ y / len(y))[None]
     around = np.einsum("ak,ikl,bl->iab", basis, inner, basis)
-    known = Statistics(distances_of(inner, NODES), around, np.array([2000.0]), np.zeros(0))
-    assert has_negative(known, np.ones(1, bool))
-    assert not has_negative(known, np.zeros(1, bool))
+    known, drawn = Statistics(distances_of(inner, NODES), around, np.array([2000.0]), np.zeros(0)), np.ones(1, bool)
+
+    def learner(**changed):
+        return BehindNoise(2.0).learn(replace(known, **changed), drawn).facts["learner"]
+
+    assert learner() == "signed"
+    assert learner(effective_rows=np.array([10.0 * (NODES - 1) - 1.0])) == "log-det"
     walls = known.zbar.copy()
     walls[0, 3] = np.inf
-    assert not has_negative(replace(known, zbar=walls), np.ones(1, bool))
-    assert SignedGraphs(2.0).learn(known, np.ones(1, bool)).agreement.shape == (1,)
+    assert learner(zbar=walls) == "log-det"
+    assert SignedGraphs(2.0).learn(known, drawn).agreement.shape == (1,)
 
 
 # ---- as a run --------------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from scipy.linalg import eigh
 
 from silograph.core.types import Array, BoolArray
 
+_ALIKE = 0.99  # the cosine of weights that are nearly equal
 _RIDGE = 0.01  # of the identity, before correlations are inverted
 _STEPS, _OUTLYING = 30, 2.5  # of a regression that leaves out entries so many deviations away
 _DEVIATION = 1.4826  # of a normal law, over the median of its absolute values
@@ -35,14 +36,26 @@ def with_level(moments: Array) -> tuple[Array, BoolArray]:
     """
     whole, lacking = moments.copy(), np.zeros(len(moments), dtype=np.bool_)
     for k, moment in enumerate(moments):
-        deviation = np.sqrt(np.diagonal(moment))
-        correlation = moment / np.outer(deviation, deviation)
-        values, vectors = eigh(correlation, subset_by_index=[0, 1])
-        level = vectors[:, 0]
-        lacking[k] = len(set(np.sign(level))) == 1 and values[0] < _FAR_BELOW * values[1]
+        deviation, correlation, level, lacking[k] = _least(moment)
         if lacking[k]:
             whole[k] += np.linalg.norm(correlation) * np.outer(deviation * level, deviation * level)
     return whole, lacking
+
+
+def sums_to_nothing(moment: Array) -> bool:
+    """Whether the level that is missing is the plain mean over nodes, as a Laplacian has it."""
+    deviation, _, level, lacking = _least(moment)
+    combined = level / deviation
+    return lacking and abs(combined.sum()) > _ALIKE * math.sqrt(len(combined)) * float(np.linalg.norm(combined))
+
+
+def _least(moment: Array) -> tuple[Array, Array, Array, bool]:
+    """Deviations, correlations, their least eigenvector, and whether that is a level that is missing."""
+    deviation = np.sqrt(np.diagonal(moment))
+    correlation = moment / np.outer(deviation, deviation)
+    values, vectors = eigh(correlation, subset_by_index=[0, 1])
+    level = vectors[:, 0]
+    return deviation, correlation, level, len(set(np.sign(level))) == 1 and values[0] < _FAR_BELOW * values[1]
 
 
 def with_sparsest_level(moments: Array) -> Array:

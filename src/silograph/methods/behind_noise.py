@@ -2,11 +2,8 @@
 
 Everything here is post-processing, so looking first and choosing then is free.
 
-1. Are there negative relations? The joint likelihood (`joint_graphs`) of the mean alone, at its effective rows, says
-   how sure each edge is and of which sign. A level that centring took leaves weak positive relations behind, about 1/d,
-   so stronger ones are counted. Where effective rows are ten a node and 15 % of these edges are negative, graphs are
-   signed: each statistic by that likelihood. Of 253 positive truths none was taken for signed, of 94 with half of
-   their edges negative four in five were, graphs of 16 nodes the least; `nonnegative` False asks for signs.
+1. Are there negative relations? If the mean of all sites has them (`relation_signs`), graphs are signed: each statistic
+   by the joint likelihood (`joint_graphs`) at its effective rows. `nonnegative` False asks for that, too.
 2. If not, relations are positive, and a Laplacian has fewer ways to follow the noise. Up to 50 nodes it is the most
    likely one with a ridge (`LikelyGraphs`). Beyond, that is the truer one only where effective rows are many and graphs
    sparse; elsewhere the papers' model (7) of the same statistic is:
@@ -26,18 +23,16 @@ import numpy as np
 
 from silograph.core.types import Array, BoolArray, Json
 from silograph.kernels.edges import node_count
-from silograph.kernels.levels import with_level, with_sparsest_level
-from silograph.methods.joint_graphs import JointGraphs, learn_graphs
-from silograph.methods.moments_once import strengths_of
+from silograph.kernels.levels import with_sparsest_level
+from silograph.methods.joint_graphs import JointGraphs, learn_graphs, strengths_of
 from silograph.methods.private_graph import Graphs, LikelyGraphs, Statistics
+from silograph.methods.relation_signs import has_negative
 from silograph.methods.summed_graph import SmoothestGraph
 
 FEW_NODES = 50  # up to so many the Laplacian likelihood was the truer one at every noise
 MOST_NODES_LOG_DET = 200  # beyond, it takes longer than anybody waits for a default: 3 s a graph there
 MOST_NODES_SIGNED = 2000
 _ROWS_A_NODE, _DENSE = 15.0, 0.2  # (a)
-_ROWS_A_NODE_SIGNED = 10.0
-_SURE, _NEGATIVE, _AT_LEAST = 0.9, 0.15, 3  # probability of a sure edge; the share and number of negative ones
 SIGNED_NOTE = (
     "Graphs have signs, as what was released shows negative relations. --nonnegative draws positive ones alone."
 )
@@ -80,22 +75,13 @@ class BehindNoise:
     def _signed(self, nodes: int, known: Statistics, drawn: BoolArray) -> bool:
         if self.nonnegative is not None:
             return not self.nonnegative
-        return nodes <= MOST_NODES_SIGNED and has_negative(known, drawn)
+        walled = not np.isfinite(known.zbar[-1]).all()  # nothing is said of pairs that may not be joined
+        if walled or not drawn[-1] or nodes > MOST_NODES_SIGNED:
+            return False
+        return has_negative(known.moments[-1], float(known.effective_rows[-1]))
 
     def _density(self, nodes: int) -> float:
         return (self.usual if self.degree is None else self.degree) / (nodes - 1)
-
-
-def has_negative(known: Statistics, drawn: BoolArray) -> bool:
-    """Whether the mean has negative relations; with walls between nodes nothing is said of pairs that are not there."""
-    nodes, effective = known.moments.shape[-1], known.effective_rows[-1:]
-    if not drawn[-1] or effective[0] < _ROWS_A_NODE_SIGNED * (nodes - 1) or not np.isfinite(known.zbar[-1]).all():
-        return False
-    # With the level that makes graphs sparsest, pairs that a dense graph does not join would look negative.
-    found = learn_graphs(with_level(known.moments[-1:])[0], effective)
-    sure = (found.probability[0] > _SURE) & (strengths_of(found.precision)[0] > 2.0 / nodes)
-    negative = np.count_nonzero(sure & (found.signs[0] < 0))
-    return bool(negative >= max(_AT_LEAST, _NEGATIVE * np.count_nonzero(sure)))
 
 
 @dataclass(frozen=True)

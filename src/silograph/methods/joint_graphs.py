@@ -1,18 +1,11 @@
 """Precision graphs of several sites and what they share, from second moments and counts alone.
 
-1. Each site's moments become correlations R_k, so no unit matters. A joint likelihood with a penalty that shares edges
-   (`kernels/joint_likelihood.py`), solved to a certified gap, is a first pass T_k, with W_k = T_k^-1.
-2. What the first pass says of one edge, its own shrinkage undone: one Newton step along the edge,
-
-       r_ke = -[T_ab sqrt(h) + (W - R)_ab / sqrt(h)],    h = W_aa W_bb + W_ab^2,    variance 1 / N_k                 (a)
-
-3. Empirical Bayes over all edges of all sites (`kernels/edge_mixture.py`) learns how dense graphs are, how many edges
-   sites share and how alike their strengths are, and gives each edge its probability: of a site, and of being shared.
-   Strengths err by more than their noise, so p becomes 1 - (1 - p)^g, with g from other synthetic truths.
-4. The most probable edges, as many as were asked for or as the expected F-score says, are refitted without penalty
+1. Each site's moments become correlations R_k, so no unit matters. A first fit, certified, and empirical Bayes over all
+   edges of all sites give each edge its probability: of a site, and of being shared (`edge_evidence`).
+2. The most probable edges, as many as were asked for or as the expected F-score says, are refitted without penalty
    (`kernels/support_likelihood.py`), on moments drawn to the pooled ones as far as their noise asks:
 
-       R_k <- (1 - c_k) R_k + c_k Rbar,    c_k = v_k / (v_k + tau^2)                                                 (b)
+       R_k <- (1 - c_k) R_k + c_k Rbar,    c_k = v_k / (v_k + tau^2)                                                 (a)
 
    v_k is the variance of a correlation, of N_k independent rows or seen between folds, tau^2 that between sites.
 
@@ -32,19 +25,15 @@ from numpy.typing import NDArray
 from silograph.core.errors import InputError
 from silograph.core.types import Array, BoolArray, Json
 from silograph.kernels import joint_likelihood, support_likelihood
-from silograph.kernels.edge_mixture import posterior
 from silograph.kernels.edges import edge_count, pairs
+from silograph.methods.edge_evidence import Evidence, joint_evidence, laplacian_evidence
 
 Criterion = Literal["expected-F", "ebic", "held-out"]
 
-FIRST_PASS = 0.4  # of sqrt(log d / N), the penalty of the first pass at 30 nodes; more where there are more
-GROUPED = 0.7  # of that penalty, the part that is on all sites' entries of an edge together
-_DOUBT, _DOUBT_SHARED = 0.8, 0.7  # g: the most likely on 108 worlds like those of benchmarks/graph_quality.py
-_SHARPER, _FEW_ROWS = 1.5, 5.0  # times that penalty: a second pass for what is shared, below so many rows a node
-_LOOSER = 10.0  # than the fits may the first pass be: (a) takes a Newton step from it, and F-scores stay the same
+_LOOSER = 10.0  # than the fits may the first pass be: a Newton step follows, and F-scores stay the same
 _CERTAIN = 0.99  # edges more probable than that are ranked by strength: what is left of their odds is noise
-_MANY, _RELIEF = 200, 0.2  # nodes from which strong edges are relieved of their penalty, and what is left of it
 _RIDGE = 0.01  # of the identity that moments are drawn to before a fit without penalty
+_FAR_BELOW = 1.0 / 3.0  # of the number of edges by Schwarz' criterion: then the mixture took them for noise
 _TRIED = 16  # numbers of edges on the path
 
 
@@ -62,7 +51,7 @@ class JointGraphs:
     consensus: Array  # (d, d), the precision of the pooled moments on the edges that are shared
     consensus_signs: NDArray[np.int8]  # (p,)
     shared: Array  # (p,)
-    drawn_to_mean: Array  # (K,), c of (b)
+    drawn_to_mean: Array  # (K,), c of (a)
     effective_rows: Array  # (K,), N_k
     prior: Json
     path: list[Json]
@@ -86,12 +75,14 @@ def learn_graphs(
     consensus_edges: int | None = None,
     criterion: Criterion = "expected-F",
     nonnegative: bool = False,
+    laplacian: bool = False,
     tolerance: float = 1e-4,
 ) -> JointGraphs:
     """`moments` (K, d, d) is each site's covariance, `counts` (K,) its rows. `folds` (K, F, d, d) are the moments
     of F consecutive parts of a site's rows: they show the noise of dependent rows, and allow held-out likelihood.
 
-    At most one of `edges`, `degree` and `density` says how many edges every site gets.
+    At most one of `edges`, `degree` and `density` says how many edges every site gets. `laplacian`: rows have no level
+    common to all nodes and relations are positive.
     """
     moments, counts = _checked(moments, counts)
     nodes = moments.shape[1]
@@ -100,19 +91,20 @@ def learn_graphs(
     correlations = moments / scale
     noise = None if folds is None else _noise_of(folds / scale[:, None])
     rows = counts if noise is None else effective_rows(correlations, counts, noise)
-    first = _first_pass(correlations, rows, nonnegative, _LOOSER * tolerance)
-    r = strengths(correlations, first)
-    found = posterior(r, rows, nonnegative)
-    together, shared_gap = _shared(found.shared, correlations, rows, first, nonnegative, _LOOSER * tolerance)
-    probability, shared = _doubted(found.site, _DOUBT), _doubted(together, _DOUBT_SHARED)
+    found = (
+        laplacian_evidence(moments, rows)
+        if laplacian
+        else joint_evidence(correlations, rows, nonnegative, _LOOSER * tolerance)
+    )
+    r, probability, shared = found.strengths, found.probability, found.probability_shared
     mean = np.abs(counts / counts.sum() @ r)
-    rank, rank_shared = _ranked(found.site, 0.5 * (np.abs(r) + mean)), _ranked(together[None], mean[None])
+    rank, rank_shared = _ranked(found.site, 0.5 * (np.abs(r) + mean)), _ranked(found.shared[None], mean[None])
     drawn, share = drawn_to_mean(correlations, counts, noise)
     number, reason, path = _wanted(edges, degree, density, nodes)
     if number is None:
-        number, path, reason = _choose(criterion, probability, rank, drawn, rows, folds, scale, nonnegative, tolerance)
+        number, path, reason = _choose(criterion, found, rank, drawn, rows, folds, scale, nonnegative, tolerance)
     fitted = _fit(drawn, _first_ones(rank, number), nonnegative, tolerance)
-    consensus_number = consensus_edges or best_number(shared[None])
+    consensus_number = consensus_edges or _not_noise(best_number(shared[None]), found)
     in_consensus = _first_ones(rank_shared, min(consensus_number, len(shared)))
     pooled = np.tensordot(counts / counts.sum(), moments, 1)
     spread = np.sqrt(np.diagonal(pooled))
@@ -129,7 +121,7 @@ def learn_graphs(
         effective_rows=rows,
         prior=found.prior,
         path=path,
-        first_gap=max(first.relative_gap, shared_gap),
+        first_gap=found.gap,
         gap=float(max(fitted.gap.max(), consensus.gap.max())),
         reason=reason
         if path or consensus_edges
@@ -137,13 +129,11 @@ def learn_graphs(
     )
 
 
-def strengths(correlations: Array, first: joint_likelihood.Joint) -> Array:
-    """(a), (K, p)."""
-    a, b = pairs(correlations.shape[-1])
-    theta, w = first.theta, first.covariance
-    variance = np.einsum("kaa->ka", w)
-    h = np.sqrt(variance[:, a] * variance[:, b] + w[:, a, b] ** 2)
-    return np.asarray(-(theta[:, a, b] * h + (w[:, a, b] - correlations[:, a, b]) / h))
+def strengths_of(precision: Array) -> Array:
+    """The partial correlation of every pair of nodes, without its sign."""
+    a, b = pairs(precision.shape[-1])
+    own = np.sqrt(np.einsum("...aa->...a", precision))
+    return np.asarray(np.abs(precision[..., a, b]) / (own[..., a] * own[..., b]))
 
 
 def effective_rows(correlations: Array, counts: Array, noise: Array) -> Array:
@@ -155,7 +145,7 @@ def effective_rows(correlations: Array, counts: Array, noise: Array) -> Array:
 
 
 def drawn_to_mean(correlations: Array, counts: Array, noise: Array | None = None) -> tuple[Array, Array]:
-    """(b): correlations drawn to the pooled ones, and how far. `noise` v (K,): as if rows were independent if None."""
+    """(a): correlations drawn to the pooled ones, and how far. `noise` v (K,): as if rows were independent if None."""
     a, b = pairs(correlations.shape[-1])
     r, share = correlations[:, a, b], counts / counts.sum()
     if len(counts) == 1:
@@ -207,53 +197,8 @@ def _checked(moments: Array, counts: Array) -> tuple[Array, Array]:
     return 0.5 * (moments + moments.transpose(0, 2, 1)), counts
 
 
-def _shared(
-    probability: Array, correlations: Array, counts: Array, first: joint_likelihood.Joint, nonnegative: bool,
-    tolerance: float,
-) -> tuple[Array, float]:  # fmt: skip
-    """The mean of two passes' probabilities: what sites share has more rows behind it than what one has, and where rows
-    are few a larger penalty tells more of it."""
-    nodes = correlations.shape[1]
-    if len(counts) == 1 or nodes >= _MANY or counts.mean() >= _FEW_ROWS * nodes:
-        return probability, 0.0
-    second = _first_pass(correlations, counts, nonnegative, tolerance, _SHARPER, first.theta)
-    again = posterior(strengths(correlations, second), counts, nonnegative)
-    return 0.5 * (probability + again.shared), second.relative_gap
-
-
-def _first_pass(
-    correlations: Array, counts: Array, nonnegative: bool, tolerance: float, factor: float = 1.0,
-    start: Array | None = None,
-) -> joint_likelihood.Joint:  # fmt: skip
-    sites, nodes = correlations.shape[0], correlations.shape[1]
-    strength = factor * FIRST_PASS * max(1.0, nodes / 30.0) ** 0.25 * math.sqrt(math.log(nodes) / counts.mean())
-    nu = counts / counts.mean()
-    lam, gam = (1.0 - GROUPED) * strength * np.sqrt(nu)[:, None, None], GROUPED * strength * math.sqrt(sites)
-
-    def solve(relief: Array | float, start: Array | None, tolerance: float) -> joint_likelihood.Joint:
-        penalty = joint_likelihood.Penalty(lam * relief, gam * relief, nonnegative=nonnegative)
-        return joint_likelihood.solve(correlations, nu, penalty, start, tolerance)
-
-    if nodes < _MANY:
-        return solve(1.0, start, tolerance)
-    # So large a penalty takes so much off the strong edges that pairs with a common neighbour seem to have one.
-    rough = solve(1.0, None, _LOOSER**2 * tolerance)
-    relief = np.ones((nodes, nodes))
-    a, b = pairs(nodes)
-    strong = _beyond_noise(counts @ strengths(correlations, rough) ** 2, sites)
-    relief[a[strong], b[strong]] = relief[b[strong], a[strong]] = _RELIEF
-    return solve(relief, rough.theta, tolerance)
-
-
-def _beyond_noise(square: Array, sites: int) -> BoolArray:
-    """Sums of so many squared normals that are larger than those of noise anywhere, but for a chance of 1 in 20
-    (Laurent and Massart 2000, lemma 1)."""
-    x = math.log(20.0 * len(square))
-    return np.asarray(square > sites + 2.0 * math.sqrt(sites * x) + 2.0 * x)
-
-
 def _noise_of(folds: Array) -> Array:
-    """v of (b): the variance of a site's correlations, as consecutive parts of its rows differ."""
+    """v of (a): the variance of a site's correlations, as consecutive parts of its rows differ."""
     a, b = pairs(folds.shape[-1])
     return np.asarray(folds[:, :, a, b].var(axis=1, ddof=1).mean(-1) / folds.shape[1])
 
@@ -279,10 +224,6 @@ def _wanted(
         raise InputError(name, f"a number from 0 to {most}", f"found {value}")
     number = round({"edges": value, "degree": value * nodes / 2.0, "density": value * pairs_of_nodes}[name])
     return number, f"{name} {value:g} was asked for: {number} edges a site", []
-
-
-def _doubted(probability: Array, power: float) -> Array:
-    return np.asarray(1.0 - np.maximum(1.0 - probability, 0.0) ** power)
 
 
 def _ranked(probability: Array, strength: Array) -> Array:
@@ -319,20 +260,27 @@ def _signs(entries: Array) -> NDArray[np.int8]:
     return np.asarray(-np.sign(entries), dtype=np.int8)
 
 
+def _not_noise(expected: int, found: Evidence) -> int:
+    """The number with the largest expected F-score, unless it is far below that of Schwarz' criterion."""
+    return found.schwarz if expected < _FAR_BELOW * found.schwarz else expected
+
+
 def _choose(
-    criterion: Criterion, probability: Array, rank: Array, drawn: Array, counts: Array, folds: Array | None,
+    criterion: Criterion, found: Evidence, rank: Array, drawn: Array, counts: Array, folds: Array | None,
     scale: Array, nonnegative: bool, tolerance: float,
 ) -> tuple[int, list[Json], str]:  # fmt: skip
     """The number of edges of every site by a criterion, and the path on which it was compared."""
-    sure, everything = _expected(probability)
-    expected, most = _best(sure, everything), probability.shape[-1]
+    sure, everything = _expected(found.probability)
+    best, most = _best(sure, everything), rank.shape[-1]
+    expected = _not_noise(best, found)
     if criterion == "expected-F":
         tried = np.unique([*np.geomspace(1, most, _TRIED).round().astype(int), max(expected, 1)])
         path = [
             {"edges": int(k), "expected_F": float((2.0 * sure[:, k - 1] / (k + everything[:, 0])).mean())}
             for k in tried
         ]
-        return expected, path, f"{expected} edges a site have the largest expected F-score"
+        words = "have the largest expected F-score" if expected == best else "by Schwarz' criterion, as rows are few"
+        return expected, path, f"{expected} edges a site {words}"
     if criterion == "held-out" and folds is None:
         raise InputError("criterion", "folds for held-out likelihood", "found none", "Send folds, or take 'ebic'.")
     nodes = drawn.shape[-1]

@@ -16,10 +16,11 @@ import numpy as np
 from silograph.core.errors import InputError
 from silograph.core.types import Array, Carry, Json
 from silograph.kernels.edges import edge_count, pairs
-from silograph.kernels.levels import with_level
+from silograph.kernels.levels import sums_to_nothing, with_level
 from silograph.methods.base import Limits, Outcome, Outlet, Private, Start, Up, put, take
-from silograph.methods.joint_graphs import Criterion, JointGraphs, learn_graphs
+from silograph.methods.joint_graphs import Criterion, JointGraphs, learn_graphs, strengths_of
 from silograph.methods.private_graph import PATIENCE
+from silograph.methods.relation_signs import has_negative
 from silograph.methods.summed_graph import AddedUp
 from silograph.privacy.bound import Bounded
 from silograph.privacy.released import Message
@@ -31,6 +32,7 @@ LEAST_ROWS = 3  # of a site: any two rows are perfectly correlated
 _MOST_SENT = 9_000_000  # bytes a site sends; large graphs get fewer parts
 WHY = "no privacy was asked for: second moments of the site's rows, exact"
 NO_LEVEL = "rows have no level common to all nodes, so graphs are told up to it"
+_MOST_NODES_LAPLACIAN = 50  # beyond, it was not held against known truths
 _ROUNDING = 1e-8  # how far below 0 rounding takes an eigenvalue of correlations
 _SCORES = {"expected_F": "expected F-score", "ebic": "extended BIC", "held-out": "held-out log-likelihood"}
 
@@ -54,6 +56,10 @@ class JointLearner:
 
     def learn(self, moments: Array, counts: Array, folds: Array | None = None) -> JointGraphs:
         levelled, lacking = with_level(moments)
+        pooled = np.tensordot(counts / counts.sum(), moments, 1)
+        laplacian = len(pooled) <= _MOST_NODES_LAPLACIAN and sums_to_nothing(pooled)
+        if laplacian and not self.nonnegative:
+            laplacian = not has_negative(pooled, float(counts.sum()))
         if folds is not None:
             folds = folds + (levelled - moments)[:, None]
         learned = learn_graphs(
@@ -66,8 +72,9 @@ class JointLearner:
             consensus_edges=self.consensus_edges,
             criterion=self.criterion,
             nonnegative=self.nonnegative,
+            laplacian=laplacian,
         )
-        return replace(learned, reason=f"{learned.reason}; {NO_LEVEL}") if lacking.any() else learned
+        return replace(learned, reason=f"{learned.reason}; {NO_LEVEL}") if lacking.any() or laplacian else learned
 
 
 @dataclass(frozen=True)
@@ -210,13 +217,6 @@ def _check_covariance(name: str, moment: Array) -> None:
     except np.linalg.LinAlgError:
         todo = "Ask that site."
         raise InputError(f"moments of {name}", "those of real rows", "no rows have such moments", todo) from None
-
-
-def strengths_of(precision: Array) -> Array:
-    """The partial correlation of every pair of nodes, without its sign."""
-    a, b = pairs(precision.shape[-1])
-    own = np.sqrt(np.einsum("...aa->...a", precision))
-    return np.asarray(np.abs(precision[..., a, b]) / (own[..., a] * own[..., b]))
 
 
 def _consensus(learned: JointGraphs) -> dict[str, Array]:
