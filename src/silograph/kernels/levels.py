@@ -49,6 +49,12 @@ def sums_to_nothing(moment: Array) -> bool:
     return lacking and abs(combined.sum()) > _ALIKE * math.sqrt(len(combined)) * float(np.linalg.norm(combined))
 
 
+def with_mean(moments: Array) -> Array:
+    """The same for the plain mean over nodes, at all sites: rows around it stay as they are."""
+    size = np.linalg.norm(moments, axis=(1, 2)) / moments.shape[-1]
+    return np.asarray(moments + size[:, None, None])
+
+
 def _least(moment: Array) -> tuple[Array, Array, Array, bool]:
     """Deviations, correlations, their least eigenvector, and whether that is a level that is missing."""
     deviation = np.sqrt(np.diagonal(moment))

@@ -16,7 +16,7 @@ import numpy as np
 from silograph.core.errors import InputError
 from silograph.core.types import Array, Carry, Json
 from silograph.kernels.edges import edge_count, pairs
-from silograph.kernels.levels import sums_to_nothing, with_level
+from silograph.kernels.levels import sums_to_nothing, with_level, with_mean
 from silograph.methods.base import Limits, Outcome, Outlet, Private, Start, Up, put, take
 from silograph.methods.joint_graphs import Criterion, JointGraphs, learn_graphs, strengths_of
 from silograph.methods.private_graph import PATIENCE
@@ -60,6 +60,8 @@ class JointLearner:
         laplacian = len(pooled) <= _MOST_NODES_LAPLACIAN and sums_to_nothing(pooled)
         if laplacian and not self.nonnegative:
             laplacian = not has_negative(pooled, float(counts.sum()))
+        if laplacian:
+            levelled = with_mean(moments)
         if folds is not None:
             folds = folds + (levelled - moments)[:, None]
         learned = learn_graphs(
