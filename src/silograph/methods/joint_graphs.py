@@ -16,6 +16,7 @@ rows that would say as much.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -91,18 +92,21 @@ def learn_graphs(
     correlations = moments / scale
     noise = None if folds is None else _noise_of(folds / scale[:, None])
     rows = counts if noise is None else effective_rows(correlations, counts, noise)
-    found = (
-        laplacian_evidence(moments, rows)
-        if laplacian
-        else joint_evidence(correlations, rows, nonnegative, _LOOSER * tolerance)
-    )
-    r, probability, shared = found.strengths, found.probability, found.probability_shared
-    mean = np.abs(counts / counts.sum() @ r)
-    rank, rank_shared = _ranked(found.site, 0.5 * (np.abs(r) + mean)), _ranked(found.shared[None], mean[None])
+    found = _evidence(moments, rows, nonnegative, laplacian, tolerance)
+    probability, shared = found.probability, found.probability_shared
+    rank, rank_shared = _ranks(found, counts)
     drawn, share = drawn_to_mean(correlations, counts, noise)
-    number, reason, path = _wanted(edges, degree, density, nodes)
-    if number is None:
-        number, path, reason = _choose(criterion, found, rank, drawn, rows, folds, scale, nonnegative, tolerance)
+    asked, reason = _wanted(edges, degree, density, nodes, len(counts))
+    number, path = asked, _path_of_expected(found, asked)
+    if number is None and criterion == "expected-F":
+        number, path, reason = _largest_expected(found)
+    elif number is None:
+
+        def evidence(of: Array, rows: Array) -> Evidence:
+            return _evidence(of, rows, nonnegative, laplacian, tolerance)
+
+        held = None if folds is None else _parted(folds, rows, evidence)
+        number, path, reason = _choose(criterion, found, rank, drawn, rows, held, nonnegative, tolerance)
     fitted = _fit(drawn, _first_ones(rank, number), nonnegative, tolerance)
     consensus_number = consensus_edges or _not_noise(best_number(shared[None]), found)
     in_consensus = _first_ones(rank_shared, min(consensus_number, len(shared)))
@@ -124,7 +128,7 @@ def learn_graphs(
         first_gap=found.gap,
         gap=float(max(fitted.gap.max(), consensus.gap.max())),
         reason=reason
-        if path or consensus_edges
+        if asked is None or consensus_edges or len(counts) == 1
         else f"{reason}; the consensus has its own number, {in_consensus.sum() // 2}",
     )
 
@@ -162,17 +166,14 @@ def drawn_to_mean(correlations: Array, counts: Array, noise: Array | None = None
 def best_number(probability: Array) -> int:
     """The number of edges with the largest expected F-score, 2 E[true ones taken] / (taken + E[true ones]), as a mean
     over rows."""
-    return _best(*_expected(probability))
+    found, all_there_are = _expected(probability)
+    score = found / (np.arange(1, found.shape[-1] + 1) + all_there_are)
+    return round(float((1 + score.argmax(-1)).mean()))
 
 
 def _expected(probability: Array) -> tuple[Array, Array]:
     """What taking the most probable edges finds in the mean, for every number of them, and all there are."""
     return np.cumsum(-np.sort(-probability, axis=-1), -1), probability.sum(-1, keepdims=True)
-
-
-def _best(found: Array, all_there_are: Array) -> int:
-    score = found / (np.arange(1, found.shape[-1] + 1) + all_there_are)
-    return round(float((1 + score.argmax(-1)).mean()))
 
 
 # ---- parts -----------------------------------------------------------------------------------------------------------
@@ -207,23 +208,41 @@ def _ridged(correlations: Array) -> Array:
     return np.asarray((1.0 - _RIDGE) * correlations + _RIDGE * np.eye(correlations.shape[-1]))
 
 
+def _evidence(moments: Array, rows: Array, nonnegative: bool, laplacian: bool, tolerance: float) -> Evidence:
+    if laplacian:
+        return laplacian_evidence(moments, rows)
+    deviation = np.sqrt(np.einsum("kaa->ka", moments))
+    correlations = moments / (deviation[:, :, None] * deviation[:, None, :])
+    return joint_evidence(correlations, rows, nonnegative, _LOOSER * tolerance)
+
+
+def _ranks(found: Evidence, counts: Array) -> tuple[Array, Array]:
+    """Of the edges of every site, and of those that are shared."""
+    mean = np.abs(counts / counts.sum() @ found.strengths)
+    return _ranked(found.site, 0.5 * (np.abs(found.strengths) + mean)), _ranked(found.shared[None], mean[None])
+
+
 def _wanted(
-    edges: int | None, degree: float | None, density: float | None, nodes: int
-) -> tuple[int | None, str, list[Json]]:
-    """The number of edges that was asked for, or None; the reason; and no path."""
+    edges: int | None, degree: float | None, density: float | None, nodes: int, sites: int
+) -> tuple[int | None, str]:
+    """The number of edges that was asked for, or None; and the reason."""
     asked = {"edges": edges, "degree": degree, "density": density}
     given = {name: value for name, value in asked.items() if value is not None}
     if len(given) > 1:
         raise InputError("number of edges", "one of edges, degree and density", f"found {', '.join(given)} together")
     if not given:
-        return None, "", []
+        return None, ""
     name, value = next(iter(given.items()))
     pairs_of_nodes = edge_count(nodes)
     most = {"edges": pairs_of_nodes, "degree": nodes - 1, "density": 1.0}[name]
     if not 0 <= value <= most:
         raise InputError(name, f"a number from 0 to {most}", f"found {value}")
     number = round({"edges": value, "degree": value * nodes / 2.0, "density": value * pairs_of_nodes}[name])
-    return number, f"{name} {value:g} was asked for: {number} edges a site", []
+    return number, f"{name} {value:g} was asked for: {_so_many(number, sites)}"
+
+
+def _so_many(number: int, sites: int) -> str:
+    return f"{number} edges a site" if sites > 1 else f"{number} edges"
 
 
 def _ranked(probability: Array, strength: Array) -> Array:
@@ -265,50 +284,72 @@ def _not_noise(expected: int, found: Evidence) -> int:
     return found.schwarz if expected < _FAR_BELOW * found.schwarz else expected
 
 
-def _choose(
-    criterion: Criterion, found: Evidence, rank: Array, drawn: Array, counts: Array, folds: Array | None,
-    scale: Array, nonnegative: bool, tolerance: float,
-) -> tuple[int, list[Json], str]:  # fmt: skip
-    """The number of edges of every site by a criterion, and the path on which it was compared."""
+def _path_of_expected(found: Evidence, number: int | None) -> list[Json]:
+    """The expected F-score of some numbers of edges, and of this one."""
     sure, everything = _expected(found.probability)
-    best, most = _best(sure, everything), rank.shape[-1]
-    expected = _not_noise(best, found)
-    if criterion == "expected-F":
-        tried = np.unique([*np.geomspace(1, most, _TRIED).round().astype(int), max(expected, 1)])
-        path = [
-            {"edges": int(k), "expected_F": float((2.0 * sure[:, k - 1] / (k + everything[:, 0])).mean())}
-            for k in tried
-        ]
-        words = "have the largest expected F-score" if expected == best else "by Schwarz' criterion, as rows are few"
-        return expected, path, f"{expected} edges a site {words}"
-    if criterion == "held-out" and folds is None:
+    tried = np.unique([*np.geomspace(1, sure.shape[-1], _TRIED).round().astype(int), max(number or 1, 1)])
+    return [
+        {"edges": int(k), "expected_F": float((2.0 * sure[:, k - 1] / (k + everything[:, 0])).mean())} for k in tried
+    ]
+
+
+def _largest_expected(found: Evidence) -> tuple[int, list[Json], str]:
+    best = best_number(found.probability)
+    number = _not_noise(best, found)
+    words = "have the largest expected F-score" if number == best else "by Schwarz' criterion, as rows are few"
+    return number, _path_of_expected(found, number), f"{_so_many(number, len(found.site))} {words}"
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One fold held out: its moments, and of the others what is fitted, in which units, and how edges rank there."""
+
+    moments: Array
+    drawn: Array
+    scale: Array
+    rank: Array
+
+
+def _parted(folds: Array, counts: Array, evidence: Callable[[Array, Array], Evidence]) -> list[_Part]:
+    """Nothing about a fold is known where edges are ranked and fitted for it."""
+    parts = []
+    for f in range(folds.shape[1]):
+        rest, rows = np.delete(folds, f, axis=1).mean(1), counts * (1.0 - 1.0 / folds.shape[1])
+        deviation = np.sqrt(np.einsum("kaa->ka", rest))
+        scale = deviation[:, :, None] * deviation[:, None, :]
+        rank = _ranks(evidence(rest, rows), rows)[0]
+        parts.append(_Part(folds[:, f], drawn_to_mean(rest / scale, rows)[0], scale, rank))
+    return parts
+
+
+def _choose(
+    criterion: Criterion, found: Evidence, rank: Array, drawn: Array, counts: Array, parts: list[_Part] | None,
+    nonnegative: bool, tolerance: float,
+) -> tuple[int, list[Json], str]:  # fmt: skip
+    """The number of edges of every site by a criterion that fits graphs, and the path on which it was compared."""
+    if criterion == "held-out" and parts is None:
         raise InputError("criterion", "folds for held-out likelihood", "found none", "Send folds, or take 'ebic'.")
-    nodes = drawn.shape[-1]
+    (sites, most), nodes = rank.shape, drawn.shape[-1]
+    expected = _not_noise(best_number(found.probability), found)
     tried = np.unique(
         np.geomspace(max(expected / 6.0, 1.0), min(6.0 * expected + 6.0, most), _TRIED).round().astype(int)
     )
     path = []
     for k in tried:
-        taken = _first_ones(rank, int(k))
         if criterion == "ebic":
-            likelihood = _fit(drawn, taken, nonnegative, tolerance).likelihood
+            likelihood = _fit(drawn, _first_ones(rank, int(k)), nonnegative, tolerance).likelihood
             cost = k * (np.log(counts) + 2.0 * math.log(nodes))  # Foygel and Drton 2010, gamma = 1/2
             value = float((counts * likelihood - cost).sum())
         else:
-            assert folds is not None
-            value = _held_out(folds / scale[:, None], taken, counts, nonnegative, tolerance)
+            assert parts is not None
+            value = float(np.mean([_held_out(part, int(k), nonnegative, tolerance) for part in parts]))
         path.append({"edges": int(k), criterion: value})
     best = max(path, key=lambda line: float(line[criterion]))
-    return int(best["edges"]), path, f"{best['edges']} edges a site are the best of {len(path)} numbers by {criterion}"
+    chosen = _so_many(int(best["edges"]), sites)
+    return int(best["edges"]), path, f"{chosen} are the best of {len(path)} numbers by {criterion}"
 
 
-def _held_out(folds: Array, taken: BoolArray, counts: Array, nonnegative: bool, tolerance: float) -> float:
-    """The mean log-likelihood of each fold under a fit to the others."""
-    total = 0.0
-    for f in range(folds.shape[1]):
-        rest = np.delete(folds, f, axis=1).mean(1)
-        deviation = np.sqrt(np.einsum("kaa->ka", rest))
-        scale = deviation[:, :, None] * deviation[:, None, :]
-        fitted = _fit(drawn_to_mean(rest / scale, counts)[0], taken, nonnegative, tolerance)
-        total += float(_likelihood(folds[:, f], fitted.precision / scale).mean())
-    return total / int(folds.shape[1])
+def _held_out(part: _Part, number: int, nonnegative: bool, tolerance: float) -> float:
+    """The mean log-likelihood of a fold under a fit to the others."""
+    fitted = _fit(part.drawn, _first_ones(part.rank, number), nonnegative, tolerance)
+    return float(_likelihood(part.moments, fitted.precision / part.scale).mean())

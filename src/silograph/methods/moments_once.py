@@ -203,9 +203,7 @@ class MomentsSummed(AddedUp):
         _check_covariance("the sum", pooled)
         learned = self.learner.learn(pooled[None], np.array([rows]))
         arrays = _alone(learned) | {"gamma": self.weights(servers)}
-        facts = _facts(learned)
-        facts["reason"] = facts["reason"].replace(" edges a site", " edges")  # there is one graph
-        return Outcome(arrays, {**facts, **self.who(servers, topo)})
+        return Outcome(arrays, {**_facts(learned), **self.who(servers, topo)})
 
 
 def _check_covariance(name: str, moment: Array) -> None:
