@@ -9,6 +9,8 @@ Of the consensus alone: ours is noise once on a secure sum, of which three of fi
 peers are the consensus of one release a silo at the same cost, and a trusted server that adds all noise itself. Of
 noise that silos share: ours is its graphs, sized for three honest silos of five, beside those of independent noise.
 
+Of rows at 100 nodes (`row_graphs`, which says more): the default beside the former pipeline.
+
 Of persons at 90 to 116 nodes (`person_graphs`, which says more): votes beside the former pipeline.
 """
 
@@ -24,12 +26,13 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks import person_graphs
+from benchmarks import person_graphs, row_graphs
 from silograph.core.errors import InputError
 from silograph.core.keys import stream
 from silograph.data.synthetic import PaperGraphs, paper_graphs, smooth_signals
 from silograph.methods.algorithm_one import PaperConsensus
-from silograph.methods.private_graph import LikelyGraphs, ReleasedConsensus
+from silograph.methods.behind_noise import BehindNoise
+from silograph.methods.private_graph import ReleasedConsensus
 from silograph.methods.summed_graph import SummedConsensus
 from silograph.privacy.accounting import gaussian_multiplier
 from silograph.privacy.correlated import CorrelatedGaussian
@@ -104,7 +107,7 @@ def ours(case: Case, seed: int, clip: float | None = None) -> tuple[np.ndarray, 
     graphs, signals = world(case.keep, case.counts, seed)
     degree = 2.0 * np.count_nonzero(graphs.local[0]) / NODES if case.told else None
     task, noise = SmoothGraph(NODES, "moment", clip), Gaussian(gaussian_multiplier(case.epsilon, DELTA, 1))
-    method = ReleasedConsensus(task, LikelyGraphs(degree), noise, case.counts)
+    method = ReleasedConsensus(task, BehindNoise(degree), noise, case.counts)
     arrays = simulate(method, task, signals, noise, seed=seed)[0].arrays
     return arrays["graph"], arrays["effective_rows"][:-1]
 
@@ -127,7 +130,7 @@ def every_round(case: Case, seed: int, clip: float, step: float, momentum: float
 def consensus(case: Case, seed: int) -> dict[str, np.ndarray]:
     """The consensus by a secure sum, from one release a silo, and with all records and noise at a trusted server."""
     graphs, signals = world(case.keep, case.counts, seed)
-    task, inner = SmoothGraph(NODES, "moment"), LikelyGraphs(2.0 * np.count_nonzero(graphs.consensus) / NODES)
+    task, inner = SmoothGraph(NODES, "moment"), BehindNoise(2.0 * np.count_nonzero(graphs.consensus) / NODES)
     multiplier = gaussian_multiplier(case.epsilon, DELTA, 1)
     own, plain = SharedGaussian(multiplier), Gaussian(multiplier)
     summed = SummedConsensus(task, inner, own, case.counts)
@@ -157,7 +160,7 @@ def measure_shared(case: Case, seeds: Sequence[int], alone: bool) -> dict[str, f
     for seed in seeds:
         graphs, signals = world(case.keep, case.counts, seed)
         truth, silos = graphs.local if alone else graphs.consensus[None], tuple(sorted(signals))
-        inner = LikelyGraphs(2.0 * np.count_nonzero(truth[0]) / NODES)
+        inner = BehindNoise(2.0 * np.count_nonzero(truth[0]) / NODES)
         shared = CorrelatedGaussian(multiplier, (silos,), counted_on(len(silos)))
         for name, noise in (("ours", shared), ("independent noise", Gaussian(multiplier))):
             method = ReleasedConsensus(task, inner, noise, case.counts)
@@ -218,6 +221,8 @@ def results(data: Path | None) -> Iterator[tuple[str, dict[str, float | None]]]:
     measures += [(f"consensus, shared noise, {case.name}", partial(measure_shared, alone=False), case) for case in SUMS]
     for name, how, case in measures:
         yield name, how(case, SEEDS)
+    for name, rows in row_graphs.measure(len(SEEDS)):
+        yield f"consensus, {name}", {"ours": rows["ours"], "the former pipeline": rows["former"]}
     for name, found in person_graphs.measure(len(SEEDS), data):
         yield f"persons, {name}", {"ours": found["votes"], "a sum of moments, as before": found.get("former")}
         for truth in (key for key in found if key.startswith("votes, ridge")):

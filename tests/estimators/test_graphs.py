@@ -188,3 +188,34 @@ def test_columns_that_are_no_measurements_are_refused_in_python_too():
         ConsensusGraph().fit([bare])
     with pytest.raises(InputError, match="'node_3' is column 'node_0'"):
         ConsensusGraph().fit([np.column_stack([bare[:, :3], 2.0 * bare[:, 0] + 1.0])])
+
+
+def test_a_sum_has_a_consensus_and_no_graphs_of_sites():
+    tables = [np.random.default_rng(k).standard_normal((300, 6)).cumsum(1) for k in range(3)]
+    model = ConsensusGraph(reveal="sum", edges=5).fit(tables)
+    assert (model.consensus_[np.triu_indices(6, 1)] != 0.0).sum() == 5
+    assert model.graphs_ is None
+    assert model.precision_ is None
+    assert model.consensus_precision_.shape == (6, 6)
+    assert "consensus edges" in model._repr_html_()
+    with pytest.raises(InputError, match="every site's moments"):
+        model.score(tables)
+    with pytest.raises(InputError, match="sites have no graphs"):
+        model.to_networkx(model.names_[0])
+
+
+def test_only_edges_of_some_confidence_are_drawn():
+    tables = [np.random.default_rng(k).standard_normal((60, 6)).cumsum(1) for k in range(3)]
+    every, sure = (ConsensusGraph(edges=12, confidence=least).fit(tables) for least in (None, 0.9))
+    for k in range(3):
+        expected = np.where(every.probabilities_[k] >= 0.9, every.graphs_[k], 0.0)
+        np.testing.assert_array_equal(sure.graphs_[k], expected)
+        assert (sure.graphs_[k] != 0.0).sum() < (every.graphs_[k] != 0.0).sum()
+    np.testing.assert_array_equal(sure.signs_ != 0, sure.graphs_ != 0)
+
+
+def test_a_table_of_other_columns_is_refused_in_words():
+    tables = [np.random.default_rng(k).standard_normal((60, 6)).cumsum(1) for k in range(2)]
+    model = ConsensusGraph().fit(tables)
+    with pytest.raises(InputError, match="table 1: expected 6 columns"):
+        model.score([tables[0], tables[1][:, :5]])

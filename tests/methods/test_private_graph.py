@@ -11,6 +11,7 @@ from silograph.data.silos import from_arrays
 from silograph.data.synthetic import paper_graphs, smooth_signals
 from silograph.families.graphs.build import build
 from silograph.families.graphs.plan import ConsensusGraph, Data, GraphPlan, Privacy
+from silograph.methods.behind_noise import BehindNoise
 from silograph.methods.consensus_graph import ExactConsensus
 from silograph.methods.private_graph import LEAST_EFFECTIVE_ROWS, LikelyGraphs, ReleasedConsensus
 from silograph.privacy.accounting import gaussian_multiplier
@@ -174,11 +175,10 @@ def learner(nodes=6, privacy=None, records=3000, **method):
     return build(plan, from_arrays([signals, signals], private=True)).method.inner
 
 
-def test_the_likelihood_is_the_default_up_to_fifty_nodes_and_unless_the_papers_model_is_asked_for():
-    assert learner() == LikelyGraphs(None)
-    assert learner(degree=3.0) == LikelyGraphs(3.0)
-    assert learner(50) == LikelyGraphs(None)
-    assert isinstance(learner(51), ExactConsensus)
+def test_the_likelihood_is_the_default_unless_the_papers_model_is_asked_for():
+    assert learner() == BehindNoise(None, 2.5)
+    assert learner(degree=3.0) == BehindNoise(3.0, 2.5)
+    assert learner(51, nonnegative=True) == BehindNoise(None, 6.0, nonnegative=True)
     assert learner(51, learner="log-det") == LikelyGraphs(None)
     assert isinstance(learner(learner="log-degree"), ExactConsensus)
     assert isinstance(learner(beta=0.1), ExactConsensus)

@@ -213,9 +213,10 @@ def test_settings_and_size_choose_the_learner(method, nodes, learner):
     assert learner_of(plan(**method), nodes) == learner
 
 
-def test_a_private_run_keeps_its_learner():
-    assert learner_of(plan(privacy=Privacy(1.0)), 50) == "log-det"
-    assert learner_of(plan(privacy=Privacy(1.0)), 51) == "papers"
+def test_a_private_run_chooses_among_the_likelihoods_of_what_was_released():
+    assert learner_of(plan(privacy=Privacy(1.0)), 50) == "likelihood"
+    assert learner_of(plan(privacy=Privacy(1.0)), 51) == "likelihood"
+    assert plan(privacy=Privacy(1.0)).deployable() == plan(privacy=Privacy(1.0))
     assert learner_of(plan(privacy=Privacy(1.0), consensus_density=0.1), 9) == "papers"
 
 
@@ -245,7 +246,6 @@ def test_plans_come_back_from_their_files():
         ({"reveal": "sum", "consensus_density": 0.1}, "moments of every site"),
         ({"choose_by": "ebic", "degree": 3.0}, "found both"),
         ({"confidence": 0.0}, "above 0 and at most 1"),
-        ({"privacy": Privacy(1.0), "learner": "likelihood"}, "no privacy with likelihood"),
         ({"privacy": Privacy(1.0), "reveal": "sum"}, "privacy was asked for"),
         ({"privacy": Privacy(1.0), "confidence": 0.5}, "none with privacy"),
     ],

@@ -18,7 +18,7 @@ from silograph.data.categories import Categories
 from silograph.data.silos import Silos, from_arrays, read_silos
 from silograph.data.tables import as_frame
 from silograph.estimators.base import PlanEstimator, RandomState
-from silograph.families.graphs.files import SIGN, edges, to_networkx
+from silograph.families.graphs.files import CONFIDENCE, PROBABILITY, SIGN, edges, to_networkx
 from silograph.families.graphs.job import GraphJob
 from silograph.families.graphs.plan import ConsensusGraph as MethodPlan
 from silograph.families.graphs.plan import Data, GraphPlan, Privacy
@@ -35,7 +35,7 @@ class ConsensusGraph(PlanEstimator):
     Attributes
     ----------
     graphs_ : (sites, nodes, nodes) weight matrices, in the order the sites were given; sparse ones on candidate edges.
-        Weights of the likelihood are partial correlations, with their signs.
+        Weights of the likelihood are partial correlations, with their signs. None where only a sum was revealed.
     consensus_ : (nodes, nodes) weight matrix.
     precision_, covariance_ : (sites, nodes, nodes), as the likelihood fitted them; `consensus_precision_` of the pooled
         rows.
@@ -56,10 +56,13 @@ class ConsensusGraph(PlanEstimator):
     degree: float | None = MethodPlan.degree
     _: KW_ONLY
     density: float | None = MethodPlan.density
+    edges: int | None = MethodPlan.edges
     consensus_density: float | None = MethodPlan.consensus_density
     learner: Literal["likelihood", "papers", "log-det", "votes", "log-degree"] | None = MethodPlan.learner
+    reveal: Literal["moments", "sum"] | None = MethodPlan.reveal
     choose_by: Literal["expected-F", "ebic", "held-out"] | None = MethodPlan.choose_by
     nonnegative: bool | None = MethodPlan.nonnegative
+    confidence: float | None = MethodPlan.confidence
     neighbours: int | None = Data.neighbours
     drop: tuple[str, ...] = Data.drop
     keep: tuple[str, ...] = Data.keep
@@ -86,15 +89,15 @@ class ConsensusGraph(PlanEstimator):
         setup, self._space = job.setup, job.setup.task.space
         order = setup.topo.index(silos.names)
         arrays = outcome.arrays
-        self._vectors, self._consensus = arrays["graph"][order], arrays["consensus"]
-        self._more = [of_site(arrays, int(k)) for k in order]
+        self._more = [of_site(arrays, int(k)) for k in order] if "graph" in arrays else []
         self._more_of_consensus = of_consensus(arrays)
+        sites = zip(order, self._more, strict=False)  # of a sum there are none
+        self._vectors = [_sure(arrays["graph"][k], more, self.confidence) for k, more in sites]
+        self._consensus = _sure(arrays["consensus"], self._more_of_consensus, self.confidence)
         self.names_, self.nodes_ = list(silos.names), list(silos.nodes)
-        self.signs_ = self._matrices(arrays["signs"][order]) if "signs" in arrays else None
-        self.graphs_, self.consensus_ = self._matrices(self._vectors), self._matrices(self._consensus[None])[0]
-        if self.signs_ is not None:
-            self.graphs_ = self.graphs_ * self.signs_
-            self.consensus_ = self.consensus_ * self._matrices(arrays["consensus_signs"][None])[0]
+        own: tuple[Any, Any] = self._signed(self._vectors, self._more) if self._more else (None, None)
+        self.signs_, self.graphs_ = own
+        self.consensus_ = self._signed([self._consensus], [self._more_of_consensus])[1][0]
         self.confidence_ = self._matrices(arrays["confidence"][order]) if "confidence" in arrays else None
         self._set_likelihood(silos, arrays, order)
         self.weights_ = arrays["gamma"][order]
@@ -104,14 +107,23 @@ class ConsensusGraph(PlanEstimator):
         self.privacy_ = privacy_section(plan, setup, door, outcome.facts)
         return self
 
+    def _signed(self, vectors: Sequence[Array], more: Sequence[Mapping[str, Array]]) -> tuple[Any, Any]:
+        """Signs of what is drawn, None where relations have none; and weight matrices with them."""
+        weights = self._matrices(np.array(vectors))
+        if not more or SIGN not in more[0]:
+            return None, weights
+        drawn = [known[SIGN] * (w > 0.0) for known, w in zip(more, vectors, strict=True)]
+        signs = self._matrices(np.array(drawn))
+        return signs, weights * signs
+
     def _set_likelihood(self, silos: Silos, arrays: Mapping[str, Array], order: Sequence[int]) -> None:
-        """What only the likelihood knows."""
-        known = "precision" in arrays
+        """What only the likelihood knows, and of sites only where they revealed their moments."""
+        known, likely = "precision" in arrays, "consensus_precision" in arrays
         self.precision_: Array | None = arrays["precision"][order] if known else None
-        self.consensus_precision_: Array | None = arrays["consensus_precision"] if known else None
+        self.consensus_precision_: Array | None = arrays["consensus_precision"] if likely else None
         self.covariance_ = np.linalg.inv(arrays["precision"][order]) if known else None
         self.probabilities_ = self._matrices(arrays["probability"][order]) if known else None
-        self.consensus_probabilities_ = self._matrices(arrays["shared"][None])[0] if known else None
+        self.consensus_probabilities_ = self._matrices(arrays["shared"][None])[0] if likely else None
         self.location_: Array | None = None
         if known:
             self.location_ = np.array([np.mean(np.asarray(own), axis=0) for own in silos.signals])
@@ -122,9 +134,15 @@ class ConsensusGraph(PlanEstimator):
         check_is_fitted(self)
         precision, location, together = self.precision_, self.location_, self.consensus_precision_
         if precision is None or location is None or together is None:
-            raise InputError("score", "the learner 'likelihood'", "this graph has no likelihood", "Fit with it.")
+            todo = "Fit with it, and without reveal='sum'."
+            raise InputError("score", "the learner 'likelihood', with every site's moments", "found another", todo)
         several = isinstance(X, list | tuple) and bool(X) and np.ndim(X[0]) == 2
-        tables = self._silos(X, None).signals if several else (validate_data(self, X, reset=False),)
+        tables = [np.asarray(table) for table in X] if several else [validate_data(self, X, reset=False)]
+        for place, table in enumerate(tables):
+            if table.ndim != 2 or table.shape[1] != len(self.nodes_):
+                raise InputError(
+                    f"score, table {place}", f"{len(self.nodes_)} columns, as in `fit`", f"its shape is {table.shape}"
+                )
         if len(tables) != len(self.names_):
             if len(tables) > 1:
                 raise InputError("score", f"{len(self.names_)} tables, or one", f"found {len(tables)}")
@@ -136,6 +154,8 @@ class ConsensusGraph(PlanEstimator):
         """The consensus graph, or a site's, as a networkx.Graph with edge attribute `weight`, and `sign` and
         `probability` where they are known."""
         check_is_fitted(self)
+        if site is not None and not self._more:
+            raise InputError("to_networkx", "the consensus", "sites have no graphs of their own", "Leave site out.")
         if site is not None and site not in self.names_:
             raise InputError("to_networkx", f"one of {', '.join(self.names_)}", f"found {site!r}")
         w, more = self._consensus, self._more_of_consensus
@@ -169,7 +189,7 @@ class ConsensusGraph(PlanEstimator):
             ("rounds", self.n_iter_),
             *protected(self.privacy_),
         ]
-        counts = [int((w > 0.0).sum()) for w in self._vectors]
+        counts = [int((w > 0.0).sum()) for w in self._vectors] or [0] * len(self.names_)
         rows = [(s, n, 2 * n / nodes, *costs[s]) for s, n in zip(self.names_, counts, strict=True)]
         header = ("site", "edges", "mean degree", *COST)
         return card(repr(self), facts, header, rows, small_graph(self.nodes_, drawn, "Consensus graph", signs))
@@ -198,6 +218,12 @@ class ConsensusGraph(PlanEstimator):
     def _plan(self) -> GraphPlan:
         privacy, seed = self._budget(Privacy, "delta", "clip"), seed_of(self.random_state)
         return GraphPlan(self._section(Data), self._section(MethodPlan), privacy, seed=seed)
+
+
+def _sure(w: Array, more: Mapping[str, Array], least: float | None) -> Array:
+    """Weights of edges of which the run is at least so sure."""
+    known = next((more[name] for name in (PROBABILITY, CONFIDENCE) if name in more), None)
+    return w if least is None or known is None else np.where(known >= least, w, 0.0)
 
 
 def _log_likelihood(rows: Any, location: Array, precision: Array) -> Array:

@@ -113,8 +113,9 @@ def effective_rows(moments: Array, variance: Array) -> Array:
     return np.asarray((trace**2 + power) / (m * (m + 1) / 2.0 * variance))
 
 
-def denoise(moments: Array, variance: Array) -> Array:
-    """Positive semidefinite moments with the same trace; where noise swamps the spectrum, it is shrunk first.
+def denoise(moments: Array, variance: Array, always: bool = False) -> Array:
+    """Positive semidefinite moments with the same trace; where noise swamps the spectrum, or `always`, it is shrunk
+    first.
 
     Noise of this variance spreads eigenvalues over a half circle of radius sqrt(2 m V). Once that is more than the mean
     eigenvalue, each is replaced by what, given the eigenvectors, it is in the mean: l - m V Re g(l), where g is the
@@ -122,7 +123,7 @@ def denoise(moments: Array, variance: Array) -> Array:
     """
     m = moments.shape[-1]
     values, vectors = np.linalg.eigh(moments)
-    swamped = np.sqrt(2.0 * m * variance) > values.sum(-1) / m
+    swamped = always | (np.sqrt(2.0 * m * variance) > values.sum(-1) / m)
     between = values[:, :, None] - values[:, None, :]
     width = np.sqrt(variance / 2.0)[:, None, None]  # the noise's deviation over sqrt(m): some eigenvalues wide
     transform = (between / (between**2 + width**2)).mean(-1)

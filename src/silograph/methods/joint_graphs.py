@@ -1,18 +1,11 @@
 """Precision graphs of several sites and what they share, from second moments and counts alone.
 
-1. Each site's moments become correlations R_k, so no unit matters. A joint likelihood with a penalty that shares edges
-   (`kernels/joint_likelihood.py`), solved to a certified gap, is a first pass T_k, with W_k = T_k^-1.
-2. What the first pass says of one edge, its own shrinkage undone: one Newton step along the edge,
-
-       r_ke = -[T_ab sqrt(h) + (W - R)_ab / sqrt(h)],    h = W_aa W_bb + W_ab^2,    variance 1 / N_k                 (a)
-
-3. Empirical Bayes over all edges of all sites (`kernels/edge_mixture.py`) learns how dense graphs are, how many edges
-   sites share and how alike their strengths are, and gives each edge its probability: of a site, and of being shared.
-   Strengths err by more than their noise, so p becomes 1 - (1 - p)^g, with g from other synthetic truths.
-4. The most probable edges, as many as were asked for or as the expected F-score says, are refitted without penalty
+1. Each site's moments become correlations R_k, so no unit matters. A first fit, certified, and empirical Bayes over all
+   edges of all sites give each edge its probability: of a site, and of being shared (`edge_evidence`).
+2. The most probable edges, as many as were asked for or as the expected F-score says, are refitted without penalty
    (`kernels/support_likelihood.py`), on moments drawn to the pooled ones as far as their noise asks:
 
-       R_k <- (1 - c_k) R_k + c_k Rbar,    c_k = v_k / (v_k + tau^2)                                                 (b)
+       R_k <- (1 - c_k) R_k + c_k Rbar,    c_k = v_k / (v_k + tau^2)                                                 (a)
 
    v_k is the variance of a correlation, of N_k independent rows or seen between folds, tau^2 that between sites.
 
@@ -23,6 +16,7 @@ rows that would say as much.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -32,19 +26,15 @@ from numpy.typing import NDArray
 from silograph.core.errors import InputError
 from silograph.core.types import Array, BoolArray, Json
 from silograph.kernels import joint_likelihood, support_likelihood
-from silograph.kernels.edge_mixture import posterior
 from silograph.kernels.edges import edge_count, pairs
+from silograph.methods.edge_evidence import Device, Evidence, joint_evidence, laplacian_evidence
 
 Criterion = Literal["expected-F", "ebic", "held-out"]
-Device = Literal["cpu", "cuda"]
 
-FIRST_PASS = 0.4  # of sqrt(log d / N), the penalty of the first pass at 30 nodes; more where there are more
-GROUPED = 0.7  # of that penalty, the part that is on all sites' entries of an edge together
-_DOUBT, _DOUBT_SHARED = 0.8, 0.7  # g: the most likely on 108 worlds like those of benchmarks/graph_quality.py
-_LOOSER = 10.0  # than the fits may the first pass be: (a) takes a Newton step from it, and F-scores stay the same
+_LOOSER = 10.0  # than the fits may the first pass be: a Newton step follows, and F-scores stay the same
 _CERTAIN = 0.99  # edges more probable than that are ranked by strength: what is left of their odds is noise
-_MANY, _RELIEF = 200, 0.2  # nodes from which strong edges are relieved of their penalty, and what is left of it
 _RIDGE = 0.01  # of the identity that moments are drawn to before a fit without penalty
+_FAR_BELOW = 1.0 / 3.0  # of the number of edges by Schwarz' criterion: then the mixture took them for noise
 _TRIED = 16  # numbers of edges on the path
 
 
@@ -62,7 +52,7 @@ class JointGraphs:
     consensus: Array  # (d, d), the precision of the pooled moments on the edges that are shared
     consensus_signs: NDArray[np.int8]  # (p,)
     shared: Array  # (p,)
-    drawn_to_mean: Array  # (K,), c of (b)
+    drawn_to_mean: Array  # (K,), c of (a)
     effective_rows: Array  # (K,), N_k
     prior: Json
     path: list[Json]
@@ -86,14 +76,16 @@ def learn_graphs(
     consensus_edges: int | None = None,
     criterion: Criterion = "expected-F",
     nonnegative: bool = False,
+    laplacian: bool = False,
     device: Device = "cpu",
     tolerance: float = 1e-4,
 ) -> JointGraphs:
     """`moments` (K, d, d) is each site's covariance, `counts` (K,) its rows. `folds` (K, F, d, d) are the moments
     of F consecutive parts of a site's rows: they show the noise of dependent rows, and allow held-out likelihood.
 
-    At most one of `edges`, `degree` and `density` says how many edges every site gets. With the device cuda a GPU makes
-    the first pass.
+    At most one of `edges`, `degree` and `density` says how many edges every site gets. `laplacian`: rows have no level
+    common to all nodes and relations are positive. With the device
+    cuda a GPU makes the first pass.
     """
     moments, counts = _checked(moments, counts)
     nodes = moments.shape[1]
@@ -102,22 +94,27 @@ def learn_graphs(
     correlations = moments / scale
     noise = None if folds is None else _noise_of(folds / scale[:, None])
     rows = counts if noise is None else effective_rows(correlations, counts, noise)
-    first = _first_pass(correlations, rows, nonnegative, _LOOSER * tolerance, device)
-    r = strengths(correlations, first)
-    found = posterior(r, rows, nonnegative)
-    probability, shared = _doubted(found.site, _DOUBT), _doubted(found.shared, _DOUBT_SHARED)
-    mean = np.abs(counts / counts.sum() @ r)
-    rank, rank_shared = _ranked(found.site, 0.5 * (np.abs(r) + mean)), _ranked(found.shared[None], mean[None])
+    found = _evidence(moments, rows, nonnegative, laplacian, tolerance, device)
+    probability, shared = found.probability, found.probability_shared
+    rank, rank_shared = _ranks(found, counts)
     drawn, share = drawn_to_mean(correlations, counts, noise)
-    number, reason, path = _wanted(edges, degree, density, nodes)
-    if number is None:
-        number, path, reason = _choose(criterion, probability, rank, drawn, rows, folds, scale, nonnegative, tolerance)
+    asked, reason = _wanted(edges, degree, density, nodes, len(counts))
+    number, path = asked, _path_of_expected(found, asked)
+    if number is None and criterion == "expected-F":
+        number, path, reason = _largest_expected(found)
+    elif number is None:
+
+        def evidence(of: Array, rows: Array) -> Evidence:
+            return _evidence(of, rows, nonnegative, laplacian, tolerance, device)
+
+        held = None if folds is None else _parted(folds, rows, evidence)
+        number, path, reason = _choose(criterion, found, rank, drawn, rows, held, nonnegative, tolerance)
     fitted = _fit(drawn, _first_ones(rank, number), nonnegative, tolerance)
-    consensus_number = consensus_edges or best_number(shared[None])
-    together = _first_ones(rank_shared, min(consensus_number, len(shared)))
+    consensus_number = consensus_edges or _not_noise(best_number(shared[None]), found)
+    in_consensus = _first_ones(rank_shared, min(consensus_number, len(shared)))
     pooled = np.tensordot(counts / counts.sum(), moments, 1)
     spread = np.sqrt(np.diagonal(pooled))
-    consensus = _fit(_ridged(pooled / np.outer(spread, spread))[None], together, nonnegative, tolerance)
+    consensus = _fit(_ridged(pooled / np.outer(spread, spread))[None], in_consensus, nonnegative, tolerance)
     a, b = pairs(nodes)
     return JointGraphs(
         precision=fitted.precision / scale,
@@ -130,19 +127,19 @@ def learn_graphs(
         effective_rows=rows,
         prior=found.prior,
         path=path,
-        first_gap=first.relative_gap,
+        first_gap=found.gap,
         gap=float(max(fitted.gap.max(), consensus.gap.max())),
-        reason=reason if path or consensus_edges else f"{reason}; the consensus has its own number, {together.sum()}",
+        reason=reason
+        if asked is None or consensus_edges or len(counts) == 1
+        else f"{reason}; the consensus has its own number, {in_consensus.sum() // 2}",
     )
 
 
-def strengths(correlations: Array, first: joint_likelihood.Joint) -> Array:
-    """(a), (K, p)."""
-    a, b = pairs(correlations.shape[-1])
-    theta, w = first.theta, first.covariance
-    variance = np.einsum("kaa->ka", w)
-    h = np.sqrt(variance[:, a] * variance[:, b] + w[:, a, b] ** 2)
-    return np.asarray(-(theta[:, a, b] * h + (w[:, a, b] - correlations[:, a, b]) / h))
+def strengths_of(precision: Array) -> Array:
+    """The partial correlation of every pair of nodes, without its sign."""
+    a, b = pairs(precision.shape[-1])
+    own = np.sqrt(np.einsum("...aa->...a", precision))
+    return np.asarray(np.abs(precision[..., a, b]) / (own[..., a] * own[..., b]))
 
 
 def effective_rows(correlations: Array, counts: Array, noise: Array) -> Array:
@@ -154,7 +151,7 @@ def effective_rows(correlations: Array, counts: Array, noise: Array) -> Array:
 
 
 def drawn_to_mean(correlations: Array, counts: Array, noise: Array | None = None) -> tuple[Array, Array]:
-    """(b): correlations drawn to the pooled ones, and how far. `noise` v (K,): as if rows were independent if None."""
+    """(a): correlations drawn to the pooled ones, and how far. `noise` v (K,): as if rows were independent if None."""
     a, b = pairs(correlations.shape[-1])
     r, share = correlations[:, a, b], counts / counts.sum()
     if len(counts) == 1:
@@ -171,17 +168,14 @@ def drawn_to_mean(correlations: Array, counts: Array, noise: Array | None = None
 def best_number(probability: Array) -> int:
     """The number of edges with the largest expected F-score, 2 E[true ones taken] / (taken + E[true ones]), as a mean
     over rows."""
-    return _best(*_expected(probability))
+    found, all_there_are = _expected(probability)
+    score = found / (np.arange(1, found.shape[-1] + 1) + all_there_are)
+    return round(float((1 + score.argmax(-1)).mean()))
 
 
 def _expected(probability: Array) -> tuple[Array, Array]:
     """What taking the most probable edges finds in the mean, for every number of them, and all there are."""
     return np.cumsum(-np.sort(-probability, axis=-1), -1), probability.sum(-1, keepdims=True)
-
-
-def _best(found: Array, all_there_are: Array) -> int:
-    score = found / (np.arange(1, found.shape[-1] + 1) + all_there_are)
-    return round(float((1 + score.argmax(-1)).mean()))
 
 
 # ---- parts -----------------------------------------------------------------------------------------------------------
@@ -206,45 +200,8 @@ def _checked(moments: Array, counts: Array) -> tuple[Array, Array]:
     return 0.5 * (moments + moments.transpose(0, 2, 1)), counts
 
 
-def _first_pass(
-    correlations: Array, counts: Array, nonnegative: bool, tolerance: float, device: Device
-) -> joint_likelihood.Joint:
-    sites, nodes = correlations.shape[0], correlations.shape[1]
-    strength = FIRST_PASS * max(1.0, nodes / 30.0) ** 0.25 * math.sqrt(math.log(nodes) / counts.mean())
-    nu = counts / counts.mean()
-    lam, gam = (1.0 - GROUPED) * strength * np.sqrt(nu)[:, None, None], GROUPED * strength * math.sqrt(sites)
-
-    def solve(relief: Array | float, start: Array | None, tolerance: float) -> joint_likelihood.Joint:
-        penalty = joint_likelihood.Penalty(lam * relief, gam * relief, nonnegative=nonnegative)
-        if device == "cpu":
-            return joint_likelihood.solve(correlations, nu, penalty, start, tolerance)
-        try:
-            from silograph.tasks import joint_on_device
-        except ImportError:  # PyTorch is an extra
-            todo = "pip install 'silograph[neural]', or take the device cpu."
-            raise InputError("device", "PyTorch for the device cuda", "it is not installed", todo) from None
-        return joint_on_device.solve(correlations, nu, penalty, start, tolerance, device)
-
-    if nodes < _MANY:
-        return solve(1.0, None, tolerance)
-    # So large a penalty takes so much off the strong edges that pairs with a common neighbour seem to have one.
-    rough = solve(1.0, None, _LOOSER**2 * tolerance)
-    relief = np.ones((nodes, nodes))
-    a, b = pairs(nodes)
-    strong = _beyond_noise(counts @ strengths(correlations, rough) ** 2, sites)
-    relief[a[strong], b[strong]] = relief[b[strong], a[strong]] = _RELIEF
-    return solve(relief, rough.theta, tolerance)
-
-
-def _beyond_noise(square: Array, sites: int) -> BoolArray:
-    """Sums of so many squared normals that are larger than those of noise anywhere, but for a chance of 1 in 20
-    (Laurent and Massart 2000, lemma 1)."""
-    x = math.log(20.0 * len(square))
-    return np.asarray(square > sites + 2.0 * math.sqrt(sites * x) + 2.0 * x)
-
-
 def _noise_of(folds: Array) -> Array:
-    """v of (b): the variance of a site's correlations, as consecutive parts of its rows differ."""
+    """v of (a): the variance of a site's correlations, as consecutive parts of its rows differ."""
     a, b = pairs(folds.shape[-1])
     return np.asarray(folds[:, :, a, b].var(axis=1, ddof=1).mean(-1) / folds.shape[1])
 
@@ -253,27 +210,43 @@ def _ridged(correlations: Array) -> Array:
     return np.asarray((1.0 - _RIDGE) * correlations + _RIDGE * np.eye(correlations.shape[-1]))
 
 
+def _evidence(
+    moments: Array, rows: Array, nonnegative: bool, laplacian: bool, tolerance: float, device: Device = "cpu"
+) -> Evidence:
+    if laplacian:
+        return laplacian_evidence(moments, rows)
+    deviation = np.sqrt(np.einsum("kaa->ka", moments))
+    correlations = moments / (deviation[:, :, None] * deviation[:, None, :])
+    return joint_evidence(correlations, rows, nonnegative, _LOOSER * tolerance, device)
+
+
+def _ranks(found: Evidence, counts: Array) -> tuple[Array, Array]:
+    """Of the edges of every site, and of those that are shared."""
+    mean = np.abs(counts / counts.sum() @ found.strengths)
+    return _ranked(found.site, 0.5 * (np.abs(found.strengths) + mean)), _ranked(found.shared[None], mean[None])
+
+
 def _wanted(
-    edges: int | None, degree: float | None, density: float | None, nodes: int
-) -> tuple[int | None, str, list[Json]]:
-    """The number of edges that was asked for, or None; the reason; and no path."""
+    edges: int | None, degree: float | None, density: float | None, nodes: int, sites: int
+) -> tuple[int | None, str]:
+    """The number of edges that was asked for, or None; and the reason."""
     asked = {"edges": edges, "degree": degree, "density": density}
     given = {name: value for name, value in asked.items() if value is not None}
     if len(given) > 1:
         raise InputError("number of edges", "one of edges, degree and density", f"found {', '.join(given)} together")
     if not given:
-        return None, "", []
+        return None, ""
     name, value = next(iter(given.items()))
     pairs_of_nodes = edge_count(nodes)
     most = {"edges": pairs_of_nodes, "degree": nodes - 1, "density": 1.0}[name]
     if not 0 <= value <= most:
         raise InputError(name, f"a number from 0 to {most}", f"found {value}")
     number = round({"edges": value, "degree": value * nodes / 2.0, "density": value * pairs_of_nodes}[name])
-    return number, f"{name} {value:g} was asked for: {number} edges a site", []
+    return number, f"{name} {value:g} was asked for: {_so_many(number, sites)}"
 
 
-def _doubted(probability: Array, power: float) -> Array:
-    return np.asarray(1.0 - np.maximum(1.0 - probability, 0.0) ** power)
+def _so_many(number: int, sites: int) -> str:
+    return f"{number} edges a site" if sites > 1 else f"{number} edges"
 
 
 def _ranked(probability: Array, strength: Array) -> Array:
@@ -310,48 +283,77 @@ def _signs(entries: Array) -> NDArray[np.int8]:
     return np.asarray(-np.sign(entries), dtype=np.int8)
 
 
+def _not_noise(expected: int, found: Evidence) -> int:
+    """The number with the largest expected F-score, unless it is far below that of Schwarz' criterion."""
+    return found.schwarz if expected < _FAR_BELOW * found.schwarz else expected
+
+
+def _path_of_expected(found: Evidence, number: int | None) -> list[Json]:
+    """The expected F-score of some numbers of edges, and of this one."""
+    sure, everything = _expected(found.probability)
+    tried = np.unique([*np.geomspace(1, sure.shape[-1], _TRIED).round().astype(int), max(number or 1, 1)])
+    return [
+        {"edges": int(k), "expected_F": float((2.0 * sure[:, k - 1] / (k + everything[:, 0])).mean())} for k in tried
+    ]
+
+
+def _largest_expected(found: Evidence) -> tuple[int, list[Json], str]:
+    best = best_number(found.probability)
+    number = _not_noise(best, found)
+    words = "have the largest expected F-score" if number == best else "by Schwarz' criterion, as rows are few"
+    return number, _path_of_expected(found, number), f"{_so_many(number, len(found.site))} {words}"
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One fold held out: its moments, and of the others what is fitted, in which units, and how edges rank there."""
+
+    moments: Array
+    drawn: Array
+    scale: Array
+    rank: Array
+
+
+def _parted(folds: Array, counts: Array, evidence: Callable[[Array, Array], Evidence]) -> list[_Part]:
+    """Nothing about a fold is known where edges are ranked and fitted for it."""
+    parts = []
+    for f in range(folds.shape[1]):
+        rest, rows = np.delete(folds, f, axis=1).mean(1), counts * (1.0 - 1.0 / folds.shape[1])
+        deviation = np.sqrt(np.einsum("kaa->ka", rest))
+        scale = deviation[:, :, None] * deviation[:, None, :]
+        rank = _ranks(evidence(rest, rows), rows)[0]
+        parts.append(_Part(folds[:, f], drawn_to_mean(rest / scale, rows)[0], scale, rank))
+    return parts
+
+
 def _choose(
-    criterion: Criterion, probability: Array, rank: Array, drawn: Array, counts: Array, folds: Array | None,
-    scale: Array, nonnegative: bool, tolerance: float,
+    criterion: Criterion, found: Evidence, rank: Array, drawn: Array, counts: Array, parts: list[_Part] | None,
+    nonnegative: bool, tolerance: float,
 ) -> tuple[int, list[Json], str]:  # fmt: skip
-    """The number of edges of every site by a criterion, and the path on which it was compared."""
-    sure, everything = _expected(probability)
-    expected, most = _best(sure, everything), probability.shape[-1]
-    if criterion == "expected-F":
-        tried = np.unique([*np.geomspace(1, most, _TRIED).round().astype(int), max(expected, 1)])
-        path = [
-            {"edges": int(k), "expected_F": float((2.0 * sure[:, k - 1] / (k + everything[:, 0])).mean())}
-            for k in tried
-        ]
-        return expected, path, f"{expected} edges a site have the largest expected F-score"
-    if criterion == "held-out" and folds is None:
+    """The number of edges of every site by a criterion that fits graphs, and the path on which it was compared."""
+    if criterion == "held-out" and parts is None:
         raise InputError("criterion", "folds for held-out likelihood", "found none", "Send folds, or take 'ebic'.")
-    nodes = drawn.shape[-1]
+    (sites, most), nodes = rank.shape, drawn.shape[-1]
+    expected = _not_noise(best_number(found.probability), found)
     tried = np.unique(
         np.geomspace(max(expected / 6.0, 1.0), min(6.0 * expected + 6.0, most), _TRIED).round().astype(int)
     )
     path = []
     for k in tried:
-        taken = _first_ones(rank, int(k))
         if criterion == "ebic":
-            likelihood = _fit(drawn, taken, nonnegative, tolerance).likelihood
+            likelihood = _fit(drawn, _first_ones(rank, int(k)), nonnegative, tolerance).likelihood
             cost = k * (np.log(counts) + 2.0 * math.log(nodes))  # Foygel and Drton 2010, gamma = 1/2
             value = float((counts * likelihood - cost).sum())
         else:
-            assert folds is not None
-            value = _held_out(folds / scale[:, None], taken, counts, nonnegative, tolerance)
+            assert parts is not None
+            value = float(np.mean([_held_out(part, int(k), nonnegative, tolerance) for part in parts]))
         path.append({"edges": int(k), criterion: value})
     best = max(path, key=lambda line: float(line[criterion]))
-    return int(best["edges"]), path, f"{best['edges']} edges a site are the best of {len(path)} numbers by {criterion}"
+    chosen = _so_many(int(best["edges"]), sites)
+    return int(best["edges"]), path, f"{chosen} are the best of {len(path)} numbers by {criterion}"
 
 
-def _held_out(folds: Array, taken: BoolArray, counts: Array, nonnegative: bool, tolerance: float) -> float:
-    """The mean log-likelihood of each fold under a fit to the others."""
-    total = 0.0
-    for f in range(folds.shape[1]):
-        rest = np.delete(folds, f, axis=1).mean(1)
-        deviation = np.sqrt(np.einsum("kaa->ka", rest))
-        scale = deviation[:, :, None] * deviation[:, None, :]
-        fitted = _fit(drawn_to_mean(rest / scale, counts)[0], taken, nonnegative, tolerance)
-        total += float(_likelihood(folds[:, f], fitted.precision / scale).mean())
-    return total / int(folds.shape[1])
+def _held_out(part: _Part, number: int, nonnegative: bool, tolerance: float) -> float:
+    """The mean log-likelihood of a fold under a fit to the others."""
+    fitted = _fit(part.drawn, _first_ones(part.rank, number), nonnegative, tolerance)
+    return float(_likelihood(part.moments, fitted.precision / part.scale).mean())

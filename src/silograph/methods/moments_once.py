@@ -16,10 +16,12 @@ import numpy as np
 from silograph.core.errors import InputError
 from silograph.core.types import Array, Carry, Json
 from silograph.kernels.edges import edge_count, pairs
-from silograph.kernels.levels import with_level
+from silograph.kernels.levels import sums_to_nothing, with_level, with_mean
 from silograph.methods.base import Limits, Outcome, Outlet, Private, Start, Up, put, take
-from silograph.methods.joint_graphs import Criterion, Device, JointGraphs, learn_graphs
+from silograph.methods.edge_evidence import Device
+from silograph.methods.joint_graphs import Criterion, JointGraphs, learn_graphs, strengths_of
 from silograph.methods.private_graph import PATIENCE
+from silograph.methods.relation_signs import has_negative
 from silograph.methods.summed_graph import AddedUp
 from silograph.privacy.bound import Bounded
 from silograph.privacy.released import Message
@@ -31,6 +33,7 @@ LEAST_ROWS = 3  # of a site: any two rows are perfectly correlated
 _MOST_SENT = 9_000_000  # bytes a site sends; large graphs get fewer parts
 WHY = "no privacy was asked for: second moments of the site's rows, exact"
 NO_LEVEL = "rows have no level common to all nodes, so graphs are told up to it"
+_MOST_NODES_LAPLACIAN = 50  # beyond, it was not held against known truths
 _ROUNDING = 1e-8  # how far below 0 rounding takes an eigenvalue of correlations
 _SCORES = {"expected_F": "expected F-score", "ebic": "extended BIC", "held-out": "held-out log-likelihood"}
 
@@ -55,6 +58,12 @@ class JointLearner:
 
     def learn(self, moments: Array, counts: Array, folds: Array | None = None) -> JointGraphs:
         levelled, lacking = with_level(moments)
+        pooled = np.tensordot(counts / counts.sum(), moments, 1)
+        laplacian = len(pooled) <= _MOST_NODES_LAPLACIAN and sums_to_nothing(pooled)
+        if laplacian and not self.nonnegative:
+            laplacian = not has_negative(pooled, float(counts.sum()))
+        if laplacian:
+            levelled = with_mean(moments)
         if folds is not None:
             folds = folds + (levelled - moments)[:, None]
         learned = learn_graphs(
@@ -67,9 +76,10 @@ class JointLearner:
             consensus_edges=self.consensus_edges,
             criterion=self.criterion,
             nonnegative=self.nonnegative,
+            laplacian=laplacian,
             device=self.device,
         )
-        return replace(learned, reason=f"{learned.reason}; {NO_LEVEL}") if lacking.any() else learned
+        return replace(learned, reason=f"{learned.reason}; {NO_LEVEL}") if lacking.any() or laplacian else learned
 
 
 @dataclass(frozen=True)
@@ -156,7 +166,7 @@ class MomentsOnce:
             "drawn_to_mean": np.ones(silos),
             "gamma": np.where(heard, self.counts, 0.0) / counts.sum(),
         }
-        arrays["graph"][heard] = _strengths(learned.precision) * (learned.signs != 0)
+        arrays["graph"][heard] = strengths_of(learned.precision) * (learned.signs != 0)
         arrays["signs"][heard] = learned.signs
         arrays["probability"][heard], arrays["precision"][heard] = learned.probability, learned.precision
         arrays["drawn_to_mean"][heard] = learned.drawn_to_mean
@@ -196,9 +206,7 @@ class MomentsSummed(AddedUp):
         _check_covariance("the sum", pooled)
         learned = self.learner.learn(pooled[None], np.array([rows]))
         arrays = _alone(learned) | {"gamma": self.weights(servers)}
-        facts = _facts(learned)
-        facts["reason"] = facts["reason"].replace(" edges a site", " edges")  # there is one graph
-        return Outcome(arrays, {**facts, **self.who(servers, topo)})
+        return Outcome(arrays, {**_facts(learned), **self.who(servers, topo)})
 
 
 def _check_covariance(name: str, moment: Array) -> None:
@@ -214,16 +222,9 @@ def _check_covariance(name: str, moment: Array) -> None:
         raise InputError(f"moments of {name}", "those of real rows", "no rows have such moments", todo) from None
 
 
-def _strengths(precision: Array) -> Array:
-    """The partial correlation of every pair of nodes, without its sign."""
-    a, b = pairs(precision.shape[-1])
-    own = np.sqrt(np.einsum("...aa->...a", precision))
-    return np.asarray(np.abs(precision[..., a, b]) / (own[..., a] * own[..., b]))
-
-
 def _consensus(learned: JointGraphs) -> dict[str, Array]:
     return {
-        "consensus": _strengths(learned.consensus) * (learned.consensus_signs != 0),
+        "consensus": strengths_of(learned.consensus) * (learned.consensus_signs != 0),
         "consensus_signs": learned.consensus_signs.astype(float),
         "shared": learned.shared,
         "consensus_precision": learned.consensus,
@@ -233,7 +234,7 @@ def _consensus(learned: JointGraphs) -> dict[str, Array]:
 def _alone(learned: JointGraphs) -> dict[str, Array]:
     """The graph of a single statistic: nothing tells what is shared."""
     return {
-        "consensus": (_strengths(learned.precision) * (learned.signs != 0))[0],
+        "consensus": (strengths_of(learned.precision) * (learned.signs != 0))[0],
         "consensus_signs": learned.signs[0].astype(float),
         "shared": learned.probability[0],
         "consensus_precision": learned.precision[0],

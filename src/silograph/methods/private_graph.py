@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import NoReturn, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -37,7 +37,7 @@ from silograph.methods.choosing import learn_alone
 from silograph.privacy.correlated import CorrelatedGaussian
 from silograph.privacy.mechanisms import Mechanism
 from silograph.privacy.released import Message
-from silograph.tasks.smooth_graph import SmoothGraph, distances_of, from_coordinates
+from silograph.tasks.smooth_graph import SmoothGraph, centred_basis, distances_of, from_coordinates
 from silograph.topology import Topology
 
 # Fewer, and graphs of 20 nodes are chance where silos differ; where they are alike, some would still be of use.
@@ -50,6 +50,7 @@ class Statistics:
     """What the server made of the releases: zbar of the silos that were heard, and in the last row of their mean."""
 
     zbar: Array  # (I + 1, p)
+    moments: Array  # (I + 1, d, d), around the mean over nodes
     effective_rows: Array  # (I + 1,), as many without noise would be as good
     share: Array  # (I,), of each silo in the mean
 
@@ -64,15 +65,18 @@ def moments_of(released: Array, task: SmoothGraph) -> Array:
     return np.asarray(moments / np.where(trace > 0.0, trace, 1.0))
 
 
-def cleaned(noisy: Array, variance: Array, share: Array, task: SmoothGraph) -> Statistics:
-    """Statistics of moments with this variance per coordinate: noise and clip taken off."""
-    clean = denoise(noisy, variance)
+def cleaned(noisy: Array, variance: Array, share: Array, task: SmoothGraph, shrink: bool = False) -> Statistics:
+    """Statistics of moments with this variance per coordinate: noise and clip taken off; `shrink` eigenvalues also
+    where noise does not swamp them."""
+    clean = denoise(noisy, variance, shrink)
     if task.person is None:  # a person's signals are scaled by one number, which hardly bends their moment
         clean = undo_clip(clean, task.clip)
+    basis = centred_basis(task.nodes)
+    moments = np.einsum("ak,ikl,bl->iab", basis, clean, basis, optimize=True)
     zbar = task.wall(distances_of(clean, task.nodes))
     # Noise can be larger than the trace itself, which then says nothing.
     positive = np.einsum("iaa->i", noisy) > 0.0
-    return Statistics(zbar, np.where(positive, effective_rows(noisy, variance), 0.0), share)
+    return Statistics(zbar, moments, np.where(positive, effective_rows(noisy, variance), 0.0), share)
 
 
 def refuse(released: Array, effective: float, task: SmoothGraph) -> NoReturn:
@@ -99,6 +103,14 @@ class Graphs:
     agreement: Array  # (I + 1,), share of edges that the papers' model would choose, too; NaN where not looked at
     facts: Json
     trace: list[Json]
+    signs: Array | None = None  # (I + 1, p), where relations have them
+
+
+@runtime_checkable
+class Learner(Protocol):
+    """What makes graphs of statistics, one by one."""
+
+    def learn(self, known: Statistics, drawn: BoolArray) -> Graphs: ...
 
 
 @dataclass(frozen=True)
@@ -124,6 +136,7 @@ class LikelyGraphs:
             "objective": float(sum(likely.objective[0] for likely in chosen)),
             "certified_gap": float(max(first.gap.max(), *(likely.gap[0] for likely in chosen))),
             "rounds": 1,
+            "learner": "log-det",
         }
         return Graphs(w, known.share, roughness(known.zbar, w)[:-1], agreement, facts, [])
 
@@ -168,9 +181,10 @@ class ReleasedConsensus(Plain):
     """
 
     task: SmoothGraph
-    inner: Method | LikelyGraphs
+    inner: Method | Learner
     mechanism: Mechanism
     counts: tuple[int, ...]
+    shrink: bool = False  # eigenvalues, also where noise does not swamp them
 
     @property
     def _size(self) -> int:
@@ -215,7 +229,8 @@ class ReleasedConsensus(Plain):
         """From the released moments and public numbers alone: pooled, noise and clip taken off, converted."""
         pooled = self._pooled(moments_of(moments, self.task), counts)
         noisy = np.concatenate([pooled.moments, pooled.mean[None]])
-        return cleaned(noisy, np.append(pooled.variance, pooled.mean_variance), pooled.share, self.task)
+        variance = np.append(pooled.variance, pooled.mean_variance)
+        return cleaned(noisy, variance, pooled.share, self.task, self.shrink)
 
     def _pooled(self, released: Array, counts: Array) -> Pooled:
         """By the known noise of every silo."""
@@ -235,13 +250,15 @@ class ReleasedConsensus(Plain):
         drawn = known.effective_rows >= LEAST_EFFECTIVE_ROWS
         if not drawn[:-1].any():
             refuse(servers["moments"][heard], float(known.effective_rows[:-1].max()), self.task)
-        learner = self.inner if isinstance(self.inner, LikelyGraphs) else Coupled(self.inner)
-        graphs = learner.learn(known, drawn)
+        graphs = (self.inner if isinstance(self.inner, Learner) else Coupled(self.inner)).learn(known, drawn)
         consensus, silos = graphs.w[-1], len(topo.silos)
         # Of a silo that never came all is known that is known of the consensus.
         everyone = np.append(heard, silos)
         arrays = {"graph": np.tile(consensus, (silos, 1)), "consensus": consensus}
         arrays["graph"][heard] = graphs.w[:-1]
+        if graphs.signs is not None:
+            arrays["signs"], arrays["consensus_signs"] = np.tile(graphs.signs[-1], (silos, 1)), graphs.signs[-1]
+            arrays["signs"][heard] = graphs.signs[:-1]
         for name, of_heard, absent in (("gamma", graphs.gamma, 0.0), ("smoothness", graphs.smoothness, np.nan)):
             arrays[name] = np.full(silos, absent)
             arrays[name][heard] = of_heard

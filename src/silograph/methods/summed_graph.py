@@ -15,6 +15,7 @@ import numpy as np
 
 from silograph.core.errors import SilenceError
 from silograph.core.types import Array, BoolArray, Carry, Json
+from silograph.kernels.descent import roughness
 from silograph.kernels.edges import node_count
 from silograph.kernels.pooling import empirical_bayes
 from silograph.kernels.spaces import AllPairs
@@ -24,7 +25,7 @@ from silograph.methods.private_graph import (
     LEAST_EFFECTIVE_ROWS,
     PATIENCE,
     Graphs,
-    LikelyGraphs,
+    Learner,
     Statistics,
     cleaned,
     moments_of,
@@ -40,7 +41,7 @@ from silograph.topology import Topology
 
 @dataclass(frozen=True)
 class SmoothestGraph:
-    """The papers' model (7) of one statistic: there are no silos whose graphs it could be coupled with."""
+    """The papers' model (7) of every statistic by itself: nothing couples it with others."""
 
     alpha: float = 1.0
     beta: float | None = None
@@ -49,15 +50,17 @@ class SmoothestGraph:
 
     def learn(self, known: Statistics, drawn: BoolArray) -> Graphs:
         pairs = AllPairs(node_count(known.zbar.shape[-1]))
-        solution, told = learn_alone(pairs, known.zbar, self.alpha, self.beta, self.zeta, self.degree)
-        objective = float(solution.objective[0])
+        solution, told = learn_alone(pairs, known.zbar[drawn], self.alpha, self.beta, self.zeta, self.degree)
+        w = np.zeros_like(known.zbar)
+        w[drawn] = solution.w
         facts = {
-            "parameters": {"alpha": self.alpha, "beta": math.exp(told[0, LOG_BETA]), "zeta": self.zeta},
-            "objective": objective,
-            "certified_gap": float(solution.gap[0]) / max(abs(objective), 1e-300),
+            "parameters": {"alpha": self.alpha, "beta": math.exp(told[-1, LOG_BETA]), "zeta": self.zeta},
+            "objective": float(solution.objective.sum()),
+            "certified_gap": float((solution.gap / np.maximum(np.abs(solution.objective), 1e-300)).max()),
             "rounds": 1,
+            "learner": "papers",
         }
-        return Graphs(solution.w, known.share, known.share, np.full(len(drawn), np.nan), facts, [])
+        return Graphs(w, known.share, roughness(known.zbar, w)[:-1], np.full(len(drawn), np.nan), facts, [])
 
 
 def noise_of(made: Cohort, summed: int) -> float:
@@ -143,9 +146,10 @@ class SummedConsensus(AddedUp):
     """`inner` learns the consensus from the sum of what `task` makes of the silos, with noise they add themselves."""
 
     task: SmoothGraph
-    inner: LikelyGraphs | SmoothestGraph
+    inner: Learner
     mechanism: SharedGaussian | None
     counts: tuple[int, ...]
+    shrink: bool = False  # eigenvalues, also where noise does not swamp them
 
     @property
     def size(self) -> int:
@@ -170,7 +174,7 @@ class SummedConsensus(AddedUp):
         records = np.array([np.asarray(self.counts, dtype=float)[summed].sum()])
         noise = self.noise(cohort, int(summed.sum())) / records
         alone = empirical_bayes(moments_of(total / records, self.task), noise, records)
-        return cleaned(alone.moments, alone.variance, np.zeros(0), self.task)
+        return cleaned(alone.moments, alone.variance, np.zeros(0), self.task, self.shrink)
 
     def outcome(self, servers: Carry, delivered: dict[str, Array], topo: Topology) -> Outcome:
         summed = servers["summed"]
@@ -184,4 +188,6 @@ class SummedConsensus(AddedUp):
             "effective_rows": known.effective_rows,
             "agreement": graphs.agreement,
         }
+        if graphs.signs is not None:
+            arrays["consensus_signs"] = graphs.signs[0]
         return Outcome(arrays, {**graphs.facts, **self.who(servers, topo)})

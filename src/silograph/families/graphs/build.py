@@ -14,7 +14,7 @@ from silograph.data.silos import Silos
 from silograph.data.tables import looks_like_identifier, shortened
 from silograph.families.graphs.plan import (
     MOST_NODES_LIKELIHOOD,
-    MOST_NODES_LOG_DET,
+    MOST_NODES_WITHOUT_VOTES,
     ConsensusGraph,
     GraphPlan,
     Privacy,
@@ -26,10 +26,11 @@ from silograph.kernels.edges import edge_count
 from silograph.kernels.spaces import EdgeList
 from silograph.methods.algorithm_one import PaperConsensus
 from silograph.methods.base import Method
+from silograph.methods.behind_noise import BehindNoise
 from silograph.methods.consensus_graph import ExactConsensus
 from silograph.methods.moments_once import FOLDS, LEAST_ROWS, JointLearner, MomentsOnce, MomentsSummed, parts
 from silograph.methods.person_votes import ReleasedVotes
-from silograph.methods.private_graph import LEAST_EFFECTIVE_ROWS, PATIENCE, LikelyGraphs, ReleasedConsensus
+from silograph.methods.private_graph import LEAST_EFFECTIVE_ROWS, PATIENCE, Learner, LikelyGraphs, ReleasedConsensus
 from silograph.methods.summed_graph import AddedUp, SmoothestGraph, SummedConsensus
 from silograph.privacy import accounting
 from silograph.privacy.correlated import LEAST_HONEST, CorrelatedGaussian
@@ -189,12 +190,8 @@ def _private(
         mechanism = _once(privacy, topo)
         _enough_records(privacy, nodes, counts, effective_rows_together(nodes, counts, mechanism))
         task = SmoothGraph(nodes, "moment", privacy.clip, candidates, plan.data.unit_column)
-        inner = (
-            LikelyGraphs(chosen.wanted_degree(nodes))
-            if learner_of(plan, nodes) == "log-det"
-            else _solver(chosen, nodes, degree)
-        )
-        method: Method = ReleasedConsensus(task, inner, mechanism, counts)
+        inner, shrink = _likely(plan, nodes)
+        method: Method = ReleasedConsensus(task, inner or _solver(chosen, nodes, degree), mechanism, counts, shrink)
     else:
         # One local step releases clipped distances; several clip gradients instead, and need no other clip.
         single = _local_steps(chosen, "S0") == 1
@@ -206,6 +203,15 @@ def _private(
         task = paper.release
         mechanism = Gaussian(accounting.gaussian_multiplier(privacy.epsilon, delta, releases))
     return Setup(topo, counts, task, method, mechanism, Budget(privacy.epsilon, delta), releases)
+
+
+def _likely(plan: GraphPlan, nodes: int) -> tuple[Learner | None, bool]:
+    """The likelihood of what was released, or None for the papers' model; and whether eigenvalues are shrunk anyway."""
+    wanted, learner = plan.method.wanted_degree(nodes), learner_of(plan, nodes)
+    if learner == "likelihood":
+        truest = BehindNoise(wanted, default_degree(nodes), plan.method.nonnegative)
+        return truest, truest.shrinks(nodes)
+    return LikelyGraphs(wanted) if learner == "log-det" else None, False
 
 
 def _once(privacy: Privacy, topo: Topology) -> Mechanism:
@@ -250,9 +256,8 @@ def _summed(
     mechanism = SharedGaussian(accounting.gaussian_multiplier(privacy.epsilon, privacy.total_delta, 1))
     task = SmoothGraph(nodes, "moment", privacy.clip, candidates, plan.data.unit_column)
     smoothest = SmoothestGraph(chosen.alpha, chosen.beta, chosen.zeta or 0.0, degree)
-    likely = learner_of(plan, nodes) == "log-det"
-    inner = LikelyGraphs(chosen.wanted_degree(nodes)) if likely else smoothest
-    method = SummedConsensus(task, inner, mechanism, counts)
+    inner, shrink = _likely(plan, nodes)
+    method = SummedConsensus(task, inner or smoothest, mechanism, counts, shrink)
     _enough_records(privacy, nodes, counts, effective_rows_of_sum(method))
     budget = Budget(privacy.epsilon, privacy.total_delta)
     return Setup(topo, counts, task, method, mechanism, budget, 1, masks=masks)
@@ -273,7 +278,9 @@ def _voted(
     made = voting(plan, privacy, nodes, degree, topo, counts, coordinates)
     why = None
     if plan.method.learner is None:
-        why = f"persons are protected and {nodes} nodes are more than {MOST_NODES_LOG_DET}; --learner names another"
+        why = (
+            f"persons are protected and {nodes} nodes are more than {MOST_NODES_WITHOUT_VOTES}; --learner names another"
+        )
         why = why if plan.data.group_column is None else "groups of persons are compared by their votes"
     budget = Budget(privacy.epsilon, privacy.total_delta)
     method, masks = made.method, made.masks

@@ -16,7 +16,7 @@ class SpokenOfGraphs(Spoken):
     @property
     def _likelihood(self) -> bool:
         """Whether second moments are sent once, as they are, or their secure sum."""
-        return bool(self.method.get("learner") == "likelihood")  # a deployment's plan names it
+        return not self.private and self.method.get("learner") == "likelihood"  # a deployment's plan names it
 
     @property
     def _votes(self) -> bool:

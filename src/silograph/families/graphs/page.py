@@ -94,10 +94,11 @@ def page(run: GraphRun) -> str:
         voted=run.voted,
         beside_distance=beside_distance(run.result),
         groups=of_groups(run.result),
-        summed=run.signed and not run.sites,
+        likely=run.likely,
+        summed=run.likely and not run.sites,
         negative=sum(sign < 0 for sign in run.sign_of[None].values()),
         drawn_to_mean=[site.drawn_to_mean for site in run.result.sites],
-        unmet=unmet(run.result) if run.signed else [],
+        unmet=unmet(run.result) if run.likely else [],
         counted="Persons" if run.result.counted == "persons" else "Signals",
         effective=_behind_noise(run.result, "effective_rows", 0),
         agreement=_behind_noise(run.result, "agreement", 2),
@@ -110,6 +111,7 @@ LEARNERS = {
     "likelihood": "joint likelihood of all sites",
     "log-det": "likelihood of Gaussian signals (log-det)",
     "votes": "votes of persons for the edges of their own graphs",
+    "signed": "likelihood of Gaussian signals, relations of both signs",
 }
 
 
@@ -117,7 +119,7 @@ def _exact(result: GraphResult) -> str:
     gap = result.certified_gap
     if result.learner == "votes":
         return f"{true_edges(result)}."
-    if result.learner != "likelihood" or gap is None:
+    if result.learner not in ("likelihood", "signed") or gap is None:
         return words.how_exact(gap)
     proven = f"the likelihood is proven to be within {words.bound(gap)} nats a row and node of the best possible one"
     return f"{'Solved' if gap <= SOLVED else 'Not quite solved'}: {proven}."
@@ -163,7 +165,7 @@ def _pictures(run: GraphRun) -> Json:
 
 
 def _sure(run: GraphRun) -> str:
-    return "probability" if run.signed or run.voted else "confidence"
+    return "probability" if run.likely or run.voted else "confidence"
 
 
 def _is_drawable(run: GraphRun) -> bool:

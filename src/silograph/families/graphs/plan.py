@@ -14,7 +14,7 @@ from silograph.run.sections import naming_files, option, public
 
 MOST_RESAMPLES = 10_000
 MOST_NODES_LIKELIHOOD = 2000  # 5 sites take 8 s of one core at 1000 nodes and 45 s at 2000; beyond, ask for it
-MOST_NODES_LOG_DET = 50  # beyond, it takes longer than anybody waits for a default
+MOST_NODES_WITHOUT_VOTES = 50  # beyond, noise on second moments leaves little where a person is protected
 
 
 @dataclass(frozen=True)
@@ -58,19 +58,20 @@ class Data:
 class ConsensusGraph:
     """How graphs are learned. `degree`, `density` and `edges` say the same: how many edges a site's graph has.
 
-    likelihood   signed precision graphs of all sites together, from one exchange of second moments (no privacy)
+    likelihood   signed precision graphs of all sites together, from one exchange of second moments; with privacy the
+                 truest one of several likelihoods of what was released (`methods/behind_noise.py`)
     papers       S3 (8) and S0 (8). What is left out is chosen: beta for the degree, lam for `consensus_density`, nu as
                  `coupling_by` says, the rest from the scale of the data. It was called log-degree before.
-    log-det      the likelihood of Gaussian signals after one private release; it has no other parameters
+    log-det      the likelihood of Gaussian signals with positive relations after one private release, at any size
     votes        each person votes for as many edges of its own graph as `degree` says; the votes are what is protected
     """
 
     name: Literal["consensus_graph"] = "consensus_graph"
     learner: Literal["likelihood", "papers", "log-det", "votes", "log-degree"] | None = option(
         None,
-        "The joint likelihood of all sites (no privacy, up to 2000 nodes, if left out); the papers' model (8); the "
-        "likelihood after one private release (up to 50 nodes, if left out); or persons' votes (privacy with a unit "
-        "column, beyond 50 nodes, if left out).",
+        "The likelihood (if left out; without privacy up to 2000 nodes) of all sites together, or of what was released "
+        "with privacy; the papers' model (8); log-det, the private likelihood of positive relations alone; or "
+        "persons' votes (privacy with a unit column, beyond 50 nodes, if left out).",
     )
     reveal: Literal["moments", "sum"] | None = option(
         None,
@@ -80,7 +81,7 @@ class ConsensusGraph:
     choose_by: Literal["expected-F", "ebic", "held-out"] | None = option(
         None, "How the likelihood chooses the number of edges (expected F-score, if left out)."
     )
-    nonnegative: bool | None = option(None, "Only positive relations (likelihood).")
+    nonnegative: bool | None = option(None, "Only positive relations (likelihood; with privacy chosen, if left out).")
     device: Literal["cpu", "cuda"] | None = option(
         None, "Where the likelihood is computed: here, or on a GPU, for thousands of nodes (needs silograph[neural])."
     )
@@ -159,7 +160,7 @@ class GraphPlan(Plan):
 
     def deployable(self) -> Self:
         """Organisations agree on what they send by its name, not by what a default was."""
-        if learner_of(self) != "likelihood":
+        if self.privacy is not None or learner_of(self) != "likelihood":
             return self
         return replace(self, method=replace(self.method, learner="likelihood"))
 
@@ -246,17 +247,19 @@ def _check_learner(plan: GraphPlan) -> None:
     method, private = plan.method, plan.privacy
     if private is None and method.learner == "log-det":
         raise InputError("plan, learner", "one private release for log-det", "found no privacy", "Take 'likelihood'.")
-    if private is not None and method.learner == "likelihood":
-        todo = "Take log-det, the likelihood after one release, or papers."
-        raise InputError("plan, learner", "no privacy with likelihood, which reads second moments", "found it", todo)
-    if private is not None and method.learner == "log-det" and private.mode == "per-round":
-        raise InputError("plan, learner", "one private release for log-det", "found noise in every round")
+    if private is not None and method.learner in ("log-det", "likelihood") and private.mode == "per-round":
+        raise InputError("plan, learner", f"one private release for {method.learner}", "found noise in every round")
     if method.learner == "log-det" and (given := papers_only(plan)):
         raise InputError(f"plan, {given}", "the learner 'papers'", "log-det has no such setting")
     if method.learner == "likelihood" and (given := papers_only(plan)):
         raise InputError(f"plan, {given}", "the learner 'papers'", "likelihood has no such setting")
+    if private is not None and method.nonnegative is False and plan.data.candidates is not None:
+        raise InputError("plan, nonnegative", "no list of candidates with relations of both signs", "found one")
+    if private is not None and (given := open_only(method)):
+        todo = "With privacy sites send one noisy release, or a noisy sum: say so with privacy's mode."
+        raise InputError(f"plan, {given}", "no privacy", "privacy was asked for", todo)
     if (given := likelihood_only(method)) and learner_of(plan) != "likelihood":
-        why = "privacy was asked for" if private is not None else f"{papers_only(plan) or 'learner'} asks for another"
+        why = f"{papers_only(plan) or 'learner'} asks for another"
         raise InputError(f"plan, {given}", "the learner 'likelihood'", why)
     if method.choose_by is not None and method.wanted_degree(2) is not None:
         todo = "Leave one out: the number of edges is given, or it is chosen."
@@ -295,9 +298,9 @@ def learner_of(plan: GraphPlan, nodes: int = 0) -> Literal["likelihood", "papers
         return "papers"
     if plan.privacy is None:
         return "likelihood" if nodes <= MOST_NODES_LIKELIHOOD or likelihood_only(plan.method) else "papers"
-    if nodes <= MOST_NODES_LOG_DET and plan.data.group_column is None:
-        return "log-det"
-    return "votes" if may_vote(plan) else "papers"
+    if (nodes > MOST_NODES_WITHOUT_VOTES or plan.data.group_column is not None) and may_vote(plan):
+        return "votes"
+    return "papers" if plan.privacy.mode == "per-round" else "likelihood"
 
 
 def papers_only(plan: GraphPlan) -> str | None:
@@ -312,11 +315,16 @@ def papers_only(plan: GraphPlan) -> str | None:
     return next(given, None) or next(lists, None)
 
 
-LIKELIHOOD_ONLY = ("reveal", "choose_by", "nonnegative", "device")
+OPEN_ONLY = ("reveal", "choose_by", "device")
 
 
 def likelihood_only(method: ConsensusGraph) -> str | None:
-    return next((name for name in LIKELIHOOD_ONLY if getattr(method, name) is not None), None)
+    return open_only(method) or ("nonnegative" if method.nonnegative is not None else None)
+
+
+def open_only(method: ConsensusGraph) -> str | None:
+    """The first setting of the likelihood that has no meaning with privacy."""
+    return next((name for name in OPEN_ONLY if getattr(method, name) is not None), None)
 
 
 def _check_data(plan: GraphPlan) -> None:

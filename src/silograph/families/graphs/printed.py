@@ -136,7 +136,7 @@ def _exactness(result: GraphResult) -> str:
     if result.learner == "votes":
         drawn = true_edges(result)
         return drawn[0].lower() + drawn[1:]
-    if result.learner == "likelihood" and gap is not None:
+    if result.learner in ("likelihood", "signed") and gap is not None:
         return f"certified gap {gap:.1e} nats a row and node" + ("" if gap <= SOLVED else ": not quite solved")
     if result.solver == "paper":
         return "no certificate (solver paper)"

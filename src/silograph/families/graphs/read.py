@@ -19,7 +19,8 @@ Confidence = dict[Pair, float]
 Signs = dict[Pair, int]
 
 _EDGE = ("source", "target", "weight")
-_SIGNED = (*_EDGE, "sign", "probability")
+_SIGNED = (*_EDGE, "sign")
+_LIKELY = (*_SIGNED, "probability")
 _VOTED = (*_EDGE, "probability")
 
 
@@ -43,13 +44,18 @@ class GraphRun(RunFolder[GraphResult]):
         return {name or "consensus": signs for name, signs in self.sign_of.items()}
 
     @property
-    def signed(self) -> bool:
+    def likely(self) -> bool:
+        """Whether all sites were learned together by their likelihood: edges then have probabilities."""
         return self.result.learner == "likelihood"
 
     @property
     def voted(self) -> bool:
         """Whether weights are shares of persons."""
         return self.result.learner == "votes"
+
+    @property
+    def signed(self) -> bool:
+        return self.likely or self.result.learner == "signed"
 
 
 def read(run: RunFolder[GraphResult]) -> GraphRun:
@@ -77,10 +83,15 @@ def _read_edges(path: Path, nodes: Collection[str]) -> tuple[list[Edge], Confide
     edges: list[Edge] = []
     confidence: Confidence = {}
     signs: Signs = {}
-    signed = read_text(path).startswith(",".join(_SIGNED))
-    voted = not signed and read_text(path).startswith(",".join(_VOTED))
-    how_sure = "probability" if voted else "confidence"
-    rows = read_table(path, _SIGNED, "shared") if signed else read_table(path, _EDGE, how_sure)
+    head = read_text(path)
+    signed, likely = (head.startswith(",".join(columns)) for columns in (_SIGNED, _LIKELY))
+    if likely:
+        rows = read_table(path, _LIKELY, "shared")
+    elif signed:
+        rows = read_table(path, _SIGNED)
+    else:
+        voted = head.startswith(",".join(_VOTED))
+        rows = read_table(path, _EDGE, "probability" if voted else "confidence")
     for where, (source, target, text, *more) in rows:
         check_edge(source, target, nodes, where)
         pair, weight = frozenset((source, target)), as_number(text)

@@ -18,6 +18,7 @@ from silograph.families.graphs.build import (
     effective_rows_of_sum,
     effective_rows_together,
 )
+from silograph.families.graphs.expected import sum_instead
 from silograph.families.graphs.feasible import feasibility
 from silograph.families.graphs.files import CONFIDENCE, PROBABILITY, SHARED, SIGN, Edge, edges, write_graph
 from silograph.families.graphs.plan import GraphPlan
@@ -26,7 +27,7 @@ from silograph.methods.algorithm_one import PaperConsensus
 from silograph.methods.base import Outcome
 from silograph.methods.moments_once import MomentsOnce, MomentsSummed
 from silograph.methods.person_votes import ReleasedVotes, SummedVotes
-from silograph.methods.private_graph import LEAST_EFFECTIVE_ROWS, LikelyGraphs, ReleasedConsensus
+from silograph.methods.private_graph import LEAST_EFFECTIVE_ROWS, ReleasedConsensus
 from silograph.methods.summed_graph import SummedConsensus
 from silograph.privacy.accounting import NO_PROTECTION, planned_cost
 from silograph.privacy.correlated import CorrelatedGaussian
@@ -221,13 +222,14 @@ def write_graphs(
     facts = outcome.facts
     voted = write_votes(folder, consensus, nodes, arrays, facts, coordinates)
     privacy = privacy_section(plan, setup, door, facts)
+    privacy["notes"] += facts.get("notes", [])
     privacy["notes"] += _not_drawn(setup.topo.silos if alone else (), effective)
     if not alone:
         privacy["notes"] += [f"{name} did not come: it is not in the sum." for name in facts["silent"]]
     return {
         "method": plan.method.name,
         "solver": plan.method.solver,
-        "learner": _learner(setup),
+        "learner": _learner(setup, facts),
         **({} if setup.learner_why is None else {"learner_why": setup.learner_why}),
         "counted": _counted(plan),
         "parameters": facts["parameters"],
@@ -272,26 +274,26 @@ def _of_task(setup: Setup) -> Json:
     return {"candidates": None if task.candidates is None else task.candidates.size, "resamples": task.resamples}
 
 
-def _learner(setup: Setup) -> str:
+def _learner(setup: Setup, facts: Json) -> str:
     if isinstance(setup.method, SummedVotes | ReleasedVotes):
         return "votes"
     if isinstance(setup.method, MomentsOnce | MomentsSummed):
         return "likelihood"
-    private = setup.method if isinstance(setup.method, ReleasedConsensus | SummedConsensus) else None
-    return "log-det" if private is not None and isinstance(private.inner, LikelyGraphs) else "papers"
+    return str(facts.get("learner", "papers"))
 
 
 def of_site(arrays: Mapping[str, Array], k: int) -> dict[str, Array]:
     """What is known of the edges of site k, besides their weights."""
     if "signs" in arrays:
-        return {SIGN: arrays["signs"][k], PROBABILITY: arrays["probability"][k], SHARED: arrays["shared"]}
+        sure = {PROBABILITY: arrays["probability"][k], SHARED: arrays["shared"]} if "shared" in arrays else {}
+        return {SIGN: arrays["signs"][k], **sure}
     return {CONFIDENCE: arrays["confidence"][k]} if "confidence" in arrays else {}
 
 
 def of_consensus(arrays: Mapping[str, Array]) -> dict[str, Array]:
     """Of the consensus; its probability is that sites share an edge."""
     if "consensus_signs" in arrays:
-        return {SIGN: arrays["consensus_signs"], PROBABILITY: arrays["shared"]}
+        return {SIGN: arrays["consensus_signs"], **({PROBABILITY: arrays["shared"]} if "shared" in arrays else {})}
     if "share" in arrays:  # of persons, by their votes
         return {PROBABILITY: arrays["probability"]}
     return {CONFIDENCE: arrays["confidence"].mean(0)} if "confidence" in arrays else {}
@@ -346,6 +348,8 @@ def forecast(plan: GraphPlan, setup: Setup) -> Json:
             f"All {sum(setup.counts)} {_counted(plan)} together are at most {effective:.0f} effective rows behind "
             "the noise.",
         )
+    if (better := sum_instead(plan, setup)) is not None:
+        notes.insert(0, better)
     return {
         "releases": setup.releases,
         "noise_multiplier": None if mechanism is None else mechanism.multiplier,

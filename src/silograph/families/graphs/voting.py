@@ -10,7 +10,7 @@ from silograph.core.errors import InputError
 from silograph.core.types import Array
 from silograph.data.silos import People, Silos
 from silograph.data.tables import shortened
-from silograph.families.graphs.plan import MOST_NODES_LOG_DET, GraphPlan, Privacy
+from silograph.families.graphs.plan import MOST_NODES_WITHOUT_VOTES, GraphPlan, Privacy
 from silograph.families.graphs.who_votes import adds_up
 from silograph.methods.person_votes import ReleasedVotes, SummedVotes
 from silograph.privacy import accounting
@@ -81,5 +81,5 @@ def check_no_votes(plan: GraphPlan) -> None:
         found = "a setting asks for another learner"
         raise InputError("plan, group_column", "persons who vote", found, "Nothing was spent. Take the learner votes.")
     if plan.method.confidence is not None:
-        found = f"up to {MOST_NODES_LOG_DET} nodes another learner is usual, which states none for its edges"
+        found = f"up to {MOST_NODES_WITHOUT_VOTES} nodes another learner is usual, which states none for its edges"
         raise InputError("plan, confidence", "votes, with privacy", found, "Nothing was spent. Take the learner votes.")

@@ -1,0 +1,176 @@
+"""How sure it is that a site has an edge, and that sites share it: empirical Bayes over strengths from a first fit.
+
+1. The first fit is T_k, with W_k = T_k^-1. What it says of one edge, its own shrinkage undone, is one Newton step along
+   the edge. For the joint likelihood of correlations R_k, penalised so that edges are shared (`joint_likelihood`):
+
+       r_ke = -[T_ab sqrt(h) + (W - R)_ab / sqrt(h)],    h = W_aa W_bb + W_ab^2,    variance 1 / N_k                 (a)
+
+   For rows that have no level common to all nodes and no negative relations, T_k is a Laplacian, the most likely one
+   with a ridge (`kernels/log_det.py`) of moments drawn to the mean of all sites. With the resistance h of a pair, which
+   is the mean squared difference z that T_k expects,
+
+       r_ke = [w h + (h - z) / h] / sqrt(2),    variance 1 / N_k                                                     (b)
+
+2. Empirical Bayes over all edges of all sites (`kernels/edge_mixture.py`) learns how dense graphs are, how many edges
+   sites share and how alike their strengths are, and gives each edge its probability. Strengths err by more than their
+   noise, so p becomes 1 - (1 - p)^g, with g from other synthetic truths.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from silograph.core.errors import InputError
+from silograph.core.types import Array, BoolArray, Json
+from silograph.kernels import joint_likelihood, log_det
+from silograph.kernels.edge_mixture import posterior
+from silograph.kernels.edges import adjacency, moment_distances, pairs
+from silograph.kernels.pooling import effective_rows, empirical_bayes
+from silograph.tasks.smooth_graph import centred_basis, distances_of
+
+Device = Literal["cpu", "cuda"]
+
+FIRST_PASS = 0.4  # of sqrt(log d / N), the penalty of the first pass at 30 nodes; more where there are more
+GROUPED = 0.7  # of that penalty, the part that is on all sites' entries of an edge together
+_DOUBT, _DOUBT_SHARED = 0.8, 0.7  # g: the most likely on 108 worlds like those of benchmarks/graph_quality.py
+_DOUBT_LAPLACIAN, _DOUBT_LAPLACIAN_SHARED = 0.6, 0.65  # on 68 worlds of the papers' signals, seeds 7000 to 7003
+_SHARPER, _FEW_ROWS = 1.5, 5.0  # times that penalty: a second pass for what is shared, below so many rows a node
+_MANY, _RELIEF = 200, 0.2  # nodes from which strong edges are relieved of their penalty, and what is left of it
+_ROUGH = 100.0  # times the tolerance is enough to see which edges are strong
+_LAPLACIAN_TOLERANCE = 1e-4
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Strengths (K, p), of probability that a site has an edge (K, p) or that it is shared (p,), before and after
+    doubt; the prior that was learned; the certified gap of the first fit, in nats per record and node; and how many
+    edges Schwarz' criterion says, where rows may be too few for the mixture: it can take a dense graph for noise."""
+
+    strengths: Array
+    site: Array
+    shared: Array
+    probability: Array
+    probability_shared: Array
+    prior: Json
+    gap: float
+    schwarz: int = 0
+
+
+def joint_evidence(
+    correlations: Array, rows: Array, nonnegative: bool, tolerance: float, device: Device = "cpu"
+) -> Evidence:
+    first = _first_pass(correlations, rows, nonnegative, tolerance, device=device)
+    r = _strengths(correlations, first)
+    found = posterior(r, rows, nonnegative)
+    shared, gap = _shared(found.shared, correlations, rows, first, nonnegative, tolerance)
+    sure = _doubted(found.site, _DOUBT), _doubted(shared, _DOUBT_SHARED)
+    return Evidence(r, found.site, shared, *sure, found.prior, max(first.relative_gap, gap))
+
+
+def laplacian_evidence(moments: Array, rows: Array) -> Evidence:
+    """The mean of two probabilities: by (b) of every site's own moments, all sites together; and by (b) of the pooled
+    moments, one by one at their effective rows, the mean of all sites being what is shared."""
+    nodes = moments.shape[-1]
+    basis = centred_basis(nodes)
+    own = np.einsum("ak,iab,bl->ikl", basis, moments, basis, optimize=True)
+    pooled = empirical_bayes(own, np.zeros(len(own)), rows)
+    every = np.concatenate([pooled.moments, pooled.mean[None]])
+    effective = effective_rows(every, np.append(pooled.variance, pooled.mean_variance))
+    z = distances_of(every, nodes)
+    ridge = (nodes - 1.0) * z.mean(-1) ** 2 / effective
+    first = log_det.solve(z, ridge, _LAPLACIAN_TOLERANCE)
+    r = _laplacian_strengths(distances_of(own, nodes), first.w[:-1])
+    together = posterior(r, rows, True)
+    alone = _laplacian_strengths(z, first.w)
+    each = np.array([posterior(alone[k : k + 1], effective[k : k + 1], True).site[0] for k in range(len(alone))])
+    site, shared = 0.5 * (together.site + each[:-1]), 0.5 * (together.shared + each[-1])
+    sure = _doubted(site, _DOUBT_LAPLACIAN), _doubted(shared, _DOUBT_LAPLACIAN_SHARED)
+    most_likely = log_det.most_likely(z[-1], float(ridge[-1]), first.w[-1], float(effective[-1]))
+    return Evidence(
+        r, site, shared, *sure, together.prior, float(first.gap.max()), int(np.count_nonzero(most_likely.w))
+    )
+
+
+def _strengths(correlations: Array, first: joint_likelihood.Joint) -> Array:
+    """(a), (K, p)."""
+    a, b = pairs(correlations.shape[-1])
+    theta, w = first.theta, first.covariance
+    variance = np.einsum("kaa->ka", w)
+    h = np.sqrt(variance[:, a] * variance[:, b] + w[:, a, b] ** 2)
+    return np.asarray(-(theta[:, a, b] * h + (w[:, a, b] - correlations[:, a, b]) / h))
+
+
+def _laplacian_strengths(z: Array, w: Array) -> Array:
+    """(b), (K, p)."""
+    joined = np.array([adjacency(row) for row in w])
+    degree = joined.sum(-1)
+    level = degree.mean(-1)[:, None, None] / w.shape[-1]  # any is out of the way of differences
+    h = moment_distances(np.linalg.inv(degree[:, :, None] * np.eye(joined.shape[-1]) - joined + level))
+    return np.asarray((w * h + (h - z) / h) / math.sqrt(2.0))
+
+
+def _doubted(probability: Array, power: float) -> Array:
+    return np.asarray(1.0 - np.maximum(1.0 - probability, 0.0) ** power)
+
+
+def _shared(
+    probability: Array, correlations: Array, counts: Array, first: joint_likelihood.Joint, nonnegative: bool,
+    tolerance: float,
+) -> tuple[Array, float]:  # fmt: skip
+    """The mean of two passes' probabilities: what sites share has more rows behind it than what one has, and where rows
+    are few a larger penalty tells more of it."""
+    nodes = correlations.shape[1]
+    if len(counts) == 1 or nodes >= _MANY or counts.mean() >= _FEW_ROWS * nodes:
+        return probability, 0.0
+    second = _first_pass(correlations, counts, nonnegative, tolerance, _SHARPER, first.theta)
+    again = posterior(_strengths(correlations, second), counts, nonnegative)
+    return 0.5 * (probability + again.shared), second.relative_gap
+
+
+def _first_pass(
+    correlations: Array, counts: Array, nonnegative: bool, tolerance: float, factor: float = 1.0,
+    start: Array | None = None, device: Device = "cpu",
+) -> joint_likelihood.Joint:  # fmt: skip
+    sites, nodes = correlations.shape[0], correlations.shape[1]
+    strength = factor * FIRST_PASS * max(1.0, nodes / 30.0) ** 0.25 * math.sqrt(math.log(nodes) / counts.mean())
+    nu = counts / counts.mean()
+    lam, gam = (1.0 - GROUPED) * strength * np.sqrt(nu)[:, None, None], GROUPED * strength * math.sqrt(sites)
+
+    def solve(relief: Array | float, start: Array | None, tolerance: float) -> joint_likelihood.Joint:
+        penalty = joint_likelihood.Penalty(lam * relief, gam * relief, nonnegative=nonnegative)
+        return _solve(correlations, nu, penalty, start, tolerance, device)
+
+    if nodes < _MANY:
+        return solve(1.0, start, tolerance)
+    # So large a penalty takes so much off the strong edges that pairs with a common neighbour seem to have one.
+    rough = solve(1.0, None, _ROUGH * tolerance)
+    relief = np.ones((nodes, nodes))
+    a, b = pairs(nodes)
+    strong = _beyond_noise(counts @ _strengths(correlations, rough) ** 2, sites)
+    relief[a[strong], b[strong]] = relief[b[strong], a[strong]] = _RELIEF
+    return solve(relief, rough.theta, tolerance)
+
+
+def _solve(
+    correlations: Array, nu: Array, penalty: joint_likelihood.Penalty, start: Array | None, tolerance: float,
+    device: Device,
+) -> joint_likelihood.Joint:  # fmt: skip
+    if device == "cpu":
+        return joint_likelihood.solve(correlations, nu, penalty, start, tolerance)
+    try:
+        from silograph.tasks import joint_on_device
+    except ImportError:  # PyTorch is an extra
+        todo = "pip install 'silograph[neural]', or take the device cpu."
+        raise InputError("device", "PyTorch for the device cuda", "it is not installed", todo) from None
+    return joint_on_device.solve(correlations, nu, penalty, start, tolerance, device)
+
+
+def _beyond_noise(square: Array, sites: int) -> BoolArray:
+    """Sums of so many squared normals that are larger than those of noise anywhere, but for a chance of 1 in 20
+    (Laurent and Massart 2000, lemma 1)."""
+    x = math.log(20.0 * len(square))
+    return np.asarray(square > sites + 2.0 * math.sqrt(sites * x) + 2.0 * x)
