@@ -22,7 +22,7 @@ MEASURED = (
     (30.0, 0.92, 0.98),
     (100.0, 0.98, 1.0),
 )
-_GAIN = 1.2  # times as many effective rows are worth a word
+_GAIN = 0.02  # in F-score is worth a word
 
 
 def expected_score(effective: float, nodes: int) -> tuple[float, float]:
@@ -42,9 +42,9 @@ def sum_instead(plan: GraphPlan, setup: Setup) -> str | None:
     assert isinstance(setup.task, SmoothGraph)
     summed = SummedConsensus(setup.task, LikelyGraphs(), SharedGaussian(mechanism.multiplier), setup.counts)
     now, then = effective_rows_together(setup.task.nodes, setup.counts, mechanism), effective_rows_of_sum(summed)
-    if then < max(_GAIN * now, LEAST_EFFECTIVE_ROWS):
-        return None
     scores = [expected_score(rows, setup.task.nodes) for rows in (now, then)]
+    if then < LEAST_EFFECTIVE_ROWS or scores[1][0] < scores[0][0] + _GAIN:
+        return None
     before, after = (f"{least:.2f} to {most:.2f}" for least, most in scores)
     return (
         f"If the consensus is what you want: --privacy secure-sum costs the same and has about {then:.0f} effective "
