@@ -138,6 +138,18 @@ class Scheduled:
         return Gaussian(self.first.multiplier * self.ratio ** (0.5 * round))
 
 
+@dataclass(frozen=True)
+class Phased:
+    """One mechanism for the first `rounds` rounds, another one afterwards."""
+
+    first: Mechanism
+    rounds: int
+    last: Mechanism
+
+    def at(self, round: int) -> Mechanism:
+        return self.first if round < self.rounds else self.last
+
+
 def variance_decay(multiplier: float, decay: float) -> Scheduled:
     """sigma(n)^2 = sigma_0^2 decay^n: the noise shrinks, so every round leaks more than the one before."""
     _check_schedule(multiplier, decay)

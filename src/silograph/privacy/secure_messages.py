@@ -112,7 +112,7 @@ class Session:
         if len(agents) < least:
             raise self.refusal(f"at least {least} agents", f"only {len(agents)} {what}", "No sum is revealed.")
 
-    def ours(self, message: Message | Told) -> None:
+    def ours(self, message: Message | Told | PartialSum) -> None:
         if message.session != self.tag:
             raise self.refusal("a message of this session", f"found a {type(message).__name__} of another one")
 
@@ -188,6 +188,22 @@ class Request:
 class Proof:
     session: bytes
     confirmations: tuple[Confirmation, ...]
+
+
+@dataclass(frozen=True)
+class PartialSum:
+    """From one server of a graph to the others: the masked words of its own agents, added up, and whose they are."""
+
+    session: bytes
+    server: int
+    senders: tuple[str, ...]
+    words: bytes
+    signature: bytes = b""
+
+    @property
+    def text(self) -> bytes:
+        """What the server signs."""
+        return _pack(self.session, str(self.server).encode(), *(name.encode() for name in self.senders), self.words)
 
 
 #: From the server to an agent.

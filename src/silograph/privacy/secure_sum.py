@@ -51,6 +51,7 @@ from silograph.privacy.secure_messages import (
     Delivery,
     MaskedInput,
     Message,
+    PartialSum,
     Proof,
     ProtocolError,
     Request,
@@ -78,7 +79,8 @@ class Server:
         self._request = Request(session.tag, (), ())
         self._advertised: dict[str, Advertisement] = {}
         self._shared: dict[str, Shares] = {}
-        self._inputs: dict[str, MaskedInput] = {}
+        self._inputs: set[str] = set()
+        self._words = np.zeros(session.length, dtype=session.word)  # masked inputs, added up
         self._confirmed: dict[str, Confirmation] = {}
         self._answered: dict[str, Answer] = {}
 
@@ -103,7 +105,8 @@ class Server:
             case MaskedInput():
                 self._admit(message, self._inputs, self._shared)
                 self._check_sizes(message, {"": message.words}, {""}, self.session.length * self.session.word.itemsize)
-                self._inputs[message.sender] = message
+                self._inputs.add(message.sender)
+                self._words += np.frombuffer(message.words, dtype=self.session.word)
             case Confirmation():
                 self._admit(message, self._confirmed, self._inputs)
                 self._keys.check_confirmations([message], self._request)
@@ -114,11 +117,28 @@ class Server:
                 self._check_sizes(message, message.keys, self._request.dropped, SHARE)
                 self._answered[message.sender] = message
 
+    def partial(self, server: int) -> PartialSum:
+        """What server number `server` of a graph passes on of the inputs it has received."""
+        return PartialSum(self.session.tag, server, tuple(sorted(self._inputs)), self._words.tobytes())
+
+    def take_in(self, partial: PartialSum) -> None:
+        """Inputs of another server's agents. Whoever lies about them spoils the sum; it learns nothing by it."""
+        self.session.ours(partial)
+        size = self.session.length * self.session.word.itemsize
+        if self._awaited is not MaskedInput or len(partial.words) != size:
+            raise self.session.refusal("a partial sum in its turn, of the session's length", "found another one")
+        senders = set(partial.senders)
+        if senders & self._inputs or not senders <= self._shared.keys() or len(senders) < len(partial.senders):
+            raise self.session.refusal("every agent that shared in one partial sum at most", "found another in it")
+        self._inputs |= senders
+        self._words += np.frombuffer(partial.words, dtype=self.session.word)
+
     def roster(self) -> Roster:
         self._close(Advertisement, self._advertised, "advertised keys", self.session.quorum, Shares)
         return Roster(self.session.tag, tuple(self._advertised.values()))
 
-    def deliveries(self) -> dict[str, Delivery]:
+    def deliveries(self, receivers: Collection[str] | None = None) -> dict[str, Delivery]:
+        """For each of those who shared, or for some of them."""
         self._close(Shares, self._shared, "shared", self.session.quorum, MaskedInput)
         return {
             name: Delivery(
@@ -126,12 +146,12 @@ class Server:
                 name,
                 {sender: message.sealed[name] for sender, message in self._shared.items() if sender != name},
             )
-            for name in self._shared
+            for name in (self._shared if receivers is None else self._shared.keys() & set(receivers))
         }
 
     def request(self) -> Request:
         self._close(MaskedInput, self._inputs, "sent an input", self.session.quorum, Confirmation)
-        dropped = tuple(sorted(self._shared.keys() - self._inputs.keys()))
+        dropped = tuple(sorted(self._shared.keys() - self._inputs))
         self._request = Request(self.session.tag, tuple(sorted(self._inputs)), dropped)
         return self._request
 
@@ -144,9 +164,8 @@ class Server:
         session, (survivors, dropped) = self.session, (self._request.survivors, self._request.dropped)
         self._close(Answer, self._answered, "answered", session.threshold, None)
         secrets = self._secrets()
-        words = np.zeros(session.length, dtype=session.word)
+        words = self._words.copy()
         for name in survivors:
-            words += np.frombuffer(self._inputs[name].words, dtype=session.word)
             words -= self._keys.self_mask(name, secrets[name])
         for name in dropped:
             key = KeyPair(secrets[name])
@@ -249,11 +268,12 @@ def secure_sum(
     region: str = "",
     source: Callable[[str], Source] = lambda name: os.urandom,
     noise_source: Callable[[str], Source] | None = None,
+    steps: Callable[[Session, Curve, Ask], Total] = lambda session, curve, ask: run_steps(Server(session, curve), ask),
 ) -> Total:
     """A whole round in this process, every message made and checked: for simulation and tests.
 
     `drop` names agents and the step from which on they are silent; `source` gives each agent's random bytes, also for
-    its noise unless there is a `noise_source`.
+    its noise unless there is a `noise_source`; `steps` is the servers' side, one server unless said otherwise.
     """
     silent = {name: STEPS.index(step) for name, step in (drop or {}).items()}
     if unknown := silent.keys() - vectors.keys():
@@ -272,7 +292,7 @@ def secure_sum(
         heard = [name for name in told if now < silent.get(name, len(STEPS))]
         return {name: agents[name].say(step, told[name], vectors[name]) for name in heard}
 
-    return run_steps(Server(session, curve), ask)
+    return steps(session, curve, ask)
 
 
 def unmasked_sum(

@@ -14,6 +14,7 @@ from silograph.core.files import write_atomically
 from silograph.core.results import Claim, Privacy, ServerRound, filled
 from silograph.core.types import Array, Json
 from silograph.data.regions import Records, RegionTables, check_one_home, read_regions, read_test
+from silograph.families.federation.coalitions import Reached, coalitions
 from silograph.families.federation.plan import FederationPlan
 from silograph.families.federation.result import Centroid, FederationResult, Parameters, Region
 from silograph.families.servers import OBSERVERS, ServersJob, check_intercept, csv_of, graph_of
@@ -23,7 +24,7 @@ from silograph.privacy import accounting
 from silograph.privacy.bound import CLIPPED_AGENT
 from silograph.privacy.door import Door
 from silograph.privacy.masking import planned
-from silograph.privacy.mechanisms import DistributedGaussian, Gaussian, Mechanism
+from silograph.privacy.mechanisms import Gaussian, Noise, Phased, SharedGaussian
 from silograph.run.results import UNPROTECTED, costs, rehearsal_note, stated
 from silograph.tasks.linear import Linear, signs
 from silograph.theory.graph_federation import claimed_epsilon
@@ -64,19 +65,24 @@ class FederationJob(ServersJob):
             job.told_test(test[1])  # whatever is wrong with it, now rather than when the budget is spent
         return job
 
+    @property
+    def _cohorts(self) -> list[tuple[str, int]]:
+        """Who is added up together, by name and size."""
+        regions = [(f"region {name}", int(size)) for name, size in zip(self.topo.servers, self.topo.sizes, strict=True)]
+        everybody = [("all regions", int(self.topo.sizes.sum()))] if self.plan.method.reach == "all" else []
+        return everybody + (regions if not everybody or self.plan.method.personal else [])
+
     def _check_cohorts(self) -> None:
-        for server, size in zip(self.topo.servers, self.topo.sizes, strict=True):
+        for cohort, size in self._cohorts:
             if self.masks is not None and size < self.masks.minimum:
                 raise InputError(
-                    f"region {server}",
+                    cohort,
                     f"at least {self.masks.minimum} agents, the smallest cohort whose sum may be known",
                     f"it has {size}",
                     "Join it with another region, or run without masks.",
                 )
             if self.plan.privacy is not None:
-                accounting.check_budget(
-                    self.plan.privacy.epsilon, self.plan.privacy.delta, int(size), f"region {server}", "agents"
-                )
+                accounting.check_budget(self.plan.privacy.epsilon, self.plan.privacy.delta, size, cohort, "agents")
         if self.plan.privacy is not None:
             check_one_home(self.tables.agents)
 
@@ -85,18 +91,23 @@ class FederationJob(ServersJob):
         return self.plan.privacy is not None and self.masks is None
 
     @property
-    def mechanism(self) -> Mechanism | None:
+    def mechanism(self) -> Noise | None:
         """Noise for which an agent that is sampled in every round spends exactly its budget."""
-        privacy, releases = self.plan.privacy, self.plan.method.rounds
+        privacy, rounds, personal = self.plan.privacy, self.plan.method.rounds, self.plan.method.personal
         if privacy is None:
             return None
+        each = accounting.gaussian_multiplier(privacy.epsilon, privacy.delta, rounds)
         if self.masks is None:
-            return Gaussian(accounting.gaussian_multiplier(privacy.epsilon, privacy.delta, releases))
-        return DistributedGaussian(accounting.zcdp_rho(privacy.epsilon, privacy.delta) / releases)
+            return Gaussian(each)
+        common = SharedGaussian(each / math.sqrt(1.0 - personal))
+        if not personal:
+            return common
+        once = accounting.gaussian_multiplier(privacy.epsilon, privacy.delta, 1)
+        return Phased(common, rounds, SharedGaussian(once / math.sqrt(personal)))
 
     @property
     def most_rounds(self) -> int:
-        return self.method.rounds
+        return self.method.most_rounds
 
     def data(self, silos: Sequence[str] | None = None) -> Private:
         return self.prepared(self.method.task, silos)
@@ -105,32 +116,55 @@ class FederationJob(ServersJob):
 
     def forecast(self) -> Json:
         """An agent's cost if it is sampled in every round, and the noise that takes."""
-        privacy, mechanism, rounds = self.plan.privacy, self.mechanism, self.plan.method.rounds
+        privacy, mechanism = self.plan.privacy, self.mechanism
         if privacy is None or mechanism is None:
             cost, noise, releases = UNPROTECTED, None, 0
         else:
-            cost = accounting.planned_cost(mechanism, len(self.features), rounds, privacy.delta)
-            noise, releases = mechanism.multiplier, rounds
+            noises = [mechanism.at(k).multiplier for k in range(self.most_rounds)]
+            mu = math.sqrt(sum(1.0 / each**2 for each in noises))
+            epsilon = accounting.gaussian_epsilon(mu, privacy.delta)
+            cost = accounting.Cost(epsilon, privacy.delta, accounting.EXACT_GAUSSIAN)
+            noise, releases = noises[0], len(noises)
         guarantees = self.planned(self.topo.servers, cost)
-        further = {"noise_multiplier": noise, "noise": self._noises()}
+        further = {"noise_multiplier": noise, "noise": self._noises(), "reach": self._reach()}
         return costs(releases, guarantees, self._claim(), self._notes(), **further)
+
+    def _reach(self) -> list[Json]:
+        """What either reach gives with this budget: noise in a coordinate, and epsilon against who may join up."""
+        privacy, method = self.plan.privacy, self.plan.method
+        if privacy is None or self.masks is None:
+            return []
+        told = []
+        sizes = tuple(int(size) for size in self.topo.sizes)
+        sampled = sizes if method.sample is None else (method.sample,) * len(sizes)
+        for reach in ("region", "all"):
+            personal = method.personal if reach == method.reach else 0.0
+            reached = Reached(privacy.epsilon, privacy.delta, sampled, reach, personal)
+            against = [{"who": one.words, "epsilon": reached.epsilon_against(one)} for one in coalitions(sampled)]
+            cohort = min(sampled) if reach == "region" else sum(sampled)
+            noise = self._noise_of(cohort) / (1.0 if reach == "all" else math.sqrt(len(sizes)))
+            chosen = reach == method.reach
+            told.append({"reach": reach, "chosen": chosen, "centroid_noise": noise, "coalitions": against})
+        return told
 
     def _noises(self) -> list[float] | None:
         """Standard deviation of the noise in a coordinate of what each region sends, if everybody asked answers."""
         if self.plan.perturbation == "none":
             return None
-        return [self._noise_of(int(size)) for size in self.topo.sizes]
+        sizes = [self.plan.method.sample or int(size) for size in self.topo.sizes]
+        if self.plan.method.reach == "all":
+            return [self._noise_of(sum(sizes))] * len(sizes)
+        return [self._noise_of(size) for size in sizes]
 
-    def _noise_of(self, size: int) -> float:
+    def _noise_of(self, cohort: int) -> float:
         mechanism, clip = self.mechanism, self.plan.method.clip
         if mechanism is None or clip is None:
             return math.sqrt(self.plan.method.variance)
-        cohort = self.plan.method.sample or size
+        first = mechanism.at(0)
         # Noise of the agents themselves is dealt so that the threshold of them has enough; usually all are there.
-        if isinstance(mechanism, DistributedGaussian):
-            made = planned(cohort, clip, len(self.features), mechanism)
-            return made.deviation * math.sqrt(cohort / made.contributors) / cohort
-        return mechanism.multiplier * 2.0 * clip / cohort
+        if first.own_noise is not None:
+            return planned(cohort, clip, len(self.features), first.own_noise).noise_of(cohort) / cohort
+        return first.multiplier * 2.0 * clip / cohort
 
     def _claim(self) -> Claim | None:
         chosen = self.plan.method

@@ -129,3 +129,11 @@ def forecast(told: Json) -> Iterator[str]:
         least, most = (f"{end(told['noise']):.3g}" for end in (min, max))
         size = least if least == most else f"{least} to {most}, more in smaller regions"
         yield f"noise in a coordinate of what a region sends: standard deviation {size}"
+    if reaches := told.get("reach"):
+        names = [each["reach"] + (" (this plan)" if each["chosen"] else "") for each in reaches]
+        rows = [("noise in a coordinate of the centroid", *(f"{each['centroid_noise']:.3g}" for each in reaches))]
+        for k, one in enumerate(reaches[0]["coalitions"]):
+            spent = (printed.at_most(each["coalitions"][k]["epsilon"]) for each in reaches)
+            rows.append((f"epsilon against {one['who']}", *spent))
+        yield ""
+        yield from printed.table(("reach", *names), rows)
