@@ -93,9 +93,15 @@ class Tap:
         return self._gate.contribute(value, release_point, clip)
 
     def total(
-        self, sealed: Sealed, rows: Rows, home: Rows, names: Sequence[str], joined: Joined | None = None
+        self,
+        sealed: Sealed,
+        rows: Rows,
+        home: Rows,
+        names: Sequence[str],
+        joined: Joined | None = None,
+        share: float = 1.0,
     ) -> Total:
-        assert joined is None, "a trial has one server"
+        assert (joined, share) == (None, 1.0), "a trial has one server"
         made = self._gate.total(sealed, rows, home, names)
         if made.released:
             self._kept.observed[sealed.release_point], self._kept.stated[sealed.release_point] = made, _stated(sealed)
@@ -160,9 +166,15 @@ class Replay(Tap):
         raise InputError(f"audit, {release_point!r}", "nothing revealed to who is promised something", "it was")
 
     def total(
-        self, sealed: Sealed, rows: Rows, home: Rows, names: Sequence[str], joined: Joined | None = None
+        self,
+        sealed: Sealed,
+        rows: Rows,
+        home: Rows,
+        names: Sequence[str],
+        joined: Joined | None = None,
+        share: float = 1.0,
     ) -> Total:
-        assert joined is None, "a trial has one server"
+        assert (joined, share) == (None, 1.0), "a trial has one server"
         value, place = sealed_rows(sealed), home[rows]
         sums = np.zeros((self._servers, value.shape[1]))
         np.add.at(sums, place, value)

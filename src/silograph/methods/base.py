@@ -50,7 +50,13 @@ class ServerOutlet(Outlet, Protocol):
     def over(self, names: Sequence[str]) -> ServerOutlet: ...
 
     def total(
-        self, sealed: Sealed, rows: Rows, home: Rows, names: Sequence[str], joined: Joined | None = None
+        self,
+        sealed: Sealed,
+        rows: Rows,
+        home: Rows,
+        names: Sequence[str],
+        joined: Joined | None = None,
+        share: float = 1.0,
     ) -> Total: ...
 
     def relay(self, value: Array) -> Released: ...

@@ -169,7 +169,9 @@ class GraphFederation(Plain):
 
     def _gather_own(self, servers: Carry, up: Up, topo: Topology, gate: ServerOutlet) -> tuple[Carry, Message]:
         """Each region's deviation from the regions' mean update, less what of it is noise."""
-        total = gate.total(up.sealed["update"], up.rows, topo.home, topo.silos)
+        # A round of the others has 1/rounds of the rest of the budget.
+        share = self.rounds * self.personal / (1.0 - self.personal)
+        total = gate.total(up.sealed["update"], up.rows, topo.home, topo.silos, share=share)
         assert total.noise is not None, "agents put the noise in"
         heard, counts = total.counts > 0.0, np.maximum(total.counts, 1.0)[:, None]
         mean = total.sums / counts

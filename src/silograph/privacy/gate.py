@@ -158,16 +158,18 @@ class Gate:
         home: NDArray[np.intp],
         names: Sequence[str],
         joined: Joined | None = None,
+        share: float = 1.0,
     ) -> Total:
         """Add up what the silos `rows` handed to their servers, `home[k]` being the server of silo k.
 
         Without masks a server sees every vector; with masks it sees the sum, of its own silos or of all servers' that
-        are `joined`.
+        are `joined`. Noise of the silos is for that `share` of a round's precision.
         """
         if self.door.masks is not None:
-            return masked_total(self, self.door.masks, sealed, home[rows], [names[k] for k in rows], joined)
-        if joined is not None:
-            raise LeakError(f"sum at {sealed.release_point!r}", "masks for a sum over several servers", "found none")
+            return masked_total(self, self.door.masks, sealed, home[rows], [names[k] for k in rows], joined, share)
+        if joined is not None or share != 1.0:
+            expected = "masks for a sum over several servers, or for a share of the noise"
+            raise LeakError(f"sum at {sealed.release_point!r}", expected, "found none")
         return plain_total(self, sealed, home[rows])
 
     def relay(self, value: Array) -> Released:

@@ -138,18 +138,6 @@ class Scheduled:
         return Gaussian(self.first.multiplier * self.ratio ** (0.5 * round))
 
 
-@dataclass(frozen=True)
-class Phased:
-    """One mechanism for the first `rounds` rounds, another one afterwards."""
-
-    first: Mechanism
-    rounds: int
-    last: Mechanism
-
-    def at(self, round: int) -> Mechanism:
-        return self.first if round < self.rounds else self.last
-
-
 def variance_decay(multiplier: float, decay: float) -> Scheduled:
     """sigma(n)^2 = sigma_0^2 decay^n: the noise shrinks, so every round leaks more than the one before."""
     _check_schedule(multiplier, decay)
@@ -210,6 +198,10 @@ class SharedGaussian(_Own, Gaussian):
         """The most that a sum's sensitivity over its noise may be."""
         return 1.0 / self.multiplier
 
+    def with_share(self, share: float) -> SharedGaussian:
+        """For a sum with that share of the precision."""
+        return SharedGaussian(self.multiplier / math.sqrt(share))
+
     def ratio(self, l2: float, share: float, contributors: int, length: int) -> float:
         """What it is charged as, where so many add a share of so many grid steps each."""
         return distributed_mu(l2, share, contributors, length)
@@ -230,6 +222,9 @@ class DistributedGaussian(_Own, _Additive):
     @property
     def goal(self) -> float:
         return math.sqrt(2.0 * self.rho)
+
+    def with_share(self, share: float) -> DistributedGaussian:
+        return DistributedGaussian(self.rho * share)
 
     def ratio(self, l2: float, share: float, contributors: int, length: int) -> float:
         return math.sqrt(2.0 * distributed_rho(l2, share, contributors, length))

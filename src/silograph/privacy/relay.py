@@ -77,6 +77,7 @@ class OpenGate:
         home: NDArray[np.intp],
         names: Sequence[str],
         joined: Joined | None = None,
+        share: float = 1.0,
     ) -> Total:
         raise LeakError(
             f"total at {sealed.release_point!r}", "nothing to add up behind an open gate", "a sum was asked for"

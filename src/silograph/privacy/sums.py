@@ -44,7 +44,13 @@ def plain_total(gate: Gate, sealed: Sealed, place: NDArray[np.intp]) -> Total:
 
 
 def masked_total(
-    gate: Gate, masks: Masks, sealed: Sealed, place: NDArray[np.intp], names: Sequence[str], joined: Joined | None
+    gate: Gate,
+    masks: Masks,
+    sealed: Sealed,
+    place: NDArray[np.intp],
+    names: Sequence[str],
+    joined: Joined | None = None,
+    share: float = 1.0,
 ) -> Total:
     """Sums that are all a server sees, with noise that the silos put in, if the mechanism is such a one; `names` are
     of the vectors. Where the protected unit is within a silo's vector, every silo of the sum gets a row, else its
@@ -58,13 +64,14 @@ def masked_total(
     summed = np.zeros(len(place), dtype=np.bool_)
     group = np.arange(servers) if joined is None else joined.group
     if joined is not None and (sealed.elsewhere is not None or sealed.within is not None):
-        raise LeakError(f"sum at {sealed.release_point!r}", "one server, or whole vectors in this process", "not so")
+        expected = "one server, or whole vectors in this process"
+        raise LeakError(f"sum at {sealed.release_point!r}", expected, "found others")
     for g, region in enumerate(gate.silos if joined is None else joined.names):
         members, cells = np.flatnonzero(group[place] == g), np.flatnonzero(group == g)
         if len(members) < masks.minimum:
             continue
         there = tuple(names[int(k)] for k in members)
-        asked = sum_of(gate, sealed, there, region)
+        asked = sum_of(gate, sealed, there, region, share)
         payers_there = [gate.silos[int(c)] for c in cells if (place[members] == c).any()]
         facts = _facts(gate, asked, len(payers_there) if joined is not None else None)
         for payer in payers_there if sealed.within is None else there:
@@ -92,15 +99,16 @@ def masked_total(
 # ---- at both ends ----------------------------------------------------------------------------------------------------
 
 
-def sum_of(gate: Gate, sealed: Sealed, members: tuple[str, ...], region: str) -> MaskedSum:
+def sum_of(gate: Gate, sealed: Sealed, members: tuple[str, ...], region: str, share: float = 1.0) -> MaskedSum:
     """What a sum under masks will be: the server asks for it, and an agent checks what it is asked."""
     masks, length = gate.door.masks, sealed_rows(sealed).shape[1]
     if masks is None or sealed.clip is None:
         raise LeakError(
             f"masks at {sealed.release_point!r}", "clipped vectors, whose sum cannot overflow", "found others"
         )
+    noise = gate.own_noise if gate.own_noise is None or share == 1.0 else gate.own_noise.with_share(share)
     return MaskedSum(
-        members, gate.round, region, sealed.release_point, sealed.clip, length, masks, gate.own_noise, sealed.within
+        members, gate.round, region, sealed.release_point, sealed.clip, length, masks, noise, sealed.within
     )
 
 

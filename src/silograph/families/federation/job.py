@@ -24,7 +24,7 @@ from silograph.privacy import accounting
 from silograph.privacy.bound import CLIPPED_AGENT
 from silograph.privacy.door import Door
 from silograph.privacy.masking import planned
-from silograph.privacy.mechanisms import Gaussian, Noise, Phased, SharedGaussian
+from silograph.privacy.mechanisms import Gaussian, Mechanism, SharedGaussian
 from silograph.run.results import UNPROTECTED, costs, rehearsal_note, stated
 from silograph.tasks.linear import Linear, signs
 from silograph.theory.graph_federation import claimed_epsilon
@@ -91,7 +91,7 @@ class FederationJob(ServersJob):
         return self.plan.privacy is not None and self.masks is None
 
     @property
-    def mechanism(self) -> Noise | None:
+    def mechanism(self) -> Mechanism | None:
         """Noise for which an agent that is sampled in every round spends exactly its budget."""
         privacy, rounds, personal = self.plan.privacy, self.plan.method.rounds, self.plan.method.personal
         if privacy is None:
@@ -99,11 +99,7 @@ class FederationJob(ServersJob):
         each = accounting.gaussian_multiplier(privacy.epsilon, privacy.delta, rounds)
         if self.masks is None:
             return Gaussian(each)
-        common = SharedGaussian(each / math.sqrt(1.0 - personal))
-        if not personal:
-            return common
-        once = accounting.gaussian_multiplier(privacy.epsilon, privacy.delta, 1)
-        return Phased(common, rounds, SharedGaussian(once / math.sqrt(personal)))
+        return SharedGaussian(each / math.sqrt(1.0 - personal))
 
     @property
     def most_rounds(self) -> int:
@@ -120,11 +116,10 @@ class FederationJob(ServersJob):
         if privacy is None or mechanism is None:
             cost, noise, releases = UNPROTECTED, None, 0
         else:
-            noises = [mechanism.at(k).multiplier for k in range(self.most_rounds)]
-            mu = math.sqrt(sum(1.0 / each**2 for each in noises))
+            noise, releases = mechanism.multiplier, self.most_rounds
+            mu = math.sqrt(self.plan.method.rounds / (1.0 - self.plan.method.personal)) / noise
             epsilon = accounting.gaussian_epsilon(mu, privacy.delta)
             cost = accounting.Cost(epsilon, privacy.delta, accounting.EXACT_GAUSSIAN)
-            noise, releases = noises[0], len(noises)
         guarantees = self.planned(self.topo.servers, cost)
         further = {"noise_multiplier": noise, "noise": self._noises(), "reach": self._reach()}
         return costs(releases, guarantees, self._claim(), self._notes(), **further)
@@ -160,11 +155,10 @@ class FederationJob(ServersJob):
         mechanism, clip = self.mechanism, self.plan.method.clip
         if mechanism is None or clip is None:
             return math.sqrt(self.plan.method.variance)
-        first = mechanism.at(0)
         # Noise of the agents themselves is dealt so that the threshold of them has enough; usually all are there.
-        if first.own_noise is not None:
-            return planned(cohort, clip, len(self.features), first.own_noise).noise_of(cohort) / cohort
-        return first.multiplier * 2.0 * clip / cohort
+        if mechanism.own_noise is not None:
+            return planned(cohort, clip, len(self.features), mechanism.own_noise).noise_of(cohort) / cohort
+        return mechanism.multiplier * 2.0 * clip / cohort
 
     def _claim(self) -> Claim | None:
         chosen = self.plan.method
