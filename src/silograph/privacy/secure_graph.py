@@ -76,7 +76,7 @@ def run_over_graph(
 
     spread(heard("advertise", lambda name: None))
     rosters = [server.roster() for server in servers]
-    spread(heard("share", lambda name: rosters[home[name]]))
+    spread(heard("share", lambda name: servers[home[name]].roster_of(name, rosters[home[name]])))
     deliveries = [server.deliveries([n for n in left if home[n] == p]) for p, server in enumerate(servers)]
     spread_sums(heard("mask", lambda name: deliveries[home[name]][name]))
     requests = [server.request() for server in servers]

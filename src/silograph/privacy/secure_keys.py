@@ -29,7 +29,8 @@ Words = NDArray[np.unsignedinteger]
 
 KEY = 32  # bytes of every key, seed and digest
 SHARE = share_size(KEY)
-SEALED = 2 * SHARE + 16  # a share of the seed, one of the mask key, and the seal's tag
+TAG = 16  # of a seal
+SEALED = 2 * SHARE + TAG  # a share of the seed, one of the mask key, and the seal's tag
 
 
 class KeyPair:
@@ -63,6 +64,8 @@ class Curve:
 
     verified: Callable[[bytes, bytes, bytes], bool] = verified
     agree: Callable[[KeyPair, bytes], bytes | None] = agree
+    #: Lists of signatures that were checked already, where everybody is shown the same one.
+    checked: dict[tuple[int, int], object] | None = None
 
 
 PLAIN = Curve()
@@ -70,15 +73,15 @@ PLAIN = Curve()
 
 def remembering() -> Curve:
     """All agents check the same signatures, and both ends of a pair compute the same secret: here it is done once."""
-    secrets: dict[frozenset[bytes], bytes | None] = {}
+    secrets: dict[bytes, bytes | None] = {}
 
     def agree_once(own: KeyPair, peer: bytes) -> bytes | None:
-        pair = frozenset((own.public, peer))
+        pair = own.public + peer if own.public < peer else peer + own.public
         if pair not in secrets:
             secrets[pair] = agree(own, peer)
         return secrets[pair]
 
-    return Curve(cache(verified), agree_once)
+    return Curve(cache(verified), agree_once, {})
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,14 @@ class Keys:
             raise session.refusal(f"keys signed by {name!r} for this session", "the signature is wrong")
 
     def check_confirmations(self, messages: Iterable[Confirmation], request: Request) -> None:
+        checked, shown = self.curve.checked, (id(messages), id(request))
+        if checked is not None and shown in checked:
+            return
+        self._check_confirmations(messages, request)
+        if checked is not None:
+            checked[shown] = messages, request  # kept, so that no other has their place in memory
+
+    def _check_confirmations(self, messages: Iterable[Confirmation], request: Request) -> None:
         session, survivors, listed = self.session, set(request.survivors), list_digest(self.session, request)
         for message in messages:
             session.ours(message)
@@ -117,9 +128,17 @@ class Keys:
 
     def pair_mask(self, name: str, own: KeyPair, peer: Advertisement) -> Words:
         """What `name` adds and the peer subtracts, or the other way round: in the sum it is nothing."""
-        low, high = sorted((name, peer.sender))
-        mask = self._expand(self.agreed(own, peer.sender, peer.mask_key, self.session.about("mask", low, high)))
-        return mask if name == low else -mask
+        return self.mask_of_pair(name, peer.sender, self.pair_key(name, own, peer))
+
+    def pair_key(self, name: str, own: KeyPair, peer: Advertisement) -> bytes:
+        """The key of a pair's mask: of their mask keys; among some partners of their sealing keys, which save half of
+        the agreements, since it is not a private key that is shared there for drop-outs but the masks' keys are."""
+        public = peer.seal_key if self.session.cycles else peer.mask_key
+        return self.agreed(own, peer.sender, public, self.session.about("mask", *sorted((name, peer.sender))))
+
+    def mask_of_pair(self, name: str, other: str, key: bytes) -> Words:
+        mask = self._expand(key)
+        return mask if name < other else -mask
 
     def self_mask(self, name: str, seed: bytes) -> Words:
         return self._expand(_derive(seed, self.session.about("self mask", name)))
