@@ -128,8 +128,7 @@ class Agent:
         self._held[self.name] = shares[0]
         sealed = {}
         for peer, share in zip(self._peers.values(), shares[1:], strict=True):
-            about = session.about("seal", self.name, peer.sender)
-            key = self._keys.agreed(self._sealing, peer.sender, peer.seal_key, about)
+            key, about = self._keys.seal_key(self.name, self._sealing, peer, self.name, peer.sender)
             sealed[peer.sender] = ChaCha20Poly1305(key).encrypt(_ONCE, share, about)
         spare = b""
         if session.cycles:
@@ -211,8 +210,7 @@ class Agent:
         self._next = None
 
     def _opened(self, peer: Advertisement, sealed: bytes) -> bytes:
-        about = self.session.about("seal", peer.sender, self.name)
-        key = self._keys.agreed(self._sealing, peer.sender, peer.seal_key, about)
+        key, about = self._keys.seal_key(self.name, self._sealing, peer, peer.sender, self.name)
         try:
             if len(sealed) != SEALED:
                 raise InvalidTag

@@ -64,8 +64,9 @@ class Curve:
 
     verified: Callable[[bytes, bytes, bytes], bool] = verified
     agree: Callable[[KeyPair, bytes], bytes | None] = agree
-    #: Lists of signatures that were checked already, where everybody is shown the same one.
+    #: What was checked already, where everybody is shown the same, and the keys of pairs.
     checked: dict[tuple[int, int], object] | None = None
+    pairs: dict[tuple[str, str], bytes] | None = None
 
 
 PLAIN = Curve()
@@ -81,7 +82,7 @@ def remembering() -> Curve:
             secrets[pair] = agree(own, peer)
         return secrets[pair]
 
-    return Curve(cache(verified), agree_once, {})
+    return Curve(cache(verified), agree_once, {}, {})
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,18 @@ class Keys:
     curve: Curve
 
     def check_advertisement(self, message: Advertisement) -> None:
+        self._once(message, None, lambda: self._check_advertisement(message))
+
+    def _once(self, shown: object, beside: object, check: Callable[[], None]) -> None:
+        """Check what is shown, unless it was; it is kept, so that nothing else has its place in memory."""
+        checked, place = self.curve.checked, (id(shown), id(beside))
+        if checked is None:
+            check()
+        elif place not in checked:
+            check()
+            checked[place] = shown, beside
+
+    def _check_advertisement(self, message: Advertisement) -> None:
         session, name = self.session, message.sender
         session.ours(message)
         if name not in session.identities:
@@ -102,12 +115,7 @@ class Keys:
             raise session.refusal(f"keys signed by {name!r} for this session", "the signature is wrong")
 
     def check_confirmations(self, messages: Iterable[Confirmation], request: Request) -> None:
-        checked, shown = self.curve.checked, (id(messages), id(request))
-        if checked is not None and shown in checked:
-            return
-        self._check_confirmations(messages, request)
-        if checked is not None:
-            checked[shown] = messages, request  # kept, so that no other has their place in memory
+        self._once(messages, request, lambda: self._check_confirmations(messages, request))
 
     def _check_confirmations(self, messages: Iterable[Confirmation], request: Request) -> None:
         session, survivors, listed = self.session, set(request.survivors), list_digest(self.session, request)
@@ -131,10 +139,32 @@ class Keys:
         return self.mask_of_pair(name, peer.sender, self.pair_key(name, own, peer))
 
     def pair_key(self, name: str, own: KeyPair, peer: Advertisement) -> bytes:
-        """The key of a pair's mask: of their mask keys; among some partners of their sealing keys, which save half of
-        the agreements, since it is not a private key that is shared there for drop-outs but the masks' keys are."""
-        public = peer.seal_key if self.session.cycles else peer.mask_key
-        return self.agreed(own, peer.sender, public, self.session.about("mask", *sorted((name, peer.sender))))
+        """The key of a pair's mask."""
+        if self.session.cycles:
+            return self._of_pair(name, own, peer)[2 * KEY :]
+        return self.agreed(own, peer.sender, peer.mask_key, self.session.about("mask", *sorted((name, peer.sender))))
+
+    def seal_key(self, name: str, own: KeyPair, peer: Advertisement, sender: str, receiver: str) -> tuple[bytes, bytes]:
+        """The key under which one of a pair seals for the other, and what is sealed with it."""
+        if self.session.cycles:
+            at = 0 if sender < receiver else KEY
+            return self._of_pair(name, own, peer)[at : at + KEY], b""
+        about = self.session.about("seal", sender, receiver)
+        return self.agreed(own, peer.sender, peer.seal_key, about), about
+
+    def _of_pair(self, name: str, own: KeyPair, peer: Advertisement) -> bytes:
+        """Among some partners all keys of a pair come from one agreement, two to seal and one to mask: no private key
+        is shared there for drop-outs, but the masks' keys are (`Shares.spare`)."""
+        pair = (name, peer.sender) if name < peer.sender else (peer.sender, name)
+        found = None if self.curve.pairs is None else self.curve.pairs.get(pair)
+        if found is None:
+            secret = agree(own, peer.seal_key)
+            if secret is None:
+                raise self.session.refusal("a shared secret that is not zero", f"{peer.sender!r} advertised a weak key")
+            found = HKDF(SHA256(), 3 * KEY, salt=None, info=self.session.about("pair", *pair)).derive(secret)
+            if self.curve.pairs is not None:
+                self.curve.pairs[pair] = found
+        return found
 
     def mask_of_pair(self, name: str, other: str, key: bytes) -> Words:
         mask = self._expand(key)
