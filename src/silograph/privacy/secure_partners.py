@@ -54,7 +54,7 @@ def sparse(agents: int) -> tuple[int, int]:
         k = bisect_left(range(agents), True, lo=32, key=lambda k: _exact(agents, k, m))
         if k > 0.9 * agents:
             return 0, 0
-        cycles = math.ceil(math.log1p(-k / (agents - 1)) / math.log1p(-2 / (agents - 1)))  # k partners in the mean
+        cycles = next((c for c in range(k // 2, 3 * agents) if _fewest(agents, c) >= k), 0)
         if cut_off(agents, cycles, m) <= -SECURITY:
             return cycles, m
     return 0, 0
@@ -74,6 +74,15 @@ def _exact(agents: int, k: int, m: int) -> bool:
 
     left = hypergeom(agents - 1, agents - 1 - (agents - 1) // 3, k)
     return bool(left.cdf(threshold_of(agents, k, m) - 1) <= 2.0**-EXACT)
+
+
+def _fewest(agents: int, cycles: int) -> float:
+    """How many partners all but one in 30,000 agents have at least: four deviations below the mean, as the number of
+    boxes that are hit by so many balls."""
+    boxes = agents - 1
+    load = 2.0 * cycles / boxes
+    missed = math.exp(-load)
+    return boxes * (1.0 - missed) - 4.0 * math.sqrt(boxes * missed * (1.0 - (1.0 + load) * missed))
 
 
 def cut_off(agents: int, cycles: int, m: int) -> float:
