@@ -273,7 +273,7 @@ def _disagreement(model: Array) -> float:
 def _everybody(topo: Topology) -> Joined:
     """One sum over the agents of all servers."""
     count = len(topo.servers)
-    return Joined.over(topo.mixing, [0] * count, range(count), "all regions")
+    return Joined.over(topo.mixing, np.zeros(count), np.arange(count), "all regions")
 
 
 def _by_region(summed: BoolArray, rows: Rows, topo: Topology) -> Array:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from silograph.core.errors import InputError
 from silograph.core.types import BoolArray
@@ -28,7 +28,7 @@ class Joined:
     linked: BoolArray
 
     @classmethod
-    def over(cls, mixing: NDArray[np.float64], group: Sequence[int], server: Sequence[int], *names: str) -> Joined:
+    def over(cls, mixing: NDArray[np.float64], group: ArrayLike, server: ArrayLike, *names: str) -> Joined:
         """Over the links of a combination matrix."""
         cells = np.asarray(group, dtype=np.intp), np.asarray(server, dtype=np.intp)
         return cls(names, *cells, (mixing > 0.0) & ~np.eye(len(mixing), dtype=np.bool_))

@@ -121,32 +121,36 @@ class FederationJob(ServersJob):
             epsilon = accounting.gaussian_epsilon(mu, privacy.delta)
             cost = accounting.Cost(epsilon, privacy.delta, accounting.EXACT_GAUSSIAN)
         guarantees = self.planned(self.topo.servers, cost)
-        further = {"noise_multiplier": noise, "noise": self._noises(), "reach": self._reach()}
+        further = {"noise_multiplier": noise, "noise": self._noises(), "reach": self.reaches()}
         return costs(releases, guarantees, self._claim(), self._notes(), **further)
 
-    def _reach(self) -> list[Json]:
+    def reaches(self) -> list[Json]:
         """What either reach gives with this budget: noise in a coordinate, and epsilon against who may join up."""
         privacy, method = self.plan.privacy, self.plan.method
         if privacy is None or self.masks is None:
             return []
         told = []
-        sizes = tuple(int(size) for size in self.topo.sizes)
-        sampled = sizes if method.sample is None else (method.sample,) * len(sizes)
+        sampled = self.asked_sizes
         for reach in ("region", "all"):
             personal = method.personal if reach == method.reach else 0.0
             reached = Reached(privacy.epsilon, privacy.delta, sampled, reach, personal)
             against = [{"who": one.words, "epsilon": reached.epsilon_against(one)} for one in coalitions(sampled)]
             cohort = min(sampled) if reach == "region" else sum(sampled)
-            noise = self._noise_of(cohort) / (1.0 if reach == "all" else math.sqrt(len(sizes)))
+            noise = self._noise_of(cohort) / (1.0 if reach == "all" else math.sqrt(len(sampled)))
             chosen = reach == method.reach
             told.append({"reach": reach, "chosen": chosen, "centroid_noise": noise, "coalitions": against})
         return told
+
+    @property
+    def asked_sizes(self) -> tuple[int, ...]:
+        """How many agents of each region are asked in a round."""
+        return tuple(self.plan.method.sample or int(size) for size in self.topo.sizes)
 
     def _noises(self) -> list[float] | None:
         """Standard deviation of the noise in a coordinate of what each region sends, if everybody asked answers."""
         if self.plan.perturbation == "none":
             return None
-        sizes = [self.plan.method.sample or int(size) for size in self.topo.sizes]
+        sizes = self.asked_sizes
         if self.plan.method.reach == "all":
             return [self._noise_of(sum(sizes))] * len(sizes)
         return [self._noise_of(size) for size in sizes]
