@@ -25,6 +25,7 @@ from silograph.privacy.bound import CLIPPED_AGENT
 from silograph.privacy.door import Door
 from silograph.privacy.masking import planned
 from silograph.privacy.mechanisms import Gaussian, Mechanism, SharedGaussian
+from silograph.privacy.secure_partners import seconds
 from silograph.run.results import UNPROTECTED, costs, rehearsal_note, stated
 from silograph.tasks.linear import Linear, signs
 from silograph.theory.graph_federation import claimed_epsilon
@@ -121,7 +122,12 @@ class FederationJob(ServersJob):
             epsilon = accounting.gaussian_epsilon(mu, privacy.delta)
             cost = accounting.Cost(epsilon, privacy.delta, accounting.EXACT_GAUSSIAN)
         guarantees = self.planned(self.topo.servers, cost)
-        further = {"noise_multiplier": noise, "noise": self._noises(), "reach": self.reaches()}
+        further = {
+            "noise_multiplier": noise,
+            "noise": self._noises(),
+            "reach": self.reaches(),
+            "sums_take": self._sums_take(),
+        }
         return costs(releases, guarantees, self._claim(), self._notes(), **further)
 
     def reaches(self) -> list[Json]:
@@ -138,8 +144,17 @@ class FederationJob(ServersJob):
             cohort = min(sampled) if reach == "region" else sum(sampled)
             noise = self._noise_of(cohort) / (1.0 if reach == "all" else math.sqrt(len(sampled)))
             chosen = reach == method.reach
+            if not chosen:  # it has no personal share, and all of the budget for these sums
+                noise *= math.sqrt(1.0 - method.personal)
             told.append({"reach": reach, "chosen": chosen, "centroid_noise": noise, "coalitions": against})
         return told
+
+    def _sums_take(self) -> float | None:
+        """About how many seconds of one core all secure sums take in this process."""
+        if self.plan.masks != "protocol":
+            return None
+        cohorts = self.asked_sizes if self.plan.method.reach == "region" else (sum(self.asked_sizes),)
+        return self.plan.method.rounds * sum(seconds(size) for size in cohorts)
 
     @property
     def asked_sizes(self) -> tuple[int, ...]:
@@ -209,6 +224,13 @@ class FederationJob(ServersJob):
             notes.append(
                 "Masks were skipped in this simulation: the sums are the ones the secure sum gives, and a deployment "
                 "that skips them shows every update to the agent's own server."
+            )
+        if self.plan.method.reach == "all" and self.plan.privacy is not None:
+            region, everybody = (each["coalitions"][-1] for each in self.reaches())
+            notes.append(
+                f"One sum goes over all {sum(self.asked_sizes)} agents, and its noise is sized for all of them. If "
+                f"others join up against an agent, less of that noise is left: epsilon {everybody['epsilon']:.4g} against "
+                f"{everybody['who']}, where sums for each region would keep {region['epsilon']:.4g}."
             )
         if self.masks is not None and self.plan.privacy is not None:
             notes.append(
