@@ -229,8 +229,9 @@ class FederationJob(ServersJob):
             region, everybody = (each["coalitions"][-1] for each in self.reaches())
             notes.append(
                 f"One sum goes over all {sum(self.asked_sizes)} agents, and its noise is sized for all of them. If "
-                f"others join up against an agent, less of that noise is left: epsilon {everybody['epsilon']:.4g} against "
-                f"{everybody['who']}, where sums for each region would keep {region['epsilon']:.4g}."
+                "others join up against an agent, less of that noise is left: epsilon "
+                f"{everybody['epsilon']:.4g} against {everybody['who']}, where sums for each region would keep "
+                f"{region['epsilon']:.4g}."
             )
         if self.masks is not None and self.plan.privacy is not None:
             notes.append(
