@@ -628,6 +628,7 @@ def test_everything_agreed_beforehand_is_part_of_the_session():
         "fraction_bits": 9,
         "noise": 9.0,
         "minimum": 4,
+        "cycles": 5,
     }
     changed = [replace(session, **{field: value}) for field, value in others.items()]
     changed.append(replace(session, identities={**session.identities, A: bytes(32)}))

@@ -127,6 +127,14 @@ def audit_job(
     return max(found, key=lambda finding: finding.epsilon_lower)
 
 
+def against_coalition(stage: RegionStage, delta: float, runs: int, root: int) -> float:
+    """The epsilon that so many trials show for certain where `stage.honest` agents alone keep their noise to
+    themselves: to be held against what `families.federation.coalitions` states."""
+    pairs, leak = _Trials(stage, root, frozenset(), CONFIDENCE).pairs(runs, lambda done: None)
+    bound = None if leak is not None else by_pairs(pairs.scores, delta, CONFIDENCE)
+    return math.inf if bound is None else bound.epsilon
+
+
 def _worst_scene(stage: Stage, root: int, hidden: frozenset[str], confidence: float) -> _Trials:
     """Where a canary tells most, by a few trials that are not judged: among silent neighbours, unless it is clearly
     more among others. Where something leaks, there."""

@@ -130,7 +130,8 @@ class SiloStage:
 
 @dataclass(frozen=True, eq=False)
 class RegionStage:
-    """One server with `size` agents, who are protected as a whole; no trial hears of another."""
+    """One server with `size` agents, who are protected as a whole; no trial hears of another. With `honest` all agents
+    but so many tell what noise they drew, in the place of those who are not counted on."""
 
     job: Job
     method: GraphFederation | ClusteredADMM | SummedConsensus | MomentsSummed | SummedVotes
@@ -145,6 +146,7 @@ class RegionStage:
     loss: None = None
     observer: str = OTHER_SERVERS
     victim: int | None = None  # whose records are protected, where it is not whole agents
+    honest: int | None = None
     distinct: int | None = None
     company: int = 0
     scenes: tuple[Scene, ...] = ()
@@ -167,17 +169,18 @@ class RegionStage:
         if not drawn.sums:
             return None
         first = drawn.sums[0]
-        tellers = _tellers(self.size, first.cohort.contributors, self.victim or 0)
-        told = [sum(asked.noise_of(drawn.root, asked.members[k]) for k in tellers) for asked in drawn.sums]
+        tellers = _tellers(self.size, self.honest or first.cohort.contributors, self.victim or 0)
+        nothing = np.zeros(first.length)
+        told = [sum((asked.noise_of(drawn.root, asked.members[k]) for k in tellers), nothing) for asked in drawn.sums]
         return Noises(np.stack(told), [first.noise_of(drawn.root, name) for name in first.members])
 
     def _method(self, trials: int) -> GraphFederation | ClusteredADMM | SummedConsensus | MomentsSummed | SummedVotes:
         if isinstance(self.method, SummedConsensus | MomentsSummed | SummedVotes):
             return replace(self.method, counts=self.method.counts * trials)
         if isinstance(self.method, GraphFederation):
-            return replace(self.method, sample=None)
+            return replace(self.method, sample=None, reach="region", personal=0.0)
         # What a cluster borrows is computed from what was released: here there is one.
-        return replace(self.method, sample=None, clusters=(0,) * (trials * self.size), tau=0.0)
+        return replace(self.method, sample=None, clusters=(0,) * (trials * self.size), tau=0.0, reach="region")
 
     def begin(self, trials: int) -> Carry:
         topo, method = _apart(trials, self.size), self._method(trials)

@@ -19,6 +19,7 @@ from silograph.privacy.attacks.one_run import Aligned
 from silograph.privacy.attacks.scores import Release, log_ratios, sampled_places
 from silograph.privacy.bound import Bounded
 from silograph.privacy.door import Door
+from silograph.privacy.flooding import Joined
 from silograph.privacy.gate import Gate
 from silograph.privacy.ledger import Ledger, Row
 from silograph.privacy.masking import MaskedSum
@@ -91,7 +92,16 @@ class Tap:
     def contribute(self, value: Array | Bounded, release_point: str, clip: float | None = None) -> Sealed:
         return self._gate.contribute(value, release_point, clip)
 
-    def total(self, sealed: Sealed, rows: Rows, home: Rows, names: Sequence[str]) -> Total:
+    def total(
+        self,
+        sealed: Sealed,
+        rows: Rows,
+        home: Rows,
+        names: Sequence[str],
+        joined: Joined | None = None,
+        share: float = 1.0,
+    ) -> Total:
+        assert (joined, share) == (None, 1.0), "a trial has one server"
         made = self._gate.total(sealed, rows, home, names)
         if made.released:
             self._kept.observed[sealed.release_point], self._kept.stated[sealed.release_point] = made, _stated(sealed)
@@ -155,7 +165,16 @@ class Replay(Tap):
     def reveal(self, value: Array, release_point: str, why: str) -> Released:
         raise InputError(f"audit, {release_point!r}", "nothing revealed to who is promised something", "it was")
 
-    def total(self, sealed: Sealed, rows: Rows, home: Rows, names: Sequence[str]) -> Total:
+    def total(
+        self,
+        sealed: Sealed,
+        rows: Rows,
+        home: Rows,
+        names: Sequence[str],
+        joined: Joined | None = None,
+        share: float = 1.0,
+    ) -> Total:
+        assert (joined, share) == (None, 1.0), "a trial has one server"
         value, place = sealed_rows(sealed), home[rows]
         sums = np.zeros((self._servers, value.shape[1]))
         np.add.at(sums, place, value)

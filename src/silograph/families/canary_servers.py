@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from silograph.audit.exposure import found
 from silograph.audit.scenes import DIVIDED, LOUD, QUIET, divided, flat_basis, with_tellers
-from silograph.audit.stages import Bits, RegionStage, Scene, Stage, Tables
+from silograph.audit.stages import Bits, RegionStage, Scene, Tables
 from silograph.audit.worlds import Worlds, as_csv
 from silograph.core.types import Array
 from silograph.deploy.public_facts import Facts, Holding
@@ -35,7 +35,7 @@ OWN_UPDATES = found(
 )
 
 
-def stage_of_agents(job: Job, method: GraphFederation | ClusteredADMM, sizes: NDArray[np.intp]) -> Stage:
+def stage_of_agents(job: Job, method: GraphFederation | ClusteredADMM, sizes: NDArray[np.intp]) -> RegionStage:
     """A trial is a server with as few agents as the plan has anywhere, all silent but the canaries."""
     chosen: Any = job.plan.method
     topo = job.topo
@@ -43,7 +43,8 @@ def stage_of_agents(job: Job, method: GraphFederation | ClusteredADMM, sizes: ND
     assert isinstance(task, Linear), "agents have linear models"
     features, loss = task.features - chosen.intercept, task.loss
     least = int(sizes[sizes >= (1 if job.masks is None else job.masks.minimum)].min())
-    least = least if chosen.sample is None else min(chosen.sample, least)
+    if chosen.sample is not None:
+        least = min(chosen.sample * (len(topo.servers) if method.reach == "all" else 1), least)
     length = 1e3 if loss == "logistic" else 1.0
     if loss == "logistic" and isinstance(method, GraphFederation):
         # Long enough for the clip in one local step, and not so long that the loss is flat after it.

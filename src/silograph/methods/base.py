@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from silograph.core.errors import LeakError
 from silograph.core.types import Array, Carry, Json
 from silograph.privacy.bound import Bounded
+from silograph.privacy.flooding import Joined
 from silograph.privacy.relay import OpenGate, relay
 from silograph.privacy.released import Batch, Message, Released, Sealed, Sent, Total, check_message
 from silograph.topology import Topology
@@ -48,7 +49,15 @@ class ServerOutlet(Outlet, Protocol):
 
     def over(self, names: Sequence[str]) -> ServerOutlet: ...
 
-    def total(self, sealed: Sealed, rows: Rows, home: Rows, names: Sequence[str]) -> Total: ...
+    def total(
+        self,
+        sealed: Sealed,
+        rows: Rows,
+        home: Rows,
+        names: Sequence[str],
+        joined: Joined | None = None,
+        share: float = 1.0,
+    ) -> Total: ...
 
     def relay(self, value: Array) -> Released: ...
 

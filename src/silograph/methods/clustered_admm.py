@@ -18,6 +18,9 @@ nobody came from keeps its model.
     records    wt_k, with noise for (43)               one record, against everybody
     clients    the difference, clipped                 one client: noise in the cell's sum, from its clients or server
 
+With `reach` all there is one sum for a cluster over the clients of all servers, so that every server has the same model
+of it and (9) leaves it as it is.
+
 The single step (6), (7), which the paper sets out from, is consensus ADMM between servers, derived from (3):
 
     w_sq  = (mean + sum over neighbours of (w_sq + w_pq)/2 + xi_sq + tau mean of wbar_sr) / (|N_s| + tau)     (6)
@@ -45,6 +48,7 @@ from silograph.methods.borrowing import borrowed
 from silograph.methods.consensus_graph import OPEN
 from silograph.methods.sampling import check_growth, check_sample, sampled, within_reach
 from silograph.privacy.bound import CLIPPED_AGENT, Bounded, row_lengths
+from silograph.privacy.flooding import Joined
 from silograph.privacy.released import Message, Sent
 from silograph.tasks.clustered import Client, Proximal
 from silograph.tasks.linear import PROTECTED_UNIT
@@ -83,6 +87,7 @@ class ClusteredADMM:
     protect: Protect = "none"
     clip: Positive | None = None
     seed: int = 0
+    reach: Literal["region", "all"] = "region"
 
     def __post_init__(self) -> None:
         check(self, "clustered models")
@@ -95,6 +100,8 @@ class ClusteredADMM:
             ("weights", self.weights != "mixing" or self.steps != "single", "uniform or alone with the single step"),
             ("clip", self.clip is not None or self.protect != "clients", "a number where clients are protected"),
             ("clip", self.clip is None or self.protect != "records", "none: the task bounds a record's gradient"),
+            ("steps", self.reach == "region" or self.steps == "several", "several with sums over all servers"),
+            ("protect", self.reach == "region" or self.protect != "records", "clients or none, whose steps are summed"),
             ("rho", not steep, f"at least a {_STEEPEST:g}th of the loss's curvature, to protect records"),
             ("task", bounded, "a bounded gradient: huber or logistic with a radius, or a linearised step's clip"),
         ):
@@ -211,13 +218,19 @@ class ClusteredADMM:
             np.add.at(sums, place, up.values["sent"] - what[place])
             return sums / np.maximum(counts, 1.0)[:, None], counts
         border = gate.over([f"{server}/cluster-{q}" for server in topo.servers for q in range(self._count)])
-        total = border.total(up.sealed["step"], up.rows, cell, topo.silos)
+        joined = () if self.reach == "region" else (self._by_cluster(topo),)
+        total = border.total(up.sealed["step"], up.rows, cell, topo.silos, *joined)
         mean = total.sums / np.maximum(total.counts, 1.0)[:, None]
         if self.protect == "clients" and not total.released:
             heard = np.flatnonzero(total.counts)
             bounded = self._client_bounded(mean[heard], total.counts[heard])
             mean[heard] = border.rows(heard).release(bounded, "mean").value
         return mean, total.counts
+
+    def _by_cluster(self, topo: Topology) -> Joined:
+        """One sum for every cluster, over the cells of all servers."""
+        server, cluster = np.divmod(np.arange(len(topo.servers) * self._count), self._count)
+        return Joined.over(topo.mixing, cluster, server, *(f"cluster-{q}" for q in range(self._count)))
 
     def _client_bounded(self, mean: Array, counts: Array) -> Bounded:
         assert self.clip is not None
@@ -251,7 +264,7 @@ class ClusteredADMM:
         return self.tau * self.tau_decay**round
 
     def _averaged(self, w: Array, topo: Topology) -> Array:
-        if self.weights == "alone":
+        if self.weights == "alone" or self.reach == "all":
             return w
         mixing = topo.mixing if self.weights == "mixing" else topo.neighbourhood
         return combine(mixing, w.reshape(len(w), -1)).reshape(w.shape)  # (9)
@@ -293,7 +306,8 @@ class ClusteredADMM:
         return bool(servers["round"] >= self.rounds)
 
     def _disagreement(self, servers: Carry) -> float:
-        return float(disagreement(servers["model"].swapaxes(0, 1)).mean())
+        model = servers["model"]
+        return 0.0 if (model == model[:1]).all() else float(disagreement(model.swapaxes(0, 1)).mean())
 
     def trace(self, servers: Carry) -> Json | None:
         return {

@@ -13,6 +13,18 @@ With one server this is federated averaging; with one step in one agent a region
     homomorphic    psi_p + g_p              psi_p - (1 - a_pp)/a_pp g_p      (47): cancels at the centroid
     private        the same as own          w_p + the mean of clipped updates + noise for that clip
 
+A server adds up its own agents' updates (`reach` region), or all servers have one sum over everybody's (all): then
+
+    psi_p = w + the sum of all clipped updates, with noise for one clip, / how many there were
+
+is the same at every server, (8) leaves it as it is, and the noise is what a trusted curator of all agents would need.
+With noise in the updates, the result is the mean of the models of the last half of the rounds. With a share `personal`
+of the budget the regions then each take one more sum of their own agents' updates at that common model w:
+
+    w_p = w + max(0, 1 - noise / spread) v_p,      v_p = the region's mean update less the mean of all regions'
+
+`spread` being the mean squared length of v_p, and `noise` what of it is noise (empirical Bayes).
+
 `private` alone is a guarantee. Whoever hears a server and its neighbours takes homomorphic noise off again, all but one
 round's noise (`privacy.unmixing`): it is obfuscation, like the two before it.
 """
@@ -27,19 +39,21 @@ import numpy as np
 from scipy.special import ndtri
 
 from silograph.core.errors import InputError
-from silograph.core.schema import Amount, Count, Positive, Span, check
-from silograph.core.types import Array, Carry, Json
+from silograph.core.schema import Amount, Count, Portion, Positive, Span, check
+from silograph.core.types import Array, BoolArray, Carry, Json
 from silograph.kernels.draws import batches, draw_key, integers, silo_ids
 from silograph.kernels.mixing import centroid, combine, combine_links, disagreement
 from silograph.methods.base import Limits, Outcome, Outlet, Plain, Private, Rows, ServerOutlet, Start, Up
 from silograph.methods.sampling import check_growth, check_sample, sampled, within_reach
 from silograph.privacy.bound import CLIPPED_AGENT, Bounded
+from silograph.privacy.flooding import Joined
 from silograph.privacy.released import Message, Released, Sent
 from silograph.tasks.linear import Linear
 from silograph.topology import Topology
 
 Perturbation = Literal["none", "edge", "sender", "homomorphic", "private"]
 Law = Literal["laplace", "gaussian"]
+Reach = Literal["region", "all"]
 
 _WHY = {
     "none": "no protection was asked for",
@@ -54,7 +68,8 @@ class GraphFederation(Plain):
     """`step` mu, `sample` L agents of each region a round (all if None), local steps and batch sizes from ranges.
 
     Which agents and records are drawn follows from `seed`, which is public: nothing is claimed from sampling.
-    `variance` is sigma_g^2 of the perturbations that are not `private`; `clip` bounds an agent's update.
+    `variance` is sigma_g^2 of the perturbations that are not `private`; `clip` bounds an agent's update. `personal` is
+    the share of the budget that makes a region's model of the common one, with `reach` all: the run has one more round.
     """
 
     task: Linear
@@ -68,11 +83,19 @@ class GraphFederation(Plain):
     law: Law = "laplace"
     clip: Positive | None = None
     seed: int = 0
+    reach: Reach = "region"
+    personal: Portion = 0.0
 
     def __post_init__(self) -> None:
         check(self, "graph federation")
         if self.perturbation == "private" and self.clip is None:
             raise InputError("graph federation, clip", "a number with the private perturbation", "found none")
+        if self.reach == "all" and self.perturbation not in ("none", "private"):
+            expected = "none or private where the sum is over all regions"
+            raise InputError("graph federation, perturbation", expected, f"found {self.perturbation}")
+        if self.personal and not (self.reach == "all" and self.perturbation == "private" and self.personal < 1.0):
+            expected = "a share below 1 of a budget, with a sum over all regions"
+            raise InputError("graph federation, personal", expected, f"found {self.personal:g} without one")
 
     def start(self, topo: Topology) -> Start:
         check_sample(self.sample, topo)
@@ -90,6 +113,8 @@ class GraphFederation(Plain):
             "movement": np.float64(0.0),
             "counts": np.zeros(len(topo.servers)),
         }
+        if self.perturbation == "private":
+            servers["tail"] = model
         return Start(carry, servers, self._answer(servers, topo))
 
     def _drawn(self, ids: np.typing.NDArray[np.uint64], release_point: str, bounds: tuple[int, int]) -> Array:
@@ -104,6 +129,8 @@ class GraphFederation(Plain):
         }
 
     def asked(self, servers: Carry, topo: Topology) -> Rows | None:
+        if servers["round"] == self.rounds:  # the regions' own sums
+            return None
         return sampled(self.sample, self.seed, int(servers["round"]), servers["ids"], topo)
 
     def limits(self) -> dict[str, Limits]:
@@ -127,14 +154,34 @@ class GraphFederation(Plain):
     # ---- at the servers ----
 
     def gather(self, servers: Carry, up: Up, topo: Topology, gate: ServerOutlet) -> tuple[Carry, Message]:
-        total = gate.total(up.sealed["update"], up.rows, topo.home, topo.silos)
+        if servers["round"] == self.rounds:
+            return self._gather_own(servers, up, topo, gate)
+        joined = () if self.reach == "region" else (_everybody(topo),)
+        total = gate.total(up.sealed["update"], up.rows, topo.home, topo.silos, *joined)
         mean = total.sums / np.maximum(total.counts, 1.0)[:, None]
         if self.perturbation == "private" and not total.released:
             heard = np.flatnonzero(total.counts)
             mean[heard] = gate.rows(heard).release(self._bounded(mean[heard], total.counts[heard]), "mean").value
         psi = servers["model"] + mean  # (7)
         sent, own = self._sent(psi, topo.mixing, gate)
-        return {**servers, "own": own, "counts": total.counts}, {"sent": sent}
+        counts = total.counts if self.reach == "region" else _by_region(total.summed, up.rows, topo)
+        return {**servers, "own": own, "counts": counts}, {"sent": sent}
+
+    def _gather_own(self, servers: Carry, up: Up, topo: Topology, gate: ServerOutlet) -> tuple[Carry, Message]:
+        """Each region's deviation from the regions' mean update, less what of it is noise."""
+        # A round of the others has 1/rounds of the rest of the budget.
+        share = self.rounds * self.personal / (1.0 - self.personal)
+        total = gate.total(up.sealed["update"], up.rows, topo.home, topo.silos, share=share)
+        assert total.noise is not None, "agents put the noise in"
+        heard, counts = total.counts > 0.0, np.maximum(total.counts, 1.0)[:, None]
+        mean = total.sums / counts
+        v = np.where(heard[:, None], mean - mean[heard].mean(0), 0.0)
+        degrees = max(int(heard.sum()) - 1, 1)
+        spread = float((v**2).sum()) / degrees
+        noise = float(((total.noise / counts[:, 0])[heard] ** 2).mean()) * v.shape[1]
+        shrunk = max(0.0, 1.0 - noise / spread) if spread > 0.0 else 0.0
+        own = servers["model"] + shrunk * v
+        return {**servers, "own": own, "counts": total.counts}, {"sent": gate.relay(own)}
 
     def _bounded(self, mean: Array, counts: Array) -> Bounded:
         assert self.clip is not None
@@ -167,30 +214,68 @@ class GraphFederation(Plain):
         return np.asarray(deviation / math.sqrt(2.0) * np.sign(u - 0.5) * -np.log1p(-np.abs(2.0 * u - 1.0)))
 
     def settle(self, servers: Carry, across: dict[str, Array], topo: Topology) -> tuple[Carry, dict[str, Array]]:
-        a, sent = topo.mixing, across["sent"]
-        links = a - np.diag(a.diagonal())
-        heard = combine(links, sent) if sent.ndim == 2 else combine_links(links, sent.swapaxes(0, 1))
-        model = a.diagonal()[:, None] * servers["own"] + heard  # (8)
+        if self.reach == "all":
+            model = servers["own"]  # the same everywhere, or each region's own at the end
+        else:
+            a, sent = topo.mixing, across["sent"]
+            links = a - np.diag(a.diagonal())
+            heard = combine(links, sent) if sent.ndim == 2 else combine_links(links, sent.swapaxes(0, 1))
+            model = a.diagonal()[:, None] * servers["own"] + heard  # (8)
         first = servers["first"] or np.float64(np.abs(model).max())
         why = f"the step size {self.step:g} is too large for these records"
         todo = f"Try a step of {self.step / 10.0:g}, or scale the features down."
         check_growth(model, first, f"graph federation, round {int(servers['round'])}", topo, why, todo)
+        if self.perturbation == "private" and servers["round"] < self.rounds:
+            model, servers = self._tail_averaged(model, servers)
         movement = np.sqrt(((model - servers["model"]) ** 2).sum(-1).mean())
         servers = {**servers, "model": model, "round": servers["round"] + 1, "movement": movement, "first": first}
         return servers, self._answer(servers, topo)
 
+    def _tail_averaged(self, model: Array, servers: Carry) -> tuple[Array, Carry]:
+        """After the last round the mean of the last half's models: noise of single rounds averages out."""
+        half, round = max(self.rounds // 2, 1), int(servers["round"])
+        if round < self.rounds - half:
+            return model, servers
+        tail = servers["tail"] + model
+        return (tail / half if round == self.rounds - 1 else model), {**servers, "tail": tail}
+
+    @property
+    def most_rounds(self) -> int:
+        """One more where regions take sums of their own in the end."""
+        return self.rounds + (self.personal > 0.0)
+
     def done(self, servers: Carry) -> bool:
-        return bool(servers["round"] >= self.rounds)
+        return bool(servers["round"] >= self.most_rounds)
 
     def trace(self, servers: Carry) -> Json | None:
         return {
             "movement": float(servers["movement"]),
-            "disagreement": float(disagreement(servers["model"])),
+            "disagreement": _disagreement(servers["model"]),
             "answered": int(servers["counts"].sum()),
             "skipped": int((servers["counts"] == 0.0).sum()),
         }
 
     def outcome(self, servers: Carry, delivered: dict[str, Array], topo: Topology) -> Outcome:
         model = servers["model"]
-        facts = {"rounds": int(servers["round"]), "disagreement": float(disagreement(model))}
-        return Outcome({"model": model, "centroid": centroid(model)}, facts)
+        facts = {"rounds": int(servers["round"]), "disagreement": _disagreement(model)}
+        return Outcome({"model": model, "centroid": model[0] if _alike(model) else centroid(model)}, facts)
+
+
+def _alike(model: Array) -> bool:
+    """Whether all servers have one model, whose mean need not be rounded."""
+    return bool((model == model[0]).all())
+
+
+def _disagreement(model: Array) -> float:
+    return 0.0 if _alike(model) else float(disagreement(model))
+
+
+def _everybody(topo: Topology) -> Joined:
+    """One sum over the agents of all servers."""
+    count = len(topo.servers)
+    return Joined.over(topo.mixing, np.zeros(count), np.arange(count), "all regions")
+
+
+def _by_region(summed: BoolArray, rows: Rows, topo: Topology) -> Array:
+    """How many of each region's agents are in the sum."""
+    return np.bincount(topo.home[rows[summed]], minlength=len(topo.servers)).astype(np.float64)

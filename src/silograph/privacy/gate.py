@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from silograph.core.errors import LeakError
 from silograph.core.types import Array
 from silograph.privacy.bound import ADD_OR_REMOVE_ONE, REPLACE_ONE, Bounded, Within, clip_rows
+from silograph.privacy.flooding import Joined
 from silograph.privacy.ledger import Row
 from silograph.privacy.mechanisms import Mechanism, OwnNoise, Place
 from silograph.privacy.relay import relay
@@ -150,14 +151,26 @@ class Gate:
 
     # ---- at servers ----
 
-    def total(self, sealed: Sealed, rows: NDArray[np.intp], home: NDArray[np.intp], names: Sequence[str]) -> Total:
+    def total(
+        self,
+        sealed: Sealed,
+        rows: NDArray[np.intp],
+        home: NDArray[np.intp],
+        names: Sequence[str],
+        joined: Joined | None = None,
+        share: float = 1.0,
+    ) -> Total:
         """Add up what the silos `rows` handed to their servers, `home[k]` being the server of silo k.
 
-        Without masks a server sees every vector; with masks it sees the sum.
+        Without masks a server sees every vector; with masks it sees the sum, of its own silos or of all servers' that
+        are `joined`. Noise of the silos is for that `share` of a round's precision.
         """
-        if self.door.masks is None:
-            return plain_total(self, sealed, home[rows])
-        return masked_total(self, self.door.masks, sealed, home[rows], [names[k] for k in rows])
+        if self.door.masks is not None:
+            return masked_total(self, self.door.masks, sealed, home[rows], [names[k] for k in rows], joined, share)
+        if joined is not None or share != 1.0:
+            expected = "masks for a sum over several servers, or for a share of the noise"
+            raise LeakError(f"sum at {sealed.release_point!r}", expected, "found none")
+        return plain_total(self, sealed, home[rows])
 
     def relay(self, value: Array) -> Released:
         """What a server computed from released values alone."""

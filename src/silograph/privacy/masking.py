@@ -16,17 +16,20 @@ from typing import Any, Literal
 import numpy as np
 
 from silograph.core.errors import InputError
-from silograph.core.types import Array
+from silograph.core.types import Array, BoolArray
 from silograph.privacy.bound import Within
-from silograph.privacy.discrete import MOST_SHARE, decode, grid_l2, grid_move, noisy
+from silograph.privacy.discrete import LEAST_FINE, MOST_SHARE, decode, grid_l2, grid_move, noisy
+from silograph.privacy.flooding import Traffic
 from silograph.privacy.mechanisms import OwnNoise
 from silograph.privacy.samplers import Keystream
+from silograph.privacy.secure_graph import run_over_graph
+from silograph.privacy.secure_keys import Curve
 from silograph.privacy.secure_messages import Session, Total, threshold
-from silograph.privacy.secure_sum import secure_sum, unmasked_sum
+from silograph.privacy.secure_sum import Ask, secure_sum, unmasked_sum
 from silograph.privacy.shamir import Source
 
 _CLIP_BITS = 20  # a clip is at least 2^20 grid steps
-_WITHIN_BITS = 24  # and what moves a vector from within 2^24: the grid must be fine for the exact curve
+_FINE_BITS = 24  # or 2^24, and so is what moves a vector from within: the grid must be fine for the exact curve
 _EXACT_BITS = 44  # or 2^44 where no noise covers what the grid rounds off
 
 
@@ -57,6 +60,10 @@ class Cohort:
     share: float
     bits: int
 
+    def noise_of(self, survivors: int) -> float:
+        """The standard deviation of the noise that is in a coordinate of the sum of so many."""
+        return self.share * math.sqrt(survivors) * 2.0**-self.bits
+
 
 def counted_on(agents: int) -> int:
     """Of how many the noise is counted: the threshold's, less one, who looks, is of the cohort and knows its own."""
@@ -65,10 +72,11 @@ def counted_on(agents: int) -> int:
 
 def planned(agents: int, clip: float, length: int, noise: OwnNoise | None, within: Within | None = None) -> Cohort:
     if within is None:
-        bits = _CLIP_BITS - math.floor(math.log2(clip))
+        fine = noise is not None and noise.least_share >= LEAST_FINE
+        bits = (_FINE_BITS if fine else _CLIP_BITS) - math.floor(math.log2(clip))
         l2 = 2.0 * grid_l2(clip, bits, length)
     else:
-        bits = (_EXACT_BITS if noise is None else _WITHIN_BITS) - math.floor(math.log2(within.l2))
+        bits = (_EXACT_BITS if noise is None else _FINE_BITS) - math.floor(math.log2(within.l2))
         l2 = grid_move(within.l2, bits, length)
     step = 2.0**-bits
     contributors = counted_on(agents)
@@ -117,8 +125,16 @@ class MaskedSum:
         return decode(noisy(nothing, self.clip, bits, self.cohort.share, self.noise_source(root, name)), bits)
 
 
-def masked_sum(vectors: Mapping[str, Array], asked: MaskedSum, root: int) -> Total:
-    """The sum of vectors that are all here. Masks cancel, so they need not be repeatable, and are not."""
+def masked_sum(
+    vectors: Mapping[str, Array],
+    asked: MaskedSum,
+    root: int,
+    servers: tuple[Mapping[str, int], BoolArray] | None = None,
+) -> Total:
+    """The sum of vectors that are all here. Masks cancel, so they need not be repeatable, and are not.
+
+    `servers` are the agents' servers, by number, and which of them are linked, where there are several.
+    """
     common: dict[str, Any] = {
         "noise": asked.cohort.share,
         "minimum": asked.masks.minimum,
@@ -126,6 +142,13 @@ def masked_sum(vectors: Mapping[str, Array], asked: MaskedSum, root: int) -> Tot
     }
     if asked.masks.arithmetic == "skipped":
         return unmasked_sum(vectors, asked.clip, asked.cohort.bits, **common)
+    if servers is not None:
+        home, linked = servers
+
+        def over_graph(session: Session, curve: Curve, ask: Ask) -> Total:
+            return run_over_graph(session, home, linked, ask, Traffic(), curve)
+
+        common["steps"] = over_graph
     return secure_sum(vectors, asked.clip, asked.cohort.bits, round=asked.round, region=asked.region, **common)
 
 

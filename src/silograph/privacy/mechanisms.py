@@ -198,6 +198,10 @@ class SharedGaussian(_Own, Gaussian):
         """The most that a sum's sensitivity over its noise may be."""
         return 1.0 / self.multiplier
 
+    def with_share(self, share: float) -> SharedGaussian:
+        """For a sum with that share of the precision."""
+        return SharedGaussian(self.multiplier / math.sqrt(share))
+
     def ratio(self, l2: float, share: float, contributors: int, length: int) -> float:
         """What it is charged as, where so many add a share of so many grid steps each."""
         return distributed_mu(l2, share, contributors, length)
@@ -218,6 +222,9 @@ class DistributedGaussian(_Own, _Additive):
     @property
     def goal(self) -> float:
         return math.sqrt(2.0 * self.rho)
+
+    def with_share(self, share: float) -> DistributedGaussian:
+        return DistributedGaussian(self.rho * share)
 
     def ratio(self, l2: float, share: float, contributors: int, length: int) -> float:
         return math.sqrt(2.0 * distributed_rho(l2, share, contributors, length))

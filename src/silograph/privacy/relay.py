@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from silograph.core.errors import LeakError
 from silograph.core.types import Array
 from silograph.privacy.bound import Bounded
+from silograph.privacy.flooding import Joined
 from silograph.privacy.released import _SEAL, Batch, Released, Sealed, Total
 
 #: The part of a method that runs in a silo now.
@@ -69,7 +70,15 @@ class OpenGate:
     def contribute(self, value: Array | Bounded, release_point: str, clip: float | None = None) -> Sealed:
         raise LeakError(f"contribution at {release_point!r}", "nothing to add up behind an open gate", "found a vector")
 
-    def total(self, sealed: Sealed, rows: NDArray[np.intp], home: NDArray[np.intp], names: Sequence[str]) -> Total:
+    def total(
+        self,
+        sealed: Sealed,
+        rows: NDArray[np.intp],
+        home: NDArray[np.intp],
+        names: Sequence[str],
+        joined: Joined | None = None,
+        share: float = 1.0,
+    ) -> Total:
         raise LeakError(
             f"total at {sealed.release_point!r}", "nothing to add up behind an open gate", "a sum was asked for"
         )

@@ -132,13 +132,15 @@ class Total:
     """Sums by server, and of how many silos: 0 where too few answered.
 
     `released`: noise is in the sums already. Otherwise they are the servers' own knowledge, and may leave them only
-    through the gate again. `summed` are the vectors that are in a sum, among those that were to be.
+    through the gate again. `summed` are the vectors that are in a sum, among those that were to be. `noise` is its
+    standard deviation in a coordinate of each sum, where masks hide the rest.
     """
 
     sums: Array
     counts: Array
     released: bool
     summed: BoolArray
+    noise: Array | None = None
 
 
 @dataclass(frozen=True, eq=False)

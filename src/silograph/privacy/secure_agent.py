@@ -68,7 +68,9 @@ class Agent:
         self.session, self.name = session, name
         self._identity, self._source, self._keys = identity, source, Keys(session, curve)
         self._noise_source, self._pay = noise_source or source, pay
-        self._sealing, self._masking, self._seed = KeyPair(source(KEY)), KeyPair(source(KEY)), source(KEY)
+        self._sealing, self._seed = KeyPair(source(KEY)), source(KEY)
+        self._second = source(KEY)  # what is shared beside the seed: the mask key, or the key of all pair masks' keys
+        self._masking = self._sealing if session.cycles else KeyPair(self._second)
         self._next: Step | None = "advertise"
         self._peers: dict[str, Advertisement] = {}
         self._held: dict[str, bytes] = {}  # by agent: its seed's share here, then its mask key's
@@ -91,9 +93,16 @@ class Agent:
 
     def advertise(self) -> Advertisement:
         self._begin("advertise")
-        unsigned = Advertisement(self.session.tag, self.name, self._sealing.public, self._masking.public, b"")
+        unsigned = Advertisement(self.session.tag, self.name, self._sealing.public, self._second_public, b"")
         self._next = "share"
         return replace(unsigned, signature=self._identity.sign(keys_text(self.session, unsigned)))
+
+    @property
+    def _second_public(self) -> bytes:
+        """What the second secret is held against."""
+        if self.session.cycles:
+            return self._keys.commitment(self.name, self._second)
+        return self._masking.public
 
     def share(self, roster: Roster) -> Shares:
         """Check everybody's keys, then share both secrets: `threshold` others can stand in for this agent."""
@@ -101,7 +110,9 @@ class Agent:
         session = self.session
         session.ours(roster)
         self._peers = {message.sender: message for message in roster.advertisements}
-        session.enough(self._peers, "advertised keys", session.quorum)
+        if session.cycles and not self._peers.keys() <= session.near(self.name) | {self.name}:
+            raise session.refusal(f"the partners of {self.name!r} on the roster", "found others")
+        session.enough(self._peers, "advertised keys", self._enough)
         if len(self._peers) < len(roster.advertisements):
             raise session.refusal("each agent once", "the roster names a duplicate sender")
         for message in roster.advertisements:
@@ -110,18 +121,26 @@ class Agent:
         if len(keys) < 2 * len(self._peers):
             raise session.refusal("keys used once", "two advertised keys are equal")
         own = self._peers.pop(self.name, None)
-        if own is None or (own.seal_key, own.mask_key) != (self._sealing.public, self._masking.public):
+        if own is None or (own.seal_key, own.mask_key) != (self._sealing.public, self._second_public):
             raise session.refusal(f"the roster to name {self.name!r} with its own keys", "it does not")
         points = [session.points[name] for name in (self.name, *self._peers)]
-        shares = split(self._seed + self._masking.secret, points, session.threshold, self._source)
+        shares = split(self._seed + self._second, points, session.sharing(self.name), self._source)
         self._held[self.name] = shares[0]
         sealed = {}
         for peer, share in zip(self._peers.values(), shares[1:], strict=True):
-            about = session.about("seal", self.name, peer.sender)
-            key = self._keys.agreed(self._sealing, peer.sender, peer.seal_key, about)
+            key, about = self._keys.seal_key(self.name, self._sealing, peer, self.name, peer.sender)
             sealed[peer.sender] = ChaCha20Poly1305(key).encrypt(_ONCE, share, about)
+        spare = b""
+        if session.cycles:
+            listed = [self._keys.pair_key(self.name, self._masking, self._peers[name]) for name in sorted(self._peers)]
+            spare = ChaCha20Poly1305(self._second).encrypt(_ONCE, b"".join(listed), session.about("spare", self.name))
         self._next = "mask"
-        return Shares(session.tag, self.name, sealed, self._keys.commitment(self.name, self._seed))
+        return Shares(session.tag, self.name, sealed, self._keys.commitment(self.name, self._seed), spare)
+
+    @property
+    def _enough(self) -> int:
+        """So many of those it hears of, itself counted, must be there at every step."""
+        return self.session.sharing(self.name) + 1 if self.session.cycles else self.session.quorum
 
     def mask(self, delivery: Delivery, vector: Array) -> MaskedInput:
         """The vector as integers under all masks: uniform words to whoever lacks the threshold of shares."""
@@ -130,7 +149,7 @@ class Agent:
         session.ours(delivery)
         if delivery.receiver != self.name or not delivery.sealed.keys() <= self._peers.keys():
             raise session.refusal(f"shares for {self.name!r} from agents on the roster", "found others")
-        session.enough({self.name, *delivery.sealed}, "shared", session.quorum)
+        session.enough({self.name, *delivery.sealed}, "shared", self._enough)
         if vector.shape != (session.length,):
             raise InputError(session.place, f"a vector of {session.length} numbers", f"found shape {vector.shape}")
         for name, sealed in delivery.sealed.items():
@@ -154,11 +173,15 @@ class Agent:
             raise session.refusal("one secret per agent", f"both secrets of {min(both)!r} were asked for")
         if len(survivors) + len(dropped) < len(request.survivors) + len(request.dropped):
             raise session.refusal("each agent once", "the request names a duplicate")
-        if wrong := (survivors | dropped) ^ self._held.keys():
+        wrong = self._held.keys() - (survivors | dropped)
+        if not session.cycles:
+            wrong |= (survivors | dropped) - self._held.keys()
+        if wrong:
             raise session.refusal("a request about exactly those who shared", f"{min(wrong)!r} is unknown or left out")
         if self.name not in survivors:
             raise session.refusal(f"{self.name!r} among the survivors", "its input is said to be missing")
         session.enough(survivors, "survived", session.quorum)
+        session.enough(survivors & self._held.keys(), "it masked towards survived", self._enough)
         if self._request not in (None, request):
             raise session.refusal("one request a round", "found a second, different one")
         self._request = request
@@ -176,8 +199,8 @@ class Agent:
         return Answer(
             session.tag,
             self.name,
-            {name: self._held[name][:SHARE] for name in request.survivors},
-            {name: self._held[name][SHARE:] for name in request.dropped},
+            {name: self._held[name][:SHARE] for name in request.survivors if name in self._held},
+            {name: self._held[name][SHARE:] for name in request.dropped if name in self._held},
         )
 
     def _begin(self, step: Step) -> None:
@@ -187,8 +210,7 @@ class Agent:
         self._next = None
 
     def _opened(self, peer: Advertisement, sealed: bytes) -> bytes:
-        about = self.session.about("seal", peer.sender, self.name)
-        key = self._keys.agreed(self._sealing, peer.sender, peer.seal_key, about)
+        key, about = self._keys.seal_key(self.name, self._sealing, peer, peer.sender, self.name)
         try:
             if len(sealed) != SEALED:
                 raise InvalidTag

@@ -29,7 +29,8 @@ Words = NDArray[np.unsignedinteger]
 
 KEY = 32  # bytes of every key, seed and digest
 SHARE = share_size(KEY)
-SEALED = 2 * SHARE + 16  # a share of the seed, one of the mask key, and the seal's tag
+TAG = 16  # of a seal
+SEALED = 2 * SHARE + TAG  # a share of the seed, one of the mask key, and the seal's tag
 
 
 class KeyPair:
@@ -63,6 +64,9 @@ class Curve:
 
     verified: Callable[[bytes, bytes, bytes], bool] = verified
     agree: Callable[[KeyPair, bytes], bytes | None] = agree
+    #: What was checked already, where everybody is shown the same, and the keys of pairs.
+    checked: dict[tuple[int, int], object] | None = None
+    pairs: dict[tuple[str, str], bytes] | None = None
 
 
 PLAIN = Curve()
@@ -70,15 +74,15 @@ PLAIN = Curve()
 
 def remembering() -> Curve:
     """All agents check the same signatures, and both ends of a pair compute the same secret: here it is done once."""
-    secrets: dict[frozenset[bytes], bytes | None] = {}
+    secrets: dict[bytes, bytes | None] = {}
 
     def agree_once(own: KeyPair, peer: bytes) -> bytes | None:
-        pair = frozenset((own.public, peer))
+        pair = own.public + peer if own.public < peer else peer + own.public
         if pair not in secrets:
             secrets[pair] = agree(own, peer)
         return secrets[pair]
 
-    return Curve(cache(verified), agree_once)
+    return Curve(cache(verified), agree_once, {}, {})
 
 
 @dataclass(frozen=True)
@@ -89,6 +93,18 @@ class Keys:
     curve: Curve
 
     def check_advertisement(self, message: Advertisement) -> None:
+        self._once(message, None, lambda: self._check_advertisement(message))
+
+    def _once(self, shown: object, beside: object, check: Callable[[], None]) -> None:
+        """Check what is shown, unless it was; it is kept, so that nothing else has its place in memory."""
+        checked, place = self.curve.checked, (id(shown), id(beside))
+        if checked is None:
+            check()
+        elif place not in checked:
+            check()
+            checked[place] = shown, beside
+
+    def _check_advertisement(self, message: Advertisement) -> None:
         session, name = self.session, message.sender
         session.ours(message)
         if name not in session.identities:
@@ -99,6 +115,9 @@ class Keys:
             raise session.refusal(f"keys signed by {name!r} for this session", "the signature is wrong")
 
     def check_confirmations(self, messages: Iterable[Confirmation], request: Request) -> None:
+        self._once(messages, request, lambda: self._check_confirmations(messages, request))
+
+    def _check_confirmations(self, messages: Iterable[Confirmation], request: Request) -> None:
         session, survivors, listed = self.session, set(request.survivors), list_digest(self.session, request)
         for message in messages:
             session.ours(message)
@@ -117,9 +136,39 @@ class Keys:
 
     def pair_mask(self, name: str, own: KeyPair, peer: Advertisement) -> Words:
         """What `name` adds and the peer subtracts, or the other way round: in the sum it is nothing."""
-        low, high = sorted((name, peer.sender))
-        mask = self._expand(self.agreed(own, peer.sender, peer.mask_key, self.session.about("mask", low, high)))
-        return mask if name == low else -mask
+        return self.mask_of_pair(name, peer.sender, self.pair_key(name, own, peer))
+
+    def pair_key(self, name: str, own: KeyPair, peer: Advertisement) -> bytes:
+        """The key of a pair's mask."""
+        if self.session.cycles:
+            return self._of_pair(name, own, peer)[2 * KEY :]
+        return self.agreed(own, peer.sender, peer.mask_key, self.session.about("mask", *sorted((name, peer.sender))))
+
+    def seal_key(self, name: str, own: KeyPair, peer: Advertisement, sender: str, receiver: str) -> tuple[bytes, bytes]:
+        """The key under which one of a pair seals for the other, and what is sealed with it."""
+        if self.session.cycles:
+            at = 0 if sender < receiver else KEY
+            return self._of_pair(name, own, peer)[at : at + KEY], b""
+        about = self.session.about("seal", sender, receiver)
+        return self.agreed(own, peer.sender, peer.seal_key, about), about
+
+    def _of_pair(self, name: str, own: KeyPair, peer: Advertisement) -> bytes:
+        """Among some partners all keys of a pair come from one agreement, two to seal and one to mask: no private key
+        is shared there for drop-outs, but the masks' keys are (`Shares.spare`)."""
+        pair = (name, peer.sender) if name < peer.sender else (peer.sender, name)
+        found = None if self.curve.pairs is None else self.curve.pairs.get(pair)
+        if found is None:
+            secret = agree(own, peer.seal_key)
+            if secret is None:
+                raise self.session.refusal("a shared secret that is not zero", f"{peer.sender!r} advertised a weak key")
+            found = HKDF(SHA256(), 3 * KEY, salt=None, info=self.session.about("pair", *pair)).derive(secret)
+            if self.curve.pairs is not None:
+                self.curve.pairs[pair] = found
+        return found
+
+    def mask_of_pair(self, name: str, other: str, key: bytes) -> Words:
+        mask = self._expand(key)
+        return mask if name < other else -mask
 
     def self_mask(self, name: str, seed: bytes) -> Words:
         return self._expand(_derive(seed, self.session.about("self mask", name)))

@@ -16,6 +16,7 @@ import numpy as np
 from silograph.core.errors import InputError, SilographError
 from silograph.core.types import Array
 from silograph.privacy.discrete import Integers, check_share, decode, word_bits
+from silograph.privacy.secure_partners import partners, sparse, threshold_of
 
 _PROTOCOL = "silograph secure sum 2"
 
@@ -42,7 +43,8 @@ class Session:
     """One cohort, one round: public, and the same for everybody.
 
     `identities` are the agents' registered Ed25519 keys. `noise` is each agent's share of the noise, in grid steps
-    (`masking.noise_for`), added before masking. `minimum` is the smallest cohort whose sum may be known.
+    (`masking.noise_for`), added before masking. `minimum` is the smallest cohort whose sum may be known. With `cycles`
+    an agent has some partners (`secure_partners`), without any all others are.
     """
 
     run: str
@@ -54,6 +56,7 @@ class Session:
     fraction_bits: int
     noise: float = 0.0
     minimum: int = 3
+    cycles: int = 0
 
     def __post_init__(self) -> None:
         if self.minimum < 2 or self.length < 1:
@@ -76,8 +79,25 @@ class Session:
 
     @property
     def threshold(self) -> int:
-        """So many shares give a secret back."""
+        """So many agents must stay to the end."""
         return threshold(len(self.identities))
+
+    @cached_property
+    def _near(self) -> dict[str, frozenset[str]]:
+        names = list(self.points)
+        seed = hashlib.sha256(self.about("partners")).digest()
+        numbers = partners(len(names), self.cycles, seed)
+        return {name: frozenset(names[j] for j in near) for name, near in zip(names, numbers, strict=True)}
+
+    def near(self, name: str) -> frozenset[str]:
+        """An agent's partners: who holds its secrets, and towards whom it masks."""
+        return self._near[name] if self.cycles else frozenset(self.identities.keys() - {name})
+
+    def sharing(self, name: str) -> int:
+        """So many shares give an agent's secret back; fewer of its partners may not survive."""
+        if not self.cycles:
+            return self.threshold
+        return threshold_of(len(self.identities), len(self.near(name)), sparse(len(self.identities))[1])
 
     @property
     def quorum(self) -> int:
@@ -93,8 +113,9 @@ class Session:
     def context(self) -> bytes:
         """In every signature, key derivation and seal, so that nothing is good in another round."""
         numbers = (int(self.length), float(self.clip), int(self.fraction_bits), float(self.noise), int(self.minimum))
+        sparse = (int(self.cycles),) if self.cycles else ()
         cohort = [part for name in self.points for part in (name.encode(), self.identities[name])]
-        rest = hashlib.sha256(_pack(repr(numbers).encode(), *cohort)).digest()
+        rest = hashlib.sha256(_pack(repr(numbers + sparse).encode(), *cohort)).digest()
         return _pack(_PROTOCOL.encode(), self.run.encode(), str(self.round).encode(), self.region.encode(), rest)
 
     @cached_property
@@ -112,7 +133,7 @@ class Session:
         if len(agents) < least:
             raise self.refusal(f"at least {least} agents", f"only {len(agents)} {what}", "No sum is revealed.")
 
-    def ours(self, message: Message | Told) -> None:
+    def ours(self, message: Message | Told | PartialSum) -> None:
         if message.session != self.tag:
             raise self.refusal("a message of this session", f"found a {type(message).__name__} of another one")
 
@@ -144,6 +165,7 @@ class Advertisement(Message):
 class Shares(Message):
     sealed: Mapping[str, bytes]  # by receiver
     commitment: bytes  # to the self-mask seed, so that a wrong share is noticed
+    spare: bytes = b""  # among some partners: the keys of all pair masks, under the key that is shared
 
 
 @dataclass(frozen=True)
@@ -188,6 +210,22 @@ class Request:
 class Proof:
     session: bytes
     confirmations: tuple[Confirmation, ...]
+
+
+@dataclass(frozen=True)
+class PartialSum:
+    """From one server of a graph to the others: the masked words of its own agents, added up, and whose they are."""
+
+    session: bytes
+    server: int
+    senders: tuple[str, ...]
+    words: bytes
+    signature: bytes = b""
+
+    @property
+    def text(self) -> bytes:
+        """What the server signs."""
+        return _pack(self.session, str(self.server).encode(), *(name.encode() for name in self.senders), self.words)
 
 
 #: From the server to an agent.

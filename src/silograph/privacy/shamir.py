@@ -13,6 +13,7 @@ runs in constant time; neither is it called with anything but fresh secrets of o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,8 +47,9 @@ def split(secret: bytes, points: Sequence[int], threshold: int, source: Source) 
         raise InputError("Shamir sharing", f"points from 1 to {PRIME - 1}", f"found {min(points)} to {max(points)}")
     limbs = np.frombuffer(secret, dtype=_LIMB).astype(np.int64)
     coefficients = np.vstack([limbs, _uniform((threshold - 1) * limbs.size, source).reshape(-1, limbs.size)])
-    # Sums of up to 2^16 products of two 17-bit numbers are exact in 64 bits.
-    values = _powers(np.array(points, dtype=np.int64), threshold) @ coefficients % PRIME
+    # Sums of up to 2^16 products of two 17-bit numbers are exact in 53 bits, so that BLAS may do them.
+    powers = _powers(np.array(points, dtype=np.int64), threshold).astype(np.float64)
+    values = (powers @ coefficients.astype(np.float64)).astype(np.int64) % PRIME
     return [row.tobytes() for row in values.astype(_FIELD)]
 
 
@@ -76,10 +78,20 @@ def _powers(points: _Elements, count: int) -> _Elements:
 
 
 def _weights_at_zero(points: _Elements) -> _Elements:
-    """Lagrange's weights: w_i = product over j != i of x_j / (x_j - x_i)."""
-    above = below = np.ones_like(points)
-    for x in points:
-        others = points != x
-        above = np.where(others, above * x % PRIME, above)
-        below = np.where(others, below * (x - points) % PRIME, below)
-    return above * np.array([pow(int(b), -1, PRIME) for b in below], dtype=np.int64) % PRIME
+    """Lagrange's weights: w_i = product over j != i of x_j / (x_j - x_i), as a sum of logarithms to the base 3."""
+    powers, logs = _logarithms()
+    apart = logs[(points - points[:, None]) % PRIME]
+    np.fill_diagonal(apart, 0)
+    own = logs[points]
+    return np.asarray(powers[(own.sum() - own - apart.sum(1)) % (PRIME - 1)])
+
+
+@cache
+def _logarithms() -> tuple[_Elements, _Elements]:
+    """Powers of 3, which generates all numbers but 0, and the exponents that give a number; that of 0 is never used."""
+    powers = np.ones(PRIME - 1, dtype=np.int64)
+    for k in range(1, PRIME - 1):
+        powers[k] = powers[k - 1] * 3 % PRIME
+    logs = np.zeros(PRIME, dtype=np.int64)
+    logs[powers] = np.arange(PRIME - 1)
+    return powers, logs

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from silograph.core.errors import LeakError
 from silograph.core.types import Array
 from silograph.privacy.bound import CLIPPED_AGENT, REPLACE_ONE, Within
+from silograph.privacy.flooding import Joined
 from silograph.privacy.masking import MaskedSum, Masks, masked_sum
 from silograph.privacy.observers import EVERYBODY, OWN_SERVER
 from silograph.privacy.released import Sealed, Total, sealed_rows
@@ -42,64 +43,90 @@ def plain_total(gate: Gate, sealed: Sealed, place: NDArray[np.intp]) -> Total:
     return Total(sums, counts, False, np.ones(len(place), dtype=np.bool_))
 
 
-def masked_total(gate: Gate, masks: Masks, sealed: Sealed, place: NDArray[np.intp], names: Sequence[str]) -> Total:
+def masked_total(
+    gate: Gate,
+    masks: Masks,
+    sealed: Sealed,
+    place: NDArray[np.intp],
+    names: Sequence[str],
+    joined: Joined | None = None,
+    share: float = 1.0,
+) -> Total:
     """Sums that are all a server sees, with noise that the silos put in, if the mechanism is such a one; `names` are
     of the vectors. Where the protected unit is within a silo's vector, every silo of the sum gets a row, else its
-    server."""
+    server.
+
+    There is a sum for every server, or one for all that are `joined`: then each of these servers has the same, and a
+    row of it if any of its silos took part.
+    """
     door, value, servers = gate.door, sealed_rows(sealed), len(gate.silos)
-    sums, counts = np.zeros((servers, value.shape[1])), np.zeros(servers)
+    sums, counts, noise = np.zeros((servers, value.shape[1])), np.zeros(servers), np.zeros(servers)
     summed = np.zeros(len(place), dtype=np.bool_)
-    for p, server in enumerate(gate.silos):
-        members = np.flatnonzero(place == p)
+    group = np.arange(servers) if joined is None else joined.group
+    if joined is not None and (sealed.elsewhere is not None or sealed.within is not None):
+        expected = "one server, or whole vectors in this process"
+        raise LeakError(f"sum at {sealed.release_point!r}", expected, "found others")
+    for g, region in enumerate(gate.silos if joined is None else joined.names):
+        members, cells = np.flatnonzero(group[place] == g), np.flatnonzero(group == g)
         if len(members) < masks.minimum:
             continue
         there = tuple(names[int(k)] for k in members)
-        asked = sum_of(gate, sealed, there, server)
-        facts = _facts(gate, asked)
-        for payer in (server,) if sealed.within is None else there:
-            door.afford(gate.row(payer, sealed.release_point, sums[p], **facts))  # before the server can know the sum
+        asked = sum_of(gate, sealed, there, region, share)
+        payers_there = [gate.silos[int(c)] for c in cells if (place[members] == c).any()]
+        facts = _facts(gate, asked, len(payers_there) if joined is not None else None)
+        for payer in payers_there if sealed.within is None else there:
+            door.afford(gate.row(payer, sealed.release_point, sums[g], **facts))  # before a server can know the sum
         if sealed.elsewhere is None:
-            total = masked_sum(dict(zip(there, value[members], strict=True)), asked, door.root)
+            vectors, at = dict(zip(there, value[members], strict=True)), None
+            if joined is not None:
+                at = dict(zip(there, joined.server[place[members]].tolist(), strict=True)), joined.linked
+            total = masked_sum(vectors, asked, door.root, at)
             paid: Collection[str] = there
         else:
             total, paid = sealed.elsewhere(asked)
-        sums[p], counts[p] = total.values, len(total.survivors)
+        sums[cells], counts[cells] = total.values, len(total.survivors)
+        noise[cells] = asked.cohort.noise_of(len(total.survivors))
         summed[members] = [name in total.survivors for name in there]
-        payers = (server,) if sealed.within is None and paid else [name for name in there if name in paid]
+        payers = payers_there if sealed.within is None and paid else [name for name in there if name in paid]
         for payer in payers:
-            row = gate.row(payer, sealed.release_point, sums[p], **facts)
+            row = gate.row(payer, sealed.release_point, sums[cells[0]], **facts)
             # Elsewhere a sum is made once: after a kill at this end nothing comes of it a second time.
             if sealed.elsewhere is None or door.ledger.find(row.place) is None:
                 door.admit(row)
-    return Total(sums, counts, gate.own_noise is not None, summed)
+    return Total(sums, counts, gate.own_noise is not None, summed, noise)
 
 
 # ---- at both ends ----------------------------------------------------------------------------------------------------
 
 
-def sum_of(gate: Gate, sealed: Sealed, members: tuple[str, ...], region: str) -> MaskedSum:
+def sum_of(gate: Gate, sealed: Sealed, members: tuple[str, ...], region: str, share: float = 1.0) -> MaskedSum:
     """What a sum under masks will be: the server asks for it, and an agent checks what it is asked."""
     masks, length = gate.door.masks, sealed_rows(sealed).shape[1]
     if masks is None or sealed.clip is None:
         raise LeakError(
             f"masks at {sealed.release_point!r}", "clipped vectors, whose sum cannot overflow", "found others"
         )
+    noise = gate.own_noise if gate.own_noise is None or share == 1.0 else gate.own_noise.with_share(share)
     return MaskedSum(
-        members, gate.round, region, sealed.release_point, sealed.clip, length, masks, gate.own_noise, sealed.within
+        members, gate.round, region, sealed.release_point, sealed.clip, length, masks, noise, sealed.within
     )
 
 
-def _facts(gate: Gate, asked: MaskedSum) -> dict[str, Any]:
-    """What the ledger says of a sum under masks."""
+def _facts(gate: Gate, asked: MaskedSum, regions: int | None = None) -> dict[str, Any]:
+    """What the ledger says of a sum under masks, over the agents of one region or of several."""
     how, noise, cohort = asked.masks.how, asked.noise, asked.cohort
+    of = f"{len(asked.members)} agents of {regions} regions"
     if noise is None:
         if asked.within is not None:  # the sum of a star's sites is for everybody
             why = f"masks hide each of {len(asked.members)} sites, not their sum ({how})"
             return {"observer": EVERYBODY, "mechanism": "reveal", "why": why}
+        if regions is not None:
+            return {"observer": EVERYBODY, "mechanism": "reveal", "why": f"masks hide {of}, not their sum ({how})"}
         why = f"masks hide {len(asked.members)} agents from their server, not their sum ({how})"
         return {"observer": OWN_SERVER, "mechanism": "reveal", "why": why}
     within = asked.within or Within(cohort.l2, CLIPPED_AGENT, f"each update clipped to {asked.clip:g}")
     who = "agents" if asked.within is None else "sites"
+    whose = f"{len(asked.members)} {who}" if regions is None else of
     return {
         "observer": EVERYBODY,
         "mechanism": noise.name,
@@ -108,7 +135,7 @@ def _facts(gate: Gate, asked: MaskedSum) -> dict[str, Any]:
         "protected_unit": within.protected_unit,
         "relation": REPLACE_ONE,
         "randomness": gate.door.randomness,
-        "why": f"{within.why}; sum of {len(asked.members)} {who}, each of whom adds a share of the noise; "
+        "why": f"{within.why}; sum of {whose}, each of whom adds a share of the noise; "
         f"{cohort.contributors} of them are counted on ({how})",
     }
 

@@ -154,6 +154,14 @@ DATA = {"files": ["a.csv"], "agent": "clinic", "target": "y"}
         ({"method": {"masks": "protocol"}}, "clip"),
         ({"method": {"masks": "protocol", "clip": 1.0, "sample": 2}}, "minimum cohort"),
         ({"method": {"perturbation": "private"}}, "epsilon"),
+        ({"method": {"reach": "all"}}, "masks with reach"),
+        ({"method": {"reach": "all", "masks": "none", "clip": 1.0}, "privacy": {"epsilon": 1}}, "masks with reach"),
+        (
+            {"method": {"reach": "all", "masks": "protocol", "clip": 1.0, "perturbation": "sender"}},
+            "none or private with reach",
+        ),
+        ({"method": {"personal": 0.3, "clip": 1.0}, "privacy": {"epsilon": 1}}, "a budget and reach"),
+        ({"method": {"personal": 1.0, "reach": "all", "clip": 1.0}, "privacy": {"epsilon": 1}}, "a share below 1"),
         ({"method": {"perturbation": "homomorphic", "clip": 1.0}, "privacy": {"epsilon": 1}}, "not differential"),
         ({"privacy": {"epsilon": 1}}, "clip"),
         ({"method": {"clip": 1.0}, "privacy": {"epsilon": 0}}, "above 0"),
@@ -179,6 +187,10 @@ def test_nonsense_is_refused_with_words(change, words):
         (METHOD, '[topology]\nlinks = [["borders", "mars"]]\n', "mars"),
         (METHOD + "sample = 6\n", "", "at least 6 agents"),
         (METHOD + 'masks = "protocol"\nminimum = 6\n', "", "smallest cohort"),
+        (METHOD + 'masks = "protocol"\nreach = "all"\nminimum = 16\n', "", "smallest cohort"),
+        (METHOD + 'reach = "all"\npersonal = 0.3\nminimum = 6\n' + PRIVACY, "", "region borders: expected at least 6"),
+        (METHOD + 'reach = "all"\n' + PRIVACY, '[topology]\nlinks = [["borders", "coast"]]\n', "connected"),
+        (METHOD + 'reach = "all"\n' + PRIVACY + "delta = 0.1\n", "", "one of the 15 agents"),
         (METHOD + PRIVACY + "delta = 0.5\n", "", "one of the 5 agents"),
         (METHOD.replace("step = 4.0", "step = 1e9").replace("clip = 0.5", 'loss = "ridge"'), "", "grow without bound"),
     ],
@@ -213,6 +225,40 @@ def test_the_starter_plan_is_the_readmes(tmp_path, silograph):
     assert {g["epsilon"] <= 4.0 for g in planned["guarantees"]} == {True}
     assert np.isfinite(planned["noise"]).all()
     assert not Path(tmp_path / "out").exists()
+
+
+def test_the_starter_has_a_curators_noise_and_says_what_that_costs(tmp_path, silograph):
+    """Sums for each region, by the zCDP that they were charged by before, had .0731 in a coordinate of the centroid."""
+    silograph("sample", tmp_path / "clinics", "--clinics")
+    planned = json.loads(silograph("privacy", tmp_path / "clinics/plan.toml", "--json")[1])
+    region, everybody = planned["reach"]
+    assert everybody["chosen"]
+    assert everybody["centroid_noise"] <= 0.022
+    assert (0.0731 / everybody["centroid_noise"]) ** 2 >= 11
+    assert (region["centroid_noise"] / everybody["centroid_noise"]) ** 2 == pytest.approx(10, rel=1e-4)
+    against = [[each["epsilon"] for each in reach["coalitions"]] for reach in (region, everybody)]
+    assert against[0] == pytest.approx([4.0, 3.19, 3.25], abs=0.01)
+    assert against[1] == pytest.approx([4.0, 3.89, 12.35], abs=0.01)
+    text = silograph("privacy", tmp_path / "clinics/plan.toml")[1]
+    assert "all (this plan)" in text
+    assert "12.35" in text
+
+
+def test_a_run_over_all_regions_leaves_one_model_and_a_cost_that_adds_up(clinics, tmp_path, silograph):
+    plan = write_plan(clinics, "all", f'{METHOD}reach = "all"\n{PRIVACY}', '[topology]\ngraph = "ring"\n')
+    code, text, _ = silograph("run", plan, "-o", tmp_path / "out")
+    assert code == 0
+    assert "disagreement 0.00e+00" in text
+    result = json.loads((tmp_path / "out/result.json").read_text())
+    assert {tuple(region["model"]) for region in result["regions"]} == {tuple(result["centroid"]["model"])}
+    ledger = Ledger(tmp_path / "out/ledger.jsonl", mend=False)
+    for region in result["regions"]:
+        rows = ledger.of(region["name"])
+        assert len(rows) == 6
+        assert 0.999 * 4.0 < cost(rows, 1e-6).epsilon <= 4.0
+    page = (tmp_path / "out/report.html").read_text()
+    assert "Every server saw the one sum over all agents" in page
+    assert "join up" in page
 
 
 def test_a_bad_test_table_is_refused_before_anything_is_spent_and_may_be_mended(tmp_path, silograph):

@@ -29,7 +29,8 @@ _LOUD = 1e6  # times a feature: longer than any clip, and far from where a table
 def stages(job: ClusteredJob, many: bool) -> tuple[Stage, ...]:
     if job.plan.protect == "records":
         return (_of_clients(job, many),)
-    return (stage_of_agents(job, job.inner, np.bincount(job.inner.start(job.topo).servers["cell"])),)
+    cohorts = job.inner.start(job.topo).servers["cell"] if job.plan.method.reach == "region" else job.inner.clusters
+    return (stage_of_agents(job, job.inner, np.bincount(cohorts)),)
 
 
 def worlds(job: ClusteredJob, facts: Facts) -> Worlds:

@@ -38,6 +38,10 @@ def cases(folder: Path, seed: int) -> dict[str, Json]:
         "clients, trusted server": _plan({**_METHOD, "clip": 0.4}, {**_BUDGET, "protect": "clients"}),
         "clients, masks": _plan({**_CLIENTS, "masks": "protocol"}, {**_BUDGET, "protect": "clients"}),
         "clients, masks skipped": _plan({**_CLIENTS, "masks": "skipped"}, {**_BUDGET, "protect": "clients"}),
+        "all servers, masks": _plan({**_CLIENTS, "masks": "protocol", "reach": "all"}),
+        "clients, all servers": _plan(
+            {**_CLIENTS, "masks": "protocol", "reach": "all", "tau": 0.2}, {**_BUDGET, "protect": "clients"}
+        ),
     }
 
 

@@ -27,7 +27,7 @@ from silograph.privacy import accounting
 from silograph.privacy.bound import CLIPPED_AGENT
 from silograph.privacy.door import Door
 from silograph.privacy.ledger import Ledger
-from silograph.privacy.mechanisms import DistributedGaussian, Gaussian, Noise, Scheduled
+from silograph.privacy.mechanisms import Gaussian, Noise, Scheduled, SharedGaussian
 from silograph.run.loop import play
 from silograph.run.results import UNPROTECTED, costs, rehearsal_note, stated
 from silograph.tasks.clustered import Linearised, Proximal
@@ -96,7 +96,7 @@ class ClusteredJob(ServersJob):
 
     def _too_small(self) -> list[str]:
         """Cells whose sum may never be known; with found clusters that cannot be told beforehand."""
-        if self.masks is None or self.plan.method.find is not None:
+        if self.masks is None or self.plan.method.find is not None or self.plan.method.reach == "all":
             return []
         cells = np.bincount(self._cells, minlength=len(self.topo.servers) * len(self.names))
         names = [f"{server}/{name}" for server in self.topo.servers for name in self.names]
@@ -106,23 +106,28 @@ class ClusteredJob(ServersJob):
     def _cells(self) -> Array:
         return np.asarray(self.inner.start(self.topo).servers["cell"])
 
+    @property
+    def _cohorts(self) -> Array:
+        """By client, with whom it is added up: its cell, or its cluster."""
+        return self._cells if self.plan.method.reach == "region" else np.array(self.inner.clusters)
+
     def _check(self) -> None:
-        if self.masks is not None and np.bincount(self._cells).max() < self.masks.minimum:
+        if self.masks is not None and np.bincount(self._cohorts).max() < self.masks.minimum:
             raise InputError(
                 "plan, minimum",
-                "at most the size of the largest cell, the clients of one server and cluster",
-                f"found {self.masks.minimum}, and the largest has {np.bincount(self._cells).max()}",
+                "at most the size of the largest cohort: the clients of one cluster, of one server or of all",
+                f"found {self.masks.minimum}, and the largest has {np.bincount(self._cohorts).max()}",
                 "Lower it, or join servers or clusters.",
             )
         privacy = self.plan.privacy
         if privacy is not None:
             of = dict(zip(self.tables.agents, self.tables.records, strict=True))
-            cells = np.bincount(self._cells)
+            cohorts = np.bincount(self._cohorts)
             for k, name in enumerate(self.topo.silos):
                 if privacy.protect == "records":
                     size, what = len(of[name][1]), "records"
                 else:
-                    size, what = int(cells[self._cells[k]]), "clients"
+                    size, what = int(cohorts[self._cohorts[k]]), "clients"
                 accounting.check_budget(privacy.epsilon, privacy.delta, size, f"client {name}", what)
             check_one_home(self.tables.agents, "server", "client")
         self._test()  # whatever is wrong with it, now rather than when the budget is spent
@@ -146,7 +151,7 @@ class ClusteredJob(ServersJob):
         if privacy is None:
             return None
         if privacy.protect == "clients" and self.masks is not None:
-            return DistributedGaussian(accounting.zcdp_rho(privacy.epsilon, privacy.delta) / count)
+            return SharedGaussian(accounting.gaussian_multiplier(privacy.epsilon, privacy.delta, count))
         if privacy.protect == "clients":
             return Gaussian(accounting.gaussian_multiplier(privacy.epsilon, privacy.delta, count))
         even = Gaussian(accounting.gaussian_multiplier(privacy.epsilon, privacy.delta, self.releases))
@@ -179,9 +184,7 @@ class ClusteredJob(ServersJob):
         privacy, cost, releases = self.plan.privacy, UNPROTECTED, 0
         if privacy is not None:
             # Calibrated to the budget; a client that takes part less often than the most pays less.
-            summed = isinstance(self.mechanism, DistributedGaussian)
-            how = accounting.CONCENTRATED if summed else accounting.EXACT_GAUSSIAN
-            cost = accounting.Cost(privacy.epsilon, privacy.delta, how)
+            cost = accounting.Cost(privacy.epsilon, privacy.delta, accounting.EXACT_GAUSSIAN)
             # A cell may release in every round, whoever of it is sampled.
             releases = self.releases if privacy.protect == "records" else self.plan.method.rounds
         return costs(releases, self.planned(self._sites, cost), None, self._notes(), noise_multiplier=None)
@@ -220,6 +223,11 @@ class ClusteredJob(ServersJob):
             )
         if plan.protect == "clients" and self.masks is None:
             notes.append("A client's own server sees its clipped differences as they are: it is trusted.")
+        if plan.method.reach == "all" and plan.privacy is not None:
+            notes.append(
+                "One sum for a cluster over all servers: the noise is sized for all its clients together, of whom "
+                "fewer than a third may drop out or tell others what noise they drew."
+            )
         if plan.method.masks == "skipped":
             notes.append("Masks were skipped in this simulation: the sums are the ones the secure sum gives.")
         if plan.privacy is not None:

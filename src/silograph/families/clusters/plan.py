@@ -39,6 +39,7 @@ class ClusteredMethod:
     `step` is the client's: its own problem solved exactly, or a gradient step, whose gradient can be clipped for any
     loss. `radius` bounds the length of a record's features, `clip` a record's gradient (records) or a client's
     difference (clients, masks). `compare` also learns what each client gets alone and what one model gives to all.
+    With `reach` all there is one sum for a cluster over all servers' clients, under masks, not one for each server.
     """
 
     name: Literal["clustered_admm"] = "clustered_admm"
@@ -62,6 +63,7 @@ class ClusteredMethod:
     masks: Literal["protocol", "skipped", "none"] = "none"
     minimum: Cohort = 3
     compare: bool = False
+    reach: Literal["region", "all"] = "region"
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,9 @@ class ClusteredPlan(Plan):
             expected = "a cluster column in [data], or how many to find in [method]"
             raise InputError("plan, clusters", expected, "found neither")
         check_masks(chosen.masks, chosen.clip, chosen.sample, chosen.minimum)
+        if chosen.reach == "all" and chosen.masks == "none":
+            found = "found none: some server would have to see all clients' differences"
+            raise InputError("plan, masks", 'masks with reach = "all"', found, 'Say masks = "protocol".')
         if chosen.find is not None and chosen.masks != "none":
             found = "found clusters to find: every client would show its server a gradient"
             raise InputError("plan, find", "given clusters with masks", found)

@@ -23,6 +23,7 @@ class Parameters:
     masks: str
     noise: float | None
     found: bool
+    reach: str = "region"
 
 
 @dataclass(frozen=True)

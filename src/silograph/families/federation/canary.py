@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from silograph.audit.exposure import Listener, found, off_by
-from silograph.audit.stages import Stage
+from silograph.audit.stages import RegionStage, Stage
 from silograph.audit.worlds import Worlds
 from silograph.core.types import Json
 from silograph.deploy.public_facts import Facts
 from silograph.families.canary_servers import OWN_UPDATES, stage_of_agents, worlds_of_agents
+from silograph.families.federation.coalitions import coalitions
 from silograph.families.federation.job import FederationJob
 from silograph.methods.graph_federation import GraphFederation
 from silograph.privacy.unmixing import followed_sum, unmixed_sum
@@ -19,7 +22,24 @@ _MOST_ROUNDS = 200  # of a run that is listened to
 
 
 def stages(job: FederationJob, many: bool) -> tuple[Stage, ...]:
-    return (stage_of_agents(job, job.method, job.topo.sizes),)
+    return (_stage(job),)
+
+
+def _stage(job: FederationJob) -> RegionStage:
+    """All agents who are added up together are one server's, as far as their sum can tell."""
+    sizes = job.topo.sizes if job.method.reach == "region" else job.topo.sizes.sum(keepdims=True)
+    return stage_of_agents(job, job.method, sizes)
+
+
+def coalition_stages(job: FederationJob) -> list[tuple[str, float, RegionStage]]:
+    """Who may join up against an agent, the epsilon that is stated against them, and what to play."""
+    stage, told = _stage(job), next(each for each in job.reaches() if each["chosen"])
+    reach = job.method.reach
+    found = []
+    for one, stated in zip(coalitions([int(size) for size in job.asked_sizes]), told["coalitions"], strict=True):
+        honest = one.own if reach == "region" else one.everybody
+        found.append((one.words, float(stated["epsilon"]), replace(stage, honest=honest, scenes=())))
+    return found
 
 
 def worlds(job: FederationJob, facts: Facts) -> Worlds:

@@ -30,6 +30,12 @@ def cases(folder: Path, seed: int) -> dict[str, Json]:
         "trusted server, some agents": _plan({**_OPEN, "sample": 2}, _BUDGET),
         "private, masks": _plan({**_METHOD, "masks": "protocol"}, _BUDGET),
         "private, masks skipped, ridge": _plan({**_METHOD, "loss": "ridge", "masks": "skipped"}, _BUDGET),
+        "all regions, masks": _plan({**_METHOD, "masks": "protocol", "reach": "all"}),
+        "all regions, private": _plan({**_METHOD, "reach": "all"}, _BUDGET),
+        "all regions, private, some agents": _plan(
+            {**_METHOD, "reach": "all", "masks": "skipped", "sample": 2, "minimum": 2}, _BUDGET
+        ),
+        "all regions, personal": _plan({**_METHOD, "reach": "all", "masks": "skipped", "personal": 0.3}, _BUDGET),
     }
 
 

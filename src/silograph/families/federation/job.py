@@ -14,6 +14,7 @@ from silograph.core.files import write_atomically
 from silograph.core.results import Claim, Privacy, ServerRound, filled
 from silograph.core.types import Array, Json
 from silograph.data.regions import Records, RegionTables, check_one_home, read_regions, read_test
+from silograph.families.federation.coalitions import Reached, coalitions
 from silograph.families.federation.plan import FederationPlan
 from silograph.families.federation.result import Centroid, FederationResult, Parameters, Region
 from silograph.families.servers import OBSERVERS, ServersJob, check_intercept, csv_of, graph_of
@@ -23,7 +24,8 @@ from silograph.privacy import accounting
 from silograph.privacy.bound import CLIPPED_AGENT
 from silograph.privacy.door import Door
 from silograph.privacy.masking import planned
-from silograph.privacy.mechanisms import DistributedGaussian, Gaussian, Mechanism
+from silograph.privacy.mechanisms import Gaussian, Mechanism, SharedGaussian
+from silograph.privacy.secure_partners import seconds
 from silograph.run.results import UNPROTECTED, costs, rehearsal_note, stated
 from silograph.tasks.linear import Linear, signs
 from silograph.theory.graph_federation import claimed_epsilon
@@ -64,19 +66,24 @@ class FederationJob(ServersJob):
             job.told_test(test[1])  # whatever is wrong with it, now rather than when the budget is spent
         return job
 
+    @property
+    def _cohorts(self) -> list[tuple[str, int]]:
+        """Who is added up together, by name and size."""
+        regions = [(f"region {name}", int(size)) for name, size in zip(self.topo.servers, self.topo.sizes, strict=True)]
+        everybody = [("all regions", int(self.topo.sizes.sum()))] if self.plan.method.reach == "all" else []
+        return everybody + (regions if not everybody or self.plan.method.personal else [])
+
     def _check_cohorts(self) -> None:
-        for server, size in zip(self.topo.servers, self.topo.sizes, strict=True):
+        for cohort, size in self._cohorts:
             if self.masks is not None and size < self.masks.minimum:
                 raise InputError(
-                    f"region {server}",
+                    cohort,
                     f"at least {self.masks.minimum} agents, the smallest cohort whose sum may be known",
                     f"it has {size}",
                     "Join it with another region, or run without masks.",
                 )
             if self.plan.privacy is not None:
-                accounting.check_budget(
-                    self.plan.privacy.epsilon, self.plan.privacy.delta, int(size), f"region {server}", "agents"
-                )
+                accounting.check_budget(self.plan.privacy.epsilon, self.plan.privacy.delta, size, cohort, "agents")
         if self.plan.privacy is not None:
             check_one_home(self.tables.agents)
 
@@ -87,16 +94,17 @@ class FederationJob(ServersJob):
     @property
     def mechanism(self) -> Mechanism | None:
         """Noise for which an agent that is sampled in every round spends exactly its budget."""
-        privacy, releases = self.plan.privacy, self.plan.method.rounds
+        privacy, rounds, personal = self.plan.privacy, self.plan.method.rounds, self.plan.method.personal
         if privacy is None:
             return None
+        each = accounting.gaussian_multiplier(privacy.epsilon, privacy.delta, rounds)
         if self.masks is None:
-            return Gaussian(accounting.gaussian_multiplier(privacy.epsilon, privacy.delta, releases))
-        return DistributedGaussian(accounting.zcdp_rho(privacy.epsilon, privacy.delta) / releases)
+            return Gaussian(each)
+        return SharedGaussian(each / math.sqrt(1.0 - personal))
 
     @property
     def most_rounds(self) -> int:
-        return self.method.rounds
+        return self.method.most_rounds
 
     def data(self, silos: Sequence[str] | None = None) -> Private:
         return self.prepared(self.method.task, silos)
@@ -105,31 +113,70 @@ class FederationJob(ServersJob):
 
     def forecast(self) -> Json:
         """An agent's cost if it is sampled in every round, and the noise that takes."""
-        privacy, mechanism, rounds = self.plan.privacy, self.mechanism, self.plan.method.rounds
+        privacy, mechanism = self.plan.privacy, self.mechanism
         if privacy is None or mechanism is None:
             cost, noise, releases = UNPROTECTED, None, 0
         else:
-            cost = accounting.planned_cost(mechanism, len(self.features), rounds, privacy.delta)
-            noise, releases = mechanism.multiplier, rounds
+            noise, releases = mechanism.multiplier, self.most_rounds
+            mu = math.sqrt(self.plan.method.rounds / (1.0 - self.plan.method.personal)) / noise
+            epsilon = accounting.gaussian_epsilon(mu, privacy.delta)
+            cost = accounting.Cost(epsilon, privacy.delta, accounting.EXACT_GAUSSIAN)
         guarantees = self.planned(self.topo.servers, cost)
-        further = {"noise_multiplier": noise, "noise": self._noises()}
+        further = {
+            "noise_multiplier": noise,
+            "noise": self._noises(),
+            "reach": self.reaches(),
+            "sums_take": self._sums_take(),
+        }
         return costs(releases, guarantees, self._claim(), self._notes(), **further)
+
+    def reaches(self) -> list[Json]:
+        """What either reach gives with this budget: noise in a coordinate, and epsilon against who may join up."""
+        privacy, method = self.plan.privacy, self.plan.method
+        if privacy is None or self.masks is None:
+            return []
+        told = []
+        sampled = self.asked_sizes
+        for reach in ("region", "all"):
+            personal = method.personal if reach == method.reach else 0.0
+            reached = Reached(privacy.epsilon, privacy.delta, sampled, reach, personal)
+            against = [{"who": one.words, "epsilon": reached.epsilon_against(one)} for one in coalitions(sampled)]
+            cohort = min(sampled) if reach == "region" else sum(sampled)
+            noise = self._noise_of(cohort) / (1.0 if reach == "all" else math.sqrt(len(sampled)))
+            chosen = reach == method.reach
+            if not chosen:  # it has no personal share, and all of the budget for these sums
+                noise *= math.sqrt(1.0 - method.personal)
+            told.append({"reach": reach, "chosen": chosen, "centroid_noise": noise, "coalitions": against})
+        return told
+
+    def _sums_take(self) -> float | None:
+        """About how many seconds of one core all secure sums take in this process."""
+        if self.plan.masks != "protocol":
+            return None
+        cohorts = self.asked_sizes if self.plan.method.reach == "region" else (sum(self.asked_sizes),)
+        return self.plan.method.rounds * sum(seconds(size) for size in cohorts)
+
+    @property
+    def asked_sizes(self) -> tuple[int, ...]:
+        """How many agents of each region are asked in a round."""
+        return tuple(self.plan.method.sample or int(size) for size in self.topo.sizes)
 
     def _noises(self) -> list[float] | None:
         """Standard deviation of the noise in a coordinate of what each region sends, if everybody asked answers."""
         if self.plan.perturbation == "none":
             return None
-        return [self._noise_of(int(size)) for size in self.topo.sizes]
+        sizes = self.asked_sizes
+        if self.plan.method.reach == "all":
+            return [self._noise_of(sum(sizes))] * len(sizes)
+        return [self._noise_of(size) for size in sizes]
 
-    def _noise_of(self, size: int) -> float:
+    def _noise_of(self, cohort: int) -> float:
         mechanism, clip = self.mechanism, self.plan.method.clip
         if mechanism is None or clip is None:
             return math.sqrt(self.plan.method.variance)
-        cohort = self.plan.method.sample or size
         # Noise of the agents themselves is dealt so that the threshold of them has enough; usually all are there.
-        if isinstance(mechanism, DistributedGaussian):
-            made = planned(cohort, clip, len(self.features), mechanism)
-            return made.deviation * math.sqrt(cohort / made.contributors) / cohort
+        if mechanism.own_noise is not None:
+            return planned(cohort, clip, len(self.features), mechanism.own_noise).noise_of(cohort) / cohort
         return mechanism.multiplier * 2.0 * clip / cohort
 
     def _claim(self) -> Claim | None:
@@ -177,6 +224,14 @@ class FederationJob(ServersJob):
             notes.append(
                 "Masks were skipped in this simulation: the sums are the ones the secure sum gives, and a deployment "
                 "that skips them shows every update to the agent's own server."
+            )
+        if self.plan.method.reach == "all" and self.plan.privacy is not None:
+            region, everybody = (each["coalitions"][-1] for each in self.reaches())
+            notes.append(
+                f"One sum goes over all {sum(self.asked_sizes)} agents, and its noise is sized for all of them. If "
+                "others join up against an agent, less of that noise is left: epsilon "
+                f"{everybody['epsilon']:.4g} against {everybody['who']}, where sums for each region would keep "
+                f"{region['epsilon']:.4g}."
             )
         if self.masks is not None and self.plan.privacy is not None:
             notes.append(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from silograph.core.types import Json
@@ -16,6 +17,7 @@ __all__ = ["RESULT", "forecast", "measured", "page", "privacy_of", "read", "summ
 
 RESULT = FederationResult
 MOST_REGIONS_DRAWN = 100
+_WORTH_SAYING = 60.0  # seconds
 
 
 def privacy_of(run: FederationRun) -> PrivacyWords:
@@ -129,3 +131,13 @@ def forecast(told: Json) -> Iterator[str]:
         least, most = (f"{end(told['noise']):.3g}" for end in (min, max))
         size = least if least == most else f"{least} to {most}, more in smaller regions"
         yield f"noise in a coordinate of what a region sends: standard deviation {size}"
+    if (take := told.get("sums_take") or 0.0) > _WORTH_SAYING:
+        yield f"the secure sums will take about {words.counted(math.ceil(take / 60.0), 'minute')} of one core here"
+    if reaches := told.get("reach"):
+        names = [each["reach"] + (" (this plan)" if each["chosen"] else "") for each in reaches]
+        rows = [("noise in a coordinate of the centroid", *(f"{each['centroid_noise']:.3g}" for each in reaches))]
+        for k, one in enumerate(reaches[0]["coalitions"]):
+            spent = (printed.at_most(each["coalitions"][k]["epsilon"]) for each in reaches)
+            rows.append((f"epsilon against {one['who']}", *spent))
+        yield ""
+        yield from printed.table(("reach", *names), rows)

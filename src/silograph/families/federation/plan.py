@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from silograph.core.errors import InputError
-from silograph.core.schema import Amount, Cohort, Count, Scale, Seed, Span
+from silograph.core.schema import Amount, Cohort, Count, Portion, Scale, Seed, Span
 from silograph.data.features import Classes, FeatureOptions
 from silograph.families.servers import Servers, check_classes, check_masks, left_out_of_servers
 from silograph.run.plan import DEFAULT_DELTA, Plan
@@ -34,7 +34,9 @@ class RegionData(FeatureOptions):
 class FederationMethod:
     """S1 (3)-(8). `perturbation` is `private` with a budget and `none` without, by default.
 
-    `masks` hide an agent's update from its own server: by the secure sum, or, to save time, only in name.
+    `masks` hide an agent's update from its own server: by the secure sum, or, to save time, only in name. `reach` says
+    over whom sums go: the agents of a region, or all agents, of whom all servers then know the same sum; that has a
+    curator's noise. `personal` is the share of the budget for models of the regions' own, with `reach` all.
     """
 
     name: Literal["graph_federation"] = "graph_federation"
@@ -53,6 +55,8 @@ class FederationMethod:
     clip: Scale | None = None
     masks: Literal["protocol", "skipped", "none"] | None = None
     minimum: Cohort = 3
+    reach: Literal["region", "all"] = "region"
+    personal: Portion = 0.0
 
 
 @dataclass(frozen=True)
@@ -99,7 +103,22 @@ class FederationPlan(Plan):
             expected = f"epochs times batch of at most {_MOST_DRAWS:,}"
             raise InputError("plan, epochs and batch", expected, f"found {method.epochs[1]} times {method.batch}")
         self._check_privacy()
+        self._check_reach()
         check_masks(self.masks, method.clip, method.sample, method.minimum)
+
+    def _check_reach(self) -> None:
+        method = self.method
+        if method.reach == "all" and self.masks == "none":
+            found = "found none: some server would have to see all agents' updates"
+            raise InputError("plan, masks", 'masks with reach = "all"', found, 'Say masks = "protocol".')
+        if method.reach == "all" and self.perturbation not in ("none", "private"):
+            expected = 'none or private with reach = "all", where servers have nothing to hide from each other'
+            raise InputError("plan, perturbation", expected, f"found {self.perturbation}")
+        if method.personal and (method.reach == "region" or self.privacy is None):
+            expected = 'a budget and reach = "all" with a personal share'
+            raise InputError("plan, personal", expected, "found it without", "Leave personal out.")
+        if method.personal == 1.0:
+            raise InputError("plan, personal", "a share below 1", "found 1: nothing would be left for the common model")
 
     def _check_privacy(self) -> None:
         if self.privacy is None:

@@ -19,6 +19,8 @@ class Parameters:
     noise: float | None
     noise_least: float | None
     masks: str
+    reach: str = "region"
+    personal: float = 0.0
 
 
 @dataclass(frozen=True)
