@@ -84,7 +84,9 @@ def laplacian_evidence(moments: Array, rows: Array) -> Evidence:
     site, shared = 0.5 * (together.site + each[:-1]), 0.5 * (together.shared + each[-1])
     sure = _doubted(site, _DOUBT_LAPLACIAN), _doubted(shared, _DOUBT_LAPLACIAN_SHARED)
     most_likely = log_det.most_likely(z[-1], float(ridge[-1]), first.w[-1], float(effective[-1]))
-    return Evidence(r, site, shared, *sure, together.prior, float(first.gap.max()), np.count_nonzero(most_likely.w))
+    return Evidence(
+        r, site, shared, *sure, together.prior, float(first.gap.max()), int(np.count_nonzero(most_likely.w))
+    )
 
 
 def _strengths(correlations: Array, first: joint_likelihood.Joint) -> Array:
