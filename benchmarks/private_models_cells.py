@@ -1,13 +1,13 @@
 """Synthetic cells of private models of regions: excess loss over the pooled optimum without privacy.
 
-P regions of K agents with 40 records each. Features have variances 1/j; a region's mean is shifted, and its model is off
-the common one by 30 % of its length, an agent's by another 20 %. Losses are measured on fresh records of every region
-and held against the best single model on all training records, without privacy (`scipy.optimize`).
+P regions of K agents with 40 records each. Features have variances 1/j; a region's mean is shifted, and its model is
+off the common one by 30 % of its length, an agent's by another 20 %. Losses are measured on fresh records of every
+region and held against the best single model on all training records, without privacy (`scipy.optimize`).
 
     python -m benchmarks.private_models_cells [--json]
 
 Step and clip follow from public numbers (`settings`): the step from the features' largest variance, the clip from the
-length that a mean gradient of 40 records has by chance. They were looked at on the seeds 0 and 1; figures are of 100 on.
+length that a mean gradient of 40 records has by chance. They were looked at on seeds 0 and 1; figures are of 100 on.
 """
 
 from __future__ import annotations
