@@ -7,7 +7,7 @@ region and held against the best single model on all training records, without p
     python -m benchmarks.private_models_cells [--json]
 
 Step and clip follow from public numbers (`settings`): the step from the features' largest variance, the clip from the
-length that a mean gradient of 40 records has by chance. Seeds 0 and 1 were looked at; figures are of 100 on.
+length that a mean gradient of 40 records has by chance. They were looked at on seeds 0 and 1; figures are of 100 on.
 """
 
 from __future__ import annotations

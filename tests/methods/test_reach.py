@@ -189,7 +189,7 @@ def test_the_share_is_paid_in_the_last_row():
         assert "sum of 12 agents, each" in rows[-1].why
 
 
-@pytest.mark.parametrize("changes", [{"reach": "region", "personal": 0.3}, {"reach": "all", "personal": 1.0}])
-def test_a_share_without_a_common_model_is_refused(changes):
+@pytest.mark.parametrize("changes", [{"perturbation": "none", "personal": 0.3}, {"personal": 1.0}])
+def test_a_share_of_no_budget_or_of_all_of_it_is_refused(changes):
     with pytest.raises(InputError, match="a share below 1 of a budget"):
         replace(private().method, **changes)

@@ -59,7 +59,7 @@ def test_nobody_is_cut_off_but_with_a_chance_of_2_to_the_minus_46(agents):
 
 def test_small_cohorts_keep_all_pairs_and_large_ones_need_few_partners():
     assert sparse(ALL_PAIRS) == (0, 0)
-    for agents, most in ((300, 160), (1000, 270), (3000, 350)):
+    for agents, most in ((300, 180), (1000, 290), (3000, 370)):
         near = partners(agents, sparse(agents)[0], bytes(32))
         assert np.mean([len(each) for each in near]) <= most
 
@@ -97,12 +97,13 @@ def test_one_more_drop_out_is_a_refusal():
 
 
 class Round:
-    """Up to the masked inputs, by a server that follows the protocol so far."""
+    """Up to the masked inputs, by a server that follows the protocol so far. Of 140 agents each has about 48 partners,
+    fewer than a plan would take, so that a server can declare enough of them dropped."""
 
     def __init__(self, kind=Agent):
         keys = {name: Ed25519PrivateKey.from_private_bytes(stream(0, name, 0, "partners").bytes(32)) for name in NAMES}
         public = {name: key.public_key().public_bytes_raw() for name, key in keys.items()}
-        self.session = Session("run", 0, "all", public, 3, CLIP, BITS, cycles=sparse(COUNT)[0])
+        self.session = Session("run", 0, "all", public, 3, CLIP, BITS, cycles=30)
         curve, self.inputs = remembering(), vectors()
         self.agents = {name: kind(self.session, name, key, os.urandom, curve) for name, key in keys.items()}
         self.server = Server(self.session, curve)
@@ -133,9 +134,10 @@ class Careless(Agent):
 
 
 def test_who_would_be_left_among_corrupt_partners_signs_nothing():
-    """46 of 140 are fewer than a third, and more than the victim can lose."""
+    """As many of its partners must survive as are needed to open a secret of it."""
     round = Round()
     lost = len(round.near) + 1 - round.session.sharing(round.victim)
+    assert lost <= 46  # fewer than a third of 140
     round.agents[round.victim].confirm(round.lie(lost - 1))
     fresh = Round()
     with pytest.raises(ProtocolError, match="it masked towards survived"):
@@ -143,11 +145,11 @@ def test_who_would_be_left_among_corrupt_partners_signs_nothing():
 
 
 def test_a_careless_agent_would_be_stripped():
-    """46 partners are declared dropped and the others are corrupt: all masks of the victim but its own are known."""
+    """30 partners are declared dropped and the others are corrupt: all masks of the victim but its own are known."""
     round = Round(Careless)
-    dropped = round.near[-46:]
+    dropped = round.near[-30:]
     corrupt = [name for name in round.near if name not in dropped]
-    request = round.lie(46)
+    request = round.lie(30)
     round.agents[round.victim].confirm(request)  # then its seed is opened, and the second secrets of the dropped
     words = np.frombuffer(round.masked[round.victim].words, dtype=round.session.word).copy()
     keys = round.agents[round.victim]._keys

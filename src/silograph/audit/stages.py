@@ -178,7 +178,7 @@ class RegionStage:
         if isinstance(self.method, SummedConsensus | MomentsSummed | SummedVotes):
             return replace(self.method, counts=self.method.counts * trials)
         if isinstance(self.method, GraphFederation):
-            return replace(self.method, sample=None, reach="region", personal=0.0)
+            return replace(self.method, sample=None, reach="region")
         # What a cluster borrows is computed from what was released: here there is one.
         return replace(self.method, sample=None, clusters=(0,) * (trials * self.size), tau=0.0, reach="region")
 

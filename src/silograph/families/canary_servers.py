@@ -87,7 +87,8 @@ def stage_of_agents(job: Job, method: GraphFederation | ClusteredADMM, sizes: ND
     # The secure sum gives the same bits with and without its messages; thousands of trials go without.
     masks = None if job.masks is None else Masks("skipped", job.masks.minimum)
     site = topo.servers[int(topo.sizes.argmin())]
-    tables, rounds = made_of([silent] * least, pairs), tuple(range(method.rounds))
+    rounds = tuple(range(method.most_rounds if isinstance(method, GraphFederation) else method.rounds))
+    tables = made_of([silent] * least, pairs)
     return RegionStage(job, method, site, least, words, rounds, least, tables, masks, distinct=features, scenes=scenes)
 
 

@@ -93,8 +93,8 @@ class GraphFederation(Plain):
         if self.reach == "all" and self.perturbation not in ("none", "private"):
             expected = "none or private where the sum is over all regions"
             raise InputError("graph federation, perturbation", expected, f"found {self.perturbation}")
-        if self.personal and not (self.reach == "all" and self.perturbation == "private" and self.personal < 1.0):
-            expected = "a share below 1 of a budget, with a sum over all regions"
+        if self.personal and not (self.perturbation == "private" and self.personal < 1.0):
+            expected = "a share below 1 of a budget"
             raise InputError("graph federation, personal", expected, f"found {self.personal:g} without one")
 
     def start(self, topo: Topology) -> Start:
@@ -214,7 +214,7 @@ class GraphFederation(Plain):
         return np.asarray(deviation / math.sqrt(2.0) * np.sign(u - 0.5) * -np.log1p(-np.abs(2.0 * u - 1.0)))
 
     def settle(self, servers: Carry, across: dict[str, Array], topo: Topology) -> tuple[Carry, dict[str, Array]]:
-        if self.reach == "all":
+        if self.reach == "all" or servers["round"] == self.rounds:
             model = servers["own"]  # the same everywhere, or each region's own at the end
         else:
             a, sent = topo.mixing, across["sent"]

@@ -22,7 +22,6 @@ from silograph.privacy.secure_keys import (
     KeyPair,
     Keys,
     keys_text,
-    list_digest,
     list_text,
 )
 from silograph.privacy.secure_messages import (
@@ -185,7 +184,7 @@ class Agent:
         if self._request not in (None, request):
             raise session.refusal("one request a round", "found a second, different one")
         self._request = request
-        text = list_text(session, self.name, list_digest(session, request))
+        text = list_text(session, self.name, self._keys.listed(request))
         return Confirmation(session.tag, self.name, self._identity.sign(text))
 
     def unmask(self, proof: Proof) -> Answer:

@@ -67,6 +67,7 @@ class Curve:
     #: What was checked already, where everybody is shown the same, and the keys of pairs.
     checked: dict[tuple[int, int], object] | None = None
     pairs: dict[tuple[str, str], bytes] | None = None
+    lists: dict[int, tuple[Request, bytes]] | None = None
 
 
 PLAIN = Curve()
@@ -82,7 +83,7 @@ def remembering() -> Curve:
             secrets[pair] = agree(own, peer)
         return secrets[pair]
 
-    return Curve(cache(verified), agree_once, {}, {})
+    return Curve(cache(verified), agree_once, {}, {}, {})
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,7 @@ class Keys:
         self._once(messages, request, lambda: self._check_confirmations(messages, request))
 
     def _check_confirmations(self, messages: Iterable[Confirmation], request: Request) -> None:
-        session, survivors, listed = self.session, set(request.survivors), list_digest(self.session, request)
+        session, survivors, listed = self.session, set(request.survivors), self.listed(request)
         for message in messages:
             session.ours(message)
             if message.sender not in survivors:
@@ -133,6 +134,14 @@ class Keys:
         if secret is None:
             raise self.session.refusal("a shared secret that is not zero", f"{peer!r} advertised a weak key")
         return _derive(secret, about)
+
+    def listed(self, request: Request) -> bytes:
+        """The digest of a list, computed once where everybody is shown the same."""
+        if self.curve.lists is None:
+            return list_digest(self.session, request)
+        if id(request) not in self.curve.lists:
+            self.curve.lists[id(request)] = request, list_digest(self.session, request)
+        return self.curve.lists[id(request)][1]
 
     def pair_mask(self, name: str, own: KeyPair, peer: Advertisement) -> Words:
         """What `name` adds and the peer subtracts, or the other way round: in the sum it is nothing."""

@@ -13,7 +13,7 @@ runs in constant time; neither is it called with anything but fresh secrets of o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ Source = Callable[[int], bytes]
 
 PRIME = 65537
 _LIMB, _FIELD = np.dtype("<u2"), np.dtype("<u4")  # 65536 is a field element too, so an element takes four bytes
+_LARGEST_TABLE = 1 << 21  # numbers
 _REFUSED = np.uint32(2**32 - 1)
 
 _Elements = NDArray[np.int64]
@@ -70,7 +71,19 @@ def _uniform(count: int, source: Source) -> _Elements:
 
 
 def _powers(points: _Elements, count: int) -> _Elements:
-    """points^0, points^1, ... as columns."""
+    """points^0, points^1, ... as columns; of a table, since many split with points and thresholds that are alike."""
+    largest, most = 1 << int(points.max()).bit_length(), -count // 64 * -64
+    if largest * most > _LARGEST_TABLE:
+        return _powers_of(points, count)
+    return np.asarray(_power_table(largest, most)[points, :count])
+
+
+@lru_cache(maxsize=4)
+def _power_table(largest: int, count: int) -> _Elements:
+    return _powers_of(np.arange(largest, dtype=np.int64), count)
+
+
+def _powers_of(points: _Elements, count: int) -> _Elements:
     out = np.ones((points.size, count), dtype=np.int64)
     for k in range(1, count):
         out[:, k] = out[:, k - 1] * points % PRIME

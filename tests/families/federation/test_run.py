@@ -13,6 +13,7 @@ import pytest
 
 from silograph.core.errors import InputError
 from silograph.data.federation import write_sample_clinics
+from silograph.deploy.deployment import Terms, make
 from silograph.privacy.accounting import cost, rdp_epsilon
 from silograph.privacy.ledger import Ledger
 from silograph.run.plan import load, parse
@@ -242,6 +243,12 @@ def test_the_starter_has_a_curators_noise_and_says_what_that_costs(tmp_path, sil
     text = silograph("privacy", tmp_path / "clinics/plan.toml")[1]
     assert "all (this plan)" in text
     assert "12.35" in text
+
+
+def test_no_deployment_has_a_sum_over_all_regions_yet(clinics):
+    plan = load(write_plan(clinics, "deployed", f'{METHOD}reach = "all"\n{PRIVACY}'))
+    with pytest.raises(InputError, match='reach: expected "region", but found "all"'):
+        make(plan, clinics, Terms("127.0.0.1:9999", tls=False, minimum=1))
 
 
 def test_a_run_over_all_regions_leaves_one_model_and_a_cost_that_adds_up(clinics, tmp_path, silograph):

@@ -32,8 +32,11 @@ def _stage(job: FederationJob) -> RegionStage:
 
 
 def coalition_stages(job: FederationJob) -> list[tuple[str, float, RegionStage]]:
-    """Who may join up against an agent, the epsilon that is stated against them, and what to play."""
-    stage, told = _stage(job), next(each for each in job.reaches() if each["chosen"])
+    """Who may join up against an agent, the epsilon that is stated against them, and what to play: the rounds that all
+    share, not the regions' own sums in the end."""
+    told = next(each for each in job.reaches() if each["chosen"])
+    stage = _stage(job)
+    stage = replace(stage, method=replace(job.method, personal=0.0), rounds=stage.rounds[: job.method.rounds])
     reach = job.method.reach
     found = []
     for one, stated in zip(coalitions([int(size) for size in job.asked_sizes]), told["coalitions"], strict=True):
