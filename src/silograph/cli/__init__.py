@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 import click
 import typer
 
-from silograph.cli import audit, compare, deploy, learn, look
+from silograph.cli import audit, compare, deploy, learn, look, predict
 from silograph.core.errors import SilographError
 
 app = typer.Typer(
@@ -20,7 +20,7 @@ app = typer.Typer(
     help="Graphs learned across data silos, with privacy numbers that are true.",
 )
 
-for room in (learn, look, compare, audit, deploy):
+for room in (learn, predict, look, compare, audit, deploy):
     room.register(app)
 
 

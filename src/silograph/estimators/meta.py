@@ -193,8 +193,10 @@ class PrivateMetaClassifier(ClassifierMixin, _PrivateMeta):
     _answers = "classes"
 
     def _set_labels(self) -> None:
-        # A run's model file knows its classes as texts.
-        self.classes_ = np.array(self.spec_.get("labels", self.spec_["classes"]))
+        # A run's model file knows its classes as texts: whole numbers are numbers again.
+        texts: list[str] = self.spec_["classes"]
+        numbers = all(text.lstrip("+-").isdecimal() for text in texts)
+        self.classes_ = np.array(self.spec_.get("labels", [int(text) for text in texts] if numbers else texts))
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         scores = self._outputs(X).astype(np.float64)
@@ -204,6 +206,12 @@ class PrivateMetaClassifier(ClassifierMixin, _PrivateMeta):
     def predict(self, X: Any) -> NDArray[Any]:
         scores = self._outputs(X)
         return np.asarray(self.classes_[scores.argmax(1)])
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Accuracy. Labels are read as `fit` reads them: 3, 3.0 and "3" are one label."""
+        check_is_fitted(self)
+        right = self._outputs(X).argmax(1) == self._read(X, y).records[0][1]
+        return float(np.average(right, weights=sample_weight))
 
 
 class PrivateMetaRegressor(RegressorMixin, _PrivateMeta):

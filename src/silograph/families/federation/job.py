@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from silograph.core import schema
 from silograph.core.errors import InputError
 from silograph.core.files import write_atomically
 from silograph.core.results import Claim, Privacy, ServerRound, filled
@@ -140,6 +141,11 @@ class FederationJob(ServersJob):
         epsilon = claimed_epsilon(chosen.rounds, chosen.step, bound, math.sqrt(chosen.variance))
         defect = "false: who hears a server and its neighbours takes all but one round's noise off again"
         return Claim(epsilon, 0.0, "S1 Theorem 2", defect)
+
+    def privacy_section(self, door: Door) -> Json:
+        """For estimators, which show it as it would be written."""
+        told: Json = schema.write(self._privacy(door))
+        return told
 
     def _privacy(self, door: Door) -> Privacy:
         """What it cost, read from the ledger, by region and observer: the cost to any one agent of the region."""
