@@ -23,7 +23,10 @@ from silograph.report.notebook_card import card, most_paid
 
 @dataclass(eq=False, repr=False)
 class ClusteredModels(LinearModels):
-    """A linear model for every client, learned with the clients of its cluster and with clusters that are alike (S2).
+    """A linear model for every client, learned with the clients of its cluster and with clusters that are alike.
+
+    Without privacy by random effects: a client's model is its cluster's and a deviation, shrunk by variances that all
+    records tell. With privacy, or with a setting that only S2 has (penalty, ridge, tau), by S2.
 
     Attributes
     ----------
@@ -31,7 +34,8 @@ class ClusteredModels(LinearModels):
         privacy its server's model of its cluster.
     cluster_models_ : a model for each cluster. clusters_ : the cluster of every client.
     classes_ : the two labels, with the logistic loss. feature_names_in_ : the columns' names, where they had some.
-    exchange_ : what each cluster takes of each in a round.
+    variances_ : of clients' deviations from their cluster and of clusters' from each other, for the constant and the
+        slopes, relative to the noise in a record; None with S2. exchange_ : what each cluster of S2 takes of each.
     ledger_, privacy_ : the rows of what left every client, and the cost read from them.
     """
 
@@ -43,10 +47,11 @@ class ClusteredModels(LinearModels):
 
     find: int | None = ClusteredMethod.find
     _: KW_ONLY
+    learner: Literal["effects", "papers"] | None = ClusteredMethod.learner
     loss: Literal["ridge", "huber", "logistic"] = ClusteredMethod.loss
     penalty: float = ClusteredMethod.penalty
     ridge: float = ClusteredMethod.ridge
-    rounds: int = 150
+    rounds: int = ClusteredMethod.rounds
     tau: float | Literal["learned"] = ClusteredMethod.tau
     intercept: bool = ClusteredMethod.intercept
     graph: Literal["complete", "ring", "grid", "random", "erdos-renyi"] = "complete"
@@ -82,6 +87,8 @@ class ClusteredModels(LinearModels):
         cluster = outcome.arrays.get("cluster", np.array(job.inner.clusters))[place].astype(int)
         self.clusters_ = np.array([job.names[q] for q in cluster])
         self.exchange_ = outcome.arrays.get("exchange")
+        arrays, spread = outcome.arrays, ("variance", "cluster_variance")
+        self.variances_ = np.stack([arrays[name] for name in spread]) if spread[0] in arrays else None
         self.privacy_ = job.privacy_section(door)
         return self
 
