@@ -163,16 +163,18 @@ class _PrivateMeta(PlanEstimator):
 
     def _settings(self, tables: ClientTables, privacy: MetaBudget | None) -> Json:
         """What was asked for, and the rest as the budget has it."""
-        plain: Json = {"model": MetaMethod.model, "rounds": MetaMethod.rounds, "rate": MetaMethod.rate}
+        chosen: Json = {"model": MetaMethod.model, "rounds": MetaMethod.rounds, "rate": MetaMethod.rate}
         if privacy is not None:
             hidden = self._section(MetaMethod, model="mlp", rounds=1, rate=1.0, personal_steps=1).hidden
             counts = [len(y) for _, y in tables.records]
             size, outputs = int(np.prod(tables.shape)), max(len(tables.classes), 1)
-            plain = advised(privacy.epsilon, privacy.delta, counts, size, outputs, hidden).settings
-        asked = {name: getattr(self, name) for name in plain if getattr(self, name) is not None}
+            chosen = advised(privacy.epsilon, privacy.delta, counts, size, outputs, hidden).settings
+        if plain(self.hidden) != list(MetaMethod.hidden):  # hidden layers were asked for
+            chosen["model"] = MetaMethod.model
+        asked = {name: getattr(self, name) for name in chosen if getattr(self, name) is not None}
         if not isinstance(self.model, str | None):
             asked["model"] = MetaMethod.model  # is not used
-        return {**plain, **asked, "personal_steps": 1 if self.personal_steps is None else self.personal_steps}
+        return {**chosen, **asked, "personal_steps": 1 if self.personal_steps is None else self.personal_steps}
 
     def _network(self, plan: MetaPlan, tables: ClientTables) -> Neural:
         return network(plan, tables, None if isinstance(self.model, str | None) else self.model)
