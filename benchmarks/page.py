@@ -23,7 +23,9 @@ Result = dict[str, Any]
 HERE = Path(__file__).resolve().parent
 PACKAGES = ("silograph", "numpy", "scipy", "numba", "torch")
 PEERS = tuple(
-    dict.fromkeys(peer for peers in (peers.GRAPHS, peers.JOINT, peers.PFL, peers.OPACUS) for peer in peers[:2])
+    dict.fromkeys(
+        peer for peers in (peers.GRAPHS, peers.JOINT, peers.PFL, peers.OPACUS, peers.MODELS) for peer in peers[:2]
+    )
 )
 #: Units of which more is better.
 SCORES = ("F-score", "nats a node")

@@ -12,13 +12,19 @@ import numpy as np
 import pytest
 
 import silograph.run.loop as loop
-from silograph import ClusteredModels, ConsensusGraph, PrivateMetaClassifier, PrivateMetaRegressor
+from silograph import ClusteredModels, ConsensusGraph, PrivateMetaClassifier, PrivateMetaRegressor, RegionModels
 from silograph.core.errors import InputError
 
-ESTIMATORS = (ConsensusGraph, ClusteredModels, PrivateMetaClassifier, PrivateMetaRegressor)
+ESTIMATORS = (ConsensusGraph, ClusteredModels, RegionModels, PrivateMetaClassifier, PrivateMetaRegressor)
 #: Wider than the plan's, or with another default, on purpose.
-WIDER = {"model", "hidden", "epsilon", "graph"}
-OTHER_DEFAULT = {(ClusteredModels, "rounds"), (ClusteredModels, "graph"), (ClusteredModels, "clip")}
+WIDER = {"model", "hidden", "epsilon", "graph", "rounds", "rate", "personal_steps"}
+CHOSEN = ("model", "rounds", "rate", "personal_steps")  # automatically, where a plan has numbers
+OTHER_DEFAULT = {
+    (ClusteredModels, "graph"),
+    (ClusteredModels, "clip"),
+    (RegionModels, "graph"),
+    *((estimator, name) for estimator in (PrivateMetaClassifier, PrivateMetaRegressor) for name in CHOSEN),
+}
 
 
 def planned(estimator):

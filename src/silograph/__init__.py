@@ -1,6 +1,6 @@
 """silograph: graphs and personal models across data silos, with privacy numbers that are true.
 
-Three tiers: estimators (`ConsensusGraph`, `ClusteredModels`, `PrivateMetaClassifier`), plans and rounds
+Three tiers: estimators (`ConsensusGraph`, `ClusteredModels`, `RegionModels`, `PrivateMetaClassifier`), plans and rounds
 (`silograph.run`), kernels and the gate.
 Names are loaded when first used, so that `import silograph` stays light.
 """
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from silograph.estimators.clusters import ClusteredModels
     from silograph.estimators.graphs import ConsensusGraph
     from silograph.estimators.meta import PrivateMetaClassifier, PrivateMetaRegressor
+    from silograph.estimators.regions import RegionModels
     from silograph.finished import FinishedRun, open_run
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "FinishedRun",
     "PrivateMetaClassifier",
     "PrivateMetaRegressor",
+    "RegionModels",
     "SilographError",
     "__version__",
     "open_run",
@@ -34,6 +36,7 @@ _HOMES = {
     "FinishedRun": "silograph.finished",
     "PrivateMetaClassifier": "silograph.estimators.meta",
     "PrivateMetaRegressor": "silograph.estimators.meta",
+    "RegionModels": "silograph.estimators.regions",
     "SilographError": "silograph.core.errors",
     "open_run": "silograph.finished",
 }

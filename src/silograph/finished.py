@@ -6,11 +6,20 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from scipy.special import expit
+
 from silograph.core.errors import InputError
-from silograph.core.types import Json
+from silograph.core.toml import parse_toml
+from silograph.core.types import Array, Json
+from silograph.data.features import FeatureOptions, as_learned
+from silograph.data.tables import listed
+from silograph.families.servers import INTERCEPT
 from silograph.report.build import read
 from silograph.report.notebook_card import COST, card, protected, small_graph, worst
 from silograph.report.read import Edge
+from silograph.run.plan import parse
+from silograph.tasks.linear import signs
 
 
 @dataclass(frozen=True)
@@ -25,6 +34,8 @@ class FinishedRun:
     edges: dict[str, list[Edge]] = field(repr=False)
     #: By graph, 1 or -1 for every pair of nodes that is joined, where relations have signs.
     signs: dict[str, dict[frozenset[str], int]] = field(default_factory=dict, repr=False)
+    #: Where linear models were learned: each one's weights, by its region, client ("server/client") or cluster.
+    models: dict[str, list[float]] = field(default_factory=dict, repr=False)
 
     @property
     def graphs(self) -> dict[str, Any]:
@@ -44,6 +55,57 @@ class FinishedRun:
         signs = {tuple(pair): {"sign": sign} for pair, sign in self.signs.get(name, {}).items()}
         nx.set_edge_attributes(made, signs)
         return made
+
+    def predict(self, X: Any, who: str) -> Any:
+        """The answers of one linear model on records: numbers, or with the logistic loss the class 1 or 0.
+
+        `who` is a name in `models`. Columns of a DataFrame are matched by name, and other columns are not looked at.
+        """
+        margins = self._margins(X, who)
+        return (margins >= 0.0).astype(int) if self.result["task"]["loss"] == "logistic" else margins
+
+    def predict_proba(self, X: Any, who: str) -> Any:
+        """(records, 2): the chances of the classes 0 (or -1) and 1."""
+        if (loss := self.result.get("task", {}).get("loss")) != "logistic":
+            raise InputError("predict_proba", "a run with the logistic loss", f"its loss is {loss}", "Use predict.")
+        chance = expit(self._margins(X, who))
+        return np.column_stack([1.0 - chance, chance])
+
+    def score(self, X: Any, y: Any, who: str) -> float:
+        """Accuracy with the logistic loss, whose other class than 1 may be called 0 or -1; else R^2."""
+        guess, answers = self.predict(X, who), np.asarray(y, dtype=np.float64)
+        if self.result["task"]["loss"] == "logistic":
+            return float((guess == (signs(answers, "answers") > 0.0)).mean())
+        return float(1.0 - ((answers - guess) ** 2).sum() / ((answers - answers.mean()) ** 2).sum())
+
+    def _margins(self, X: Any, who: str) -> Array:
+        if not self.models:
+            raise InputError("predict", "a run that learned linear models", f"this one learned {self.result['method']}")
+        if who not in self.models:
+            raise InputError("predict", f"one of {listed(list(self.models))}", f"found {who!r}")
+        model, names = np.array(self.models[who]), list(self.result["task"]["features"])
+        features = [name for name in names if name != INTERCEPT]
+        if hasattr(X, "columns"):
+            X = as_learned(X, self._told)
+            if missing := [name for name in features if name not in X.columns]:
+                found = f"it lacks {listed(missing)}"
+                raise InputError("records", "the columns it was learned from", found, "Name them alike.")
+            X = X[features]
+        x = np.asarray(X, dtype=np.float64)
+        if x.ndim != 2 or x.shape[1] != len(features):
+            raise InputError("records", f"records of {len(features)} features", f"found shape {x.shape}")
+        bad = np.argwhere(~np.isfinite(x))
+        if bad.size:
+            raise InputError(f"record {bad[0][0] + 1}, {features[bad[0][1]]}", "a number", "it is missing")
+        constant = model[names.index(INTERCEPT)] if INTERCEPT in names else 0.0
+        return np.asarray(np.einsum("nm,m->n", x, model[: len(features)]) + constant)
+
+    @property
+    def _told(self) -> FeatureOptions:
+        """What the plan says of columns: a DataFrame has them as they were in the tables."""
+        where = str(self.folder / "plan.toml")
+        data: FeatureOptions = parse(parse_toml(self.plan, where), where).data
+        return data
 
     def _repr_html_(self) -> str:
         result, costs = self.result, worst(self.result["privacy"]["guarantees"])
@@ -70,4 +132,4 @@ def open_run(folder: str | Path) -> FinishedRun:
     """The folder of a finished run, read and checked."""
     run = read(folder)
     result = run.json | {"privacy": asdict(run.result.privacy)}
-    return FinishedRun(Path(folder), result, run.ledger, run.plan, run.graphs, run.signs)
+    return FinishedRun(Path(folder), result, run.ledger, run.plan, run.graphs, run.signs, run.models)

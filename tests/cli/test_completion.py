@@ -11,7 +11,19 @@ from pathlib import Path
 import pytest
 
 SILOGRAPH = Path(sys.executable).with_name("silograph")
-COMMANDS = {"learn", "run", "check", "privacy", "report", "reproduce", "sample", "audit", "deploy", "personalise"}
+COMMANDS = {
+    "learn",
+    "run",
+    "check",
+    "privacy",
+    "report",
+    "reproduce",
+    "sample",
+    "audit",
+    "deploy",
+    "personalise",
+    "predict",
+}
 
 pytestmark = pytest.mark.skipif(not SILOGRAPH.exists(), reason="silograph is not installed as a command")
 

@@ -69,7 +69,7 @@ def test_a_personal_model_is_gradient_steps_from_the_shared_start():
     assert shared.n_iter_ == 3
     np.testing.assert_array_equal(shared.model_, start)
     x, y = parts[0]
-    for options, step, steps in (({}, 0.3, 1), ({"steps": 3, "step": 0.2}, 0.2, 3)):
+    for options, step, steps in (({"steps": 1}, 0.3, 1), ({"steps": 3, "step": 0.2}, 0.2, 3)):
         mine = shared.personalise(x, y, **options)
         module = at(start)
         descent = torch.optim.SGD(module.parameters(), lr=step)
@@ -275,7 +275,7 @@ def test_fit_is_the_plans_run(tmp_path):
         np.savez(tmp_path / f"client_{k}.npz", x=x, y=y)
     data = MetaData("answer", tuple(f"client_{k}.npz" for k in range(3)), classes=("ill", "well"))
     method = MetaMethod(rounds=3, rate=1.0, hidden=(4,), clip=0.5)
-    private = PrivateMetaClassifier(**QUICK, clip=0.5, epsilon=EPSILON, delta=DELTA).fit(parts)
+    private = PrivateMetaClassifier("mlp", **QUICK, clip=0.5, epsilon=EPSILON, delta=DELTA).fit(parts)
     plan = MetaPlan(data, method, MetaBudget(EPSILON, DELTA), seed=1)
     folder = execute(plan, tmp_path, tmp_path / "out", lambda *_: None, lambda folder: "").folder
     loaded = PrivateMetaClassifier.load(folder / "models/start.npz")
@@ -465,11 +465,9 @@ def test_records_of_another_shape_than_learned_are_refused():
         ({"random_state": -1}, "plan, seed"),
         ({"random_state": 1.5}, "random_state: expected None, a whole number, or a numpy Generator"),
         ({"model": "cnn"}, "pictures for a cnn"),
-        ({"model": None}, "PrivateMetaClassifier, model: expected one of linear, mlp"),
         ({"model": lambda: network()}, "expected a torch.nn.Module, but found a function"),
         ({"model": nn.Linear}, "expected a torch.nn.Module, but found a type"),
         ({"rounds": 1.5}, "PrivateMetaClassifier, rounds: expected a whole number from 1 to .*, but found 1.5"),
-        ({"rounds": None}, "PrivateMetaClassifier, rounds: expected a whole number from 1 to .*, but found nothing"),
         ({"rounds": True}, "PrivateMetaClassifier, rounds: expected a whole number from 1 to .*, but found true"),
         ({"hidden": 8}, "PrivateMetaClassifier, hidden: expected a list of whole numbers, but found 8"),
         ({"hidden": (4.5,)}, r"PrivateMetaClassifier, hidden\[0\]: expected a whole number"),
@@ -601,3 +599,42 @@ def test_a_column_that_is_hardly_a_feature_gets_a_word():
         parts.append((x, rng.integers(0, 2, 20)))
     with pytest.warns(UserWarning, match="'patient_id' has the name of an identifier"):
         PrivateMetaClassifier(rounds=1).fit(parts)
+
+
+# ---- what is chosen automatically ------------------------------------------------------------------------------------
+
+
+def digits(seed, number=40, classes=3):
+    """scikit-learn's digits, dealt to clients that each know three of them."""
+    from sklearn.datasets import load_digits
+
+    x, y = load_digits(return_X_y=True)
+    rng = np.random.default_rng(seed)
+    known = [rng.permutation(10)[:classes] for _ in range(number)]
+    parts = [[] for _ in known]
+    for digit in range(10):
+        holders = [k for k, own in enumerate(known) if digit in own]
+        for place, row in enumerate(rng.permutation(np.flatnonzero(y == digit))):
+            parts[holders[place % len(holders)]].append(row)
+    return [(x[rows] / 16.0, y[rows]) for rows in map(rng.permutation, parts)]
+
+
+@pytest.mark.parametrize(("epsilon", "least"), [(4.0, 0.93), (1.0, 0.82)])
+def test_with_no_setting_touched_digits_are_told_apart_under_a_budget(epsilon, least):
+    """About 35 records a source client; new clients learn from half of theirs and are tested on the rest."""
+    parts = digits(11)
+    model = PrivateMetaClassifier(epsilon=epsilon, delta=1e-3, classes=list(range(10)), random_state=11).fit(parts[:28])
+    assert model.spec_["model"] == "linear"
+    assert max(guarantee["epsilon"] for guarantee in model.privacy_["guarantees"]) <= epsilon
+    halves = [(x[: len(y) // 2], y[: len(y) // 2], x[len(y) // 2 :], y[len(y) // 2 :]) for x, y in parts[28:]]
+    assert np.mean([model.personalise(x, y).score(a, b) for x, y, a, b in halves]) >= least
+
+
+def test_a_hidden_layer_is_for_budgets_that_can_pay_for_it():
+    from silograph.families.meta.advice import advised
+
+    pictures = advised(4.0, 1e-3, [600] * 30, 196, 10, (32,))  # S4's own size
+    assert pictures.model == "mlp"
+    small = advised(1.0, 1e-3, [40] * 28, 64, 10, (32,))
+    assert (small.model, small.rate) == ("linear", 1.0)
+    assert small.rounds < advised(4.0, 1e-3, [40] * 28, 64, 10, (32,)).rounds <= pictures.rounds

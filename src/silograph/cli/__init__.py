@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 import click
 import typer
 
-from silograph.cli import audit, compare, deploy, learn, look, people, research
+from silograph.cli import audit, compare, deploy, learn, look, people, predict, research
 from silograph.cli.console import HELP
 from silograph.core.errors import SilographError
 
@@ -22,7 +22,7 @@ app = typer.Typer(
     help="Learn together from data that may not be shared, and believe the privacy number.",
 )
 
-for room in (learn, people, look, compare, audit, deploy, research):
+for room in (learn, people, predict, look, compare, audit, deploy, research):
     room.register(app)
 
 

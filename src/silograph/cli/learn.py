@@ -185,6 +185,9 @@ def personalise(
     out: Annotated[Path, typer.Option("-o", "--out", help="File for the client's model (NPZ).")],
     steps: Annotated[int | None, typer.Option(help="How many steps; the plan's if left out.")] = None,
     step: Annotated[float | None, typer.Option(help="Their size; the plan's if left out.")] = None,
+    choose: Annotated[
+        bool, typer.Option("--choose", help="Choose both on the client's own records, in three parts.")
+    ] = False,
     test: Annotated[Path | None, typer.Option(help="Other labelled records, to test the model on.")] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     as_json: AsJson = False,
@@ -192,12 +195,14 @@ def personalise(
     """Make a shared start a client's own, on the client's machine; nothing leaves it."""
     from silograph.families.meta.personalise import personalise as run_steps
 
-    personal = run_steps(start, table, out, steps, step, test, device)
+    personal = run_steps(start, table, out, steps, step, test, device, choose)
 
     def words() -> None:
         records = f"the {personal.tested} record{'s' * (personal.tested != 1)}"
         what = f"{records} it learned from" if personal.seen else f"{records} of {test}"
         print(f"{personal.measure} on {what}: {personal.before:.4f} before, {personal.after:.4f} after")
+        if choose:
+            print(f"chosen: {personal.steps} steps of size {personal.step:g}")
         if personal.seen:
             print("note: other records will fare worse; --test says how")
         print(f"model: {out}")

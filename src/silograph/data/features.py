@@ -159,6 +159,23 @@ def _checked(
     return FeatureTable(site.name, site.path, site.where, columns, grid, known, site.notes)
 
 
+def as_learned(frame: Any, told: FeatureOptions) -> Any:
+    """A DataFrame of records to predict, its columns made features as the plan made those it learned from; nothing is
+    refused for what it looks like."""
+    grid = frame_grid(frame, [str(name) for name in frame.columns], "columns")
+    grid = with_levels(grid, told.categories, "records", False)
+    fill = {named(name): value for name, value in (told.fill or {}).items()}
+    made = type(frame)(
+        {
+            name: _filled(column, fill[name]) if name in fill else column
+            for name, column in zip(map(named, grid.column_names or ()), grid.columns, strict=True)
+        }
+    )
+    for name in (named(name) for name in told.bounds or () if named(name) in made):
+        made[name] = scaled(made[[name]].to_numpy(dtype=np.float64, copy=True), [name], told.bounds)[:, 0]
+    return made
+
+
 def odd_features(tables: Iterable[Any], private: bool) -> list[str]:
     """What does harm among the features of DataFrames: said, not refused, since whoever gave them can drop columns."""
     said: dict[str, None] = {}

@@ -21,9 +21,10 @@ from silograph.core.types import Array, Json
 from silograph.data.clients import ClientTables, from_arrays
 from silograph.data.features import odd_features
 from silograph.estimators.base import PlanEstimator, RandomState, plain
+from silograph.families.meta.advice import advised
 from silograph.families.meta.job import MetaJob
 from silograph.families.meta.network import build_network, load_networks, network
-from silograph.families.meta.new_clients import personal_models
+from silograph.families.meta.new_clients import chosen_steps, personal_models
 from silograph.families.meta.plan import MetaBudget, MetaData, MetaMethod, MetaPlan
 from silograph.report.notebook_card import card, most_paid
 
@@ -41,23 +42,26 @@ class _PrivateMeta(PlanEstimator):
     _sections = (MetaMethod, MetaBudget)
     _words: ClassVar[Mapping[str, str]] = {
         "model": '"linear", "mlp" (with `hidden` units), "cnn", "resnet18", or a torch.nn.Module with an output for '
-        "each class, or with one for a regression.",
+        "each class, or with one for a regression; None: chosen automatically, by the budget.",
+        "rounds": "How often clients are asked; None: chosen automatically, by the budget.",
+        "rate": "A record's chance to be in a step; None: 1 with a budget, 0.1 without.",
+        "personal_steps": "How many such steps; None: number and size are chosen on the client's own records.",
         "classes": "The labels there can be. They are public, and so is the list that is made of all clients' labels "
         "if it is left out: say it where the presence of a label is private.",
     }
     _answers: ClassVar[Literal["classes", "numbers"]]
 
-    model: Any = MetaMethod.model
+    model: Any = None
     _: KW_ONLY
     hidden: Sequence[int] = MetaMethod.hidden
-    rounds: int = MetaMethod.rounds
+    rounds: int | None = None
     local_steps: int = MetaMethod.local_steps
-    rate: float = MetaMethod.rate
+    rate: float | None = None
     order: Literal["first", "second"] = MetaMethod.order
     inner_step: float = MetaMethod.inner_step
     outer_step: float = MetaMethod.outer_step
     personal_step: float | None = MetaMethod.personal_step
-    personal_steps: int = MetaMethod.personal_steps
+    personal_steps: int | None = None
     epsilon: float | None = None
     delta: float = MetaBudget.delta
     clip: float = MetaMethod.clip
@@ -83,7 +87,8 @@ class _PrivateMeta(PlanEstimator):
         job = MetaJob.of(plan, tables, None, self._network(plan, tables))
         outcome, door = self._learn(job)
         self.task_: Neural = job.task
-        self.spec_: Json = job.model_spec | ({} if isinstance(self.model, str) else {"model": "module"})
+        self.spec_: Json = job.model_spec | ({} if isinstance(self.model, str | None) else {"model": "module"})
+        self.spec_["steps"] = self.personal_steps
         self.start_: Array = outcome.arrays["model"]
         self.model_: Array = self.start_
         self.privacy_: Json = job.privacy_section(door)
@@ -96,13 +101,20 @@ class _PrivateMeta(PlanEstimator):
         return self
 
     def personalise(self, X: Any, y: Any, *, steps: int | None = None, step: float | None = None) -> Self:
-        """A copy whose model is the start after steps on one client's own records (4); nothing leaves that client."""
+        """A copy whose model is the start after steps on one client's own records (4); nothing leaves that client.
+
+        Without a number or a size of steps, here or in the constructor, both are chosen on these records.
+        """
         check_is_fitted(self)
         mine = self._read(X, y)
         size = self.spec_["step"] if step is None else step
         count = self.spec_["steps"] if steps is None else steps
-        if not (count >= 1 and 0.0 < size < np.inf):
+        if not ((count is None or count >= 1) and 0.0 < size < np.inf):
             raise InputError("personalise", "at least one step of a size above 0", f"found {count} of {size}")
+        if count is None and step is not None:
+            count = 1
+        if count is None:
+            size, count = chosen_steps(self.task_, self.start_, size, *mine.records[0])
         personal = copy(self)
         personal.model_ = personal_models(self.task_, self.start_, size, count, mine.records, mine.names)[0]
         return personal
@@ -148,12 +160,27 @@ class _PrivateMeta(PlanEstimator):
     def _plan(self, tables: ClientTables) -> MetaPlan:
         classes = tables.classes if self._answers == "classes" else None
         data = MetaData(_TARGET, answers=self._answers, classes=classes)
-        module = {} if isinstance(self.model, str | None) else {"model": "mlp"}  # is not used
-        method, privacy = self._section(MetaMethod, **module), self._budget(MetaBudget)
+        privacy = self._budget(MetaBudget)
+        method = self._section(MetaMethod, **self._settings(tables, privacy))
         return MetaPlan(data, method, privacy, seed=seed_of(self.random_state))
 
+    def _settings(self, tables: ClientTables, privacy: MetaBudget | None) -> Json:
+        """What was asked for, and the rest as the budget has it."""
+        chosen: Json = {"model": MetaMethod.model, "rounds": MetaMethod.rounds, "rate": MetaMethod.rate}
+        if privacy is not None:
+            hidden = self._section(MetaMethod, model="mlp", rounds=1, rate=1.0, personal_steps=1).hidden
+            counts = [len(y) for _, y in tables.records]
+            size, outputs = int(np.prod(tables.shape)), max(len(tables.classes), 1)
+            chosen = advised(privacy.epsilon, privacy.delta, counts, size, outputs, hidden).settings
+        if plain(self.hidden) != list(MetaMethod.hidden):  # hidden layers were asked for
+            chosen["model"] = MetaMethod.model
+        asked = {name: getattr(self, name) for name in chosen if getattr(self, name) is not None}
+        if not isinstance(self.model, str | None):
+            asked["model"] = MetaMethod.model  # is not used
+        return {**chosen, **asked, "personal_steps": 1 if self.personal_steps is None else self.personal_steps}
+
     def _network(self, plan: MetaPlan, tables: ClientTables) -> Neural:
-        return network(plan, tables, None if isinstance(self.model, str) else self.model)
+        return network(plan, tables, None if isinstance(self.model, str | None) else self.model)
 
     def _read(self, X: Any, y: Any) -> ClientTables:
         """One client's records, checked against what the start was learned from."""
@@ -196,8 +223,10 @@ class PrivateMetaClassifier(ClassifierMixin, _PrivateMeta):
     _answers = "classes"
 
     def _set_labels(self) -> None:
-        # A run's model file knows its classes as texts.
-        self.classes_ = np.array(self.spec_.get("labels", self.spec_["classes"]))
+        # A run's model file knows its classes as texts: whole numbers are numbers again.
+        texts: list[str] = self.spec_["classes"]
+        numbers = all(text.lstrip("+-").isdecimal() for text in texts)
+        self.classes_ = np.array(self.spec_.get("labels", [int(text) for text in texts] if numbers else texts))
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         scores = self._outputs(X).astype(np.float64)
@@ -207,6 +236,12 @@ class PrivateMetaClassifier(ClassifierMixin, _PrivateMeta):
     def predict(self, X: Any) -> NDArray[Any]:
         scores = self._outputs(X)
         return np.asarray(self.classes_[scores.argmax(1)])
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Accuracy. Labels are read as `fit` reads them: 3, 3.0 and "3" are one label."""
+        check_is_fitted(self)
+        right = self._outputs(X).argmax(1) == self._read(X, y).records[0][1]
+        return float(np.average(right, weights=sample_weight))
 
 
 class PrivateMetaRegressor(RegressorMixin, _PrivateMeta):

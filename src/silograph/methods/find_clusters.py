@@ -28,6 +28,7 @@ from silograph.methods.base import (
     everywhere,
 )
 from silograph.methods.clustered_admm import ClusteredADMM
+from silograph.methods.random_effects import RandomEffects
 from silograph.privacy.bound import Bounded, row_lengths
 from silograph.privacy.released import Message, Sent
 from silograph.tasks.linear import PROTECTED_UNIT, Linear
@@ -107,7 +108,7 @@ class FoundClusters:
     """One round of `finder`, then `inner` with the clusters that were found; its own only say how many there are."""
 
     finder: FindClusters
-    inner: ClusteredADMM
+    inner: ClusteredADMM | RandomEffects
 
     def start(self, topo: Topology) -> Start:
         self.finder.start(topo)

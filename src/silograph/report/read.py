@@ -47,6 +47,11 @@ class RunFolder(Generic[R]):
         return {}
 
     @property
+    def models(self) -> dict[str, list[float]]:
+        """The linear models it learned, by whose they are; none where it learned others."""
+        return {}
+
+    @property
     def message(self) -> int | None:
         """How many numbers a silo sends in a round, where its ledger's rows do not say it."""
         return None

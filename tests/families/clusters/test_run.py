@@ -36,8 +36,10 @@ def table(path):
         return list(csv.DictReader(file))
 
 
-def test_an_open_run_leaves_models_errors_and_what_they_are_held_against(hospitals, tmp_path, silograph):
-    plan = write_plan(hospitals, "open", "rounds = 80\ncompare = true")
+@pytest.mark.parametrize("learner", ["effects", "papers"])
+def test_an_open_run_leaves_models_errors_and_what_they_are_held_against(learner, hospitals, tmp_path, silograph):
+    asked = {"effects": "", "papers": 'learner = "papers"\nrounds = 80'}[learner]  # what nobody asked for is compared
+    plan = write_plan(hospitals, f"open-{learner}", asked)
     code, text, _ = silograph("run", plan, "-o", tmp_path / "out")
     assert code == 0
     for word in (*DIAGNOSES, "this run", "each client alone", "one model for all", "without features"):
@@ -62,8 +64,27 @@ def test_an_open_run_leaves_models_errors_and_what_they_are_held_against(hospita
     # The sample's diagnoses are alike in pairs: who borrows from whom is found.
     names, exchange = [c["name"] for c in result["clusters"]], np.array(result["exchange"])
     asthma, diabetes, heart, stroke = (names.index(name) for name in ("asthma", "diabetes", "heart failure", "stroke"))
-    assert exchange[asthma, heart] > 3.0 * max(exchange[asthma, diabetes], exchange[asthma, stroke])
+    assert (result["parameters"]["variances"] is None) == (learner == "papers")
+    if learner == "papers":
+        assert exchange[asthma, heart] > 3.0 * max(exchange[asthma, diabetes], exchange[asthma, stroke])
+    else:
+        found = result["parameters"]["variances"]
+        assert found["clusters_slopes"] > 10.0 * found["clients_slopes"]
+        page = (tmp_path / "out/report.html").read_text()
+        assert "by variances that were estimated from all records" in page
+        assert "What is a client’s own" in page
     assert {g["epsilon"] for g in result["privacy"]["guarantees"]} == {"infinity"}
+
+
+@pytest.mark.parametrize("given", ["penalty = 2.0", "tau = 0.1", 'weights = "uniform"', "ridge = 0.1"])
+def test_random_effects_have_no_settings_of_s2(given, hospitals, silograph, tmp_path):
+    code, _, error = silograph(
+        "run", write_plan(hospitals, "both", f'learner = "effects"\n{given}'), "-o", tmp_path / "o"
+    )
+    assert code == 2
+    assert f'{given.split()[0]}: expected learner = "papers"' in error
+    private = write_plan(hospitals, "private", f'learner = "effects"\n{RECORDS}', "[privacy]\nepsilon = 3.0\n")
+    assert "random effects have no such setting" in silograph("privacy", private)[2]
 
 
 RECORDS = 'step = "linearised"\nclip = 2.0\nrounds = 12\n'

@@ -19,6 +19,7 @@ from silograph.families.servers import with_intercept
 from silograph.methods.base import Private, begin
 from silograph.methods.clustered_admm import ClusteredADMM
 from silograph.methods.find_clusters import FoundClusters
+from silograph.methods.random_effects import RandomEffects
 from silograph.privacy.attacks.duals import gradients_of_steps, parabola
 from silograph.tasks.clustered import Proximal
 from silograph.tasks.linear import Linear
@@ -29,6 +30,7 @@ _LOUD = 1e6  # times a feature: longer than any clip, and far from where a table
 def stages(job: ClusteredJob, many: bool) -> tuple[Stage, ...]:
     if job.plan.protect == "records":
         return (_of_clients(job, many),)
+    assert isinstance(job.inner, ClusteredADMM)  # random effects promise nothing to attack
     cohorts = job.inner.start(job.topo).servers["cell"] if job.plan.method.reach == "region" else job.inner.clusters
     return (stage_of_agents(job, job.inner, np.bincount(cohorts)),)
 
@@ -40,6 +42,8 @@ def worlds(job: ClusteredJob, facts: Facts) -> Worlds:
 
 
 def exposed(job: ClusteredJob, own: bool, root: int) -> list[Json]:
+    if own and isinstance(job.inner, RandomEffects):
+        return [OWN_UPDATES]
     if not own or job.masks is not None or not isinstance(job.method, ClusteredADMM):
         return []
     if isinstance(job.task, Proximal) and job.task.loss == "ridge" and job.plan.protect == "none":

@@ -11,6 +11,7 @@ _METHOD: Json = {"name": "clustered_admm", "loss": "ridge", "penalty": 3.0, "rou
 _HUBER, _LOGISTIC = ({**_METHOD, "loss": loss, "radius": 1.5} for loss in ("huber", "logistic"))
 _LINEARISED: Json = {**_METHOD, "step": "linearised", "clip": 1.0}
 _CLIENTS: Json = {**_METHOD, "clip": 0.4, "minimum": 2}
+_EFFECTS: Json = {"name": "clustered_admm", "rounds": 3}
 _BUDGET: Json = {"epsilon": 3.0, "delta": 1e-5}
 
 
@@ -20,6 +21,8 @@ def cases(folder: Path, seed: int) -> dict[str, Json]:
     bare = {"files": [f"bare/{server}.csv" for server in WARDED], "agent": "ward", "target": "y"}
     return {
         "open": _plan({**_METHOD, "rounds": 20}),
+        "random effects": _plan(_EFFECTS),
+        "random effects, logistic, found clusters": _plan({**_EFFECTS, "loss": "logistic", "find": 2}),
         "all clusters, some clients": _plan(
             {**_METHOD, "form": "all", "weights": "uniform", "tau": 0.3, "tau_decay": 0.9, "sample": 3}
         ),

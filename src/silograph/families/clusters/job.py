@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -16,13 +16,14 @@ from silograph.core.files import write_atomically
 from silograph.core.results import Privacy, ServerRound, Test, filled
 from silograph.core.types import Array, Json
 from silograph.data.regions import Records, RegionTables, check_one_home, read_regions, read_tests
-from silograph.families.clusters.plan import ClusteredPlan
-from silograph.families.clusters.result import Client, Cluster, ClusteredResult, Compared, Parameters
+from silograph.families.clusters.plan import ClusteredPlan, learner_of
+from silograph.families.clusters.result import Client, Cluster, ClusteredResult, Compared, Parameters, Variances
 from silograph.families.servers import OBSERVERS, ServersJob, check_intercept, csv_of, graph_of
 from silograph.methods.base import Method, Outcome, Private
 from silograph.methods.clustered_admm import ClusteredADMM
 from silograph.methods.find_clusters import FindClusters, FoundClusters
 from silograph.methods.model_baselines import Alone
+from silograph.methods.random_effects import RandomEffects
 from silograph.privacy import accounting
 from silograph.privacy.bound import CLIPPED_AGENT
 from silograph.privacy.door import Door
@@ -36,7 +37,7 @@ from silograph.topology import Topology, regions
 
 PACKAGES = ()
 
-Task = Proximal | Linearised
+Task = Proximal | Linearised | Linear
 
 #: By what a plan protects: the protected unit, and how neighbours differ.
 PROTECTED = {
@@ -51,7 +52,7 @@ class ClusteredJob(ServersJob):
     """`names` are the clusters'; where they are found rather than given they are numbered."""
 
     plan: ClusteredPlan
-    method: ClusteredADMM | FoundClusters
+    method: ClusteredADMM | RandomEffects | FoundClusters
     tests: dict[str, Records]
     names: tuple[str, ...]
     task: Task
@@ -69,19 +70,24 @@ class ClusteredJob(ServersJob):
             names = tuple(f"cluster {k + 1}" for k in range(chosen.find))
             told = [names[k % chosen.find] for k in range(len(tables.agents))]  # in turn, until they are found
         of = dict(zip(tables.agents, told, strict=True))
-        task = _task(plan, tables)
-        inner = filled(
-            ClusteredADMM,
-            chosen,
-            task=task,
-            clusters=tuple(names.index(of[name]) for name in topo.silos),
-            rho=chosen.penalty,
-            lam=chosen.ridge,
-            protect=plan.protect,
-            clip=None if plan.protect == "records" else chosen.clip,
-            seed=plan.seed or 0,
-        )
-        method: ClusteredADMM | FoundClusters = inner
+        task, clusters = _task(plan, tables), tuple(names.index(of[name]) for name in topo.silos)
+        inner: ClusteredADMM | RandomEffects
+        if learner_of(plan) == "effects":
+            inner = RandomEffects(task, clusters, chosen.intercept, chosen.rounds)
+        else:
+            assert isinstance(task, Proximal | Linearised)
+            inner = filled(
+                ClusteredADMM,
+                chosen,
+                task=task,
+                clusters=clusters,
+                rho=chosen.penalty,
+                lam=chosen.ridge,
+                protect=plan.protect,
+                clip=None if plan.protect == "records" else chosen.clip,
+                seed=plan.seed or 0,
+            )
+        method: ClusteredADMM | RandomEffects | FoundClusters = inner
         if chosen.find is not None:
             seen = Linear(task.features, task.most, chosen.loss, 0.0, chosen.huber)
             method = FoundClusters(FindClusters(seen, chosen.find, chosen.clip if private else None), inner)
@@ -91,7 +97,7 @@ class ClusteredJob(ServersJob):
         return job
 
     @property
-    def inner(self) -> ClusteredADMM:
+    def inner(self) -> ClusteredADMM | RandomEffects:
         return self.method.inner if isinstance(self.method, FoundClusters) else self.method
 
     def _too_small(self) -> list[str]:
@@ -164,7 +170,8 @@ class ClusteredJob(ServersJob):
 
     @property
     def most_rounds(self) -> int:
-        return self.inner.rounds + (self.plan.method.find is not None)  # clusters are found first
+        found = self.plan.method.find is not None  # before anything else
+        return (self.inner.most_rounds if isinstance(self.inner, RandomEffects) else self.inner.rounds) + found
 
     def data(self, silos: Sequence[str] | None = None) -> Private:
         return self.prepared(self.task, silos)
@@ -236,7 +243,7 @@ class ClusteredJob(ServersJob):
                 "(where records are protected), and that they took part. Links "
                 "between a client and its server must be encrypted. Runs add up: another one costs its budget again."
             )
-        if plan.method.compare:
+        if plan.compares:
             notes.append(
                 "What each client gets alone, and one model for all, were learned for comparison: simulation only."
             )
@@ -260,6 +267,7 @@ class ClusteredJob(ServersJob):
         ):
             lines = [(*name, *map(repr, row.tolist())) for name, row in zip(names, rows, strict=True)]
             write_atomically(folder / "models" / file, csv_of((*header, *self.features), lines))
+        effects = isinstance(self.inner, RandomEffects)
         tau = 0.0 if chosen.tau == "learned" else chosen.tau * chosen.tau_decay ** (chosen.rounds - 1)
         return ClusteredResult(
             method=chosen.name,
@@ -267,6 +275,9 @@ class ClusteredJob(ServersJob):
             parameters=filled(
                 Parameters,
                 chosen,
+                **dict.fromkeys(("penalty", "tau", "tau_decay", "form", "weights", "step") if effects else ()),
+                learner=learner_of(self.plan),
+                variances=_variances(arrays) if effects else None,
                 protect=self.plan.protect,
                 noise=max((row.noise for row in door.ledger.rows if row.noise is not None), default=None),
                 found=chosen.find is not None,
@@ -310,12 +321,13 @@ class ClusteredJob(ServersJob):
     def _comparison(self, models: Array) -> list[Compared]:
         everybody = list(range(len(models)))
         rows = [Compared("this run", self._mean(everybody, models))]
-        if self.plan.method.compare:
-            task = Proximal(self.task.features, self.task.most, self.plan.method.loss, self.plan.method.huber)
-            one = replace(self.inner, task=task, clusters=(0,) * len(models), tau=0.0, clip=None)
-            for name, method in (
-                ("each client alone", Alone(task, max(self.plan.method.ridge, 1e-6))),
-                ("one model for all", one),
+        if self.plan.compares:
+            chosen, silos, intercept = self.plan.method, len(models), self.plan.method.intercept
+            alone = Proximal(self.task.features, self.task.most, chosen.loss, chosen.huber)
+            plain = Linear(self.task.features, self.task.most, chosen.loss, 0.0, chosen.huber)
+            for name, method, task in (
+                ("each client alone", Alone(alone, max(chosen.ridge, 1e-6)), alone),
+                ("one model for all", RandomEffects(plain, (0,) * silos, intercept, deviations=False), plain),
             ):
                 rows.append(Compared(name, self._mean(everybody, self._learned(method, task))))
         return rows
@@ -339,6 +351,8 @@ def open_job(plan: ClusteredPlan, base: Path) -> ClusteredJob:
 def _task(plan: ClusteredPlan, tables: RegionTables) -> Task:
     chosen, most = plan.method, max(len(y) for _, y in tables.records)
     features = len(tables.features) + chosen.intercept
+    if learner_of(plan) == "effects":
+        return Linear(features, most, chosen.loss, 0.0, chosen.huber)
     if chosen.step == "linearised":
         return Linearised(
             features, most, chosen.loss, chosen.huber, clip=chosen.clip if plan.protect == "records" else None
@@ -354,6 +368,11 @@ def _tests(plan: ClusteredPlan, path: Path, tables: RegionTables) -> dict[str, R
     if unknown:
         raise InputError(str(path), "clients of the tables", f"{unknown[0]!r} is none of them")
     return tests
+
+
+def _variances(arrays: dict[str, Array]) -> Variances:
+    """How far clients are from their cluster, and clusters from each other: relative to the variance of a record."""
+    return Variances(*arrays["variance"].tolist(), *arrays["cluster_variance"].tolist())
 
 
 def _uniform(count: int, tau: float, form: str) -> Array:

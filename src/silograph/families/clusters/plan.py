@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Literal
 
 from silograph.core.errors import InputError
@@ -34,11 +34,14 @@ class ClusterData(FeatureOptions):
 
 @dataclass(frozen=True)
 class ClusteredMethod:
-    """S2 (4)-(13). `tau` is the weight of other clusters, or `learned`; `find` is how many clusters to look for.
+    """Random effects, or S2 (4)-(13): `learner_of` says which. `find` is how many clusters to look for.
 
+    All but `loss`, `huber`, `intercept`, `rounds`, `find` and `compare` is S2's. `tau` is the weight of other clusters,
+    or `learned`.
     `step` is the client's: its own problem solved exactly, or a gradient step, whose gradient can be clipped for any
     loss. `radius` bounds the length of a record's features, `clip` a record's gradient (records) or a client's
-    difference (clients, masks). `compare` also learns what each client gets alone and what one model gives to all.
+    difference (clients, masks). `compare` also learns what each client gets alone and what one model gives to all: by
+    default where there is a test table and no privacy.
     With `reach` all there is one sum for a cluster over all servers' clients, under masks, not one for each server.
     """
 
@@ -50,19 +53,23 @@ class ClusteredMethod:
     intercept: bool = option(True, "Whether models have a constant.")
     penalty: Positive = option(3.0, "How strongly clients are held to their cluster.")
     ridge: Amount = option(0.01, "The ridge weight.")
-    rounds: Count = option(100, "How many rounds.")
+    rounds: Count = option(100, "How many rounds; of random effects, at most in each of three stages.")
     tau: Portion | Literal["learned"] = option("learned", 'Weight of other clusters from 0 to 1, or "learned".')
     tau_decay: Share = 1.0
     form: Literal["others", "all"] = "others"
     weights: Literal["uniform", "mixing", "alone"] = "mixing"
     step: Literal["exact", "linearised"] = "exact"
     sample: Count | None = None
+    learner: Literal["effects", "papers"] | None = option(
+        None,
+        '"effects" shrinks clients to clusters by estimated variances, "papers" is S2; None: chosen automatically.',
+    )
     find: Count | None = option(None, "How many clusters to find; None means that the clusters are given.")
     radius: Scale | None = None
     clip: Scale | None = None
     masks: Literal["protocol", "skipped", "none"] = "none"
     minimum: Cohort = 3
-    compare: bool = False
+    compare: bool | None = None
     reach: Literal["region", "all"] = "region"
 
 
@@ -101,6 +108,11 @@ class ClusteredPlan(Plan):
         return self.method.masks
 
     @property
+    def compares(self) -> bool:
+        asked = self.method.compare
+        return (self.data.test is not None and self.privacy is None) if asked is None else asked
+
+    @property
     def tells_counts(self) -> bool:
         return self.protect != "clients"
 
@@ -115,7 +127,7 @@ class ClusteredPlan(Plan):
         return replace(self, data=replace(self.data, test=None), method=chosen)
 
     def left_out(self) -> list[str]:
-        compared = [NOT_COMPARED] if self.method.compare else []
+        compared = [NOT_COMPARED] if self.compares else []
         return left_out_of_servers(self.data.test, self.method.masks) + compared
 
     def __post_init__(self) -> None:
@@ -134,6 +146,8 @@ class ClusteredPlan(Plan):
             raise InputError("plan, find", "given clusters with masks", found)
         if chosen.step == "linearised" and chosen.radius is not None:
             raise InputError("plan, radius", "none with the linearised step, whose clip bounds gradients", "found one")
+        if chosen.learner == "effects" and (given := papers_only(self)):
+            raise InputError(f"plan, {given}", 'learner = "papers"', "random effects have no such setting")
         if self.privacy is not None:
             self._check_privacy(self.privacy)
 
@@ -178,6 +192,22 @@ class ClusteredPlan(Plan):
             raise InputError("plan, clip", "none with the exact step, whose radius bounds gradients", "found one")
         if chosen.find is not None and chosen.step == "exact":
             raise InputError("plan, find", 'step = "linearised" to find clusters under privacy', "found the exact step")
+
+
+def papers_only(plan: ClusteredPlan) -> str | None:
+    """The first thing asked for that only S2 has."""
+    plain, both = (
+        ClusteredMethod(),
+        ("name", "loss", "huber", "intercept", "rounds", "learner", "find", "minimum", "compare"),
+    )
+    names = (part.name for part in fields(plain) if part.name not in both)
+    given = next((name for name in names if getattr(plan.method, name) != getattr(plain, name)), None)
+    return given or (None if plan.privacy is None else "privacy")
+
+
+def learner_of(plan: ClusteredPlan) -> Literal["effects", "papers"]:
+    """What was asked for, or S2 where a setting or a protection was that only S2 has."""
+    return plan.method.learner or ("effects" if papers_only(plan) is None else "papers")
 
 
 PLAN = ClusteredPlan

@@ -31,6 +31,14 @@ class ClusteredRun(RunFolder[ClusteredResult]):
         servers = self.result.topology.servers
         return {f"{server}/cluster-{q}": f"{server}/{name}" for q, name in named for server in servers}
 
+    @property
+    def models(self) -> dict[str, list[float]]:
+        """Every client's, or what was written for it, and every cluster's."""
+        columns = ("client", "cluster", *self.result.task.features)
+        rows = read_table(self.folder / "models" / "clients.csv", columns)
+        clients = {row[0]: [float(text) for text in row[2:]] for _, row in rows}
+        return {cluster.name: cluster.model for cluster in self.result.clusters} | clients
+
     def in_ledger(self, site: str) -> str:
         found = [
             cell for cell, name in self.cells.items() if name == site and self.result.parameters.protect == "clients"

@@ -8,14 +8,26 @@ from silograph.core.results import LinearTask, Result, ServerGraph, ServerRound,
 
 
 @dataclass(frozen=True)
+class Variances:
+    """Of deviations, relative to the noise in a record; features have variance 1, and 0 is their mean."""
+
+    clients_constant: float
+    clients_slopes: float
+    clusters_constant: float
+    clusters_slopes: float
+
+
+@dataclass(frozen=True)
 class Parameters:
-    penalty: float
+    """What only S2 has is None where random effects learned."""
+
+    penalty: float | None
     rounds: int
-    tau: float | str
-    tau_decay: float
-    form: str
-    weights: str
-    step: str
+    tau: float | str | None
+    tau_decay: float | None
+    form: str | None
+    weights: str | None
+    step: str | None
     sample: int | None
     protect: str
     clip: float | None
@@ -24,6 +36,8 @@ class Parameters:
     noise: float | None
     found: bool
     reach: str = "region"
+    learner: str = "papers"
+    variances: Variances | None = None
 
 
 @dataclass(frozen=True)

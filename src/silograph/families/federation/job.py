@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from silograph.core import schema
 from silograph.core.errors import InputError
 from silograph.core.files import write_atomically
 from silograph.core.results import Claim, Privacy, ServerRound, filled
@@ -34,6 +35,7 @@ from silograph.topology import Topology, regions
 PACKAGES = ()
 CENTROID = "centroid"
 _DROWNED = 10.0  # lengths of noise in a length of update
+_BLURRED = 2.0  # of x.w: beyond, classes cannot be told apart
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,6 +190,11 @@ class FederationJob(ServersJob):
         defect = "false: who hears a server and its neighbours takes all but one round's noise off again"
         return Claim(epsilon, 0.0, "S1 Theorem 2", defect)
 
+    def privacy_section(self, door: Door) -> Json:
+        """For estimators, which show it as it would be written."""
+        told: Json = schema.write(self._privacy(door))
+        return told
+
     def _privacy(self, door: Door) -> Privacy:
         """What it cost, read from the ledger, by region and observer: the cost to any one agent of the region."""
         mode = {"none": "exact", "private": "dp"}.get(self.plan.perturbation, "obfuscation")
@@ -215,6 +222,11 @@ class FederationJob(ServersJob):
                     f"Noise is up to {loud:.0f} times as long as any update: the models are mostly noise. A larger "
                     "epsilon, larger regions, fewer rounds or fewer features would help."
                 )
+            # Rounds add their noise up, and servers average it.
+            rounds, servers = self.plan.method.rounds, len(self.topo.servers)
+            blur = max(noises) * math.sqrt(len(self.features) * rounds / servers)
+            useless = ": a constant would do as well" if blur > _BLURRED else ""
+            notes.append(f"Expect noise of about {blur:.2g} in a prediction for features of size 1{useless}.")
         if self.plan.perturbation in ("edge", "sender", "homomorphic"):
             notes.append(
                 f"The {self.plan.perturbation} perturbation is obfuscation: it has no epsilon, and over many rounds "

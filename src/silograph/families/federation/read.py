@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from silograph.core.results import FILE
 from silograph.families.federation.result import FederationResult
 from silograph.report.read import RunFolder, check_guarantees, check_length, check_unique, check_weights, site_file
 from silograph.report.servers import check_servers
 
-FederationRun = RunFolder[FederationResult]
+CENTROID = "centroid"
 
 
-def read(run: FederationRun) -> FederationRun:
+@dataclass(frozen=True)
+class FederationRun(RunFolder[FederationResult]):
+    @property
+    def models(self) -> dict[str, list[float]]:
+        """Every region's, and their mean."""
+        return {region.name: region.model for region in self.result.regions} | {CENTROID: self.result.centroid.model}
+
+
+def read(run: RunFolder[FederationResult]) -> FederationRun:
     result, where = run.result, str(run.folder / FILE)
     check_servers(result.task, result.topology, where)
     regions = [region.name for region in result.regions]
@@ -24,4 +34,4 @@ def read(run: FederationRun) -> FederationRun:
         check_length(model, result.task.features, str(path))
         weights = [(feature, [weight]) for feature, weight in zip(result.task.features, model, strict=True)]
         check_weights(path, ("feature", "weight"), weights, "features")
-    return run
+    return FederationRun(**vars(run))

@@ -18,6 +18,7 @@ from silograph.core.types import Array, Json
 from silograph.data.clients import ClientTables, read_clients
 from silograph.data.features import raw_values
 from silograph.data.silos import Elsewhere, records_of
+from silograph.families.meta.advice import advised
 from silograph.families.meta.network import network
 from silograph.families.meta.new_clients import NewClients
 from silograph.families.meta.plan import MetaPlan
@@ -269,10 +270,28 @@ class MetaJob:
                 if kept and plan.privacy is not None
                 else "New clients' models are written here. Their test scores are exact and not protected."
             )
+        notes += self._advice()
         if plan.method.compare:
             notes.append("Other ways of learning were run for comparison: simulation only.")
         here = [x for x, _ in self.tables.records if not isinstance(x, Elsewhere)]
         return [*notes, *self.tables.notes, *raw_values(self.tables.features, here, plan.privacy is not None)]
+
+    def _advice(self) -> list[str]:
+        """What the budget would rather have, where the plan's noise is much longer."""
+        privacy, chosen = self.plan.privacy, self.plan.method
+        if privacy is None or self.sigma is None or chosen.version == "paper:" or chosen.model not in ("linear", "mlp"):
+            return []
+        inputs, outputs = math.prod(self.tables.shape), max(len(self.tables.classes), 1)
+        best = advised(privacy.epsilon, privacy.delta, self._counts, inputs, outputs, chosen.hidden)
+        records, clients = float(np.median(self._weights)), len(self.tables.names)
+        noise = self.sigma * math.sqrt(self.task.size / clients) / (chosen.rate * records)
+        if noise < 2.0 * max(best.noise, 1.0):
+            return []
+        return [
+            f'A round\'s noise is {noise:.1f} times as long as the clip. With model = "{best.model}", rounds = '
+            f"{best.rounds} and rate = {best.rate:g} it would be {best.noise:.1f} times as long, at the same budget; "
+            "personal steps (silograph personalise --choose) cost nothing."
+        ]
 
     # ---- what it leaves ----
 

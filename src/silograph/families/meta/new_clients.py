@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from silograph.tasks.neural import Neural
 
 _LARGEST = 1e15  # of a parameter
+_FOLDS, _SIZES, _COUNTS = 3, (1.0, 10.0), (1, 3, 10, 30, 100)
 _SMALLER = "Use smaller or fewer personal steps, or scale the features to about -1 to 1."
 
 
@@ -55,6 +56,27 @@ def personal_models(
     if not (np.abs(models) < _LARGEST).all():
         raise SolverError("personal model", "numbers that a network can use", "they grew without bound", _SMALLER)
     return models
+
+
+def chosen_steps(task: Neural, start: Array, step: float, x: Any, y: Any) -> tuple[float, int]:
+    """The size and number of personal steps that a client's own records ask for: nothing leaves it.
+
+    Its records are put into three parts, each predicted by steps on the two others.
+    """
+    if len(y) < _FOLDS:
+        return step, 1
+    part = stream(0, "", 0, "parts to choose steps by").permutation(len(y)) % _FOLDS
+    folds = [(x[part != k], y[part != k]) for k in range(_FOLDS)]
+
+    def loss(size: float, count: int) -> float:
+        try:
+            models = personal_models(task, start, size, count, folds, [f"part {k}" for k in range(_FOLDS)])
+        except SolverError:  # steps too long for these records
+            return np.inf
+        each = [task.measure(model, x[part == k], y[part == k])[0] for k, model in enumerate(models)]
+        return float(np.mean(each))
+
+    return min(((factor * step, count) for factor in _SIZES for count in _COUNTS), key=lambda way: loss(*way))
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ from silograph.core.types import Json
 from silograph.data.clients import Labelled, read_clients
 from silograph.data.features import FeatureOptions
 from silograph.families.meta.network import build_network, load_networks
-from silograph.families.meta.new_clients import personal_models
+from silograph.families.meta.new_clients import chosen_steps, personal_models
 
 
 @dataclass(frozen=True)
@@ -26,19 +26,33 @@ class Personal:
     measure: str
     before: float
     after: float
+    steps: int
+    step: float
 
     def to_json(self) -> Json:
         return vars(self)
 
 
 def personalise(
-    start: Path, table: Path, out: Path, steps: int | None, step: float | None, test: Path | None, device: str
+    start: Path,
+    table: Path,
+    out: Path,
+    steps: int | None,
+    step: float | None,
+    test: Path | None,
+    device: str,
+    choose: bool = False,
 ) -> Personal:
-    """Read a start and a client's table, take the steps, and write the client's model."""
+    """Read a start and a client's table, take the steps, and write the client's model.
+
+    With `choose` their number and size are chosen on the client's own records.
+    """
     networks = load_networks()
     path = start / "models" / "start.npz" if start.is_dir() else start
     spec, layout, vector = networks.load_model(path)
     size, count = spec["step"] if step is None else step, spec["steps"] if steps is None else steps
+    choose = choose or (count is None and step is None)
+    count = 1 if count is None else count
     if not (count >= 1 and 0.0 < size < float("inf")):
         raise InputError("personalise", "at least one step of a size above 0", f"found {count} of {size:g}")
     if out.exists():
@@ -61,8 +75,10 @@ def personalise(
 
     own = read(table)
     tested = own if test is None else read(test)
+    if choose:
+        size, count = chosen_steps(task, vector, size, *own)
     model = personal_models(task, vector, size, count, [own], [table.stem])[0]
     networks.save_model(out, spec, layout, model)
     measure = "mean squared error" if regression else "accuracy"
     before, after = task.measure(vector, *tested)[1], task.measure(model, *tested)[1]
-    return Personal(len(own[1]), len(tested[1]), test is None, measure, before, after)
+    return Personal(len(own[1]), len(tested[1]), test is None, measure, before, after, count, size)

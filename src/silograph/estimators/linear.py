@@ -1,0 +1,154 @@
+"""What estimators of linear models share: records read by their columns' names, labels, predictions and scores."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+from sklearn.metrics import accuracy_score, r2_score
+from sklearn.utils.validation import check_is_fitted
+
+from silograph.core.errors import InputError
+from silograph.core.types import Array
+from silograph.data.regions import Records, RegionTables
+from silograph.data.tables import LARGEST, check_same_names, listed, shortened
+from silograph.estimators.base import PlanEstimator, plain
+
+CLASSES = (
+    "The two labels, the negative one first, where the loss is logistic. They are public, and so are those that are "
+    "taken from all answers if it is left out."
+)
+_TODO = "Give every client the same columns, by the same names; their order does not matter."
+
+
+class LinearModels(PlanEstimator):
+    """Linear models of several silos; a subclass says which model is asked."""
+
+    if TYPE_CHECKING:  # parameters of every subclass
+        loss: Any
+        intercept: Any
+        epsilon: Any
+        classes: Any
+
+    # ---- records ----
+
+    def _read(self, silos: Sequence[tuple[Any, Any]], what: str) -> list[Records]:
+        """Every silo's records, columns matched by name where they have names, and answers as numbers."""
+        if not len(silos):
+            raise InputError(f"{what}s", "at least one (records, answers)", "found none")
+        named = [hasattr(x, "columns") for x, _ in silos]
+        if any(named) and not all(named):
+            odd = named.index(not named[0])
+            raise InputError(
+                f"{what} {odd}", f"records like those of {what} 0", "one has names of columns, one has not"
+            )
+        self.__dict__.pop("feature_names_in_", None)
+        if named[0]:
+            self.feature_names_in_ = np.array([str(name) for name in silos[0][0].columns], dtype=object)
+        records = [self._numbers(x, f"{what} {k}") for k, (x, _) in enumerate(silos)]
+        self.n_features_in_ = records[0].shape[1]
+        answers = self._answers([np.asarray(y) for _, y in silos], what)
+        for k, (x, y) in enumerate(zip(records, answers, strict=True)):
+            if y.shape != (len(x),):
+                raise InputError(f"{what} {k}", f"an answer for each of the {len(x)} records", f"found shape {y.shape}")
+        return list(zip(records, answers, strict=True))
+
+    def _numbers(self, given: Any, where: str) -> Array:
+        """Records as numbers, in the order of the columns that the first silo had."""
+        known = getattr(self, "feature_names_in_", None)
+        if hasattr(given, "columns") and known is not None:
+            names = [str(name) for name in given.columns]
+            check_same_names(names, known, where, "the columns it was learned from", _TODO)
+            given = given.iloc[:, [names.index(name) for name in known]]
+        try:
+            x = np.asarray(given, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise InputError(where, "records of numbers", "found something else") from None
+        if x.ndim != 2:
+            raise InputError(where, "records of two dimensions", f"found shape {x.shape}")
+        if np.abs(x).max(initial=0.0) > LARGEST:
+            raise InputError(where, f"numbers of at most {LARGEST:g}", "found a larger one", "Rescale it.")
+        return x
+
+    def _answers(self, answers: Sequence[NDArray[Any]], what: str) -> list[Array]:
+        """Numbers as they are; of labels, 0 for the first class and 1 for the second."""
+        if self.loss != "logistic":
+            numbers = [np.asarray(y, dtype=np.float64) for y in answers]
+            for k, y in enumerate(numbers):
+                if np.abs(y).max(initial=0.0) > LARGEST:
+                    where = f"{what} {k}, answers"
+                    raise InputError(where, f"numbers of at most {LARGEST:g}", "found a larger one", "Rescale it.")
+            return numbers
+        found = np.unique(np.concatenate(answers)) if self.classes is None else np.array(plain(self.classes))
+        if len(found) != 2 or found[0] == found[1]:
+            expected, there = "two classes with the logistic loss", f"found {listed([str(label) for label in found])}"
+            raise InputError(f"{type(self).__name__}, classes", expected, there, "Name them: classes=(no, yes).")
+        if self.classes is None and self.epsilon is not None:
+            warnings.warn("The labels that occur are taken for public; say `classes` if they are not.", stacklevel=4)
+        for k, y in enumerate(answers):
+            if not np.isin(y, found).all():
+                expected = f"the labels {found[0]} and {found[1]}"
+                raise InputError(f"{what} {k}, answers", expected, "found another")
+        self.classes_ = found
+        return [(y == found[1]).astype(np.float64) for y in answers]
+
+    @staticmethod
+    def _homes(homes: Sequence[Any] | None, count: int, what: str) -> list[str]:
+        told = ["server"] * count if homes is None else [str(name) for name in homes]
+        if len(told) != count:
+            raise InputError(what, f"one for each of the {count} clients", f"there are {len(told)}")
+        return told
+
+    def _tables(
+        self, records: Sequence[Records], homes: Sequence[str], clusters: Sequence[Any] | None = None
+    ) -> tuple[RegionTables, list[str]]:
+        """The silos as tables, in the order of their names, and the names in the order they were given."""
+        names = [f"{home}/client-{k:06d}" for k, home in enumerate(homes)]
+        order = sorted(range(len(names)), key=names.__getitem__)
+        regions = sorted(set(homes))
+        known = getattr(self, "feature_names_in_", [f"x{k}" for k in range(self.n_features_in_)])
+        tables = RegionTables(
+            tuple(regions),
+            tuple(known),
+            tuple(names[k] for k in order),
+            tuple(regions.index(homes[k]) for k in order),
+            tuple(records[k] for k in order),
+            () if clusters is None else tuple(str(clusters[k]) for k in order),
+        )
+        return tables, names
+
+    # ---- predictions ----
+
+    def _margins(self, X: Any, model: Array) -> Array:
+        check_is_fitted(self)
+        x = self._numbers(np.atleast_2d(X) if not hasattr(X, "columns") else X, "records")
+        if x.shape[1] != self.n_features_in_:
+            raise InputError("records", f"records of {self.n_features_in_} features", f"found shape {x.shape}")
+        margin = np.einsum("nm,m->n", x, model[: self.n_features_in_])
+        return np.asarray(margin + (model[-1] if self.intercept else 0.0))
+
+    def _predicted(self, X: Any, model: Array) -> NDArray[Any]:
+        margin = self._margins(X, model)
+        return np.asarray(self.classes_[(margin >= 0.0).astype(int)]) if self.loss == "logistic" else margin
+
+    def _chances(self, X: Any, model: Array) -> Array:
+        check_is_fitted(self)
+        if self.loss != "logistic":
+            raise InputError("predict_proba", 'loss="logistic"', f"the loss is {self.loss}", "Use predict.")
+        chance = expit(self._margins(X, model))
+        return np.column_stack([1.0 - chance, chance])
+
+    def _scored(self, X: Any, y: Any, model: Array) -> float:
+        """Accuracy, or the share of the answers' variance that is explained (R^2)."""
+        guess, answers = self._predicted(X, model), np.asarray(y)
+        if self.loss != "logistic":
+            return float(r2_score(answers, guess))
+        strange = [label for label in np.unique(answers) if label not in self.classes_]
+        if strange:
+            expected = f"the labels {self.classes_[0]} and {self.classes_[1]}"
+            raise InputError("score, answers", expected, f"found {shortened(strange[0])}")
+        return float(accuracy_score(answers, guess))

@@ -1,0 +1,324 @@
+"""Random effects: a client's model is its cluster's and a deviation, shrunk by variances that all records tell.
+
+    y = u.w_k + noise of variance sigma^2,    w_k = beta_q + b_k,    beta_q = beta + a_q
+
+u are the features, centred and scaled, and a constant. Deviations of clients b_k and of clusters a_q are independent,
+with variances sigma^2 lambda: one for the constant, one for all slopes; beta's slopes have one too. All that is needed
+are sums over clients. With weights W and residuals e = y - u.beta_q (for classes those of the tangent at the client's
+own model), a client has
+
+    G = sum of W u u',   r = sum of W u e,   A = (I + G L)^-1 G,   c = (I + G L)^-1 r,   b_k = L c,   L = diag lambda
+
+where A is the information on beta_q once b_k is integrated out, and c the gradient. Sums of A and c move beta_q by
+Newton's method; clusters are to beta what clients are to beta_q, so the same lines serve both. The variances follow a
+fixed-point iteration (Harville 1977, Schall 1991) to where the restricted likelihood is level, by two more sums:
+
+    lambda_j <- lambda_j (sum of c_j^2) / (sigma^2 sum of B_jj),   B = A - A M A,   M = (sum of A)^-1
+
+So nothing but sums leaves a server, for any number of records, and lambda = 0 is one model for all, lambda infinite a
+model for each. Round 0 finds centres and scales. Partial sums travel over the servers' graph until all have them.
+
+Likelihood alone would let one extreme record give everybody slopes of their own. So clients' slopes first have none,
+then some, and stay if records left out one at a time (by the leverage h of each, beta held) are predicted better.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from silograph.core.schema import Count, check
+from silograph.core.types import Array, Carry, Json
+from silograph.methods.base import ANYTHING, SWITCH, Limits, Outcome, Outlet, Plain, Private, ServerOutlet, Start, Up
+from silograph.methods.consensus_graph import OPEN
+from silograph.privacy.released import Message, Sent
+from silograph.tasks.linear import Linear
+from silograph.topology import Topology
+
+_FIRST = 0.1  # a variance before anything is known, of the noise's
+_LARGEST = 1e6  # of a variance, relative to the noise's
+_PRECISION = 1e-4  # of the largest move, in scaled units
+_LEAST_CURVATURE = 1e-5  # of a record's chance: p (1 - p)
+#: Clients have constants of their own; then slopes of their own too; then what was better of both.
+_CONSTANTS, _SLOPES, _CHOSEN, _DONE = range(4)
+
+
+@dataclass(frozen=True)
+class RandomEffects(Plain):
+    """`clusters` says the cluster of every client, in the topology's order. Without `deviations` all variances are 0:
+    one model for all. `rounds` is how many every stage may take."""
+
+    task: Linear
+    clusters: tuple[int, ...]
+    intercept: bool = True
+    rounds: Count = 100
+    deviations: bool = True
+
+    def __post_init__(self) -> None:
+        check(self, "random effects")
+
+    @cached_property
+    def _count(self) -> int:
+        return max(self.clusters) + 1
+
+    @property
+    def most_rounds(self) -> int:
+        return 3 * self.rounds
+
+    @cached_property
+    def _groups(self) -> Array:
+        """(2, M): which coordinates share a variance: the constant, which comes last, and the slopes."""
+        constant = np.zeros(self.task.features)
+        constant[-1] = float(self.intercept)
+        return np.stack([constant, 1.0 - constant])
+
+    @cached_property
+    def _triangle(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        rows, columns = np.triu_indices(self.task.features)
+        return rows.astype(np.intp), columns.astype(np.intp)
+
+    def start(self, topo: Topology) -> Start:
+        silos, features = len(topo.silos), self.task.features
+        first = _FIRST * float(self.deviations)
+        servers: Carry = {
+            "cell": topo.home * self._count + np.asarray(self.clusters, dtype=np.intp),
+            "round": np.int64(0),
+            "came": np.int64(0),
+            "movement": np.float64(np.inf),
+            "scales": np.stack([np.zeros(features + 1), np.ones(features + 1)]),  # centres and scales, answers last
+            "centre": np.zeros(features),
+            "model": np.zeros((self._count, features)),
+            "inverse": np.zeros((self._count, features, features)),
+            "variance": np.array([first, first * (not self.intercept)]),  # of clients' deviations, relative to noise
+            "cluster_variance": np.full(2, first * (self._count > 1)),
+            "noise": np.float64(1.0),
+            "ridge": np.float64(1.0),  # the noise's variance, relative to that of beta's slopes
+            "stage": np.int64(_CONSTANTS),
+            "left_out": np.float64(np.inf),
+            **{f"best_{name}": value for name, value in self._kept_before(features).items()},
+        }
+        return Start({"model": np.zeros((silos, features))}, servers, self.answer(servers))
+
+    def _kept_before(self, features: int) -> Carry:
+        """What is kept of the first stage, before there is one."""
+        shapes = {"centre": features, "model": (self._count, features), "variance": 2, "cluster_variance": 2}
+        numbers = {"noise": np.float64(1.0), "ridge": np.float64(1.0)}
+        return {name: np.zeros(shape) for name, shape in shapes.items()} | numbers
+
+    def answer(self, servers: Carry) -> dict[str, Array]:
+        cluster = servers["cell"] % self._count
+
+        def everybody(value: Array) -> Array:
+            return np.broadcast_to(value, (len(cluster), *np.shape(value)))
+
+        return {
+            "scales": everybody(servers["scales"]),
+            "model": servers["model"][cluster],
+            "inverse": servers["inverse"][cluster],
+            "variance": everybody(servers["variance"]),
+            "scaled": everybody(np.asarray(float(servers["round"] > 0))),
+        }
+
+    def limits(self) -> dict[str, Limits]:
+        above = Limits(0.0, _LARGEST)
+        return {"scales": ANYTHING, "model": ANYTHING, "inverse": ANYTHING, "variance": above, "scaled": SWITCH}
+
+    # ---- in the client ----
+
+    def local(self, carry: Carry, down: Message, data: Private, gate: Outlet) -> tuple[Carry, Sent]:
+        if not down["scaled"].value.all():
+            return {"model": carry["model"]}, {"sums": gate.contribute(self._moments(data), "moments")}
+        told = {name: field.value for name, field in down.items()}
+        model, sums = self._fitted(carry["model"], told, data)
+        return {"model": model}, {"sums": gate.contribute(sums, "sums")}
+
+    def _columns(self, data: Private) -> tuple[Array, Array]:
+        """Features and answers side by side (n, most, M + 1), and which rows are records."""
+        real = (np.arange(self.task.most) < data["count"][:, None]).astype(np.float64)
+        return np.concatenate([data["x"], data["y"][..., None]], -1), real
+
+    def _moments(self, data: Private) -> Array:
+        columns, real = self._columns(data)
+        sums = [np.einsum("nr,nrm->nm", real, power) for power in (columns, columns**2)]
+        return np.concatenate([data["count"][:, None], *sums], 1)
+
+    def _fitted(self, own: Array, told: dict[str, Array], data: Private) -> tuple[Array, Array]:
+        """The client's model given what all know, and what it adds to the sums."""
+        columns, real = self._columns(data)
+        columns = (columns - told["scales"][:, None, 0]) / told["scales"][:, None, 1]
+        u, y = columns[..., :-1], columns[..., -1]
+        beta = told["model"]
+        weight, e = self._working(np.einsum("nrm,nm->nr", u, own), y, told["scales"][:, 1, -1])
+        e, weight = e + np.einsum("nrm,nm->nr", u, own - beta), weight * real
+        G = np.einsum("nr,nri,nrj->nij", weight, u, u)
+        r = np.einsum("nr,nri,nr->ni", weight, u, e)
+        spread = np.einsum("ng,gm->nm", told["variance"], self._groups)
+        A, c = integrated(G, r, spread)
+        b = spread * c
+        rest = np.einsum("nr,nr,nr->n", weight, e, e) - np.einsum("nm,nm->n", r, b)
+        posterior = np.linalg.solve(_system(G, spread).swapaxes(1, 2), np.eye(spread.shape[1]) * spread[:, None])
+        left_out = self._left_out(u, y, weight, e, beta, b, posterior)
+        B = A - np.einsum("nij,njk,nkl->nil", A, told["inverse"], A)
+        parts = [A[:, *self._triangle], c, *self._by_group(c, B), rest[:, None], data["count"][:, None], left_out]
+        return beta + b, np.concatenate(parts, 1)
+
+    def _working(self, margin: Array, y: Array, scale: Array) -> tuple[Array, Array]:
+        """Weights, and residuals from the client's own model, of the loss or of its tangent there."""
+        if self.task.loss == "logistic":
+            chance = 0.5 * (1.0 + np.tanh(0.5 * margin))
+            weight = np.maximum(chance * (1.0 - chance), _LEAST_CURVATURE)
+            return weight, ((y > 0.0) - chance) / weight
+        e = y - margin
+        if self.task.loss == "huber":
+            bend = self.task.delta / scale[:, None]
+            return bend / np.maximum(np.abs(e), bend), e
+        return np.ones_like(e), e
+
+    def _left_out(self, u: Array, y: Array, weight: Array, e: Array, beta: Array, b: Array, posterior: Array) -> Array:
+        """(n, 1): the loss of all records, each predicted as if its client had not had it."""
+        moved = np.einsum("nrm,nm->nr", u, b)
+        leverage = np.minimum(weight * np.einsum("nri,nij,nrj->nr", u, posterior, u), 1.0 - 1e-9)
+        without = np.einsum("nrm,nm->nr", u, beta) + moved - leverage / (1.0 - leverage) * (e - moved)
+        classes = self.task.loss == "logistic"
+        losses = np.logaddexp(0.0, -np.sign(y) * without) if classes else (y - without) ** 2
+        return np.asarray((losses * (weight > 0.0)).sum(1, keepdims=True))
+
+    def _by_group(self, c: Array, B: Array) -> list[Array]:
+        """For the constant's variance and the slopes': sums of c_j^2, and of B_jj."""
+        return [np.einsum("nm,gm->ng", part, self._groups) for part in (c**2, np.einsum("nmm->nm", B))]
+
+    def deliver(self, carry: Carry, data: Private, gate: Outlet) -> Message:
+        return {"model": gate.reveal(carry["model"], "model", OPEN)}
+
+    # ---- at the servers ----
+
+    def gather(self, servers: Carry, up: Up, topo: Topology, gate: ServerOutlet) -> tuple[Carry, Message]:
+        names = [f"{server}/cluster-{q}" for server in topo.servers for q in range(self._count)]
+        total = gate.over(names).total(up.sealed["sums"], up.rows, servers["cell"], topo.silos)
+        sums = total.sums.reshape(len(topo.servers), self._count, -1)
+        return {**servers, "came": np.int64(len(up.rows))}, {"sums": gate.reveal(sums, "sums", OPEN)}
+
+    def settle(self, servers: Carry, across: dict[str, Array], topo: Topology) -> tuple[Carry, dict[str, Array]]:
+        sums = across["sums"].sum(0)  # over the servers: by cluster
+        fresh = self._scales(sums.sum(0)) if servers["round"] == 0 else self._moved(servers, sums)
+        servers = {**servers, **fresh, "round": servers["round"] + 1}
+        if servers["round"] > 1 and (servers["movement"] < _PRECISION or servers["round"] % self.rounds == 0):
+            servers = self._next_stage(servers, float(sums[:, -1].sum()))
+        return servers, self.answer(servers)
+
+    def _next_stage(self, servers: Carry, left_out: float) -> Carry:
+        """After constants of their own, slopes of their own; after these, the better of the two."""
+        again = {**servers, "movement": np.float64(np.inf)}
+        if servers["stage"] == _CONSTANTS and self.intercept and self.deviations and self.task.features > 1:
+            kept = {f"best_{name}": servers[name] for name in self._kept_before(1)}
+            variance = np.array([servers["variance"][0], _FIRST])
+            return {**again, **kept, "left_out": np.float64(left_out), "variance": variance, "stage": np.int64(_SLOPES)}
+        if servers["stage"] == _SLOPES and left_out > servers["left_out"]:
+            kept = {name: servers[f"best_{name}"] for name in self._kept_before(1)}
+            return {**again, **kept, "stage": np.int64(_CHOSEN)}
+        return {**servers, "stage": np.int64(_DONE)}
+
+    def _scales(self, sums: Array) -> Carry:
+        """Centres and scales of the features and of the answer; a constant column keeps its own."""
+        width = self.task.features + 1
+        mean, square = (part / sums[0] for part in (sums[1 : 1 + width], sums[1 + width :]))
+        centred = np.full(width, self.intercept)
+        centred[-1] &= self.task.loss != "logistic"
+        centre = np.where(centred, mean, 0.0)
+        variance = np.maximum(square - centre**2, 0.0)
+        # What rounding leaves of a constant's variance is none.
+        scale = np.sqrt(np.where(variance > 1e-12 * square, variance, 1.0))
+        if self.intercept:
+            centre[-2], scale[-2] = 0.0, 1.0
+        if self.task.loss == "logistic":
+            scale[-1] = 1.0
+        return {"scales": np.stack([centre, scale])}
+
+    def _moved(self, servers: Carry, sums: Array) -> Carry:
+        """One step of Newton's method for the models, and one of the fixed-point iteration for the variances."""
+        features, size = self.task.features, len(self._triangle[0])
+        A = np.zeros((self._count, features, features))
+        A[:, *self._triangle] = sums[:, :size]
+        A = A + np.triu(A, 1).swapaxes(1, 2)
+        c, rest = sums[:, size : size + features], sums[:, size + features :]
+        ridge, beta, noise = servers["ridge"] * self._groups[1], servers["centre"], servers["noise"]
+        spread = servers["cluster_variance"] @ self._groups
+        r = c + np.einsum("qij,qj->qi", A, servers["model"] - beta)
+        above, pull = integrated(A, r, np.broadcast_to(spread, c.shape))
+        inverse = np.linalg.pinv(above.sum(0) + np.diag(ridge), hermitian=True)
+        beta = beta + inverse @ (pull.sum(0) - ridge * beta)
+        # The clusters' deviations from where beta is now.
+        model = beta + spread * (pull - np.einsum("qij,j->qi", above, beta - servers["centre"]))
+        fresh: Carry = {
+            "centre": beta,
+            "model": model,
+            "inverse": np.linalg.pinv(A + np.diag(ridge), hermitian=True),
+            "movement": np.abs(model - servers["model"]).max(),
+        }
+        if self.task.loss != "logistic":
+            noise = np.maximum(rest[:, 4].sum() / max(rest[:, 5].sum() - features, 1.0), 1e-12)
+        moved = pull - np.einsum("qij,j->qi", above, beta - servers["centre"])
+        B = above - np.einsum("qij,jk,qkl->qil", above, inverse, above)
+        slopes = self._groups[1]
+        size_of_slopes = (slopes @ beta**2 + noise * (slopes @ inverse.diagonal())) / max(slopes.sum(), 1.0)
+        return (
+            fresh
+            | {
+                "noise": noise,
+                "ridge": noise / np.maximum(size_of_slopes, 1e-12),  # EM
+                "variance": _updated(servers["variance"], noise, rest[:, :2], rest[:, 2:4]),
+                "cluster_variance": _updated(servers["cluster_variance"], noise, *self._by_group(moved, B)),
+            }
+        )
+
+    def done(self, servers: Carry) -> bool:
+        return bool(servers["stage"] == _DONE)
+
+    def trace(self, servers: Carry) -> Json | None:
+        if not np.isfinite(servers["movement"]):
+            return None
+        answered = int(servers["came"])
+        return {"movement": float(servers["movement"]), "disagreement": 0.0, "answered": answered, "skipped": 0}
+
+    def outcome(self, servers: Carry, delivered: dict[str, Array], topo: Topology) -> Outcome:
+        """Models in the units of the tables, and the variances, relative to the noise's."""
+        model, scales = self._unscaled(servers["model"], servers["scales"]), servers["scales"]
+        cells = model[servers["cell"] % self._count]
+        own = self._unscaled(delivered["model"], scales) if "model" in delivered else cells
+        arrays = {
+            "model": own,
+            "cell_model": cells,
+            "cluster_model": np.repeat(model[None], len(topo.servers), 0),
+            "variance": servers["variance"],
+            "cluster_variance": servers["cluster_variance"],
+        }
+        facts = {"rounds": int(servers["round"]), "disagreement": 0.0, "clusters": self._count}
+        return Outcome(arrays, facts)
+
+    def _unscaled(self, model: Array, scales: Array) -> Array:
+        (*centre, answer), (*scale, unit) = scales
+        out = unit * model / np.array(scale)
+        if self.intercept:
+            out[:, -1] += answer - out[:, :-1] @ np.array(centre[:-1])
+        return np.asarray(out)
+
+
+def integrated(G: Array, r: Array, spread: Array) -> tuple[Array, Array]:
+    """(n, M, M) and (n, M): information and gradient once deviations of these variances are integrated out."""
+    both = np.linalg.solve(_system(G, spread), np.concatenate([G, r[..., None]], -1))
+    return both[..., :-1], both[..., -1]
+
+
+def _system(G: Array, spread: Array) -> Array:
+    """I + G L."""
+    return np.asarray(np.eye(G.shape[-1]) + G * spread[:, None, :])
+
+
+def _updated(variance: Array, noise: Array, squares: Array, traces: Array) -> Array:
+    """The variances after one more step; one of 0 stays there."""
+    expected = noise * traces.sum(0)
+    ratio = np.where(expected > 0.0, squares.sum(0) / np.where(expected > 0.0, expected, 1.0), 1.0)
+    return np.asarray(np.minimum(variance * np.maximum(ratio, 0.0), _LARGEST))

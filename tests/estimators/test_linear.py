@@ -1,0 +1,103 @@
+"""What estimators of linear models share: labels as they came, columns by their names, chances and scores."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.special import expit
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import r2_score
+
+from silograph import ClusteredModels, RegionModels
+from silograph.core.errors import InputError
+
+WEIGHTS = np.array([3.0, -2.0, 0.0])
+
+
+def silos(count=6, labels=None, seed=0):
+    rng = np.random.default_rng(seed)
+    parts = []
+    for _ in range(count):
+        x = rng.normal(size=(40, 3))
+        y = x @ WEIGHTS + 0.5 + 0.3 * rng.normal(size=40)
+        parts.append((x, y if labels is None else np.array(labels)[(y > 0.0).astype(int)]))
+    return parts
+
+
+def fitted(estimator, parts):
+    if estimator is ClusteredModels:
+        return ClusteredModels(loss="logistic", rounds=30).fit(parts, clusters=["all"] * len(parts)), 2
+    return RegionModels(rounds=40).fit(parts, regions=["north", "south"] * (len(parts) // 2)), "south"
+
+
+@pytest.mark.parametrize("estimator", [ClusteredModels, RegionModels])
+@pytest.mark.parametrize("labels", [(-1, 1), (0, 1), ("ill", "well"), (False, True)])
+def test_labels_come_back_as_they_came(estimator, labels):
+    parts = silos(labels=labels)
+    model, who = fitted(estimator, parts)
+    x, y = parts[0]
+    assert list(model.classes_) == list(labels)
+    assert set(model.predict(x, who)) == set(labels)
+    assert model.score(x, y, who) == (model.predict(x, who) == y).mean() > 0.9
+    np.testing.assert_allclose(model.predict_proba(x, who).sum(1), 1.0)
+    np.testing.assert_array_equal(model.classes_[model.predict_proba(x, who).argmax(1)], model.predict(x, who))
+
+
+def test_classes_can_be_named_and_the_first_is_the_negative_one():
+    parts = silos(labels=("well", "ill"))
+    model = ClusteredModels(loss="logistic", rounds=30, classes=("well", "ill")).fit(parts, clusters=["all"] * 6)
+    assert list(model.classes_) == ["well", "ill"]
+    assert model.cluster_models_[0][0] > 0.0  # the first feature speaks for the second class
+    with pytest.raises(InputError, match="client 0, answers: expected the labels 0 and 1"):
+        ClusteredModels(loss="logistic", classes=(0, 1)).fit(parts, clusters=["all"] * 6)
+    with pytest.raises(InputError, match="two classes"):
+        RegionModels().fit([(x, np.zeros(40)) for x, _ in parts])
+
+
+def test_under_privacy_somebody_says_that_labels_are_public():
+    parts = silos(labels=(0, 1))
+    with pytest.warns(UserWarning, match="taken for public"):
+        RegionModels(epsilon=4.0, clip=0.5, rounds=2, random_state=1).fit(parts)
+    model = RegionModels(epsilon=4.0, clip=0.5, rounds=2, classes=(0, 1), random_state=1).fit(parts)
+    assert max(guarantee["epsilon"] for guarantee in model.privacy_["guarantees"]) <= 4.0
+
+
+@pytest.mark.parametrize("estimator", [ClusteredModels, RegionModels])
+def test_columns_are_matched_by_name(estimator):
+    plain, names = silos(labels=(0, 1)), ["age", "weight", "pulse"]
+    frames = [(pd.DataFrame(x, columns=names)[names[:: 1 if k % 2 else -1]], y) for k, (x, y) in enumerate(plain)]
+    model, who = fitted(estimator, frames)
+    turned = [(x[:, ::-1], y) for x, y in plain]  # the first frame's order
+    same, _ = fitted(estimator, turned)
+    np.testing.assert_array_equal(model.models_, same.models_)
+    assert list(model.feature_names_in_) == names[::-1]
+    x = pd.DataFrame(plain[0][0], columns=names)
+    np.testing.assert_array_equal(model.predict_proba(x, who), same.predict_proba(turned[0][0], who))
+    with pytest.raises(InputError, match="it lacks 'pulse'"):
+        model.predict(x.rename(columns={"pulse": "height"}), who)
+    with pytest.raises(InputError, match="one has names of columns"):
+        fitted(estimator, [frames[0], *plain[1:]])
+
+
+def test_regions_learn_what_everybody_together_would():
+    parts = silos(labels=(0, 1), count=10)
+    x, y = (np.concatenate(side) for side in zip(*parts, strict=True))
+    pooled = LogisticRegression().fit(x, y)
+    model = RegionModels(rounds=100, step=2.0, graph="ring").fit(parts, regions=[f"r{k % 5}" for k in range(10)])
+    tests = silos(seed=1, labels=(0, 1))[0]
+    assert model.score(*tests) >= pooled.score(*tests) - 0.03
+    assert model.regions_ == [f"r{k}" for k in range(5)]
+    one = model.predict_proba(tests[0], "r3")[:, 1]
+    np.testing.assert_allclose(one, expit(tests[0] @ model.models_[3][:3] + model.models_[3][3]))
+    with pytest.raises(InputError, match="a region"):
+        model.predict(tests[0], "r9")
+    assert clone(model).get_params() == model.get_params()
+
+
+def test_numbers_have_a_score_and_no_chances():
+    parts = silos()
+    model = RegionModels("ridge", rounds=60, step=0.2).fit(parts)
+    x, y = parts[0]
+    assert model.score(x, y) == r2_score(y, model.predict(x)) > 0.9
+    with pytest.raises(InputError, match='loss="logistic"'):
+        model.predict_proba(x)
