@@ -104,7 +104,8 @@ class FinishedRun:
     def _told(self) -> FeatureOptions:
         """What the plan says of columns: a DataFrame has them as they were in the tables."""
         where = str(self.folder / "plan.toml")
-        data: FeatureOptions = parse(parse_toml(self.plan, where), where).data
+        data: Any = parse(parse_toml(self.plan, where), where).data
+        assert isinstance(data, FeatureOptions), "models have features"
         return data
 
     def _repr_html_(self) -> str:
