@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from silograph.report.deployment import BARE, NOISY, Leaving, OfServers
+from silograph.report.words import number
 
 
 class SpokenOfClusters(OfServers):
@@ -21,10 +22,33 @@ class SpokenOfClusters(OfServers):
     def hands_over(self) -> bool:
         return "clip" not in self.method or (self.private and not self.protects_silos)
 
+    @property
+    def rounds(self) -> str:
+        most = 3 * self.method.get("rounds", 100)  # stages of random effects
+        return f"until solved, at most {number(most + ('find' in self.method))}" if self.effects else super().rounds
+
+    @property
+    def effects(self) -> bool:
+        return bool(self.method.get("learner") == "effects")
+
+    def _of_effects(self) -> Iterator[Leaving]:
+        d, how = len(self.facts["columns"]) + self.method.get("intercept", True), self.handed_over
+
+        def size(numbers: int) -> str:
+            return f"{number(numbers)} numbers of each {self.one}"
+
+        yield Leaving("sums of each client’s columns and of their squares", size(2 * d + 3), "once, first", *how)
+        what = "each client’s part of the sums that models and variances are learned from"
+        yield Leaving(what, size(d * (d + 1) // 2 + d + 7), "in every other round", *how)
+        yield Leaving("each client’s model as the result", size(d), "once, at the end", BARE, True)
+
     def sent(self) -> Iterator[Leaving]:
         if "find" in self.method:
             how = (NOISY, False) if self.private else (BARE, True)
             yield Leaving("the mean gradient at zero, to find clusters", self.features, "once, first", *how)
+        if self.effects:
+            yield from self._of_effects()
+            return
         if self.private and not self.protects_silos:
             yield Leaving("each client’s model", self.features, f"{self.each_round}, the last again at the end", NOISY)
             return

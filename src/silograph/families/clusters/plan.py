@@ -122,7 +122,9 @@ class ClusteredPlan(Plan):
         return self.method.find is None
 
     def deployable(self) -> ClusteredPlan:
-        chosen = replace(self.method, compare=False)
+        # Organisations agree on what they send by its name, not by what a default was.
+        learner = "effects" if learner_of(self) == "effects" else self.method.learner
+        chosen = replace(self.method, compare=False, learner=learner)
         chosen = replace(chosen, masks="protocol") if chosen.masks == "skipped" else chosen
         return replace(self, data=replace(self.data, test=None), method=chosen)
 
