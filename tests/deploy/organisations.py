@@ -22,7 +22,7 @@ from silograph.run.plan import load
 from silograph.run.run import execute
 
 COMMAND = (sys.executable, "-c", "from silograph.cli import main; main()")
-QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "OMP_NUM_THREADS": "1"}
+QUIET = {"OMP_NUM_THREADS": "1"}
 LIMIT = 240.0  # seconds: whatever takes longer hangs
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-pytest.importorskip("flwr", reason="deployments need the extra `flower`")
+pytest.importorskip("nats", reason="deployments need the extra `deploy`")
 
 from organisations import Organisations
 

@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import json
 import re
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,17 @@ from silograph.core.keys import secret_root
 from silograph.core.schema import Such, read, read_json, write
 from silograph.deploy.deployment import Deployment
 from silograph.deploy.public_facts import open_organisation
-from silograph.engines.certificates import CA, NODE_KEY, NODE_PUBLIC, fingerprint, make_node_key
+from silograph.engines.certificates import (
+    CA,
+    NODE_KEY,
+    NODE_PUBLIC,
+    TLS,
+    certify_node,
+    client_tls,
+    fingerprint,
+    make_node_key,
+    node_name,
+)
 from silograph.engines.question import Question
 from silograph.engines.silo import OWN, Silo
 from silograph.engines.sums import SumAgents
@@ -43,6 +54,7 @@ class Card:
     deployment: str
     node: _Ascii
     identity: _Hex
+    tls: _Ascii
 
 
 @dataclass(frozen=True)
@@ -97,14 +109,28 @@ def enrol(folder: Path, table: Path) -> Enrolled:
         make_node_key(folder)
     if not (folder / IDENTITY).exists():
         write_atomically(folder / IDENTITY, Ed25519PrivateKey.generate().private_bytes_raw().hex().encode(), 0o600)
-    node = (folder / NODE_PUBLIC).read_text(encoding="ascii").strip()
-    told = Card(organisation, deployment.digest, node, _identity(folder).public_key().public_bytes_raw().hex())
-    card = folder / f"{organisation}{ENROLMENT}"
-    write_atomically(card, (json.dumps(write(told), indent=1) + "\n").encode())
+    card = _write_card(folder, organisation, deployment.digest)
     agreed = _Agreed(deployment.digest, str(table.resolve()), _mark(folder, table))
     write_atomically(approved, json.dumps(write(agreed)).encode())
     rehearsal = deployment.plan.privacy is not None and deployment.plan.seed is not None
     return Enrolled(card, deployment.digest, fingerprint(folder / NODE_PUBLIC), rehearsal)
+
+
+def _write_card(folder: Path, organisation: str, digest: str) -> Path:
+    certify_node(folder, node_name(organisation))
+    node, tls = ((folder / name).read_text(encoding="ascii") for name in (NODE_PUBLIC, TLS))
+    told = Card(organisation, digest, node.strip(), _identity(folder).public_key().public_bytes_raw().hex(), tls)
+    card = folder / f"{organisation}{ENROLMENT}"
+    write_atomically(card, (json.dumps(write(told), indent=1) + "\n").encode())
+    return card
+
+
+def renew(folder: Path) -> Path:
+    """A new TLS certificate for the key that was enrolled, and the enrolment with it: the deployment stays as it is."""
+    deployment = Deployment.read(folder)
+    if not (folder / NODE_KEY).exists():
+        raise InputError(str(folder), "an enrolled organisation", "it has no key", "`silograph enrol` makes it.")
+    return _write_card(folder, organisation_of(folder, deployment), deployment.digest)
 
 
 def _identity(folder: Path) -> Ed25519PrivateKey:
@@ -143,8 +169,8 @@ class Approved:
         return cls(folder, deployment, organisation, table)
 
     @property
-    def authority(self) -> Path | None:
-        return self.folder / CA if self.deployment.terms.tls else None
+    def tls(self) -> ssl.SSLContext | None:
+        return client_tls(self.folder / CA, self.folder) if self.deployment.terms.tls else None
 
     @property
     def node_key(self) -> Path:

@@ -14,7 +14,8 @@ from silograph.core.schema import read, read_json
 from silograph.core.types import Json
 from silograph.deploy.deployment import FILE, NODES, Deployment, open_job
 from silograph.deploy.organisation import ENROLMENT, Card
-from silograph.engines.flower import Asking, Flower
+from silograph.engines.certificates import check_certified, node_name
+from silograph.engines.remote import Asking, Remote
 from silograph.run.jobs import door_of
 from silograph.run.results import write_result
 from silograph.run.run import Finished, Progress, finish
@@ -41,6 +42,8 @@ def read_cards(folder: Path, deployment: Deployment) -> dict[str, Card]:
         if (card.organisation, card.deployment) != (organisation, deployment.digest):
             todo = "Everybody must have the same deployment.json; compare the digests."
             raise InputError(str(path), f"the enrolment of {organisation} in this deployment", "it is of another", todo)
+        if deployment.terms.tls:
+            check_certified(card.tls.encode(), card.node.encode(), node_name(organisation), str(path))
         cards[organisation] = card
     if missing := sorted(deployment.facts.organisations.keys() - cards.keys()):
         todo = f"Each sends the file NAME{ENROLMENT} that `silograph enrol` made; put them into {folder / NODES}."
@@ -77,7 +80,7 @@ def serve(
             for organisation, names in organisations.items()
             for name in names
         }
-        place = Flower(
+        place = Remote(
             connect(deployment, cards),
             job.topo,
             door,

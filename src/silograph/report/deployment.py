@@ -110,7 +110,7 @@ class Spoken:
     #: What one silo is called.
     one = "organisation"
     #: Extras of silograph that an organisation has to install.
-    extras = "flower"
+    extras = "deploy"
     #: Whether records have labels whose list is public.
     labels = False
 

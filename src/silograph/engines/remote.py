@@ -1,4 +1,4 @@
-"""Silos in other organisations: every `local` is a question that goes through a link, and an answer that may not come.
+"""Silos in other organisations: every `local` is a question that goes out, and an answer that may not come.
 
 The server never sees what a silo remembers. Its own carry is the last round of each silo's that it has used, which it
 tells with every question: a silo whose answer came too late then knows that it does not count.
@@ -35,22 +35,27 @@ _PASSING = ("OSError",)  # refusals that may pass: a full disk
 _AGAIN = 1.0
 
 
-class Heard(Protocol):
-    """What came back, by organisation: answers, and refusals as a code and a class."""
+@dataclass(frozen=True)
+class Refusal:
+    """A silo will not answer: the name of the class of its error, and nothing else of it."""
 
-    @property
-    def replies(self) -> Mapping[str, bytes]: ...
+    name: str
 
-    @property
-    def refusals(self) -> Mapping[str, Any]: ...
+
+@dataclass(frozen=True)
+class Answers:
+    """What came back, by organisation. Who is in neither was silent until the deadline."""
+
+    replies: dict[str, bytes]
+    refusals: dict[str, Refusal]
 
 
 class Asking(Protocol):
-    """Carries questions to organisations and brings their answers; `engines.link.Link` does it over TLS."""
+    """Carries questions to organisations and brings their answers; `engines.transport.Asker` does it over NATS."""
 
     def ask(
         self, questions: Mapping[str, bytes], deadline: float, enough: Callable[[set[str]], bool] | None = None
-    ) -> Heard:
+    ) -> Answers:
         """Until all have answered or refused, or `enough` says so, or so many seconds are over."""
         ...
 
@@ -60,7 +65,7 @@ class Asking(Protocol):
 
 
 @dataclass(eq=False)
-class Flower:
+class Remote:
     """`organisations` are who holds which silos. A round waits `deadline` seconds for those who are connected, and, if
     fewer than `minimum` silos answer, up to `patience` for more. `said` gets a line about every round."""
 
@@ -216,7 +221,7 @@ class Flower:
                 )
             limit = end - time.monotonic()
 
-    def _ask(self, questions: Mapping[str, bytes], limit: float, enough: Callable[[set[str]], bool]) -> Heard:
+    def _ask(self, questions: Mapping[str, bytes], limit: float, enough: Callable[[set[str]], bool]) -> Answers:
         heard = self.link.ask(questions, limit, enough)
         self._bytes["down"] += sum(map(len, questions.values()))
         self._bytes["up"] += sum(map(len, heard.replies.values()))

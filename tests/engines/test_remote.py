@@ -15,8 +15,8 @@ from local_organisations import DEPLOYMENT, Direct, Federation, stacked
 from silograph.core.errors import BudgetError, DamageError, InputError, SilenceError, SilographError
 from silograph.engines import saved
 from silograph.engines import silo as silo_module
-from silograph.engines.flower import Flower
 from silograph.engines.question import Question, pack_reply, read_question, read_reply
+from silograph.engines.remote import Remote
 from silograph.engines.wire import pack, unpack
 from silograph.methods.base import begin
 from silograph.privacy.accounting import Planned, cost, sampled_multiplier
@@ -528,7 +528,7 @@ def test_a_second_sum_in_a_round_is_refused_by_every_agent_that_was_in_the_first
     there = masked(tmp_path)
     link = Direct({organisation: there.silo(organisation) for organisation in there.organisations})
     door = there.door()
-    place, real = there.engine(link, door), Flower._sum
+    place, real = there.engine(link, door), Remote._sum
     again = []
 
     def twice(self, field, members, asked):
@@ -537,7 +537,7 @@ def test_a_second_sum_in_a_round_is_refused_by_every_agent_that_was_in_the_first
         return first
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Flower, "_sum", twice)
+        patch.setattr(Remote, "_sum", twice)
         place = there.engine(link, door)
         list(rounds(there.method, there.topo, place, door))
     assert len(again) > 10
@@ -550,7 +550,7 @@ def test_a_cohort_that_names_somebody_twice_is_refused(tmp_path):
     there = masked(tmp_path)
     link = Direct({organisation: there.silo(organisation) for organisation in there.organisations})
     door = there.door()
-    place, real = there.engine(link, door), Flower._ask
+    place, real = there.engine(link, door), Remote._ask
 
     def doubled(self, questions, limit, enough):
         changed = {}
@@ -563,7 +563,7 @@ def test_a_cohort_that_names_somebody_twice_is_refused(tmp_path):
         return real(self, changed, limit, enough)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Flower, "_ask", doubled)
+        patch.setattr(Remote, "_ask", doubled)
         next(iter(rounds(there.method, there.topo, place, door)))
     assert not door.ledger.rows
     assert {type(error) for _, error in link.refusals} == {InputError}
@@ -584,7 +584,7 @@ def test_a_sum_that_broke_off_before_a_masked_input_left_can_be_made_again(step,
     there = masked(tmp_path)
     expected = federations.run(next(case for case in federations.cases() if case.name == "private, masks"))
     link = Direct({organisation: there.silo(organisation) for organisation in there.organisations})
-    real, broken = Flower._sum, []
+    real, broken = Remote._sum, []
 
     def breaking(self, field, members, asked):
         link.away = lambda organisation, blob: is_step(blob, step)
@@ -593,7 +593,7 @@ def test_a_sum_that_broke_off_before_a_masked_input_left_can_be_made_again(step,
         return real(self, field, members, asked)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Flower, "_sum", breaking)
+        patch.setattr(Remote, "_sum", breaking)
         _, outcome, door = there.run(link, deadline=0.05)
     assert all(total.survivors == () for total in broken)
     same(outcome.arrays, expected.outcome.arrays)
