@@ -17,6 +17,7 @@ from silograph.engines import saved
 from silograph.engines import silo as silo_module
 from silograph.engines.question import Question, pack_reply, read_question, read_reply
 from silograph.engines.remote import Remote
+from silograph.engines.sums import read_step
 from silograph.engines.wire import pack, unpack
 from silograph.methods.base import begin
 from silograph.privacy.accounting import Planned, cost, sampled_multiplier
@@ -477,8 +478,7 @@ def masked(tmp_path, name="private, masks"):
 
 
 def is_step(blob, step):
-    told = read_question(blob).sum
-    return told is not None and {message["step"] for message in told["to"].values()} == {step}
+    return {message["step"] for message in read_step(read_question(blob)).values()} == {step}
 
 
 def test_under_masks_no_vector_crosses(tmp_path):
@@ -557,8 +557,8 @@ def test_a_cohort_that_names_somebody_twice_is_refused(tmp_path):
         for organisation, blob in questions.items():
             question = read_question(blob)
             if question.sum is not None:
-                for message in question.sum["to"].values():
-                    message["members"] = [*message["members"], *message["members"][:1] * 50]
+                members = question.sum["same"]["members"]
+                question.sum["same"]["members"] = [*members, *members[:1] * 50]
             changed[organisation] = question.pack()
         return real(self, changed, limit, enough)
 

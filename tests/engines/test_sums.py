@@ -248,8 +248,7 @@ class Lossy(Direct):
     def ask(self, questions, deadline, enough=None):
         def lost(organisation, blob):
             question = read_question(blob)
-            told = {} if question.sum is None else question.sum["to"]
-            steps = {message["step"] for message in told.values()}
+            steps = {message["step"] for message in sums.read_step(question).values()}
             return organisation in self.organisations and question.round == 0 and self.step in steps
 
         self.away = (lambda organisation, blob: False) if self.answers else lost

@@ -93,7 +93,12 @@ def serve(
             lambda line: _note(run.path, line),
         )
         if not (run.path / RESULT).exists():
-            _, told = finish(job, place, door, run, progress, ACROSS, every_round=True)
+
+            def after(number: int, line: Json | None) -> None:
+                place.tell()
+                progress(number, line)
+
+            _, told = finish(job, place, door, run, after, ACROSS, every_round=True)
             write_result(run.path, deployment.plan_text, plan.seed, door, told)
         write_atomically(run.path / REPORT, report(run.path).encode())
         last = run.load()

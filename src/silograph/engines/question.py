@@ -27,8 +27,8 @@ _OBSERVERS = (SERVER, OTHER_SERVERS, EVERYBODY, OWN_SERVER)
 
 Kind = Literal["local", "deliver", "sum", "end"]
 
-#: A step of a secure sum: an object for each silo.
-_Steps = Annotated[Mapping[str, Mapping[str, Json]], Such("an object for each silo, in to", lambda told: "to" in told)]
+#: A step of a secure sum: what all silos are told, and what each.
+_Steps = Annotated[Mapping[str, Json], Such("an object for each silo, in to", lambda told: "to" in told)]
 _Size = Annotated[int, Such(f"a whole number from 0 to {_MOST}", lambda size: 0 <= size <= _MOST)]
 
 

@@ -6,6 +6,7 @@ tells with every question: a silo whose answer came too late then knows that it 
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from silograph.core.errors import InputError, SilenceError, SolverError
 from silograph.core.types import Array, Carry, Json
 from silograph.engines.question import NEVER, Kind, Question, Reply, read_reply
-from silograph.engines.sums import SUMMED, read_answers, run_sum
+from silograph.engines.sums import SUMMED, one_question, read_answers, run_sum
 from silograph.methods.base import Method, Rows, State, values
 from silograph.privacy.door import Door
 from silograph.privacy.masking import MaskedSum
@@ -33,6 +34,7 @@ ACCEPTED = "accepted"
 _COMING_BACK = 25.0  # seconds in which an organisation that lost its server comes back
 _PASSING = ("OSError",)  # refusals that may pass: a full disk
 _AGAIN = 1.0
+_PACE = 5.0  # seconds that a round waits, at most, for an organisation that missed one before and is away
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,11 @@ class Asking(Protocol):
 @dataclass(eq=False)
 class Remote:
     """`organisations` are who holds which silos. A round waits `deadline` seconds for those who are connected, and, if
-    fewer than `minimum` silos answer, up to `patience` for more. `said` gets a line about every round."""
+    fewer than `minimum` silos answer, up to `patience` for more.
+
+    Who missed a round and is away is waited for a few seconds a round, so that the others do not race ahead of it;
+    after `patience` nobody waits for it any more. `said` gets a line about every round, with its secure sums.
+    """
 
     link: Asking
     topo: Topology
@@ -79,7 +85,8 @@ class Remote:
     patience: float = 600.0
     identities: Mapping[str, bytes] = field(default_factory=dict)
     said: Callable[[Json], None] = lambda line: None
-    _lost: set[str] = field(default_factory=set)
+    _lost: dict[str, float] = field(default_factory=dict)  # since when
+    _line: Json | None = None
     _bytes: dict[str, int] = field(default_factory=lambda: {"down": 0, "up": 0})
 
     # ---- the engine's two calls ----
@@ -89,26 +96,31 @@ class Remote:
         down = {name: value.value for name, value in state.down.items()}
         self._check_down(method, down, state.round)
         names = [self.topo.silos[k] for k in rows]
-        begun, before = time.monotonic(), dict(self._bytes)
+        self.tell()
+        begun, self._bytes = time.monotonic(), {"down": 0, "up": 0}
         replies, refused = self._collect("local", state.round, names, accepted, down)
         answered, sent = self._joined(replies, names)
-        self.said(
-            {
-                "round": state.round,
-                "asked": len(names),
-                "answered": len(answered),
-                "absent": sorted(self._holders(names).keys() - replies.keys()),
-                "refused": refused,
-                "seconds": time.monotonic() - begun,
-                "bytes": {way: count - before[way] for way, count in self._bytes.items()},
-            }
-        )
+        self._line = {
+            "round": state.round,
+            "asked": len(names),
+            "answered": len(answered),
+            "absent": sorted(self._holders(names).keys() - replies.keys()),
+            "refused": refused,
+            "seconds": time.monotonic() - begun,
+        }
         fresh = accepted.copy()
         fresh[answered] = state.round
         self.door.sync()
         return {ACCEPTED: fresh}, sent, answered
 
+    def tell(self) -> None:
+        """Say the line of the last round, once: now that its secure sums are over."""
+        if self._line is not None:
+            self.said({**self._line, "bytes": dict(self._bytes)})
+            self._line = None
+
     def deliver(self, method: Method, state: State) -> dict[str, Array]:
+        self.tell()
         names = list(self.topo.silos)
         replies, refused = self._collect("deliver", state.round, names, self._accepted(state), {}, everybody=True)
         answered, sent = self._joined(replies, names)
@@ -190,7 +202,9 @@ class Remote:
             waiting = {
                 organisation: blob for organisation, blob in questions.items() if organisation not in replies | refused
             }
-            heard = self._ask(waiting, limit, partial(self._enough, set(waiting)))
+            heard = self._ask(
+                waiting, limit, None if everybody else partial(self._enough, set(waiting), time.monotonic())
+            )
             told = {organisation: refusal.name for organisation, refusal in heard.refusals.items()}
             passing = {
                 organisation
@@ -209,7 +223,8 @@ class Remote:
             if passing and not waiting.keys() - passing - refused.keys() - replies.keys():
                 time.sleep(_AGAIN)  # a full disk may get room
                 continue
-            self._lost = (self._lost | (questions.keys() - replies.keys())) - self.link.present()
+            away, now = questions.keys() - replies.keys() - self.link.present(), time.monotonic()
+            self._lost = {name: self._lost.get(name, now) for name in (self._lost.keys() | away) - self.link.present()}
             if sum(len(self._holders(names)[organisation]) for organisation in replies) >= least:
                 self._take_rows(replies)
                 return replies, refused
@@ -221,15 +236,18 @@ class Remote:
                 )
             limit = end - time.monotonic()
 
-    def _ask(self, questions: Mapping[str, bytes], limit: float, enough: Callable[[set[str]], bool]) -> Answers:
+    def _ask(self, questions: Mapping[str, bytes], limit: float, enough: Callable[[set[str]], bool] | None) -> Answers:
         heard = self.link.ask(questions, limit, enough)
         self._bytes["down"] += sum(map(len, questions.values()))
         self._bytes["up"] += sum(map(len, heard.replies.values()))
         return heard
 
-    def _enough(self, asked: set[str], answered: set[str]) -> bool:
-        """Whoever missed a round and has not come back is asked, not waited for."""
-        return bool(answered) and asked - answered <= self._lost - self.link.present()
+    def _enough(self, asked: set[str], begun: float, answered: set[str]) -> bool:
+        """Whoever missed a round and has not come back is waited for a little, and after `patience` not at all."""
+        missing, now = asked - answered, time.monotonic()
+        if not answered or not missing <= self._lost.keys() - self.link.present():
+            return False
+        return now - begun > _PACE or all(now - self._lost[name] > self.patience for name in missing)
 
     def _silent(self, missing: Sequence[str], what: str, refused: Mapping[str, str]) -> SilenceError:
         names = ", ".join(
@@ -295,14 +313,15 @@ class Remote:
 
     def _sum(self, field: str, members: tuple[str, ...], asked: MaskedSum) -> tuple[Total, set[str]]:
         """One question for each step and organisation; whoever misses one is left behind by the protocol."""
+        begun = time.monotonic()
 
         def ask(messages: Mapping[str, Json]) -> dict[str, Json]:
             questions = {}
             for organisation, silos in self._holders(list(messages)).items():
-                step: Json = {"to": {silo: messages[silo] for silo in silos}}
+                step = one_question({silo: messages[silo] for silo in silos})
                 question = Question(self.deployment, organisation, "sum", asked.round, NEVER, silos, members, {}, step)
                 questions[organisation] = question.pack()
-            heard = self._ask(questions, self.deadline, partial(self._enough, set(questions)))
+            heard = self._ask(questions, self.deadline, partial(self._enough, set(questions), -math.inf))
             said: dict[str, Json] = {}
             for organisation, refusal in heard.refusals.items():
                 if refusal.name == SummedError.__name__:
@@ -312,7 +331,10 @@ class Remote:
                 said |= {silo: told[silo] for silo in self.organisations[organisation] if silo in told}
             return said
 
-        return run_sum(self.deployment, asked, field, self.identities, ask)
+        total = run_sum(self.deployment, asked, field, self.identities, ask)
+        if self._line is not None:
+            self._line["seconds"] += time.monotonic() - begun
+        return total
 
 
 def _look(sent: Sent) -> tuple[Any, ...]:
