@@ -68,6 +68,7 @@ def _setting(name: str, configuration: Mapping[str, object]) -> Path:
 def ask(message: Message, context: Context) -> Message:
     """Answer from the organisation's folder, `folder` in the node's configuration: all it must remember is there."""
     from silograph.deploy.organisation import Approved
+    from silograph.report.deployment import own_page
 
     try:
         organisation = Approved.open(_setting("folder", context.node_config))
@@ -78,6 +79,7 @@ def ask(message: Message, context: Context) -> Message:
         finally:
             silo.close()
             if silo.finished:
+                organisation.conclude(own_page)
                 organisation.forget()
         return Message(_signed(organisation.node_key, question, reply), reply_to=message)
     except Exception as error:  # its text may quote data, and Flower would send it

@@ -8,6 +8,7 @@ import resource
 import shutil
 import signal
 import subprocess
+import time
 
 import numpy as np
 import pytest
@@ -131,6 +132,16 @@ def test_a_run_across_processes_with_kills_is_the_run_in_one_process(organisatio
     there.check_same_as_in_one_process()
     told = [json.loads(line) for line in (there.out / "rounds.jsonl").read_text().splitlines()]
     assert {line["answered"] for line in told} == {3}
+    for organisation in there.organisations:  # each ends with its own result and its own account
+        folder = there.goal / organisation
+        own, account = np.load(folder / "own.npz"), json.loads((folder / "own.json").read_text())
+        assert own["w"].shape == own["told_consensus"].shape == (1, 15)
+        assert account["rounds"] == 15
+        assert all(0 < row["epsilon"] <= 3.0 for row in account["guarantees"])
+        assert f"<bdi>{organisation}</bdi>, the run is over" in (folder / "own.html").read_text()
+    done = subprocess.run(there.command("server"), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "This run was over before." in done.stdout
 
 
 @pytest.mark.parametrize("reveal", [pytest.param("moments", marks=full), "sum"])
@@ -255,6 +266,26 @@ def test_an_organisation_that_never_comes_ends_the_run_in_the_stated_time(organi
     # It comes after all, and so do the others: the run goes on.
     there.run()
     there.check_same_as_in_one_process()
+
+
+@full
+def test_an_organisation_that_is_gone_at_the_end_is_done_without_and_hears_of_it_later(organisations):
+    there = organisations(options={"minimum": 2, "deadline": 2.0, "patience": 8.0})
+    for name in ("server", *there.organisations):
+        there.start(name)
+    while "round 0" not in there.log("bob"):
+        time.sleep(0.02)
+    there.kill("bob")
+    del there.running["bob"]
+    there.run_on()
+    assert "not yet told that it is over: bob" in there.log("server")
+    assert "bob did not hand over" in (there.out / "result.json").read_text()
+    there.start("bob")
+    there.start("server")
+    there.run_on()
+    assert "This run was over before." in there.log("server")
+    assert (there.goal / "bob" / "own.html").exists()
+    assert "not yet told" not in there.log("server").partition("This run was over before.")[2]
 
 
 @full

@@ -126,6 +126,7 @@ def join(
     """Take part: answer the server until the run is over. After a crash, the same command goes on."""
     from silograph.deploy.connect import answering
     from silograph.deploy.organisation import Approved
+    from silograph.report.deployment import own_page
 
     if patience is not None and not 0.0 < patience < math.inf:
         raise InputError("join, patience", "seconds above 0", f"found {patience}")
@@ -140,8 +141,9 @@ def join(
                     raise KeyboardInterrupt
     finally:
         silo.close()
+    organisation.conclude(own_page)
     organisation.forget()
-    print(f"The run is over. Your last state: {folder / 'own.npz'}; what left this machine: {folder / 'ledger.jsonl'}")
+    print(f"The run is over. Your result: {folder / 'own.npz'}; what it cost you: {folder / 'own.html'}")
 
 
 def _tell(text: str) -> None:
@@ -196,7 +198,11 @@ def serve(
     guarantees = finished.result["privacy"]["guarantees"]
 
     def words() -> None:
+        if finished.before:
+            print("This run was over before.")
         show(table(("site", "privacy", "against", "how"), cost_rows(guarantees)))
+        if finished.unaware:
+            print(f"not yet told that it is over: {', '.join(finished.unaware)}; the same command tells them")
         print(f"report: {finished.folder / 'report.html'}")
 
     say(as_json, finished.result, words)

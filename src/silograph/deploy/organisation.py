@@ -19,6 +19,8 @@ from silograph.core.errors import DamageError, InputError
 from silograph.core.files import LONGEST_CARD, write_atomically
 from silograph.core.keys import secret_root
 from silograph.core.schema import Such, read, read_json, write
+from silograph.core.toml import parse_toml
+from silograph.core.types import Json
 from silograph.deploy.deployment import Deployment
 from silograph.deploy.public_facts import open_organisation
 from silograph.engines.certificates import (
@@ -27,6 +29,7 @@ from silograph.engines.certificates import (
     NODE_PUBLIC,
     TLS,
     certify_node,
+    check_certified,
     client_tls,
     fingerprint,
     make_node_key,
@@ -38,9 +41,10 @@ from silograph.engines.sums import SumAgents
 from silograph.methods.base import Private
 from silograph.privacy.ledger import Ledger
 from silograph.run.jobs import Job, door_of
+from silograph.run.results import costs, stated
 
 APPROVED, IDENTITY, ROOT, LEDGER, ROSTER = "approved.json", "identity.key", "root", "ledger.jsonl", "roster.json"
-ENROLMENT = ".enrolment.json"
+ENROLMENT, OWN_FACTS, OWN_PAGE = ".enrolment.json", "own.json", "own.html"
 _Ascii = Annotated[str, Such("a public key in ASCII", str.isascii)]
 _Hex = Annotated[str, Such("a public key in hexadecimal digits", lambda key: bool(re.fullmatch("([0-9a-f]{2})*", key)))]
 _ANEW = "Else enrol anew, in a new folder and a new deployment; what was spent here stays spent."
@@ -170,7 +174,12 @@ class Approved:
 
     @property
     def tls(self) -> ssl.SSLContext | None:
-        return client_tls(self.folder / CA, self.folder) if self.deployment.terms.tls else None
+        if not self.deployment.terms.tls:
+            return None
+        context = client_tls(self.folder / CA, self.folder)
+        own, node = ((self.folder / name).read_bytes() for name in (TLS, NODE_PUBLIC))
+        check_certified(own, node, node_name(self.organisation), str(self.folder / TLS))
+        return context
 
     @property
     def node_key(self) -> Path:
@@ -211,6 +220,32 @@ class Approved:
     def forget(self) -> None:
         """After the run: without its root nobody can ever take the noise off again."""
         (self.folder / ROOT).unlink(missing_ok=True)
+
+    def conclude(self, page: Callable[[Json, Json, Json], str]) -> None:
+        """After the run: this organisation's own account of it, from its own ledger and its own.npz."""
+        deployment, job, ledger = self.deployment, self.job(), Ledger(self.folder / LEDGER)
+        seed, silos = deployment.plan.seed, deployment.facts.organisations[self.organisation]
+        door = door_of(job, seed or 0, ledger, seed)
+        agreed = {(row["observer"], row["delta"] or 0.0) for row in job.forecast()["guarantees"]}
+        found = [
+            each
+            for observer, delta in sorted(agreed)
+            for each in stated(door, silos, [observer], delta, None, deployment.plan.rehearsal)
+        ]
+        with np.load(self.folder / OWN) as own:
+            arrays = {name: list(own[name].shape) for name in own.files if own[name].ndim}
+            rounds = int(own["rounds_answered"])
+        told: Json = {
+            "organisation": self.organisation,
+            "deployment": deployment.digest,
+            "rounds": rounds,
+            "silos": list(silos),
+            "arrays": arrays,
+            **costs(len(ledger.rows), found, None, []),
+        }
+        write_atomically(self.folder / OWN_FACTS, (json.dumps(told, indent=1) + "\n").encode())
+        plan = parse_toml(deployment.plan_text, "deployment, plan")
+        write_atomically(self.folder / OWN_PAGE, page(plan, deployment.facts.to_json(), told).encode())
 
     def _root(self) -> int:
         """Secret entropy of this machine, bound to the deployment and the table: others never meet the same noise."""

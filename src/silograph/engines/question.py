@@ -72,6 +72,27 @@ def read_question(blob: bytes) -> Question:
     return question
 
 
+# ---- refusals --------------------------------------------------------------------------------------------------------
+
+
+class RefusedError(InputError):
+    """The server asked for something this organisation did not agree to. It gets a refusal, and nothing else."""
+
+    code = "refused"
+
+
+class OlderServerError(RefusedError):
+    """The server knows less of this organisation's answers than it did before."""
+
+    todo_here = "The server is an older copy of itself, or began anew: its operator puts the newest state back."
+
+
+class OlderFolderError(RefusedError):
+    """The server has used answers that this folder knows nothing of."""
+
+    todo_here = "This folder is an older copy: put the newest one back. Without it this organisation sits the run out."
+
+
 # ---- answers ---------------------------------------------------------------------------------------------------------
 
 

@@ -17,11 +17,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from silograph.core.errors import InputError, SilenceError, SolverError
+from silograph.core.errors import DamageError, InputError, SilenceError, SolverError
 from silograph.core.types import Array, Carry, Json
-from silograph.engines.question import NEVER, Kind, Question, Reply, read_reply
+from silograph.engines.question import NEVER, Kind, OlderServerError, Question, Reply, read_reply
 from silograph.engines.sums import SUMMED, one_question, read_answers, run_sum
-from silograph.methods.base import Method, Rows, State, values
+from silograph.methods.base import Method, Rows, StandsIn, State, values
 from silograph.privacy.door import Door
 from silograph.privacy.masking import MaskedSum
 from silograph.privacy.relay import relay
@@ -87,6 +87,7 @@ class Remote:
     said: Callable[[Json], None] = lambda line: None
     _lost: dict[str, float] = field(default_factory=dict)  # since when
     _line: Json | None = None
+    gone: tuple[str, ...] = ()  # when results were handed over
     _bytes: dict[str, int] = field(default_factory=lambda: {"down": 0, "up": 0})
 
     # ---- the engine's two calls ----
@@ -124,22 +125,35 @@ class Remote:
         names = list(self.topo.silos)
         replies, refused = self._collect("deliver", state.round, names, self._accepted(state), {}, everybody=True)
         answered, sent = self._joined(replies, names)
+        found = values(sent)
         if sent and len(answered) < len(names):
             missing = sorted(set(self.organisations) - replies.keys())
-            raise self._silent(missing, f"all {len(names)} silos to hand over their results", refused)
+            instead = method.instead(state.servers, self.topo) if isinstance(method, StandsIn) else {}
+            if found.keys() - instead.keys():
+                raise self._silent(missing, f"all {len(names)} silos to hand over their results", refused)
+            self.gone = tuple(missing)
+            for name, handed in found.items():
+                found[name] = instead[name].copy()
+                found[name][answered] = handed
         self.door.sync()
-        return values(sent)
+        return found
 
-    def end(self, state: State) -> set[str]:
-        """Tell everybody who is there that the run is over; returns who heard it."""
+    def endings(self, method: Method, state: State) -> dict[str, bytes]:
+        """By organisation, that the run is over, with what the servers told its silos last."""
         questions = {}
         for organisation, silos in self.organisations.items():
-            last = self._last(organisation, self._accepted(state))
+            last, index = self._last(organisation, self._accepted(state)), self.topo.index(silos)
+            down = {name: np.ascontiguousarray(value.value[index]) for name, value in state.down.items()}
+            if not all(limits.hold(down[name]) for name, limits in method.limits().items()):
+                down = {}
             names = tuple(self.topo.silos)
             questions[organisation] = Question(
-                self.deployment, organisation, "end", state.round, last, tuple(silos), names, {}
+                self.deployment, organisation, "end", state.round, last, tuple(silos), names, down
             ).pack()
+        return questions
 
+    def end(self, questions: Mapping[str, bytes]) -> set[str]:
+        """Tell everybody who is there that the run is over, by what `endings` made; returns who heard it."""
         begun = time.monotonic()
 
         def enough(answered: set[str]) -> bool:
@@ -182,7 +196,9 @@ class Remote:
         down: dict[str, Array],
         everybody: bool = False,
     ) -> tuple[dict[str, Reply], dict[str, str]]:
-        """Answers by organisation, of all that are connected and of enough of them; and the classes of refusals."""
+        """Answers by organisation, of all that are connected and of enough of them; and the classes of refusals.
+
+        `everybody` is waited for up to `patience` where answers hold something."""
         questions = {}
         for organisation, silos in self._holders(names).items():
             index = self.topo.index(silos)
@@ -202,9 +218,9 @@ class Remote:
             waiting = {
                 organisation: blob for organisation, blob in questions.items() if organisation not in replies | refused
             }
-            heard = self._ask(
-                waiting, limit, None if everybody else partial(self._enough, set(waiting), time.monotonic())
-            )
+            insisting = everybody and any(reply.sent for reply in replies.values())
+            enough = None if insisting else partial(self._enough, set(waiting), time.monotonic())
+            heard = self._ask(waiting, limit, enough)
             told = {organisation: refusal.name for organisation, refusal in heard.refusals.items()}
             passing = {
                 organisation
@@ -225,10 +241,15 @@ class Remote:
                 continue
             away, now = questions.keys() - replies.keys() - self.link.present(), time.monotonic()
             self._lost = {name: self._lost.get(name, now) for name in (self._lost.keys() | away) - self.link.present()}
-            if sum(len(self._holders(names)[organisation]) for organisation in replies) >= least:
+            over = time.monotonic() >= end or not waiting.keys() - refused.keys() - replies.keys()
+            if sum(len(self._holders(names)[organisation]) for organisation in replies) >= least and (
+                over or not everybody or not any(reply.sent for reply in replies.values())
+            ):
                 self._take_rows(replies)
                 return replies, refused
-            if time.monotonic() >= end or not waiting.keys() - refused.keys() - replies.keys():
+            if over and (older := sorted(name for name, kind in refused.items() if kind == OlderServerError.__name__)):
+                raise self._older(older)
+            if over:
                 raise self._silent(
                     sorted(questions.keys() - replies.keys()),
                     f"at least {least} silos to answer in round {round}",
@@ -259,6 +280,15 @@ class Remote:
             f"{what} within {self.patience:g} s",
             f"missing are {names}",
             "Ask them, then start the server again: it goes on where it stopped.",
+        )
+
+    def _older(self, organisations: Sequence[str]) -> DamageError:
+        return DamageError(
+            "run folder of the server",
+            "the newest state of this run",
+            f"it is an older copy: {', '.join(organisations)} gave answers that it knows nothing of",
+            "Put the newest copy back. If there is none, this run cannot go on: make a new deployment; "
+            "what was spent stays spent.",
         )
 
     def _checked(self, blob: bytes, organisation: str, round: int, asked: Sequence[str]) -> Reply:
