@@ -140,6 +140,16 @@ def test_who_is_not_known_is_told_so_after_a_while(world, monkeypatch):
     assert "did not let us in" in str(one.error)
 
 
+def test_a_server_that_breaks_off_is_waited_for_and_not_taken_for_one_that_refuses(world):
+    line = world.answerer("north")
+    line.disconnected([ssl.SSLError("tlsv13 alert certificate required")])
+    assert line._turned_away
+    line.disconnected([ssl.SSLEOFError("EOF occurred in violation of protocol")])
+    assert not line._turned_away
+    line.disconnected([ConnectionRefusedError()])
+    assert not line._turned_away
+
+
 # ---- what who may come may do ----------------------------------------------------------------------------------------
 
 

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from silograph.engines.transport import Answerer, Asker
 
 
+_CONNECTING = 20.0  # seconds
+
+
 def _need_nats() -> None:
     try:
         import nats  # noqa: F401
@@ -65,4 +68,8 @@ def asking(
         if nats is None:
             open_ends.enter_context(Broker(configuration, host, port))
             nats = f"{reached_at(host)}:{port}"
-        yield open_ends.enter_context(Asker(nats, tls, digest, keys, terms.host))
+        line = open_ends.enter_context(Asker(nats, tls, digest, keys, terms.host))
+        if not line.online.wait(_CONNECTING):
+            todo = f"Is it there, with the certificates and users of {configuration}?"
+            raise InputError(f"NATS at {nats}", "a connection", line.trouble or "it does not answer", todo)
+        yield line

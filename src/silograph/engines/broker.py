@@ -69,7 +69,7 @@ def write_configuration(
         "max_connections": _MOST,
         "max_subscriptions": 2,
         "max_control_line": 1024,
-        "ping_interval": "5s",
+        "ping_interval": "20s",  # an organisation may be too busy to answer for a while
         "ping_max": 3,
         "write_deadline": "10s",
     }
@@ -138,11 +138,14 @@ class Broker:
         )
 
     def _watch(self) -> None:
+        pause = _STARTING
         while not self._stopped:
+            begun = time.monotonic()
             self._child.wait()
             self._end(self._child)
             if not self._stopped:
-                time.sleep(_STARTING)
+                pause = _STARTING if time.monotonic() - begun > _STARTS else min(2.0 * pause, 1.0)
+                time.sleep(pause)
                 self._child = self._start()
 
     def _end(self, child: subprocess.Popen[bytes]) -> None:

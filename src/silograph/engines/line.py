@@ -24,9 +24,9 @@ from nats.errors import Error as NatsError
 from silograph.engines.certificates import node_name
 
 LIMIT = 256 << 20  # bytes of a question or a reply
-FRAME = 1 << 20  # bytes of a part of one
 _HEAD = struct.Struct(">c16sQQ")  # kind, which message, where the part begins, bytes of the whole message
-LARGEST = FRAME + _HEAD.size
+LARGEST = 1 << 20  # bytes of a frame: what NATS takes unless it is told otherwise
+FRAME = LARGEST - _HEAD.size
 _IDLE_WARNING = "returning true from eof_received"  # of asyncio, whenever a server ends a TLS connection
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0  # seconds between attempts to connect
 
@@ -79,11 +79,11 @@ class Line:
         self.online, self.trouble = threading.Event(), ""
         self._tls, self._host, self._listening = tls, host, listening
         self._client, self._stopped = Client(), False
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._live(),), daemon=True)
+        self._thread = threading.Thread(target=lambda: self._loop.run_until_complete(self._live()), daemon=True)
 
     def __enter__(self) -> Self:
         logging.getLogger("asyncio").addFilter(_tells_something)
+        self._loop = asyncio.new_event_loop()
         self._thread.start()
         return self
 
@@ -113,7 +113,8 @@ class Line:
         """Close; all that was sent before has reached NATS."""
         with suppress(NatsError, OSError, asyncio.TimeoutError):
             await self._client.flush(timeout=2)
-        await self._client.close()
+        with suppress(Exception):  # whatever state a connection that is about to be made is in
+            await self._client.close()
 
     async def _live(self) -> None:
         pause = _FIRST_PAUSE

@@ -234,9 +234,11 @@ class Answerer(Line):
         for error in problems:
             if isinstance(error, ssl.SSLCertVerificationError):
                 self._fatal = not_ours(self.address, self._ca, error)
-        if any(isinstance(error, ssl.SSLError) or "uthorization" in str(error) for error in problems):
+        if any(map(_turns_away, problems)):
             self._turned_away = self._turned_away or time.monotonic()
             self._heard_at = time.monotonic()
+        else:  # a server that is gone, or about to be, may come back and know us
+            self._turned_away = 0.0
 
     def heard(self, where: str, kind: bytes, number: bytes, start: int, total: int, part: bytes) -> None:
         with self._bell:
@@ -253,6 +255,12 @@ class Answerer(Line):
                 if whole is not None:
                     self._current, self._reply, self._next = number, b"", (number, whole)
                     self._bell.notify_all()
+
+
+def _turns_away(error: Exception) -> bool:
+    """Whether a server said no, rather than nothing."""
+    broken_off = isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError)
+    return (isinstance(error, ssl.SSLError) and not broken_off) or "uthorization" in str(error)
 
 
 def _said(answer: Callable[[bytes], bytes], question: bytes, say: Callable[[str], None]) -> bytes:
