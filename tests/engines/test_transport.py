@@ -273,11 +273,13 @@ def listeners(port):
 
 def test_a_nats_server_that_is_killed_comes_back_and_so_does_everybody(world, asker, join):
     join()
-    assert asker.ask({"north": b"ab"}, 20.0).replies == {"north": b"ba"}
-    (pid,) = listeners(str(world.server).encode())
-    os.kill(pid, signal.SIGKILL)
-    assert asker.ask({"north": b"abc"}, 20.0).replies == {"north": b"cba"}
-    assert listeners(str(world.server).encode()) != [pid]
+    for size in (10, 3_000_000, 100_000):
+        question = os.urandom(size)
+        assert asker.ask({"north": question}, 20.0).replies == {"north": question[::-1]}
+        (pid,) = listeners(str(world.server).encode())
+        os.kill(pid, signal.SIGKILL)
+        assert asker.ask({"north": question}, 20.0).replies == {"north": question[::-1]}
+        assert listeners(str(world.server).encode()) != [pid]
 
 
 def test_no_nats_server_outlives_the_process_that_started_it(tmp_path):

@@ -30,7 +30,10 @@ _MOST = 20_000  # connections, most of them by strangers who are about to be clo
 _STARTS, _STARTING = 10.0, 0.05  # seconds in which it must listen, and between looks
 
 # The shell ends its child when our end of the pipe closes, however we ended; it ends itself with its child.
-_GUARD = 'exec 3<&0; "$0" -c "$1" </dev/null 3<&- & pid=$!; { read -r _ <&3; kill -9 $pid; } & wait $pid'
+_GUARD = (
+    'exec 3<&0; "$0" -c "$1" </dev/null 3<&- & pid=$!; '
+    "{ read -r _ <&3; kill -9 $pid; } & guard=$!; wait $pid; kill $guard"
+)
 
 
 def binary() -> str:
@@ -104,7 +107,7 @@ class Broker:
     def __init__(self, configuration: Path, host: str, port: int) -> None:
         self._command = ["sh", "-c", _GUARD, binary(), str(configuration)]
         self._log, self._place = configuration.parent / LOG, (host, port)
-        self._stopped = False
+        self._stopped, self._lock = False, threading.Lock()
 
     def __enter__(self) -> Self:
         end = time.monotonic() + _STARTS
@@ -125,8 +128,9 @@ class Broker:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stopped = True
-        self._end(self._child)
+        with self._lock:
+            self._stopped = True
+            self._end(self._child)
 
     def _start(self) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
@@ -139,13 +143,15 @@ class Broker:
 
     def _watch(self) -> None:
         pause = _STARTING
-        while not self._stopped:
+        while True:
             begun = time.monotonic()
             self._child.wait()
-            self._end(self._child)
-            if not self._stopped:
-                pause = _STARTING if time.monotonic() - begun > _STARTS else min(2.0 * pause, 1.0)
-                time.sleep(pause)
+            pause = _STARTING if time.monotonic() - begun > _STARTS else min(2.0 * pause, 1.0)
+            time.sleep(pause)
+            with self._lock:
+                if self._stopped:
+                    return
+                self._end(self._child)
                 self._child = self._start()
 
     def _end(self, child: subprocess.Popen[bytes]) -> None:

@@ -28,6 +28,7 @@ _HEAD = struct.Struct(">c16sQQ")  # kind, which message, where the part begins, 
 LARGEST = 1 << 20  # bytes of a frame: what NATS takes unless it is told otherwise
 FRAME = LARGEST - _HEAD.size
 _IDLE_WARNING = "returning true from eof_received"  # of asyncio, whenever a server ends a TLS connection
+_LOOK = 0.1  # seconds until a broken connection is noticed
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0  # seconds between attempts to connect
 
 
@@ -114,19 +115,16 @@ class Line:
         with suppress(NatsError, OSError, asyncio.TimeoutError):
             await self._client.flush(timeout=2)
         with suppress(Exception):  # whatever state a connection that is about to be made is in
-            await self._client.close()
+            await asyncio.wait_for(self._client.close(), 2.0)
 
     async def _live(self) -> None:
         pause = _FIRST_PAUSE
         while not self._stopped:
             client = self._client = Client()
-            closed, problems = asyncio.Event(), list[Exception]()
+            problems: list[Exception] = []
 
             async def on_error(error: Exception, problems: list[Exception] = problems) -> None:
                 problems.append(error)
-
-            async def on_closed(closed: asyncio.Event = closed) -> None:
-                closed.set()
 
             try:
                 await client.connect(
@@ -140,14 +138,14 @@ class Line:
                     connect_timeout=10,
                     ping_interval=5,
                     error_cb=on_error,
-                    closed_cb=on_closed,
                 )
                 await client.subscribe(self._listening, cb=self._take, pending_bytes_limit=LIMIT)
                 await client.flush()
                 self.online.set()
                 pause = _FIRST_PAUSE
                 self.connected()
-                await closed.wait()
+                while client.is_connected and not self._stopped:  # no callback comes where closing itself fails
+                    await asyncio.sleep(_LOOK)
             except (TimeoutError, NatsError, OSError, ValueError) as error:
                 problems.append(error)
             self.online.clear()
@@ -158,9 +156,10 @@ class Line:
             if not self._stopped:
                 await asyncio.sleep(pause)
                 pause = min(2.0 * pause, _LONGEST_PAUSE)
-        for task in asyncio.all_tasks() - {asyncio.current_task()}:
-            task.cancel()
-        await asyncio.sleep(0)
+        if left := asyncio.all_tasks() - {asyncio.current_task()}:
+            for task in left:
+                task.cancel()
+            await asyncio.wait(left, timeout=1.0)
 
     async def _take(self, message: Msg) -> None:
         if len(message.data) >= _HEAD.size:
