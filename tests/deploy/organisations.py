@@ -72,6 +72,15 @@ class Organisations:
         process.send_signal(signal.SIGKILL)
         process.wait()
 
+    def kill_nats(self) -> None:
+        """The server's nats-server, found by its configuration."""
+        where = str(self.goal / "server" / "nats.conf").encode()
+        for entry in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):
+                words = entry.read_bytes().split(b"\0")
+                if words[0].endswith(b"nats-server") and where in words:
+                    os.kill(int(entry.parent.name), signal.SIGKILL)
+
     def log(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text(errors="replace")
 

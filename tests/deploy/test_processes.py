@@ -118,7 +118,9 @@ class Killer:
     def __call__(self, now):
         while self.due and now > self.due[0][0]:
             _, name = self.due.pop(0)
-            if self.there.running[name].poll() is None:
+            if name == "nats":
+                self.there.kill_nats()
+            elif self.there.running[name].poll() is None:
                 self.there.kill(name)
 
 
@@ -127,7 +129,7 @@ class Killer:
 
 def test_a_run_across_processes_with_kills_is_the_run_in_one_process(organisations):
     there = organisations()
-    killer = Killer(there, 1, ["server", "bob"], 3, 14.0)
+    killer = Killer(there, 28, ["server", "bob", "nats"], 4, 14.0)
     there.run(killer)
     there.check_same_as_in_one_process()
     told = [json.loads(line) for line in (there.out / "rounds.jsonl").read_text().splitlines()]
@@ -206,6 +208,14 @@ def test_kills_at_random_moments_change_nothing(organisations, seed):
     there = organisations()
     who = [["server"], ["ada"], ["ada", "bob", "cyd"], ["server", "ada", "bob", "cyd"]][seed % 4]
     there.run(Killer(there, seed, who, 1 + seed % 5, 16.0))
+    there.check_same_as_in_one_process()
+
+
+@full
+@pytest.mark.parametrize("seed", range(10))
+def test_kills_of_nats_and_of_anybody_else_change_nothing(organisations, seed):
+    there = organisations(GRAPHS.replace("rounds = 15", "rounds = 60"))
+    there.run(Killer(there, seed, ["nats", "nats", "server", "ada"], 8, 20.0))
     there.check_same_as_in_one_process()
 
 
