@@ -79,8 +79,8 @@ def ask(message: Message, context: Context) -> Message:
         finally:
             silo.close()
             if silo.finished:
-                organisation.conclude(own_page)
                 organisation.forget()
+                organisation.conclude(own_page)
         return Message(_signed(organisation.node_key, question, reply), reply_to=message)
     except Exception as error:  # its text may quote data, and Flower would send it
         return Message(refusal(error), reply_to=message)

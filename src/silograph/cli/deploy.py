@@ -141,8 +141,8 @@ def join(
                     raise KeyboardInterrupt
     finally:
         silo.close()
-    organisation.conclude(own_page)
     organisation.forget()
+    organisation.conclude(own_page)
     print(f"The run is over. Your result: {folder / 'own.npz'}; what it cost you: {folder / 'own.html'}")
 
 
