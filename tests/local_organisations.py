@@ -7,13 +7,12 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from silograph.core.errors import SilographError
-from silograph.engines.flower import Flower
+from silograph.engines.remote import Answers, Refusal, Remote
 from silograph.engines.silo import Silo
 from silograph.engines.sums import SumAgents
 from silograph.methods.base import take
@@ -37,14 +36,14 @@ class Direct:
         return set(self.silos)
 
     def ask(self, questions, deadline, enough=None):
-        heard = SimpleNamespace(replies={}, refusals={})
+        heard = Answers({}, {})
         for organisation, blob in questions.items():
             if self.away(organisation, blob):
                 continue
             try:
                 heard.replies[organisation] = self.between(organisation, blob, self.silos[organisation].answer(blob))
             except SilographError as error:
-                heard.refusals[organisation] = SimpleNamespace(code=1000, name=type(error).__name__)
+                heard.refusals[organisation] = Refusal(type(error).__name__)
                 self.refusals.append((organisation, error))
         return heard
 
@@ -90,9 +89,9 @@ class Federation:
         ledger = Ledger(self.folder / "server.jsonl")
         return Door(self.seed, ledger, self.mechanism, self.budget, masks=self.masks)
 
-    def engine(self, link, door: Door, **options) -> Flower:
+    def engine(self, link, door: Door, **options) -> Remote:
         timing = {"deadline": 1.0, "patience": 2.0, "minimum": self.minimum} | options
-        return Flower(link, self.topo, door, self.organisations, DEPLOYMENT, identities=self.keys(), **timing)
+        return Remote(link, self.topo, door, self.organisations, DEPLOYMENT, identities=self.keys(), **timing)
 
     def run(self, link: Direct | None = None, **options):
         """States, outcome and the server's door of a whole run."""

@@ -15,16 +15,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+
 from silograph.core.errors import InputError
 from silograph.engines.certificates import public_key, read_private, sign_reply, signed
-from silograph.engines.fleet import ASK, blob, content, refusal
-from silograph.engines.link import Answers, Refusal
+from silograph.engines.remote import Answers, Refusal
 
-from flwr.app import Context, Message, RecordDict  # isort: skip (Flower is told first not to call home)
-from flwr.clientapp import ClientApp  # isort: skip
-from flwr.serverapp import Grid, ServerApp  # isort: skip
-
-WHO = "query.who"
+#: Flower's kinds of message for a question and for who a node is, and the name of the record that holds either.
+ASK, WHO, RECORD = "query.ask", "query.who", "silograph"
 _LOOK, _AGAIN = 0.2, 120.0  # seconds between looks, and until a question is put again: Flower starts a process
 _REFUSAL = 1000
 
@@ -32,6 +32,25 @@ logging.getLogger("flwr").setLevel(logging.INFO)  # here Flower's own log is the
 
 client_app = ClientApp()
 server_app = ServerApp()
+
+
+def content(**fields: bytes) -> RecordDict:
+    """One record of bytes: the least that Flower can carry."""
+    return RecordDict({RECORD: ConfigRecord(dict(fields))})
+
+
+def blob(message: Message, name: str) -> bytes:
+    """A field of what `content` made, at the other end."""
+    record = message.content.get(RECORD) if message.has_content() else None
+    value = record.get(name) if isinstance(record, ConfigRecord) else None
+    if not isinstance(value, bytes):
+        raise InputError("message", f"bytes called {name}", "found something else")
+    return value
+
+
+def refusal(error: Exception) -> Error:
+    """Of an error only the class goes out."""
+    return Error(code=_REFUSAL, reason=type(error).__name__)
 
 
 def _setting(name: str, configuration: Mapping[str, object]) -> Path:
@@ -49,6 +68,7 @@ def _setting(name: str, configuration: Mapping[str, object]) -> Path:
 def ask(message: Message, context: Context) -> Message:
     """Answer from the organisation's folder, `folder` in the node's configuration: all it must remember is there."""
     from silograph.deploy.organisation import Approved
+    from silograph.report.deployment import own_page
 
     try:
         organisation = Approved.open(_setting("folder", context.node_config))
@@ -60,6 +80,7 @@ def ask(message: Message, context: Context) -> Message:
             silo.close()
             if silo.finished:
                 organisation.forget()
+                organisation.conclude(own_page)
         return Message(_signed(organisation.node_key, question, reply), reply_to=message)
     except Exception as error:  # its text may quote data, and Flower would send it
         return Message(refusal(error), reply_to=message)
@@ -149,7 +170,7 @@ class GridLink:
                 continue
             if message.has_error():
                 if message.error.code >= _REFUSAL:
-                    answers.refusals[organisation] = Refusal(message.error.code, message.error.reason or "Exception")
+                    answers.refusals[organisation] = Refusal(message.error.reason or "Exception")
             elif self._is_from(organisation, questions[organisation], message):
                 answers.replies[organisation] = blob(message, "blob")
 

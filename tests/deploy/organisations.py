@@ -22,7 +22,7 @@ from silograph.run.plan import load
 from silograph.run.run import execute
 
 COMMAND = (sys.executable, "-c", "from silograph.cli import main; main()")
-QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "OMP_NUM_THREADS": "1"}
+QUIET = {"OMP_NUM_THREADS": "1"}
 LIMIT = 240.0  # seconds: whatever takes longer hangs
 
 
@@ -71,6 +71,15 @@ class Organisations:
         process = self.running[name]
         process.send_signal(signal.SIGKILL)
         process.wait()
+
+    def kill_nats(self) -> None:
+        """The server's nats-server, found by its configuration."""
+        where = str(self.goal / "server" / "nats.conf").encode()
+        for entry in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):
+                words = entry.read_bytes().split(b"\0")
+                if words[0].endswith(b"nats-server") and where in words:
+                    os.kill(int(entry.parent.name), signal.SIGKILL)
 
     def log(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text(errors="replace")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("flwr", reason="deployments need the extra `flower`")
+pytest.importorskip("nats", reason="deployments need the extra `deploy`")
 
 from organisations import COMMAND, free_port
 

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from silograph.core.errors import InputError
-from silograph.deploy.deployment import Terms, deploy
-from silograph.deploy.organisation import APPROVED, Approved, enrol
+from silograph.deploy.deployment import Deployment, Terms, deploy
+from silograph.deploy.organisation import APPROVED, Approved, enrol, renew
+from silograph.deploy.serve import read_cards
+from silograph.engines.certificates import check_certified, node_name
 from silograph.run.plan import load
 
 PLAN = """format = 1
@@ -55,3 +57,23 @@ def test_the_table_that_was_enrolled_is_known_again_and_no_other(organisations):
     path.write_text(path.read_text().replace("a,b", "b,a"))
     with pytest.raises(InputError, match="the table that was enrolled"):
         Approved.open(organisations / "hill")
+
+
+def test_two_organisations_with_one_key_are_refused(organisations):
+    deployment = Deployment.read(organisations / "server")
+    for name in ("hill", "mill"):
+        card = json.loads((organisations / "hill" / "hill.enrolment.json").read_text())
+        where = organisations / "server" / "nodes" / f"{name}.enrolment.json"
+        where.write_text(json.dumps({**card, "organisation": name}))
+    with pytest.raises(InputError, match="two have the same"):
+        read_cards(organisations / "server", deployment)
+
+
+def test_a_certificate_is_renewed_without_a_new_deployment(organisations):
+    folder = organisations / "hill"
+    before = json.loads((folder / "hill.enrolment.json").read_text())
+    card = json.loads(renew(folder).read_text())
+    assert card["tls"] != before["tls"]
+    assert {**card, "tls": ""} == {**before, "tls": ""}
+    check_certified(card["tls"].encode(), card["node"].encode(), node_name("hill"), "card")
+    assert Approved.open(folder).organisation == "hill"

@@ -8,12 +8,13 @@ import resource
 import shutil
 import signal
 import subprocess
+import time
 
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-pytest.importorskip("flwr", reason="deployments need the extra `flower`")
+pytest.importorskip("nats", reason="deployments need the extra `deploy`")
 
 from organisations import Organisations
 
@@ -140,7 +141,9 @@ class Killer:
     def __call__(self, now):
         while self.due and now > self.due[0][0]:
             _, name = self.due.pop(0)
-            if self.there.running[name].poll() is None:
+            if name == "nats":
+                self.there.kill_nats()
+            elif self.there.running[name].poll() is None:
                 self.there.kill(name)
 
 
@@ -149,11 +152,21 @@ class Killer:
 
 def test_a_run_across_processes_with_kills_is_the_run_in_one_process(organisations):
     there = organisations()
-    killer = Killer(there, 1, ["server", "bob"], 3, 14.0)
+    killer = Killer(there, 28, ["server", "bob", "nats"], 4, 14.0)
     there.run(killer)
     there.check_same_as_in_one_process()
     told = [json.loads(line) for line in (there.out / "rounds.jsonl").read_text().splitlines()]
     assert {line["answered"] for line in told} == {3}
+    for organisation in there.organisations:  # each ends with its own result and its own account
+        folder = there.goal / organisation
+        own, account = np.load(folder / "own.npz"), json.loads((folder / "own.json").read_text())
+        assert own["w"].shape == own["told_consensus"].shape == (1, 15)
+        assert account["rounds"] == 15
+        assert all(0 < row["epsilon"] <= 3.0 for row in account["guarantees"])
+        assert f"<bdi>{organisation}</bdi>, the run is over" in (folder / "own.html").read_text()
+    done = subprocess.run(there.command("server"), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "This run was over before." in done.stdout
 
 
 def exchange_identities(there):
@@ -241,6 +254,14 @@ def test_kills_at_random_moments_change_nothing(organisations, seed):
 
 @full
 @pytest.mark.parametrize("seed", range(10))
+def test_kills_of_nats_and_of_anybody_else_change_nothing(organisations, seed):
+    there = organisations(GRAPHS.replace("rounds = 15", "rounds = 60"))
+    there.run(Killer(there, seed, ["nats", "nats", "server", "ada"], 8, 20.0))
+    there.check_same_as_in_one_process()
+
+
+@full
+@pytest.mark.parametrize("seed", range(10))
 def test_kills_of_organisations_in_secure_sums_lose_no_row_and_hang_nobody(organisations, seed):
     there = organisations(MASKS, region_tables, options={"deadline": 20.0, "minimum": 3})
     there.run(Killer(there, seed, there.organisations, 1 + seed % 2, 14.0))
@@ -296,6 +317,26 @@ def test_an_organisation_that_never_comes_ends_the_run_in_the_stated_time(organi
     # It comes after all, and so do the others: the run goes on.
     there.run()
     there.check_same_as_in_one_process()
+
+
+@full
+def test_an_organisation_that_is_gone_at_the_end_is_done_without_and_hears_of_it_later(organisations):
+    there = organisations(options={"minimum": 2, "deadline": 2.0, "patience": 8.0})
+    for name in ("server", *there.organisations):
+        there.start(name)
+    while "round 0" not in there.log("bob"):
+        time.sleep(0.02)
+    there.kill("bob")
+    del there.running["bob"]
+    there.run_on()
+    assert "not yet told that it is over: bob" in there.log("server")
+    assert "bob did not hand over" in (there.out / "result.json").read_text()
+    there.start("bob")
+    there.start("server")
+    there.run_on()
+    assert "This run was over before." in there.log("server")
+    assert (there.goal / "bob" / "own.html").exists()
+    assert "not yet told" not in there.log("server").partition("This run was over before.")[2]
 
 
 @full

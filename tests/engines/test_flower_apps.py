@@ -17,8 +17,7 @@ def test_an_organisation_forgets_the_root_of_its_noise_when_the_run_is_over(tmp_
     from flwr.app import Context, Message, RecordDict
     from flwr.supercore.task_identity import TaskIdentity
 
-    from silograph.engines.fleet import ASK, content
-    from silograph.flower_apps import ask
+    from silograph.flower_apps import ASK, ask, content
 
     for name in ("task", "run", "node"):
         monkeypatch.setattr(TaskIdentity, f"_{name}_id", 1)  # as in a process that Flower started

@@ -10,6 +10,7 @@ from local_organisations import DEPLOYMENT, Direct, Federation, stacked
 from silograph.core.errors import BudgetError, SilographError
 from silograph.engines import sums
 from silograph.engines.question import NEVER, Question, read_question
+from silograph.engines.remote import Answers
 from silograph.engines.sums import read_answers, run_sum
 from silograph.methods.base import begin
 from silograph.methods.private_graph import LikelyGraphs
@@ -247,18 +248,17 @@ class Lossy(Direct):
     def ask(self, questions, deadline, enough=None):
         def lost(organisation, blob):
             question = read_question(blob)
-            told = {} if question.sum is None else question.sum["to"]
-            steps = {message["step"] for message in told.values()}
+            steps = {message["step"] for message in sums.read_step(question).values()}
             return organisation in self.organisations and question.round == 0 and self.step in steps
 
         self.away = (lambda organisation, blob: False) if self.answers else lost
         heard = super().ask(questions, deadline, enough)
-        heard.replies = {
+        kept = {
             organisation: said
             for organisation, said in heard.replies.items()
             if not lost(organisation, questions[organisation])
         }
-        return heard
+        return Answers(kept, heard.refusals)
 
 
 @pytest.mark.parametrize("answers", [True, False], ids=["answers lost", "questions lost"])

@@ -102,7 +102,7 @@ def test_pages_stand_alone_and_say_the_whole_way(name, tmp_path):
     if "private_meta" in PLANS[name]:
         pytest.importorskip("torch")
     made = pages(tmp_path, PLANS[name])
-    extras = "flower,neural" if "start" in name else "flower"
+    extras = "deploy,neural" if "start" in name else "deploy"
     for organisation, html in made.items():
         refuse_requests(html)
         words = Page(html).text

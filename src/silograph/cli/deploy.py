@@ -1,4 +1,4 @@
-"""The commands of a deployment: `facts`, `deploy`, `enrol`, `join`, `serve`, `watch`."""
+"""The commands of a deployment: `facts`, `deploy`, `enrol`, `renew`, `join`, `serve`, `watch`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Table = Annotated[Path, typer.Option("--data", help="Your own table; it stays wh
 
 
 def register(app: typer.Typer) -> None:
-    register_in(app, DEPLOY, facts, deploy, enrol, join, serve, watch)
+    register_in(app, DEPLOY, facts, deploy, enrol, renew, join, serve, watch)
 
 
 def facts(
@@ -109,14 +109,23 @@ def enrol(folder: Folder, data: Table, as_json: AsJson = False) -> None:
     say(as_json, {"card": str(made.card), "digest": made.digest, "fingerprint": made.fingerprint}, words)
 
 
+def renew(folder: Folder) -> None:
+    """Make a new TLS certificate for your key, before the old one expires. The deployment stays as it is."""
+    from silograph.deploy.organisation import renew as write_anew
+
+    card = write_anew(folder)
+    print(f"send {card} to the server's operator, who puts it into nodes and types `silograph serve` again")
+
+
 def join(
     folder: Folder,
     data: Annotated[Path | None, typer.Option(help="Your table, if it moved since you enrolled.")] = None,
     patience: Annotated[float | None, typer.Option(help="Seconds to wait for a server that is away.")] = None,
 ) -> None:
     """Take part: answer the server until the run is over. After a crash, the same command goes on."""
+    from silograph.deploy.connect import answering
     from silograph.deploy.organisation import Approved
-    from silograph.engines.fleet import Fleet
+    from silograph.report.deployment import own_page
 
     if patience is not None and not 0.0 < patience < math.inf:
         raise InputError("join, patience", "seconds above 0", f"found {patience}")
@@ -124,17 +133,16 @@ def join(
     silo = organisation.silo(lambda question: print(f"round {question.round}: {question.kind}", flush=True), _tell)
     try:
         if not silo.finished:
-            terms = organisation.deployment.terms
-            fleet = Fleet(terms.address, organisation.authority, organisation.node_key, folder)
-            with _stoppable() as stopped:
-                wait = terms.patience if patience is None else patience
-                fleet.serve(silo.answer, lambda: silo.finished or stopped(), wait, _tell)
+            with _stoppable() as stopped, answering(organisation) as line:
+                wait = organisation.deployment.terms.patience if patience is None else patience
+                line.serve(silo.answer, lambda: silo.finished or stopped(), wait, _tell)
                 if stopped():
                     raise KeyboardInterrupt
     finally:
         silo.close()
     organisation.forget()
-    print(f"The run is over. Your last state: {folder / 'own.npz'}; what left this machine: {folder / 'ledger.jsonl'}")
+    organisation.conclude(own_page)
+    print(f"The run is over. Your result: {folder / 'own.npz'}; what it cost you: {folder / 'own.html'}")
 
 
 def _tell(text: str) -> None:
@@ -157,28 +165,29 @@ def serve(
     folder: Annotated[Path, typer.Argument(help="The server's folder that `silograph deploy` made.")],
     out: Out,
     host: Annotated[str | None, typer.Option(help="Address to listen at, if not that of the deployment.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen at, if not that of the deployment.")] = None,
+    nats: Annotated[str | None, typer.Option(help="HOST:PORT of a NATS of yours; left out: one is started.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a deployment: wait for the organisations, ask them, write the result. After a crash, the same command goes
     on."""
+    from silograph.deploy.connect import asking
     from silograph.deploy.deployment import Deployment
     from silograph.deploy.organisation import Card
     from silograph.deploy.serve import serve as run_server
-    from silograph.engines.certificates import SERVER, SERVER_KEY, key_fingerprint
-    from silograph.engines.link import Link
+    from silograph.engines.certificates import key_fingerprint
+    from silograph.engines.remote import Asking
     from silograph.report.build import build as build_report
 
     with contextlib.ExitStack() as open_links:
 
-        def connect(deployment: Deployment, cards: dict[str, Card]) -> Link:
+        def connect(deployment: Deployment, cards: dict[str, Card]) -> Asking:
+            line = open_links.enter_context(asking(folder, deployment, cards, host, port, nats))
+            for organisation, card in cards.items():
+                _tell(f"{organisation}: {key_fingerprint(card.node.encode())}")
             terms = deployment.terms
-            secured = (folder / SERVER, folder / SERVER_KEY) if terms.tls else (None, None)
-            keys = {organisation: card.node.encode() for organisation, card in cards.items()}
-            link = open_links.enter_context(Link(host or terms.host, terms.port, keys, *secured))
-            for organisation, key in keys.items():
-                _tell(f"{organisation}: {key_fingerprint(key)}")
-            _tell(f"listening at {host or terms.host}:{link.port} for {', '.join(keys)}")
-            return link
+            _tell(f"at {nats or f'{host or terms.host}:{port or terms.port}'} for {', '.join(cards)}")
+            return line
 
         def progress(number: int, line: Json | None) -> None:
             gap = line.get("gap") if line else None
@@ -188,7 +197,11 @@ def serve(
     guarantees = finished.result["privacy"]["guarantees"]
 
     def words() -> None:
+        if finished.before:
+            print("This run was over before.")
         show(table(("site", "privacy", "against", "how"), cost_rows(guarantees)))
+        if finished.unaware:
+            print(f"not yet told that it is over: {', '.join(finished.unaware)}; the same command tells them")
         print(f"report: {finished.folder / 'report.html'}")
 
     say(as_json, finished.result, words)

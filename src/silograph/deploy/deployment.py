@@ -24,7 +24,7 @@ from silograph.core.schema import Count, Positive, Such, check, of_format, read,
 from silograph.core.toml import parse_toml
 from silograph.core.types import Json
 from silograph.deploy.public_facts import Facts, gather_facts, open_server
-from silograph.engines.certificates import CA, make_authority
+from silograph.engines.certificates import CA, DAYS, SERVER_NAME, certify_node, make_authority, make_node_key
 from silograph.run.jobs import Job
 from silograph.run.plan import Plan, dumps, parse
 from silograph.run.sections import named_files, renamed
@@ -32,7 +32,6 @@ from silograph.run.sections import named_files, renamed
 FORMAT = 2
 FILE, SERVER, NODES, SIDE, PROJECT = "deployment.json", "server", "nodes", "files", "flower"
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
-_DAYS = 825  # of a certificate
 _PLACE = re.compile(r".+:[0-9]{1,5}", re.DOTALL)
 _Address = Annotated[str, Such("HOST:PORT", lambda told: bool(_PLACE.fullmatch(told)) and _port(told) < 65536)]
 _Files = Annotated[Mapping[str, str], Such("plain names and texts", lambda files: all(map(_is_plain, files)))]
@@ -173,7 +172,9 @@ def deploy(plan: Plan, base: Path, goal: Path, terms: Terms, page: Page) -> Depl
         deployment.lay_out(server)
         forecast = open_job(deployment, server).forecast()
         if terms.tls:
-            make_authority(server, [terms.host], _DAYS)
+            make_authority(server, [terms.host], DAYS)
+            make_node_key(server)
+            certify_node(server, SERVER_NAME)
         for organisation in (None, *deployment.facts.organisations):
             folder = server if organisation is None else making / organisation
             folder.mkdir(exist_ok=True)

@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import json
 import re
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,18 +19,32 @@ from silograph.core.errors import DamageError, InputError
 from silograph.core.files import LONGEST_CARD, content_of, write_atomically
 from silograph.core.keys import secret_root
 from silograph.core.schema import Such, read, read_json, write
+from silograph.core.toml import parse_toml
+from silograph.core.types import Json
 from silograph.deploy.deployment import Deployment
 from silograph.deploy.public_facts import open_organisation
-from silograph.engines.certificates import CA, NODE_KEY, NODE_PUBLIC, fingerprint, make_node_key
+from silograph.engines.certificates import (
+    CA,
+    NODE_KEY,
+    NODE_PUBLIC,
+    TLS,
+    certify_node,
+    check_certified,
+    client_tls,
+    fingerprint,
+    make_node_key,
+    node_name,
+)
 from silograph.engines.question import Question
 from silograph.engines.silo import OWN, Silo
 from silograph.engines.sums import SumAgents
 from silograph.methods.base import Private
 from silograph.privacy.ledger import Ledger
 from silograph.run.jobs import Job, door_of
+from silograph.run.results import costs, stated
 
 APPROVED, IDENTITY, ROOT, LEDGER, ROSTER = "approved.json", "identity.key", "root", "ledger.jsonl", "roster.json"
-ENROLMENT = ".enrolment.json"
+ENROLMENT, OWN_FACTS, OWN_PAGE = ".enrolment.json", "own.json", "own.html"
 _Ascii = Annotated[str, Such("a public key in ASCII", str.isascii)]
 _Hex = Annotated[str, Such("a public key in hexadecimal digits", lambda key: bool(re.fullmatch("([0-9a-f]{2})*", key)))]
 _ANEW = "Else enrol anew, in a new folder and a new deployment; what was spent here stays spent."
@@ -43,6 +58,7 @@ class Card:
     deployment: str
     node: _Ascii
     identity: _Hex
+    tls: _Ascii
 
 
 @dataclass(frozen=True)
@@ -97,14 +113,28 @@ def enrol(folder: Path, table: Path) -> Enrolled:
         make_node_key(folder)
     if not (folder / IDENTITY).exists():
         write_atomically(folder / IDENTITY, Ed25519PrivateKey.generate().private_bytes_raw().hex().encode(), 0o600)
-    node = (folder / NODE_PUBLIC).read_text(encoding="ascii").strip()
-    told = Card(organisation, deployment.digest, node, _identity(folder).public_key().public_bytes_raw().hex())
-    card = folder / f"{organisation}{ENROLMENT}"
-    write_atomically(card, (json.dumps(write(told), indent=1) + "\n").encode())
+    card = _write_card(folder, organisation, deployment.digest)
     agreed = _Agreed(deployment.digest, str(table.resolve()), _mark(folder, table))
     write_atomically(approved, json.dumps(write(agreed)).encode())
     rehearsal = deployment.plan.privacy is not None and deployment.plan.seed is not None
     return Enrolled(card, deployment.digest, fingerprint(folder / NODE_PUBLIC), rehearsal)
+
+
+def _write_card(folder: Path, organisation: str, digest: str) -> Path:
+    certify_node(folder, node_name(organisation))
+    node, tls = ((folder / name).read_text(encoding="ascii") for name in (NODE_PUBLIC, TLS))
+    told = Card(organisation, digest, node.strip(), _identity(folder).public_key().public_bytes_raw().hex(), tls)
+    card = folder / f"{organisation}{ENROLMENT}"
+    write_atomically(card, (json.dumps(write(told), indent=1) + "\n").encode())
+    return card
+
+
+def renew(folder: Path) -> Path:
+    """A new TLS certificate for the key that was enrolled, and the enrolment with it: the deployment stays as it is."""
+    deployment = Deployment.read(folder)
+    if not (folder / NODE_KEY).exists():
+        raise InputError(str(folder), "an enrolled organisation", "it has no key", "`silograph enrol` makes it.")
+    return _write_card(folder, organisation_of(folder, deployment), deployment.digest)
 
 
 def _identity(folder: Path) -> Ed25519PrivateKey:
@@ -143,8 +173,13 @@ class Approved:
         return cls(folder, deployment, organisation, table)
 
     @property
-    def authority(self) -> Path | None:
-        return self.folder / CA if self.deployment.terms.tls else None
+    def tls(self) -> ssl.SSLContext | None:
+        if not self.deployment.terms.tls:
+            return None
+        context = client_tls(self.folder / CA, self.folder)
+        own, node = ((self.folder / name).read_bytes() for name in (TLS, NODE_PUBLIC))
+        check_certified(own, node, node_name(self.organisation), str(self.folder / TLS))
+        return context
 
     @property
     def node_key(self) -> Path:
@@ -185,6 +220,32 @@ class Approved:
     def forget(self) -> None:
         """After the run: without its root nobody can ever take the noise off again."""
         (self.folder / ROOT).unlink(missing_ok=True)
+
+    def conclude(self, page: Callable[[Json, Json, Json], str]) -> None:
+        """After the run: this organisation's own account of it, from its own ledger and its own.npz."""
+        deployment, job, ledger = self.deployment, self.job(), Ledger(self.folder / LEDGER)
+        seed, silos = deployment.plan.seed, deployment.facts.organisations[self.organisation]
+        door = door_of(job, seed or 0, ledger, seed)
+        agreed = {(row["observer"], row["delta"] or 0.0) for row in job.forecast()["guarantees"]}
+        found = [
+            each
+            for observer, delta in sorted(agreed)
+            for each in stated(door, silos, [observer], delta, None, deployment.plan.rehearsal)
+        ]
+        with np.load(self.folder / OWN) as own:
+            arrays = {name: list(own[name].shape) for name in own.files if own[name].ndim}
+            rounds = int(own["rounds_answered"])
+        told: Json = {
+            "organisation": self.organisation,
+            "deployment": deployment.digest,
+            "rounds": rounds,
+            "silos": list(silos),
+            "arrays": arrays,
+            **costs(len(ledger.rows), found, None, []),
+        }
+        write_atomically(self.folder / OWN_FACTS, (json.dumps(told, indent=1) + "\n").encode())
+        plan = parse_toml(deployment.plan_text, "deployment, plan")
+        write_atomically(self.folder / OWN_PAGE, page(plan, deployment.facts.to_json(), told).encode())
 
     def _root(self) -> int:
         """Secret entropy of this machine, bound to the deployment and the table: others never meet the same noise."""

@@ -2,31 +2,45 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from silograph.core.errors import InputError, SilographError
-from silograph.core.files import LONGEST_CARD, write_atomically
+from silograph.core.files import LONGEST_CARD, LONGEST_FACTS, write_atomically
 from silograph.core.schema import read, read_json
 from silograph.core.types import Json
 from silograph.deploy.deployment import FILE, NODES, Deployment, open_job
 from silograph.deploy.organisation import ENROLMENT, Card
-from silograph.engines.flower import Asking, Flower
+from silograph.engines.certificates import check_certified, node_name
+from silograph.engines.remote import Asking, Remote
 from silograph.run.jobs import door_of
 from silograph.run.results import write_result
 from silograph.run.run import Finished, Progress, finish
 from silograph.run.store import RunFolder
 
-RESULT, REPORT, ROUNDS = "result.json", "report.html", "rounds.jsonl"
+RESULT, REPORT, ROUNDS, ENDING = "result.json", "report.html", "rounds.jsonl", "ending.json"
 
 ACROSS = (
     "Every organisation ran its own part. The cost is read from ledger rows as the organisations reported them, "
     "signed with keys that "
     "they enrolled; an organisation's own ledger is its own evidence."
 )
+
+
+GONE = "{} did not hand over a result in time: the consensus graph, or its cluster's model, stands for each silo there."
+
+
+@dataclass(frozen=True)
+class Ended(Finished):
+    """`unaware` organisations have not heard that the run is over; `before`: it was when this was called."""
+
+    unaware: tuple[str, ...] = ()
+    before: bool = False
 
 
 def read_cards(folder: Path, deployment: Deployment) -> dict[str, Card]:
@@ -41,6 +55,8 @@ def read_cards(folder: Path, deployment: Deployment) -> dict[str, Card]:
         if (card.organisation, card.deployment) != (organisation, deployment.digest):
             todo = "Everybody must have the same deployment.json; compare the digests."
             raise InputError(str(path), f"the enrolment of {organisation} in this deployment", "it is of another", todo)
+        if deployment.terms.tls:
+            check_certified(card.tls.encode(), card.node.encode(), node_name(organisation), str(path))
         cards[organisation] = card
     if missing := sorted(deployment.facts.organisations.keys() - cards.keys()):
         todo = f"Each sends the file NAME{ENROLMENT} that `silograph enrol` made; put them into {folder / NODES}."
@@ -58,7 +74,7 @@ def serve(
     connect: Callable[[Deployment, dict[str, Card]], Asking],
     progress: Progress,
     report: Callable[[Path], str],
-) -> Finished:
+) -> Ended:
     """Run the deployment in `folder` to a finished run folder at `goal`, or go on with one that was interrupted.
 
     `connect` opens the link to the organisations; it is closed by whoever passed it in.
@@ -69,6 +85,8 @@ def serve(
     plan, terms, organisations = deployment.plan, deployment.terms, deployment.facts.organisations
     job = open_job(deployment, folder)
     goal = Path(os.path.abspath(goal))
+    if (waiting := _waiting_for_the_end(goal, deployment.digest)) is not None:
+        return _end_again(goal, deployment.digest, waiting, lambda: connect(deployment, cards), terms.deadline)
     run = RunFolder(goal, deployment.plan_text, [folder / FILE], plan.seed)
     try:
         door = door_of(job, run.root, run.ledger, plan.seed)
@@ -77,7 +95,7 @@ def serve(
             for organisation, names in organisations.items()
             for name in names
         }
-        place = Flower(
+        place = Remote(
             connect(deployment, cards),
             job.topo,
             door,
@@ -90,17 +108,53 @@ def serve(
             lambda line: _note(run.path, line),
         )
         if not (run.path / RESULT).exists():
-            _, told = finish(job, place, door, run, progress, ACROSS, every_round=True)
+
+            def after(number: int, line: Json | None) -> None:
+                place.tell()
+                progress(number, line)
+
+            _, told = finish(job, place, door, run, after, ACROSS, every_round=True)
+            if place.gone:
+                told.privacy.notes.append(GONE.format(", ".join(place.gone)))
             write_result(run.path, deployment.plan_text, plan.seed, door, told)
         write_atomically(run.path / REPORT, report(run.path).encode())
-        last = run.load()
-        if last is not None:
-            place.end(last[0])
+        if (last := run.load()) is not None:
+            endings = place.endings(job.method, last[0])
+            _keep_endings(run.path, deployment.digest, endings, place.end(endings))
     except SilographError:
         run.release()  # the organisations remember what they sent: so must this folder, whatever went wrong
         raise
     result: Json = json.loads((run.path / RESULT).read_text(encoding="utf-8"))
-    return Finished(run.finish(), result)
+    return Ended(run.finish(), result, tuple(_waiting_for_the_end(goal, deployment.digest) or ()))
+
+
+# ---- after the end ---------------------------------------------------------------------------------------------------
+
+
+def _keep_endings(folder: Path, digest: str, endings: Mapping[str, bytes], heard: Collection[str]) -> None:
+    """Who has not heard that the run is over, and what it is to hear: it can come later."""
+    left = {name: base64.b64encode(blob).decode() for name, blob in endings.items() if name not in heard}
+    write_atomically(folder / ENDING, (json.dumps({"deployment": digest, "waiting": left}) + "\n").encode(), 0o600)
+
+
+def _waiting_for_the_end(goal: Path, digest: str) -> dict[str, bytes] | None:
+    """What organisations are still to hear of the finished run at `goal`; None where there is no such run."""
+    if not (goal / RESULT).is_file() or not (goal / ENDING).is_file():
+        return None
+    told = read_json(goal / ENDING, LONGEST_FACTS, str(goal / ENDING))
+    if told.get("deployment") != digest:
+        return None
+    return {name: base64.b64decode(blob) for name, blob in told["waiting"].items()}
+
+
+def _end_again(
+    goal: Path, digest: str, waiting: dict[str, bytes], connect: Callable[[], Asking], deadline: float
+) -> Ended:
+    """`serve` was typed after its end: whoever missed the end can hear it now."""
+    heard = set(connect().ask(waiting, deadline).replies) if waiting else set()
+    _keep_endings(goal, digest, waiting, heard)
+    result: Json = json.loads((goal / RESULT).read_text(encoding="utf-8"))
+    return Ended(goal, result, tuple(sorted(waiting.keys() - heard)), before=True)
 
 
 def _note(folder: Path, line: Json) -> None:

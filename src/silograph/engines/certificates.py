@@ -2,6 +2,9 @@
 
 The authority's certificate goes to every organisation, an organisation's public key to the server. People compare
 fingerprints by telephone; from then on nobody can stand between them.
+
+An organisation certifies its own key for TLS, as one that can certify nobody else, and the server knows each of these
+certificates itself: there is no authority that could give an organisation's name to somebody else.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import base64
 import hashlib
 import ipaddress
 import os
+import ssl
 import tempfile
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -30,10 +34,22 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from silograph.core.errors import InputError
-from silograph.core.files import LONGEST_CARD, read_at_most, sync_folder
+from silograph.core.files import LONGEST_CARD, read_at_most, sync_folder, write_atomically
 
 CA, CA_KEY, SERVER, SERVER_KEY = "ca.crt", "ca.key", "server.crt", "server.key"
 NODE_KEY, NODE_PUBLIC = "node.key", "node.pub"
+TLS_KEY, TLS = "tls.key", "tls.crt"  # node.key as TLS libraries read it, and its certificate
+DAYS = 825  # of a certificate
+SERVER_NAME = "silograph-server"
+
+#: By OpenSSL's number: what a certificate with other dates lacks, and what helps.
+_DATES = {
+    10: (
+        "a certificate that has not expired",
+        "Look at this machine's clock; if it is right, whoever runs the server makes a new deployment.",
+    ),
+    9: ("a certificate that is valid already", "Look at this machine's clock."),
+}
 
 #: Clocks differ: what is made now must be valid for an organisation whose clock is behind.
 _EARLIER = timedelta(days=1)
@@ -74,6 +90,73 @@ def make_node_key(folder: Path) -> None:
     key = ec.generate_private_key(ec.SECP256R1())
     _write_new(folder / NODE_KEY, key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()), 0o600)
     _write_new(folder / NODE_PUBLIC, public_line(key.public_key()) + b"\n", 0o644)
+
+
+def node_name(organisation: str) -> str:
+    """What an organisation is called in its certificate: its own name may hold anything."""
+    return f"silograph-{hashlib.sha256(organisation.encode()).hexdigest()[:32]}"
+
+
+def certify_node(folder: Path, name: str, days: int = DAYS) -> None:
+    """tls.crt says that node.key is `name`'s; a new one takes the place of an older one."""
+    key = read_private(folder / NODE_KEY)
+    own = (
+        _certificate(_name(name), _name(name), key.public_key(), days)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    write_atomically(folder / TLS_KEY, _pem(key), 0o600)
+    write_atomically(folder / TLS, own.public_bytes(Encoding.PEM))
+
+
+def check_certified(content: bytes, node: bytes, name: str, where: str) -> None:
+    """Whether it is a certificate that `certify_node` made: for this name and key, valid now, unable to certify."""
+    todo = "`silograph enrol` makes it, `silograph renew` makes it anew; then send the enrolment again."
+    try:
+        held = x509.load_pem_x509_certificate(content)
+        basic = held.extensions.get_extension_for_class(x509.BasicConstraints).value
+        usage = held.extensions.get_extension_for_class(x509.KeyUsage).value
+        sound = not basic.ca and not usage.key_cert_sign and held.subject == _name(name)
+        sound = sound and held.public_key() == public_key(node, where) and content.count(b"BEGIN") == 1
+    except (ValueError, x509.ExtensionNotFound):
+        sound = False
+    if not sound:
+        raise InputError(where, "a TLS certificate of its own key, in its own name", "found something else", todo)
+    if held.not_valid_after_utc < datetime.now(UTC):
+        found = f"it expired on {held.not_valid_after_utc:%Y-%m-%d}"
+        raise InputError(where, "a TLS certificate that is valid", found, todo)
+
+
+def client_tls(ca: Path, folder: Path) -> ssl.SSLContext:
+    """For whoever comes to the server: its authority is the one in `ca` alone, our certificate the one in `folder`."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    try:
+        context.load_verify_locations(ca)
+    except OSError:
+        raise InputError(str(ca), "the certificate of the server's authority (ca.crt)", "it cannot be read") from None
+    try:
+        context.load_cert_chain(folder / TLS, folder / TLS_KEY)
+    except OSError:
+        todo = "`silograph renew` makes them from node.key."
+        raise InputError(str(folder), f"{TLS} and {TLS_KEY} for node.key", "they cannot be read", todo) from None
+    return context
+
+
+def not_ours(address: str, ca: Path, error: ssl.SSLCertVerificationError) -> InputError:
+    """Why a server's certificate was not accepted, in words. Nothing was sent."""
+    where = f"server {address}"
+    if error.verify_code in _DATES:
+        expected, todo = _DATES[error.verify_code]
+        return InputError(where, expected, f"found another date ({error.verify_message})", f"Nothing was sent. {todo}")
+    return InputError(
+        where,
+        f"a certificate for this name from the authority in {ca}",
+        f"found another ({error.verify_message})",
+        "Nothing was sent. Compare the fingerprints of ca.crt with whoever runs the server.",
+    )
 
 
 def read_public(path: Path) -> bytes:

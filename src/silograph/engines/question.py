@@ -27,8 +27,8 @@ _OBSERVERS = (SERVER, OTHER_SERVERS, EVERYBODY, OWN_SERVER)
 
 Kind = Literal["local", "deliver", "sum", "end"]
 
-#: A step of a secure sum: an object for each silo.
-_Steps = Annotated[Mapping[str, Mapping[str, Json]], Such("an object for each silo, in to", lambda told: "to" in told)]
+#: A step of a secure sum: what all silos are told, and what each.
+_Steps = Annotated[Mapping[str, Json], Such("an object for each silo, in to", lambda told: "to" in told)]
 _Size = Annotated[int, Such(f"a whole number from 0 to {_MOST}", lambda size: 0 <= size <= _MOST)]
 
 
@@ -70,6 +70,27 @@ def read_question(blob: bytes) -> Question:
     if any(value.dtype != np.float64 or value.shape[:1] != (len(question.silos),) for value in down.values()):
         raise InputError(f"{where}, down", "a row of numbers for each silo that is asked", "found others")
     return question
+
+
+# ---- refusals --------------------------------------------------------------------------------------------------------
+
+
+class RefusedError(InputError):
+    """The server asked for something this organisation did not agree to. It gets a refusal, and nothing else."""
+
+    code = "refused"
+
+
+class OlderServerError(RefusedError):
+    """The server knows less of this organisation's answers than it did before."""
+
+    todo_here = "The server is an older copy of itself, or began anew: its operator puts the newest state back."
+
+
+class OlderFolderError(RefusedError):
+    """The server has used answers that this folder knows nothing of."""
+
+    todo_here = "This folder is an older copy: put the newest one back. Without it this organisation sits the run out."
 
 
 # ---- answers ---------------------------------------------------------------------------------------------------------

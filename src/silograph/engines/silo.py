@@ -29,7 +29,10 @@ from silograph.core.files import write_atomically
 from silograph.core.types import Carry, Json
 from silograph.engines.question import (
     NEVER,
+    OlderFolderError,
+    OlderServerError,
     Question,
+    RefusedError,
     Reply,
     about_sealed,
     pack_reply,
@@ -49,12 +52,6 @@ from silograph.topology import Topology
 _LAST = 10**9  # round
 _STATE = "state.npz"
 OWN = "own.npz"
-
-
-class RefusedError(InputError):
-    """The server asked for something this organisation did not agree to. It gets a refusal, and nothing else."""
-
-    code = "refused"
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,9 +150,9 @@ class Silo:
             raise
 
     def _answered(self, question: Question) -> bytes:
-        memory = self._settled(question)
+        memory = self._memory if self.finished else self._settled(question)
         if question.kind == "end":
-            return self._ended(memory)
+            return self._ended(memory, question)
         known = memory.pending
         if known is not None and (known.kind, known.content) == (question.kind, question.content):
             return self._again(memory, known, question.round)
@@ -186,7 +183,10 @@ class Silo:
             raise self._refused(f"a cohort of at least {self._minimum}", f"found one of {len(members)}")
         if not 0 <= question.round <= _LAST:
             raise self._refused("a round from 0", "found another one")
-        if {name: value.shape[1:] for name, value in question.down.items()} != self._shapes[question.kind == "local"]:
+        told = {name: value.shape[1:] for name, value in question.down.items()}
+        if told != self._shapes[question.kind == "local"] and not (
+            question.kind == "end" and told == self._shapes[True]
+        ):
             raise self._refused("the fields and shapes that the method sends down", "found others")
         if not all(self._limits[name].hold(value) for name, value in question.down.items()):
             raise self._refused("numbers that the method can send down", "found others")
@@ -199,8 +199,14 @@ class Silo:
                 raise self._refused("a round after the one that was used", f"found round {question.round}")
             return _Memory(pending.carry, pending.round, memory.answered, pending.name)
         if question.accepted != memory.committed:
-            # E.g. the server began anew, or this folder is older than the run.
-            raise self._refused(f"{memory.committed} as the last round used", f"found {question.accepted}")
+            # The server began anew or from an older copy, or this folder is older than the run.
+            kind = OlderServerError if question.accepted < memory.committed else OlderFolderError
+            raise kind(
+                f"organisation {self._organisation}",
+                f"{memory.committed} as the last round used",
+                f"found {question.accepted}",
+                kind.todo_here,
+            )
         if question.round < (memory.committed if pending is None else pending.round):
             raise self._refused("no round twice", f"found round {question.round} after a later one")
         return memory
@@ -287,11 +293,14 @@ class Silo:
         """What this organisation's silos remember before the first round."""
         return take(begin(self._method, self._topo).carry, np.array(self._topo.index(self._silos), dtype=np.intp))
 
-    def _ended(self, memory: _Memory) -> bytes:
-        """The run is over. This organisation's last state stays here; what only a run needs does not."""
+    def _ended(self, memory: _Memory, question: Question) -> bytes:
+        """The run is over. This organisation's last state stays here, with what it was told last; what only a run needs
+        does not."""
         if not self.finished:
             buffer = io.BytesIO()
             own: Json = {name: bare(value) for name, value in memory.carry.items()}
+            own |= {f"told_{name}": value for name, value in question.down.items()}
+            own["rounds_answered"] = np.array(memory.answered)
             np.savez(buffer, **own)
             write_atomically(self._folder / OWN, buffer.getvalue(), 0o600)
             (self._folder / _STATE).unlink(missing_ok=True)

@@ -69,6 +69,23 @@ def run_sum(
         return Total(np.zeros(asked.length, dtype=np.int64), asked.cohort.bits, ()), paid
 
 
+def one_question(messages: Mapping[str, Json]) -> dict[str, Json]:
+    """A step's messages to the agents of one organisation: what is the same for all is told once, not to each."""
+    first = next(iter(messages.values()))
+    same = {key: part for key, part in first.items() if all(told[key] == part for told in messages.values())}
+    rest = {name: {key: part for key, part in told.items() if key not in same} for name, told in messages.items()}
+    return {"same": same, "to": rest}
+
+
+def read_step(question: Question) -> dict[str, Json]:
+    """By agent, the message to it."""
+    step = question.sum or {}
+    same, rest = step.get("same", {}), step.get("to", {})
+    if not all(isinstance(part, dict) for part in (same, rest, *rest.values())):
+        raise InputError("secure sum", "a message for each silo that is asked", "found something else")
+    return {name: {**same, **told} for name, told in rest.items()}
+
+
 # ---- at the agents ---------------------------------------------------------------------------------------------------
 
 
@@ -95,8 +112,8 @@ class SumAgents:
 
     def step(self, question: Question, sealed: Mapping[str, Sealed], silos: Sequence[str], door: Door) -> bytes:
         """`sealed` has a row for each of `silos`, of which some are asked now."""
-        told = (question.sum or {}).get("to")
-        if not (isinstance(told, dict) and told.keys() == set(question.silos)):
+        told = read_step(question)
+        if told.keys() != set(question.silos):
             raise InputError("secure sum", "a message for each silo that is asked", "found something else")
         self._parts = {silo: part for silo, part in self._parts.items() if part.round == question.round}
         return pack({"said": {silo: self._said(silo, told[silo], question, sealed, silos, door) for silo in told}}, {})

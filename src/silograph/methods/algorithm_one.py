@@ -231,6 +231,11 @@ class PaperConsensus(Plain):
         distance = np.sqrt(((w - v) ** 2).sum(-1))
         return float(servers["facts"][:, UPPER].sum() + lam * nu * distance.sum() + lam * v.sum())
 
+    def instead(self, servers: Carry, topo: Topology) -> dict[str, Array]:
+        """The consensus, for a site that is gone when graphs are handed over; how smooth it is there nobody knows."""
+        silos = len(topo.silos)
+        return {"graph": np.tile(servers["consensus"], (silos, 1)), "smoothness": np.full(silos, np.nan)}
+
     def outcome(self, servers: Carry, delivered: dict[str, Array], topo: Topology) -> Outcome:
         _, beta, lam, nu = (float(x) for x in servers["knobs"])
         arrays = {**delivered, "consensus": servers["consensus"], "gamma": servers["gamma"]}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -154,6 +154,15 @@ class Method(Protocol):
         ...
 
     def outcome(self, servers: Carry, delivered: dict[str, Array], topo: Topology) -> Outcome: ...
+
+
+@runtime_checkable
+class StandsIn(Protocol):
+    """A method that can end without somebody who is gone when results are handed over."""
+
+    def instead(self, servers: Carry, topo: Topology) -> dict[str, Array]:
+        """What stands for a silo's result, field by field, with a row for each silo."""
+        ...
 
 
 class Plain:

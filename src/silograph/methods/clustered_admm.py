@@ -317,6 +317,10 @@ class ClusteredADMM:
             "skipped": int((servers["counts"] == 0.0).sum()),
         }
 
+    def instead(self, servers: Carry, topo: Topology) -> dict[str, Array]:
+        """The model of its cell, for a client that is gone when models are handed over."""
+        return {"model": self.answer(servers)["model"]}
+
     def outcome(self, servers: Carry, delivered: dict[str, Array], topo: Topology) -> Outcome:
         """A client's own model where it was handed over, else its cell's."""
         model = servers["model"]

@@ -368,10 +368,17 @@ class ExactConsensus(Plain):
         # While beta is searched for, objectives of different problems are not one curve.
         return {"objective": float(servers["objective"]) if servers["tuned"] else None, "gap": float(servers["gap"])}
 
+    def instead(self, servers: Carry, topo: Topology) -> dict[str, Array]:
+        """The consensus, for a site that is gone when graphs are handed over; how smooth it is there nobody knows."""
+        silos = len(topo.silos)
+        return {"graph": np.tile(servers["certified"], (silos, 1)), "smoothness": np.full(silos, np.nan)}
+
     def outcome(self, servers: Carry, delivered: dict[str, Array], topo: Topology) -> Outcome:
         _, beta, lam, nu = (float(x) for x in servers["knobs"])
         consensus = servers["certified"]
-        arrays = {**delivered, "consensus": consensus, "gamma": contribution_weights(delivered["graph"], consensus)}
+        weights = contribution_weights(delivered["graph"], consensus)
+        gone = np.isnan(delivered["smoothness"])  # the consensus stands for its graph, and follows nobody
+        arrays = {**delivered, "consensus": consensus, "gamma": np.where(gone, 0.0, weights)}
         parameters = {"alpha": self.alpha, "beta": beta, "nu": nu, "lambda": lam, "zeta": self.zeta}
         facts = {"parameters": parameters, "objective": float(servers["objective"])}
         return Outcome(arrays, {**facts, "certified_gap": float(servers["gap"]), "rounds": int(servers["round"])})

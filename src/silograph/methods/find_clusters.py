@@ -148,6 +148,9 @@ class FoundClusters:
     def trace(self, servers: Carry) -> Json | None:
         return self.inner.trace(servers)
 
+    def instead(self, servers: Carry, topo: Topology) -> dict[str, Array]:
+        return self.inner.instead(servers, topo)
+
     def deliver(self, carry: Carry, data: Private, gate: Outlet) -> Message:
         return self.inner.deliver(carry, data, gate)
 

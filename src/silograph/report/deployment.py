@@ -69,6 +69,19 @@ def page(told: Json, digest: str, forecast: Json, organisation: str | None) -> s
     )
 
 
+def own_page(plan: Json, facts: Json, told: Json) -> str:
+    """The page of an organisation whose run is over, from its own.json."""
+    kind = families.part(plan["method"]["name"], "deployment_words", DeploymentWordsPart).SPOKEN(plan, facts)
+    guarantees = told["guarantees"]
+    return render(
+        "own.html.j2",
+        **{name: told[name] for name in ("organisation", "deployment", "rounds", "releases", "silos")},
+        arrays=sorted(told["arrays"].items()),
+        verdict=_verdict(kind, guarantees),
+        guarantees=_grouped(guarantees, len({row["site"] for row in guarantees})),
+    )
+
+
 def _is_of(organisation: str, site: str) -> bool:
     """Whether a guarantee is about this organisation: itself, its clients, or its cells."""
     return site == organisation or site.startswith(f"{organisation}/")
@@ -110,7 +123,7 @@ class Spoken:
     #: What one silo is called.
     one = "organisation"
     #: Extras of silograph that an organisation has to install.
-    extras = "flower"
+    extras = "deploy"
     #: Whether records have labels whose list is public.
     labels = False
 

@@ -11,7 +11,7 @@ from silograph.report.words import number
 
 
 class SpokenOfAStart(Spoken):
-    extras, labels = "flower,neural", True
+    extras, labels = "deploy,neural", True
     goal = "a shared start for personal models"
     comes_back = "the shared start"
 

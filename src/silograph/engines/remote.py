@@ -1,4 +1,4 @@
-"""Silos in other organisations: every `local` is a question that goes through a link, and an answer that may not come.
+"""Silos in other organisations: every `local` is a question that goes out, and an answer that may not come.
 
 The server never sees what a silo remembers. Its own carry is the last round of each silo's that it has used, which it
 tells with every question: a silo whose answer came too late then knows that it does not count.
@@ -6,6 +6,7 @@ tells with every question: a silo whose answer came too late then knows that it 
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -16,11 +17,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from silograph.core.errors import InputError, SilenceError, SolverError
+from silograph.core.errors import DamageError, InputError, SilenceError, SolverError
 from silograph.core.types import Array, Carry, Json
-from silograph.engines.question import NEVER, Kind, Question, Reply, read_reply
-from silograph.engines.sums import SUMMED, read_answers, run_sum
-from silograph.methods.base import Method, Rows, State, values
+from silograph.engines.question import NEVER, Kind, OlderServerError, Question, Reply, read_reply
+from silograph.engines.sums import SUMMED, one_question, read_answers, run_sum
+from silograph.methods.base import Method, Rows, StandsIn, State, values
 from silograph.privacy.door import Door
 from silograph.privacy.masking import MaskedSum
 from silograph.privacy.relay import relay
@@ -33,24 +34,30 @@ ACCEPTED = "accepted"
 _COMING_BACK = 25.0  # seconds in which an organisation that lost its server comes back
 _PASSING = ("OSError",)  # refusals that may pass: a full disk
 _AGAIN = 1.0
+_PACE = 5.0  # seconds that a round waits, at most, for an organisation that missed one before and is away
 
 
-class Heard(Protocol):
-    """What came back, by organisation: answers, and refusals as a code and a class."""
+@dataclass(frozen=True)
+class Refusal:
+    """A silo will not answer: the name of the class of its error, and nothing else of it."""
 
-    @property
-    def replies(self) -> Mapping[str, bytes]: ...
+    name: str
 
-    @property
-    def refusals(self) -> Mapping[str, Any]: ...
+
+@dataclass(frozen=True)
+class Answers:
+    """What came back, by organisation. Who is in neither was silent until the deadline."""
+
+    replies: dict[str, bytes]
+    refusals: dict[str, Refusal]
 
 
 class Asking(Protocol):
-    """Carries questions to organisations and brings their answers; `engines.link.Link` does it over TLS."""
+    """Carries questions to organisations and brings their answers; `engines.transport.Asker` does it over NATS."""
 
     def ask(
         self, questions: Mapping[str, bytes], deadline: float, enough: Callable[[set[str]], bool] | None = None
-    ) -> Heard:
+    ) -> Answers:
         """Until all have answered or refused, or `enough` says so, or so many seconds are over."""
         ...
 
@@ -60,9 +67,13 @@ class Asking(Protocol):
 
 
 @dataclass(eq=False)
-class Flower:
+class Remote:
     """`organisations` are who holds which silos. A round waits `deadline` seconds for those who are connected, and, if
-    fewer than `minimum` silos answer, up to `patience` for more. `said` gets a line about every round."""
+    fewer than `minimum` silos answer, up to `patience` for more.
+
+    Who missed a round and is away is waited for a few seconds a round, so that the others do not race ahead of it;
+    after `patience` nobody waits for it any more. `said` gets a line about every round, with its secure sums.
+    """
 
     link: Asking
     topo: Topology
@@ -74,7 +85,9 @@ class Flower:
     patience: float = 600.0
     identities: Mapping[str, bytes] = field(default_factory=dict)
     said: Callable[[Json], None] = lambda line: None
-    _lost: set[str] = field(default_factory=set)
+    _lost: dict[str, float] = field(default_factory=dict)  # since when
+    _line: Json | None = None
+    gone: tuple[str, ...] = ()  # when results were handed over
     _bytes: dict[str, int] = field(default_factory=lambda: {"down": 0, "up": 0})
 
     # ---- the engine's two calls ----
@@ -84,45 +97,63 @@ class Flower:
         down = {name: value.value for name, value in state.down.items()}
         self._check_down(method, down, state.round)
         names = [self.topo.silos[k] for k in rows]
-        begun, before = time.monotonic(), dict(self._bytes)
+        self.tell()
+        begun, self._bytes = time.monotonic(), {"down": 0, "up": 0}
         replies, refused = self._collect("local", state.round, names, accepted, down)
         answered, sent = self._joined(replies, names)
-        self.said(
-            {
-                "round": state.round,
-                "asked": len(names),
-                "answered": len(answered),
-                "absent": sorted(self._holders(names).keys() - replies.keys()),
-                "refused": refused,
-                "seconds": time.monotonic() - begun,
-                "bytes": {way: count - before[way] for way, count in self._bytes.items()},
-            }
-        )
+        self._line = {
+            "round": state.round,
+            "asked": len(names),
+            "answered": len(answered),
+            "absent": sorted(self._holders(names).keys() - replies.keys()),
+            "refused": refused,
+            "seconds": time.monotonic() - begun,
+        }
         fresh = accepted.copy()
         fresh[answered] = state.round
         self.door.sync()
         return {ACCEPTED: fresh}, sent, answered
 
+    def tell(self) -> None:
+        """Say the line of the last round, once: now that its secure sums are over."""
+        if self._line is not None:
+            self.said({**self._line, "bytes": dict(self._bytes)})
+            self._line = None
+
     def deliver(self, method: Method, state: State) -> dict[str, Array]:
+        self.tell()
         names = list(self.topo.silos)
         replies, refused = self._collect("deliver", state.round, names, self._accepted(state), {}, everybody=True)
         answered, sent = self._joined(replies, names)
+        found = values(sent)
         if sent and len(answered) < len(names):
             missing = sorted(set(self.organisations) - replies.keys())
-            raise self._silent(missing, f"all {len(names)} silos to hand over their results", refused)
+            instead = method.instead(state.servers, self.topo) if isinstance(method, StandsIn) else {}
+            if found.keys() - instead.keys():
+                raise self._silent(missing, f"all {len(names)} silos to hand over their results", refused)
+            self.gone = tuple(missing)
+            for name, handed in found.items():
+                found[name] = instead[name].copy()
+                found[name][answered] = handed
         self.door.sync()
-        return values(sent)
+        return found
 
-    def end(self, state: State) -> set[str]:
-        """Tell everybody who is there that the run is over; returns who heard it."""
+    def endings(self, method: Method, state: State) -> dict[str, bytes]:
+        """By organisation, that the run is over, with what the servers told its silos last."""
         questions = {}
         for organisation, silos in self.organisations.items():
-            last = self._last(organisation, self._accepted(state))
+            last, index = self._last(organisation, self._accepted(state)), self.topo.index(silos)
+            down = {name: np.ascontiguousarray(value.value[index]) for name, value in state.down.items()}
+            if not all(limits.hold(down[name]) for name, limits in method.limits().items()):
+                down = {}
             names = tuple(self.topo.silos)
             questions[organisation] = Question(
-                self.deployment, organisation, "end", state.round, last, tuple(silos), names, {}
+                self.deployment, organisation, "end", state.round, last, tuple(silos), names, down
             ).pack()
+        return questions
 
+    def end(self, questions: Mapping[str, bytes]) -> set[str]:
+        """Tell everybody who is there that the run is over, by what `endings` made; returns who heard it."""
         begun = time.monotonic()
 
         def enough(answered: set[str]) -> bool:
@@ -165,7 +196,9 @@ class Flower:
         down: dict[str, Array],
         everybody: bool = False,
     ) -> tuple[dict[str, Reply], dict[str, str]]:
-        """Answers by organisation, of all that are connected and of enough of them; and the classes of refusals."""
+        """Answers by organisation, of all that are connected and of enough of them; and the classes of refusals.
+
+        `everybody` is waited for up to `patience` where answers hold something."""
         questions = {}
         for organisation, silos in self._holders(names).items():
             index = self.topo.index(silos)
@@ -185,7 +218,9 @@ class Flower:
             waiting = {
                 organisation: blob for organisation, blob in questions.items() if organisation not in replies | refused
             }
-            heard = self._ask(waiting, limit, partial(self._enough, set(waiting)))
+            insisting = everybody and any(reply.sent for reply in replies.values())
+            enough = None if insisting else partial(self._enough, set(waiting), time.monotonic())
+            heard = self._ask(waiting, limit, enough)
             told = {organisation: refusal.name for organisation, refusal in heard.refusals.items()}
             passing = {
                 organisation
@@ -204,11 +239,17 @@ class Flower:
             if passing and not waiting.keys() - passing - refused.keys() - replies.keys():
                 time.sleep(_AGAIN)  # a full disk may get room
                 continue
-            self._lost = (self._lost | (questions.keys() - replies.keys())) - self.link.present()
-            if sum(len(self._holders(names)[organisation]) for organisation in replies) >= least:
+            away, now = questions.keys() - replies.keys() - self.link.present(), time.monotonic()
+            self._lost = {name: self._lost.get(name, now) for name in (self._lost.keys() | away) - self.link.present()}
+            over = time.monotonic() >= end or not waiting.keys() - refused.keys() - replies.keys()
+            if sum(len(self._holders(names)[organisation]) for organisation in replies) >= least and (
+                over or not everybody or not any(reply.sent for reply in replies.values())
+            ):
                 self._take_rows(replies)
                 return replies, refused
-            if time.monotonic() >= end or not waiting.keys() - refused.keys() - replies.keys():
+            if over and (older := sorted(name for name, kind in refused.items() if kind == OlderServerError.__name__)):
+                raise self._older(older)
+            if over:
                 raise self._silent(
                     sorted(questions.keys() - replies.keys()),
                     f"at least {least} silos to answer in round {round}",
@@ -216,15 +257,18 @@ class Flower:
                 )
             limit = end - time.monotonic()
 
-    def _ask(self, questions: Mapping[str, bytes], limit: float, enough: Callable[[set[str]], bool]) -> Heard:
+    def _ask(self, questions: Mapping[str, bytes], limit: float, enough: Callable[[set[str]], bool] | None) -> Answers:
         heard = self.link.ask(questions, limit, enough)
         self._bytes["down"] += sum(map(len, questions.values()))
         self._bytes["up"] += sum(map(len, heard.replies.values()))
         return heard
 
-    def _enough(self, asked: set[str], answered: set[str]) -> bool:
-        """Whoever missed a round and has not come back is asked, not waited for."""
-        return bool(answered) and asked - answered <= self._lost - self.link.present()
+    def _enough(self, asked: set[str], begun: float, answered: set[str]) -> bool:
+        """Whoever missed a round and has not come back is waited for a little, and after `patience` not at all."""
+        missing, now = asked - answered, time.monotonic()
+        if not answered or not missing <= self._lost.keys() - self.link.present():
+            return False
+        return now - begun > _PACE or all(now - self._lost[name] > self.patience for name in missing)
 
     def _silent(self, missing: Sequence[str], what: str, refused: Mapping[str, str]) -> SilenceError:
         names = ", ".join(
@@ -236,6 +280,15 @@ class Flower:
             f"{what} within {self.patience:g} s",
             f"missing are {names}",
             "Ask them, then start the server again: it goes on where it stopped.",
+        )
+
+    def _older(self, organisations: Sequence[str]) -> DamageError:
+        return DamageError(
+            "run folder of the server",
+            "the newest state of this run",
+            f"it is an older copy: {', '.join(organisations)} gave answers that it knows nothing of",
+            "Put the newest copy back. If there is none, this run cannot go on: make a new deployment; "
+            "what was spent stays spent.",
         )
 
     def _checked(self, blob: bytes, organisation: str, round: int, asked: Sequence[str]) -> Reply:
@@ -290,14 +343,15 @@ class Flower:
 
     def _sum(self, field: str, members: tuple[str, ...], asked: MaskedSum) -> tuple[Total, set[str]]:
         """One question for each step and organisation; whoever misses one is left behind by the protocol."""
+        begun = time.monotonic()
 
         def ask(messages: Mapping[str, Json]) -> dict[str, Json]:
             questions = {}
             for organisation, silos in self._holders(list(messages)).items():
-                step: Json = {"to": {silo: messages[silo] for silo in silos}}
+                step = one_question({silo: messages[silo] for silo in silos})
                 question = Question(self.deployment, organisation, "sum", asked.round, NEVER, silos, members, {}, step)
                 questions[organisation] = question.pack()
-            heard = self._ask(questions, self.deadline, partial(self._enough, set(questions)))
+            heard = self._ask(questions, self.deadline, partial(self._enough, set(questions), -math.inf))
             said: dict[str, Json] = {}
             for organisation, refusal in heard.refusals.items():
                 if refusal.name == SummedError.__name__:
@@ -307,7 +361,10 @@ class Flower:
                 said |= {silo: told[silo] for silo in self.organisations[organisation] if silo in told}
             return said
 
-        return run_sum(self.deployment, asked, field, self.identities, ask)
+        total = run_sum(self.deployment, asked, field, self.identities, ask)
+        if self._line is not None:
+            self._line["seconds"] += time.monotonic() - begun
+        return total
 
 
 def _look(sent: Sent) -> tuple[Any, ...]:

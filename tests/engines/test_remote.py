@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -13,12 +14,15 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 import federations
 from local_organisations import DEPLOYMENT, Direct, Federation, stacked
 from silograph.core.errors import BudgetError, DamageError, InputError, SilenceError, SilographError
+from silograph.engines import remote as remote_module
 from silograph.engines import saved
 from silograph.engines import silo as silo_module
-from silograph.engines.flower import Flower
-from silograph.engines.question import Question, pack_reply, read_question, read_reply
+from silograph.engines.question import NEVER, Question, pack_reply, read_question, read_reply
+from silograph.engines.remote import Remote
+from silograph.engines.sums import one_question, read_step
 from silograph.engines.wire import pack, unpack
 from silograph.methods.base import begin
+from silograph.methods.baselines import IGL
 from silograph.privacy.accounting import Planned, cost, sampled_multiplier
 from silograph.privacy.door import Budget, Door
 from silograph.privacy.ledger import Ledger
@@ -30,7 +34,7 @@ from silograph.privacy.sums import SummedError
 from silograph.run.loop import ENGINES, rounds
 from silograph.run.store import RunFolder
 from silograph.topology import star
-from support import cases, federation, run, same
+from support import NODES, cases, federation, run, same
 
 
 def graphs(case, folder, **options):
@@ -205,6 +209,80 @@ def test_where_nobody_answers_the_run_ends_in_time_and_goes_on_later(tmp_path):
     )
     with pytest.raises(SilenceError, match="missing are organisation ada, organisation bob, organisation cyd"):
         there.run(link, patience=0.1, deadline=0.05)
+
+
+@pytest.mark.parametrize("case", cases()[:1], ids=lambda case: case.name)
+def test_a_site_that_is_gone_when_graphs_are_handed_over_gets_the_consensus(case, tmp_path):
+    """After `patience`, and not before; others keep theirs, bit for bit."""
+    _, expected, _ = run(case, federation())
+    there = graphs(case, tmp_path, minimum=2)
+    silos = {organisation: there.silo(organisation) for organisation in there.organisations}
+    link = Direct(silos, lambda who, blob: who == "organisation bob" and read_question(blob).kind == "deliver")
+    link.present = lambda: {"organisation ada", "organisation cyd"}
+    door = there.door()
+    place = there.engine(link, door, patience=0.5, deadline=0.1)
+    *_, last = rounds(there.method, there.topo, place, door)
+    begun = time.monotonic()
+    handed = place.deliver(there.method, last)
+    assert time.monotonic() - begun >= 0.5
+    assert place.gone == ("organisation bob",)
+    outcome = there.method.outcome(last.servers, handed, there.topo)
+    assert (outcome.arrays["graph"][[0, 2]] == expected.arrays["graph"][[0, 2]]).all()
+    assert (outcome.arrays["graph"][1] == outcome.arrays["consensus"]).all()
+
+
+def test_without_a_stand_in_the_hand_over_names_who_is_gone(tmp_path):
+    there = graphs(replace(cases()[0], method=IGL(NODES, beta=0.05)), tmp_path)
+    silos = {organisation: there.silo(organisation) for organisation in there.organisations}
+    link = Direct(silos, lambda who, blob: who == "organisation bob" and read_question(blob).kind == "deliver")
+    with pytest.raises(SilenceError, match=r"hand over their results .* missing are organisation bob"):
+        there.run(link, patience=0.2, deadline=0.1)
+
+
+def test_a_server_from_an_older_backup_is_told_that_it_is_one(tmp_path):
+    there = graphs(cases()[0], tmp_path)
+    link = Direct({organisation: there.silo(organisation) for organisation in there.organisations})
+    door = there.door()
+    place = there.engine(link, door)
+    states = rounds(there.method, there.topo, place, door)
+    older = next(states)
+    for _ in range(2):
+        next(states)
+    with pytest.raises(DamageError, match=r"older copy: organisation ada, organisation bob, organisation cyd"):
+        next(rounds(there.method, there.topo, there.engine(link, there.door(), patience=0.2), there.door(), older))
+    assert {type(error).__name__ for _, error in link.refusals} == {"OlderServerError"}
+    assert all("newest state" in str(error) for _, error in link.refusals)
+
+
+class Waiting(Direct):
+    """A link that waits for whoever is away until `enough`, or the deadline."""
+
+    def ask(self, questions, deadline, enough=None):
+        heard, end = super().ask(questions, deadline, enough), time.monotonic() + deadline
+        answered = heard.replies.keys() | heard.refusals.keys()
+        while answered != questions.keys() and time.monotonic() < end and not (enough and enough(answered)):
+            time.sleep(0.005)
+        return heard
+
+
+def test_others_do_not_race_ahead_of_who_is_away_and_do_not_wait_for_ever(tmp_path, monkeypatch):
+    """A first round without bob waits for the deadline, later ones for the pace, and after `patience` none."""
+    monkeypatch.setattr(remote_module, "_PACE", 0.15)
+    there = graphs(cases()[0], tmp_path, minimum=2)
+    lines = []
+    link = Waiting({organisation: there.silo(organisation) for organisation in there.organisations})
+    link.away = lambda who, blob: who == "organisation bob" and read_question(blob).round > 0
+    link.present = lambda: {"organisation ada", "organisation cyd"}
+    door = there.door()
+    place = there.engine(link, door, deadline=0.4, patience=0.6, said=lines.append)
+    for _ in zip(range(9), rounds(there.method, there.topo, place, door), strict=False):
+        pass
+    place.tell()
+    took = [line["seconds"] for line in lines]
+    assert [line["absent"] for line in lines] == [[]] + [["organisation bob"]] * (len(lines) - 1)
+    assert took[1] >= 0.4
+    assert all(0.15 <= seconds < 0.4 for seconds in took[2:4])
+    assert took[-1] < 0.15
 
 
 def test_an_answer_of_another_shape_counts_as_none(tmp_path):
@@ -477,8 +555,38 @@ def masked(tmp_path, name="private, masks"):
 
 
 def is_step(blob, step):
-    told = read_question(blob).sum
-    return told is not None and {message["step"] for message in told["to"].values()} == {step}
+    return {message["step"] for message in read_step(read_question(blob)).values()} == {step}
+
+
+def test_the_line_of_a_round_counts_its_secure_sums(tmp_path):
+    there, lines, crossed = masked(tmp_path), [], []
+    link = Direct({organisation: there.silo(organisation) for organisation in there.organisations})
+    link.between = lambda organisation, asked, said: (crossed.append((len(asked), len(said))), said)[1]
+    door = there.door()
+    place = there.engine(link, door, said=lines.append)
+    begun = time.monotonic()
+    for _ in rounds(there.method, there.topo, place, door):
+        pass
+    place.tell()
+    took = time.monotonic() - begun
+    assert 0.5 * took < sum(line["seconds"] for line in lines) <= took  # the rest is the server's own work
+    assert sum(line["bytes"]["down"] for line in lines) == sum(down for down, _ in crossed)
+    assert sum(line["bytes"]["up"] for line in lines) == sum(up for _, up in crossed)
+    assert [line["round"] for line in lines] == list(range(len(lines)))
+
+
+def test_what_all_agents_of_an_organisation_hear_is_told_once():
+    """Twice as many agents: twice the bytes, where each being told of all others would make it four times."""
+    sizes = []
+    for agents in (20, 40):
+        identities = {f"agent-{k:03}": "0" * 64 for k in range(agents)}
+        place = {"nonce": "0", "field": "update", "region": "r", "members": list(identities), "identities": identities}
+        roster = {"advertisements": [{"sender": name, "key": "k" * 80} for name in identities]}
+        messages = {name: {**place, "step": "share", "message": roster} for name in identities}
+        question = Question("d", "o", "sum", 0, NEVER, tuple(identities), tuple(identities), {}, one_question(messages))
+        assert read_step(read_question(question.pack())) == messages
+        sizes.append(len(question.pack()))
+    assert sizes[1] < 2.1 * sizes[0]
 
 
 def test_under_masks_no_vector_crosses(tmp_path):
@@ -528,7 +636,7 @@ def test_a_second_sum_in_a_round_is_refused_by_every_agent_that_was_in_the_first
     there = masked(tmp_path)
     link = Direct({organisation: there.silo(organisation) for organisation in there.organisations})
     door = there.door()
-    place, real = there.engine(link, door), Flower._sum
+    place, real = there.engine(link, door), Remote._sum
     again = []
 
     def twice(self, field, members, asked):
@@ -537,7 +645,7 @@ def test_a_second_sum_in_a_round_is_refused_by_every_agent_that_was_in_the_first
         return first
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Flower, "_sum", twice)
+        patch.setattr(Remote, "_sum", twice)
         place = there.engine(link, door)
         list(rounds(there.method, there.topo, place, door))
     assert len(again) > 10
@@ -550,20 +658,20 @@ def test_a_cohort_that_names_somebody_twice_is_refused(tmp_path):
     there = masked(tmp_path)
     link = Direct({organisation: there.silo(organisation) for organisation in there.organisations})
     door = there.door()
-    place, real = there.engine(link, door), Flower._ask
+    place, real = there.engine(link, door), Remote._ask
 
     def doubled(self, questions, limit, enough):
         changed = {}
         for organisation, blob in questions.items():
             question = read_question(blob)
             if question.sum is not None:
-                for message in question.sum["to"].values():
-                    message["members"] = [*message["members"], *message["members"][:1] * 50]
+                members = question.sum["same"]["members"]
+                question.sum["same"]["members"] = [*members, *members[:1] * 50]
             changed[organisation] = question.pack()
         return real(self, changed, limit, enough)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Flower, "_ask", doubled)
+        patch.setattr(Remote, "_ask", doubled)
         next(iter(rounds(there.method, there.topo, place, door)))
     assert not door.ledger.rows
     assert {type(error) for _, error in link.refusals} == {InputError}
@@ -584,7 +692,7 @@ def test_a_sum_that_broke_off_before_a_masked_input_left_can_be_made_again(step,
     there = masked(tmp_path)
     expected = federations.run(next(case for case in federations.cases() if case.name == "private, masks"))
     link = Direct({organisation: there.silo(organisation) for organisation in there.organisations})
-    real, broken = Flower._sum, []
+    real, broken = Remote._sum, []
 
     def breaking(self, field, members, asked):
         link.away = lambda organisation, blob: is_step(blob, step)
@@ -593,7 +701,7 @@ def test_a_sum_that_broke_off_before_a_masked_input_left_can_be_made_again(step,
         return real(self, field, members, asked)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Flower, "_sum", breaking)
+        patch.setattr(Remote, "_sum", breaking)
         _, outcome, door = there.run(link, deadline=0.05)
     assert all(total.survivors == () for total in broken)
     same(outcome.arrays, expected.outcome.arrays)
