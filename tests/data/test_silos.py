@@ -39,7 +39,7 @@ def test_different_nodes_are_named():
     assert "site 'two'" in message
     assert "it lacks 'c', 'd'" in message
     assert "it also has 'x', 'y'" in message
-    assert "lacks" not in refused(align, [table("one", "abc"), table("two", "abcd")])
+    assert "it lacks" not in refused(align, [table("one", "abc"), table("two", "abcd")])
     many = [f"n{k}" for k in range(12)]
     assert "'n3', 'n4', 'n5', 'n6', 'n7' and 4 more" in refused(align, [table("one", many), table("two", many[:3])])
 
@@ -125,18 +125,18 @@ def test_objects_that_are_numbers():
         ([[1, 2, 3], [4, 5]], ["no array can be made"]),
         ("text", ["a 0-D array"]),
         (None, ["a 0-D array"]),
-        (np.ma.array([[1, 2, 3.0], [4, 5, 6]], mask=[[0, 0, 1], [0, 0, 0]]), ["masked"]),
-        ([[1, 2, 3], [4, np.nan, 6]], ["column 'node_1', data row 2", "missing"]),
-        (np.array([[1, 2, 3], [4, None, 6]]), ["column 'node_1', data row 2", "missing"]),
+        (np.ma.array([[1, 2, 3.0], [4, 5, 6]], mask=[[0, 0, 1], [0, 0, 0]]), ["column 'node_2'", "missing"]),
+        ([[1, 2, 3], [4, np.nan, 6]], ["column 'node_1'", "it has 1: all others are missing"]),
+        (np.array([[1, 2, 3], [4, None, 6]]), ["column 'node_1'", "missing"]),
         (np.array([[1, 2, 3], [4, "5", 6]], dtype=object), ["column 'node_1', data row 2", "text", "'5'"]),
         (np.array([[1, 2, 3], [4, True, 6]], dtype=object), ["column 'node_1', data row 2", "type bool"]),
         (np.array([[1, 2, 3], [4, 10**400, 6]], dtype=object), ["column 'node_1', data row 2", "2**53"]),
         (np.array([[1, 2, 3], [4, 2, 6]]), ["column 'node_1'", "every value is 2"]),
-        (pd.DataFrame({"a": [1, 2], "b": [3, None], "c": [4, 5]}), ["column 'b', data row 2", "missing"]),
+        (pd.DataFrame({"a": [1, 2], "b": [3, None], "c": [4, 5]}), ["column 'b'", "missing"]),
         (pd.DataFrame([[1, 2, 3], [4, 5, 6]], columns=["a", "b", "a"]), ["'a' comes 2 times"]),
         (
             pd.DataFrame({"a": pd.Series([1, pd.NA], dtype="Int64"), "b": [3, 4], "c": [4, 5]}),
-            ["'a', data row 2", "missing"],
+            ["column 'a'", "missing"],
         ),
         (pd.DataFrame({"a": pd.to_datetime(["2020", "2021"]), "b": [3, 4], "c": [4, 5]}), ["'a'", "dates or times"]),
         (pd.DataFrame({"a": [1j, 2], "b": [3, 4], "c": [4, 5]}), ["'a'", "complex"]),

@@ -21,6 +21,7 @@ from silograph.families.graphs.job import GraphJob
 from silograph.families.graphs.plan import ConsensusGraph as MethodPlan
 from silograph.families.graphs.plan import Data, GraphPlan, Privacy
 from silograph.families.graphs.results import of_consensus, of_site, privacy_section
+from silograph.families.graphs.units import in_units
 from silograph.kernels.edges import adjacency
 from silograph.kernels.spaces import AllPairs
 from silograph.report.notebook_card import COST, card, protected, small_graph, worst
@@ -41,6 +42,7 @@ class ConsensusGraph(PlanEstimator):
         `consensus_probabilities_` that sites share it. path_, reason_ : how the number of edges was chosen.
         All of these are None with other learners.
     location_ : (sites, nodes), the mean row of every site; it stays with the site.
+    Values that are missing are NaN, or masked; sites' DataFrames may have different columns (no privacy).
     confidence_ : like `graphs_`, how often an edge is there when signals are drawn again; None under privacy.
     weights_ : contribution weight of every site to the consensus.
     gap_ : certified relative gap of (8), or None for the papers' solver.
@@ -58,6 +60,7 @@ class ConsensusGraph(PlanEstimator):
     learner: Literal["likelihood", "papers", "log-det", "log-degree"] | None = MethodPlan.learner
     choose_by: Literal["expected-F", "ebic", "held-out"] | None = MethodPlan.choose_by
     nonnegative: bool | None = MethodPlan.nonnegative
+    scale: str | None = Data.scale
     neighbours: int | None = Data.neighbours
     resamples: int | None = MethodPlan.resamples
     beta: float | None = MethodPlan.beta
@@ -74,7 +77,7 @@ class ConsensusGraph(PlanEstimator):
         """Learn from a list of (signals, nodes) tables, one per site; a single table is one site."""
         silos = self._silos(X, names)
         plan = self._plan()
-        job = GraphJob.of(plan, silos, Path())
+        job = GraphJob.of(plan, in_units(plan, silos, Path()), Path())
         outcome, door = self._learn(job)
 
         setup, self._space = job.setup, job.setup.task.space
@@ -108,7 +111,7 @@ class ConsensusGraph(PlanEstimator):
         self.consensus_probabilities_ = self._matrices(arrays["shared"][None])[0] if known else None
         self.location_: Array | None = None
         if known:
-            self.location_ = np.array([np.mean(np.asarray(own), axis=0) for own in silos.signals])
+            self.location_ = np.array([_location(np.asarray(own)) for own in silos.signals])
 
     def score(self, X: Any, y: None = None) -> float:
         """The mean log-likelihood of a row: of a list of tables, one per site in the order of `fit`, each under its
@@ -119,6 +122,8 @@ class ConsensusGraph(PlanEstimator):
             raise InputError("score", "the learner 'likelihood'", "this graph has no likelihood", "Fit with it.")
         several = isinstance(X, list | tuple) and bool(X) and np.ndim(X[0]) == 2
         tables = self._silos(X, None).signals if several else (validate_data(self, X, reset=False),)
+        if any(np.isnan(np.asarray(table)).any() for table in tables):
+            raise InputError("score", "complete rows", "some values are missing", "Leave out those rows.")
         if len(tables) != len(self.names_):
             if len(tables) > 1:
                 raise InputError("score", f"{len(self.names_)} tables, or one", f"found {len(tables)}")
@@ -170,16 +175,31 @@ class ConsensusGraph(PlanEstimator):
 
     def _silos(self, X: Any, names: Sequence[str] | None) -> Silos:
         if isinstance(X, list | tuple) and X and np.ndim(X[0]) == 2:
-            silos = from_arrays(X, names, private=self.epsilon is not None)
+            private = self.epsilon is not None
+            silos = from_arrays(X, names, private=private, rule="same" if private else "all")
             self.n_features_in_ = len(silos.nodes)
             return silos
-        table = validate_data(self, X, dtype="numeric", ensure_min_samples=2, ensure_min_features=3)
+        table = validate_data(
+            self, X, dtype="numeric", ensure_min_samples=2, ensure_min_features=3, ensure_all_finite="allow-nan"
+        )
         nodes = getattr(self, "feature_names_in_", None)
         return from_arrays([table], names, None if nodes is None else list(nodes), self.epsilon is not None)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
 
     def _plan(self) -> GraphPlan:
         privacy, seed = self._budget(Privacy, "delta", "clip"), seed_of(self.random_state)
         return GraphPlan(self._section(Data), self._section(MethodPlan), privacy, seed=seed)
+
+
+def _location(rows: Array) -> Array:
+    """The mean of every node; NaN where the site lacks it."""
+    seen = ~np.isnan(rows)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(rows.mean(0) if seen.all() else np.where(seen, rows, 0.0).sum(0) / seen.sum(0))
 
 
 def _log_likelihood(rows: Any, location: Array, precision: Array) -> Array:

@@ -17,13 +17,14 @@
    v_k is the variance of a correlation, of N_k independent rows or seen between folds, tau^2 that between sites.
 
 Rows that follow each other in time say less than as many independent ones: where folds show it, N_k is the number of
-rows that would say as much.
+rows that would say as much. Where rows have gaps, or sites lack nodes, N_k is that of every pair (`pair_rows`): an edge
+that a site could not see is held at 0 there, and counts for nothing.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -34,6 +35,7 @@ from silograph.core.types import Array, BoolArray, Json
 from silograph.kernels import joint_likelihood, support_likelihood
 from silograph.kernels.edge_mixture import posterior
 from silograph.kernels.edges import edge_count, pairs
+from silograph.kernels.masks import definite, drawn_with_gaps, mean_rows, over_seen, pooled, square
 
 Criterion = Literal["expected-F", "ebic", "held-out"]
 
@@ -86,36 +88,56 @@ def learn_graphs(
     criterion: Criterion = "expected-F",
     nonnegative: bool = False,
     tolerance: float = 1e-4,
+    pair_rows: Array | None = None,
 ) -> JointGraphs:
     """`moments` (K, d, d) is each site's covariance, `counts` (K,) its rows. `folds` (K, F, d, d) are the moments
     of F consecutive parts of a site's rows: they show the noise of dependent rows, and allow held-out likelihood.
+    `pair_rows` (K, d, d) says how many rows saw both nodes of a pair, where that is not all of them.
 
     At most one of `edges`, `degree` and `density` says how many edges every site gets.
     """
+    if pair_rows is not None and (pair_rows == np.asarray(counts)[:, None, None]).all():
+        pair_rows = None
     moments, counts = _checked(moments, counts)
     nodes = moments.shape[1]
     deviation = np.sqrt(np.einsum("kaa->ka", moments))
     scale = deviation[:, :, None] * deviation[:, None, :]
     correlations = moments / scale
-    noise = None if folds is None else _noise_of(folds / scale[:, None])
-    rows = counts if noise is None else effective_rows(correlations, counts, noise)
-    first = _first_pass(correlations, rows, nonnegative, _LOOSER * tolerance)
-    r = strengths(correlations, first)
-    found = posterior(r, rows, nonnegative)
+    a, b = pairs(nodes)
+    seen = None if pair_rows is None else pair_rows[:, a, b]  # rows of every pair, (K, p)
+    if seen is not None:
+        correlations = np.array([definite(one) for one in correlations])
+    noise = None if folds is None else _noise_of(folds / scale[:, None], seen)
+    base = counts if seen is None else mean_rows(seen)
+    rows = base if noise is None else effective_rows(correlations, base, noise, seen)
+    every = None if seen is None else seen * (rows / base)[:, None]
+    first = _first_pass(correlations, rows, nonnegative, _LOOSER * tolerance, every)
+    r = strengths(correlations, first) * (1.0 if every is None else every > 0.0)
+    found = posterior(r, rows if every is None else every, nonnegative)
+    if every is not None:  # nobody draws an edge that it could not see
+        found = replace(found, site=found.site * (every > 0.0), shared=found.shared * (every > 0.0).any(0))
     probability, shared = _doubted(found.site, _DOUBT), _doubted(found.shared, _DOUBT_SHARED)
-    mean = np.abs(counts / counts.sum() @ r)
+    mean = np.abs(counts / counts.sum() @ r if every is None else pooled(r, every))
     rank, rank_shared = _ranked(found.site, 0.5 * (np.abs(r) + mean)), _ranked(found.shared[None], mean[None])
-    drawn, share = drawn_to_mean(correlations, counts, noise)
+    if every is not None:
+        rank, rank_shared = np.where(every > 0.0, rank, -1.0), np.where((every > 0.0).any(0), rank_shared, -1.0)
+    drawn, share = drawn_to_mean(correlations, counts, noise, every)
     number, reason, path = _wanted(edges, degree, density, nodes)
     if number is None:
-        number, path, reason = _choose(criterion, probability, rank, drawn, rows, folds, scale, nonnegative, tolerance)
-    fitted = _fit(drawn, _first_ones(rank, number), nonnegative, tolerance)
+        number, path, reason = _choose(
+            criterion, probability, rank, drawn, rows, folds, scale, nonnegative, tolerance, every
+        )
+    fitted = _fit(drawn, _first_ones(rank, _of_each(number, every)), nonnegative, tolerance)
+    if every is not None and len({*(every > 0.0).sum(1).tolist()}) > 1:
+        reason += ", of one that sees all pairs; others get as large a share of those that they see"
     consensus_number = consensus_edges or best_number(shared[None])
-    together = _first_ones(rank_shared, min(consensus_number, len(shared)))
-    pooled = np.tensordot(counts / counts.sum(), moments, 1)
-    spread = np.sqrt(np.diagonal(pooled))
-    consensus = _fit(_ridged(pooled / np.outer(spread, spread))[None], together, nonnegative, tolerance)
-    a, b = pairs(nodes)
+    possible = len(shared) if every is None else int((every > 0.0).any(0).sum())
+    together = _first_ones(rank_shared, min(consensus_number, possible))
+    whole = np.tensordot(counts / counts.sum(), moments, 1) if pair_rows is None else pooled(moments, pair_rows)
+    spread = np.sqrt(np.diagonal(whole))
+    standard = whole / np.outer(spread, spread)
+    standard = standard if pair_rows is None else definite(standard)
+    consensus = _fit(_ridged(standard)[None], together, nonnegative, tolerance)
     return JointGraphs(
         precision=fitted.precision / scale,
         signs=_signs(fitted.precision[:, a, b]),
@@ -142,16 +164,22 @@ def strengths(correlations: Array, first: joint_likelihood.Joint) -> Array:
     return np.asarray(-(theta[:, a, b] * h + (w[:, a, b] - correlations[:, a, b]) / h))
 
 
-def effective_rows(correlations: Array, counts: Array, noise: Array) -> Array:
+def effective_rows(correlations: Array, counts: Array, noise: Array, pair_rows: Array | None = None) -> Array:
     """N_k, of as many independent rows as have correlations with this noise: the same share of rows at all sites."""
     a, b = pairs(correlations.shape[-1])
-    independent = ((1.0 - correlations[:, a, b] ** 2) ** 2).mean(1) / counts
+    independent = over_seen((1.0 - correlations[:, a, b] ** 2) ** 2, pair_rows) / counts
     share = float((independent / np.maximum(noise, 1e-300)).mean())
     return np.asarray(np.maximum(counts * min(share, 1.0), 2.0))
 
 
-def drawn_to_mean(correlations: Array, counts: Array, noise: Array | None = None) -> tuple[Array, Array]:
-    """(b): correlations drawn to the pooled ones, and how far. `noise` v (K,): as if rows were independent if None."""
+def drawn_to_mean(
+    correlations: Array, counts: Array, noise: Array | None = None, pair_rows: Array | None = None
+) -> tuple[Array, Array]:
+    """(b): correlations drawn to the pooled ones, and how far. `noise` v (K,): as if rows were independent if None.
+    `pair_rows` (K, p), where not all rows saw a pair."""
+    if pair_rows is not None:
+        mixed, c = drawn_with_gaps(correlations, pair_rows, noise)
+        return _ridged(mixed), c
     a, b = pairs(correlations.shape[-1])
     r, share = correlations[:, a, b], counts / counts.sum()
     if len(counts) == 1:
@@ -203,11 +231,22 @@ def _checked(moments: Array, counts: Array) -> tuple[Array, Array]:
     return 0.5 * (moments + moments.transpose(0, 2, 1)), counts
 
 
-def _first_pass(correlations: Array, counts: Array, nonnegative: bool, tolerance: float) -> joint_likelihood.Joint:
+def _of_each(number: int, pair_rows: Array | None) -> int | NDArray[np.intp]:
+    """The number of edges of every site: the same share of the pairs that it sees."""
+    return number if pair_rows is None else np.rint(number * (pair_rows > 0.0).mean(1)).astype(np.intp)
+
+
+def _first_pass(
+    correlations: Array, counts: Array, nonnegative: bool, tolerance: float, pair_rows: Array | None = None
+) -> joint_likelihood.Joint:
     sites, nodes = correlations.shape[0], correlations.shape[1]
     strength = FIRST_PASS * max(1.0, nodes / 30.0) ** 0.25 * math.sqrt(math.log(nodes) / counts.mean())
     nu = counts / counts.mean()
     lam, gam = (1.0 - GROUPED) * strength * np.sqrt(nu)[:, None, None], GROUPED * strength * math.sqrt(sites)
+    if pair_rows is not None:  # the noise of an entry is that of its own rows; without any it stays 0
+        with np.errstate(divide="ignore"):
+            lam = lam * np.sqrt(square(counts[:, None] / pair_rows))
+        gam = gam * np.sqrt(square((pair_rows > 0.0).mean(0)))
 
     def solve(relief: Array | float, start: Array | None, tolerance: float) -> joint_likelihood.Joint:
         penalty = joint_likelihood.Penalty(lam * relief, gam * relief, nonnegative=nonnegative)
@@ -231,10 +270,10 @@ def _beyond_noise(square: Array, sites: int) -> BoolArray:
     return np.asarray(square > sites + 2.0 * math.sqrt(sites * x) + 2.0 * x)
 
 
-def _noise_of(folds: Array) -> Array:
+def _noise_of(folds: Array, pair_rows: Array | None = None) -> Array:
     """v of (b): the variance of a site's correlations, as consecutive parts of its rows differ."""
     a, b = pairs(folds.shape[-1])
-    return np.asarray(folds[:, :, a, b].var(axis=1, ddof=1).mean(-1) / folds.shape[1])
+    return np.asarray(over_seen(folds[:, :, a, b].var(axis=1, ddof=1), pair_rows) / folds.shape[1])
 
 
 def _ridged(correlations: Array) -> Array:
@@ -269,13 +308,13 @@ def _ranked(probability: Array, strength: Array) -> Array:
     return np.minimum(probability, _CERTAIN) + (1.0 - _CERTAIN) * strength
 
 
-def _first_ones(rank: Array, number: int) -> BoolArray:
-    """(K, d, d): the `number` edges of every row that rank highest."""
+def _first_ones(rank: Array, numbers: int | NDArray[np.intp]) -> BoolArray:
+    """(K, d, d): so many edges of every row, those that rank highest."""
     rows, edges = rank.shape
     nodes = (1 + math.isqrt(1 + 8 * edges)) // 2
     a, b = pairs(nodes)
     taken = np.zeros((rows, nodes, nodes), dtype=bool)
-    for row in range(rows):
+    for row, number in enumerate(np.broadcast_to(numbers, rows)):
         chosen = np.argpartition(-rank[row], number - 1)[:number] if 0 < number < edges else np.arange(number)
         taken[row, a[chosen], b[chosen]] = taken[row, b[chosen], a[chosen]] = True
     return taken
@@ -300,11 +339,13 @@ def _signs(entries: Array) -> NDArray[np.int8]:
 
 def _choose(
     criterion: Criterion, probability: Array, rank: Array, drawn: Array, counts: Array, folds: Array | None,
-    scale: Array, nonnegative: bool, tolerance: float,
+    scale: Array, nonnegative: bool, tolerance: float, pair_rows: Array | None = None,
 ) -> tuple[int, list[Json], str]:  # fmt: skip
     """The number of edges of every site by a criterion, and the path on which it was compared."""
     sure, everything = _expected(probability)
     expected, most = _best(sure, everything), probability.shape[-1]
+    if pair_rows is not None:
+        expected = round(expected / float((pair_rows > 0.0).mean()))
     if criterion == "expected-F":
         tried = np.unique([*np.geomspace(1, most, _TRIED).round().astype(int), max(expected, 1)])
         path = [
@@ -320,7 +361,7 @@ def _choose(
     )
     path = []
     for k in tried:
-        taken = _first_ones(rank, int(k))
+        taken = _first_ones(rank, _of_each(int(k), pair_rows))
         if criterion == "ebic":
             likelihood = _fit(drawn, taken, nonnegative, tolerance).likelihood
             cost = k * (np.log(counts) + 2.0 * math.log(nodes))  # Foygel and Drton 2010, gamma = 1/2

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from silograph.data.silos import Elsewhere, Silos, read_silos, standardise
+from silograph.data.silos import Elsewhere, Silos, read_silos, refuse_gaps
 from silograph.deploy.public_facts import Facts, Holding, Records, check_columns, check_plain
 from silograph.families.graphs.job import GraphJob
 from silograph.families.graphs.plan import GraphPlan
+from silograph.families.graphs.units import in_units
 
 SEVERAL, FIRST_ORDERS = False, True
 _LEAST_NODES = 3
@@ -28,11 +29,13 @@ def read_own(plan: GraphPlan, path: Path, facts: Facts | None = None) -> tuple[F
     data, columns = plan.data, None if facts is None else facts.columns
     private = plan.privacy is not None
     silos = read_silos([path], data.nodes_in, private, columns, data.unit_column, data.drop, data.keep)
-    silos = standardise(silos) if data.standardise else silos
+    if plan.privacy is None or plan.privacy.mode == "per-round":
+        refuse_gaps(silos, "complete rows in such a run across organisations", "Fill them, or leave out those rows.")
     holding = Holding(silos.names[0], records=(len(silos.signals[0]),))
     return Facts(plan.method.name, silos.nodes, (holding,)), silos.signals
 
 
 def open_part(plan: GraphPlan, facts: Facts, records: Records, base: Path) -> GraphJob:
     signals = records(lambda count: Elsewhere.of((count, len(facts.columns))))
-    return GraphJob.of(plan, Silos(tuple(facts.organisations), facts.columns, signals), base)
+    silos = Silos(tuple(facts.organisations), facts.columns, signals)
+    return GraphJob.of(plan, in_units(plan, silos, base), base)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,13 +11,16 @@ from silograph.core.files import write_atomically
 from silograph.core.types import Array, Json
 from silograph.data.candidates import read_candidates
 from silograph.data.coordinates import Coordinates, read_coordinates
-from silograph.data.silos import Silos, read_silos, records_of, standardise
+from silograph.data.silos import Silos, read_silos, records_of, refuse_gaps
+from silograph.data.tables import listed
 from silograph.families.graphs.build import Setup, build
 from silograph.families.graphs.coupling import choose_coupling
+from silograph.families.graphs.findings import Looked, notes, of_messages, of_spreads, of_tables, ranks_of
 from silograph.families.graphs.neighbours import nearest_neighbours, needs_neighbours
 from silograph.families.graphs.plan import GraphPlan
 from silograph.families.graphs.result import GraphResult
 from silograph.families.graphs.results import forecast, write_graphs
+from silograph.families.graphs.units import in_units
 from silograph.kernels.spaces import EdgeList
 from silograph.methods.base import Method, Outcome, Private
 from silograph.privacy.door import Budget, Door
@@ -90,9 +93,29 @@ class GraphJob:
     def write(self, folder: Path, outcome: Outcome, trace: list[Json], door: Door) -> GraphResult:
         if self.coordinates is not None:
             write_atomically(folder / "nodes.csv", self.coordinates.to_csv())
-        told = write_graphs(folder, self.plan, self.silos.nodes, self.setup, outcome, trace, door, self.coordinates)
+        notes = tuple(self._notes(outcome, looked := self._looked(outcome)))
+        told = write_graphs(
+            folder, self.plan, self.silos.nodes, self.setup, outcome, trace, door, self.coordinates, looked, notes
+        )
         tried = {} if self.path is None else {"path": self.path}
         return schema.read(GraphResult, told | tried, "result of graphs")
+
+    def _looked(self, outcome: Outcome) -> Looked | None:
+        """What the run says beside its graphs; nothing that was not released, under privacy."""
+        if self.plan.privacy is not None or self.masks is not None:
+            return None
+        return of_messages(outcome.arrays, self.setup.counts) or of_tables(self.silos, self.topo.silos)
+
+    def _notes(self, outcome: Outcome, looked: Looked | None) -> Iterator[str]:
+        if self.silos.left_out:
+            yield f"Left out, because some site lacks them (--nodes common): {listed(self.silos.left_out)}."
+        if looked is not None:
+            signed = "signs" in outcome.arrays and not self.plan.method.nonnegative
+            edges = int((outcome.arrays["consensus"] > self.plan.method.threshold).sum())
+            ranks = ranks_of(self.silos, self.topo.silos)
+            yield from notes(looked, self.topo.silos, self.silos.nodes, signed, edges, ranks)
+            if "signs" not in outcome.arrays:
+                yield from of_spreads(self.silos, self.topo.silos)
 
     def forecast(self) -> Json:
         return forecast(self.plan, self.setup)
@@ -101,5 +124,8 @@ class GraphJob:
 def open_job(plan: GraphPlan, base: Path) -> GraphJob:
     data, private = plan.data, plan.privacy is not None
     files = [base / name for name in data.files]
-    silos = read_silos(files, data.nodes_in, private, None, data.unit_column, data.drop, data.keep)
-    return GraphJob.of(plan, standardise(silos) if data.standardise else silos, base)
+    rule = data.nodes or ("same" if private else "all")
+    silos = read_silos(files, data.nodes_in, private, None, data.unit_column, data.drop, data.keep, rule)
+    if plan.privacy is not None and plan.privacy.mode == "per-round":
+        refuse_gaps(silos, "complete rows for noise in every round", "Use the mode 'one-release', or fill the gaps.")
+    return GraphJob.of(plan, in_units(plan, silos, base), base)

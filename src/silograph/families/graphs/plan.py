@@ -21,7 +21,18 @@ class Data:
 
     files: tuple[str, ...] = naming_files(())
     nodes_in: Literal["columns", "rows"] = option("columns", "Where the nodes are in the tables.")
-    standardise: bool = option(False, "Each site's nodes to mean 0, deviation 1.")
+    standardise: bool = option(False, "An older word for --scale own.")
+    scale: str | None = naming_files(
+        None,
+        words=("own", "none"),
+        help="own: each site's nodes to mean 0, deviation 1 (the papers' model without privacy, if left out); none: as "
+        "they are; or a CSV with columns column,centre,spread that are public knowledge.",
+    )
+    nodes: Literal["all", "common", "same"] | None = option(
+        None,
+        "Where sites have different nodes: all of them (if left out, without privacy), those common to every site, or "
+        "refuse that (same; if left out, with privacy).",
+    )
     candidates: str | None = naming_files(
         None, help="CSV with columns source,target: the only edges allowed; a public list."
     )
@@ -140,6 +151,8 @@ class GraphPlan(Plan):
 
     def deployable(self) -> Self:
         """Organisations agree on what they send by its name, not by what a default was."""
+        if learner_of(self) == "papers" and self.privacy is None and not (self.data.scale or self.data.standardise):
+            return replace(self, data=replace(self.data, scale="own"))
         if learner_of(self) != "likelihood":
             return self
         return replace(self, method=replace(self.method, learner="likelihood"))
@@ -150,12 +163,12 @@ class GraphPlan(Plan):
             _check_privacy(self.privacy, self.method)
             if self.privacy.mode == "per-round" and self.data.candidates is not None:
                 raise InputError("plan, candidates", "one release with candidate edges", "found noise in every round")
-            if self.data.standardise:
+            if self.data.standardise or self.data.scale == "own":
                 raise InputError(
-                    "plan, standardise",
-                    "data as they are, with privacy",
+                    "plan, standardise" if self.data.standardise else "plan, scale",
+                    "data as they are, or scaled by public constants, with privacy",
                     "standardising was asked for: it reads every signal's values in the clear, unaccounted",
-                    "Scale the tables beforehand by constants that do not come from them.",
+                    "Name a CSV file with column,centre,spread that do not come from the tables: --scale FILE.",
                 )
         _check_learner(self)
         _check_unit_column(self)
@@ -262,7 +275,8 @@ def papers_only(plan: GraphPlan) -> str | None:
     if plan.privacy is not None:
         return next(given, None)
     lists = (name for name in ("candidates", "neighbours") if getattr(plan.data, name) is not None)
-    return next(given, None) or next(lists, None)
+    raw = "scale none" if plan.data.scale == "none" else None
+    return next(given, None) or next(lists, None) or raw
 
 
 def likelihood_only(method: ConsensusGraph) -> str | None:
@@ -271,6 +285,11 @@ def likelihood_only(method: ConsensusGraph) -> str | None:
 
 def _check_data(plan: GraphPlan) -> None:
     data = plan.data
+    if data.standardise and data.scale not in (None, "own"):
+        raise InputError("plan, standardise", "none beside scale", f"found it and {data.scale!r}", "Leave it out.")
+    if plan.privacy is not None and data.nodes == "all":
+        todo = "Say --nodes common: the nodes that every site has."
+        raise InputError("plan, nodes", "nodes that all sites have, with privacy", "found 'all'", todo)
     if data.neighbours is not None and data.neighbours < 1:
         raise InputError("plan, neighbours", "a whole number from 1 up", f"found {data.neighbours}")
     if data.search is not None and data.neighbours is None:

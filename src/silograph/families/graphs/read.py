@@ -72,7 +72,7 @@ def _read_edges(path: Path, nodes: Collection[str]) -> tuple[list[Edge], Confide
     confidence: Confidence = {}
     signs: Signs = {}
     signed = read_text(path).startswith(",".join(_SIGNED))
-    rows = read_table(path, _SIGNED, "shared") if signed else read_table(path, _EDGE, "confidence")
+    rows = read_table(path, _SIGNED, "shared", "could_see") if signed else read_table(path, _EDGE, "confidence")
     for where, (source, target, text, *more) in rows:
         check_edge(source, target, nodes, where)
         pair, weight = frozenset((source, target)), as_number(text)
