@@ -36,7 +36,7 @@ def chance(correlations: Array, rows: Array) -> float:
 
 
 def rank_correlations(signals: Array) -> Array:
-    """Of every pair of nodes, over the rows that saw both; 0 where none did. Ranks are among what was seen of a node."""
+    """Of every pair of nodes, over the rows that saw both; 0 where none did. Ranks are among the values of a node."""
     seen = ~np.isnan(signals)
     z = np.zeros(signals.shape)
     for own, there, column in zip(z.T, seen.T, signals.T, strict=True):

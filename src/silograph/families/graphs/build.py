@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from silograph.core.errors import InputError
-from silograph.data.silos import Silos, refuse_gaps, with_gaps
+from silograph.data.silos import Silos, with_gaps
 from silograph.data.tables import looks_like_identifier, shortened
 from silograph.families.graphs.plan import (
     MOST_NODES_LIKELIHOOD,
@@ -20,7 +20,6 @@ from silograph.families.graphs.plan import (
     papers_only,
 )
 from silograph.kernels.edges import edge_count
-from silograph.kernels.gaps import pair_rows
 from silograph.kernels.spaces import EdgeList
 from silograph.methods.algorithm_one import PaperConsensus
 from silograph.methods.base import Method
@@ -96,9 +95,8 @@ def build(plan: GraphPlan, silos: Silos, candidates: EdgeList | None = None) -> 
         if wanted is not None:
             raise InputError("plan, degree", f"at most {most:g}, the degree of the {graph}", f"found {degree:g}")
         degree = most
-    gaps = _check_gaps(plan, silos, candidates)
     if plan.privacy is None and learner_of(plan, nodes) == "likelihood":
-        return _open(chosen, nodes, topo, counts, gaps)
+        return _open(chosen, nodes, topo, counts, with_gaps(silos))
     if plan.privacy is None:
         listed = candidates is not None and chosen.solver == "exact"
         again = _resamples(chosen, candidates.size if candidates is not None else nodes * (nodes - 1) // 2)
@@ -107,36 +105,6 @@ def build(plan: GraphPlan, silos: Silos, candidates: EdgeList | None = None) -> 
         return Setup(topo, counts, task, method, None, None, 0, degree, learner_why=_why_papers(plan, nodes))
     setup = _private(plan, plan.privacy, nodes, degree, candidates, topo, counts)
     return replace(setup, notes=tuple(_questions(silos.nodes)))
-
-
-def _check_gaps(plan: GraphPlan, silos: Silos, candidates: EdgeList | None) -> bool:
-    """Whether sites say how many rows saw each pair; refuses gaps, and nodes that a site lacks, where a learner has no
-    way with them. Without privacy: under it nothing may depend on whether there are gaps."""
-    if plan.privacy is not None:
-        return False
-    chosen, gaps = plan.method, with_gaps(silos)
-    if not gaps:
-        return False
-    if learner_of(plan, len(silos.nodes)) == "likelihood":
-        for setting, value in (("reveal", "sum"), ("choose_by", "held-out")):
-            if getattr(chosen, setting) == value:
-                todo = f"Leave {setting} out, or fill the gaps; --nodes common leaves out nodes that sites lack."
-                refuse_gaps(silos, f"complete rows for {setting} {value}", todo)
-        return True
-    if silos.lacks:
-        lacking = next(sorted(names)[0] for names in silos.lacks if names)
-        todo = "Say --nodes common, which leaves it out, or --learner likelihood."
-        raise InputError("sites", "the same nodes at all sites for the papers' model", f"one lacks {lacking!r}", todo)
-    if candidates is not None or chosen.coupling_by == "held-out":
-        what = "candidate edges" if candidates is not None else "coupling_by held-out"
-        refuse_gaps(silos, f"complete rows for {what}", f"Fill the gaps, or leave out {what}.")
-    for name, signals in zip(silos.names, silos.signals, strict=True):
-        together = pair_rows(np.asarray(signals))
-        alone = (together - np.diag(np.diagonal(together))).max(0) == 0.0
-        if alone.any():
-            found = "no row has it beside any other"
-            raise InputError(f"site {name}, column {silos.nodes[int(alone.argmax())]!r}", "rows to compare", found)
-    return False
 
 
 def _open(chosen: ConsensusGraph, nodes: int, topo: Topology, counts: tuple[int, ...], gaps: bool) -> Setup:

@@ -21,6 +21,9 @@ def cases(folder: Path, seed: int) -> dict[str, Json]:
         write_table(folder / f"{site}.csv", header, signals)
         persons = [[f"p{k % (SIGNALS // 2)}", *signal] for k, signal in enumerate(signals)]
         write_table(folder / f"{site}_people.csv", ["who", *header], persons)
+        gaps = [["" if (n + 3 * k) % 7 < 2 else x for k, x in enumerate(row)] for n, row in enumerate(signals)]
+        write_table(folder / f"{site}_gaps.csv", header, gaps)
+    write_table(folder / "scale.csv", ["column", "centre", "spread"], [[name, 0.5, 2.0] for name in header])
     some = [[header[k], header[(k + step) % NODES]] for step in (1, 2) for k in range(NODES)]
     write_table(folder / "edges.csv", ["source", "target"], some)
     people: Json = {"files": [f"{site}_people.csv" for site in SITES[:3]], "unit_column": "who"}
@@ -32,6 +35,9 @@ def cases(folder: Path, seed: int) -> dict[str, Json]:
         "one release": _plan({}, _BUDGET),
         "one release, papers' model": _plan({"learner": "log-degree", "degree": 3.0}, _BUDGET),
         "one release, clip": _plan({}, {**_BUDGET, "clip": 2.0}),
+        "one release, gaps, public scale": _plan(
+            {}, {**_BUDGET, "clip": 2.0}, files=[f"{site}_gaps.csv" for site in SITES[:3]], scale="scale.csv"
+        ),
         "one release, Laplace": _plan({}, {"epsilon": 30.0, "mechanism": "laplace"}),
         "persons": _plan({}, {**_BUDGET, "clip": 2.0}, **people),
         "correlated": _plan({}, {**_BUDGET, "mode": "correlated"}, files=[f"{site}.csv" for site in SITES]),

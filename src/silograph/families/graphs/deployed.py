@@ -29,7 +29,7 @@ def read_own(plan: GraphPlan, path: Path, facts: Facts | None = None) -> tuple[F
     data, columns = plan.data, None if facts is None else facts.columns
     private = plan.privacy is not None
     silos = read_silos([path], data.nodes_in, private, columns, data.unit_column, data.drop, data.keep)
-    if plan.privacy is None or plan.privacy.mode == "per-round":
+    if plan.privacy is None:
         refuse_gaps(silos, "complete rows in such a run across organisations", "Fill them, or leave out those rows.")
     holding = Holding(silos.names[0], records=(len(silos.signals[0]),))
     return Facts(plan.method.name, silos.nodes, (holding,)), silos.signals

@@ -11,7 +11,7 @@ from silograph.core.files import write_atomically
 from silograph.core.types import Array, Json
 from silograph.data.candidates import read_candidates
 from silograph.data.coordinates import Coordinates, read_coordinates
-from silograph.data.silos import Silos, read_silos, records_of, refuse_gaps
+from silograph.data.silos import Silos, read_silos, records_of
 from silograph.data.tables import listed
 from silograph.families.graphs.build import Setup, build
 from silograph.families.graphs.coupling import choose_coupling
@@ -21,6 +21,7 @@ from silograph.families.graphs.plan import GraphPlan
 from silograph.families.graphs.result import GraphResult
 from silograph.families.graphs.results import forecast, write_graphs
 from silograph.families.graphs.units import in_units
+from silograph.families.graphs.with_gaps import check_gaps
 from silograph.kernels.spaces import EdgeList
 from silograph.methods.base import Method, Outcome, Private
 from silograph.privacy.door import Budget, Door
@@ -46,6 +47,7 @@ class GraphJob:
     def of(cls, plan: GraphPlan, silos: Silos, base: Path) -> GraphJob:
         """Candidate edges and coordinates are read relative to `base`; or neighbours are candidates."""
         candidates, reach, path = None, None, None
+        check_gaps(plan, silos)
         if needs_neighbours(plan, len(silos.nodes)):
             near = nearest_neighbours(plan, silos)
             candidates, reach = near.edges, near.reach
@@ -126,6 +128,4 @@ def open_job(plan: GraphPlan, base: Path) -> GraphJob:
     files = [base / name for name in data.files]
     rule = data.nodes or ("same" if private else "all")
     silos = read_silos(files, data.nodes_in, private, None, data.unit_column, data.drop, data.keep, rule)
-    if plan.privacy is not None and plan.privacy.mode == "per-round":
-        refuse_gaps(silos, "complete rows for noise in every round", "Use the mode 'one-release', or fill the gaps.")
     return GraphJob.of(plan, in_units(plan, silos, base), base)
