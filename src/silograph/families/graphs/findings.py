@@ -129,9 +129,9 @@ def _of_gaps(looked: Looked, sites: Sequence[str], nodes: Sequence[str]) -> Iter
     if looked.lacks:
         some = [name for name, there in zip(nodes, (looked.node_rows > 0.0).T, strict=True) if not there.all()]
         yield (
-            f"{len(some)} of {len(nodes)} nodes are not at every site: {listed(some)}. A site's graph has its own "
-            "nodes; the column could_see of the consensus says how many sites could have seen an edge. Are they named "
-            "alike everywhere? --nodes common leaves them out."
+            f"{len(some)} of {len(nodes)} nodes {'is' if len(some) == 1 else 'are'} not at every site: {listed(some)}. "
+            "A site's graph has its own nodes; the column could_see of the consensus says how many sites could have "
+            "seen an edge. Are they named alike everywhere? --nodes common leaves them out."
         )
 
 
