@@ -115,6 +115,12 @@ def _matched(tables: Sequence[Table], nodes: Sequence[str] | None, rule: NodeRul
         found = f"there {'is 1' if len(chosen) == 1 else f'are {len(chosen)}'}: {listed(chosen) or 'none'}"
         raise InputError("sites", "at least 3 nodes that every site has", found, "Are they named alike everywhere?")
     known = set(chosen)
+    for k, table in enumerate(tables if nodes is None and rule == "all" else ()):
+        others = {name for other in (*tables[:k], *tables[k + 1 :]) for name in other.nodes}
+        if len(others.intersection(table.nodes)) < 2:
+            found = f"its nodes are {listed(table.nodes)}, the others' {listed(sorted(others))}"
+            todo = "Are they named alike everywhere, and is there a line of names at the top?"
+            raise InputError(f"site {shortened(table.name)}", "two nodes that other sites have as well", found, todo)
     for table in tables if nodes is not None and rule == "all" else ():
         if odd := [name for name in table.nodes if name not in known]:
             raise InputError(f"site {shortened(table.name)}", "nodes of the list", f"it also has {listed(odd)}")

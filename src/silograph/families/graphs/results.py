@@ -110,10 +110,11 @@ def _notes(plan: GraphPlan, setup: Setup, facts: Json | None = None) -> list[str
 
 def _of_units(plan: GraphPlan, nodes: int) -> Iterator[str]:
     """Means and spreads of private tables are nobody's to look at, so nothing can be scaled by them."""
-    if units_of(plan, nodes) == "none":
+    if plan.data.scale is None and units_of(plan, nodes) == "none":
         yield (
             "Columns are taken as they are: unless all have one unit and vary around 0, edges follow the size of "
-            "units. --scale FILE scales them by public constants (column,centre,spread)."
+            "units. --scale FILE scales them by public constants (column,centre,spread); --scale none says that they "
+            "are fine."
         )
 
 
