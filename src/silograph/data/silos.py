@@ -57,6 +57,7 @@ class Silos:
     nodes: tuple[str, ...]
     signals: tuple[Array | People, ...]
     lacks: tuple[frozenset[str], ...] = ()  # the nodes that each site lacks; empty where all sites have all nodes
+    gaps_elsewhere: bool = False  # rows that other organisations hold have gaps
     left_out: tuple[str, ...] = ()  # nodes that are not at every site, where only common ones were asked for
 
 
@@ -135,13 +136,14 @@ def _matched(tables: Sequence[Table], nodes: Sequence[str] | None, rule: NodeRul
     lacks = tuple(frozenset(known.difference(table.nodes)) for table in tables)
     left_out = tuple(name for name in every if name not in known)
     names = tuple(table.name for table in tables)
-    return Silos(names, chosen, tuple(held), lacks if any(lacks) else (), left_out)
+    return Silos(names, chosen, tuple(held), lacks if any(lacks) else (), left_out=left_out)
 
 
 def with_gaps(silos: Silos) -> bool:
-    """Whether some site's rows have gaps or it lacks nodes, as far as the records are here."""
+    """Whether some site's rows have gaps or it lacks nodes, as far as is known here."""
     rows = [signals.rows if isinstance(signals, People) else signals for signals in silos.signals]
-    return bool(silos.lacks) or any(not isinstance(own, Elsewhere) and bool(np.isnan(own).any()) for own in rows)
+    known = bool(silos.lacks) or silos.gaps_elsewhere
+    return known or any(not isinstance(own, Elsewhere) and bool(np.isnan(own).any()) for own in rows)
 
 
 def refuse_gaps(silos: Silos, expected: str, todo: str) -> None:

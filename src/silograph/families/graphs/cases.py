@@ -30,6 +30,7 @@ def cases(folder: Path, seed: int) -> dict[str, Json]:
     return {
         "exact": _plan({}),
         "exact, by degree, few candidates": _plan({"degree": 3.0}, candidates="edges.csv", standardise=True),
+        "exact, gaps": _plan({}, files=[f"{SITES[0]}.csv", *(f"{site}_gaps.csv" for site in SITES[1:3])]),
         "paper, S3": _plan({"solver": "paper", "degree": 3.0, "rounds": 6}),
         "paper, S0": _plan({**_PAPER, "form": "S0", "local_steps": 1, "rounds": 20}),
         "one release": _plan({}, _BUDGET),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from silograph.data.silos import Elsewhere, Silos, read_silos, refuse_gaps
+from silograph.data.silos import Elsewhere, Silos, read_silos, with_gaps
 from silograph.deploy.public_facts import Facts, Holding, Records, check_columns, check_plain
 from silograph.families.graphs.job import GraphJob
 from silograph.families.graphs.plan import GraphPlan
@@ -29,13 +29,13 @@ def read_own(plan: GraphPlan, path: Path, facts: Facts | None = None) -> tuple[F
     data, columns = plan.data, None if facts is None else facts.columns
     private = plan.privacy is not None
     silos = read_silos([path], data.nodes_in, private, columns, data.unit_column, data.drop, data.keep)
-    if plan.privacy is None:
-        refuse_gaps(silos, "complete rows in such a run across organisations", "Fill them, or leave out those rows.")
-    holding = Holding(silos.names[0], records=(len(silos.signals[0]),))
+    gaps = True if plan.privacy is None and with_gaps(silos) else None
+    holding = Holding(silos.names[0], records=(len(silos.signals[0]),), gaps=gaps)
     return Facts(plan.method.name, silos.nodes, (holding,)), silos.signals
 
 
 def open_part(plan: GraphPlan, facts: Facts, records: Records, base: Path) -> GraphJob:
     signals = records(lambda count: Elsewhere.of((count, len(facts.columns))))
-    silos = Silos(tuple(facts.organisations), facts.columns, signals)
+    gaps = any(holding.gaps for holding in facts.holdings)
+    silos = Silos(tuple(facts.organisations), facts.columns, signals, gaps_elsewhere=gaps)
     return GraphJob.of(plan, in_units(plan, silos, base), base)

@@ -44,7 +44,7 @@ def said_of_units(plan: GraphPlan, nodes: int) -> str:
     if units == "own":
         return "every site's nodes have mean 0 and deviation 1 there (--scale own)"
     if units != "none":
-        return f"by public constants for every column ({units})"
+        return f"by public constants for every column ({Path(units).name})"
     if plan.privacy is None and learner_of(plan, nodes) == "likelihood":
         return "correlations, so units do not matter"
     return "as in the tables (--scale none)"

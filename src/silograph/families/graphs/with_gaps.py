@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from silograph.core.errors import InputError
-from silograph.data.silos import Silos, refuse_gaps, with_gaps
+from silograph.data.silos import Elsewhere, Silos, refuse_gaps, with_gaps
 from silograph.data.tables import shortened
 from silograph.families.graphs.neighbours import needs_neighbours
 from silograph.families.graphs.plan import GraphPlan, learner_of
@@ -43,6 +43,8 @@ def check_gaps(plan: GraphPlan, silos: Silos) -> None:
 def _check_pairs(silos: Silos) -> None:
     """The papers' model joins every node to some other, which takes a row that has both."""
     for name, signals in zip(silos.names, silos.signals, strict=True):
+        if isinstance(signals, Elsewhere):
+            continue
         together = pair_rows(np.asarray(signals))
         alone = (together - np.diag(np.diagonal(together))).max(0) == 0.0
         if alone.any():
