@@ -9,7 +9,7 @@ import pytest
 
 from silograph.core.errors import InputError
 from silograph.data.readers import Table
-from silograph.data.silos import align, from_arrays, read_silos, standardise
+from silograph.data.silos import align, at_every_site, from_arrays, read_silos, refuse_gaps, standardise, with_gaps
 
 RNG = np.random.default_rng(11)
 
@@ -160,3 +160,46 @@ def test_names_must_fit():
     assert "there are 2" in refused(from_arrays, arrays, names=["a", "b"])
     assert "there are 0 names" in refused(from_arrays, arrays, nodes=[])
     assert "there are 2 names" in refused(from_arrays, arrays, nodes=["a", "b"])
+
+
+# ---- gaps and different nodes ----------------------------------------------------------------------------------------
+
+
+def test_nodes_of_any_site_or_of_every_site():
+    one, two = table("one", "abcd"), table("two", "dxbc")
+    every = align([one, two], rule="all")
+    assert every.nodes == ("a", "b", "c", "d", "x")
+    assert every.lacks == ({"x"}, {"a"})
+    np.testing.assert_array_equal(every.signals[0], np.column_stack([one.signals, np.full(len(one.signals), np.nan)]))
+    np.testing.assert_array_equal(every.signals[1][:, [3, 4, 1, 2]], two.signals)
+    assert with_gaps(every)
+    common = align([one, two], rule="common")
+    assert (common.nodes, common.lacks, common.left_out) == (("b", "c", "d"), (), ("a", "x"))
+    assert not with_gaps(common)
+    same = align([one, table("two", "dcba")], rule="all")
+    assert (same.nodes, same.lacks) == (("a", "b", "c", "d"), ())
+    assert align([two], "abcdx", "all").lacks == ({"a"},)
+    assert "it also has 'x'" in refused(align, [two], "abcd", "all")
+
+
+def test_sites_that_share_no_nodes_have_nothing_to_learn_together():
+    message = refused(align, [table("one", "abc"), table("two", "axy")], rule="all")
+    assert "two nodes that other sites have" in message
+    assert "at least 3 nodes that every site has" in refused(
+        align, [table("one", "abc"), table("two", "bcd")], rule="common"
+    )
+
+
+def test_gaps_stay_gaps_and_are_standardised_by_what_is_there():
+    rows = RNG.standard_normal((20, 3)) * [1.0, 50.0, 1e-3] + 7.0
+    rows[2, 1] = rows[5, 0] = rows[6, 0] = np.nan
+    masked = np.ma.masked_invalid(rows)
+    for given in (rows, masked, pd.DataFrame(rows)):
+        silos = from_arrays([given])
+        np.testing.assert_array_equal(silos.signals[0], rows)
+    scaled = standardise(silos).signals[0]
+    np.testing.assert_array_equal(np.isnan(scaled), np.isnan(rows))
+    np.testing.assert_allclose(np.nanmean(scaled, 0), 0.0, atol=1e-12)
+    np.testing.assert_allclose(np.nanstd(scaled, 0), 1.0)
+    assert at_every_site(silos) == "the same in every site; 5 % of the values are missing"
+    assert "column 'node_0'" in refused(refuse_gaps, from_arrays([rows], nodes=None), "complete rows", "Fill them.")

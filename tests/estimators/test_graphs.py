@@ -145,3 +145,22 @@ def test_model_selection_works_and_predicts_as_well_as_scikit_learns_own():
     assert ours.mean() > theirs.mean()
     search = GridSearchCV(ConsensusGraph(), {"degree": [0.4, 1.8, 8.0]}, cv=3).fit(table)
     assert search.best_params_ == {"degree": 1.8}
+
+
+def test_tables_with_gaps_and_different_columns():
+    rng = np.random.default_rng(5)
+    frames = [pd.DataFrame(x, columns=list("stuvwxyz")) for x in federation().values()]
+    frames = [frame.mask(rng.random(frame.shape) < 0.1) for frame in frames]
+    frames[0] = frames[0].drop(columns="v")
+    model = ConsensusGraph().fit(frames)
+    gone = model.nodes_.index("v")
+    assert np.isnan(model.location_[0, gone])
+    assert np.isfinite(np.delete(model.location_[0], gone)).all()
+    assert not model.graphs_[0][gone].any()
+    assert (model.consensus_ != 0.0).any()
+    with pytest.raises(InputError, match="complete rows"):
+        model.score(frames)
+    alone = ConsensusGraph(learner="papers", resamples=0).fit(frames[1])
+    assert alone.gap_ <= 1e-6
+    with pytest.raises(InputError, match="same nodes"):
+        ConsensusGraph(epsilon=5.0).fit(frames)

@@ -69,7 +69,7 @@ def check(
     With an organisation's folder and --data: whether its table is what the deployment needs. Nothing leaves this
     machine.
     """
-    from silograph.data.silos import problems, read_silos
+    from silograph.data.silos import at_every_site, problems, read_silos
     from silograph.report.printed import table
 
     if data is not None:
@@ -80,13 +80,13 @@ def check(
     if len(found) > 1:
         several = "\n  ".join([f"there are {len(found)} problems:", *found]).rstrip(".")
         raise InputError("tables", "tables that can be learned from", several)
-    silos = read_silos(paths, nodes_in, unit_column=unit_column, drop=drop, keep=keep)
+    silos = read_silos(paths, nodes_in, unit_column=unit_column, drop=drop, keep=keep, rule="all")
     sites = [{"name": name, "signals": len(x)} for name, x in zip(silos.names, silos.signals, strict=True)]
     payload = {"sites": sites, "nodes": list(silos.nodes)}
 
     def words() -> None:
         show(table(("site", "signals"), [(str(s["name"]), str(s["signals"])) for s in sites]))
-        print(f"{len(silos.nodes)} nodes, the same in every site. Ready to learn.")
+        print(f"{len(silos.nodes)} nodes, {at_every_site(silos)}. Ready to learn.")
 
     say(as_json, payload, words)
 
