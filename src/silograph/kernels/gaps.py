@@ -15,6 +15,8 @@ saw both of its nodes.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
@@ -22,7 +24,9 @@ from numpy.typing import NDArray
 from silograph.core.types import Array, BoolArray
 from silograph.kernels.edges import pairs
 
-_PASSES, _CLOSE = 60, 1e-4  # of EM, at most; and how little a correlation moves at the end
+_PASSES = 60  # of EM, at most
+_CLOSE, _OF_NOISE = 1e-4, 0.02  # how little a correlation moves at the end, or as a part of the noise of so many rows
+_SOME = 4000  # rows that EM begins with, if there are more
 _DRAWN, _MOST_DRAWN = 0.3, 0.2  # to independence: this part of nodes / rows, and at most so far
 
 
@@ -70,8 +74,10 @@ def _completed(z: Array, seen: BoolArray, folds: int) -> Array:
     """EM, to moments of every part."""
     rows, nodes = z.shape
     ends = np.cumsum([len(part) for part in np.array_split(z[:, 0], folds)])
-    drawn = min(_MOST_DRAWN, _DRAWN * nodes / rows)
-    mean, moment = np.zeros(nodes), _first(z, seen)
+    drawn, close = min(_MOST_DRAWN, _DRAWN * nodes / rows), max(_CLOSE, _OF_NOISE / math.sqrt(rows))
+    thin = slice(None, None, rows // _SOME)
+    few = rows >= 2 * _SOME and bool(seen[thin].any(0).all())
+    mean, moment = np.zeros(nodes), _completed(z[thin], seen[thin], 1)[0] if few else _first(z, seen)
     whole, added = np.empty_like(z), np.empty((folds, nodes, nodes))
     for _ in range(_PASSES):
         own = np.diag(np.diag(moment))
@@ -79,7 +85,7 @@ def _completed(z: Array, seen: BoolArray, folds: int) -> Array:
         _expect(z, seen, mean, precision, ends, whole, added)
         before, mean = moment, whole.mean(0)
         moment = ((whole - mean).T @ (whole - mean) + added.sum(0)) / rows
-        if np.abs(moment - before).max() <= _CLOSE:
+        if np.abs(moment - before).max() <= close:
             break
     parts = np.split(whole - mean, ends[:-1])
     return np.array([(part.T @ part + more) / len(part) for part, more in zip(parts, added, strict=True)])
@@ -90,6 +96,23 @@ def _first(z: Array, seen: BoolArray) -> Array:
     rows = np.maximum(pair_rows(np.where(seen, 0.0, np.nan)), 1.0)
     values, vectors = np.linalg.eigh(0.5 * (z.T @ z) / rows + 0.5 * np.eye(z.shape[1]))
     return np.asarray((vectors * np.maximum(values, 0.05)) @ vectors.T)
+
+
+@njit(cache=True, nogil=True)
+def _invert(a: Array) -> None:
+    """A positive definite matrix becomes its inverse (Gauss and Jordan): many are small, where LAPACK is slow."""
+    size = len(a)
+    for p in range(size):
+        pivot = 1.0 / a[p, p]
+        a[p, p] = 1.0
+        for j in range(size):
+            a[p, j] *= pivot
+        for i in range(size):
+            if i != p:
+                factor = a[i, p]
+                a[i, p] = 0.0
+                for j in range(size):
+                    a[i, j] -= factor * a[p, j]
 
 
 @njit(cache=True, nogil=True)
@@ -114,10 +137,10 @@ def _expect(
                     pull[i] += line[b] * (z[n, b] - mean[b])
             for j in range(gone.size):
                 inner[i, j] = line[gone[j]]
-        left = np.linalg.inv(inner)
+        _invert(inner)
         for i in range(gone.size):
             value = mean[gone[i]]
             for j in range(gone.size):
-                value -= left[i, j] * pull[j]
-                added[part, gone[i], gone[j]] += left[i, j]
+                value -= inner[i, j] * pull[j]
+                added[part, gone[i], gone[j]] += inner[i, j]
             whole[n, gone[i]] = value
