@@ -75,7 +75,7 @@ def test_the_papers_model_leaves_what_it_did(silograph, sites, tmp_path):
 def test_written_weights_are_the_optimum_of_8(silograph, sites, tmp_path):
     """Objective recomputed from the CSVs and tables alone, against the reported one and its certificate."""
     out = tmp_path / "out"
-    assert silograph("learn", *sites, "-o", out, "--beta", 0.02, "--nu", 4, "--lambda", 0.08)[0] == 0
+    assert silograph("learn", *sites, "-o", out, "--beta", 0.02, "--nu", 4, "--lambda", 0.08, "--scale", "none")[0] == 0
     result = json.loads((out / "result.json").read_text())
     consensus = graph(out / "consensus.csv", result["nodes"])
     total = 0.08 * consensus.sum()
@@ -93,7 +93,7 @@ def test_written_weights_are_the_optimum_of_8(silograph, sites, tmp_path):
 
 
 def test_one_site_alone_is_the_plain_smooth_graph(silograph, sites, tmp_path):
-    assert silograph("learn", sites[0], "-o", tmp_path / "out", "--beta", 0.02)[0] == 0
+    assert silograph("learn", sites[0], "-o", tmp_path / "out", "--beta", 0.02, "--scale", "none")[0] == 0
     table = pd.read_csv(sites[0])
     alone = solve(squared_distances(table.to_numpy())[None], 1.0, 0.02).w[0]
     w = graph(tmp_path / "out" / "sites" / f"{Path(sites[0]).stem}.csv", list(table.columns))

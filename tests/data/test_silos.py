@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from silograph.core.errors import InputError
+from silograph.data.gaps import at_every_site, refuse_gaps, with_gaps
 from silograph.data.readers import Table
 from silograph.data.silos import align, from_arrays, read_silos, standardise
 
@@ -39,7 +40,7 @@ def test_different_nodes_are_named():
     assert "site 'two'" in message
     assert "it lacks 'c', 'd'" in message
     assert "it also has 'x', 'y'" in message
-    assert "lacks" not in refused(align, [table("one", "abc"), table("two", "abcd")])
+    assert "it lacks" not in refused(align, [table("one", "abc"), table("two", "abcd")])
     many = [f"n{k}" for k in range(12)]
     assert "'n3', 'n4', 'n5', 'n6', 'n7' and 4 more" in refused(align, [table("one", many), table("two", many[:3])])
 
@@ -125,18 +126,18 @@ def test_objects_that_are_numbers():
         ([[1, 2, 3], [4, 5]], ["no array can be made"]),
         ("text", ["a 0-D array"]),
         (None, ["a 0-D array"]),
-        (np.ma.array([[1, 2, 3.0], [4, 5, 6]], mask=[[0, 0, 1], [0, 0, 0]]), ["masked"]),
-        ([[1, 2, 3], [4, np.nan, 6]], ["column 'node_1', data row 2", "missing"]),
-        (np.array([[1, 2, 3], [4, None, 6]]), ["column 'node_1', data row 2", "missing"]),
+        (np.ma.array([[1, 2, 3.0], [4, 5, 6]], mask=[[0, 0, 1], [0, 0, 0]]), ["column 'node_2'", "missing"]),
+        ([[1, 2, 3], [4, np.nan, 6]], ["column 'node_1'", "it has 1: all others are missing"]),
+        (np.array([[1, 2, 3], [4, None, 6]]), ["column 'node_1'", "missing"]),
         (np.array([[1, 2, 3], [4, "5", 6]], dtype=object), ["column 'node_1', data row 2", "text", "'5'"]),
         (np.array([[1, 2, 3], [4, True, 6]], dtype=object), ["column 'node_1', data row 2", "type bool"]),
         (np.array([[1, 2, 3], [4, 10**400, 6]], dtype=object), ["column 'node_1', data row 2", "2**53"]),
         (np.array([[1, 2, 3], [4, 2, 6]]), ["column 'node_1'", "every value is 2"]),
-        (pd.DataFrame({"a": [1, 2], "b": [3, None], "c": [4, 5]}), ["column 'b', data row 2", "missing"]),
+        (pd.DataFrame({"a": [1, 2], "b": [3, None], "c": [4, 5]}), ["column 'b'", "missing"]),
         (pd.DataFrame([[1, 2, 3], [4, 5, 6]], columns=["a", "b", "a"]), ["'a' comes 2 times"]),
         (
             pd.DataFrame({"a": pd.Series([1, pd.NA], dtype="Int64"), "b": [3, 4], "c": [4, 5]}),
-            ["'a', data row 2", "missing"],
+            ["column 'a'", "missing"],
         ),
         (pd.DataFrame({"a": pd.to_datetime(["2020", "2021"]), "b": [3, 4], "c": [4, 5]}), ["'a'", "dates or times"]),
         (pd.DataFrame({"a": [1j, 2], "b": [3, 4], "c": [4, 5]}), ["'a'", "complex"]),
@@ -160,3 +161,46 @@ def test_names_must_fit():
     assert "there are 2" in refused(from_arrays, arrays, names=["a", "b"])
     assert "there are 0 names" in refused(from_arrays, arrays, nodes=[])
     assert "there are 2 names" in refused(from_arrays, arrays, nodes=["a", "b"])
+
+
+# ---- gaps and different nodes ----------------------------------------------------------------------------------------
+
+
+def test_nodes_of_any_site_or_of_every_site():
+    one, two = table("one", "abcd"), table("two", "dxbc")
+    every = align([one, two], rule="all")
+    assert every.nodes == ("a", "b", "c", "d", "x")
+    assert every.lacks == ({"x"}, {"a"})
+    np.testing.assert_array_equal(every.signals[0], np.column_stack([one.signals, np.full(len(one.signals), np.nan)]))
+    np.testing.assert_array_equal(every.signals[1][:, [3, 4, 1, 2]], two.signals)
+    assert with_gaps(every)
+    common = align([one, two], rule="common")
+    assert (common.nodes, common.lacks, common.left_out) == (("b", "c", "d"), (), ("a", "x"))
+    assert not with_gaps(common)
+    same = align([one, table("two", "dcba")], rule="all")
+    assert (same.nodes, same.lacks) == (("a", "b", "c", "d"), ())
+    assert align([two], "abcdx", "all").lacks == ({"a"},)
+    assert "it also has 'x'" in refused(align, [two], "abcd", "all")
+
+
+def test_sites_that_share_no_nodes_have_nothing_to_learn_together():
+    message = refused(align, [table("one", "abc"), table("two", "axy")], rule="all")
+    assert "two nodes that other sites have" in message
+    assert "at least 3 nodes that every site has" in refused(
+        align, [table("one", "abc"), table("two", "bcd")], rule="common"
+    )
+
+
+def test_gaps_stay_gaps_and_are_standardised_by_what_is_there():
+    rows = RNG.standard_normal((20, 3)) * [1.0, 50.0, 1e-3] + 7.0
+    rows[2, 1] = rows[5, 0] = rows[6, 0] = np.nan
+    masked = np.ma.masked_invalid(rows)
+    for given in (rows, masked, pd.DataFrame(rows)):
+        silos = from_arrays([given])
+        np.testing.assert_array_equal(silos.signals[0], rows)
+    scaled = standardise(silos).signals[0]
+    np.testing.assert_array_equal(np.isnan(scaled), np.isnan(rows))
+    np.testing.assert_allclose(np.nanmean(scaled, 0), 0.0, atol=1e-12)
+    np.testing.assert_allclose(np.nanstd(scaled, 0), 1.0)
+    assert at_every_site(silos) == "the same in every site; 5 % of the values are missing"
+    assert "column 'node_0'" in refused(refuse_gaps, from_arrays([rows], nodes=None), "complete rows", "Fill them.")

@@ -154,9 +154,9 @@ WHOLE = ClusterBudget(5.0, 1e-2, protect="clients")
 NUMBERS = {"answers": "numbers", "files": tables("numbers", CLIENTS)}
 
 PLANS = {
-    "graphs": graphs(),
+    "graphs": graphs(scale="own"),
     "graphs, standardised, candidates": graphs(standardise=True, candidates="edges.csv", coordinates="places.csv"),
-    "graphs, paper": graphs(ConsensusGraph(solver="paper", rounds=4)),
+    "graphs, paper": graphs(ConsensusGraph(solver="paper", rounds=4), scale="own"),
     "graphs, one release": graphs(privacy=Privacy(50.0, 1e-3)),
     "graphs, per round": graphs(PAPER, Privacy(50.0, 1e-3, mode="per-round", clip=2.0)),
     "federation": federation(epochs=(1, 3)),

@@ -82,7 +82,7 @@ def test_the_privacy_budget_is_met():
 def test_a_single_table_is_one_site_and_frames_name_the_nodes():
     x = federation()["ada"]
     frame = pd.DataFrame(x, columns=list("stuvwxyz"))
-    model = ConsensusGraph(beta=0.05).fit(frame)
+    model = ConsensusGraph(beta=0.05, scale="none").fit(frame)
     assert model.nodes_ == list("stuvwxyz")
     alone = solve(squared_distances(x)[None], 1.0, 0.05).w[0]
     np.testing.assert_allclose(model.graphs_[0][np.triu_indices(8, 1)], alone, atol=1e-4)
@@ -219,3 +219,22 @@ def test_a_table_of_other_columns_is_refused_in_words():
     model = ConsensusGraph().fit(tables)
     with pytest.raises(InputError, match="table 1: expected 6 columns"):
         model.score([tables[0], tables[1][:, :5]])
+
+
+def test_tables_with_gaps_and_different_columns():
+    rng = np.random.default_rng(5)
+    frames = [pd.DataFrame(x, columns=list("stuvwxyz")) for x in federation().values()]
+    frames = [frame.mask(rng.random(frame.shape) < 0.1) for frame in frames]
+    frames[0] = frames[0].drop(columns="v")
+    model = ConsensusGraph().fit(frames)
+    gone = model.nodes_.index("v")
+    assert np.isnan(model.location_[0, gone])
+    assert np.isfinite(np.delete(model.location_[0], gone)).all()
+    assert not model.graphs_[0][gone].any()
+    assert (model.consensus_ != 0.0).any()
+    with pytest.raises(InputError, match="complete rows"):
+        model.score(frames)
+    alone = ConsensusGraph(learner="papers", resamples=0).fit(frames[1])
+    assert alone.gap_ <= 1e-6
+    with pytest.raises(InputError, match="same nodes"):
+        ConsensusGraph(epsilon=5.0).fit(frames)

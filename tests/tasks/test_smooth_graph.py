@@ -11,6 +11,7 @@ from silograph.kernels.edges import squared_distances
 from silograph.privacy.bound import clip_rows
 from silograph.tasks.smooth_graph import (
     SmoothGraph,
+    at_their_level,
     centred_basis,
     distances_of,
     from_coordinates,
@@ -355,3 +356,67 @@ def test_the_ledger_is_told_who_is_protected():
     task = PERSONS[0]
     data = {name: np.asarray(value)[None] for name, value in task.prepare(people(np.ones((2, 5)))).items()}
     assert task.bounded(data).protected_unit == "one person of one site: all signals with the same 'who'"
+
+
+# ---- rows with gaps --------------------------------------------------------------------------------------------------
+
+
+def gappy(rng, rows, share=0.4):
+    """Any pattern: nothing missing, some, all but one, everything."""
+    gone = rng.random(rows.shape) < rng.choice([0.0, share, 1.0 - 1.0 / rows.shape[-1], 1.0], (*rows.shape[:-1], 1))
+    return np.where(gone, np.nan, rows)
+
+
+def worst_with_gaps(task, seed=0, tries=400):
+    rng, d = np.random.default_rng(seed), task.nodes
+    size = 10.0 * (task.clip or 1.0)
+    others = gappy(rng, size * rng.standard_normal((8, d)))
+    others[0] = [*2 * [size, -size], *(d - 4) * [np.nan]]
+    first, second = np.full((2, d), np.nan)
+    first[:2], second[2:4] = (size, -size), (size, -size)  # each other's gaps: orthogonal
+    found = [moved(task, first, second, others), moved(task, first, np.full(d, np.nan), others)]
+    for _ in range(tries):
+        x, y = gappy(rng, rng.standard_normal((2, d)) * size * 10.0 ** rng.uniform(-2, 3, (2, 1)))
+        found.append(moved(task, x, y, others))
+    return max(found)
+
+
+@pytest.mark.parametrize("clip", [0.7, None, 1e5])
+def test_a_row_with_any_gaps_never_moves_the_release_further_than_the_bound_which_is_tight(clip):
+    assert 0.99 <= worst_with_gaps(SmoothGraph(6, "moment", clip)) <= 1.0
+
+
+@pytest.mark.parametrize("task", PERSONS, ids=["clipped", "scaled"])
+def test_a_person_with_any_gaps_never_moves_it_further_either(task):
+    rng, size = np.random.default_rng(11), 10.0 * (task.clip or 1.0)
+    others = [gappy(rng, size * rng.standard_normal((k, 5))) for k in (1, 4, 2)]
+    for _ in range(200):
+        x, y = (gappy(rng, size * 10.0 ** rng.uniform(-2, 2) * rng.standard_normal((k, 5))) for k in (1, 3))
+        assert moved_by_person(task, x, y, others) <= 1.0
+
+
+class FilledByColumns(SmoothGraph):
+    """A broken twin: gaps are filled by the mean of their column, so that one row moves others."""
+
+    def prepare(self, signals):
+        with np.errstate(all="ignore"):
+            seen = ~np.isnan(signals)
+            mean = np.where(seen, signals, 0.0).sum(0) / np.maximum(seen.sum(0), 1)
+        return super().prepare(np.where(seen, signals, mean))
+
+
+@pytest.mark.parametrize("clip", [0.7, None])
+def test_the_twin_that_fills_gaps_by_columns_is_caught(clip):
+    assert worst_with_gaps(FilledByColumns(6, "moment", clip)) > 1.5
+
+
+def test_a_gap_adds_nothing_and_complete_rows_stay_as_they_are():
+    rows = np.random.default_rng(12).standard_normal((6, 5))
+    holes = rows.copy()
+    holes[1, 2:4] = np.nan
+    filled = at_their_level(holes)
+    np.testing.assert_array_equal(np.delete(filled, 1, 0), np.delete(rows, 1, 0))
+    centred = filled[1] - filled[1].mean()
+    np.testing.assert_allclose(centred[2:4], 0.0, atol=1e-15)
+    assert at_their_level(rows) is rows
+    assert not at_their_level(np.full((2, 5), np.nan)).any()

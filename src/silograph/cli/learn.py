@@ -72,6 +72,7 @@ def check(
     With an organisation's folder and --data: whether its table is what the deployment needs. Nothing leaves this
     machine.
     """
+    from silograph.data.gaps import at_every_site
     from silograph.data.notes import notes_on
     from silograph.data.silos import problems, read_silos
     from silograph.report.printed import table
@@ -89,7 +90,7 @@ def check(
         "site_column": site_column,
     }
     try:
-        silos = read_silos(paths, nodes_in, all_here=True, **asked)
+        silos = read_silos(paths, nodes_in, all_here=True, rule="all", **asked)
     except InputError:
         found = problems(paths, nodes_in, **asked)
         if len(found) < 2:
@@ -103,7 +104,7 @@ def check(
     def words() -> None:
         show(table(("site", "signals"), [(str(s["name"]), str(s["signals"])) for s in sites]))
         show(f"note: {note}" for note in notes)
-        print(f"{len(silos.nodes)} nodes, the same in every site. Ready to learn.")
+        print(f"{len(silos.nodes)} nodes, {at_every_site(silos)}. Ready to learn.")
 
     say(as_json, payload, words)
 

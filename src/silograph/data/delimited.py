@@ -73,6 +73,8 @@ def read_delimited(
     if frame.shape[1] != len(first):
         _check_widths(data, where, delimiter)
         raise ValueError("its rows have different lengths")
+    if len(frame.columns) and frame.iloc[:, -1].isna().any():
+        _check_widths(data, where, delimiter)  # a row that is too short has no gap at its end
     for k in as_text:
         frame[k] = frame[k].map(bytes.decode)
     grid = frame_grid(frame, first if headed else None, nodes_in)
@@ -191,7 +193,7 @@ def _is_value(cell: str) -> bool:
 
 
 def _check_widths(data: bytes, where: str, delimiter: str) -> None:
-    """Name the first line that is longer or shorter than the first one, for a file that could not be read."""
+    """Name the first line that is longer or shorter than the first one."""
     rows = csv.reader(_lines(data), delimiter=delimiter)
     width = 0
     for row in rows:

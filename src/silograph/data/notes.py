@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import numpy as np
 
@@ -21,8 +21,9 @@ _EXACT = 1e-9  # of a column's length
 _SHOWN = 5
 
 
-def notes_on(silos: Silos) -> list[str]:
-    """Spreads that differ much, a site in other units, columns that follow from others; each with a remedy."""
+def notes_on(silos: Silos, named: Collection[str] = ()) -> list[str]:
+    """Spreads that differ much, a site in other units, columns that follow from others; each with a remedy. Of the
+    units of sites that are `named` somebody else speaks."""
     signals = [own.rows if isinstance(own, People) else own for own in silos.signals]
     if any(isinstance(own, Elsewhere) for own in signals):
         return []
@@ -31,7 +32,7 @@ def notes_on(silos: Silos) -> list[str]:
         spread = np.array([np.nanstd(own, axis=0) for own in signals])
         usual = np.nanmedian(spread, axis=0)
     many = np.array([len(own) >= _ROWS for own in signals])
-    told = [*_apart(silos, usual), *_other_units(silos, spread, many)]
+    told = [*_apart(silos, usual), *_other_units(silos, spread, many, named)]
     made = next(filter(None, map(_made_of_others, signals)), None)
     if made is not None:
         column, parts = made
@@ -50,11 +51,11 @@ def _apart(silos: Silos, usual: Array) -> Iterator[str]:
     yield (
         f"Columns have very different units: {shortened(silos.nodes[wide])} spreads over {usual[wide]:.2g}, "
         f"{shortened(silos.nodes[narrow])} over {usual[narrow]:.2g}. The default learner works with correlations, to "
-        "which units do not matter; with --learner papers add --standardise."
+        "which units do not matter; the papers' model scales columns, unless --scale none is given."
     )
 
 
-def _other_units(silos: Silos, spread: Array, many: Array) -> Iterator[str]:
+def _other_units(silos: Silos, spread: Array, many: Array, named: Collection[str]) -> Iterator[str]:
     """Sites whose column is several times as wide or narrow as that of all others, which agree among themselves."""
     if many.sum() < 3:
         return
@@ -64,7 +65,7 @@ def _other_units(silos: Silos, spread: Array, many: Array) -> Iterator[str]:
         fits = (low > 0.0) & (high <= _AGREE * low)
         factor = np.where(fits, spread[k] / np.where(low > 0.0, np.sqrt(low * high), 1.0), 1.0)
         odd = np.flatnonzero((factor >= _OTHER_UNITS) | ((factor > 0.0) & (factor <= 1.0 / _OTHER_UNITS)))
-        if len(odd):
+        if len(odd) and silos.names[k] not in named:
             names = listed([silos.nodes[a] for a in odd])
             yield (
                 f"Site {shortened(silos.names[k])} spreads {np.median(factor[odd]):.2g} times as far as all others in "

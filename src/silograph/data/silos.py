@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -53,12 +53,16 @@ class People:
 
 @dataclass(frozen=True)
 class Silos:
-    """Site `names[i]` holds `signals[i]`: one signal per row, one of the common `nodes` per column; or its people's."""
+    """Site `names[i]` holds `signals[i]`: one signal per row, one of the common `nodes` per column; or its people's.
+    A gap is NaN, and so is every value of a node that the site lacks."""
 
     names: tuple[str, ...]
     nodes: tuple[str, ...]
     signals: tuple[Array | People, ...]
     notes: tuple[str, ...] = ()  # what was left out of the tables, for people
+    lacks: tuple[frozenset[str], ...] = ()  # the nodes that each site lacks; empty where all sites have all nodes
+    gaps_elsewhere: bool = False  # rows that other organisations hold have gaps
+    left_out: tuple[str, ...] = ()  # nodes that are not at every site, where only common ones were asked for
 
 
 class Elsewhere(np.ndarray[Any, Any]):
@@ -86,11 +90,20 @@ def records_of(
     return {name: of[name] for name in order if name in wanted}
 
 
-def align(tables: Sequence[Table], nodes: Sequence[str] | None = None) -> Silos:
-    """The tables over the given nodes, or the first one's, and in their order; nodes are matched by name."""
+#: Which nodes there are where sites have different ones: those of any site, of every site, or none differ.
+NodeRule = Literal["all", "common", "same"]
+
+
+def align(tables: Sequence[Table], nodes: Sequence[str] | None = None, rule: NodeRule = "same") -> Silos:
+    """The tables over the given nodes, or the first one's, and in their order; nodes are matched by name.
+
+    By the rule "all" a site may lack nodes; by the rule "common" nodes that some site lacks are left out.
+    """
     if not tables:
         raise InputError("sites", "at least one table", "found none")
     check_file_names([(table.name, table.path) for table in tables])
+    if rule != "same" and (nodes is not None or len({frozenset(table.nodes) for table in tables}) > 1):
+        return _matched(tables, nodes, rule)
     common = tables[0].nodes if nodes is None else tuple(nodes)
     owner = f"of site {shortened(tables[0].name)}" if nodes is None else "that all sites have"
     signals = [(_reordered(table, common, f"the nodes {owner}"), table.person) for table in tables]
@@ -98,9 +111,42 @@ def align(tables: Sequence[Table], nodes: Sequence[str] | None = None) -> Silos:
     return Silos(tuple(table.name for table in tables), common, held)
 
 
+def _matched(tables: Sequence[Table], nodes: Sequence[str] | None, rule: NodeRule) -> Silos:
+    """The tables over the nodes of any site, or of every one."""
+    every = tuple(dict.fromkeys(name for table in tables for name in table.nodes))
+    shared = frozenset[str].intersection(*(frozenset(table.nodes) for table in tables))
+    chosen = tuple(nodes or (every if rule == "all" else (name for name in every if name in shared)))
+    if len(chosen) < 3:
+        found = f"there {'is 1' if len(chosen) == 1 else f'are {len(chosen)}'}: {listed(chosen) or 'none'}"
+        raise InputError("sites", "at least 3 nodes that every site has", found, "Are they named alike everywhere?")
+    known = set(chosen)
+    for k, table in enumerate(tables if nodes is None and rule == "all" else ()):
+        others = {name for other in (*tables[:k], *tables[k + 1 :]) for name in other.nodes}
+        if len(others.intersection(table.nodes)) < 2:
+            found = f"its nodes are {listed(table.nodes)}, the others' {listed(sorted(others))}"
+            todo = "Are they named alike everywhere, and is there a line of names at the top?"
+            raise InputError(f"site {shortened(table.name)}", "two nodes that other sites have as well", found, todo)
+    for table in tables if nodes is not None and rule == "all" else ():
+        if odd := [name for name in table.nodes if name not in known]:
+            raise InputError(f"site {shortened(table.name)}", "nodes of the list", f"it also has {listed(odd)}")
+    held = []
+    for table in tables:
+        position = {name: k for k, name in enumerate(table.nodes)}
+        rows = np.full((len(table.signals), len(chosen)), np.nan)
+        for k, name in enumerate(chosen):
+            if name in position:
+                rows[:, k] = table.signals[:, position[name]]
+        held.append(rows if table.person is None else People(rows, table.person))
+    lacks = tuple(frozenset(known.difference(table.nodes)) for table in tables)
+    left_out = tuple(name for name in every if name not in known)
+    names = tuple(table.name for table in tables)
+    return Silos(names, chosen, tuple(held), lacks=lacks if any(lacks) else (), left_out=left_out)
+
+
 def standardise(silos: Silos) -> Silos:
-    """Each node of each silo at mean 0 and standard deviation 1."""
-    return replace(silos, signals=tuple(_standardised(signals) for signals in silos.signals))
+    """Each node of each silo at mean 0 and standard deviation 1, where its records are here."""
+    scaled = (own if isinstance(own, Elsewhere) else _standardised(own) for own in silos.signals)
+    return replace(silos, signals=tuple(scaled))
 
 
 def read_silos(
@@ -114,6 +160,7 @@ def read_silos(
     categories: Mapping[str, Sequence[str]] | None = None,
     site_column: str | None = None,
     all_here: bool = False,
+    rule: NodeRule = "same",
 ) -> Silos:
     """The sites' tables, aligned; with a `unit_column` that says whose each signal is, people instead of signals.
 
@@ -134,7 +181,7 @@ def read_silos(
         raise ColumnsError(odd)
     if all_here or len(tables) > 1:  # one organisation's table may lack a column that another has
         check_named(drop, keep, [name for table in tables for name in table.columns], categories)
-    return replace(align(tables, nodes), notes=tuple(notes))
+    return replace(align(tables, nodes, rule), notes=tuple(notes))
 
 
 def _sites(
@@ -203,7 +250,7 @@ def problems(
     check_named(drop, keep, [name for table in tables for name in table.columns], categories)
     for table in tables[1:]:
         try:
-            align([tables[0], table])
+            align([tables[0], table], rule="all")
         except InputError as problem:
             found.append(str(problem))
     return found
@@ -217,8 +264,9 @@ def from_arrays(
     drop: Collection[str] = (),
     keep: Collection[str] = (),
     categories: Mapping[str, Sequence[str]] | None = None,
+    rule: NodeRule = "same",
 ) -> Silos:
-    """One array or DataFrame per site, with one signal per row, aligned.
+    """One array or DataFrame per site, with one signal per row, aligned. Gaps are NaN, or masked.
 
     A DataFrame's columns name its nodes; `nodes` names those of arrays. Sites are site_0, site_1, ... unless named.
     What is no measurement is refused as in files; without names only copies, and whole numbers that count.
@@ -238,7 +286,7 @@ def from_arrays(
     if odd:
         raise ColumnsError(odd)
     check_named(drop, keep, [name for table in tables for name in table.columns], categories)
-    return align(tables)
+    return align(tables, rule=rule)
 
 
 def _array_table(
@@ -263,9 +311,7 @@ def _given_grid(array: Any, where: str, nodes: Sequence[str] | None) -> Grid:
     if (frame := as_frame(array)) is not None:
         return frame_grid(frame, [str(name) for name in frame.columns], "columns")
     if np.ma.is_masked(array):
-        raise InputError(
-            where, "an array without gaps", "some entries are masked", "Fill them or leave out those rows."
-        )
+        array = array.astype(float).filled(np.nan)
     try:
         return array_grid(np.asarray(array), nodes, where, "columns")
     except ValueError as problem:
@@ -306,7 +352,8 @@ def _reordered(table: Table, nodes: tuple[str, ...], expected: str) -> Array:
         nodes,
         f"site {shortened(table.name)}",
         expected,
-        "Every site must have the same nodes, by the same names; the order does not matter.",
+        "Every site must have the same nodes, by the same names, in any order. Or say --nodes common (`nodes` in a "
+        "plan): nodes that are not at every site are left out.",
     )
     if table.nodes == nodes:
         return table.signals
@@ -316,9 +363,19 @@ def _reordered(table: Table, nodes: tuple[str, ...], expected: str) -> Array:
 
 def _standardised(signals: Array | People) -> Array:
     assert not isinstance(signals, People), "people are read under privacy only, and then nothing is standardised"
+    if np.isnan(signals).any():
+        return np.stack([_standardised_with_gaps(column) for column in signals.T], axis=1)
     centred = signals - signals.mean(axis=0)
     # To size 1 first, so that the squares of very small values do not vanish.
     centred /= np.abs(centred).max(axis=0)
     centred -= centred.mean(axis=0)
     scaled: Array = centred / centred.std(axis=0)
     return scaled
+
+
+def _standardised_with_gaps(column: Array) -> Array:
+    """A node by the values that it has; one that the site lacks stays as it is."""
+    out, seen = column.copy(), ~np.isnan(column)
+    if seen.any():
+        out[seen] = _standardised(column[seen, None])[:, 0]
+    return out

@@ -112,7 +112,7 @@ def frame_grid(frame: pd.DataFrame, column_names: Sequence[str] | None, nodes_in
 def checked_table(
     grid: Grid, name: str, path: Path, where: str, nodes_in: NodesIn = "columns", private: bool = False
 ) -> Table:
-    """The grid as a table, or an InputError that says where it cannot be one.
+    """The grid as a table, or an InputError that says where it cannot be one. Gaps are NaN.
 
     With `private` only what a single record shows is checked: whether a run is refused is itself a release, and must
     not depend on all records together.
@@ -132,7 +132,7 @@ def checked_table(
         column_name = shortened(column_names[column]) if column_names else column + 1
         return f"{where}, column {column_name}, {grid.at(row) if by_column else f'data row {shortened(nodes[row])}'}"
 
-    values = checked_values(grid.columns, place, private)
+    values = checked_values(grid.columns, place, private, gaps=True)
     signals = np.ascontiguousarray(values if by_column else values.T)
     if not private:
         _check_variation(signals, nodes, where, "column" if by_column else "row")
@@ -156,28 +156,38 @@ def has_index(grid: Grid, private: bool = False) -> bool:
     return column.dtype.kind in "iuf" and any((column == np.arange(k, k + len(column))).all() for k in (0, 1))
 
 
-def checked_values(columns: Sequence[NDArray[Any]], place: Place, private: bool = False) -> Array:
-    """The columns as one array of finite numbers, or an InputError about the first cell that is none.
+def checked_values(columns: Sequence[NDArray[Any]], place: Place, private: bool = False, gaps: bool = False) -> Array:
+    """The columns as one array of finite numbers, or an InputError about the first cell that is none; NaN are `gaps`.
 
     With `private` it says where the cell is, but neither what is in it nor how many there are.
     """
     values = np.empty((len(columns[0]), len(columns)))
     for k, column in enumerate(columns):
         values[:, k] = _as_floats(column, k, place, private)
-    _check_values(values, place, private)
+    _check_values(values, place, private, gaps)
     return values
 
 
 def _check_variation(signals: Array, nodes: Sequence[str], where: str, kind: str) -> None:
-    still = signals.max(axis=0) == signals.min(axis=0)
+    seen = ~np.isnan(signals)
+    few = seen.sum(axis=0) < 2
+    if few.any():
+        raise InputError(
+            f"{where}, {kind} {shortened(nodes[int(few.argmax())])}",
+            "a node with two values or more",
+            f"it has {int(seen[:, few.argmax()].sum())}: all others are missing",
+            f"Leave the {kind} out of this table, or at every site with --drop.",
+        )
+    largest, least = np.where(seen, signals, -np.inf), np.where(seen, signals, np.inf)
+    still = largest.max(axis=0) == least.min(axis=0)
     if still.any():
         raise InputError(
             f"{where}, {kind} {shortened(nodes[int(still.argmax())])}",
             "a node whose values vary",
-            f"it is constant: every value is {signals[0, still.argmax()]:g}",
+            f"it is constant: every value is {largest[:, still.argmax()].max():g}",
             "A node that never varies has no relation to learn: remove it at every site.",
         )
-    if np.ptp(signals, axis=1).max() < 1.0 / LARGEST:
+    if (largest.max(axis=1) - least.min(axis=1)).max() < 1.0 / LARGEST:
         raise InputError(
             where,
             "nodes that differ from each other",
@@ -329,7 +339,7 @@ def _too_large_integer(where: str) -> InputError:
     )
 
 
-def _check_values(values: Array, place: Place, private: bool) -> None:
+def _check_values(values: Array, place: Place, private: bool, gaps: bool = False) -> None:
     def refuse(bad: NDArray[np.bool_], expected: str, found: str, todo: str) -> None:
         if bad.any():
             column = int(bad.any(axis=0).argmax())
@@ -338,7 +348,7 @@ def _check_values(values: Array, place: Place, private: bool) -> None:
             others = f", one of {number}" if number > 1 and not private else ""
             raise InputError(at, expected, f"it is {found}{others}", todo)
 
-    refuse(np.isnan(values), "a number", "missing", "Fill the gaps, or leave out those rows or columns.")
+    refuse(np.isnan(values) & (not gaps), "a number", "missing", "Fill the gaps, or leave out those rows or columns.")
     refuse(np.isinf(values), "a finite number", "infinite", "Replace it, or leave out those rows or columns.")
     refuse(np.abs(values) > LARGEST, f"numbers of at most {LARGEST:g}", "larger", "Its powers overflow: rescale it.")
 

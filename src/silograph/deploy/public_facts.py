@@ -51,6 +51,7 @@ class Holding:
     agents: tuple[_Agent, ...] = ()
     records: tuple[_Count, ...] | None = None
     clusters: tuple[str, ...] = ()
+    gaps: bool | None = None  # whether its rows have some: of graphs without privacy, where others have to know
 
     @property
     def silos(self) -> tuple[str, ...]:
@@ -245,6 +246,8 @@ def _check_planned(plan: Plan, facts: Facts, where: str, fewest_classes: int = 1
             raise InputError(f"{place}, records", "no numbers of records", found, "Make the facts with this plan.")
         if plan.tells_counts and holding.records is None:
             raise InputError(f"{place}, records", "how many each agent has", "found none")
+        if holding.gaps is not None and getattr(plan, "privacy", None) is not None:
+            raise InputError(f"{place}, gaps", "nothing about gaps, with privacy", "found it", "Make the facts anew.")
         if plan.tells_clusters != bool(holding.clusters):
             expected = "each agent's cluster" if plan.tells_clusters else "none with this plan"
             raise InputError(f"{place}, clusters", expected, "found some" if holding.clusters else "found none")
@@ -301,6 +304,9 @@ def _check_agreed(own: Facts, shape: tuple[int, ...], agreed: Holding, where: st
         for silo, told, count in zip(silos, agreed.records, holding.records, strict=True):
             if told != count:
                 raise InputError(where, f"{told} records of {silo}, as told", f"there are {count}", todo)
+    if holding.gaps != agreed.gaps:
+        expected = "rows with gaps, as told" if agreed.gaps else "complete rows, as told"
+        raise InputError(where, expected, "they are not", todo)
     if agreed.clusters:
         for silo, said, cluster in zip(silos, agreed.clusters, holding.clusters, strict=True):
             if said != cluster:

@@ -23,7 +23,9 @@ from silograph.families.graphs.job import GraphJob
 from silograph.families.graphs.plan import ConsensusGraph as MethodPlan
 from silograph.families.graphs.plan import Data, GraphPlan, Privacy
 from silograph.families.graphs.results import of_consensus, of_site, privacy_section
+from silograph.families.graphs.units import in_units
 from silograph.kernels.edges import adjacency
+from silograph.kernels.masks import pooled
 from silograph.kernels.spaces import AllPairs
 from silograph.report.notebook_card import COST, card, protected, small_graph, worst
 
@@ -43,6 +45,7 @@ class ConsensusGraph(PlanEstimator):
         `consensus_probabilities_` that sites share it. path_, reason_ : how the number of edges was chosen.
         All of these are None with other learners.
     location_ : (sites, nodes), the mean row of every site; it stays with the site.
+    Values that are missing are NaN, or masked; sites' DataFrames may have different columns (no privacy).
     confidence_ : like `graphs_`, how often an edge is there when signals are drawn again; None under privacy.
     weights_ : contribution weight of every site to the consensus.
     gap_ : certified relative gap of (8), or None for the papers' solver.
@@ -63,6 +66,7 @@ class ConsensusGraph(PlanEstimator):
     choose_by: Literal["expected-F", "ebic", "held-out"] | None = MethodPlan.choose_by
     nonnegative: bool | None = MethodPlan.nonnegative
     confidence: float | None = MethodPlan.confidence
+    scale: str | None = Data.scale
     neighbours: int | None = Data.neighbours
     drop: tuple[str, ...] = Data.drop
     keep: tuple[str, ...] = Data.keep
@@ -83,7 +87,7 @@ class ConsensusGraph(PlanEstimator):
         dict of them by site, or paths of files and folders. A single table is one site."""
         silos = self._silos(X, names)
         plan = self._plan()
-        job = GraphJob.of(plan, silos, Path())
+        job = GraphJob.of(plan, in_units(plan, silos, Path()), Path())
         outcome, door = self._learn(job)
 
         setup, self._space = job.setup, job.setup.task.space
@@ -128,7 +132,7 @@ class ConsensusGraph(PlanEstimator):
         self.consensus_probabilities_ = self._matrices(arrays["shared"][None])[0] if likely else None
         self.location_: Array | None = None
         if known:
-            self.location_ = np.array([np.mean(np.asarray(own), axis=0) for own in silos.signals])
+            self.location_ = np.array([_location(np.asarray(own)) for own in silos.signals])
 
     def score(self, X: Any, y: None = None) -> float:
         """The mean log-likelihood of a row: of a list of tables, one per site in the order of `fit`, each under its
@@ -140,6 +144,8 @@ class ConsensusGraph(PlanEstimator):
             raise InputError("score", "the learner 'likelihood', with every site's moments", "found another", todo)
         several = isinstance(X, list | tuple) and bool(X) and np.ndim(X[0]) == 2
         tables = [np.asarray(table) for table in X] if several else [validate_data(self, X, reset=False)]
+        if any(_with_gaps(table) for table in tables):
+            raise InputError("score", "complete rows", "some values are missing", "Leave out those rows.")
         for place, table in enumerate(tables):
             if table.ndim != 2 or table.shape[1] != len(self.nodes_):
                 raise InputError(
@@ -148,7 +154,10 @@ class ConsensusGraph(PlanEstimator):
         if len(tables) != len(self.names_):
             if len(tables) > 1:
                 raise InputError("score", f"{len(self.names_)} tables, or one", f"found {len(tables)}")
-            precision, location = together[None], self.weights_[None] @ location
+            precision, location = together[None], _common_location(location, self.weights_)[None]
+        elif np.isnan(location).any():
+            todo = "Score one table at a time: it is held against the consensus."
+            raise InputError("score", "sites that had all nodes in `fit`", "some lacked nodes", todo)
         scored = [_log_likelihood(*each) for each in zip(tables, location, precision, strict=True)]
         return float(np.concatenate(scored).mean())
 
@@ -197,25 +206,34 @@ class ConsensusGraph(PlanEstimator):
         return card(repr(self), facts, header, rows, small_graph(self.nodes_, drawn, "Consensus graph", signs))
 
     def _silos(self, X: Any, names: Sequence[str] | None) -> Silos:
-        private, columns = self.epsilon is not None, (self.drop, self.keep, self.categories)
+        private = self.epsilon is not None
+        columns: dict[str, Any] = {"drop": self.drop, "keep": self.keep, "categories": self.categories}
+        columns["rule"] = "same" if private else "all"
         if isinstance(X, Mapping) and not hasattr(X, "shape"):  # some sparse matrices are mappings
             X, names = list(X.values()), list(X) if names is None else names
         X = [X] if isinstance(X, str | Path) else X
         if isinstance(X, list | tuple) and X and all(isinstance(path, str | Path) for path in X):
             if names is not None:
                 raise InputError("names", "none with files, whose names are the sites'", f"found {list(names)}")
-            silos = read_silos(X, "columns", private, None, None, self.drop, self.keep, categories=self.categories)
+            silos = read_silos(X, private=private, **columns)
             self.n_features_in_ = len(silos.nodes)
             return silos
         if isinstance(X, list | tuple) and X and (as_frame(X[0]) is not None or np.ndim(X[0]) == 2):
-            silos = from_arrays(X, names, None, private, *columns)
+            silos = from_arrays(X, names, None, private, **columns)
             self.n_features_in_ = len(silos.nodes)
             return silos
         if as_frame(X) is not None:
             validate_data(self, X, skip_check_array=True)
-            return from_arrays([X], names, None, private, *columns)
-        table = validate_data(self, X, dtype="numeric", ensure_min_samples=2, ensure_min_features=3)
-        return from_arrays([table], names, None, private, *columns)
+            return from_arrays([X], names, None, private, **columns)
+        table = validate_data(
+            self, X, dtype="numeric", ensure_min_samples=2, ensure_min_features=3, ensure_all_finite="allow-nan"
+        )
+        return from_arrays([table], names, None, private, **columns)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
 
     def _plan(self) -> GraphPlan:
         privacy, seed = self._budget(Privacy, "delta", "clip"), seed_of(self.random_state)
@@ -226,6 +244,25 @@ def _sure(w: Array, more: Mapping[str, Array], least: float | None) -> Array:
     """Weights of edges of which the run is at least so sure."""
     known = next((more[name] for name in (PROBABILITY, CONFIDENCE) if name in more), None)
     return w if least is None or known is None else np.where(known >= least, w, 0.0)
+
+
+def _with_gaps(table: Array) -> bool:
+    return table.dtype.kind == "f" and bool(np.isnan(table).any())
+
+
+def _location(rows: Array) -> Array:
+    """The mean of every node; NaN where the site lacks it."""
+    seen = ~np.isnan(rows)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(rows.mean(0) if seen.all() else np.where(seen, rows, 0.0).sum(0) / seen.sum(0))
+
+
+def _common_location(location: Array, weights: Array) -> Array:
+    """The mean over the sites that have a node, by their weights."""
+    seen = ~np.isnan(location)
+    return (
+        (weights[None] @ location)[0] if seen.all() else pooled(np.where(seen, location, 0.0), weights[:, None] * seen)
+    )
 
 
 def _log_likelihood(rows: Any, location: Array, precision: Array) -> Array:

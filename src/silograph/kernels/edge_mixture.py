@@ -10,6 +10,9 @@ tau m. If it is not shared, each site has it with probability own, with a streng
 g on a grid of strengths of both signs, pi, q, own, tau, the inflation of the noise and each site's mean under "no edge"
 (which a level common to all nodes moves off 0) are those that make all r together the most likely, by EM. It learns
 from r rounded to a twentieth of its noise, so that sites have few different ones; probabilities are of r as it is.
+
+Where a site saw some pairs of nodes in fewer rows than others, v_ke is that of the pair; of a pair it never saw it has
+no factor in (a), and its probability is what the other sites say.
 """
 
 from __future__ import annotations
@@ -27,10 +30,11 @@ _GRID, _WEAKEST, _STRONGEST = 10, 0.12, 0.8  # strengths of a sign; much weaker 
 _STEPS = 30
 _LEARNED = 20_000  # edges from which the prior is learned, if there are more
 _ROUNDED = 0.05  # of the noise
+_ROUNDED_ROWS = 0.1  # of the logarithm of a pair's rows
 _CHUNK = 1024  # edges whose ratios are computed together
 _SMOOTH = 0.02  # a little of every strength
 PI, Q, OWN, INFLATION, TAU = range(5)
-SHARED, PRESENT, ALONE, SPREAD = range(4)
+SHARED, PRESENT, ALONE, SPREAD, UNSEEN, UNSEEN_SHARED = range(6)
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,8 @@ class Posterior:
 
 
 def posterior(r: Array, counts: Array, nonnegative: bool = False) -> Posterior:
-    """`r` (K, p), with noise of variance near 1 / counts (K,). With `nonnegative` no strength is below 0."""
+    """`r` (K, p), with noise of variance near 1 / counts; `counts` are (K,), or (K, p) with 0 where a site never saw a
+    pair. With `nonnegative` no strength is below 0."""
     sites, edges = r.shape
     half = np.geomspace(_WEAKEST, _STRONGEST, _GRID)
     grid = half if nonnegative else np.concatenate([-half[::-1], half])
@@ -55,11 +60,12 @@ def posterior(r: Array, counts: Array, nonnegative: bool = False) -> Posterior:
     if sites == 1:
         prior[Q], prior[OWN] = 1.0 - 1e-12, 0.0  # nothing tells shared from own
     every, out = np.ascontiguousarray(r.T), np.empty((edges, 2 * sites + 2))
-    some, weight = _telling(every * np.sqrt(counts))
-    few, place = _rounded(every[some], counts)
+    rows = np.broadcast_to(counts[:, None] if counts.ndim == 1 else counts, r.shape).T  # (p, K)
+    some, weight = _telling(every * np.sqrt(rows))
+    few, rows_of_few, place = _rounded(every[some], rows[some] if counts.ndim > 1 else counts)
     for step in range(_STEPS):
-        sums, null, usage = np.zeros(4), np.zeros((3, sites)), np.zeros(len(grid))
-        _expect(few, place, weight, counts, grid, law, prior, shift, sums, null, usage, out[:0])
+        sums, null, usage = np.zeros(6), np.zeros((3, sites)), np.zeros(len(grid))
+        _expect(few, place, weight, rows_of_few, grid, law, prior, shift, sums, null, usage, out[:0])
         before = prior.copy()
         _maximise(prior, shift, law, sums, null, usage, edges, step > 5)
         if step > 8 and (np.abs(prior - before) <= 0.01 * before).all():
@@ -68,7 +74,8 @@ def posterior(r: Array, counts: Array, nonnegative: bool = False) -> Posterior:
     for begin in range(0, edges, _CHUNK):
         part = every[begin : begin + _CHUNK]
         here = np.ascontiguousarray(part.T), itself[: len(part)], np.ones(len(part))
-        _expect(*here, counts, grid, law, prior, shift, sums, null, usage, out[begin : begin + _CHUNK])
+        own_rows = np.ascontiguousarray(rows[begin : begin + _CHUNK].T)
+        _expect(*here, own_rows, grid, law, prior, shift, sums, null, usage, out[begin : begin + _CHUNK])
     words = {"shared": PI, "kept": Q, "own": OWN, "noise_inflation": INFLATION, "spread": TAU}
     known: Json = {name: float(prior[place]) for name, place in words.items()}
     known["positive"] = float(law[grid > 0.0].sum())
@@ -88,16 +95,28 @@ def _telling(z: Array) -> tuple[NDArray[np.intp], Array]:
     return np.concatenate([telling, sample]), np.concatenate([np.ones(len(telling)), weight])
 
 
-def _rounded(r: Array, counts: Array) -> tuple[Array, NDArray[np.intp]]:
-    """The different values of r (p, K) at every site, rounded, (K, most), and the place of each edge's, (p, K)."""
+def _rounded(r: Array, counts: Array) -> tuple[Array, Array, NDArray[np.intp]]:
+    """The different values of r (p, K) at every site, rounded, (K, most), their rows, and the place of each edge's,
+    (p, K)."""
     places, values = np.empty(r.shape, dtype=np.intp), []
-    for k, unit in enumerate(_ROUNDED / np.sqrt(counts)):
-        different, places[:, k] = np.unique(np.rint(r[:, k] / unit), return_inverse=True)
-        values.append(different * unit)
-    few = np.zeros((len(counts), max(map(len, values))))
-    for row, mine in zip(few, values, strict=True):
-        row[: len(mine)] = mine
-    return few, places
+    for k in range(r.shape[1]):
+        if counts.ndim == 1:
+            rows, alike = counts[k], None
+        else:
+            alike = np.rint(np.log(np.maximum(counts[:, k], 1e-3)) / _ROUNDED_ROWS)
+            rows = np.where(counts[:, k] > 0.0, np.exp(_ROUNDED_ROWS * alike), 0.0)
+        unit = _ROUNDED / np.sqrt(np.where(rows > 0.0, rows, 1.0))
+        steps = np.rint(r[:, k] / unit)
+        if alike is None:
+            different, places[:, k] = np.unique(steps, return_inverse=True)
+            values.append((different * unit, np.full(len(different), rows)))
+        else:
+            _, first, places[:, k] = np.unique(np.stack([steps, alike]), axis=1, return_index=True, return_inverse=True)
+            values.append(((steps * unit)[first], rows[first]))
+    few, rows_of_few = np.zeros((2, len(values), max(len(mine) for mine, _ in values)))
+    for k, (mine, rows) in enumerate(values):
+        few[k, : len(mine)], rows_of_few[k, : len(mine)] = mine, rows
+    return few, rows_of_few, places
 
 
 def _maximise(
@@ -107,8 +126,10 @@ def _maximise(
     sites, tiny = len(shift), 1e-300
     prior[PI] = np.clip(sums[SHARED] / edges, 0.002, 0.6)
     if sites > 1:
-        prior[Q] = np.clip(sums[PRESENT] / max(sites * sums[SHARED], tiny), 0.3, 0.98)
-        prior[OWN] = np.clip(sums[ALONE] / max(sites * (edges - sums[SHARED]), tiny), 0.001, 0.3)
+        seen = sites * sums[SHARED] - sums[UNSEEN_SHARED]
+        prior[Q] = np.clip(sums[PRESENT] / max(seen, tiny), 0.3, 0.98)
+        seen = sites * (edges - sums[SHARED]) - (sums[UNSEEN] - sums[UNSEEN_SHARED])
+        prior[OWN] = np.clip(sums[ALONE] / max(seen, tiny), 0.001, 0.3)
     mass, first, second = null  # of what has no edge: how many, sum and sum of squares in units of 1 / sqrt(counts)
     mean = first / np.maximum(mass, tiny)
     prior[INFLATION] = np.clip((second - mass * mean**2).sum() / max(mass.sum(), tiny), 0.3, 3.0)
@@ -126,21 +147,23 @@ def _expect(
     r: Array, place: NDArray[np.intp], weight: Array, counts: Array, grid: Array, law: Array, prior: Array,
     shift: Array, sums: Array, null: Array, usage: Array, out: Array,
 ) -> None:  # fmt: skip
-    """The E step of (a) over edges of which site k sees r[k, place], with `shift` in units of 1 / sqrt(counts). If
-    `out` has room it receives the probabilities: of every site's edge, of its positive one, shared, shared and
-    positive."""
+    """The E step of (a) over edges of which site k sees r[k, place] in counts[k, place] rows, with `shift` in units of
+    1 / sqrt(counts). If `out` has room it receives the probabilities: of every site's edge, of its positive one,
+    shared, shared and positive."""
     edges, sites, size = len(weight), len(r), len(grid)
     pi, q, own, tau = prior[PI], prior[Q], prior[OWN], prior[TAU]
     most = 600.0 / sites  # so that no product over sites overflows
-    noise, mean = prior[INFLATION] / counts, shift / np.sqrt(counts)
-    ratio, has = np.empty((sites, r.shape[1], size)), np.zeros((sites, r.shape[1]))  # N(r; m, .) / N(r; 0, .)
+    ratio, has = np.ones((sites, r.shape[1], size)), np.zeros((sites, r.shape[1]))  # N(r; m, .) / N(r; 0, .)
     for k in range(sites):
         for i in range(r.shape[1]):
-            x = r[k, i] - mean[k]
+            if counts[k, i] == 0.0:
+                has[k, i] = 1.0
+                continue
+            noise, x = prior[INFLATION] / counts[k, i], r[k, i] - shift[k] / np.sqrt(counts[k, i])
             for m in range(size):
-                wide = noise[k] + (tau * grid[m]) ** 2
-                exponent = 0.5 * (x * x / noise[k] - (x - grid[m]) ** 2 / wide)
-                ratio[k, i, m] = np.exp(min(exponent, most)) * np.sqrt(noise[k] / wide)
+                wide = noise + (tau * grid[m]) ** 2
+                exponent = 0.5 * (x * x / noise - (x - grid[m]) ** 2 / wide)
+                ratio[k, i, m] = np.exp(min(exponent, most)) * np.sqrt(noise / wide)
                 has[k, i] += law[m] * ratio[k, i, m]
     together, mixed = np.empty(size), np.empty((sites, size))
     for e in range(edges):
@@ -162,9 +185,17 @@ def _expect(
         sums[SHARED] += weight[e] * shared
         for k in range(sites):
             i = place[e, k]
-            x, seen = r[k, i] - mean[k], ratio[k, i]
+            rows, seen = counts[k, i], ratio[k, i]
             rest = (1.0 - shared) * own / (own * has[k, i] + 1.0 - own)
             present, alone, above = 0.0, 0.0, 0.0
+            if rows == 0.0:
+                sums[UNSEEN] += weight[e]
+                sums[UNSEEN_SHARED] += weight[e] * shared
+                if len(out):
+                    out[e, k] = shared * q + rest
+                    out[e, sites + k] = positive * q + rest * law[grid > 0.0].sum()
+                continue
+            noise, x = prior[INFLATION] / rows, r[k, i] - shift[k] / np.sqrt(rows)
             for m in range(size):
                 here = together[m] * q * seen[m] / mixed[k, m]
                 single = rest * law[m] * seen[m]
@@ -173,11 +204,11 @@ def _expect(
                 usage[m] += weight[e] * (here + single)
                 if grid[m] > 0.0:
                     above += here + single
-                sums[SPREAD] += weight[e] * here * ((x - grid[m]) ** 2 - noise[k]) / grid[m] ** 2
+                sums[SPREAD] += weight[e] * here * ((x - grid[m]) ** 2 - noise) / grid[m] ** 2
             sums[PRESENT] += weight[e] * present
             sums[ALONE] += weight[e] * alone
             none = weight[e] * (1.0 - present - alone)
-            scaled = r[k, i] * np.sqrt(counts[k])
+            scaled = r[k, i] * np.sqrt(rows)
             null[0, k] += none
             null[1, k] += none * scaled
             null[2, k] += none * scaled * scaled

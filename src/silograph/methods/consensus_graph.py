@@ -66,7 +66,7 @@ def _check_units(scale: Array) -> None:
             "sites",
             "signals in the same units",
             f"what an edge costs differs by a factor of {scale.max() / scale.min():.1g} between them",
-            "Bring the tables to the same units, or add --standardise.",
+            "Bring the tables to the same units, or take --scale own.",
         )
 
 

@@ -19,7 +19,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -27,8 +27,9 @@ import numpy as np
 from silograph.core.errors import InputError
 from silograph.core.types import Array, BoolArray, Json
 from silograph.kernels import joint_likelihood, log_det
-from silograph.kernels.edge_mixture import posterior
+from silograph.kernels.edge_mixture import Posterior, posterior
 from silograph.kernels.edges import adjacency, moment_distances, pairs
+from silograph.kernels.masks import square
 from silograph.kernels.pooling import effective_rows, empirical_bayes
 from silograph.tasks.smooth_graph import centred_basis, distances_of
 
@@ -61,14 +62,27 @@ class Evidence:
 
 
 def joint_evidence(
-    correlations: Array, rows: Array, nonnegative: bool, tolerance: float, device: Device = "cpu"
-) -> Evidence:
-    first = _first_pass(correlations, rows, nonnegative, tolerance, device=device)
-    r = _strengths(correlations, first)
-    found = posterior(r, rows, nonnegative)
-    shared, gap = _shared(found.shared, correlations, rows, first, nonnegative, tolerance)
+    correlations: Array, rows: Array, nonnegative: bool, tolerance: float, device: Device = "cpu",
+    pair_rows: Array | None = None,
+) -> Evidence:  # fmt: skip
+    """`pair_rows` (K, p), where not all rows saw a pair: `rows` is then their mean."""
+    first = _first_pass(correlations, rows, nonnegative, tolerance, device=device, pair_rows=pair_rows)
+    r, found = _by_mixture(correlations, rows, first, nonnegative, pair_rows)
+    shared, gap = _shared(found.shared, correlations, rows, first, nonnegative, tolerance, pair_rows)
     sure = _doubted(found.site, _DOUBT), _doubted(shared, _DOUBT_SHARED)
     return Evidence(r, found.site, shared, *sure, found.prior, max(first.relative_gap, gap))
+
+
+def _by_mixture(
+    correlations: Array, rows: Array, first: joint_likelihood.Joint, nonnegative: bool, pair_rows: Array | None
+) -> tuple[Array, Posterior]:
+    """(a), and 2. Nobody draws an edge that it could not see."""
+    r = _strengths(correlations, first)
+    if pair_rows is None:
+        return r, posterior(r, rows, nonnegative)
+    seen = pair_rows > 0.0
+    found = posterior(r * seen, pair_rows, nonnegative)
+    return r * seen, replace(found, site=found.site * seen, shared=found.shared * seen.any(0))
 
 
 def laplacian_evidence(moments: Array, rows: Array) -> Evidence:
@@ -119,26 +133,30 @@ def _doubted(probability: Array, power: float) -> Array:
 
 def _shared(
     probability: Array, correlations: Array, counts: Array, first: joint_likelihood.Joint, nonnegative: bool,
-    tolerance: float,
+    tolerance: float, pair_rows: Array | None,
 ) -> tuple[Array, float]:  # fmt: skip
     """The mean of two passes' probabilities: what sites share has more rows behind it than what one has, and where rows
     are few a larger penalty tells more of it."""
     nodes = correlations.shape[1]
     if len(counts) == 1 or nodes >= _MANY or counts.mean() >= _FEW_ROWS * nodes:
         return probability, 0.0
-    second = _first_pass(correlations, counts, nonnegative, tolerance, _SHARPER, first.theta)
-    again = posterior(_strengths(correlations, second), counts, nonnegative)
+    second = _first_pass(correlations, counts, nonnegative, tolerance, _SHARPER, first.theta, pair_rows=pair_rows)
+    again = _by_mixture(correlations, counts, second, nonnegative, pair_rows)[1]
     return 0.5 * (probability + again.shared), second.relative_gap
 
 
 def _first_pass(
     correlations: Array, counts: Array, nonnegative: bool, tolerance: float, factor: float = 1.0,
-    start: Array | None = None, device: Device = "cpu",
+    start: Array | None = None, device: Device = "cpu", pair_rows: Array | None = None,
 ) -> joint_likelihood.Joint:  # fmt: skip
     sites, nodes = correlations.shape[0], correlations.shape[1]
     strength = factor * FIRST_PASS * max(1.0, nodes / 30.0) ** 0.25 * math.sqrt(math.log(nodes) / counts.mean())
     nu = counts / counts.mean()
     lam, gam = (1.0 - GROUPED) * strength * np.sqrt(nu)[:, None, None], GROUPED * strength * math.sqrt(sites)
+    if pair_rows is not None:  # the noise of an entry is that of its own rows; without any it stays 0
+        with np.errstate(divide="ignore"):
+            lam = lam * np.sqrt(square(counts[:, None] / pair_rows))
+        gam = gam * np.sqrt(square((pair_rows > 0.0).mean(0)))
 
     def solve(relief: Array | float, start: Array | None, tolerance: float) -> joint_likelihood.Joint:
         penalty = joint_likelihood.Penalty(lam * relief, gam * relief, nonnegative=nonnegative)
@@ -150,7 +168,8 @@ def _first_pass(
     rough = solve(1.0, None, _ROUGH * tolerance)
     relief = np.ones((nodes, nodes))
     a, b = pairs(nodes)
-    strong = _beyond_noise(counts @ _strengths(correlations, rough) ** 2, sites)
+    loud = _strengths(correlations, rough) ** 2
+    strong = _beyond_noise(counts @ loud if pair_rows is None else (pair_rows * loud).sum(0), sites)
     relief[a[strong], b[strong]] = relief[b[strong], a[strong]] = _RELIEF
     return solve(relief, rough.theta, tolerance)
 
@@ -169,8 +188,8 @@ def _solve(
     return joint_on_device.solve(correlations, nu, penalty, start, tolerance, device)
 
 
-def _beyond_noise(square: Array, sites: int) -> BoolArray:
+def _beyond_noise(squares: Array, sites: int) -> BoolArray:
     """Sums of so many squared normals that are larger than those of noise anywhere, but for a chance of 1 in 20
     (Laurent and Massart 2000, lemma 1)."""
-    x = math.log(20.0 * len(square))
-    return np.asarray(square > sites + 2.0 * math.sqrt(sites * x) + 2.0 * x)
+    x = math.log(20.0 * len(squares))
+    return np.asarray(squares > sites + 2.0 * math.sqrt(sites * x) + 2.0 * x)

@@ -10,7 +10,8 @@
    v_k is the variance of a correlation, of N_k independent rows or seen between folds, tau^2 that between sites.
 
 Rows that follow each other in time say less than as many independent ones: where folds show it, N_k is the number of
-rows that would say as much.
+rows that would say as much. Where rows have gaps, or sites lack nodes, N_k is that of every pair (`pair_rows`): an edge
+that a site could not see is held at 0 there, and counts for nothing.
 """
 
 from __future__ import annotations
@@ -26,16 +27,26 @@ from numpy.typing import NDArray
 from silograph.core.errors import InputError
 from silograph.core.types import Array, BoolArray, Json
 from silograph.kernels import joint_likelihood, support_likelihood
-from silograph.kernels.edges import edge_count, pairs
+from silograph.kernels.edges import pairs
+from silograph.kernels.masks import definite, drawn_with_gaps, mean_rows, over_seen, pooled
 from silograph.methods.edge_evidence import Device, Evidence, joint_evidence, laplacian_evidence
+from silograph.methods.edge_numbers import (
+    TRIED,
+    best_number,
+    expected_number,
+    largest_expected,
+    not_noise,
+    of_each,
+    path_of_expected,
+    so_many,
+    wanted,
+)
 
 Criterion = Literal["expected-F", "ebic", "held-out"]
 
 _LOOSER = 10.0  # than the fits may the first pass be: a Newton step follows, and F-scores stay the same
 _CERTAIN = 0.99  # edges more probable than that are ranked by strength: what is left of their odds is noise
 _RIDGE = 0.01  # of the identity that moments are drawn to before a fit without penalty
-_FAR_BELOW = 1.0 / 3.0  # of the number of edges by Schwarz' criterion: then the mixture took them for noise
-_TRIED = 16  # numbers of edges on the path
 
 
 @dataclass(frozen=True)
@@ -79,43 +90,52 @@ def learn_graphs(
     laplacian: bool = False,
     device: Device = "cpu",
     tolerance: float = 1e-4,
+    pair_rows: Array | None = None,
 ) -> JointGraphs:
     """`moments` (K, d, d) is each site's covariance, `counts` (K,) its rows. `folds` (K, F, d, d) are the moments
     of F consecutive parts of a site's rows: they show the noise of dependent rows, and allow held-out likelihood.
+    `pair_rows` (K, d, d) says how many rows saw both nodes of a pair, where that is not all of them.
 
-    At most one of `edges`, `degree` and `density` says how many edges every site gets. `laplacian`: rows have no level
-    common to all nodes and relations are positive. With the device
-    cuda a GPU makes the first pass.
+    At most one of `edges`, `degree` and `density` says how many edges every site gets. `laplacian`: rows are complete,
+    have no level common to all nodes, and relations are positive. With the device cuda a GPU makes the first pass.
     """
+    if pair_rows is not None and (pair_rows == np.asarray(counts)[:, None, None]).all():
+        pair_rows = None
     moments, counts = _checked(moments, counts)
     nodes = moments.shape[1]
-    deviation = np.sqrt(np.einsum("kaa->ka", moments))
-    scale = deviation[:, :, None] * deviation[:, None, :]
-    correlations = moments / scale
-    noise = None if folds is None else _noise_of(folds / scale[:, None])
-    rows = counts if noise is None else effective_rows(correlations, counts, noise)
-    found = _evidence(moments, rows, nonnegative, laplacian, tolerance, device)
+    a, b = pairs(nodes)
+    seen = None if pair_rows is None else pair_rows[:, a, b]  # rows of every pair, (K, p)
+    correlations, scale = _standardised(moments, seen is not None)
+    noise = None if folds is None else _noise_of(folds / scale[:, None], seen)
+    base = counts if seen is None else mean_rows(seen)
+    rows = base if noise is None else effective_rows(correlations, base, noise, seen)
+    every = None if seen is None else seen * (rows / base)[:, None]
+    found = _evidence(moments, rows, nonnegative, laplacian, tolerance, device, every)
     probability, shared = found.probability, found.probability_shared
-    rank, rank_shared = _ranks(found, counts)
-    drawn, share = drawn_to_mean(correlations, counts, noise)
-    asked, reason = _wanted(edges, degree, density, nodes, len(counts))
-    number, path = asked, _path_of_expected(found, asked)
+    rank, rank_shared = _ranks(found, counts, every)
+    drawn, share = drawn_to_mean(correlations, counts, noise, every)
+    asked, reason = wanted(edges, degree, density, nodes, len(counts))
+    number, path = asked, path_of_expected(found, asked, every)
     if number is None and criterion == "expected-F":
-        number, path, reason = _largest_expected(found)
+        number, path, reason = largest_expected(found, every)
     elif number is None:
 
-        def evidence(of: Array, rows: Array) -> Evidence:
-            return _evidence(of, rows, nonnegative, laplacian, tolerance, device)
+        def evidence(of: Array, rows: Array, every: Array | None) -> Evidence:
+            return _evidence(of, rows, nonnegative, laplacian, tolerance, device, every)
 
-        held = None if folds is None else _parted(folds, rows, evidence)
-        number, path, reason = _choose(criterion, found, rank, drawn, rows, held, nonnegative, tolerance)
-    fitted = _fit(drawn, _first_ones(rank, number), nonnegative, tolerance)
-    consensus_number = consensus_edges or _not_noise(best_number(shared[None]), found)
-    in_consensus = _first_ones(rank_shared, min(consensus_number, len(shared)))
-    pooled = np.tensordot(counts / counts.sum(), moments, 1)
-    spread = np.sqrt(np.diagonal(pooled))
-    consensus = _fit(_ridged(pooled / np.outer(spread, spread))[None], in_consensus, nonnegative, tolerance)
-    a, b = pairs(nodes)
+        held = None if folds is None else _parted(folds, rows, every, evidence)
+        number, path, reason = _choose(criterion, found, rank, drawn, rows, held, nonnegative, tolerance, every)
+    fitted = _fit(drawn, _first_ones(rank, of_each(number, every)), nonnegative, tolerance)
+    if every is not None and len({*(every > 0.0).sum(1).tolist()}) > 1:
+        reason += ", of one that sees all pairs; others get as large a share of those that they see"
+    consensus_number = consensus_edges or not_noise(best_number(shared[None]), found)
+    possible = len(shared) if every is None else int((every > 0.0).any(0).sum())
+    in_consensus = _first_ones(rank_shared, min(consensus_number, possible))
+    whole = np.tensordot(counts / counts.sum(), moments, 1) if pair_rows is None else pooled(moments, pair_rows)
+    spread = np.sqrt(np.diagonal(whole))
+    standard = whole / np.outer(spread, spread)
+    standard = standard if pair_rows is None else definite(standard)
+    consensus = _fit(_ridged(standard)[None], in_consensus, nonnegative, tolerance)
     return JointGraphs(
         precision=fitted.precision / scale,
         signs=_signs(fitted.precision[:, a, b]),
@@ -142,16 +162,22 @@ def strengths_of(precision: Array) -> Array:
     return np.asarray(np.abs(precision[..., a, b]) / (own[..., a] * own[..., b]))
 
 
-def effective_rows(correlations: Array, counts: Array, noise: Array) -> Array:
+def effective_rows(correlations: Array, counts: Array, noise: Array, pair_rows: Array | None = None) -> Array:
     """N_k, of as many independent rows as have correlations with this noise: the same share of rows at all sites."""
     a, b = pairs(correlations.shape[-1])
-    independent = ((1.0 - correlations[:, a, b] ** 2) ** 2).mean(1) / counts
+    independent = over_seen((1.0 - correlations[:, a, b] ** 2) ** 2, pair_rows) / counts
     share = float((independent / np.maximum(noise, 1e-300)).mean())
     return np.asarray(np.maximum(counts * min(share, 1.0), 2.0))
 
 
-def drawn_to_mean(correlations: Array, counts: Array, noise: Array | None = None) -> tuple[Array, Array]:
-    """(a): correlations drawn to the pooled ones, and how far. `noise` v (K,): as if rows were independent if None."""
+def drawn_to_mean(
+    correlations: Array, counts: Array, noise: Array | None = None, pair_rows: Array | None = None
+) -> tuple[Array, Array]:
+    """(a): correlations drawn to the pooled ones, and how far. `noise` v (K,): as if rows were independent if None.
+    `pair_rows` (K, p), where not all rows saw a pair."""
+    if pair_rows is not None:
+        mixed, c = drawn_with_gaps(correlations, pair_rows, noise)
+        return _ridged(mixed), c
     a, b = pairs(correlations.shape[-1])
     r, share = correlations[:, a, b], counts / counts.sum()
     if len(counts) == 1:
@@ -160,22 +186,9 @@ def drawn_to_mean(correlations: Array, counts: Array, noise: Array | None = None
     between = ((r - share @ r) ** 2).mean(1) / (1.0 - share)
     spread = max(0.0, float(share @ (between - v)))
     c = v / (v + spread)
-    pooled = np.tensordot(share, correlations, 1)
-    mixed = (1.0 - c)[:, None, None] * correlations + c[:, None, None] * pooled
+    mean = np.tensordot(share, correlations, 1)
+    mixed = (1.0 - c)[:, None, None] * correlations + c[:, None, None] * mean
     return _ridged(mixed), c
-
-
-def best_number(probability: Array) -> int:
-    """The number of edges with the largest expected F-score, 2 E[true ones taken] / (taken + E[true ones]), as a mean
-    over rows."""
-    found, all_there_are = _expected(probability)
-    score = found / (np.arange(1, found.shape[-1] + 1) + all_there_are)
-    return round(float((1 + score.argmax(-1)).mean()))
-
-
-def _expected(probability: Array) -> tuple[Array, Array]:
-    """What taking the most probable edges finds in the mean, for every number of them, and all there are."""
-    return np.cumsum(-np.sort(-probability, axis=-1), -1), probability.sum(-1, keepdims=True)
 
 
 # ---- parts -----------------------------------------------------------------------------------------------------------
@@ -200,10 +213,18 @@ def _checked(moments: Array, counts: Array) -> tuple[Array, Array]:
     return 0.5 * (moments + moments.transpose(0, 2, 1)), counts
 
 
-def _noise_of(folds: Array) -> Array:
+def _standardised(moments: Array, gaps: bool) -> tuple[Array, Array]:
+    """Correlations, definite also where gaps keep them from it, and the units that were taken off."""
+    deviation = np.sqrt(np.einsum("kaa->ka", moments))
+    scale = deviation[:, :, None] * deviation[:, None, :]
+    correlations = moments / scale
+    return (np.array([definite(one) for one in correlations]) if gaps else correlations), scale
+
+
+def _noise_of(folds: Array, pair_rows: Array | None = None) -> Array:
     """v of (a): the variance of a site's correlations, as consecutive parts of its rows differ."""
     a, b = pairs(folds.shape[-1])
-    return np.asarray(folds[:, :, a, b].var(axis=1, ddof=1).mean(-1) / folds.shape[1])
+    return np.asarray(over_seen(folds[:, :, a, b].var(axis=1, ddof=1), pair_rows) / folds.shape[1])
 
 
 def _ridged(correlations: Array) -> Array:
@@ -211,42 +232,22 @@ def _ridged(correlations: Array) -> Array:
 
 
 def _evidence(
-    moments: Array, rows: Array, nonnegative: bool, laplacian: bool, tolerance: float, device: Device = "cpu"
-) -> Evidence:
-    if laplacian:
+    moments: Array, rows: Array, nonnegative: bool, laplacian: bool, tolerance: float, device: Device = "cpu",
+    pair_rows: Array | None = None,
+) -> Evidence:  # fmt: skip
+    if laplacian and pair_rows is None:
         return laplacian_evidence(moments, rows)
-    deviation = np.sqrt(np.einsum("kaa->ka", moments))
-    correlations = moments / (deviation[:, :, None] * deviation[:, None, :])
-    return joint_evidence(correlations, rows, nonnegative, _LOOSER * tolerance, device)
+    correlations = _standardised(moments, pair_rows is not None)[0]
+    return joint_evidence(correlations, rows, nonnegative, _LOOSER * tolerance, device, pair_rows)
 
 
-def _ranks(found: Evidence, counts: Array) -> tuple[Array, Array]:
-    """Of the edges of every site, and of those that are shared."""
-    mean = np.abs(counts / counts.sum() @ found.strengths)
-    return _ranked(found.site, 0.5 * (np.abs(found.strengths) + mean)), _ranked(found.shared[None], mean[None])
-
-
-def _wanted(
-    edges: int | None, degree: float | None, density: float | None, nodes: int, sites: int
-) -> tuple[int | None, str]:
-    """The number of edges that was asked for, or None; and the reason."""
-    asked = {"edges": edges, "degree": degree, "density": density}
-    given = {name: value for name, value in asked.items() if value is not None}
-    if len(given) > 1:
-        raise InputError("number of edges", "one of edges, degree and density", f"found {', '.join(given)} together")
-    if not given:
-        return None, ""
-    name, value = next(iter(given.items()))
-    pairs_of_nodes = edge_count(nodes)
-    most = {"edges": pairs_of_nodes, "degree": nodes - 1, "density": 1.0}[name]
-    if not 0 <= value <= most:
-        raise InputError(name, f"a number from 0 to {most}", f"found {value}")
-    number = round({"edges": value, "degree": value * nodes / 2.0, "density": value * pairs_of_nodes}[name])
-    return number, f"{name} {value:g} was asked for: {_so_many(number, sites)}"
-
-
-def _so_many(number: int, sites: int) -> str:
-    return f"{number} edges a site" if sites > 1 else f"{number} edges"
+def _ranks(found: Evidence, counts: Array, pair_rows: Array | None) -> tuple[Array, Array]:
+    """Of the edges of every site, and of those that are shared; what nobody saw comes last."""
+    mean = np.abs(counts / counts.sum() @ found.strengths if pair_rows is None else pooled(found.strengths, pair_rows))
+    own, shared = _ranked(found.site, 0.5 * (np.abs(found.strengths) + mean)), _ranked(found.shared[None], mean[None])
+    if pair_rows is None:
+        return own, shared
+    return np.where(pair_rows > 0.0, own, -1.0), np.where((pair_rows > 0.0).any(0), shared, -1.0)
 
 
 def _ranked(probability: Array, strength: Array) -> Array:
@@ -254,13 +255,13 @@ def _ranked(probability: Array, strength: Array) -> Array:
     return np.minimum(probability, _CERTAIN) + (1.0 - _CERTAIN) * strength
 
 
-def _first_ones(rank: Array, number: int) -> BoolArray:
-    """(K, d, d): the `number` edges of every row that rank highest."""
+def _first_ones(rank: Array, numbers: int | NDArray[np.intp]) -> BoolArray:
+    """(K, d, d): so many edges of every row, those that rank highest."""
     rows, edges = rank.shape
     nodes = (1 + math.isqrt(1 + 8 * edges)) // 2
     a, b = pairs(nodes)
     taken = np.zeros((rows, nodes, nodes), dtype=bool)
-    for row in range(rows):
+    for row, number in enumerate(np.broadcast_to(numbers, rows)):
         chosen = np.argpartition(-rank[row], number - 1)[:number] if 0 < number < edges else np.arange(number)
         taken[row, a[chosen], b[chosen]] = taken[row, b[chosen], a[chosen]] = True
     return taken
@@ -283,27 +284,6 @@ def _signs(entries: Array) -> NDArray[np.int8]:
     return np.asarray(-np.sign(entries), dtype=np.int8)
 
 
-def _not_noise(expected: int, found: Evidence) -> int:
-    """The number with the largest expected F-score, unless it is far below that of Schwarz' criterion."""
-    return found.schwarz if expected < _FAR_BELOW * found.schwarz else expected
-
-
-def _path_of_expected(found: Evidence, number: int | None) -> list[Json]:
-    """The expected F-score of some numbers of edges, and of this one."""
-    sure, everything = _expected(found.probability)
-    tried = np.unique([*np.geomspace(1, sure.shape[-1], _TRIED).round().astype(int), max(number or 1, 1)])
-    return [
-        {"edges": int(k), "expected_F": float((2.0 * sure[:, k - 1] / (k + everything[:, 0])).mean())} for k in tried
-    ]
-
-
-def _largest_expected(found: Evidence) -> tuple[int, list[Json], str]:
-    best = best_number(found.probability)
-    number = _not_noise(best, found)
-    words = "have the largest expected F-score" if number == best else "by Schwarz' criterion, as rows are few"
-    return number, _path_of_expected(found, number), f"{_so_many(number, len(found.site))} {words}"
-
-
 @dataclass(frozen=True)
 class _Part:
     """One fold held out: its moments, and of the others what is fitted, in which units, and how edges rank there."""
@@ -314,46 +294,50 @@ class _Part:
     rank: Array
 
 
-def _parted(folds: Array, counts: Array, evidence: Callable[[Array, Array], Evidence]) -> list[_Part]:
+def _parted(
+    folds: Array, counts: Array, pair_rows: Array | None, evidence: Callable[[Array, Array, Array | None], Evidence]
+) -> list[_Part]:
     """Nothing about a fold is known where edges are ranked and fitted for it."""
-    parts = []
+    parts, left = [], 1.0 - 1.0 / folds.shape[1]
     for f in range(folds.shape[1]):
-        rest, rows = np.delete(folds, f, axis=1).mean(1), counts * (1.0 - 1.0 / folds.shape[1])
-        deviation = np.sqrt(np.einsum("kaa->ka", rest))
-        scale = deviation[:, :, None] * deviation[:, None, :]
-        rank = _ranks(evidence(rest, rows), rows)[0]
-        parts.append(_Part(folds[:, f], drawn_to_mean(rest / scale, rows)[0], scale, rank))
+        rest, rows = np.delete(folds, f, axis=1).mean(1), counts * left
+        every = None if pair_rows is None else pair_rows * left
+        correlations, scale = _standardised(rest, every is not None)
+        rank = _ranks(evidence(rest, rows, every), rows, every)[0]
+        drawn = drawn_to_mean(correlations, rows, None, every)[0]
+        parts.append(_Part(folds[:, f], drawn, scale, rank))
     return parts
 
 
 def _choose(
     criterion: Criterion, found: Evidence, rank: Array, drawn: Array, counts: Array, parts: list[_Part] | None,
-    nonnegative: bool, tolerance: float,
+    nonnegative: bool, tolerance: float, pair_rows: Array | None = None,
 ) -> tuple[int, list[Json], str]:  # fmt: skip
     """The number of edges of every site by a criterion that fits graphs, and the path on which it was compared."""
     if criterion == "held-out" and parts is None:
         raise InputError("criterion", "folds for held-out likelihood", "found none", "Send folds, or take 'ebic'.")
     (sites, most), nodes = rank.shape, drawn.shape[-1]
-    expected = _not_noise(best_number(found.probability), found)
+    expected = not_noise(expected_number(found, pair_rows), found)
     tried = np.unique(
-        np.geomspace(max(expected / 6.0, 1.0), min(6.0 * expected + 6.0, most), _TRIED).round().astype(int)
+        np.geomspace(max(expected / 6.0, 1.0), min(6.0 * expected + 6.0, most), TRIED).round().astype(int)
     )
     path = []
     for k in tried:
+        numbers = of_each(int(k), pair_rows)
         if criterion == "ebic":
-            likelihood = _fit(drawn, _first_ones(rank, int(k)), nonnegative, tolerance).likelihood
-            cost = k * (np.log(counts) + 2.0 * math.log(nodes))  # Foygel and Drton 2010, gamma = 1/2
+            likelihood = _fit(drawn, _first_ones(rank, numbers), nonnegative, tolerance).likelihood
+            cost = numbers * (np.log(counts) + 2.0 * math.log(nodes))  # Foygel and Drton 2010, gamma = 1/2
             value = float((counts * likelihood - cost).sum())
         else:
             assert parts is not None
-            value = float(np.mean([_held_out(part, int(k), nonnegative, tolerance) for part in parts]))
+            value = float(np.mean([_held_out(part, numbers, nonnegative, tolerance) for part in parts]))
         path.append({"edges": int(k), criterion: value})
     best = max(path, key=lambda line: float(line[criterion]))
-    chosen = _so_many(int(best["edges"]), sites)
+    chosen = so_many(int(best["edges"]), sites)
     return int(best["edges"]), path, f"{chosen} are the best of {len(path)} numbers by {criterion}"
 
 
-def _held_out(part: _Part, number: int, nonnegative: bool, tolerance: float) -> float:
+def _held_out(part: _Part, numbers: int | NDArray[np.intp], nonnegative: bool, tolerance: float) -> float:
     """The mean log-likelihood of a fold under a fit to the others."""
-    fitted = _fit(part.drawn, _first_ones(part.rank, number), nonnegative, tolerance)
+    fitted = _fit(part.drawn, _first_ones(part.rank, numbers), nonnegative, tolerance)
     return float(_likelihood(part.moments, fitted.precision / part.scale).mean())

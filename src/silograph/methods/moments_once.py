@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from silograph.core.errors import InputError
-from silograph.core.types import Array, Carry, Json
+from silograph.core.types import Array, BoolArray, Carry, Json
 from silograph.kernels.edges import edge_count, pairs
 from silograph.kernels.levels import sums_to_nothing, with_level, with_mean
+from silograph.kernels.masks import mean_rows
 from silograph.methods.base import Limits, Outcome, Outlet, Private, Start, Up, put, take
 from silograph.methods.edge_evidence import Device
 from silograph.methods.joint_graphs import Criterion, JointGraphs, learn_graphs, strengths_of
@@ -56,12 +57,11 @@ class JointLearner:
     nonnegative: bool = False
     device: Device = "cpu"
 
-    def learn(self, moments: Array, counts: Array, folds: Array | None = None) -> JointGraphs:
-        levelled, lacking = with_level(moments)
-        pooled = np.tensordot(counts / counts.sum(), moments, 1)
-        laplacian = len(pooled) <= _MOST_NODES_LAPLACIAN and sums_to_nothing(pooled)
-        if laplacian and not self.nonnegative:
-            laplacian = not has_negative(pooled, float(counts.sum()))
+    def learn(
+        self, moments: Array, counts: Array, folds: Array | None = None, pair_rows: Array | None = None
+    ) -> JointGraphs:
+        levelled, lacking = with_level(moments) if pair_rows is None else _own_levels(moments, pair_rows)
+        laplacian = pair_rows is None and self._is_laplacian(np.tensordot(counts / counts.sum(), moments, 1), counts)
         if laplacian:
             levelled = with_mean(moments)
         if folds is not None:
@@ -78,23 +78,32 @@ class JointLearner:
             nonnegative=self.nonnegative,
             laplacian=laplacian,
             device=self.device,
+            pair_rows=pair_rows,
         )
         return replace(learned, reason=f"{learned.reason}; {NO_LEVEL}") if lacking.any() or laplacian else learned
+
+    def _is_laplacian(self, pooled: Array, counts: Array) -> bool:
+        """Whether complete rows have no level common to all nodes, and relations are positive."""
+        if len(pooled) > _MOST_NODES_LAPLACIAN or not sums_to_nothing(pooled):
+            return False
+        return self.nonnegative or not has_negative(pooled, float(counts.sum()))
 
 
 @dataclass(frozen=True)
 class MomentsOnce:
     """`counts` (rows per silo, in the topology's order) are public. `folds`: of so many parts of its rows a site sends
-    the moments one by one, around its common mean."""
+    the moments one by one, around its common mean. `gaps`: rows have some, or sites lack nodes, so a site also sends
+    how many rows saw each pair of nodes."""
 
     nodes: int
     counts: tuple[int, ...]
     learner: JointLearner = JointLearner()
     folds: int = 1
+    gaps: bool = False
 
     @property
     def _size(self) -> int:
-        return self.folds * self.nodes * (self.nodes + 1) // 2
+        return (self.folds + self.gaps) * self.nodes * (self.nodes + 1) // 2
 
     def start(self, topo: Topology) -> Start:
         silos = len(topo.silos)
@@ -144,10 +153,21 @@ class MomentsOnce:
         """Each site's covariance (K, d, d) from what it sent, and those of its parts (K, F, d, d)."""
         a, b = np.triu_indices(self.nodes)
         parts = np.zeros((len(sent), self.folds, self.nodes, self.nodes))
-        parts[:, :, a, b] = parts[:, :, b, a] = sent.reshape(len(sent), self.folds, -1)
+        parts[:, :, a, b] = parts[:, :, b, a] = sent[:, : self.folds * len(a)].reshape(len(sent), self.folds, -1)
         place, share = np.arange(self.folds), counts[:, None]
         rows = share // self.folds + (place < share % self.folds)  # of a part, as `np.array_split` cuts them
         return np.einsum("kf,kfab->kab", rows / share, parts), parts
+
+    def pair_rows(self, sent: Array, counts: Array) -> Array | None:
+        """How many rows of a site saw each pair of nodes, (K, d, d)."""
+        if not self.gaps:
+            return None
+        a, b = np.triu_indices(self.nodes)
+        rows = np.zeros((len(sent), self.nodes, self.nodes))
+        rows[:, a, b] = rows[:, b, a] = np.rint(sent[:, self.folds * len(a) :])
+        if not (np.isfinite(rows).all() and (rows >= 0.0).all() and (rows <= counts[:, None, None]).all()):
+            raise InputError("rows of pairs", "numbers up to those of a site's rows", "found others", "Ask the sites.")
+        return rows
 
     def outcome(self, servers: Carry, delivered: dict[str, Array], topo: Topology) -> Outcome:
         """From what was sent; a silo that never came gets the consensus."""
@@ -156,7 +176,8 @@ class MomentsOnce:
         moments, parts = self.moments(servers["moments"][heard], counts)
         for name, moment in zip(names, moments, strict=True):
             _check_covariance(name, moment)
-        learned = self.learner.learn(moments, counts, parts if self.folds > 1 else None)
+        rows = self.pair_rows(servers["moments"][heard], counts)
+        learned = self.learner.learn(moments, counts, parts if self.folds > 1 else None, rows)
         of_consensus = _consensus(learned)
         arrays = {
             "graph": np.tile(of_consensus["consensus"], (silos, 1)),
@@ -170,6 +191,7 @@ class MomentsOnce:
         arrays["signs"][heard] = learned.signs
         arrays["probability"][heard], arrays["precision"][heard] = learned.probability, learned.precision
         arrays["drawn_to_mean"][heard] = learned.drawn_to_mean
+        arrays |= _looked_at(moments, learned, rows, heard)
         silent = [name for name, there in zip(topo.silos, heard, strict=True) if not there]
         return Outcome(arrays | of_consensus, {**_facts(learned), "silent": silent})
 
@@ -220,6 +242,32 @@ def _check_covariance(name: str, moment: Array) -> None:
     except np.linalg.LinAlgError:
         todo = "Ask that site."
         raise InputError(f"moments of {name}", "those of real rows", "no rows have such moments", todo) from None
+
+
+def _looked_at(moments: Array, learned: JointGraphs, rows: Array | None, heard: BoolArray) -> dict[str, Array]:
+    """Correlations and effective rows of every pair of nodes; where there are gaps, rows of every node."""
+    (a, b), own = pairs(moments.shape[-1]), np.sqrt(np.einsum("kaa->ka", moments))
+    found = {"correlations": moments[:, a, b] / (own[:, a] * own[:, b])}
+    if rows is None:
+        found["effective_pair_rows"] = np.repeat(learned.effective_rows[:, None], len(a), 1)
+    else:
+        seen = rows[:, a, b]
+        found["effective_pair_rows"] = seen * (learned.effective_rows / mean_rows(seen))[:, None]
+        found["node_rows"] = np.einsum("kaa->ka", rows)
+    told = {name: np.zeros((len(heard), value.shape[1])) for name, value in found.items()}
+    for name, value in found.items():
+        told[name][heard] = value
+    return told
+
+
+def _own_levels(moments: Array, pair_rows: Array) -> tuple[Array, BoolArray]:
+    """`with_level` of every site's own nodes."""
+    whole, lacking = moments.copy(), np.zeros(len(moments), dtype=np.bool_)
+    for k, rows in enumerate(pair_rows):
+        here = np.flatnonzero(np.diagonal(rows) > 0.0)
+        own = np.ix_(np.array([k]), here, here)
+        whole[own], lacking[k : k + 1] = with_level(moments[own])
+    return whole, lacking
 
 
 def _consensus(learned: JointGraphs) -> dict[str, Array]:

@@ -75,12 +75,13 @@ def site_file(name: str) -> str:
     return (quote(name, safe="") if set(name) & set("/\\\0") else name) + ".csv"
 
 
-def read_table(path: Path, columns: Sequence[str], further: str | None = None) -> Iterator[tuple[str, list[str]]]:
-    """The rows of a CSV file that must have these columns, and may have a `further` one, each with where it stands."""
+def read_table(path: Path, columns: Sequence[str], *further: str) -> Iterator[tuple[str, list[str]]]:
+    """The rows of a CSV file that must have these columns, and may have one `further` one, each with where it
+    stands."""
     rows = csv.reader(io.StringIO(read_text(path), newline=""))
     try:
         header = next(rows, [])
-        if header not in (list(columns), [*columns, further]):
+        if header not in (list(columns), *([*columns, name] for name in further)):
             raise DamageError(str(path), f"the columns {','.join(columns)}", f"found {shortened(header)}", ADVICE)
         for row in rows:
             where = f"{path}: line {rows.line_num}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,8 +18,9 @@ Delta = Annotated[float, Such("a number between 0 and 1", lambda value: 0.0 < va
 TotalEpsilon = Annotated[Positive, Such("a privacy budget above 0", todo="Leave it out for a run without privacy.")]
 
 
-def naming_files(default: Any, private: bool = True, **more: str) -> Any:
-    """A field that names files, relative to the plan; `private` unless nothing that leaves a silo depends on them."""
+def naming_files(default: Any, private: bool = True, **more: Any) -> Any:
+    """A field that names files, relative to the plan; `private` unless nothing that leaves a silo depends on them.
+    `words` are values that name no file."""
     return field(default=default, metadata={"files": True, "private": private, **more})
 
 
@@ -44,8 +45,12 @@ def named_files(section: Any, private: bool) -> Iterator[str]:
         value = getattr(section, part.name)
         if is_dataclass(value):
             yield from named_files(value, private)
-        elif part.metadata.get("private") is private and value is not None:
+        elif part.metadata.get("private") is private and _names_files(value, part.metadata):
             yield from [value] if isinstance(value, str) else value
+
+
+def _names_files(value: Any, metadata: Mapping[str, Any]) -> bool:
+    return value is not None and value not in metadata.get("words", ())
 
 
 def moved(section: Any, base: Path, goal: Path) -> Any:
@@ -60,6 +65,6 @@ def renamed(section: Any, rename: Callable[[str], str]) -> Any:
         value = getattr(section, part.name)
         if is_dataclass(value):
             changed[part.name] = renamed(value, rename)
-        elif part.metadata.get("files") and value is not None:
+        elif part.metadata.get("files") and _names_files(value, part.metadata):
             changed[part.name] = rename(value) if isinstance(value, str) else tuple(map(rename, value))
     return replace(section, **changed)

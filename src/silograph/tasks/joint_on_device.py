@@ -106,7 +106,8 @@ class _Problem:
     def cost(self, theta: Tensor) -> float:
         """2 sum_{a<b} P_ab, and so the sum over both halves."""
         off = theta.masked_fill(self.diagonal, 0.0)
-        return float((self.lam * off.abs()).sum() + (self.gam * off.square().sum(0).sqrt()).sum())
+        own = torch.where(off == 0.0, 0.0, self.lam * off.abs())  # an entry that no row saw has an infinite lam
+        return float(own.sum() + (self.gam * off.square().sum(0).sqrt()).sum())
 
     def dual(self, inverse: Tensor) -> float:
         """(c) at W mended to be feasible; minus infinity where it is then not positive definite."""

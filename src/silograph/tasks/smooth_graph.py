@@ -16,7 +16,8 @@ import numpy as np
 from silograph.core.keys import stream
 from silograph.core.types import Array
 from silograph.data.silos import People
-from silograph.kernels.edges import edge_count, moment_distances, pairs, squared_distances
+from silograph.kernels.edges import edge_count, moment_distances, pairs
+from silograph.kernels.gaps import distances_with_gaps, moments_with_gaps, pair_rows
 from silograph.kernels.spaces import AllPairs, EdgeList, Space
 from silograph.privacy.bound import Bounded, Within, clip_rows, row_lengths
 
@@ -48,6 +49,7 @@ class SmoothGraph:
     )
     resamples: int = 0  # how often signals are drawn again, to see which edges stay
     folds: int = 1  # consecutive parts of the rows
+    gaps: bool = False  # whether a site says how many rows saw each pair of nodes, because some rows have gaps
 
     @property
     def edges(self) -> int:
@@ -71,22 +73,38 @@ class SmoothGraph:
             assert self.statistic == "moment", "nothing else has a bound for persons"
             return {"moment": to_coordinates(self._moment_of_people(signals), self.nodes), "count": count}
         if self.statistic == "distances":
-            return {"zbar": self.wall(squared_distances(signals)), "count": count, **self._again(signals)}
+            return {"zbar": self.wall(self._distances(signals)), "count": count, **self._again(signals)}
         if self.statistic == "listed-distances":
             return {"zbar": self.space.distances(signals), "count": count, **self._again(signals)}
         if self.statistic == "second-moments":
-            return {"moments": second_moments(signals, self.folds), "count": count}
+            return {"moments": self._moments(signals), "count": count}
         if self.statistic == "correlations":
             return {"correlations": correlations(signals), "count": count}
         if self.statistic == "clipped-distances":
             assert self.clip is not None
             return {"zbar": _clipped_distances(signals, self.clip), "count": count}
-        y = signals @ centred_basis(self.nodes)
+        y = at_their_level(signals) @ centred_basis(self.nodes)
         if self.clip is None:
             length = row_lengths(y)
             y = np.where(length > 0.0, y / np.where(length > 0.0, length, 1.0), 0.0)
         y = clip_rows(y, self.radius)
         return {"moment": to_coordinates(y.T @ y / len(signals), self.nodes), "count": count}
+
+    def _moments(self, signals: Array) -> Array:
+        if not self.gaps:
+            return second_moments(signals, self.folds)
+        upper = np.triu_indices(self.nodes)
+        told = second_moments(signals, self.folds)
+        if np.isnan(signals).any():
+            told = np.concatenate([part[upper] for part in moments_with_gaps(signals, self.folds)])
+        return np.concatenate([told, pair_rows(signals)[upper]])
+
+    def _distances(self, signals: Array) -> Array:
+        """zbar, of rows with gaps that of the rows that saw both nodes."""
+        if not np.isnan(signals).any():
+            return self.space.distances(signals)
+        assert self.statistic == "distances", "a list of candidates needs complete rows"
+        return distances_with_gaps(signals)
 
     def _again(self, signals: Array) -> dict[str, Array]:
         """zbar of signals drawn again, as many with replacement; the same draws for everybody with as many signals."""
@@ -94,14 +112,14 @@ class SmoothGraph:
             return {}
         drawn = stream(0, "bootstrap", 0, "signals").random((self.resamples, len(signals)))
         rows = (len(signals) * drawn).astype(np.intp)
-        return {"again": np.array([self.space.distances(signals[row]) for row in rows])}
+        return {"again": np.array([self._distances(signals[row]) for row in rows])}
 
     def _moment_of_people(self, people: People) -> Array:
         """The mean over persons of M_q, the mean of y y' over a person's signals, scaled back to tr M_q <= R^2.
 
         Without a clip every M_q is scaled to trace 1, so that a person counts as much as any other.
         """
-        y = people.rows @ centred_basis(self.nodes)
+        y = at_their_level(people.rows) @ centred_basis(self.nodes)
         lengths = row_lengths(y)[:, 0]
         largest = np.zeros(len(people))
         np.maximum.at(largest, people.person, lengths)
@@ -184,6 +202,18 @@ def correlations(signals: Array) -> Array:
     length = np.sqrt(np.einsum("na,na->a", x, x))
     y = x / np.where(length > 0.0, length, 1.0)
     return np.asarray(np.clip((y.T @ y)[pairs(signals.shape[1])], -1.0, 1.0))
+
+
+def at_their_level(rows: Array) -> Array:
+    """Rows with gaps, each gap at the mean of what its own row has: y = B'x then has nothing from it.
+
+    What comes of a row depends on no other row, so that a clip bounds a row with gaps as it bounds any other.
+    """
+    gone = np.isnan(rows)
+    if not gone.any():
+        return rows
+    level = np.where(gone, 0.0, rows).sum(1) / np.maximum((~gone).sum(1), 1)
+    return np.where(gone, level[:, None], rows)
 
 
 def _clipped_distances(signals: Array, clip: float) -> Array:

@@ -10,6 +10,7 @@ import numpy as np
 
 from silograph.core.errors import InputError
 from silograph.core.types import Array
+from silograph.data.gaps import with_gaps
 from silograph.data.silos import Silos
 from silograph.data.tables import looks_like_identifier, shortened
 from silograph.families.graphs.plan import (
@@ -102,7 +103,7 @@ def build(plan: GraphPlan, silos: Silos, candidates: EdgeList | None = None, coo
             raise InputError("plan, degree", f"at most {most:g}, the degree of the {graph}", f"found {degree:g}")
         degree = most
     if plan.privacy is None and learner_of(plan, nodes) == "likelihood":
-        return _open(chosen, nodes, topo, counts)
+        return _open(chosen, nodes, topo, counts, with_gaps(silos))
     if plan.privacy is None:
         listed = candidates is not None and chosen.solver == "exact"
         again = _resamples(chosen, candidates.size if candidates is not None else nodes * (nodes - 1) // 2)
@@ -119,7 +120,7 @@ def build(plan: GraphPlan, silos: Silos, candidates: EdgeList | None = None, coo
     return replace(setup, notes=tuple(_questions(silos.nodes)))
 
 
-def _open(chosen: ConsensusGraph, nodes: int, topo: Topology, counts: tuple[int, ...]) -> Setup:
+def _open(chosen: ConsensusGraph, nodes: int, topo: Topology, counts: tuple[int, ...], gaps: bool) -> Setup:
     """One exchange of second moments, or their secure sum; the server learns."""
     share = chosen.consensus_density
     learner = JointLearner(
@@ -145,8 +146,8 @@ def _open(chosen: ConsensusGraph, nodes: int, topo: Topology, counts: tuple[int,
         summed = MomentsSummed(nodes, counts, learner)
         return Setup(topo, counts, task, summed, None, None, 0, chosen.wanted_degree(nodes), masks=masks)
     folds = FOLDS if chosen.choose_by == "held-out" else parts(nodes, counts)
-    task = SmoothGraph(nodes, "second-moments", folds=folds)
-    once = MomentsOnce(nodes, counts, learner, folds)
+    task = SmoothGraph(nodes, "second-moments", folds=folds, gaps=gaps)
+    once = MomentsOnce(nodes, counts, learner, folds, gaps)
     return Setup(topo, counts, task, once, None, None, 0, chosen.wanted_degree(nodes))
 
 

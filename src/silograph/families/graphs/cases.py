@@ -26,8 +26,11 @@ def cases(folder: Path, seed: int) -> dict[str, Json]:
         write_table(folder / f"{site}_series.csv", ["who", *header], rows)
         grouped = [[who, "ill" if k % 20 < 10 else "well", *signal] for k, (who, *signal) in enumerate(rows)]
         write_table(folder / f"{site}_groups.csv", ["who", "dx", *header], grouped)
+        gaps = [["" if (n + 3 * k) % 7 < 2 else x for k, x in enumerate(row)] for n, row in enumerate(signals)]
+        write_table(folder / f"{site}_gaps.csv", header, gaps)
     places = [[name, float(k), 0.5 * k] for k, name in enumerate(header)]
     write_table(folder / "places.csv", ["node", "x", "y"], places)
+    write_table(folder / "scale.csv", ["column", "centre", "spread"], [[name, 0.5, 2.0] for name in header])
     some = [[header[k], header[(k + step) % NODES]] for step in (1, 2) for k in range(NODES)]
     write_table(folder / "edges.csv", ["source", "target"], some)
     people: Json = {"files": [f"{site}_people.csv" for site in SITES[:3]], "unit_column": "who"}
@@ -36,11 +39,15 @@ def cases(folder: Path, seed: int) -> dict[str, Json]:
     return {
         "exact": _plan({}),
         "exact, by degree, few candidates": _plan({"degree": 3.0}, candidates="edges.csv", standardise=True),
+        "exact, gaps": _plan({}, files=[f"{SITES[0]}.csv", *(f"{site}_gaps.csv" for site in SITES[1:3])]),
         "paper, S3": _plan({"solver": "paper", "degree": 3.0, "rounds": 6}),
         "paper, S0": _plan({**_PAPER, "form": "S0", "local_steps": 1, "rounds": 20}),
         "one release": _plan({}, _BUDGET),
         "one release, papers' model": _plan({"learner": "log-degree", "degree": 3.0}, _BUDGET),
         "one release, clip": _plan({}, {**_BUDGET, "clip": 2.0}),
+        "one release, gaps, public scale": _plan(
+            {}, {**_BUDGET, "clip": 2.0}, files=[f"{site}_gaps.csv" for site in SITES[:3]], scale="scale.csv"
+        ),
         "one release, Laplace": _plan({}, {"epsilon": 30.0, "mechanism": "laplace"}),
         "persons": _plan({}, {**_BUDGET, "clip": 2.0}, **people),
         "votes, secure sum": _plan(votes, _BUDGET, **series),

@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from silograph.data.silos import Elsewhere, Silos, standardise
+from silograph.data.gaps import with_gaps
+from silograph.data.silos import Elsewhere, Silos
 from silograph.data.sites import check_one
 from silograph.data.tables import shown
 from silograph.deploy.public_facts import Facts, Holding, Records, check_columns, check_plain
 from silograph.families.graphs.job import GraphJob, read_sites
 from silograph.families.graphs.plan import GraphPlan
+from silograph.families.graphs.units import in_units
 
 SEVERAL, FIRST_ORDERS = False, True
 _LEAST_NODES = 3
@@ -29,11 +31,13 @@ def classes_of(plan: GraphPlan, told: Mapping[str, tuple[str, ...]], fewest: int
 def read_own(plan: GraphPlan, path: Path, facts: Facts | None = None) -> tuple[Facts, tuple[Any, ...]]:
     silos = read_sites(plan, [path], None if facts is None else facts.columns)
     check_one(silos.names, shown(path))
-    silos = standardise(silos) if plan.data.standardise else silos
-    holding = Holding(silos.names[0], records=(len(silos.signals[0]),))
+    gaps = True if plan.privacy is None and with_gaps(silos) else None
+    holding = Holding(silos.names[0], records=(len(silos.signals[0]),), gaps=gaps)
     return Facts(plan.method.name, silos.nodes, (holding,)), silos.signals
 
 
 def open_part(plan: GraphPlan, facts: Facts, records: Records, base: Path) -> GraphJob:
     signals = records(lambda count: Elsewhere.of((count, len(facts.columns))))
-    return GraphJob.of(plan, Silos(tuple(facts.organisations), facts.columns, signals), base)
+    gaps = any(holding.gaps for holding in facts.holdings)
+    silos = Silos(tuple(facts.organisations), facts.columns, signals, gaps_elsewhere=gaps)
+    return GraphJob.of(plan, in_units(plan, silos, base), base)

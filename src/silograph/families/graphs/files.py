@@ -23,6 +23,8 @@ from silograph.kernels.spaces import Space
 SIGN = "sign"
 #: How sure a run is of an edge: what its column is called, by what is known of it.
 CONFIDENCE, PROBABILITY, SHARED = "confidence", "probability", "shared"
+#: How many sites could have seen an edge, where sites lack nodes.
+COULD_SEE = "could_see"
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ def to_networkx(graph: Sequence[Edge], nodes: Sequence[str]) -> Any:
     made = nx.Graph()
     made.add_nodes_from(nodes)
     for edge in graph:
-        more = {name: int(value) if name == SIGN else value for name, value in edge.more.items()}
+        more = {name: int(value) if name in (SIGN, COULD_SEE) else value for name, value in edge.more.items()}
         made.add_edge(edge.source, edge.target, weight=edge.weight, **more)
     return made
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,13 +14,25 @@ from silograph.data.candidates import read_candidates
 from silograph.data.coordinates import Coordinates, read_coordinates
 from silograph.data.groups import read_groups
 from silograph.data.notes import notes_on
-from silograph.data.silos import People, Silos, read_silos, records_of, standardise
+from silograph.data.silos import People, Silos, read_silos, records_of
+from silograph.data.tables import listed
 from silograph.families.graphs.build import Setup, build
 from silograph.families.graphs.coupling import choose_coupling
+from silograph.families.graphs.findings import (
+    Looked,
+    notes,
+    of_messages,
+    of_spreads,
+    of_tables,
+    ranks_of,
+    spread_apart,
+)
 from silograph.families.graphs.neighbours import nearest_neighbours, needs_neighbours
-from silograph.families.graphs.plan import GraphPlan
+from silograph.families.graphs.plan import GraphPlan, learner_of
 from silograph.families.graphs.result import GraphResult
 from silograph.families.graphs.results import forecast, write_graphs
+from silograph.families.graphs.units import in_units
+from silograph.families.graphs.with_gaps import check_gaps
 from silograph.kernels.spaces import EdgeList
 from silograph.methods.base import Method, Outcome, Private
 from silograph.privacy.door import Budget, Door
@@ -46,6 +58,7 @@ class GraphJob:
     def of(cls, plan: GraphPlan, silos: Silos, base: Path) -> GraphJob:
         """Candidate edges and coordinates are read relative to `base`; or neighbours are candidates."""
         candidates, reach, path = None, None, None
+        check_gaps(plan, silos)
         if needs_neighbours(plan, len(silos.nodes)):
             near = nearest_neighbours(plan, silos)
             candidates, reach = near.edges, near.reach
@@ -95,16 +108,37 @@ class GraphJob:
     def write(self, folder: Path, outcome: Outcome, trace: list[Json], door: Door) -> GraphResult:
         if self.coordinates is not None:
             write_atomically(folder / "nodes.csv", self.coordinates.to_csv())
-        told = write_graphs(folder, self.plan, self.silos.nodes, self.setup, outcome, trace, door, self.coordinates)
+        notes = tuple(self._notes(outcome, looked := self._looked(outcome)))
+        told = write_graphs(
+            folder, self.plan, self.silos.nodes, self.setup, outcome, trace, door, self.coordinates, looked, notes
+        )
         tried = {} if self.path is None else {"path": self.path}
         return schema.read(GraphResult, told | tried, "result of graphs")
+
+    def _looked(self, outcome: Outcome) -> Looked | None:
+        """What the run says beside its graphs; nothing that was not released, under privacy."""
+        if self.plan.privacy is not None or self.masks is not None:
+            return None
+        return of_messages(outcome.arrays, self.setup.counts) or of_tables(self.silos, self.topo.silos)
+
+    def _notes(self, outcome: Outcome, looked: Looked | None) -> Iterator[str]:
+        if self.silos.left_out:
+            yield f"Left out, because some site lacks them (--nodes common): {listed(self.silos.left_out)}."
+        if looked is not None:
+            signed = "signs" in outcome.arrays and not self.plan.method.nonnegative
+            edges = int((outcome.arrays["consensus"] > self.plan.method.threshold).sum())
+            ranks = ranks_of(self.silos, self.topo.silos)
+            yield from notes(looked, self.topo.silos, self.silos.nodes, signed, edges, ranks)
+            if "signs" not in outcome.arrays:
+                yield from of_spreads(self.silos, self.topo.silos)
 
     def forecast(self) -> Json:
         return forecast(self.plan, self.setup)
 
 
 def read_sites(plan: GraphPlan, files: Sequence[Path], nodes: Sequence[str] | None = None) -> Silos:
-    """The plan's tables, over these nodes or the first one's; where groups are compared, with each person's group."""
+    """The plan's tables, over these nodes, which an organisation has all of, or as the plan says; where groups are
+    compared, with each person's group."""
     data, private = plan.data, plan.privacy is not None
     drop = data.drop if data.group_column is None else (*data.drop, data.group_column)
     silos = read_silos(
@@ -117,6 +151,7 @@ def read_sites(plan: GraphPlan, files: Sequence[Path], nodes: Sequence[str] | No
         data.keep,
         categories=data.categories,
         site_column=data.site_column,
+        rule="same" if nodes is not None else data.nodes or ("same" if private else "all"),
     )
     if data.group_column is None or data.unit_column is None:
         return silos
@@ -130,6 +165,14 @@ def read_sites(plan: GraphPlan, files: Sequence[Path], nodes: Sequence[str] | No
 
 def open_job(plan: GraphPlan, base: Path) -> GraphJob:
     silos = read_sites(plan, [base / name for name in plan.data.files])
-    job = GraphJob.of(plan, standardise(silos) if plan.data.standardise else silos, base)
-    notes = (*silos.notes, *([] if plan.privacy is not None else notes_on(silos)))
-    return replace(job, setup=replace(job.setup, notes=(*job.setup.notes, *notes)))
+    job = GraphJob.of(plan, in_units(plan, silos, base), base)
+    said = (*job.setup.notes, *silos.notes, *_said_of_tables(plan, job.silos))
+    return replace(job, setup=replace(job.setup, notes=said))
+
+
+def _said_of_tables(plan: GraphPlan, silos: Silos) -> list[str]:
+    """Nothing under privacy. What the run will find of a whole site, in its own words, is not said here as well."""
+    if plan.privacy is not None:
+        return []
+    likely = learner_of(plan, len(silos.nodes)) == "likelihood"
+    return notes_on(silos, () if likely else spread_apart(silos, silos.names))

@@ -8,11 +8,11 @@ from typing import Literal, Self
 
 from silograph.core.errors import InputError
 from silograph.data.categories import Categories
+from silograph.families.graphs.plan_checks import check_data, check_method, check_unit_column
 from silograph.families.graphs.who_votes import adds_up, check_groups, no_votes
 from silograph.run.plan import DEFAULT_DELTA, Plan
 from silograph.run.sections import naming_files, option, public
 
-MOST_RESAMPLES = 10_000
 MOST_NODES_LIKELIHOOD = 2000  # 5 sites take 8 s of one core at 1000 nodes and 45 s at 2000; beyond, ask for it
 MOST_NODES_WITHOUT_VOTES = 50  # beyond, noise on second moments leaves little where a person is protected
 
@@ -23,7 +23,18 @@ class Data:
 
     files: tuple[str, ...] = naming_files(())
     nodes_in: Literal["columns", "rows"] = option("columns", "Where the nodes are in the tables.")
-    standardise: bool = option(False, "Each site's nodes to mean 0, deviation 1.")
+    standardise: bool = option(False, "An older word for --scale own.")
+    scale: str | None = naming_files(
+        None,
+        words=("own", "none"),
+        help="own: each site's nodes to mean 0, deviation 1 (the papers' model without privacy, if left out); none: as "
+        "they are; or a CSV with columns column,centre,spread that are public knowledge.",
+    )
+    nodes: Literal["all", "common", "same"] | None = option(
+        None,
+        "Where sites have different nodes: all of them (if left out, without privacy), those common to every site, or "
+        "refuse that (same; if left out, with privacy).",
+    )
     candidates: str | None = naming_files(
         None, help="CSV with columns source,target: the only edges allowed; a public list."
     )
@@ -160,6 +171,8 @@ class GraphPlan(Plan):
 
     def deployable(self) -> Self:
         """Organisations agree on what they send by its name, not by what a default was."""
+        if learner_of(self) == "papers" and self.privacy is None and not (self.data.scale or self.data.standardise):
+            return replace(self, data=replace(self.data, scale="own"))
         if self.privacy is not None or learner_of(self) != "likelihood":
             return self
         return replace(self, method=replace(self.method, learner="likelihood"))
@@ -176,71 +189,24 @@ class GraphPlan(Plan):
     def __post_init__(self) -> None:
         if self.privacy is not None and self.privacy.mode is None and not may_vote(self):
             object.__setattr__(self, "privacy", replace(self.privacy, mode="one-release"))
-        _check_method(self.method)
+        check_method(self.method)
         if self.privacy is not None:
             _check_privacy(self.privacy, self.method)
             if self.privacy.mode == "per-round" and self.data.candidates is not None:
                 raise InputError("plan, candidates", "one release with candidate edges", "found noise in every round")
-            if self.data.standardise:
+            if self.data.standardise or self.data.scale == "own":
                 raise InputError(
-                    "plan, standardise",
-                    "data as they are, with privacy",
+                    "plan, standardise" if self.data.standardise else "plan, scale",
+                    "data as they are, or scaled by public constants, with privacy",
                     "standardising was asked for: it reads every signal's values in the clear, unaccounted",
-                    "Scale the tables beforehand by constants that do not come from them.",
+                    "Name a CSV file with column,centre,spread that do not come from the tables: --scale FILE.",
                 )
         _check_learner(self)
-        _check_unit_column(self)
+        check_unit_column(self)
         check_groups(self.data, self.method.learner)
-        _check_data(self)
+        check_data(self)
         if self.seed is not None and self.seed < 0:
             raise InputError("plan, seed", "a whole number from 0 up", f"found {self.seed}")
-
-
-def _check_method(method: ConsensusGraph) -> None:
-    for name in ("alpha", "beta", "nu", "lam", "degree", "edges", "step", "tolerance"):
-        value = getattr(method, name)
-        if value is not None and not (math.isfinite(value) and value > 0.0):
-            raise InputError(f"plan, {public(name)}", "a number above 0", f"found {value}")
-    for name in ("density", "consensus_density"):
-        value = getattr(method, name)
-        if value is not None and not 0.0 < value <= 1.0:
-            raise InputError(f"plan, {name}", "a share of all pairs, above 0 and at most 1", f"found {value}")
-    if method.confidence is not None and not 0.0 < method.confidence <= 1.0:
-        raise InputError("plan, confidence", "a number above 0 and at most 1", f"found {method.confidence}")
-    for name in ("zeta", "threshold"):
-        value = getattr(method, name)
-        if value is not None and not (math.isfinite(value) and value >= 0.0):
-            raise InputError(f"plan, {public(name)}", "a number from 0 up", f"found {value}")
-    for name in ("rounds", "local_steps"):
-        value = getattr(method, name)
-        if value is not None and value < 1:
-            raise InputError(f"plan, {public(name)}", "a whole number from 1 up", f"found {value}")
-    if method.momentum is not None and not 0.0 <= method.momentum < 1.0:
-        raise InputError("plan, momentum", "a number from 0 up to, but not, 1", f"found {method.momentum}")
-    said = [name for name in ("degree", "density", "edges", "beta") if getattr(method, name) is not None]
-    if len(said) > 1:
-        todo = "Degree, density and edges say the same and set beta; leave all but one out."
-        raise InputError("plan", "one of degree, density, edges and beta", f"found {' and '.join(said)}", todo)
-    for chosen, by in (("lam", "consensus_density"), ("nu", "coupling_by")):
-        if getattr(method, chosen) is not None and getattr(method, by) not in (None, "rule"):
-            raise InputError(f"plan, {by}", f"no {public(chosen)}, which it chooses", "found both")
-    if method.coupling_by == "held-out" and method.consensus_density is not None:
-        todo = "Leave one out: the path is of one lambda, and a wanted density would ask for another at every strength."
-        raise InputError("plan, coupling_by", "no consensus_density beside held-out", "found both", todo)
-    if method.resamples is not None and not 0 <= method.resamples <= MOST_RESAMPLES:
-        raise InputError("plan, resamples", f"a whole number from 0 to {MOST_RESAMPLES}", f"found {method.resamples}")
-    if method.solver == "paper" and method.zeta == 0.0:
-        raise InputError(
-            "plan, zeta", "a number above 0 for the papers' solver", "found 0", "The papers' step needs it."
-        )
-    if method.solver == "paper":
-        for name, plain in (("consensus_density", None), ("coupling_by", "rule"), ("resamples", None)):
-            if getattr(method, name) != plain:
-                raise InputError(f"plan, {name}", "the exact solver", "the papers' solver has no such setting")
-    if method.solver == "exact":
-        for name in ("form", "local_steps", "step", "momentum"):
-            if getattr(method, name) is not None:
-                raise InputError(f"plan, {public(name)}", "the solver 'paper'", "the exact solver has no such setting")
 
 
 def _check_learner(plan: GraphPlan) -> None:
@@ -312,7 +278,8 @@ def papers_only(plan: GraphPlan) -> str | None:
     if plan.privacy is not None:
         return next(given, None)
     lists = (name for name in ("candidates", "neighbours") if getattr(plan.data, name) is not None)
-    return next(given, None) or next(lists, None)
+    raw = "scale none" if plan.data.scale == "none" else None
+    return next(given, None) or next(lists, None) or raw
 
 
 OPEN_ONLY = ("reveal", "choose_by", "device")
@@ -325,45 +292,6 @@ def likelihood_only(method: ConsensusGraph) -> str | None:
 def open_only(method: ConsensusGraph) -> str | None:
     """The first setting of the likelihood that has no meaning with privacy."""
     return next((name for name in OPEN_ONLY if getattr(method, name) is not None), None)
-
-
-def _check_data(plan: GraphPlan) -> None:
-    data = plan.data
-    if data.neighbours is not None and data.neighbours < 1:
-        raise InputError("plan, neighbours", "a whole number from 1 up", f"found {data.neighbours}")
-    if data.search is not None and data.neighbours is None:
-        raise InputError("plan, search", "how many neighbours to search for", "found none")
-    if data.neighbours is not None:
-        if data.candidates is not None:
-            raise InputError("plan, neighbours", "neighbours or a list of candidates", "found both")
-        if plan.method.solver != "exact":
-            raise InputError("plan, neighbours", "the exact solver", "found the papers' solver")
-    if plan.privacy is None:
-        return
-    leaks = (
-        ("neighbours", data.neighbours, None, "who is near whom would be told in the clear"),
-        ("coupling_by", plan.method.coupling_by, "rule", "signals that are held out would be looked at in the clear"),
-        ("resamples", plan.method.resamples or None, None, "signals that are drawn again would be looked at again"),
-    )
-    for name, value, plain, why in leaks:
-        if value != plain:
-            raise InputError(f"plan, {name}", "none with privacy", f"found {value}: {why}, unaccounted")
-
-
-def _check_unit_column(plan: GraphPlan) -> None:
-    if plan.data.unit_column is None:
-        return
-    where = "plan, unit_column"
-    if not plan.data.unit_column.strip():
-        raise InputError(where, "the name of a column", "found an empty one")
-    if plan.privacy is None:
-        raise InputError(
-            where, "a privacy budget, whose protected unit it names", "found none", "Add an epsilon, or leave it out."
-        )
-    if plan.privacy.mode == "per-round":
-        raise InputError(where, "one release, where a person's signals can be bounded", "found noise in every round")
-    if plan.data.nodes_in != "columns":
-        raise InputError(where, "nodes in columns", "found nodes in rows", "Turn the tables round.")
 
 
 def _check_privacy(privacy: Privacy, method: ConsensusGraph) -> None:

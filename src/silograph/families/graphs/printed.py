@@ -18,7 +18,7 @@ def summary(result: GraphResult) -> Iterator[str]:
         (
             site.name,
             f"{site.signals}",
-            *(("", "") if site.edges is None else (f"{site.edges}", f"{2 * site.edges / nodes:.1f}")),
+            *(("", "") if site.edges is None else (f"{site.edges}", f"{2 * site.edges / (site.nodes or nodes):.1f}")),
             f"{site.weight:.3g}",
             _effective(site),
             cost(schema.write(costs[site.name])),
@@ -51,6 +51,9 @@ def summary(result: GraphResult) -> Iterator[str]:
     if result.learner_why is not None:
         taken = "persons' votes" if result.learner == "votes" else "the papers' model"
         yield f"learner: {taken}, because {result.learner_why}"
+    if result.scale is not None:
+        yield f"scale: {result.scale}"
+    yield from (f"note: {words}" for words in result.findings or ())
     yield from (f"note: {words}" for words in unmet(result))
 
 
@@ -60,6 +63,8 @@ def unmet(result: GraphResult) -> list[str]:
     drawn = [site.edges or 0 for site in result.sites] if result.site_graphs else [edges]
     likely, found = result.learner == "likelihood", []
     asked, got = result.degree, 2 * sum(drawn) / nodes / len(drawn)
+    if any(site.nodes is not None for site in result.sites):
+        return []  # the reason says how many edges sites get that lack nodes
     if asked is not None and abs(got - asked) > (0.02 if likely else 0.05) * asked:
         found.append(f"degree {asked:g} was asked for and {got:.1f} is the nearest that was found")
     asked, got = result.consensus_density, 2 * edges / nodes / (nodes - 1)

@@ -86,7 +86,7 @@ def _read_edges(path: Path, nodes: Collection[str]) -> tuple[list[Edge], Confide
     head = read_text(path)
     signed, likely = (head.startswith(",".join(columns)) for columns in (_SIGNED, _LIKELY))
     if likely:
-        rows = read_table(path, _LIKELY, "shared")
+        rows = read_table(path, _LIKELY, "shared", "could_see")
     elif signed:
         rows = read_table(path, _SIGNED)
     else:

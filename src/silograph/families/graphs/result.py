@@ -26,6 +26,8 @@ class Site:
     bytes_sent: int = 0
     proven_nodes: float | None = field(default=None, metadata=UNSAID)
     drawn_to_mean: float | None = field(default=None, metadata=UNSAID)
+    nodes: int | None = field(default=None, metadata=UNSAID)  # its own, where it lacks some
+    missing: float | None = field(default=None, metadata=UNSAID)  # share of its values
 
 
 @dataclass(frozen=True)
@@ -108,3 +110,5 @@ class GraphResult(Result):
     trace: list[Round]
     reason: str | None = field(default=None, metadata=UNSAID)
     path: Tried | None = field(default=None, metadata=UNSAID)
+    scale: str | None = field(default=None, metadata=UNSAID)
+    findings: list[str] | None = field(default=None, metadata=UNSAID)

@@ -20,8 +20,10 @@ from silograph.families.graphs.build import (
 )
 from silograph.families.graphs.expected import sum_instead
 from silograph.families.graphs.feasible import feasibility
-from silograph.families.graphs.files import CONFIDENCE, PROBABILITY, SHARED, SIGN, Edge, edges, write_graph
+from silograph.families.graphs.files import CONFIDENCE, COULD_SEE, PROBABILITY, SHARED, SIGN, Edge, edges, write_graph
+from silograph.families.graphs.findings import Looked
 from silograph.families.graphs.plan import GraphPlan
+from silograph.families.graphs.units import said_of_units, units_of
 from silograph.families.graphs.vote_results import write_votes
 from silograph.methods.algorithm_one import PaperConsensus
 from silograph.methods.base import Outcome
@@ -93,6 +95,7 @@ def _notes(plan: GraphPlan, setup: Setup, facts: Json | None = None) -> list[str
         f"Not protected: how many {_counted(plan)} a site has, its node names, that it took part, and how long it "
         "took.",
         "Runs add up: another run on the same data spends its own budget on top of this one.",
+        *_of_units(plan, setup.task.nodes),
         *setup.notes,
     ]
     if isinstance(setup.method, SummedConsensus | SummedVotes):
@@ -111,6 +114,16 @@ def _notes(plan: GraphPlan, setup: Setup, facts: Json | None = None) -> list[str
             "guarantee is what the same plan gives without a seed. Run real data without --seed.",
         )
     return notes
+
+
+def _of_units(plan: GraphPlan, nodes: int) -> Iterator[str]:
+    """Means and spreads of private tables are nobody's to look at, so nothing can be scaled by them."""
+    if plan.data.scale is None and units_of(plan, nodes) == "none":
+        yield (
+            "Columns are taken as they are: unless all have one unit and vary around 0, edges follow the size of "
+            "units. --scale FILE scales them by public constants (column,centre,spread); --scale none says that they "
+            "are fine."
+        )
 
 
 def _of_an_open_run(plan: GraphPlan, setup: Setup) -> Iterator[str]:
@@ -187,6 +200,8 @@ def write_graphs(
     trace: list[Json],
     door: Door,
     coordinates: Coordinates | None = None,
+    looked: Looked | None = None,
+    findings: Sequence[str] = (),
 ) -> Json:
     """Write the graphs into the folder; returns what the result says of them."""
     threshold, least = plan.method.threshold, plan.method.confidence
@@ -203,7 +218,7 @@ def write_graphs(
         if alone:
             more = of_site(arrays, k)
             graph = list(edges(arrays["graph"][k], nodes, threshold, space, more, least))
-            write_graph(folder / "sites" / name, graph, nodes, list(more), coordinates)
+            write_graph(folder / "sites" / name, graph, _own_nodes(nodes, looked, k), list(more), coordinates)
             told = _summary(graph) | _behind_noise(effective, agreement, k)
         sites.append(
             {
@@ -214,9 +229,12 @@ def write_graphs(
                 "smoothness": _finite(float(smoothness[k])),
                 "bytes_sent": sum(8 * row.dim for row in door.ledger.of(name)),
                 **{key: float(arrays[of][k]) for key, of in _OF_A_SITE.items() if of in arrays},
+                **_of_gaps(nodes, looked, k),
             }
         )
     more = of_consensus(arrays)
+    if looked is not None and looked.lacks:
+        more = {**more, COULD_SEE: looked.could_see}
     consensus = list(edges(arrays["consensus"], nodes, threshold, space, more, least))
     write_graph(folder / "consensus", consensus, nodes, list(more), coordinates)
     facts = outcome.facts
@@ -248,6 +266,8 @@ def write_graphs(
         "rounds": facts["rounds"],
         "trace": facts.get("trace", trace),
         **{name: facts[name] for name in ("reason", "path") if facts.get(name) is not None},
+        "scale": said_of_units(plan, len(nodes)),
+        **({"findings": list(findings)} if findings else {}),
         "privacy": privacy,
         "numbers_are": dict.fromkeys(_released(arrays, facts), "released"),
     }
@@ -258,6 +278,22 @@ _RELEASED_TOO = ("drawn_to_mean", "confidence")
 _RELEASED_BY_VOTES = ("confidence", "expected_true")
 #: What only some learners know of a site: its name in result.json, and in the outcome.
 _OF_A_SITE = {"proven_nodes": "proven", "drawn_to_mean": "drawn_to_mean"}
+
+
+def _own_nodes(nodes: Sequence[str], looked: Looked | None, k: int) -> Sequence[str]:
+    """The nodes that a site has."""
+    if looked is None:
+        return nodes
+    return [name for name, rows in zip(nodes, looked.node_rows[k], strict=True) if rows > 0.0]
+
+
+def _of_gaps(nodes: Sequence[str], looked: Looked | None, k: int) -> Json:
+    told: Json = {}
+    if looked is not None and looked.lacks:
+        told["nodes"] = len(_own_nodes(nodes, looked, k))
+    if looked is not None and (looked.missing > 0.0).any():
+        told["missing"] = float(looked.missing[k])
+    return told
 
 
 def _released(arrays: Mapping[str, Array], facts: Json) -> tuple[str, ...]:

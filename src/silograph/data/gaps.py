@@ -1,0 +1,40 @@
+"""What is missing in the sites' tables: single values, which are NaN, and nodes that a site lacks."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from silograph.core.errors import InputError
+from silograph.data.silos import Elsewhere, People, Silos
+from silograph.data.tables import listed, shortened
+
+
+def with_gaps(silos: Silos) -> bool:
+    """Whether some site's rows have gaps or it lacks nodes, as far as is known here."""
+    rows = [signals.rows if isinstance(signals, People) else signals for signals in silos.signals]
+    known = bool(silos.lacks) or silos.gaps_elsewhere
+    return known or any(not isinstance(own, Elsewhere) and bool(np.isnan(own).any()) for own in rows)
+
+
+def at_every_site(silos: Silos) -> str:
+    """How many nodes all sites have, and what is missing, for people."""
+    some = sorted(frozenset[str]().union(*silos.lacks))
+    are = "is" if len(some) == 1 else "are"
+    alike = f"of which {len(some)} {are} not in every site: {listed(some)}" if some else "the same in every site"
+    rows = [signals.rows if isinstance(signals, People) else signals for signals in silos.signals]
+    own = sum(len(each) * (len(silos.nodes) - len(gone)) for each, gone in zip(rows, _lacks(silos), strict=True))
+    gone = sum(int(np.isnan(each).sum()) for each in rows) - sum(each.size for each in rows) + own
+    return alike if not gone else f"{alike}; {100.0 * gone / own:.2g} % of the values are missing"
+
+
+def _lacks(silos: Silos) -> tuple[frozenset[str], ...]:
+    return silos.lacks or (frozenset(),) * len(silos.names)
+
+
+def refuse_gaps(silos: Silos, expected: str, todo: str) -> None:
+    """For what needs complete rows: say which site has a gap where."""
+    for name, signals in zip(silos.names, silos.signals, strict=True):
+        rows = signals.rows if isinstance(signals, People) else signals
+        if not isinstance(rows, Elsewhere) and (gone := np.isnan(rows).any(0)).any():
+            where = f"site {shortened(name)}, column {shortened(silos.nodes[int(gone.argmax())])}"
+            raise InputError(where, expected, "some values are missing", todo)

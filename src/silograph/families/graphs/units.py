@@ -1,0 +1,84 @@
+"""In what units graphs are learned: the likelihood's correlations have none; else each site's own spread, or public
+constants, so that no graph follows the size of units."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from silograph.core.errors import InputError
+from silograph.core.types import Array
+from silograph.data.silos import Elsewhere, People, Silos, standardise
+from silograph.data.tables import csv_rows, listed, shortened, shown
+from silograph.families.graphs.plan import GraphPlan, learner_of
+
+_COLUMNS = ("column", "centre", "spread")
+
+
+def units_of(plan: GraphPlan, nodes: int) -> str:
+    """ "own", "none" or the name of a file: what was asked for, or what fits the learner."""
+    if plan.data.standardise:
+        return "own"
+    if plan.data.scale is not None:
+        return plan.data.scale
+    return "own" if plan.privacy is None and learner_of(plan, nodes) == "papers" else "none"
+
+
+def in_units(plan: GraphPlan, silos: Silos, base: Path) -> Silos:
+    """The silos' signals as they are learned from; a file is read relative to `base`."""
+    units = units_of(plan, len(silos.nodes))
+    if units == "own":
+        return standardise(silos)
+    if units == "none":
+        return silos
+    centre, spread = read_scale(base / units, silos.nodes)
+    return replace(silos, signals=tuple(_by(signals, centre, spread) for signals in silos.signals))
+
+
+def said_of_units(plan: GraphPlan, nodes: int) -> str:
+    """What the report and the command say."""
+    units = units_of(plan, nodes)
+    if units == "own":
+        return "every site's nodes have mean 0 and deviation 1 there (--scale own)"
+    if units != "none":
+        return f"by public constants for every column ({Path(units).name})"
+    if plan.privacy is None and learner_of(plan, nodes) == "likelihood":
+        return "correlations, so units do not matter"
+    return "as in the tables (--scale none)"
+
+
+def read_scale(path: Path, nodes: tuple[str, ...]) -> tuple[Array, Array]:
+    """Centre and spread of every node, from a CSV file that everybody may know."""
+    names, rows = csv_rows(path, "a CSV file with the columns column,centre,spread")
+    where = shown(path)
+    if missing := [name for name in _COLUMNS if name not in names]:
+        raise InputError(where, "the columns column,centre,spread", f"it lacks {listed(missing)}")
+    known: dict[str, tuple[float, float]] = {}
+    for row in rows:
+        name, *texts = (row[column].strip() for column in _COLUMNS)
+        if name in known:
+            raise InputError(where, "every column once", f"{shortened(name)} is there twice")
+        try:
+            centre, spread = map(float, texts)
+        except ValueError:
+            centre = spread = math.nan
+        if not (abs(centre) <= 1e70 and 1e-70 <= spread <= 1e70):
+            found = f"found {', '.join(map(shortened, texts))}"
+            raise InputError(f"{where}, column {shortened(name)}", "a centre, and a spread above 0", found)
+        known[name] = centre, spread
+    if missing := [name for name in nodes if name not in known]:
+        todo = "Give each a centre and a spread that are public knowledge, not computed from these tables."
+        raise InputError(where, "a row for every node", f"it lacks {listed(missing)}", todo)
+    centre, spread = np.array([known[name] for name in nodes]).T
+    return centre, spread
+
+
+def _by(signals: Array | People, centre: Array, spread: Array) -> Array | People:
+    if isinstance(signals, Elsewhere):
+        return signals
+    if isinstance(signals, People):
+        return replace(signals, rows=(signals.rows - centre) / spread)
+    return np.asarray((signals - centre) / spread)

@@ -1,0 +1,53 @@
+"""Where a learner has no way with gaps, or with nodes that a site lacks: refused before anything runs or is spent."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from silograph.core.errors import InputError
+from silograph.data.gaps import refuse_gaps, with_gaps
+from silograph.data.silos import Elsewhere, Silos
+from silograph.data.tables import shortened
+from silograph.families.graphs.neighbours import needs_neighbours
+from silograph.families.graphs.plan import GraphPlan, learner_of
+from silograph.kernels.gaps import pair_rows
+
+
+def check_gaps(plan: GraphPlan, silos: Silos) -> None:
+    """Under privacy nothing may depend on whether there are gaps, but for noise in every round, which says so."""
+    if plan.privacy is not None:
+        if plan.privacy.mode == "per-round":
+            refuse_gaps(
+                silos, "complete rows for noise in every round", "Use the mode 'one-release', or fill the gaps."
+            )
+        return
+    if not with_gaps(silos):
+        return
+    if learner_of(plan, len(silos.nodes)) == "likelihood":
+        for setting, value in (("reveal", "sum"), ("choose_by", "held-out")):
+            if getattr(plan.method, setting) == value:
+                todo = f"Leave {setting} out, or fill the gaps; --nodes common leaves out nodes that sites lack."
+                refuse_gaps(silos, f"complete rows for {setting} {value}", todo)
+        return
+    if silos.lacks:
+        lacking = next(sorted(names)[0] for names in silos.lacks if names)
+        todo = "Say --nodes common, which leaves it out, or --learner likelihood."
+        found = f"one lacks {shortened(lacking)}"
+        raise InputError("sites", "the same nodes at all sites for the papers' model", found, todo)
+    if plan.data.candidates is not None or needs_neighbours(plan, len(silos.nodes)):
+        refuse_gaps(silos, "complete rows for candidate edges", "Fill the gaps, or leave out candidates or neighbours.")
+    if plan.method.coupling_by == "held-out":
+        refuse_gaps(silos, "complete rows for coupling_by held-out", "Fill the gaps, or leave it out.")
+    _check_pairs(silos)
+
+
+def _check_pairs(silos: Silos) -> None:
+    """The papers' model joins every node to some other, which takes a row that has both."""
+    for name, signals in zip(silos.names, silos.signals, strict=True):
+        if isinstance(signals, Elsewhere):
+            continue
+        together = pair_rows(np.asarray(signals))
+        alone = (together - np.diag(np.diagonal(together))).max(0) == 0.0
+        if alone.any():
+            where = f"site {shortened(name)}, column {shortened(silos.nodes[int(alone.argmax())])}"
+            raise InputError(where, "rows with another value beside it", "there is none", "Leave it out with --drop.")

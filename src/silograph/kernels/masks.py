@@ -1,0 +1,70 @@
+"""Correlations of sites that saw some pairs of nodes in fewer rows than others, or never: pooled, and made definite."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from silograph.core.types import Array
+from silograph.kernels.edges import node_count, pairs
+
+_LEAST = 0.01  # eigenvalue of correlations that are made definite
+
+
+def definite(correlations: Array) -> Array:
+    """The same where it is positive definite; else eigenvalues below a small one are lifted to it, diagonal 1 again."""
+    values, vectors = np.linalg.eigh(correlations)
+    if values[0] >= _LEAST:
+        return correlations
+    lifted = (vectors * np.maximum(values, _LEAST)) @ vectors.T
+    own = np.sqrt(np.diagonal(lifted))
+    return np.asarray(lifted / np.outer(own, own))
+
+
+def pooled(values: Array, rows: Array) -> Array:
+    """The mean over sites of what each saw, by its rows; 0 where none saw anything."""
+    total = rows.sum(0)
+    return np.asarray((values * rows).sum(0) / np.where(total > 0.0, total, 1.0))
+
+
+def drawn_with_gaps(correlations: Array, rows: Array, noise: Array | None) -> tuple[Array, Array]:
+    """Correlations (K, d, d) drawn to the pooled ones as far as their noise asks, and how far, (K,): (b) of
+    `methods/joint_graphs.py` with `rows` (K, p) for every pair. Pairs that a site never saw stay as they are."""
+    a, b = pairs(correlations.shape[-1])
+    r, seen = correlations[:, a, b], rows > 0.0
+    if len(r) == 1:
+        return correlations, np.zeros(1)
+    every = np.maximum(seen.sum(1), 1)
+    alone = np.where(seen, (1.0 - r**2) ** 2 / np.where(seen, rows, 1.0), 0.0).sum(1) / every
+    v = alone if noise is None else np.maximum(noise, alone)
+    share = rows / np.maximum(rows.sum(0), 1e-300)
+    several = seen & (share < 1.0)
+    mean = pooled(r, rows)
+    between = np.where(several, (r - mean) ** 2 / np.where(several, 1.0 - share, 1.0), 0.0).sum(1)
+    between /= np.maximum(several.sum(1), 1)
+    spread = max(0.0, float(rows.sum(1) @ (between - v)) / float(rows.sum()))
+    c = v / (v + spread)
+    mixed = correlations.copy()
+    moved = np.where(several, (1.0 - c)[:, None] * r + c[:, None] * mean, r)
+    mixed[:, a, b] = mixed[:, b, a] = moved
+    return np.array([definite(one) for one in mixed]), c
+
+
+def mean_rows(pair_rows: Array) -> Array:
+    """Rows of a pair, in the mean over those that a site saw."""
+    return np.asarray(np.maximum(pair_rows.sum(1) / np.maximum((pair_rows > 0.0).sum(1), 1), 2.0))
+
+
+def over_seen(values: Array, pair_rows: Array | None) -> Array:
+    """The mean over the pairs that a site saw."""
+    if pair_rows is None:
+        return np.asarray(values.mean(-1))
+    return np.asarray((values * (pair_rows > 0.0)).sum(-1) / np.maximum((pair_rows > 0.0).sum(-1), 1))
+
+
+def square(edge_vectors: Array) -> Array:
+    """Symmetric matrices of edge vectors (..., p), with 1 on the diagonal."""
+    nodes = node_count(edge_vectors.shape[-1])
+    a, b = pairs(nodes)
+    made = np.ones((*edge_vectors.shape[:-1], nodes, nodes))
+    made[..., a, b] = made[..., b, a] = edge_vectors
+    return made
