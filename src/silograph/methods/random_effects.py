@@ -283,6 +283,10 @@ class RandomEffects(Plain):
         answered = int(servers["came"])
         return {"movement": float(servers["movement"]), "disagreement": 0.0, "answered": answered, "skipped": 0}
 
+    def instead(self, servers: Carry, topo: Topology) -> dict[str, Array]:
+        """The model of its cluster, for a client that is gone when models are handed over."""
+        return {"model": servers["model"][servers["cell"] % self._count]}
+
     def outcome(self, servers: Carry, delivered: dict[str, Array], topo: Topology) -> Outcome:
         """Models in the units of the tables, and the variances, relative to the noise's."""
         model, scales = self._unscaled(servers["model"], servers["scales"]), servers["scales"]
