@@ -6,7 +6,8 @@ loopback; all processes share this machine's cores.
 
 The peer is silograph's former transport on private parts of Flower 1.41, which is gone: its figures are constants,
 measured once with the same work on the machine this was written on (two shared cores, Python 3.11, load average 3 to
-5, 16 November 2026, 40 rounds of 1,000 numbers and 6 rounds of 1,000,000), so a ratio is true there alone.
+5, 16 November 2026, 40 rounds of 1,000 numbers and 6 rounds of 1,000,000), so a ratio is true there alone. Turn by turn
+on that machine at a load of 12 to 13, three times 40 rounds: 331, 346 and 157 ms against 25, 3.5 and 14 ms.
 """
 
 from __future__ import annotations
