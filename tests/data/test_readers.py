@@ -295,7 +295,7 @@ def test_matlab_names_as_characters(tmp_path):
         ("a,b,c\n1,2,3\n4,5,6,7\n", ["line 3", "3 cells", "are 4"]),
         ("a,b,c\n1,2,3,4\n5,6,7,8\n", ["line 2", "3 cells", "are 4"]),
         ("a,b,c,d\n1,2,3\n5,6,7\n", ["line 2", "4 cells", "are 3"]),
-        ("a,b,c\n1,2,3\n4,5\n", ["column 'c', data row 2", "missing"]),
+        ("a,b,c\n1,2,3\n4,5\n", ["line 3", "3 cells as in the first row"]),
         ("a,b,c\n1,2,3\n4,oops,6\n7,bad,9\n", ["column 'b', data row 2", "text", "'oops'"]),
         ("a,b,c\n1,2,3\n4," + "long" * 99 + ",6\n", ["column 'b', data row 2", "'longlong", "…"]),
         ("a,b,c\n2020-01-01,2,3\n2020-01-02,3,6\n", ["column 'a', data row 1", "'2020-01-01'", "--drop"]),

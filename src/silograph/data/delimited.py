@@ -73,6 +73,8 @@ def read_delimited(
     if frame.shape[1] != len(first):
         _check_widths(data, where, delimiter)
         raise ValueError("its rows have different lengths")
+    if len(frame.columns) and frame.iloc[:, -1].isna().any():
+        _check_widths(data, where, delimiter)  # a row that is too short has no gap at its end
     for k in as_text:
         frame[k] = frame[k].map(bytes.decode)
     grid = frame_grid(frame, first if headed else None, nodes_in)
