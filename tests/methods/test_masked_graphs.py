@@ -8,7 +8,8 @@ from silograph.kernels.edge_mixture import posterior
 from silograph.kernels.edges import pairs
 from silograph.kernels.gaps import moments_with_gaps, pair_rows
 from silograph.methods import joint_graphs
-from silograph.methods.joint_graphs import FIRST_PASS, GROUPED, learn_graphs
+from silograph.methods.edge_evidence import FIRST_PASS, GROUPED
+from silograph.methods.joint_graphs import learn_graphs
 
 NODES, SITES = 6, 3
 A, B = pairs(NODES)
