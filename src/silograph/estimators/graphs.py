@@ -99,8 +99,10 @@ class ConsensusGraph(PlanEstimator):
         self._vectors = [_sure(arrays["graph"][k], more, self.confidence) for k, more in sites]
         self._consensus = _sure(arrays["consensus"], self._more_of_consensus, self.confidence)
         self.names_, self.nodes_ = list(silos.names), list(silos.nodes)
-        own: tuple[Any, Any] = self._signed(self._vectors, self._more) if self._more else (None, None)
-        self.signs_, self.graphs_ = own
+        self.signs_: Any = None
+        self.graphs_: Any = None
+        if self._more:
+            self.signs_, self.graphs_ = self._signed(self._vectors, self._more)
         self.consensus_ = self._signed([self._consensus], [self._more_of_consensus])[1][0]
         self.confidence_ = self._matrices(arrays["confidence"][order]) if "confidence" in arrays else None
         self._set_likelihood(silos, arrays, order)
