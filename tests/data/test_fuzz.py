@@ -107,10 +107,10 @@ def read_or_refused(path, nodes_in="columns"):
         assert "\n" not in message
         assert len(message) < 1000
         return False
-    assert np.isfinite(table.signals).all()
+    assert not np.isinf(table.signals).any()  # a gap is NaN
     assert table.signals.shape[1] == len(set(table.nodes)) >= 3
     assert len(table.signals) >= 2
-    assert (np.ptp(table.signals, axis=0) > 0).all()
+    assert (np.nanmax(table.signals, axis=0) > np.nanmin(table.signals, axis=0)).all()
     return True
 
 
@@ -144,9 +144,10 @@ def test_wrong_suffix(tmp_path):
 
 
 def outcome(load):
-    """The numbers, or what was expected instead."""
+    """The numbers, or what was expected instead; a gap is a gap, whatever bits its NaN has."""
     try:
-        return load().tobytes()
+        numbers = load()
+        return np.where(np.isnan(numbers), np.nan, numbers).tobytes()
     except InputError as error:
         return error.expected
 

@@ -7,8 +7,9 @@ import pytest
 from silograph.kernels.edge_mixture import posterior
 from silograph.kernels.edges import pairs
 from silograph.kernels.gaps import moments_with_gaps, pair_rows
-from silograph.methods import joint_graphs
-from silograph.methods.joint_graphs import FIRST_PASS, GROUPED, learn_graphs
+from silograph.methods import edge_evidence, joint_graphs
+from silograph.methods.edge_evidence import FIRST_PASS, GROUPED
+from silograph.methods.joint_graphs import learn_graphs
 
 NODES, SITES = 6, 3
 A, B = pairs(NODES)
@@ -73,16 +74,14 @@ def test_a_pair_that_a_site_never_saw_counts_for_nothing():
 def test_the_first_pass_solves_the_masked_problem(nonnegative, monkeypatch):
     """Against cvxpy: penalties by the rows of a pair, held at 0 where a site never saw it, coupled where it did."""
     found = {}
-    real = joint_graphs._first_pass
+    real = joint_graphs.joint_evidence
     monkeypatch.setattr(
-        joint_graphs,
-        "_first_pass",
-        lambda *given: found.setdefault("given", given) and real(*given[:3], 1e-9, given[4]),
+        joint_graphs, "joint_evidence", lambda *given: found.setdefault("given", given) and real(*given)
     )
     moments, counts, rows = asked(unshared(tables()))
     learn_graphs(moments, counts, pair_rows=rows, nonnegative=nonnegative)
-    correlations, base, _, _, every = found["given"]
-    solved = real(correlations, base, nonnegative, 1e-9, every)
+    correlations, base, *_, every = found["given"]
+    solved = edge_evidence._first_pass(correlations, base, nonnegative, 1e-9, pair_rows=every)
     strength = FIRST_PASS * np.sqrt(np.log(NODES) / base.mean())
     nu = base / base.mean()
     theta = [cp.Variable((NODES, NODES), symmetric=True) for _ in range(SITES)]
