@@ -1,7 +1,7 @@
 """Clustered models: clients with few records learn from those that are like them.
 
 Seventy-two clients of six servers, four records each, eight features. Four clusters, of which two and two are alike.
-Every client gets a model of its own, by random effects, which are the default, and by S2's ADMM (`learner="papers"`), of
+Every client gets a model of its own, by random effects, the default, and by S2's ADMM (`learner="papers"`), of
 which the right picture shows who borrows from whom. There is no privacy here: servers see their clients' updates.
 
     python examples/gallery/clustered_models.py picture.svg
