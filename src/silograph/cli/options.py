@@ -12,9 +12,12 @@ import typer
 from silograph.core.schema import key_of
 
 
-def option(name: str, kind: Any, default: Any, help: str, called: str | None = None) -> inspect.Parameter:
-    """An option for the parameter `name`, under its own or another name; a truth is a switch."""
-    told = typer.Option(f"--{(called or name).replace('_', '-')}", help=help)
+def option(
+    name: str, kind: Any, default: Any, help: str, called: str | None = None, panel: str | None = None
+) -> inspect.Parameter:
+    """An option for the parameter `name`, under its own or another name; a truth is a switch. The help shows it in a
+    panel of its own, if one is named."""
+    told = typer.Option(f"--{(called or name).replace('_', '-')}", help=help, rich_help_panel=panel)
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, told])
 
 
@@ -31,7 +34,8 @@ def options_of(section: type[Any]) -> list[inspect.Parameter]:
         if get_origin(kind) is tuple:  # an option that may be repeated
             kind, default = list[get_args(kind)[0]], list(default or ())  # type: ignore[misc]
         called = part.metadata.get("option", key_of(part))
-        made.append(option(part.name, kind, default, part.metadata["help"], called))
+        told = part.metadata["help"], called, part.metadata.get("panel")
+        made.append(option(part.name, kind, default, *told))
     return made
 
 

@@ -25,7 +25,8 @@ def naming_files(default: Any, private: bool = True, **more: Any) -> Any:
 
 
 def option(default: Any, help: str, **more: str) -> Any:
-    """A field that is an option of a command as well; `option` is its name there, if it is another."""
+    """A field that is an option of a command as well; `option` is its name there, if it is another, `panel` where the
+    help shows it."""
     return field(default=default, metadata={"help": help, **more})
 
 

@@ -16,6 +16,8 @@ from silograph.run.sections import naming_files, option, public
 MOST_NODES_LIKELIHOOD = 2000  # 5 sites take 8 s of one core at 1000 nodes and 45 s at 2000; beyond, ask for it
 MOST_NODES_WITHOUT_VOTES = 50  # beyond, noise on second moments leaves little where a person is protected
 
+PAPERS = "The papers' model (--learner papers)"  # where the help shows settings that only it has
+
 
 @dataclass(frozen=True)
 class Data:
@@ -36,13 +38,15 @@ class Data:
         "refuse that (same; if left out, with privacy).",
     )
     candidates: str | None = naming_files(
-        None, help="CSV with columns source,target: the only edges allowed; a public list."
+        None, help="CSV with columns source,target: the only edges allowed; a public list.", panel=PAPERS
     )
     neighbours: int | None = option(
-        None, "Only edges to so many nearest neighbours at some site (twice the degree beyond 3000 nodes)."
+        None,
+        "Only edges to so many nearest neighbours at some site (twice the degree beyond 3000 nodes).",
+        panel=PAPERS,
     )
     search: Literal["exact", "approximate"] | None = option(
-        None, "How neighbours are searched for; beyond 30000 nodes it has to be said."
+        None, "How neighbours are searched for; beyond 30000 nodes it has to be said.", panel=PAPERS
     )
     unit_column: str | None = option(
         None, "The column that says whose a signal is: a person is protected, not one signal."
@@ -94,33 +98,33 @@ class ConsensusGraph:
     )
     nonnegative: bool | None = option(None, "Only positive relations (likelihood; with privacy chosen, if left out).")
     device: Literal["cpu", "cuda"] | None = option(
-        None, "Where the likelihood is computed: here, or on a GPU, for thousands of nodes (needs silograph[neural])."
+        None, "Where the likelihood is computed: here, or on a GPU, for thousands of nodes (needs PyTorch)."
     )
     confidence: float | None = option(None, "Draw only edges whose probability, or confidence, is at least this.")
-    solver: Literal["exact", "paper"] = option("exact", "Exact optimum, or the papers' Algorithm 1.")
+    solver: Literal["exact", "paper"] = option("exact", "Exact optimum, or the papers' Algorithm 1.", panel=PAPERS)
     degree: float | None = option(None, "Wanted mean degree of the sites' graphs.")
     density: float | None = option(None, "The same as a share of all pairs of nodes.")
     edges: int | None = option(None, "The same as a number of edges.")
     consensus_density: float | None = option(None, "Wanted share of all pairs in the consensus graph.")
     coupling_by: Literal["rule", "held-out"] = option(
-        "rule", "How strongly sites are held together: by a rule, or by the loss of signals held out."
+        "rule", "How strongly sites are held together: by a rule, or by the loss of signals held out.", panel=PAPERS
     )
     resamples: int | None = option(
-        None, "How often signals are drawn again to say how sure an edge is (100; 0: never)."
+        None, "How often signals are drawn again to say how sure an edge is (100; 0: never).", panel=PAPERS
     )
-    alpha: float = option(1.0, "Weight of the log-degree term of (8).")
-    beta: float | None = option(None, "Weight of the squared term of (8); larger is denser.")
-    nu: float | None = option(None, "Coupling to the consensus, in units of lambda.")
-    lam: float | None = option(None, "Sparsity of the consensus.")
-    zeta: float | None = option(None, "Guard added to degrees inside the logarithm.")
+    alpha: float = option(1.0, "Weight of the log-degree term of (8).", panel=PAPERS)
+    beta: float | None = option(None, "Weight of the squared term of (8); larger is denser.", panel=PAPERS)
+    nu: float | None = option(None, "Coupling to the consensus, in units of lambda.", panel=PAPERS)
+    lam: float | None = option(None, "Sparsity of the consensus.", panel=PAPERS)
+    zeta: float | None = option(None, "Guard added to degrees inside the logarithm.", panel=PAPERS)
     threshold: float = option(0.0, "Leave out edges with weights at or below this.")
     tolerance: float = 1e-7
-    rounds: int | None = option(None, "Most rounds (exact), or rounds (paper).")
-    form: Literal["S3", "S0"] | None = option(None, "Which paper's form of Algorithm 1.")
-    local_steps: int | None = option(None, "Local steps a round (paper).")
-    step: float | None = option(None, "Step size (paper).")
-    momentum: float | None = option(None, "Momentum (paper).")
-    coupling: Literal["implicit", "explicit"] = option("implicit", "Coupling step (paper).")
+    rounds: int | None = option(None, "Most rounds (exact), or rounds (paper).", panel=PAPERS)
+    form: Literal["S3", "S0"] | None = option(None, "Which paper's form of Algorithm 1.", panel=PAPERS)
+    local_steps: int | None = option(None, "Local steps a round (paper).", panel=PAPERS)
+    step: float | None = option(None, "Step size (paper).", panel=PAPERS)
+    momentum: float | None = option(None, "Momentum (paper).", panel=PAPERS)
+    coupling: Literal["implicit", "explicit"] = option("implicit", "Coupling step (paper).", panel=PAPERS)
 
     def wanted_degree(self, nodes: int) -> float | None:
         """The mean degree that was asked for, in whichever words."""
