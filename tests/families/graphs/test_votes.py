@@ -70,7 +70,7 @@ def test_beyond_50_nodes_persons_vote_in_a_secure_sum_and_the_run_says_why():
     assert isinstance(setup.method, SummedVotes)
     assert setup.masks is not None
     assert "54 nodes are more than 50" in setup.learner_why
-    assert learner_of(PLAN, 50) == "log-det"
+    assert learner_of(PLAN, 50) == "likelihood"
     assert isinstance(setup_of(PLAN, sites=SITES[:2]).method, ReleasedVotes)  # two sites hide nobody in a sum
 
 
@@ -87,10 +87,10 @@ def test_votes_can_be_asked_for_at_any_size_and_by_a_release_a_site():
 @pytest.mark.parametrize(
     ("changes", "learner"),
     [
-        ({"data": replace(PEOPLE, unit_column=None)}, "papers"),
-        ({"privacy": replace(PLAN.privacy, clip=1.0)}, "papers"),
-        ({"privacy": replace(PLAN.privacy, mode="correlated")}, "papers"),
-        ({"privacy": Privacy(8.0, mechanism="laplace")}, "papers"),
+        ({"data": replace(PEOPLE, unit_column=None)}, "likelihood"),
+        ({"privacy": replace(PLAN.privacy, clip=1.0)}, "likelihood"),
+        ({"privacy": replace(PLAN.privacy, mode="correlated")}, "likelihood"),
+        ({"privacy": Privacy(8.0, mechanism="laplace")}, "likelihood"),
         ({"method": ConsensusGraph(beta=0.1)}, "papers"),
         ({"method": ConsensusGraph(learner="log-det")}, "log-det"),
     ],
