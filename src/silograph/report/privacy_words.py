@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from silograph.core.results import Claim, Guarantee, Privacy
-from silograph.privacy.accounting import Cost, caught
 from silograph.report.read import RunFolder
 from silograph.report.words import bound, counted, first_seen, is_number, listed
 
@@ -178,6 +177,8 @@ class PrivacyWords:
 
 def _meaning(rows: Sequence[Guarantee]) -> str:
     """What the largest epsilon means to whoever looks for somebody."""
+    from silograph.privacy.accounting import Cost, caught  # its quantiles take a while to import
+
     worst = max(rows, key=lambda row: row.epsilon)
     share = caught(Cost(worst.epsilon, worst.delta or 0.0, worst.accountant), FALSE_ALARMS)
     alarms = f"{100.0 * FALSE_ALARMS:g} %"
