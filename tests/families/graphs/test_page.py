@@ -290,8 +290,8 @@ def test_the_top_says_what_to_believe_before_how_exact_it_is(silograph, tmp_path
     with (tmp_path / "open" / "consensus.csv").open() as lines:
         chances = [float(row["probability"]) for row in csv.DictReader(lines)]
     wrong = sum(1 - chance for chance in chances)
-    told = f"{wrong:.0f}" if wrong >= 0.5 else "none"
-    assert f"Of {len(chances)} edges of the consensus, about {told} may be wrong" in page
+    told = f"about {wrong:.0f} may be" if wrong >= 0.5 else "probably none is"
+    assert f"Of {len(chances)} edges of the consensus, {told} wrong" in page
     private = build(tmp_path / "private")
     rows = [site["effective_rows"] for site in json.loads((tmp_path / "private/result.json").read_text())["sites"]]
     assert f"Noise leaves {min(rows):.0f} to {max(rows):.0f} effective rows per site" in private

@@ -31,7 +31,7 @@ def _by_probability(run: GraphRun) -> Iterator[str]:
     wrong, sure = sum(1.0 - chance for chance in chances), sum(chance >= SURE for chance in chances)
     if run.result.learner == "likelihood":
         yield (
-            f"Of {counted(len(chances), 'edge')} of the consensus, about {_rounded(wrong)} may be wrong; {sure} have a "
+            f"Of {counted(len(chances), 'edge')} of the consensus, {_rounded(wrong)} wrong; {sure} have a "
             f"probability of {SURE:g} or more (a confidence of {SURE:g} draws these alone)."
         )
     else:
@@ -62,4 +62,4 @@ def _behind_noise(run: GraphRun) -> Iterator[str]:
 
 
 def _rounded(wrong: float) -> str:
-    return f"{wrong:.0f}" if wrong >= 0.5 else "none"
+    return f"about {wrong:.0f} may be" if wrong >= 0.5 else "probably none is"
