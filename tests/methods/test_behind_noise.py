@@ -13,7 +13,7 @@ from silograph.data.synthetic import paper_graphs, smooth_signals
 from silograph.families.graphs.expected import MEASURED, expected_score
 from silograph.families.graphs.plan import ConsensusGraph, Data, GraphPlan, Privacy
 from silograph.kernels.edges import pairs
-from silograph.methods.behind_noise import BehindNoise, SignedGraphs
+from silograph.methods.behind_noise import BehindNoise, SignedGraphs, sparser_with_signs
 from silograph.methods.private_graph import LikelyGraphs, ReleasedConsensus, Statistics
 from silograph.methods.summed_graph import SmoothestGraph, SummedConsensus
 from silograph.privacy.masking import Masks
@@ -187,7 +187,7 @@ def test_a_private_run_writes_signs_and_its_page_reads_them(tmp_path):
     assert len(lines) == NODES + 1
     result = json.loads((tmp_path / "out" / "result.json").read_text())
     assert result["learner"] == "signed"
-    assert any("negative relations" in note for note in result["privacy"]["notes"])
+    assert any("Graphs have signs" in note for note in result["privacy"]["notes"])
     run = read(tmp_path / "out")
     assert sorted(run.sign_of[None].values()) == [-1] * (NODES // 2) + [1] * (NODES // 2)
     page = (tmp_path / "out" / "report.html").read_text()
@@ -237,3 +237,37 @@ def test_settings_that_have_no_meaning_with_privacy_are_refused(privacy, method,
     method = dict(method)
     with pytest.raises(InputError, match=words):
         GraphPlan(Data(candidates=method.pop("candidates", None)), ConsensusGraph(**method), privacy)
+
+
+def plain_world(seed, nodes=12, rows=6000):
+    """Rows of a sparse precision as most tables have one: its rows do not sum to 0."""
+    rng = np.random.default_rng(seed)
+    a, b = np.triu_indices(nodes, 1)
+    edges = rng.permutation(len(a))[:nodes]
+    precision = np.zeros((nodes, nodes))
+    precision[a[edges], b[edges]] = precision[b[edges], a[edges]] = -rng.uniform(0.2, 0.4, len(edges))
+    np.fill_diagonal(precision, -precision.sum(1) + 0.6)
+    x = rng.multivariate_normal(np.zeros(nodes), np.linalg.inv(precision), size=rows)
+    return x / x.std(0)
+
+
+def around_their_mean(x):
+    y = x - x.mean(1, keepdims=True)
+    y /= np.linalg.norm(y, axis=1, keepdims=True)
+    return (len(x.T) - 1) * y.T @ y / len(y)
+
+
+def test_a_level_that_all_nodes_have_is_not_taken_for_edges_between_all_of_them():
+    """Without signs Schwarz' criterion joins most pairs of such rows; of shuffled columns, nearly all."""
+    for seed in range(4):
+        x = plain_world(seed)
+        assert sparser_with_signs(around_their_mean(x), float(len(x)))
+        shuffled = np.random.default_rng(seed).permuted(x, axis=0)
+        assert sparser_with_signs(around_their_mean(shuffled), float(len(x)))
+
+
+def test_the_papers_rows_stay_with_positive_relations():
+    for seed in range(4):
+        rng = np.random.default_rng(100 + seed)
+        x = np.concatenate([smooth_signals(rng, w, 600) for w in paper_graphs(seed, 5, 20, 0.9).local])
+        assert not sparser_with_signs(around_their_mean(x), float(len(x)))

@@ -2,8 +2,9 @@
 
 Everything here is post-processing, so looking first and choosing then is free.
 
-1. Are there negative relations? If the mean of all sites has them (`relation_signs`), graphs are signed: each statistic
-   by the joint likelihood (`joint_graphs`) at its effective rows. `nonnegative` False asks for that, too.
+1. Are there negative relations? If the mean of all sites has them (`relation_signs`), or if a graph with signs says as
+   much with fewer edges (`sparser_with_signs`), graphs are signed: each statistic by the joint likelihood
+   (`joint_graphs`) at its effective rows. `nonnegative` False asks for that, too.
 2. If not, relations are positive, and a Laplacian has fewer ways to follow the noise. Up to 50 nodes it is the most
    likely one with a ridge (`LikelyGraphs`). Beyond, that is the truer one only where effective rows are many and graphs
    sparse; elsewhere the papers' model (7) of the same statistic is:
@@ -17,24 +18,35 @@ A consensus is learned from the mean of all sites, never through (8): that lost 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from silograph.core.types import Array, BoolArray, Json
-from silograph.kernels.edges import node_count
+from silograph.kernels import log_det
+from silograph.kernels.edges import adjacency, moment_distances, node_count
 from silograph.kernels.levels import with_sparsest_level
 from silograph.methods.joint_graphs import JointGraphs, learn_graphs, strengths_of
 from silograph.methods.private_graph import Graphs, LikelyGraphs, Statistics
 from silograph.methods.relation_signs import has_negative
 from silograph.methods.summed_graph import SmoothestGraph
+from silograph.tasks.smooth_graph import centred_basis
 
 FEW_NODES = 50  # up to so many the Laplacian likelihood was the truer one at every noise
 MOST_NODES_LOG_DET = 200  # beyond, it takes longer than anybody waits for a default: 3 s a graph there
 MOST_NODES_SIGNED = 2000
 _ROWS_A_NODE, _DENSE = 15.0, 0.2  # (a)
+_MANY_PAIRS = 1.0 / 3.0
+_MANY_ROWS_A_NODE, _CAUTION = 75.0, 1.0 / 3.0  # from so many on signs are looked for; part of Schwarz' penalty
 SIGNED_NOTE = (
-    "Graphs have signs, as what was released shows negative relations. --nonnegative draws positive ones alone."
+    "Graphs have signs: what was released fits them better than positive relations. --nonnegative draws positive ones "
+    "alone."
+)
+DENSE_NOTE = (
+    "The consensus joins {:.0f} % of all pairs. Positive relations alone can need weak edges to say what all nodes "
+    "have in common: treat single edges with caution, look for signs too (--signed), or say how many edges there are "
+    "(--degree)."
 )
 SMOOTH_NOTE = (
     "Graphs are those of the papers' model (7): beyond 50 nodes the likelihood finds truer ones from about {:.0f} "
@@ -60,7 +72,7 @@ class BehindNoise:
         if self._signed(nodes, known, drawn):
             return SignedGraphs(self.degree).learn(known, drawn)
         if nodes <= FEW_NODES:
-            return LikelyGraphs(self.degree).learn(known, drawn)
+            return self._noted(LikelyGraphs(self.degree).learn(known, drawn))
         many = known.effective_rows >= _ROWS_A_NODE * (nodes - 1)
         likely = drawn & many & (self._density(nodes) < _DENSE) & (nodes <= MOST_NODES_LOG_DET)  # (a)
         degree = self.usual if self.degree is None else self.degree
@@ -72,13 +84,21 @@ class BehindNoise:
             return laplacian.learn(known, drawn)
         return _together(laplacian.learn(known, likely), smoothest.learn(known, drawn & ~likely), likely)
 
+    def _noted(self, found: Graphs) -> Graphs:
+        """Say where a Laplacian joins so many pairs that it may stand for a level that all nodes have in common."""
+        share = np.count_nonzero(found.w[-1]) / found.w.shape[-1]
+        if self.degree is not None or self.nonnegative or share < _MANY_PAIRS:
+            return found
+        return replace(found, facts={**found.facts, "notes": [DENSE_NOTE.format(100.0 * share)]})
+
     def _signed(self, nodes: int, known: Statistics, drawn: BoolArray) -> bool:
         if self.nonnegative is not None:
             return not self.nonnegative
         walled = not np.isfinite(known.zbar[-1]).all()  # nothing is said of pairs that may not be joined
         if walled or not drawn[-1] or nodes > MOST_NODES_SIGNED:
             return False
-        return has_negative(known.moments[-1], float(known.effective_rows[-1]))
+        moment, rows = known.moments[-1], float(known.effective_rows[-1])
+        return has_negative(moment, rows) or (nodes <= FEW_NODES and sparser_with_signs(moment, rows))
 
     def _density(self, nodes: int) -> float:
         return (self.usual if self.degree is None else self.degree) / (nodes - 1)
@@ -117,6 +137,32 @@ def _signed(known: Statistics, row: int, degree: float | None) -> JointGraphs:
     """Signals were taken around their mean over nodes, so they have no level."""
     levelled = with_sparsest_level(known.moments[row : row + 1])
     return learn_graphs(levelled, known.effective_rows[row : row + 1], degree=degree)
+
+
+def sparser_with_signs(moment: Array, rows: float) -> bool:
+    """Whether a graph with signs, and a level of its own, is the better one by Schwarz' criterion, even with a third of
+    its penalty for an edge.
+
+    Signals were taken around their mean over nodes. Where their graph had a level, as most tables have, a Laplacian
+    needs weak edges between nearly all pairs to say what one level says.
+    """
+    nodes = len(moment)
+    if rows < _MANY_ROWS_A_NODE * (nodes - 1):
+        return False
+    basis = centred_basis(nodes)
+    seen = basis.T @ moment @ basis
+    z = moment_distances(moment)
+    ridge = (nodes - 1.0) * z.mean() ** 2 / rows
+    laplacian = log_det.most_likely(z, ridge, log_det.solve(z[None], np.array([ridge])).w[0], rows).w[0]
+    joined = adjacency(laplacian)
+    signed = learn_graphs(with_sparsest_level(moment[None]), np.array([rows]))
+    precisions = (
+        basis.T @ (np.diag(joined.sum(1)) - joined) @ basis,
+        np.linalg.inv(basis.T @ np.linalg.inv(signed.precision[0]) @ basis),
+    )
+    likelihood = [0.5 * rows * (np.linalg.slogdet(k)[1] - (seen * k).sum()) for k in precisions]
+    more = np.count_nonzero(laplacian) - np.count_nonzero(signed.signs[0]) - nodes  # numbers that a Laplacian needs
+    return bool(more > 0 and likelihood[0] - likelihood[1] < _CAUTION * more * 0.5 * math.log(rows))
 
 
 def _together(likely: Graphs, smoothest: Graphs, rows: BoolArray) -> Graphs:

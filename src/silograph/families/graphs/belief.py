@@ -10,6 +10,7 @@ from silograph.report.words import counted, listed
 #: Effective rows at which nine edges in ten of 20 nodes with six neighbours are right (docs/private-graphs.md).
 ENOUGH = 500.0
 SURE = 0.9
+MANY_PAIRS = 1.0 / 3.0
 _MOST_NAMED = 3
 
 
@@ -59,6 +60,10 @@ def _behind_noise(run: GraphRun) -> Iterator[str]:
         yield "Treat single edges of the consensus with caution: believe what many edges say together."
     elif run.sites:
         yield f"The consensus has {consensus:.0f}."
+    nodes = len(run.result.nodes)
+    share = 2.0 * len(run.consensus) / (nodes * max(nodes - 1, 1))
+    if share > MANY_PAIRS and run.result.degree is None:
+        yield f"It joins {100 * share:.0f} % of all pairs: too many for single edges to mean much."
 
 
 def _rounded(wrong: float) -> str:

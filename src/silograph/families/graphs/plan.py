@@ -96,7 +96,11 @@ class ConsensusGraph:
     choose_by: Literal["expected-F", "ebic", "held-out"] | None = option(
         None, "How the likelihood chooses the number of edges (expected F-score, if left out)."
     )
-    nonnegative: bool | None = option(None, "Only positive relations (likelihood; with privacy chosen, if left out).")
+    nonnegative: bool | None = option(
+        None,
+        "Only positive relations, or those of both signs (likelihood; with privacy chosen, if left out).",
+        option="nonnegative/--signed",
+    )
     device: Literal["cpu", "cuda"] | None = option(
         None, "Where the likelihood is computed: here, or on a GPU, for thousands of nodes (needs PyTorch)."
     )
