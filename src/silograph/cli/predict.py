@@ -60,7 +60,10 @@ def _read(table: Path, texts: list[str]) -> pd.DataFrame:
     _, grid = read_columns(table, texts)
     if grid.column_names is None:
         raise InputError(str(table), "a first line with the columns' names", "it begins with data", "Name the columns.")
-    return pd.DataFrame(dict(zip(map(named, grid.column_names), grid.columns, strict=True)))
+    found = pd.DataFrame(dict(zip(map(named, grid.column_names), grid.columns, strict=True)))
+    if not len(found):
+        raise InputError(str(table), "records to predict", "it has a first line alone")
+    return found
 
 
 def _of_run(folder: Path, table: Path, who: str | None) -> tuple[pd.DataFrame, Json]:
@@ -88,16 +91,28 @@ def _of_run(folder: Path, table: Path, who: str | None) -> tuple[pd.DataFrame, J
     told = {"model": owners, "prediction": (found >= 0.5).astype(int) if classes else found}
     score, measure = None, "accuracy" if classes else "mean squared error"
     if task["target"] in records:
-        answers = records[task["target"]]
-        truth = (answers if data.classes is None else answers == data.classes[1]).to_numpy(dtype=np.float64)
+        where = f"{table}, column {task['target']}"
+        truth = _answers(records[task["target"]], data.classes, where).to_numpy(dtype=np.float64)
         if classes:
-            named = signs(truth, f"{table}, column {task['target']}") > 0.0
+            named = signs(truth, where) > 0.0
             score = float((told["prediction"] == named).mean())
             told["prediction"] = np.where(told["prediction"] == 1, 1, -1 if (truth == -1.0).any() else 0)
         else:
             score = float(((truth - found) ** 2).mean())
+    if data.classes is not None:
+        told["prediction"] = np.where(found >= 0.5, data.classes[1], data.classes[0])
     frame = pd.DataFrame(told | ({"probability": found} if classes else {}))
     return frame, {"measure": measure, "score": score}
+
+
+def _answers(column: pd.Series[Any], classes: tuple[str, str] | None, where: str) -> pd.Series[Any]:
+    """Answers in words as numbers: 1 is the second word."""
+    if classes is None:
+        return column
+    words = column.map(lambda cell: str(cell).strip())
+    if strange := [word for word in words if word not in classes]:
+        raise InputError(where, f"{classes[0]} or {classes[1]}", f"found {strange[0]!r}")
+    return words == classes[1]
 
 
 def _owners(run: FinishedRun, records: pd.DataFrame, agent: str, who: str | None, where: str) -> Any:

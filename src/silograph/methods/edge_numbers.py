@@ -38,7 +38,8 @@ def wanted(
 
 
 def so_many(number: int, sites: int) -> str:
-    return f"{number} edges a site" if sites > 1 else f"{number} edges"
+    edges = f"{number} edge" if number == 1 else f"{number} edges"
+    return f"{edges} a site" if sites > 1 else edges
 
 
 def of_each(number: int, pair_rows: Array | None) -> int | NDArray[np.intp]:

@@ -172,4 +172,4 @@ def spread_apart(silos: Silos, sites: Sequence[str]) -> dict[str, float]:
 
 
 def _percent(share: float) -> str:
-    return f"{100.0 * share:.2g} %"
+    return f"{100.0 * share:.0f} %" if share >= 0.1 else f"{100.0 * share:.2g} %"
