@@ -38,6 +38,7 @@ MOST_NODES_LOG_DET = 200  # beyond, it takes longer than anybody waits for a def
 MOST_NODES_SIGNED = 2000
 _ROWS_A_NODE, _DENSE = 15.0, 0.2  # (a)
 _MANY_PAIRS = 1.0 / 3.0
+_LOUD = 30.0  # times the median variance; around their mean all other nodes have a part of what one has
 _MANY_ROWS_A_NODE, _CAUTION = 75.0, 1.0 / 3.0  # from so many on signs are looked for; part of Schwarz' penalty
 SIGNED_NOTE = (
     "Graphs have signs: what was released fits them better than positive relations. --nonnegative draws positive ones "
@@ -68,6 +69,13 @@ class BehindNoise:
         return nodes > FEW_NODES and self._density(nodes) >= _DENSE
 
     def learn(self, known: Statistics, drawn: BoolArray) -> Graphs:
+        """With the node that is so loud that the graph follows its units, if there is one."""
+        found, variance = self._learn(known, drawn), np.diagonal(known.moments[-1])
+        if variance.max() <= _LOUD * float(np.median(variance)):
+            return found
+        return replace(found, facts={**found.facts, "loudest": int(variance.argmax())})
+
+    def _learn(self, known: Statistics, drawn: BoolArray) -> Graphs:
         nodes = node_count(known.zbar.shape[-1])
         if self._signed(nodes, known, drawn):
             return SignedGraphs(self.degree).learn(known, drawn)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from silograph.families.graphs.read import GraphRun
+from silograph.families.graphs.result import LOUDEST
 from silograph.report.words import counted, listed
 
 #: Effective rows at which nine edges in ten of 20 nodes with six neighbours are right (docs/private-graphs.md).
@@ -20,7 +21,8 @@ def belief(run: GraphRun) -> list[str]:
     if run.voted:
         return []
     if run.result.consensus.effective_rows is not None:
-        return list(_behind_noise(run))
+        loudest = [note for note in run.result.privacy.notes if note.startswith(LOUDEST)]
+        return loudest or list(_behind_noise(run))
     return list(_by_probability(run))
 
 

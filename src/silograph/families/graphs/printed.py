@@ -84,8 +84,10 @@ def _because(result: GraphResult) -> str:
 
 def true_edges(result: GraphResult) -> str:
     """How far a graph of votes can be relied on."""
+    votes = int(result.parameters["votes"])
     return (
-        f"Of {_times(result.consensus.edges, 'edge')} about {result.expected_true or 0.0:.0f} are expected to be true"
+        f"Of {_times(result.consensus.edges, 'edge')} about {result.expected_true or 0.0:.0f} are expected to be among "
+        f"the {votes} that most persons have, {votes} being what each person votes for (--degree)"
     )
 
 

@@ -11,6 +11,9 @@ from silograph.core.results import Result
 UNSAID = {"left_out": True}
 
 
+LOUDEST = "Most of what varies is"  # how the note on a node begins whose units decide a private graph
+
+
 @dataclass(frozen=True)
 class Site:
     """A site and its graph; `edges` is None where it has none; the last fields: what noise left, what is proven."""

@@ -22,8 +22,8 @@ from silograph.families.graphs.expected import sum_instead
 from silograph.families.graphs.feasible import feasibility
 from silograph.families.graphs.files import CONFIDENCE, COULD_SEE, PROBABILITY, SHARED, SIGN, Edge, edges, write_graph
 from silograph.families.graphs.findings import Looked
-from silograph.families.graphs.plan import GraphPlan
-from silograph.families.graphs.units import said_of_units, units_of
+from silograph.families.graphs.plan import GraphPlan, learner_of
+from silograph.families.graphs.units import said_of_loudest, said_of_units, units_of
 from silograph.families.graphs.vote_results import write_votes
 from silograph.methods.algorithm_one import PaperConsensus
 from silograph.methods.base import Outcome
@@ -118,7 +118,7 @@ def _notes(plan: GraphPlan, setup: Setup, facts: Json | None = None) -> list[str
 
 def _of_units(plan: GraphPlan, nodes: int) -> Iterator[str]:
     """Means and spreads of private tables are nobody's to look at, so nothing can be scaled by them."""
-    if plan.data.scale is None and units_of(plan, nodes) == "none":
+    if plan.data.scale is None and units_of(plan, nodes) == "none" and learner_of(plan, nodes) != "votes":
         yield (
             "Columns are taken as they are: unless all have one unit and vary around 0, edges follow the size of "
             "units. --scale FILE scales them by public constants (column,centre,spread); --scale none says that they "
@@ -241,6 +241,8 @@ def write_graphs(
     voted = write_votes(folder, consensus, nodes, arrays, facts, coordinates)
     privacy = privacy_section(plan, setup, door, facts)
     privacy["notes"] += facts.get("notes", [])
+    if (loudest := facts.get("loudest")) is not None:
+        privacy["notes"].insert(0, said_of_loudest(nodes[loudest]))
     privacy["notes"] += _not_drawn(setup.topo.silos if alone else (), effective)
     if not alone:
         privacy["notes"] += [f"{name} did not come: it is not in the sum." for name in facts["silent"]]

@@ -14,6 +14,7 @@ from silograph.core.types import Array
 from silograph.data.silos import Elsewhere, People, Silos, standardise
 from silograph.data.tables import csv_rows, listed, shortened, shown
 from silograph.families.graphs.plan import GraphPlan, learner_of
+from silograph.families.graphs.result import LOUDEST
 
 _COLUMNS = ("column", "centre", "spread")
 
@@ -45,9 +46,17 @@ def said_of_units(plan: GraphPlan, nodes: int) -> str:
         return "every site's nodes have mean 0 and deviation 1 there (--scale own)"
     if units != "none":
         return f"by public constants for every column ({Path(units).name})"
-    if plan.privacy is None and learner_of(plan, nodes) == "likelihood":
+    if learner_of(plan, nodes) == "votes" or (plan.privacy is None and learner_of(plan, nodes) == "likelihood"):
         return "correlations, so units do not matter"
     return "as in the tables (--scale none)"
+
+
+def said_of_loudest(node: str) -> str:
+    """Of a node whose values, as released, are so large that no graph can be told from them."""
+    return (
+        f"{LOUDEST} {shortened(node)}, which varies far more than the others: edges follow its units. Do not believe "
+        "this graph. Scale columns by public constants (--scale FILE)."
+    )
 
 
 def read_scale(path: Path, nodes: tuple[str, ...]) -> tuple[Array, Array]:
