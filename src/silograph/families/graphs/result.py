@@ -11,7 +11,7 @@ from silograph.core.results import Result
 UNSAID = {"left_out": True}
 
 
-LOUDEST = "Most of what varies is"  # how the note on a node begins whose units decide a private graph
+LOUDEST = "Nearly all that varies is in"  # how the note on a node begins whose units decide a private graph
 
 
 @dataclass(frozen=True)
