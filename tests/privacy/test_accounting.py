@@ -92,7 +92,8 @@ def test_what_an_attacker_catches_is_the_power_of_the_best_test(mu):
     pure = accounting.Cost(mu, 0.0, "exact Laplace")
     assert accounting.caught(pure, 0.05) == pytest.approx(min(0.05 * np.exp(mu), 1 - np.exp(-mu) * 0.95))
     assert accounting.caught(accounting.Cost(0.0, 0.0, accounting.NOTHING), 0.05) == pytest.approx(0.05)
-    assert accounting.caught(accounting.Cost(np.inf, 1.0, accounting.NO_PROTECTION), 0.05) == 1.0
+    for epsilon, delta in ((np.inf, 1.0), (1e300, 1e-6), (2.0, 1.0), (2.0, 1e9), (-1.0, 1e-6), (np.nan, 1e-6)):
+        assert accounting.caught(accounting.Cost(epsilon, delta, accounting.EXACT_GAUSSIAN), 0.05) == 1.0
 
 
 def test_laplace_alone_is_pure():

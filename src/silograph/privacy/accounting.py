@@ -39,6 +39,7 @@ NOTHING = "nothing was released"
 
 GAUSSIANS = ("gaussian", DISTRIBUTED)
 
+_NOTHING_LEFT = 100.0  # an epsilon beyond which anything is recognised
 _LEAST_EPSILON, _MOST_EPSILON = 1e-6, 1e6  # outside, nothing is protected, or nothing is left
 
 
@@ -131,14 +132,16 @@ def caught(guarantee: Cost, false_alarms: float) -> float:
     whole curve of them (zCDP), the best of its points.
     """
     epsilon, delta = guarantee.epsilon, guarantee.delta
-    if guarantee.accountant == EXACT_GAUSSIAN and epsilon > 0.0:
+    if not (0.0 <= epsilon <= _NOTHING_LEFT and 0.0 <= delta < 1.0):
+        return 1.0
+    if guarantee.accountant == EXACT_GAUSSIAN and epsilon > 0.0 and delta > 0.0:
         return float(ndtr(ndtri(false_alarms) + gaussian_mu(epsilon, delta)))
     points = [(epsilon, delta)]
-    if guarantee.accountant == CONCENTRATED and 0.0 < epsilon < _MOST_EPSILON:
+    if guarantee.accountant == CONCENTRATED and epsilon > 0.0 and delta > 0.0:
         rho = zcdp_rho(epsilon, delta)
         points += [(zcdp_epsilon(rho, other), other) for other in np.logspace(-6.0, -0.5, 23)]
     lost = 1.0 - false_alarms
-    return min(min(math.exp(min(e, 700.0)) * false_alarms + d, 1.0 - math.exp(-e) * (lost - d)) for e, d in points)
+    return min(min(math.exp(e) * false_alarms + d, 1.0 - math.exp(-e) * (lost - d)) for e, d in points)
 
 
 def zcdp(rows: Sequence[Row]) -> float:
