@@ -126,13 +126,14 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     write_sample_devices(base / "data" / "devices", 1)
     names = ", ".join(f'"{path.name}"' for path in tables)
     graphs, sites, wards = GRAPHS.format(files=names), base / "data" / "sites", base / "data" / "hospitals"
-    few = ("rounds = 20", "rounds = 3"), ('masks = "protocol"', 'masks = "none"')
+    few = ("rounds = 20", "rounds = 3"), ('masks = "protocol"', 'masks = "skipped"')
+    papers = ('loss = "ridge"', 'learner = "papers"\nrounds = 20\nloss = "ridge"')
     return {
         "graph-open": run("graph-open", sites, graphs + "resamples = 5\n"),
         "graph-private": run("graph-private", sites, graphs + BUDGET),
         "federation": run("federation", base / "data" / "clinics", starter("federation", *few)),
-        "clusters": run("clusters", wards, starter("clusters", ("rounds = 150", "rounds = 20"))),
-        "clusters-short": run("clusters-short", wards, starter("clusters", ("rounds = 150", "rounds = 5"))),
+        "clusters": run("clusters", wards, starter("clusters")),
+        "clusters-short": run("clusters-short", wards, starter("clusters", papers)),
         "meta": run("meta", base / "data" / "devices", starter("meta", ("rounds = 100", "rounds = 3"))),
     }
 

@@ -131,7 +131,7 @@ def _maximise(
         seen = sites * (edges - sums[SHARED]) - (sums[UNSEEN] - sums[UNSEEN_SHARED])
         prior[OWN] = np.clip(sums[ALONE] / max(seen, tiny), 0.001, 0.3)
     mass, first, second = null  # of what has no edge: how many, sum and sum of squares in units of 1 / sqrt(counts)
-    mean = first / np.maximum(mass, tiny)
+    mean = first / np.maximum(mass, 1e-9)  # less mass than that has no mean
     prior[INFLATION] = np.clip((second - mass * mean**2).sum() / max(mass.sum(), tiny), 0.3, 3.0)
     shift[:] = mean
     if settled:
