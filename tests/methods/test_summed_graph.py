@@ -15,6 +15,7 @@ from silograph.data.silos import People
 from silograph.data.synthetic import paper_graphs, smooth_signals
 from silograph.deploy.deployment import Terms, make
 from silograph.engines.question import read_question
+from silograph.engines.sums import read_step
 from silograph.families.graphs.plan import ConsensusGraph, Data, GraphPlan, Privacy
 from silograph.methods.private_graph import PATIENCE, LikelyGraphs, ReleasedConsensus
 from silograph.methods.summed_graph import SummedConsensus
@@ -268,8 +269,8 @@ def organisations(method, folder, **options):
 
 
 def is_step(blob, step):
-    told = read_question(blob).sum
-    return told is not None and {message["step"] for message in told["to"].values()} == {step}
+    question = read_question(blob)
+    return question.sum is not None and {message["step"] for message in read_step(question).values()} == {step}
 
 
 def test_sites_in_other_organisations_make_the_same_sum_bit_for_bit(tmp_path):

@@ -129,9 +129,13 @@ class GraphFederation(Plain):
         }
 
     def asked(self, servers: Carry, topo: Topology) -> Rows | None:
-        if servers["round"] == self.rounds:  # the regions' own sums
+        if self._is_personal(servers):
             return None
         return sampled(self.sample, self.seed, int(servers["round"]), servers["ids"], topo)
+
+    def _is_personal(self, servers: Carry) -> bool:
+        """Whether this is the last round, of the regions' own sums."""
+        return self.personal > 0.0 and bool(servers["round"] == self.rounds)
 
     def limits(self) -> dict[str, Limits]:
         stride = None if self.clip is None else self.clip + math.sqrt(self.variance)
@@ -154,7 +158,7 @@ class GraphFederation(Plain):
     # ---- at the servers ----
 
     def gather(self, servers: Carry, up: Up, topo: Topology, gate: ServerOutlet) -> tuple[Carry, Message]:
-        if servers["round"] == self.rounds:
+        if self._is_personal(servers):
             return self._gather_own(servers, up, topo, gate)
         joined = () if self.reach == "region" else (_everybody(topo),)
         total = gate.total(up.sealed["update"], up.rows, topo.home, topo.silos, *joined)
