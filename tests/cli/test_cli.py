@@ -372,7 +372,7 @@ def test_a_run_that_stops_early_says_so(silograph, sites, tmp_path):
 
 
 def test_options_that_do_not_exist_are_bad_input_in_json_too(silograph, sites):
-    for words in (["learn", *sites], ["learn", *sites, "-o", "x", "--nonsense"], ["dance"], ["learn", "-o", "x"]):
+    for words in (["learn", *sites, "-o", "x", "--nonsense"], ["dance"], ["learn", "-o", "x"]):
         code, text, error = silograph(*words, "--json")
         assert code == 2
         assert json.loads(text)["error"]["code"] == "bad-input"
