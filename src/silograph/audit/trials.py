@@ -77,10 +77,10 @@ class Tap:
         return made
 
     def release(self, bounded: Bounded, release_point: str, batch: Batch | None = None, share: float = 1.0) -> Released:
-        # Positional and only where there is a batch: gates of tests take two arguments too.
+        # Positional and only where they are needed: gates of tests take two arguments too.
         made = (
             self._gate.release(bounded, release_point)
-            if batch is None
+            if batch is None and share == 1.0
             else self._gate.release(bounded, release_point, batch, share)
         )
         self._kept.observed[release_point], self._kept.stated[release_point] = made, np.array(bounded.l2)
@@ -89,8 +89,10 @@ class Tap:
     def reveal(self, value: Array, release_point: str, why: str) -> Released:
         return self._gate.reveal(value, release_point, why)
 
-    def contribute(self, value: Array | Bounded, release_point: str, clip: float | None = None) -> Sealed:
-        return self._gate.contribute(value, release_point, clip)
+    def contribute(
+        self, value: Array | Bounded, release_point: str, clip: float | None = None, share: float = 1.0
+    ) -> Sealed:
+        return self._gate.contribute(value, release_point, clip, share)
 
     def total(
         self,

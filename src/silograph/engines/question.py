@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import numpy as np
 
 from silograph.core.errors import InputError
-from silograph.core.schema import Such, of_format, read, write
+from silograph.core.schema import Positive, Such, of_format, read, write
 from silograph.core.types import Array, Json
 from silograph.engines.wire import pack, unpack
 from silograph.privacy.bound import Within
@@ -113,9 +113,10 @@ class _About:
     release_point: str
     clip: float | None
     within: Within | None
+    share: Positive
 
     def sealed(self, vectors: Array) -> Sealed:
-        return Sealed(vectors, self.release_point, self.clip, self.within)
+        return Sealed(vectors, self.release_point, self.clip, self.within, self.share)
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ class _Waiting(_About):
 
 
 def about_sealed(sealed: Sealed) -> Json:
-    told: Json = write(_About(sealed.release_point, sealed.clip, sealed.within))
+    told: Json = write(_About(sealed.release_point, sealed.clip, sealed.within, sealed.share))
     return told
 
 
@@ -152,7 +153,7 @@ def pack_reply(reply: Reply, masked: bool) -> bytes:
         else:
             vectors = sealed_rows(value)
             count, length = vectors.shape
-            sealed[name] = _Waiting(value.release_point, value.clip, value.within, (count, length))
+            sealed[name] = _Waiting(value.release_point, value.clip, value.within, value.share, (count, length))
             if not masked:
                 arrays[name] = vectors
     return pack({"version": VERSION, **write(_Facts(reply.organisation, reply.round, sealed, reply.rows))}, arrays)

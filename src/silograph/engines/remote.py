@@ -336,7 +336,7 @@ class Remote:
             else:
                 rows = np.concatenate([sealed_rows(part) for part in parts])[order]
                 elsewhere = None if self.door.masks is None else partial(self._sum, name, tuple(names))
-                sent[name] = Sealed(rows, value.release_point, value.clip, value.within, elsewhere)
+                sent[name] = Sealed(rows, value.release_point, value.clip, value.within, value.share, elsewhere)
         return place[order], sent
 
     # ---- secure sums ----
@@ -372,6 +372,6 @@ def _look(sent: Sent) -> tuple[Any, ...]:
     return tuple(
         (name, "released", value.value.shape[1:])
         if isinstance(value, Released)
-        else (name, value.release_point, value.clip, value.within, sealed_rows(value).shape[1:])
+        else (name, value.release_point, value.clip, value.within, value.share, sealed_rows(value).shape[1:])
         for name, value in sorted(sent.items())
     )

@@ -70,8 +70,9 @@ class Gate:
     def release(self, bounded: Bounded, release_point: str, batch: Batch | None = None, share: float = 1.0) -> Released:
         """Add the door's noise to each silo's row; one ledger row each.
 
-        What is computed from the records of a `batch` is charged as that. Several releases from one batch take a
-        `share` each, of the precision that a single one would have: its noise is larger by 1 / sqrt(share).
+        What is computed from the records of a `batch` is charged as that. Several releases from one batch, or of one
+        budget, take a `share` each, of the precision that a single one would have: its noise is larger by
+        1 / sqrt(share).
         """
         if len(bounded.value) != len(self.silos):
             raise LeakError(
@@ -110,8 +111,12 @@ class Gate:
         mechanism, where = self.mechanism, f"release at {release_point!r}"
         if mechanism is None:
             raise LeakError(where, "a mechanism", "the run has none", "Reveal on purpose, or plan one.")
-        if batch is None:
+        if batch is None and share == 1.0:
             return mechanism, {}
+        if batch is None:
+            if (part := mechanism.sampled(share)) is None:
+                raise LeakError(where, "noise that can be shared out", f"found {mechanism.name}")
+            return part, {}
         sampled = mechanism.sampled(share)
         if sampled is None or bounded.relation != ADD_OR_REMOVE_ONE:
             expected = "Gaussian noise and a bound for a record that is left out"
@@ -127,8 +132,11 @@ class Gate:
             self.admit_open(silo, release_point, part, self.observer, why)
         return Released(value, _SEAL)
 
-    def contribute(self, value: Array | Bounded, release_point: str, clip: float | None = None) -> Sealed:
-        """Hand a vector to the own server, for a sum. With a `clip` longer ones are scaled back to it first.
+    def contribute(
+        self, value: Array | Bounded, release_point: str, clip: float | None = None, share: float = 1.0
+    ) -> Sealed:
+        """Hand a vector to the own server, for a sum. With a `clip` longer ones are scaled back to it first. Noise of
+        the silos is for that `share` of the run's precision.
 
         What is no number counts as zero under a clip: the bound must hold for any data. Of a bounded value the
         protected unit that it names is protected, else a whole vector. Scaling back brings no two vectors further
@@ -142,7 +150,7 @@ class Gate:
             within, value = Within(float(value.l2.max(initial=0.0)), value.protected_unit, value.why), value.value
         if clip is not None:
             value = clip_rows(np.where(np.isfinite(value).all(-1, keepdims=True), value, 0.0), clip)
-        return Sealed(value, release_point, clip, within)
+        return Sealed(value, release_point, clip, within, share)
 
     def uniforms(self, count: int, release_point: str) -> Array:
         """(silos, count) numbers in (0, 1) that only this place knows, for perturbations that are not privacy."""

@@ -66,7 +66,7 @@ class Mechanism(Noise, Protocol):
         ...
 
     def sampled(self, share: float) -> Mechanism | None:
-        """For a share of what is released from a sample of the records; None where no sampling amplifies it."""
+        """For a share of the precision; None where it cannot be shared out, nor amplified by sampling."""
         ...
 
     def perturb(self, value: Array, l2: float, place: Place, out: Array) -> None:

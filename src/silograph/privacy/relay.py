@@ -67,7 +67,9 @@ class OpenGate:
     def sync(self) -> None:
         """There is no ledger."""
 
-    def contribute(self, value: Array | Bounded, release_point: str, clip: float | None = None) -> Sealed:
+    def contribute(
+        self, value: Array | Bounded, release_point: str, clip: float | None = None, share: float = 1.0
+    ) -> Sealed:
         raise LeakError(f"contribution at {release_point!r}", "nothing to add up behind an open gate", "found a vector")
 
     def total(

@@ -114,13 +114,15 @@ class Sealed:
 
     Under masks between organisations the rows stay where they are: they are zeros here, and `elsewhere` runs the secure
     sum with those who hold them. It also says who may count it as spent, which they may where no sum came of it.
-    What is protected is a whole vector, or what moves one from `within`.
+    What is protected is a whole vector, or what moves one from `within`. The silos' noise is for that `share` of the
+    run's precision.
     """
 
     _rows: Array
     release_point: str
     clip: float | None
     within: Within | None = None
+    share: float = 1.0
     elsewhere: Callable[[MaskedSum], tuple[SumTotal, Collection[str]]] | None = None
 
     def __len__(self) -> int:
@@ -169,7 +171,7 @@ def stack(parts: Sequence[Released | Sealed]) -> Released | Sealed:
         return parts[0]
     if isinstance(parts[0], Sealed):
         rows = [part._rows for part in parts if isinstance(part, Sealed)]
-        return Sealed(np.concatenate(rows), parts[0].release_point, parts[0].clip, parts[0].within)
+        return Sealed(np.concatenate(rows), parts[0].release_point, parts[0].clip, parts[0].within, parts[0].share)
     return Released(np.concatenate([part.value for part in parts if isinstance(part, Released)]), _SEAL)
 
 

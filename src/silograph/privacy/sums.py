@@ -106,6 +106,7 @@ def sum_of(gate: Gate, sealed: Sealed, members: tuple[str, ...], region: str, sh
         raise LeakError(
             f"masks at {sealed.release_point!r}", "clipped vectors, whose sum cannot overflow", "found others"
         )
+    share *= sealed.share
     noise = gate.own_noise if gate.own_noise is None or share == 1.0 else gate.own_noise.with_share(share)
     return MaskedSum(
         members, gate.round, region, sealed.release_point, sealed.clip, length, masks, noise, sealed.within

@@ -21,6 +21,7 @@ from silograph.families.graphs.plan import (
     Privacy,
     learner_of,
     papers_only,
+    private_scale_fits,
 )
 from silograph.families.graphs.voting import check_no_votes, check_people, voting
 from silograph.kernels.edges import edge_count
@@ -32,6 +33,7 @@ from silograph.methods.consensus_graph import ExactConsensus
 from silograph.methods.moments_once import FOLDS, LEAST_ROWS, JointLearner, MomentsOnce, MomentsSummed, parts
 from silograph.methods.person_votes import ReleasedVotes
 from silograph.methods.private_graph import LEAST_EFFECTIVE_ROWS, PATIENCE, Learner, LikelyGraphs, ReleasedConsensus
+from silograph.methods.private_scale import MOST_SHARE, ScaledFirst, share_needed, with_share
 from silograph.methods.summed_graph import AddedUp, SmoothestGraph, SummedConsensus
 from silograph.privacy import accounting
 from silograph.privacy.correlated import LEAST_HONEST, CorrelatedGaussian
@@ -62,11 +64,19 @@ class Setup:
     degree: float | None = None  # that was asked for or is usual; None where beta was given
     notes: tuple[str, ...] = ()  # what names and numbers, which are public, ask for
     masks: Masks | None = None
+    scale_share: float | None = None  # of the budget, for private means and spreads; None where there are none
     learner_why: str | None = None  # where another learner than the usual one was taken, though nobody named it
+
+    @property
+    def learning(self) -> Method:
+        """The method that learns, without what comes before it."""
+        return self.method.inner if isinstance(self.method, ScaledFirst) else self.method
 
     @property
     def most_rounds(self) -> int:
         method = self.method
+        if isinstance(method, ScaledFirst):
+            return 3 * PATIENCE
         if isinstance(method, ReleasedConsensus | MomentsOnce | AddedUp | ReleasedVotes):
             return PATIENCE  # a silo is asked again while the server waits for others
         if isinstance(method, PaperConsensus):  # a round more where the parameters are chosen first
@@ -187,23 +197,43 @@ def _private(
     if privacy.mode == "secure-sum":
         return _summed(plan, privacy, nodes, degree, candidates, topo, counts)
     if privacy.mode != "per-round":
-        releases = 1
         mechanism = _once(privacy, topo)
         _enough_records(privacy, nodes, counts, effective_rows_together(nodes, counts, mechanism))
         task = SmoothGraph(nodes, "moment", privacy.clip, candidates, plan.data.unit_column)
         inner, shrink = _likely(plan, nodes)
-        method: Method = ReleasedConsensus(task, inner or _solver(chosen, nodes, degree), mechanism, counts, shrink)
+        released = ReleasedConsensus(task, inner or _solver(chosen, nodes, degree), mechanism, counts, shrink)
+        return _scaled_first(plan, Setup(topo, counts, task, released, mechanism, Budget(privacy.epsilon, delta), 1))
     else:
         # One local step releases clipped distances; several clip gradients instead, and need no other clip.
         single = _local_steps(chosen, "S0") == 1
         clipped = SmoothGraph(nodes, "clipped-distances", privacy.clip) if single else SmoothGraph(nodes)
         paper = _solver(chosen, nodes, degree, clipped, None if single else privacy.clip)
         assert isinstance(paper, PaperConsensus)
-        method, releases = paper, paper.rounds
+        releases = paper.rounds
         assert paper.release is not None
         task = paper.release
         mechanism = Gaussian(accounting.gaussian_multiplier(privacy.epsilon, delta, releases))
-    return Setup(topo, counts, task, method, mechanism, Budget(privacy.epsilon, delta), releases)
+    return Setup(topo, counts, task, paper, mechanism, Budget(privacy.epsilon, delta), releases)
+
+
+def _scaled_first(plan: GraphPlan, setup: Setup) -> Setup:
+    """With a share of the budget for private means and spreads, where these are wanted and can be told."""
+    method, asked = setup.method, plan.data.scale == "private"
+    if not (asked or private_scale_fits(plan)):
+        return setup
+    assert isinstance(method, ReleasedConsensus | SummedConsensus)
+    share = share_needed(method)
+    if share is not None:
+        scaled = with_share(method, share)
+        return replace(setup, method=scaled, mechanism=scaled.inner.mechanism, releases=3, scale_share=share)
+    if asked:
+        raise InputError(
+            "plan, scale",
+            f"rows enough to tell private means and spreads with {MOST_SHARE:.0%} of the budget",
+            f"found {sum(setup.counts)} of {len(setup.counts)} sites",
+            "Nothing was spent. Name a CSV file with public column,centre,spread: --scale FILE; or raise epsilon.",
+        )
+    return setup
 
 
 def _likely(plan: GraphPlan, nodes: int) -> tuple[Learner | None, bool]:
@@ -261,7 +291,7 @@ def _summed(
     method = SummedConsensus(task, inner or smoothest, mechanism, counts, shrink)
     _enough_records(privacy, nodes, counts, effective_rows_of_sum(method))
     budget = Budget(privacy.epsilon, privacy.total_delta)
-    return Setup(topo, counts, task, method, mechanism, budget, 1, masks=masks)
+    return _scaled_first(plan, Setup(topo, counts, task, method, mechanism, budget, 1, masks=masks))
 
 
 def _voted(

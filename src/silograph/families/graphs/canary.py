@@ -239,7 +239,9 @@ class Keeper:
         self.kept.append(bounded)
         return relay(bounded.value)
 
-    def contribute(self, value: Array | Bounded, release_point: str, clip: float | None = None) -> Any:
+    def contribute(
+        self, value: Array | Bounded, release_point: str, clip: float | None = None, share: float = 1.0
+    ) -> Any:
         if not isinstance(value, Bounded):
             raise InputError("search", "a bounded value", "found a whole vector")
         return self.release(value, release_point)

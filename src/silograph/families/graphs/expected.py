@@ -34,7 +34,7 @@ def expected_score(effective: float, nodes: int) -> tuple[float, float]:
 
 def sum_instead(plan: GraphPlan, setup: Setup) -> str | None:
     """What a secure sum of the same cost would give, where that is more than one release a site does."""
-    method, mechanism = setup.method, setup.mechanism
+    method, mechanism = setup.learning, setup.mechanism
     if plan.data.unit_column is not None or len(setup.counts) < Masks().minimum:
         return None
     if not isinstance(method, ReleasedConsensus) or type(mechanism) is not Gaussian:

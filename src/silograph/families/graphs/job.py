@@ -31,13 +31,15 @@ from silograph.families.graphs.neighbours import nearest_neighbours, needs_neigh
 from silograph.families.graphs.plan import GraphPlan, learner_of
 from silograph.families.graphs.result import GraphResult
 from silograph.families.graphs.results import forecast, write_graphs
-from silograph.families.graphs.units import in_units
+from silograph.families.graphs.units import in_units, write_scale
 from silograph.families.graphs.with_gaps import check_gaps
 from silograph.kernels.spaces import EdgeList
 from silograph.methods.base import Method, Outcome, Private
+from silograph.methods.private_scale import ScaledFirst
 from silograph.privacy.door import Budget, Door
 from silograph.privacy.masking import Masks
 from silograph.privacy.mechanisms import Mechanism
+from silograph.tasks.column_scale import padded
 from silograph.topology import Topology
 
 PACKAGES = ()
@@ -100,6 +102,8 @@ class GraphJob:
 
     def data(self, silos: Sequence[str] | None = None) -> list[Private]:
         signals = records_of(silos, self.topo.silos, self.silos.names, self.silos.signals)
+        if isinstance(self.method, ScaledFirst):
+            return padded([self.method.raw.prepare(own) for own in signals.values()])
         prepared = {name: self.setup.task.prepare(own) for name, own in signals.items()}
         if self.reach is not None:
             prepared = {name: {**own, "reach": self.reach[name]} for name, own in prepared.items()}
@@ -108,6 +112,9 @@ class GraphJob:
     def write(self, folder: Path, outcome: Outcome, trace: list[Json], door: Door) -> GraphResult:
         if self.coordinates is not None:
             write_atomically(folder / "nodes.csv", self.coordinates.to_csv())
+        if isinstance(self.method, ScaledFirst):
+            centre, spread = outcome.arrays["centre"], outcome.arrays["spread"]
+            write_scale(folder / "scale.csv", self.silos.nodes, centre, spread, outcome.facts["untold"])
         notes = tuple(self._notes(outcome, looked := self._looked(outcome)))
         told = write_graphs(
             folder, self.plan, self.silos.nodes, self.setup, outcome, trace, door, self.coordinates, looked, notes

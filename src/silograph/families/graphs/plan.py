@@ -28,9 +28,10 @@ class Data:
     standardise: bool = option(False, "An older word for --scale own.")
     scale: str | None = naming_files(
         None,
-        words=("own", "none"),
-        help="own: each site's nodes to mean 0, deviation 1 (the papers' model without privacy, if left out); none: as "
-        "they are; or a CSV with columns column,centre,spread that are public knowledge.",
+        words=("own", "private", "none"),
+        help="own: each site's nodes to mean 0, deviation 1 (the papers' model without privacy, if left out); private: "
+        "by means and spreads that a share of the budget pays for (with privacy, if left out and rows are enough); "
+        "none: as they are; or a CSV with columns column,centre,spread that are public knowledge.",
     )
     nodes: Literal["all", "common", "same"] | None = option(
         None,
@@ -207,14 +208,38 @@ class GraphPlan(Plan):
                     "plan, standardise" if self.data.standardise else "plan, scale",
                     "data as they are, or scaled by public constants, with privacy",
                     "standardising was asked for: it reads every signal's values in the clear, unaccounted",
-                    "Name a CSV file with column,centre,spread that do not come from the tables: --scale FILE.",
+                    "Say --scale private: a share of the budget pays for means and spreads. Or name a CSV file with "
+                    "column,centre,spread that do not come from the tables: --scale FILE.",
                 )
+        if self.data.scale == "private" and (missing := no_private_scale(self)):
+            raise InputError("plan, scale", *missing)
         _check_learner(self)
         check_unit_column(self)
         check_groups(self.data, self.method.learner)
         check_data(self)
         if self.seed is not None and self.seed < 0:
             raise InputError("plan, seed", "a whole number from 0 up", f"found {self.seed}")
+
+
+def private_scale_fits(plan: GraphPlan) -> bool:
+    """Whether columns get private means and spreads though nobody asked for them, if there are rows enough. A clip says
+    how long signals are as they stand."""
+    private = plan.privacy
+    return plan.data.scale is None and private is not None and private.clip is None and no_private_scale(plan) is None
+
+
+def no_private_scale(plan: GraphPlan) -> tuple[str, str, str] | None:
+    """What keeps columns from private means and spreads: expected, found, what to do."""
+    private = plan.privacy
+    if private is None:
+        return "a privacy budget for private means and spreads", "found none", "Say --scale own, or add an epsilon."
+    if private.mode in ("per-round", "correlated") or private.mechanism != "gaussian":
+        found = f"found {private.mode}" if private.mechanism == "gaussian" else f"found {private.mechanism} noise"
+        todo = "Take --privacy one-release or secure-sum with Gaussian noise, or name public constants: --scale FILE."
+        return "Gaussian noise in one release, or on a secure sum, for private means and spreads", found, todo
+    if plan.method.learner == "votes":
+        return "no scale for votes, which are of correlations", "found private", "Leave it out: units do not matter."
+    return None
 
 
 def _check_learner(plan: GraphPlan) -> None:

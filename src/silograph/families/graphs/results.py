@@ -22,8 +22,8 @@ from silograph.families.graphs.expected import sum_instead
 from silograph.families.graphs.feasible import feasibility
 from silograph.families.graphs.files import CONFIDENCE, COULD_SEE, PROBABILITY, SHARED, SIGN, Edge, edges, write_graph
 from silograph.families.graphs.findings import Looked
-from silograph.families.graphs.plan import GraphPlan, learner_of
-from silograph.families.graphs.units import said_of_loudest, said_of_units, units_of
+from silograph.families.graphs.plan import GraphPlan, learner_of, private_scale_fits
+from silograph.families.graphs.units import said_of_loudest, said_of_units, said_of_untold
 from silograph.families.graphs.vote_results import write_votes
 from silograph.methods.algorithm_one import PaperConsensus
 from silograph.methods.base import Outcome
@@ -35,6 +35,7 @@ from silograph.privacy.accounting import NO_PROTECTION, planned_cost
 from silograph.privacy.correlated import CorrelatedGaussian
 from silograph.privacy.door import Door
 from silograph.privacy.masking import Masks, counted_on
+from silograph.privacy.mechanisms import Gaussian, Mechanism
 from silograph.run.results import STAR_OBSERVERS, stated
 from silograph.tasks.smooth_graph import SmoothGraph
 
@@ -95,10 +96,10 @@ def _notes(plan: GraphPlan, setup: Setup, facts: Json | None = None) -> list[str
         f"Not protected: how many {_counted(plan)} a site has, its node names, that it took part, and how long it "
         "took.",
         "Runs add up: another run on the same data spends its own budget on top of this one.",
-        *_of_units(plan, setup.task.nodes),
+        *_of_units(plan, setup),
         *setup.notes,
     ]
-    if isinstance(setup.method, SummedConsensus | SummedVotes):
+    if isinstance(setup.learning, SummedConsensus | SummedVotes):
         what = "votes" if isinstance(setup.method, SummedVotes) else "second moments"
         notes[:0] = _of_a_sum(len(setup.counts), facts, what)
     if isinstance(setup.method, SummedVotes | ReleasedVotes):
@@ -116,11 +117,18 @@ def _notes(plan: GraphPlan, setup: Setup, facts: Json | None = None) -> list[str
     return notes
 
 
-def _of_units(plan: GraphPlan, nodes: int) -> Iterator[str]:
-    """Means and spreads of private tables are nobody's to look at, so nothing can be scaled by them."""
-    if plan.data.scale is None and units_of(plan, nodes) == "none" and learner_of(plan, nodes) != "votes":
+def _of_units(plan: GraphPlan, setup: Setup) -> Iterator[str]:
+    """What scales columns, or why nothing does."""
+    if setup.scale_share is not None:
         yield (
-            "Columns are taken as they are: unless all have one unit and vary around 0, edges follow the size of "
+            f"{setup.scale_share:.0%} of the budget pays for private means and spreads of the columns, the same for "
+            "all sites, by which rows are scaled first. If they are known, --scale FILE (column,centre,spread) saves "
+            "that share; --scale none takes columns as they are."
+        )
+    elif plan.data.scale is None and learner_of(plan, setup.task.nodes) != "votes":
+        few = "Rows are too few for private means and spreads. " if private_scale_fits(plan) else ""
+        yield (
+            f"{few}Columns are taken as they are: unless all have one unit and vary around 0, edges follow the size of "
             "units. --scale FILE scales them by public constants (column,centre,spread); --scale none says that they "
             "are fine."
         )
@@ -146,7 +154,7 @@ def _of_an_open_run(plan: GraphPlan, setup: Setup) -> Iterator[str]:
 
 def _of_several_sites(setup: Setup) -> str:
     """Noise that is made once for all, or shared, does not hide what somebody adds to several sites as others would."""
-    summed = isinstance(setup.method, SummedConsensus | SummedVotes)
+    summed = isinstance(setup.learning, SummedConsensus | SummedVotes)
     if summed or isinstance(setup.mechanism, CorrelatedGaussian):
         return (
             "The guarantee is for a person with signals at one site. Who has some at several is protected less than "
@@ -243,6 +251,8 @@ def write_graphs(
     privacy["notes"] += facts.get("notes", [])
     if (loudest := facts.get("loudest")) is not None:
         privacy["notes"].insert(0, said_of_loudest(nodes[loudest]))
+    if facts.get("untold"):
+        privacy["notes"].insert(0, said_of_untold(nodes, facts["untold"]))
     privacy["notes"] += _not_drawn(setup.topo.silos if alone else (), effective)
     if not alone:
         privacy["notes"] += [f"{name} did not come: it is not in the sum." for name in facts["silent"]]
@@ -268,7 +278,7 @@ def write_graphs(
         "rounds": facts["rounds"],
         "trace": facts.get("trace", trace),
         **{name: facts[name] for name in ("reason", "path") if facts.get(name) is not None},
-        "scale": said_of_units(plan, len(nodes)),
+        "scale": said_of_units(plan, len(nodes), setup.scale_share),
         **({"findings": list(findings)} if findings else {}),
         "privacy": privacy,
         "numbers_are": dict.fromkeys(_released(arrays, facts), "released"),
@@ -359,25 +369,32 @@ def _summary(graph: Sequence[Edge]) -> Json:
     return {"edges": len(weights), "mean_weight": math.fsum(weights) / len(weights) if weights else 0.0}
 
 
+def _whole(setup: Setup, mechanism: Mechanism) -> tuple[Mechanism, int, int]:
+    """What all releases together are like: a mechanism, the size of a release, and how many there are."""
+    size = setup.task.nodes * (setup.task.nodes - 1) // 2
+    if setup.scale_share is None:
+        return mechanism, size, setup.releases
+    return Gaussian(mechanism.multiplier * math.sqrt(1.0 - setup.scale_share)), size, 1  # Gaussians compose to one
+
+
 def forecast(plan: GraphPlan, setup: Setup) -> Json:
     """What a plan will cost, before it runs and from public numbers alone."""
     delta = plan.privacy.total_delta if plan.privacy is not None else 0.0
     nodes, mechanism = setup.task.nodes, setup.mechanism
-    size = nodes * (nodes - 1) // 2
     sites: list[Json] = []
     for name, count in zip(setup.topo.silos, setup.counts, strict=True):
         site: Json = {"site": name, "signals": count, "epsilon": "infinity", "delta": None, "accountant": NO_PROTECTION}
         if mechanism is not None:
-            planned = planned_cost(mechanism, size, setup.releases, delta)
+            planned = planned_cost(*_whole(setup, mechanism), delta)
             site["rehearsal"] = plan.seed is not None
             site |= {"epsilon": planned.epsilon, "delta": planned.delta, "accountant": planned.accountant}
-            if isinstance(setup.method, ReleasedConsensus) and not isinstance(mechanism, CorrelatedGaussian):
+            if isinstance(setup.learning, ReleasedConsensus) and not isinstance(mechanism, CorrelatedGaussian):
                 site["effective_rows"] = effective_rows(nodes, count, mechanism)
         sites.append(site)
     notes = _notes(plan, setup)
     effective = None
-    if isinstance(setup.method, SummedConsensus):
-        effective = effective_rows_of_sum(setup.method)
+    if isinstance(setup.learning, SummedConsensus):
+        effective = effective_rows_of_sum(setup.learning)
     if isinstance(mechanism, CorrelatedGaussian):
         effective = effective_rows_together(nodes, setup.counts, mechanism)
     if effective is not None:

@@ -1,31 +1,38 @@
-"""In what units graphs are learned: the likelihood's correlations have none; else each site's own spread, or public
-constants, so that no graph follows the size of units."""
+"""In what units graphs are learned: the likelihood's correlations have none; else each site's own spread, private means
+and spreads, or public constants, so that no graph follows the size of units."""
 
 from __future__ import annotations
 
+import csv
+import io
 import math
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from silograph.core.errors import InputError
+from silograph.core.files import write_atomically
 from silograph.core.types import Array
 from silograph.data.silos import Elsewhere, People, Silos, standardise
 from silograph.data.tables import csv_rows, listed, shortened, shown
-from silograph.families.graphs.plan import GraphPlan, learner_of
+from silograph.families.graphs.plan import GraphPlan, learner_of, private_scale_fits
 from silograph.families.graphs.result import LOUDEST
 
 _COLUMNS = ("column", "centre", "spread")
 
 
 def units_of(plan: GraphPlan, nodes: int) -> str:
-    """ "own", "none" or the name of a file: what was asked for, or what fits the learner."""
+    """ "own", "private", "none" or the name of a file: what was asked for, or what fits the learner. Who did not ask for
+    private ones gets none without rows enough: `Setup.scale_share` knows."""
     if plan.data.standardise:
         return "own"
     if plan.data.scale is not None:
         return plan.data.scale
-    return "own" if plan.privacy is None and learner_of(plan, nodes) == "papers" else "none"
+    if plan.privacy is None:
+        return "own" if learner_of(plan, nodes) == "papers" else "none"
+    return "private" if private_scale_fits(plan) and learner_of(plan, nodes) != "votes" else "none"
 
 
 def in_units(plan: GraphPlan, silos: Silos, base: Path) -> Silos:
@@ -33,18 +40,20 @@ def in_units(plan: GraphPlan, silos: Silos, base: Path) -> Silos:
     units = units_of(plan, len(silos.nodes))
     if units == "own":
         return standardise(silos)
-    if units == "none":
+    if units in ("none", "private"):  # private ones are told while the run goes on
         return silos
     centre, spread = read_scale(base / units, silos.nodes)
     return replace(silos, signals=tuple(_by(signals, centre, spread) for signals in silos.signals))
 
 
-def said_of_units(plan: GraphPlan, nodes: int) -> str:
-    """What the report and the command say."""
+def said_of_units(plan: GraphPlan, nodes: int, share: float | None) -> str:
+    """What the report and the command say; `share` of the budget pays for private means and spreads."""
+    if share is not None:
+        return f"by private means and spreads of all sites together, for {share:.0%} of the budget (scale.csv)"
     units = units_of(plan, nodes)
     if units == "own":
         return "every site's nodes have mean 0 and deviation 1 there (--scale own)"
-    if units != "none":
+    if units not in ("none", "private"):
         return f"by public constants for every column ({Path(units).name})"
     if learner_of(plan, nodes) == "votes" or (plan.privacy is None and learner_of(plan, nodes) == "likelihood"):
         return "correlations, so units do not matter"
@@ -55,8 +64,28 @@ def said_of_loudest(node: str) -> str:
     """Of a node whose values, as released, are so large that no graph can be told from them."""
     return (
         f"{LOUDEST} {shortened(node)}, which varies far more than the others: edges follow its units. Do not believe "
-        "this graph. Scale columns by public constants (--scale FILE)."
+        "this graph. Scale columns by public constants (--scale FILE), or with a share of the budget (--scale private)."
     )
+
+
+def said_of_untold(nodes: Sequence[str], untold: Collection[int]) -> str:
+    """Of columns whose mean and spread could not be told behind the noise."""
+    return (
+        f"No edges were drawn for {listed([nodes[k] for k in sorted(untold)])}: behind the noise nothing could be told "
+        "of its mean and spread. Does it hardly change, or is its mean more than 500 spreads from 0? Name public ones "
+        "(--scale FILE), or leave it out (--drop)."
+    )
+
+
+def write_scale(path: Path, nodes: Sequence[str], centre: Array, spread: Array, untold: Collection[int]) -> None:
+    """Released means and spreads: anybody may know them, and name the file as the scale of another run."""
+    buffer = io.StringIO(newline="")
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(_COLUMNS)
+    for k, (name, *told) in enumerate(zip(nodes, centre.tolist(), spread.tolist(), strict=True)):
+        if k not in untold:
+            writer.writerow([name, *map(repr, told)])
+    write_atomically(path, buffer.getvalue().encode())
 
 
 def read_scale(path: Path, nodes: tuple[str, ...]) -> tuple[Array, Array]:

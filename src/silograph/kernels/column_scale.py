@@ -1,0 +1,106 @@
+"""Where the columns of private tables are and how far they vary, from counts of cells that bear noise.
+
+A column's spread is told from differences of disjoint pairs of rows, which have no mean (Karwa and Vadhan 2018): how
+many of them are in every octave, from 2^-64 up to 2^64. With the spread known, its centre is told from how many rows
+are in every cell of about two spreads' width. Both work over any units, since an octave is found as easily as another.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from silograph.core.types import Array, BoolArray
+
+OCTAVES = 128  # of differences: from 2^-64 up to 2^64
+PLACES = 512  # cells of rows, half of them below 0: a mean may be about 500 spreads from it
+SURE = 4.5  # deviations of noise from which a peak is no chance: of 1000 columns of noise alone, one or two pass
+_PHASES = 4  # a spread is told to a quarter of an octave
+_HUGE = 1e70  # no number in the way of a row overflows up to here
+_ROUNDING = 1.0 - 1e-9  # room for rounding, so that what one unit adds to a column is at most 1
+
+
+def spread_cells(rows: Array, unit: NDArray[np.intp], order: Array) -> Array:
+    """How many pairs of units have a difference in each octave, (d, OCTAVES).
+
+    Pairs are neighbours in `order`, a number for each unit that says nothing of its rows: in tables that are sorted,
+    rows that stand together are alike. Of units with several rows the first rows of both, the second and so on are
+    compared; a pair counts as one in a column, spread over its differences there. A difference of 0, or to a gap, is in
+    no cell.
+    """
+    turn = np.empty(len(order), dtype=np.intp)
+    turn[np.argsort(order, kind="stable")] = np.arange(len(order))
+    unit = turn[unit]
+    by_unit = np.argsort(unit, kind="stable")
+    rows, unit = rows[by_unit], unit[by_unit]
+    begin = np.searchsorted(unit, np.arange(len(order) + 2))  # where a unit's rows begin; two more have none
+    partner = begin[unit + 1] + np.arange(len(unit)) - begin[unit]
+    first = np.flatnonzero((unit % 2 == 0) & (partner < begin[unit + 2]))
+    apart = np.abs(_tame(rows[first]) - _tame(rows[partner[first]]))
+    apart[apart == 0.0] = np.nan
+    return _counts(np.floor(np.log2(apart)) + OCTAVES // 2, unit[first] // 2, (len(order) + 1) // 2, OCTAVES)
+
+
+def place_cells(rows: Array, unit: NDArray[np.intp], units: int, spread: Array) -> Array:
+    """How many units have rows in each cell of `widths(spread)`, (d, PLACES); cells begin at 0."""
+    return _counts(np.floor(_tame(rows) / widths(spread)) + PLACES // 2, unit, units, PLACES)
+
+
+def _tame(rows: Array) -> Array:
+    return np.asarray(np.clip(rows, -_HUGE, _HUGE))
+
+
+def _counts(cell: Array, unit: NDArray[np.intp], units: int, cells: int) -> Array:
+    """How many of the units are in each cell of each column; one with several entries there is spread over them."""
+    columns, there = cell.shape[1], np.isfinite(cell)
+    number = np.zeros((units, columns))
+    np.add.at(number, unit, there)
+    weight = _ROUNDING / np.maximum(number, 1.0)[unit]
+    flat = np.clip(np.where(there, cell, 0.0), 0, cells - 1).astype(np.intp) + cells * np.arange(columns)
+    counted = np.bincount(flat[there], weight[there], minlength=columns * cells)
+    return np.asarray(counted.reshape(columns, cells), dtype=float)
+
+
+def widths(spread: Array) -> Array:
+    """Of the cells of rows: powers of two next to two spreads."""
+    return np.asarray(2.0 ** np.rint(np.log2(2.0 * spread)))
+
+
+def told_spreads(cells: Array, noise: float) -> tuple[Array, BoolArray]:
+    """The spread of every column, and whether it stands out of noise of this deviation: (d, OCTAVES) to (d,).
+
+    By the normal law whose differences fit the cells best: |x - x'| < a with chance erf(a / (2 s)).
+    """
+    scores = np.stack([_score(cells, phase / _PHASES) for phase in range(_PHASES)], -1).reshape(len(cells), -1)
+    best = scores.argmax(1)
+    told = scores.max(1) >= SURE * noise
+    return np.where(told, 2.0 ** (best / _PHASES - OCTAVES // 2), 1.0), told
+
+
+def _score(cells: Array, phase: float) -> Array:
+    """How far cells look like differences with s = 2^(k + phase), for every octave k."""
+    below, above = 10, 4  # octaves around s that such differences reach
+    edges = [math.erf(2.0 ** (k - phase) / 2.0) for k in range(-below, above + 1)]
+    shape = np.diff(edges)
+    padded = np.pad(cells, ((0, 0), (below, above - 1)))
+    return np.stack([np.correlate(row, shape / np.linalg.norm(shape), "valid") for row in padded])
+
+
+def told_centres(cells: Array, spread: Array, noise: float) -> tuple[Array, BoolArray]:
+    """The centre of every column, and whether it stands out: that of the three neighbouring cells with most rows."""
+    three = cells[:, :-2] + cells[:, 1:-1] + cells[:, 2:]
+    best = three.argmax(1)
+    each = np.arange(len(cells))[:, None], best[:, None] + np.arange(3)
+    mass = np.maximum(cells[each], 0.0)
+    place = (mass * each[1]).sum(1) / np.maximum(mass.sum(1), 1e-300) + 0.5 - PLACES // 2
+    inside = (best > 0) & (best < three.shape[1] - 1)  # end cells hold all that is beyond
+    told = inside & (three.max(1) >= SURE * math.sqrt(3.0) * noise)
+    return np.where(told, place * widths(spread), 0.0), told
+
+
+def expected_score(pairs: float) -> float:
+    """What `told_spreads` compares with noise, at the least, for so many pairs of normal rows."""
+    shape = np.diff([math.erf(2.0 ** (k - 0.5) / 2.0) for k in range(-10, 5)])
+    return float(pairs * np.linalg.norm(shape))

@@ -1,0 +1,102 @@
+"""Rows whose columns are scaled by what was released of them: first spreads, then centres, then a statistic of rows.
+
+The protected unit of the statistic is that of all three. In a column a unit adds nothing, or numbers from 0 up whose
+sum is 1, to the cells of a count: replacing it moves these by at most sqrt(2), in d columns by sqrt(2 d).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from silograph.core.types import Array
+from silograph.data.silos import People
+from silograph.kernels.column_scale import OCTAVES, PLACES, place_cells, spread_cells
+from silograph.privacy.bound import Bounded, Within
+from silograph.tasks.smooth_graph import SmoothGraph
+
+SPREADS, CENTRES = "spreads", "centres"
+_HUGE = 1e70  # no square of anything up to here overflows
+_ROWS, _UNIT, _LENGTH, _COUNT = "rows", "unit", "length", "count"
+
+
+@dataclass(frozen=True)
+class RawSignals:
+    """`task` makes its statistic of scaled rows."""
+
+    task: SmoothGraph
+
+    def prepare(self, signals: Array | People) -> dict[str, Array]:
+        """The silo's rows, and whose each is: its own unit, or a person."""
+        rows = signals.rows if isinstance(signals, People) else signals
+        unit = signals.person if isinstance(signals, People) else np.arange(len(signals))
+        return {
+            _ROWS: np.clip(np.asarray(rows, dtype=float), -_HUGE, _HUGE),
+            _UNIT: np.asarray(unit, dtype=float),
+            _LENGTH: np.array(float(len(rows))),
+            _COUNT: np.array(float(len(signals))),
+        }
+
+    def size(self, point: str) -> int:
+        return self.task.nodes * (OCTAVES if point == SPREADS else PLACES)
+
+    @property
+    def bound(self) -> Within:
+        why = "counts of cells, in each of d columns at most 1 a protected unit: sqrt(2 d)"
+        return Within(math.sqrt(2.0 * self.task.nodes), self.task.protected_unit, why)
+
+    def longest(self, counts: Sequence[int]) -> float:
+        """No site's counts are longer."""
+        return max(counts) * math.sqrt(self.task.nodes)
+
+    def spreads(self, data: dict[str, Array], order: Array) -> Bounded:
+        """Octaves of differences, (silos, size). `order`: for each unit a number that says nothing of its rows."""
+        each = [
+            spread_cells(rows, unit, turn[:units])
+            for (rows, unit, units), turn in zip(_silos(data), order, strict=True)
+        ]
+        return self._bounded(each)
+
+    def centres(self, data: dict[str, Array], spread: Array) -> Bounded:
+        """Places of rows, in cells that these spreads give."""
+        each = [place_cells(*own, around) for own, around in zip(_silos(data), spread, strict=True)]
+        return self._bounded(each)
+
+    def _bounded(self, each: Sequence[Array]) -> Bounded:
+        value, bound = np.stack([cells.ravel() for cells in each]), self.bound
+        return Bounded(value, np.full(len(value), bound.l2), bound.protected_unit, bound.why)
+
+    def statistic(self, data: dict[str, Array], centre: Array, spread: Array) -> dict[str, Array]:
+        """What the task prepares of scaled rows."""
+        made = [
+            self.task.prepare(self._signals((rows - middle) / by, unit))
+            for (rows, unit, _), middle, by in zip(_silos(data), centre, spread, strict=True)
+        ]
+        return {name: np.stack([part[name] for part in made]) for name in made[0]}
+
+    def _signals(self, rows: Array, unit: NDArray[np.intp]) -> Array | People:
+        return rows if self.task.person is None else People(rows, unit)
+
+
+def _silos(data: dict[str, Array]) -> list[tuple[Array, NDArray[np.intp], int]]:
+    """Of every silo its rows, whose they are, and how many units there are; what was padded is left out."""
+    lengths, units = data[_LENGTH].astype(int), data[_COUNT].astype(int)
+    return [
+        (rows[:n], unit[:n].astype(np.intp), int(many))
+        for rows, unit, n, many in zip(data[_ROWS], data[_UNIT], lengths, units, strict=True)
+    ]
+
+
+def padded(silos: Sequence[dict[str, Array]]) -> list[dict[str, Array]]:
+    """Prepared silos of one process, made as long as the longest."""
+    longest = max(len(own[_ROWS]) for own in silos)
+
+    def longer(value: Array) -> Array:
+        more = [(0, longest - len(value)), *[(0, 0)] * (value.ndim - 1)]
+        return np.pad(value, more, constant_values=np.nan)
+
+    return [own | {name: longer(own[name]) for name in (_ROWS, _UNIT)} for own in silos]
