@@ -19,6 +19,7 @@ from silograph.methods.clustered_admm import ClusteredADMM
 from silograph.methods.graph_federation import GraphFederation
 from silograph.methods.moments_once import MomentsSummed
 from silograph.methods.person_votes import SummedVotes
+from silograph.methods.private_scale import ScaledFirst
 from silograph.methods.summed_graph import SummedConsensus
 from silograph.privacy.correlated import CorrelatedGaussian
 from silograph.privacy.ledger import Row
@@ -30,6 +31,7 @@ from silograph.privacy.released import Message
 from silograph.run.jobs import Job
 from silograph.topology import Topology
 
+Summing = GraphFederation | ClusteredADMM | SummedConsensus | MomentsSummed | SummedVotes | ScaledFirst
 Bits = BoolArray  # (trials, canaries)
 Tables = Callable[[Bits], Private]
 #: From what a trial sent in its last round to minus the canary's loss under it, one number a trial.
@@ -122,6 +124,8 @@ class SiloStage:
         down: Message = {name: value.rows(trials) for name, value in self.state.down.items()}
         if "finding" in down and round:  # clusters are found in the first round
             down["finding"] = relay(np.zeros_like(down["finding"].value))
+        if "stage" in down:  # of releases that follow each other, one a round
+            down["stage"] = relay(np.full_like(down["stage"].value, round))
         fresh, sent = self.job.method.local(memory, down, data, gate)
         after = {**memory, **fresh}
         last = round == self.rounds[-1]
@@ -134,7 +138,7 @@ class RegionStage:
     but so many tell what noise they drew, in the place of those who are not counted on."""
 
     job: Job
-    method: GraphFederation | ClusteredADMM | SummedConsensus | MomentsSummed | SummedVotes
+    method: Summing
     site: str
     size: int
     canary: str
@@ -174,7 +178,9 @@ class RegionStage:
         told = [sum((asked.noise_of(drawn.root, asked.members[k]) for k in tellers), nothing) for asked in drawn.sums]
         return Noises(np.stack(told), [first.noise_of(drawn.root, name) for name in first.members])
 
-    def _method(self, trials: int) -> GraphFederation | ClusteredADMM | SummedConsensus | MomentsSummed | SummedVotes:
+    def _method(self, trials: int) -> Summing:
+        if isinstance(self.method, ScaledFirst):
+            return replace(self.method, inner=replace(self.method.inner, counts=self.method.counts * trials))
         if isinstance(self.method, SummedConsensus | MomentsSummed | SummedVotes):
             return replace(self.method, counts=self.method.counts * trials)
         if isinstance(self.method, GraphFederation):

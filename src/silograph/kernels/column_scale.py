@@ -17,7 +17,7 @@ from silograph.core.types import Array, BoolArray
 OCTAVES = 128  # of differences: from 2^-64 up to 2^64
 PLACES = 512  # cells of rows, half of them below 0: a mean may be about 500 spreads from it
 SURE = 4.5  # deviations of noise from which a peak is no chance: of 1000 columns of noise alone, one or two pass
-_PHASES = 4  # a spread is told to a quarter of an octave
+_PHASES = 16  # a spread is told to a sixteenth of an octave
 _HUGE = 1e70  # no number in the way of a row overflows up to here
 _ROUNDING = 1.0 - 1e-9  # room for rounding, so that what one unit adds to a column is at most 1
 

@@ -27,8 +27,8 @@ from silograph.privacy.released import Message, Sent
 from silograph.tasks.column_scale import CENTRES, SPREADS, RawSignals
 from silograph.topology import Topology
 
-LEAST_SHARE, MOST_SHARE = 0.1, 0.25  # of the budget, for both releases together
-_MARGIN = 4.0  # deviations of noise by which spreads are expected above what counts as told
+LEAST_SHARE = 0.1  # of the budget, for both releases together
+_MARGIN = 6.0  # deviations of noise by which spreads are expected above what counts as told
 _STAGES = (SPREADS, CENTRES)
 _FARTHEST, _WIDEST = 1e30, 2.0**70
 
@@ -178,13 +178,13 @@ def count_noise(inner: ReleasedConsensus | SummedConsensus, share: float, sites:
     return made.noise_of(sites)
 
 
-def share_needed(inner: ReleasedConsensus | SummedConsensus) -> float | None:
-    """The share of the budget with which the spreads of normal columns stand out, from public numbers alone; None
-    where it would be too large. `inner` has the mechanism of the whole budget."""
+def share_needed(inner: ReleasedConsensus | SummedConsensus) -> float:
+    """The share of the budget with which the spreads of normal columns stand out, from public numbers alone: more than
+    1 where no share is enough. `inner` has the mechanism of the whole budget."""
     expected = expected_score(sum(count // 2 for count in inner.counts))
     noise = count_noise(inner, 1.0, len(inner.counts))
     needed = 2.0 * ((SURE + _MARGIN) * noise / expected) ** 2 if expected else math.inf  # noise is as 1 / sqrt(share)
-    return None if needed > MOST_SHARE else max(LEAST_SHARE, needed)
+    return max(LEAST_SHARE, needed)
 
 
 def with_share(inner: ReleasedConsensus | SummedConsensus, share: float) -> ScaledFirst:

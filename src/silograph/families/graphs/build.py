@@ -33,7 +33,7 @@ from silograph.methods.consensus_graph import ExactConsensus
 from silograph.methods.moments_once import FOLDS, LEAST_ROWS, JointLearner, MomentsOnce, MomentsSummed, parts
 from silograph.methods.person_votes import ReleasedVotes
 from silograph.methods.private_graph import LEAST_EFFECTIVE_ROWS, PATIENCE, Learner, LikelyGraphs, ReleasedConsensus
-from silograph.methods.private_scale import MOST_SHARE, ScaledFirst, share_needed, with_share
+from silograph.methods.private_scale import ScaledFirst, share_needed, with_share
 from silograph.methods.summed_graph import AddedUp, SmoothestGraph, SummedConsensus
 from silograph.privacy import accounting
 from silograph.privacy.correlated import LEAST_HONEST, CorrelatedGaussian
@@ -45,6 +45,7 @@ from silograph.tasks.smooth_graph import SmoothGraph
 from silograph.topology import Topology, star
 
 USUAL_RESAMPLES = 100
+MOST_SHARE, MOST_SHARE_ASKED = 0.3, 0.5  # of the budget for private means and spreads; the latter if asked for
 MOST_RESAMPLED = 10_000_000  # numbers a site keeps for them; 100 resamples of 440 nodes
 # Local steps, step size and momentum of each paper's experiments.
 PAPER_SETTINGS = {"S3": (5, 0.005, 0.9), "S0": (1, 0.01, 0.1)}
@@ -223,13 +224,13 @@ def _scaled_first(plan: GraphPlan, setup: Setup) -> Setup:
         return setup
     assert isinstance(method, ReleasedConsensus | SummedConsensus)
     share = share_needed(method)
-    if share is not None:
+    if share <= (MOST_SHARE_ASKED if asked else MOST_SHARE):
         scaled = with_share(method, share)
         return replace(setup, method=scaled, mechanism=scaled.inner.mechanism, releases=3, scale_share=share)
     if asked:
         raise InputError(
             "plan, scale",
-            f"rows enough to tell private means and spreads with {MOST_SHARE:.0%} of the budget",
+            f"rows enough to tell private means and spreads with {100 * MOST_SHARE_ASKED:.0f} % of the budget",
             f"found {sum(setup.counts)} of {len(setup.counts)} sites",
             "Nothing was spent. Name a CSV file with public column,centre,spread: --scale FILE; or raise epsilon.",
         )

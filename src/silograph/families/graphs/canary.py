@@ -31,6 +31,7 @@ from silograph.methods.base import Private, begin, take
 from silograph.methods.choosing import LOG_BETA
 from silograph.methods.consensus_graph import BETA, ExactConsensus
 from silograph.methods.moments_once import MomentsOnce, MomentsSummed
+from silograph.methods.private_scale import ScaledFirst
 from silograph.methods.summed_graph import SummedConsensus
 from silograph.privacy.attacks.graphs import distances_of_graph, distances_of_step
 from silograph.privacy.attacks.search import worst_swap
@@ -42,6 +43,7 @@ from silograph.tasks.person_votes import PersonVotes
 from silograph.tasks.smooth_graph import SmoothGraph, centred_basis
 
 _SEARCH = 40
+_OTHER_CELLS = 2.0**5  # how many times longer a signal is whose values are to be counted elsewhere
 _SEVERAL = 5  # signals of a person
 _MOST_CANARIES = 4000  # of one site in a single run
 _NUMBERS = 4_000_000  # that say how each of its different canaries moves what is released
@@ -107,10 +109,11 @@ def _signals(job: GraphJob, nodes: Sequence[str], signals: Array) -> bytes:
 
 
 def _of_graphs(job: GraphJob, task: SmoothGraph, many: bool) -> Stage:
-    method, nodes = job.method, task.nodes
+    method, learning, nodes = job.method, job.setup.learning, task.nodes
+    scaled = isinstance(method, ScaledFirst)
     victim = nearest(job.setup.counts, many)[0]
     count = job.setup.counts[victim]
-    rounds = range(method.rounds) if isinstance(method, PaperConsensus) else range(1)
+    rounds = range(method.rounds) if isinstance(method, PaperConsensus) else range(3 if scaled else 1)
     large, across = 1e3 * task.radius, centred_basis(nodes) @ flat_basis(nodes - 1)
     if task.statistic == "moment" or job.mechanism is None:
         # Of orthonormal a and b, a + b and a - b: their outer products are as far apart as the clip allows, and differ
@@ -127,8 +130,10 @@ def _of_graphs(job: GraphJob, task: SmoothGraph, many: bool) -> Stage:
         pairs = [_searched_signals(job, victim, count)]
         words = "the pair of signals that a search found to move the release furthest, all other signals zero"
     pairs = (pairs or [(across[:, 0], np.zeros(nodes))])[:count]
+    if scaled:  # as far beyond the clip, but in other cells of every column
+        pairs = [(one, _OTHER_CELLS * other) for one, other in pairs]
     room = (
-        sum(job.setup.counts) if isinstance(method, SummedConsensus | MomentsSummed) else count
+        sum(job.setup.counts) if isinstance(learning, SummedConsensus | MomentsSummed) else count
     )  # all sites are in one sum
     distinct, most = len(pairs), min(room, _MOST_CANARIES)
     pairs = [pairs[k % distinct] for k in range(most)]
@@ -140,7 +145,8 @@ def _of_graphs(job: GraphJob, task: SmoothGraph, many: bool) -> Stage:
                 signals = neighbours.copy()
                 for k, with_it in enumerate(pattern):
                     signals[k] = pairs[k][int(with_it)]
-                made.append(task.prepare(signals if task.person is None else _several_each(signals)))
+                prepare = method.raw.prepare if isinstance(method, ScaledFirst) else task.prepare
+                made.append(prepare(signals if task.person is None else _several_each(signals)))
             return {name: np.stack([part[name] for part in made]) for name in made[0]}
 
         return partial(by_pattern, prepare=prepared)
@@ -148,7 +154,7 @@ def _of_graphs(job: GraphJob, task: SmoothGraph, many: bool) -> Stage:
     def among_sites(neighbours: Array, own: Sequence[tuple[Array, Array]]) -> Tables:
         """The victim's tables, among those of other sites where these are in the same sum or share noise."""
         tables, counts = made_of(neighbours, own), job.setup.counts
-        if not isinstance(method, SummedConsensus | MomentsSummed) and not isinstance(
+        if not isinstance(learning, SummedConsensus | MomentsSummed) and not isinstance(
             job.mechanism, CorrelatedGaussian
         ):
             return tables
@@ -173,12 +179,24 @@ def _of_graphs(job: GraphJob, task: SmoothGraph, many: bool) -> Stage:
     ]
     tables = among_sites(np.zeros((count, nodes)), pairs)
     start = begin(method, job.topo)
-    if isinstance(method, SummedConsensus | MomentsSummed):
+    if isinstance(method, SummedConsensus | MomentsSummed) or (
+        isinstance(method, ScaledFirst) and isinstance(learning, SummedConsensus)
+    ):
         size = len(method.counts)
         told = partial(with_tellers, size=size, honest=counted_on(size))
         site = job.topo.silos[victim]
         stage: Stage = RegionStage(
-            job, method, site, size, words, (0,), most, tables, Masks("skipped"), victim=victim, distinct=distinct
+            job,
+            method,
+            site,
+            size,
+            words,
+            tuple(rounds),
+            most,
+            tables,
+            Masks("skipped"),
+            victim=victim,
+            distinct=distinct,
         )
     elif isinstance(job.mechanism, CorrelatedGaussian):
         moves = tuple(task.longest_term / n for n in job.setup.counts)

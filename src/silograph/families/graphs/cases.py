@@ -48,6 +48,10 @@ def cases(folder: Path, seed: int) -> dict[str, Json]:
         "one release, gaps, public scale": _plan(
             {}, {**_BUDGET, "clip": 2.0}, files=[f"{site}_gaps.csv" for site in SITES[:3]], scale="scale.csv"
         ),
+        "one release, gaps, private scale": _plan(
+            {}, {**_BUDGET, "epsilon": 6.0}, files=[f"{site}_gaps.csv" for site in SITES[:3]], scale="private"
+        ),
+        "persons, private scale": _plan({}, {**_BUDGET, "epsilon": 8.0}, **people, scale="private"),
         "one release, Laplace": _plan({}, {"epsilon": 30.0, "mechanism": "laplace"}),
         "persons": _plan({}, {**_BUDGET, "clip": 2.0}, **people),
         "votes, secure sum": _plan(votes, _BUDGET, **series),

@@ -39,7 +39,6 @@ from silograph.methods.private_scale import ScaledFirst
 from silograph.privacy.door import Budget, Door
 from silograph.privacy.masking import Masks
 from silograph.privacy.mechanisms import Mechanism
-from silograph.tasks.column_scale import padded
 from silograph.topology import Topology
 
 PACKAGES = ()
@@ -102,9 +101,8 @@ class GraphJob:
 
     def data(self, silos: Sequence[str] | None = None) -> list[Private]:
         signals = records_of(silos, self.topo.silos, self.silos.names, self.silos.signals)
-        if isinstance(self.method, ScaledFirst):
-            return padded([self.method.raw.prepare(own) for own in signals.values()])
-        prepared = {name: self.setup.task.prepare(own) for name, own in signals.items()}
+        task = self.method.raw if isinstance(self.method, ScaledFirst) else self.setup.task
+        prepared = {name: task.prepare(own) for name, own in signals.items()}
         if self.reach is not None:
             prepared = {name: {**own, "reach": self.reach[name]} for name, own in prepared.items()}
         return list(prepared.values())

@@ -13,6 +13,8 @@ from silograph.core.results import Claim
 from silograph.core.types import Array, Json
 from silograph.data.coordinates import Coordinates
 from silograph.families.graphs.build import (
+    MOST_SHARE,
+    MOST_SHARE_ASKED,
     Setup,
     effective_rows,
     effective_rows_of_sum,
@@ -117,16 +119,22 @@ def _notes(plan: GraphPlan, setup: Setup, facts: Json | None = None) -> list[str
     return notes
 
 
+_FEW = (
+    f"Rows are too few for private means and spreads of columns with {100 * MOST_SHARE:.0f} % of the budget "
+    f"(--scale private takes up to {100 * MOST_SHARE_ASKED:.0f} %). "
+)
+
+
 def _of_units(plan: GraphPlan, setup: Setup) -> Iterator[str]:
     """What scales columns, or why nothing does."""
     if setup.scale_share is not None:
         yield (
-            f"{setup.scale_share:.0%} of the budget pays for private means and spreads of the columns, the same for "
-            "all sites, by which rows are scaled first. If they are known, --scale FILE (column,centre,spread) saves "
-            "that share; --scale none takes columns as they are."
+            f"{100 * setup.scale_share:.0f} % of the budget pays for private means and spreads of columns, the same "
+            "for all sites, by which rows are scaled first. Known ones save that share: --scale FILE, with "
+            "column,centre,spread. --scale none takes columns as they are."
         )
     elif plan.data.scale is None and learner_of(plan, setup.task.nodes) != "votes":
-        few = "Rows are too few for private means and spreads. " if private_scale_fits(plan) else ""
+        few = _FEW if private_scale_fits(plan) else ""
         yield (
             f"{few}Columns are taken as they are: unless all have one unit and vary around 0, edges follow the size of "
             "units. --scale FILE scales them by public constants (column,centre,spread); --scale none says that they "

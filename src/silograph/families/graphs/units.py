@@ -24,8 +24,8 @@ _COLUMNS = ("column", "centre", "spread")
 
 
 def units_of(plan: GraphPlan, nodes: int) -> str:
-    """ "own", "private", "none" or the name of a file: what was asked for, or what fits the learner. Who did not ask for
-    private ones gets none without rows enough: `Setup.scale_share` knows."""
+    """ "own", "private", "none" or the name of a file: what was asked for, or what fits the learner. Where rows are too
+    few, nobody gets private ones who did not ask for them: `Setup.scale_share` knows."""
     if plan.data.standardise:
         return "own"
     if plan.data.scale is not None:
@@ -49,7 +49,7 @@ def in_units(plan: GraphPlan, silos: Silos, base: Path) -> Silos:
 def said_of_units(plan: GraphPlan, nodes: int, share: float | None) -> str:
     """What the report and the command say; `share` of the budget pays for private means and spreads."""
     if share is not None:
-        return f"by private means and spreads of all sites together, for {share:.0%} of the budget (scale.csv)"
+        return f"by private means and spreads of all sites together, for {100 * share:.0f} % of the budget (scale.csv)"
     units = units_of(plan, nodes)
     if units == "own":
         return "every site's nodes have mean 0 and deviation 1 there (--scale own)"

@@ -1,0 +1,136 @@
+"""Private means and spreads: what is told of columns, what one unit can change of it, and what it costs."""
+
+import math
+
+import numpy as np
+import pytest
+
+from silograph.data.silos import People
+from silograph.kernels.column_scale import OCTAVES, PLACES, place_cells, spread_cells, told_centres, told_spreads
+from silograph.methods.private_graph import LikelyGraphs, ReleasedConsensus
+from silograph.methods.private_scale import count_noise, share_needed, with_share
+from silograph.methods.summed_graph import SummedConsensus
+from silograph.privacy.accounting import cost, gaussian_multiplier
+from silograph.privacy.door import Budget
+from silograph.privacy.masking import Masks
+from silograph.privacy.mechanisms import Gaussian, SharedGaussian
+from silograph.run.loop import simulate
+from silograph.tasks.column_scale import RawSignals
+from silograph.tasks.smooth_graph import SmoothGraph
+
+UNITS = np.array([1e-3, 0.2, 1.0, 40.0, 1e3, 1e5])
+MEANS = UNITS * np.array([0.0, 300.0, -4.0, 20.0, 1.0, -100.0])
+
+
+def tables(sites=4, rows=2000, seed=0):
+    rng = np.random.default_rng(seed)
+    common = rng.normal(size=(sites, rows, 1))
+    signals = 0.6 * common + 0.8 * rng.normal(size=(sites, rows, len(UNITS)))
+    return {f"site{k}": MEANS + UNITS * own for k, own in enumerate(signals)}
+
+
+@pytest.mark.parametrize("unit", [1e-12, 1.0, 3.7e9])
+def test_without_noise_columns_are_told_in_any_unit_however_sorted(unit):
+    rng = np.random.default_rng(1)
+    x = unit * (np.sort(rng.normal(size=(20_000, 3)), axis=0) + np.array([0.0, -7.0, 200.0]))
+    who = np.arange(len(x))
+    spread, sure = told_spreads(spread_cells(x, who, rng.random(len(x))), 1e-9)
+    centre, found = told_centres(place_cells(x, who, len(x), spread), spread, 1e-9)
+    assert sure.all()
+    assert found.all()
+    assert np.abs(np.log2(spread / unit)).max() < 0.1
+    assert np.abs(centre / unit - [0.0, -7.0, 200.0]).max() < 0.1
+
+
+def test_a_column_that_never_changes_and_one_too_far_from_zero_are_not_told():
+    rng = np.random.default_rng(2)
+    x = np.stack([np.full(5000, 3.0), rng.normal(size=5000), 5e4 + rng.normal(size=5000)], 1)
+    who = np.arange(len(x))
+    spread, sure = told_spreads(spread_cells(x, who, rng.random(len(x))) + rng.normal(size=(3, OCTAVES)), 1.0)
+    _, found = told_centres(place_cells(x, who, len(x), spread) + rng.normal(size=(3, PLACES)), spread, 1.0)
+    assert sure.tolist() == [False, True, True]
+    assert (sure & found).tolist() == [False, True, False]
+
+
+def moved(task, one, other, spread):
+    """How far another table moves what is counted, in units of the bound."""
+    raw, order = RawSignals(task), np.random.default_rng(5).random((1, 400))
+    held = [{name: value[None] for name, value in raw.prepare(table).items()} for table in (one, other)]
+    counted = [[raw.spreads(own, order), raw.centres(own, spread)] for own in held]
+    return max(float(np.linalg.norm(a.value - b.value) / a.l2[0]) for a, b in zip(*counted, strict=True))
+
+
+@pytest.mark.parametrize("persons", [False, True])
+def test_no_unit_moves_counts_beyond_their_bound_whatever_its_gaps(persons):
+    """Swaps of a row, or of all rows of a person, with any gaps and any size; the worst of 60 comes near the bound."""
+    rng, d, worst = np.random.default_rng(3), 5, 0.0
+    task = SmoothGraph(d, "moment", person="who" if persons else None)
+
+    def rows(n):
+        values = rng.normal(size=(n, d)) * 10.0 ** rng.integers(-80, 80, size=(n, d))
+        return np.where(rng.random((n, d)) < rng.choice([0.0, 0.3, 0.9]), np.nan, values)
+
+    for _ in range(60):
+        units = int(rng.integers(2, 9))
+        number = rng.integers(1, 5, size=units) if persons else np.ones(units, dtype=int)
+        own = [rows(n) for n in number]
+        victim = int(rng.integers(units))
+        swapped = [rows(int(rng.integers(1, 5)) if persons else 1) if k == victim else x for k, x in enumerate(own)]
+        made = []
+        for each in (own, swapped):
+            table = np.concatenate(each)
+            who = np.repeat(np.arange(units), [len(x) for x in each])
+            made.append(People(table, who) if persons else table)
+        worst = max(worst, moved(task, *made, 10.0 ** rng.uniform(-20, 20, size=(1, d))))
+    assert 0.8 < worst <= 1.0
+
+
+def methods(epsilon, rows=2000, sites=4):
+    task, multiplier = SmoothGraph(len(UNITS), "moment"), gaussian_multiplier(epsilon, 1e-6, 1)
+    shape = (task, LikelyGraphs())
+    counts = (rows,) * sites
+    return ReleasedConsensus(*shape, Gaussian(multiplier), counts), SummedConsensus(
+        *shape, SharedGaussian(multiplier), counts
+    )
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_the_whole_costs_the_budget_and_columns_are_told(which):
+    whole = methods(2.0)[which]
+    method = with_share(whole, share_needed(whole))
+    masks, budget = Masks() if which else None, Budget(2.0, 1e-6)
+    found, door = simulate(method, method.raw, tables(), method.inner.mechanism, budget, masks=masks)
+    assert np.abs(np.log2(found.arrays["spread"] / UNITS)).max() < 0.6
+    assert np.abs((found.arrays["centre"] - MEANS) / UNITS).max() < 0.5
+    for name in tables():
+        rows = door.ledger.of(name)
+        assert [row.release_point for row in rows] == ["spreads", "centres", "moment"]
+        assert cost(rows, 1e-6).epsilon == pytest.approx(2.0, rel=1e-3)
+        assert cost(rows, 1e-6).epsilon <= 2.0 * (1 + 1e-9)
+
+
+def test_the_share_is_small_where_rows_are_many_and_none_is_enough_where_they_are_few():
+    for few, many in zip(methods(1.0, rows=50), methods(4.0, rows=20_000), strict=True):
+        assert share_needed(few) > 1.0
+        assert share_needed(many) == 0.1
+
+
+def test_noise_is_what_was_said():
+    """In the ledger and to whoever reads the counts."""
+    method = with_share(methods(2.0)[0], 0.2)
+    silent = {f"site{k}": np.zeros((2000, len(UNITS))) for k in range(4)}
+    _, door = simulate(method, method.raw, silent, method.inner.mechanism)
+    noise = method.inner.mechanism.sampled(method.share).deviation(math.sqrt(2 * len(UNITS)), 1)
+    assert all(row.noise == pytest.approx(noise, rel=1e-5) for row in door.ledger.of("site0")[:2])
+    assert count_noise(method.inner, method.share, 4) == pytest.approx(2.0 * noise, rel=1e-5)
+
+
+def test_a_column_without_a_scale_has_no_edges_and_drowns_none():
+    constant = {name: np.where(np.arange(6) == 2, 7e6, own) for name, own in tables().items()}
+    whole = methods(4.0)[0]
+    method = with_share(whole, share_needed(whole))
+    found = simulate(method, method.raw, constant, method.inner.mechanism)[0]
+    a, b = np.triu_indices(6, 1)
+    assert found.facts["untold"] == [2]
+    assert not found.arrays["consensus"][(a == 2) | (b == 2)].any()
+    assert found.arrays["consensus"][(a != 2) & (b != 2)].any()
