@@ -171,7 +171,7 @@ def test_forbidden_edges_stay_empty():
 
 def learner(nodes=6, privacy=None, records=3000, **method):
     signals = np.random.default_rng(0).standard_normal((records, nodes))
-    plan = GraphPlan(Data(), ConsensusGraph(**method), privacy or Privacy(8.0, 1e-5))
+    plan = GraphPlan(Data(scale="none"), ConsensusGraph(**method), privacy or Privacy(8.0, 1e-5))
     return build(plan, from_arrays([signals, signals], private=True)).method.inner
 
 

@@ -377,7 +377,7 @@ def test_the_summary_and_the_forecast_say_it_too(folder, tmp_path, silograph, mo
     assert "note: There are no graphs of sites, only the consensus" in said
     _, said, _ = silograph("privacy", tmp_path / "out" / "plan.toml")
     assert "All 1460 signals together are at most" in said
-    assert "1 protected releases per site" in said
+    assert "3 protected releases per site" in said
 
 
 # ---- noise that cancels between sites --------------------------------------------------------------------------------

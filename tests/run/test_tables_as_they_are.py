@@ -108,19 +108,24 @@ def test_the_papers_model_is_standardised_unless_raw_values_are_asked_for(folder
     assert (old.folder / "consensus.csv").read_bytes() == (own.folder / "consensus.csv").read_bytes()
 
 
-def test_public_constants_scale_private_tables(folder, tmp_path):
+def test_public_constants_or_a_share_of_the_budget_scale_private_tables(folder, tmp_path):
     """Without them a private graph of raw tables is one of units, and the run says so; with them the strongest
-    positive relations are found."""
+    positive relations are found. What was paid for once can be named the next time."""
     budget = Privacy(8.0)
-    raw = learn(folder, "plain", tmp_path / "raw", budget, edges=5)
+    raw = learn(folder, "plain", tmp_path / "raw", budget, {"scale": "none"}, edges=5)
     scaled = learn(folder, "plain", tmp_path / "scaled", budget, {"scale": "scale.csv"}, edges=5)
-    assert any("edges follow the size of units" in note for note in raw.result["privacy"]["notes"])
+    assert any("edges follow its units" in note for note in raw.result["privacy"]["notes"])
     assert not any("follow the size of units" in note for note in scaled.result["privacy"]["notes"])
     assert scaled.result["scale"] == "by public constants for every column (scale.csv)"
     positive = {pair for pair, sign in TRUE.items() if sign > 0}
     assert len(consensus(scaled).keys() & positive) >= 4 > len(consensus(raw).keys() & positive)
     gaps = learn(folder, "gaps", tmp_path / "gaps", budget, {"scale": "scale.csv"}, edges=5)
     assert len(consensus(gaps).keys() & positive) >= 4
+    paid = learn(folder, "gaps", tmp_path / "paid", budget, edges=5)
+    assert paid.result["scale"].startswith("by private means and spreads of all sites together, for")
+    assert len(consensus(paid).keys() & positive) >= 4
+    told = {"scale": str(paid.folder / "scale.csv")}
+    assert len(consensus(learn(folder, "gaps", tmp_path / "again", budget, told, edges=5)).keys() & positive) >= 4
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,10 @@ def folder(tmp_path_factory):
 
 
 PLAN = GraphPlan(
-    Data(tuple(f"{name}.csv" for name in SITES), unit_column="person"), ConsensusGraph(degree=3.0), BUDGET, seed=2
+    Data(tuple(f"{name}.csv" for name in SITES), unit_column="person", scale="none"),
+    ConsensusGraph(degree=3.0),
+    BUDGET,
+    seed=2,
 )
 
 
