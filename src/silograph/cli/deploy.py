@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,6 +17,9 @@ from silograph.cli.console import DEPLOY, AsJson, Out, register_in, say, show
 from silograph.core.errors import InputError
 from silograph.core.types import Json
 from silograph.report.printed import cost_rows, table
+
+if TYPE_CHECKING:
+    from silograph.engines.question import Question
 
 Folder = Annotated[Path, typer.Argument(help="The folder that `silograph deploy` made for you.")]
 Table = Annotated[Path, typer.Option("--data", help="Your own table; it stays where it is.")]
@@ -123,14 +126,15 @@ def join(
     patience: Annotated[float | None, typer.Option(help="Seconds to wait for a server that is away.")] = None,
 ) -> None:
     """Take part: answer the server until the run is over. After a crash, the same command goes on."""
+    from silograph.deploy.aside import conclude_aside, prepare_aside
     from silograph.deploy.connect import answering
     from silograph.deploy.organisation import Approved
-    from silograph.report.deployment import own_page
 
     if patience is not None and not 0.0 < patience < math.inf:
         raise InputError("join, patience", "seconds above 0", f"found {patience}")
     organisation = Approved.open(folder, data)
-    silo = organisation.silo(lambda question: print(f"round {question.round}: {question.kind}", flush=True), _tell)
+    prepared = prepare_aside(organisation)
+    silo = organisation.silo(_said, _tell, prepared)
     try:
         if not silo.finished:
             with _stoppable() as stopped, answering(organisation) as line:
@@ -141,8 +145,12 @@ def join(
     finally:
         silo.close()
     organisation.forget()
-    organisation.conclude(own_page)
+    conclude_aside(organisation)
     print(f"The run is over. Your result: {folder / 'own.npz'}; what it cost you: {folder / 'own.html'}")
+
+
+def _said(question: Question) -> None:
+    print(f"round {question.round}: {question.kind}", flush=True)
 
 
 def _tell(text: str) -> None:

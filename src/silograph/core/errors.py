@@ -16,6 +16,10 @@ class SilographError(Exception):
         self.where, self.expected, self.found, self.todo = where, expected, found, todo
         super().__init__(f"{where}: expected {expected}, but {found}." + (f" {todo}" if todo else ""))
 
+    def __reduce__(self) -> tuple[type[SilographError], tuple[str, ...]]:
+        """From one process to another."""
+        return type(self), (self.where, self.expected, self.found, self.todo)
+
 
 class InputError(SilographError, ValueError):
     """A file, table, option or plan that cannot be used as given."""

@@ -38,10 +38,14 @@ from silograph.engines.certificates import (
 from silograph.engines.question import Question
 from silograph.engines.silo import OWN, Silo
 from silograph.engines.sums import SumAgents
-from silograph.methods.base import Private
+from silograph.methods.base import Method, Private
+from silograph.privacy.door import Budget
 from silograph.privacy.ledger import Ledger
+from silograph.privacy.masking import Masks
+from silograph.privacy.mechanisms import Noise
 from silograph.run.jobs import Job, door_of
 from silograph.run.results import costs, stated
+from silograph.topology import Topology
 
 APPROVED, IDENTITY, ROOT, LEDGER, ROSTER = "approved.json", "identity.key", "root", "ledger.jsonl", "roster.json"
 ENROLMENT, OWN_FACTS, OWN_PAGE = ".enrolment.json", "own.json", "own.html"
@@ -144,6 +148,19 @@ def _identity(folder: Path) -> Ed25519PrivateKey:
         raise DamageError(str(folder / IDENTITY), "the key that was made here", "it is damaged or gone") from None
 
 
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """What an organisation answers with: its part of the job, and `rows`, its records as the task prepared them."""
+
+    method: Method
+    topo: Topology
+    mechanism: Noise | None
+    budget: Budget | None
+    masks: Masks | None
+    most_rounds: int
+    rows: Private
+
+
 @dataclass
 class Approved:
     """An organisation that may answer: its deployment is the one it approved."""
@@ -192,10 +209,19 @@ class Approved:
             self.deployment.plan, self.deployment.facts, self.organisation, self.table, self.folder
         )
 
+    def prepare(self) -> Prepared:
+        job = self.job()
+        rows = _rows(job, self.deployment.facts.organisations[self.organisation])
+        return Prepared(job.method, job.topo, job.mechanism, job.budget, job.masks, job.most_rounds, rows)
+
     def silo(
-        self, tell: Callable[[Question], None] = lambda question: None, warn: Callable[[str], None] = lambda text: None
+        self,
+        tell: Callable[[Question], None] = lambda question: None,
+        warn: Callable[[str], None] = lambda text: None,
+        prepared: Prepared | None = None,
     ) -> Silo:
-        deployment, folder, job = self.deployment, self.folder, self.job()
+        """`prepared` is what `prepare` returned, in this process or another; None: it is called now."""
+        deployment, folder, job = self.deployment, self.folder, prepared or self.prepare()
         names = deployment.facts.organisations[self.organisation]
         seed = deployment.plan.seed
         door = door_of(job, self._root() if seed is None else seed, Ledger(folder / LEDGER), seed)
@@ -207,7 +233,7 @@ class Approved:
             names,
             job.method,
             job.topo,
-            _rows(job, names),
+            job.rows,
             door,
             job.most_rounds,
             minimum,

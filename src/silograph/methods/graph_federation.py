@@ -36,7 +36,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy.special import ndtri
 
 from silograph.core.errors import InputError
 from silograph.core.schema import Amount, Count, Portion, Positive, Span, check
@@ -213,6 +212,8 @@ class GraphFederation(Plain):
     def _noise(self, gate: Outlet, count: int) -> Array:
         u, deviation = gate.uniforms(count, "noise"), math.sqrt(self.variance)
         if self.law == "gaussian":
+            from scipy.special import ndtri  # late: an agent draws none of this
+
             return np.asarray(deviation * ndtri(u))
         # Lap(0, sigma_g / sqrt 2) has variance sigma_g^2
         return np.asarray(deviation / math.sqrt(2.0) * np.sign(u - 0.5) * -np.log1p(-np.abs(2.0 * u - 1.0)))

@@ -39,7 +39,6 @@ from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 from numpy.typing import NDArray
-from scipy.special import gammaln
 
 ALL_PAIRS = 128  # agents up to which everybody is everybody's partner
 SECURITY, EXACT = 46, 20  # bits
@@ -96,6 +95,8 @@ def cut_off(agents: int, cycles: int, m: int) -> float:
 
 def _choices(n: int, k: NDArray[np.int64]) -> NDArray[np.float64]:
     """The logarithm of C(n, k)."""
+    from scipy.special import gammaln
+
     return np.asarray(gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1))
 
 

@@ -20,15 +20,8 @@ from silograph.run.plan import Plan
 from silograph.topology import Topology
 
 
-class Job(Protocol):
-    @property
-    def plan(self) -> Plan: ...
-
-    @property
-    def topo(self) -> Topology: ...
-
-    @property
-    def method(self) -> Method: ...
+class Guarded(Protocol):
+    """What a border is made of."""
 
     @property
     def mechanism(self) -> Noise | None: ...
@@ -38,6 +31,17 @@ class Job(Protocol):
 
     @property
     def masks(self) -> Masks | None: ...
+
+
+class Job(Guarded, Protocol):
+    @property
+    def plan(self) -> Plan: ...
+
+    @property
+    def topo(self) -> Topology: ...
+
+    @property
+    def method(self) -> Method: ...
 
     @property
     def most_rounds(self) -> int:
@@ -71,7 +75,7 @@ class JobPart(Protocol):
         ...
 
 
-def door_of(job: Job, root: int, ledger: Ledger, seed: int | None) -> Door:
+def door_of(job: Guarded, root: int, ledger: Ledger, seed: int | None) -> Door:
     """A job's border; with the `seed` of a plan it is a rehearsal's."""
     randomness = SECRET if seed is None else REHEARSAL
     return Door(root, ledger, job.mechanism, job.budget, randomness, job.masks)
