@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -216,15 +217,22 @@ def test_what_lies_at_the_server_is_released_and_what_is_secret_is_for_its_owner
     for organisation in there.organisations:
         for name in ("node.key", "identity.key"):
             assert (there.goal / organisation / name).stat().st_mode & 0o077 == 0
-    roots = {}
+    roots, memory = {}, set()
 
     def look(now):
         for path in there.goal.glob("*/root"):
             with contextlib.suppress(FileNotFoundError):
                 roots[path.parent.name] = path.read_text()
 
+        for name in there.organisations:
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                told = Path(f"/proc/{there.running[name].pid}/smaps_rollup").read_text()
+                memory.update(int(line.split()[1]) for line in told.splitlines() if line.startswith("Pss:"))
+
     there.run(look)
     secrets = set(roots.values())
+    assert memory
+    assert max(memory) < 150_000  # kB of its own, and its share of what it shares with others
     assert len(secrets) == 3
     assert not [*there.goal.glob("*/root"), *there.goal.glob("*/state.npz")]  # they are gone with the run
     tables = [line for path in there.plan.parent.glob("*.csv") for line in path.read_text().splitlines()[1:]]

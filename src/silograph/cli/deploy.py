@@ -126,7 +126,7 @@ def join(
     patience: Annotated[float | None, typer.Option(help="Seconds to wait for a server that is away.")] = None,
 ) -> None:
     """Take part: answer the server until the run is over. After a crash, the same command goes on."""
-    from silograph.deploy.aside import conclude_aside, prepare_aside
+    from silograph.cli.aside import conclude_aside, prepare_aside
     from silograph.deploy.connect import answering
     from silograph.deploy.organisation import Approved
 

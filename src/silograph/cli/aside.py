@@ -28,7 +28,7 @@ def conclude_aside(organisation: Approved) -> None:
 
 
 def _aside(what: str, organisation: Approved) -> Any:
-    words = [sys.executable, "-m", "silograph.deploy.aside", what, str(organisation.folder), str(organisation.table)]
+    words = [sys.executable, "-m", "silograph.cli.aside", what, str(organisation.folder), str(organisation.table)]
     done = subprocess.run(words, stdout=subprocess.PIPE, check=False)
     if done.returncode:
         raise SilographError(
@@ -45,7 +45,7 @@ def _main(what: str, folder: Path, table: Path) -> object:
         organisation = Approved.open(folder, table)
         if what == _PREPARE:
             return organisation.prepare()
-        from silograph.report.deployment import own_page
+        from silograph.report.deployment import own_page  # late: the first child does without
 
         organisation.conclude(own_page)
         return None
