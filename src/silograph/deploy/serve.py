@@ -21,7 +21,7 @@ from silograph.engines.remote import Asking, Remote
 from silograph.run.jobs import door_of
 from silograph.run.results import write_result
 from silograph.run.run import Finished, Progress, finish
-from silograph.run.store import RunFolder
+from silograph.run.store import Kept, RunFolder
 
 RESULT, REPORT, ROUNDS, ENDING = "result.json", "report.html", "rounds.jsonl", "ending.json"
 
@@ -113,7 +113,7 @@ def serve(
                 place.tell()
                 progress(number, line)
 
-            _, told = finish(job, place, door, run, after, ACROSS, every_round=True)
+            _, told = finish(job, place, door, run, after, ACROSS, Kept(run, door))
             if place.gone:
                 told.privacy.notes.append(GONE.format(", ".join(place.gone)))
             write_result(run.path, deployment.plan_text, plan.seed, door, told)

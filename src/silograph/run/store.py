@@ -18,14 +18,18 @@ from pathlib import Path
 from silograph.core.errors import DamageError, InputError
 from silograph.core.files import content_of, write_atomically
 from silograph.core.keys import secret_root
+from silograph.core.schema import read, write
 from silograph.core.types import Json
 from silograph.engines.saved import load, save
-from silograph.methods.base import State
-from silograph.privacy.ledger import Ledger
+from silograph.methods.base import Half, Here, State
+from silograph.privacy.door import Door
+from silograph.privacy.ledger import Ledger, Row
 
 _STATE, _IDENTITY, _ROOT, _LOCK = "state.npz", "identity.json", "root", "lock"
-_SECRET = (_STATE, _IDENTITY, _ROOT, _LOCK)
+_HALVES = ("half-0.npz", "half-1.npz")  # of even and odd rounds: who is behind needs none before the last but one
+_SECRET = (_STATE, _IDENTITY, _ROOT, _LOCK, *_HALVES)
 _PARTS = ("carry", "servers", "down")
+_HALF = ("carry", "servers", "sent")
 
 
 class RunFolder:
@@ -140,6 +144,27 @@ class RunFolder:
             # Whatever numpy or zipfile say about a damaged file, the user needs to know one thing.
             raise self._damaged(_STATE) from None
 
+    def hold(self, round: int, half: Half, rows: Sequence[Row]) -> None:
+        """A round before its exchange, with the rows that the ledger is about to get."""
+        facts = {"round": round, "rows": [write(row) for row in rows], "ledger": self.ledger.tip}
+        save(self.path / _HALVES[round % 2], {part: getattr(half, part) for part in _HALF}, facts)
+
+    def held(self, round: int) -> tuple[Half, list[Row]] | None:
+        path = self.path / _HALVES[round % 2]
+        if not path.exists():
+            return None
+        try:
+            parts, facts = load(path)
+            if facts["round"] != round:
+                return None
+            self.ledger.check_tip(facts["ledger"])
+            rows = [read(Row, row, str(path), DamageError) for row in facts["rows"]]
+            return Half(*(parts[part] for part in _HALF)), rows
+        except DamageError:
+            raise
+        except Exception:
+            raise self._damaged(path.name) from None
+
     # ---- the end ----
 
     def finish(self) -> Path:
@@ -167,6 +192,26 @@ class RunFolder:
         else:
             self._remove_secrets()
         self._lock.close()
+
+
+class Kept(Here):
+    """What goes across is in the folder first, with its ledger rows: after a kill it is the same, whoever would answer
+    differently now."""
+
+    def __init__(self, folder: RunFolder, door: Door) -> None:
+        self.folder, self.door = folder, door
+
+    def held(self, round: int) -> Half | None:
+        found = self.folder.held(round)
+        if found is None:
+            return None
+        half, rows = found
+        for row in rows:
+            self.door.admit(row)
+        return half
+
+    def hold(self, round: int, half: Half) -> None:
+        self.folder.hold(round, half, self.door.waiting)
 
 
 def _identity(plan_text: str, inputs: Sequence[Path]) -> Json:
