@@ -3,8 +3,8 @@
     python tests/release/installed.py dist
     python tests/release/installed.py dist --lowest
 
-The first commands of the README are typed, then the quick tests run against the installed package; both are taken from the
-source archive. `--lowest` installs the oldest version of everything that pyproject.toml names, in place of those that
+The first commands of the README are typed, then the quick tests of the source archive run against the installed
+package. `--lowest` installs the oldest version of everything that pyproject.toml names, in place of those that
 constraints.txt names. Not a test of `make test`: it downloads what it installs.
 """
 
@@ -40,8 +40,9 @@ def main() -> None:
     for archive in (wheel,) if given.lowest else (wheel, source):
         with tempfile.TemporaryDirectory() as made:
             try_out(archive, source, Path(made), given.lowest)
-        needs = "the oldest versions it names" if given.lowest else f"Python {sys.version_info[0]}.{sys.version_info[1]}"
-        print(f"{archive.name} with {needs}: installs, works and passes the quick tests")
+        needs = "the oldest versions it names, " if given.lowest else ""
+        python = ".".join(map(str, sys.version_info[:2]))
+        print(f"{archive.name} with {needs}Python {python}: installs, works and passes the quick tests")
 
 
 def try_out(archive: Path, source: Path, home: Path, lowest: bool) -> None:
