@@ -236,5 +236,14 @@ def test_tables_with_gaps_and_different_columns():
         model.score(frames)
     alone = ConsensusGraph(learner="papers", resamples=0).fit(frames[1])
     assert alone.gap_ <= 1e-6
+    papers = ConsensusGraph(learner="papers", resamples=0).fit(dict(zip("abc", frames, strict=True)))
+    for each in (model, papers):
+        others = np.delete(np.arange(8), gone)
+        assert (each.could_see_[gone, others] == 2).all()
+        assert (each.could_see_[np.ix_(others, others)] == 3 * (1 - np.eye(7))).all()
+        assert all(edge["could_see"] in (2, 3) for *_, edge in each.to_networkx().edges(data=True))
+    assert papers.gap_ <= 1e-7
+    assert "v" not in papers.to_networkx("a")
+    assert not papers.graphs_[0][gone].any()
     with pytest.raises(InputError, match="same nodes"):
         ConsensusGraph(epsilon=5.0).fit(frames)

@@ -64,6 +64,13 @@ class Silos:
     gaps_elsewhere: bool = False  # rows that other organisations hold have gaps
     left_out: tuple[str, ...] = ()  # nodes that are not at every site, where only common ones were asked for
 
+    def lacked(self, order: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+        """Where the nodes that each site lacks are among all, for sites in this order; empty where none lacks any."""
+        if not self.lacks:
+            return ()
+        of = dict(zip(self.names, self.lacks, strict=True))
+        return tuple(tuple(k for k, node in enumerate(self.nodes) if node in of[name]) for name in order)
+
 
 class Elsewhere(np.ndarray[Any, Any]):
     """In the place of records that another organisation holds: their shape, which is public, and no memory."""

@@ -18,11 +18,11 @@ from silograph.data.categories import Categories
 from silograph.data.silos import Silos, from_arrays, read_silos
 from silograph.data.tables import as_frame
 from silograph.estimators.base import PlanEstimator, RandomState
-from silograph.families.graphs.files import CONFIDENCE, PROBABILITY, SIGN, edges, to_networkx
+from silograph.families.graphs.files import CONFIDENCE, COULD_SEE, PROBABILITY, SIGN, edges, to_networkx
 from silograph.families.graphs.job import GraphJob
 from silograph.families.graphs.plan import ConsensusGraph as MethodPlan
 from silograph.families.graphs.plan import Data, GraphPlan, Privacy
-from silograph.families.graphs.results import of_consensus, of_site, privacy_section
+from silograph.families.graphs.results import could_see, of_consensus, of_site, own_nodes, privacy_section
 from silograph.families.graphs.units import in_units
 from silograph.kernels.edges import adjacency
 from silograph.kernels.masks import pooled
@@ -45,6 +45,7 @@ class ConsensusGraph(PlanEstimator):
         `consensus_probabilities_` that sites share it. path_, reason_ : how the number of edges was chosen.
         All of these are None with other learners.
     location_ : (sites, nodes), the mean row of every site; it stays with the site.
+    could_see_ : (nodes, nodes), how many sites have both nodes of a pair; None where all sites have all nodes.
     Values that are missing are NaN, or masked; sites' DataFrames may have different columns (no privacy).
     confidence_ : like `graphs_`, how often an edge is there when signals are drawn again; None under privacy.
     weights_ : contribution weight of every site to the consensus.
@@ -95,10 +96,15 @@ class ConsensusGraph(PlanEstimator):
         arrays = outcome.arrays
         self._more = [of_site(arrays, int(k)) for k in order] if "graph" in arrays else []
         self._more_of_consensus = of_consensus(arrays)
+        self.could_see_: Any = None
+        if setup.lacks:
+            self._more_of_consensus = {**self._more_of_consensus, COULD_SEE: could_see(setup)}
+            self.could_see_ = self._matrices(self._more_of_consensus[COULD_SEE][None])[0]
         sites = zip(order, self._more, strict=False)  # of a sum there are none
         self._vectors = [_sure(arrays["graph"][k], more, self.confidence) for k, more in sites]
         self._consensus = _sure(arrays["consensus"], self._more_of_consensus, self.confidence)
         self.names_, self.nodes_ = list(silos.names), list(silos.nodes)
+        self._own_nodes = [own_nodes(silos.nodes, setup, int(k)) for k in order]
         self.signs_: Any = None
         self.graphs_: Any = None
         if self._more:
@@ -173,7 +179,8 @@ class ConsensusGraph(PlanEstimator):
         if site is not None:
             k = self.names_.index(site)
             w, more = self._vectors[k], self._more[k]
-        return to_networkx(list(edges(w, self.nodes_, threshold, self._space, more)), self.nodes_)
+        nodes = self.nodes_ if site is None else self._own_nodes[self.names_.index(site)]
+        return to_networkx(list(edges(w, self.nodes_, threshold, self._space, more)), nodes)
 
     def _matrices(self, vectors: Array) -> Any:
         """Symmetric matrices: sparse ones on candidate edges, else one array."""

@@ -85,6 +85,7 @@ def page(run: GraphRun) -> str:
         space=_space(run),
         has_sites=bool(run.sites),
         strongest=_strongest(run),
+        could_see=bool(run.could_see),
         sure=any(run.confidence.values()),
         tried=_tried(run.result.path),
         convergence=_convergence(run.result),
@@ -259,7 +260,7 @@ def _strongest(run: GraphRun) -> list[Json]:
     named = [(a, b, weight, frozenset((a, b))) for a, b, weight in heaviest]
     return [
         {"source": a, "target": b, "weight": weight * signs.get(pair, 1), "sites": found.get(pair, 0)}
-        | {"confidence": sure.get(pair)}
+        | {"confidence": sure.get(pair), "could_see": run.could_see.get(pair)}
         for a, b, weight, pair in named
     ]
 
