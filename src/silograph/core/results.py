@@ -122,12 +122,14 @@ class Result:
 
 @dataclass(frozen=True)
 class Made:
-    """How a result was made: the digest of its plan, the tip of its ledger, its seed, the versions of software."""
+    """How a result was made: the digest of its plan, the tip of its ledger, its seed, the versions of software; and
+    when it was finished, in UTC, which early versions did not write."""
 
     plan: str
     ledger: str
     seed: int | None
     versions: dict[str, str]
+    finished: str | None = None
 
 
 D = TypeVar("D")

@@ -12,13 +12,12 @@ from silograph.core.schema import shortened
 from silograph.core.types import Json
 from silograph.report import charts, figures, row_charts, words
 from silograph.report.page import markup, render_run, summarise
-from silograph.report.privacy_words import PrivacyWords
+from silograph.report.privacy_words import MOST_GUARANTEES, PrivacyWords
 from silograph.report.read import RunFolder, check_edge, check_unique
 
 #: More servers than this make neither a readable picture nor a quick layout.
 MOST_SERVERS = 400
 MOST_FEATURES, MOST_MODELS = 40, 12
-MOST_GUARANTEES, MOST_NAMES = 20, 4
 
 LOSSES = {"logistic": "logistic model", "ridge": "least-squares model", "huber": "robust (Huber) linear model"}
 BASELINE_WORDS = {
@@ -154,7 +153,7 @@ def _guarantees(said: Privacy, privacy: PrivacyWords) -> Json:
         "observers": [words.capital(name) for name in observers],
         "rows": [
             {
-                "name": privacy.everybody(names, MOST_NAMES),
+                "name": privacy.everybody(names),
                 "cells": cells,
                 "accountants": words.listed(
                     words.first_seen(cell.accountant for cell in cells if cell and cell.finite)
@@ -170,6 +169,6 @@ def _claims(said: Privacy, privacy: PrivacyWords) -> list[Json]:
     """What a paper claims, beside what was accounted: once for all names and observers to which it applies equally."""
     rows = [(each.observer, each.site, each) for each in said.guarantees if each.claim]
     return [
-        vars(first) | {"names": privacy.everybody(sites, MOST_NAMES), "observers": words.listed(observers)}
+        vars(first) | {"names": privacy.everybody(sites), "observers": words.listed(observers)}
         for first, observers, sites in words.alike(rows, key=lambda each: repr((each.epsilon, each.claim)))
     ]

@@ -413,7 +413,7 @@ def test_different_guarantees_have_lines_of_their_own_and_the_weakest_come_first
     told = table(html, "Guarantees")
     assert len(told) == 1 + 20
     assert told[1][:2] == ["device-59", "8.375"]
-    assert "Those protected least come first; 40 clients more are only in" in html
+    assert "Those protected least come first; 40 source clients more are only in" in html
     for row in result["privacy"]["guarantees"]:
         row["epsilon"] = 1.0 if row["observer"] in ("server", "wire") else 0.5
     change(folder, **result)

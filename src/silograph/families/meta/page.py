@@ -21,7 +21,6 @@ __all__ = ["RESULT", "forecast", "measured", "page", "privacy_of", "read", "summ
 
 RESULT = MetaResult
 MOST_CLIENTS = 40
-MOST_GUARANTEES, MOST_NAMES = 20, 4
 
 BASELINE_WORDS = {
     ACCURACY: "the majority baseline (always the class a client saw most)",
@@ -46,6 +45,7 @@ def privacy_of(run: MetaRun) -> PrivacyWords:
         stated="The names of clients, features and classes and the number of records of each client are stated here as "
         "they are.",
         observers=OBSERVERS,
+        groups={"source client": run.result.sources, "new client": run.result.newcomers},
     )
 
 
@@ -77,7 +77,6 @@ def page(run: MetaRun) -> str:
         higher=test is not None and test.measure == ACCURACY,
         convergence=_convergence(result),
         chosen=run.json["parameters"],
-        guarantees=_guarantees(result),
         budget=spending(run),
     )
 
@@ -139,26 +138,6 @@ def _convergence(result: MetaResult) -> str:
     return markup(
         charts.convergence_svg([("movement", points)], "Movement of the start over the rounds, logarithmic axis")
     )
-
-
-def _guarantees(result: MetaResult) -> Json:
-    """What observers can learn, and what a paper claims: once for all clients and observers for which it is equal."""
-    stated = [(each.site, each.observer, each) for each in result.privacy.guarantees]
-    found = words.alike(stated, key=lambda each: repr((each.epsilon, each.delta, each.accountant, each.claim)))
-    if len(found) > MOST_GUARANTEES:
-        found.sort(key=lambda line: -line[0].epsilon)
-    rows = []
-    for each, sites, observers in found[:MOST_GUARANTEES]:
-        told = words.listed([OBSERVERS.get(name, name) for name in observers])
-        rows.append(vars(each) | {"names": _everybody(sites, result), "observers": words.capital(told)})
-    return {"rows": rows, "left_out": len({site for _, sites, _ in found[MOST_GUARANTEES:] for site in sites})}
-
-
-def _everybody(sites: list[str], result: MetaResult) -> str:
-    sources, new = result.sources, result.newcomers
-    groups = {"source client": sources, "new client": new, "client": [*sources, *new]}
-    every = [f"Every {noun}" for noun, members in groups.items() if sites == members and len(sites) > 1]
-    return every[0] if every else words.listed(sites, MOST_NAMES)
 
 
 def summary(result: MetaResult) -> Iterator[str]:
