@@ -21,6 +21,8 @@ FALSE_ALARMS, MOST_SHARE = 0.05, 0.99
 #: Lines of a table of guarantees, and names in a cell of it.
 MOST_GUARANTEES, MOST_NAMES = 20, 4
 
+OBSERVERS = {"server": "the server", "wire": "eavesdroppers", "public": "the public"}
+
 REFUTED = "An attack on this plan got more than the promise allows: do not rely on it, and see “Attacked”."
 
 
@@ -37,7 +39,7 @@ class PrivacyWords:
     #: What the page itself gives away.
     stated: str
     #: How to write an observer, where its own name does not read well.
-    observers: Mapping[str, str] = field(default_factory=dict)
+    observers: Mapping[str, str] = field(default_factory=lambda: OBSERVERS)
     #: Parts of the names that have a noun of their own.
     groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
 

@@ -114,7 +114,7 @@ def test_no_protection_is_the_headline(tmp_path: Path) -> None:
 def test_a_guarantee_names_observers_unit_and_relation(tmp_path: Path) -> None:
     page = Page(build(make_run(tmp_path, mode="dp")))
     assert (
-        "Each site is differentially private with ε = 1 and δ = 10⁻⁵ against own server, other sites and public; "
+        "Each site is differentially private with ε = 1 and δ = 10⁻⁵ against own server, other sites and the public; "
         "what is protected is one signal of one site (relation: replace-one)." in page.text
     )
     assert "No privacy protection" not in page.text
@@ -134,7 +134,7 @@ def test_partial_protection_is_not_oversold(tmp_path: Path) -> None:
     change(folder, privacy=privacy | {"guarantees": rows, "notes": ["Read <this> first"]})
     page = Page(build(folder))
     assert "Some sites, not all, are differentially private with ε from 0.5001 to 2" in page.text
-    assert "Not every site is protected against public and own server" in page.text
+    assert "Not every site is protected against the public and own server" in page.text
     assert ("div", "class", "verdict full") not in page.attributes
     assert "Against own server there is no protection (ε = ∞) for a." in page.text
     assert "No guarantee is stated for c: assume none." in page.text
@@ -163,7 +163,7 @@ def test_a_papers_claim_stands_beside_the_accounted_number(tmp_path: Path) -> No
 
 def test_equal_sites_share_a_line_of_guarantees(tmp_path: Path) -> None:
     folder = make_run(tmp_path, mode="dp", sites=["a", "b", "c"])
-    everybody = "Own server, other sites and public"
+    everybody = "Own server, other sites and the public"
     assert table(build(folder), "Guarantees")[1:] == [["Every site", "1", "10⁻⁵", everybody, "analytic Gaussian"]]
     privacy = json.loads((folder / "result.json").read_text())["privacy"]
     rows = [row | {"epsilon": 2.0} if row["site"] == "b" else row for row in privacy["guarantees"]]

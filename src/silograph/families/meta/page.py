@@ -13,7 +13,7 @@ from silograph.families.meta.result import MetaResult
 from silograph.families.meta.spending import releases, spending
 from silograph.report import charts, printed, row_charts, scores, words
 from silograph.report.page import markup, render_run
-from silograph.report.privacy_words import PrivacyWords
+from silograph.report.privacy_words import OBSERVERS, PrivacyWords
 from silograph.report.read import BASELINE_MEASURE, Measured
 from silograph.report.scores import ACCURACY, Score
 
@@ -25,12 +25,6 @@ MOST_CLIENTS = 40
 BASELINE_WORDS = {
     ACCURACY: "the majority baseline (always the class a client saw most)",
     "mean squared error": "the mean baseline (always the mean a client saw)",
-}
-OBSERVERS = {
-    "server": "the server",
-    "other sites": "other clients",
-    "wire": "eavesdroppers",
-    "public": "the public",
 }
 
 
@@ -44,7 +38,7 @@ def privacy_of(run: MetaRun) -> PrivacyWords:
         "with it what its records did to the start.",
         stated="The names of clients, features and classes and the number of records of each client are stated here as "
         "they are.",
-        observers=OBSERVERS,
+        observers=OBSERVERS | {"other sites": "other clients"},
         groups={"source client": run.result.sources, "new client": run.result.newcomers},
     )
 
