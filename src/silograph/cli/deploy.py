@@ -6,14 +6,15 @@ import contextlib
 import json
 import math
 import signal
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from silograph.cli.console import DEPLOY, AsJson, Out, register_in, say, show
+from silograph.cli.journal import AsLog, Journal, terminable, terminated
+from silograph.cli.monitor import OrganisationMonitor, Port, ServerMonitor, monitored
 from silograph.core.errors import InputError
 from silograph.core.types import Json
 from silograph.report.printed import cost_rows, table
@@ -124,6 +125,8 @@ def join(
     folder: Folder,
     data: Annotated[Path | None, typer.Option(help="Your table, if it moved since you enrolled.")] = None,
     patience: Annotated[float | None, typer.Option(help="Seconds to wait for a server that is away.")] = None,
+    monitor: Port = None,
+    json_log: AsLog = False,
 ) -> None:
     """Take part: answer the server until the run is over. After a crash, the same command goes on."""
     from silograph.cli.aside import conclude_aside, prepare_aside
@@ -132,38 +135,47 @@ def join(
 
     if patience is not None and not 0.0 < patience < math.inf:
         raise InputError("join, patience", "seconds above 0", f"found {patience}")
-    organisation = Approved.open(folder, data)
-    prepared = prepare_aside(organisation)
-    silo = organisation.silo(_said, _tell, prepared)
-    try:
-        if not silo.finished:
-            with _stoppable() as stopped, answering(organisation) as line:
-                wait = organisation.deployment.terms.patience if patience is None else patience
-                line.serve(silo.answer, lambda: silo.finished or stopped(), wait, _tell)
-                if stopped():
+    journal = Journal(json_log, folder)
+    with journal.errors(), terminable("join"):
+        organisation = Approved.open(folder, data)
+        prepared = prepare_aside(organisation)
+
+        def said(question: Question) -> None:
+            watched.rounds = question.round + (question.kind == "local")
+            if json_log:
+                journal.note("question", "", round=question.round, kind=question.kind)
+            else:
+                print(f"round {question.round}: {question.kind}", flush=True)
+
+        silo = organisation.silo(said, journal.tell, prepared)
+        watched = OrganisationMonitor(organisation, silo.answer)
+        try:
+            if not silo.finished:
+                with _stoppable() as heard, answering(organisation) as line:
+                    watched.line = line
+                    wait = organisation.deployment.terms.patience if patience is None else patience
+                    with monitored(monitor, watched.pulse, journal.tell):
+                        line.serve(watched, lambda: silo.finished or bool(heard), wait, journal.tell)
+                if signal.SIGTERM in heard:
+                    raise terminated("join")
+                if heard:
                     raise KeyboardInterrupt
-    finally:
-        silo.close()
-    organisation.forget()
-    conclude_aside(organisation)
+        finally:
+            silo.close()
+        organisation.forget()
+        conclude_aside(organisation)
+    if json_log:
+        journal.note("over", "", result="own.npz", account="own.json")
     print(f"The run is over. Your result: {folder / 'own.npz'}; what it cost you: {folder / 'own.html'}")
 
 
-def _said(question: Question) -> None:
-    print(f"round {question.round}: {question.kind}", flush=True)
-
-
-def _tell(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
 @contextlib.contextmanager
-def _stoppable() -> Iterator[Any]:
+def _stoppable() -> Iterator[list[int]]:
     """A request to end, from a terminal or a supervisor, is heard between two questions."""
     heard: list[int] = []
     before = {number: signal.signal(number, lambda n, _: heard.append(n)) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        yield lambda: bool(heard)
+        yield heard
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -175,6 +187,8 @@ def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen at, if not that of the deployment.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen at, if not that of the deployment.")] = None,
     nats: Annotated[str | None, typer.Option(help="HOST:PORT of a NATS of yours; left out: one is started.")] = None,
+    monitor: Port = None,
+    json_log: AsLog = False,
     as_json: AsJson = False,
 ) -> None:
     """Run a deployment: wait for the organisations, ask them, write the result. After a crash, the same command goes
@@ -187,19 +201,23 @@ def serve(
     from silograph.engines.remote import Asking
     from silograph.report.build import build as build_report
 
-    with contextlib.ExitStack() as open_links:
+    journal, watched = Journal(json_log), ServerMonitor(folder, out)
+    with journal.errors(), terminable("serve"), contextlib.ExitStack() as open_links:
+        open_links.enter_context(monitored(monitor, watched.pulse, journal.tell))
 
         def connect(deployment: Deployment, cards: dict[str, Card]) -> Asking:
             line = open_links.enter_context(asking(folder, deployment, cards, host, port, nats))
             for organisation, card in cards.items():
-                _tell(f"{organisation}: {key_fingerprint(card.node.encode())}")
+                journal.tell(f"{organisation}: {key_fingerprint(card.node.encode())}")
             terms = deployment.terms
-            _tell(f"at {nats or f'{host or terms.host}:{port or terms.port}'} for {', '.join(cards)}")
+            journal.tell(f"at {nats or f'{host or terms.host}:{port or terms.port}'} for {', '.join(cards)}")
+            watched.line, watched.deployment, watched.organisations = line, deployment.digest, tuple(cards)
             return line
 
         def progress(number: int, line: Json | None) -> None:
             gap = line.get("gap") if line else None
-            _tell(f"round {number}" + (f", gap {gap:.1e}" if gap is not None else ""))
+            text = f"round {number}" + (f", gap {gap:.1e}" if gap is not None else "")
+            journal.note("round", text, round=number, **({} if gap is None else {"gap": gap}))
 
         finished = run_server(folder, out, connect, progress, build_report)
     guarantees = finished.result["privacy"]["guarantees"]

@@ -129,6 +129,14 @@ def check_certified(content: bytes, node: bytes, name: str, where: str) -> None:
         raise InputError(where, "a TLS certificate that is valid", found, todo)
 
 
+def expires(path: Path) -> datetime:
+    """When a certificate ends."""
+    try:
+        return x509.load_pem_x509_certificate(_content(path)).not_valid_after_utc
+    except ValueError:
+        raise InputError(str(path), "a certificate", "it is damaged") from None
+
+
 def client_tls(ca: Path, folder: Path) -> ssl.SSLContext:
     """For whoever comes to the server: its authority is the one in `ca` alone, our certificate the one in `folder`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
