@@ -234,7 +234,7 @@ def serve(
 
 
 def watch(
-    out: Annotated[Path, typer.Argument(help="The folder a server or a run writes to.")],
+    out: Annotated[Path, typer.Argument(help="The run folder that a server or a run writes.", metavar="RUN")],
     once: Annotated[bool, typer.Option("--once", help="Say it once and end.")] = False,
     as_json: AsJson = False,
 ) -> None:

@@ -156,10 +156,10 @@ def write_result(folder: Path, result: Result, made: Made) -> None:
 def read_json(folder: Path) -> Json:
     """The file as it is, of a format that this version knows."""
     if not folder.is_dir():
-        raise DamageError(str(folder), "the folder of a finished run", "there is no such folder", "Check the path.")
+        raise DamageError(str(folder), "a run folder", "there is no such folder", "Check the path.")
     path = folder / FILE
     if not path.exists():
-        raise DamageError(str(folder), "the folder of a finished run", f"its {FILE} is missing", ADVICE)
+        raise DamageError(str(folder), "a run folder", f"its {FILE} is missing", ADVICE)
     told = old_names.result(schema.parse_json(read_text(path), str(path), DamageError, ADVICE))
     todo = "Use the version of silograph that wrote this folder, or a newer one."
     schema.of_format(told, FORMAT, str(path), DamageError, todo)

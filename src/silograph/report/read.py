@@ -69,12 +69,14 @@ class RunFolder(Generic[R]):
 
 
 class Measured(NamedTuple):
-    """A number that says how good a result is; `mark` is where `numbers_are` says what kind of number it is."""
+    """A number that says how good a result is; `mark` is where `numbers_are` says what kind of number it is. Numbers of
+    runs whose `scale` differs are not held against each other."""
 
     name: str
     measure: str
     mark: str
     value: float | None
+    scale: str = ""
 
 
 def site_file(name: str) -> str:

@@ -83,7 +83,7 @@ class RunFolder:
                     str(self.goal),
                     "a goal that no failed run was on its way to",
                     f"{self._evidence} tells what one has released and spent before it failed",
-                    "Choose another output folder with -o, or put the ledger away: what it tells stays spent.",
+                    "Choose another run folder with -o, or put the ledger away: what it tells stays spent.",
                 )
             # Killed before the identity was written, nothing had been released: begin anew.
             write_atomically(path, json.dumps(identity).encode(), 0o600)
@@ -100,7 +100,7 @@ class RunFolder:
             str(self.goal),
             "the plan and data of the unfinished run that lies there",
             f"the {what} changed",
-            f"Choose another output folder, or remove {self.path} (what it released stays released).",
+            f"Choose another run folder, or remove {self.path} (what it released stays released).",
         )
 
     def _secret_root(self, plan_text: str, inputs: Sequence[Path]) -> int:
@@ -227,6 +227,6 @@ def _refuse_occupied(goal: Path) -> None:
     if goal.is_symlink():
         raise InputError(str(goal), "a folder", "it is a link", "Name the folder itself with -o.")
     if goal.is_dir() and any(goal.iterdir()):
-        raise InputError(str(goal), "an empty or new output folder", "it is not empty", "Choose another with -o.")
+        raise InputError(str(goal), "an empty or new run folder", "it is not empty", "Choose another with -o.")
     if goal.exists() and not goal.is_dir():
         raise InputError(str(goal), "a folder", "a file is there", "Choose another with -o.")

@@ -698,7 +698,7 @@ def test_a_personal_step_far_too_long_ends_in_words(answers, privacy, clients, t
         assert set(contents(left)) == {"ledger.jsonl", "models/start.npz"}
         _, _, error = silograph("run", tmp_path / "plan.toml", "-o", tmp_path / "out")
         assert "tells what one has released and spent before it failed" in error
-        assert "Choose another output folder" in error
+        assert "Choose another run folder" in error
 
 
 @pytest.mark.parametrize(

@@ -335,6 +335,6 @@ def measured(run: GraphRun) -> Iterator[Measured]:
         yield Measured(kind, "gap", "certified_gap", run.result.certified_gap)
     for site in run.result.sites:
         if not run.signed and not run.voted:
-            yield Measured(site.name, "smoothness", "sites.smoothness", site.smoothness)
+            yield Measured(site.name, "smoothness", "sites.smoothness", site.smoothness, run.result.learner)
         if site.effective_rows is not None:
             yield Measured(site.name, "effective rows", "sites.effective_rows", site.effective_rows)
