@@ -125,6 +125,14 @@ class Topology:
         return np.asarray(_frozen(1.0 / self.neighbourhood[np.arange(len(self.servers)), self.own]))
 
     @cached_property
+    def diameter(self) -> int:
+        """The most links that lie between two servers."""
+        reached, steps = np.eye(len(self.servers)) > 0.0, 0
+        while not reached.all():
+            reached, steps = reached @ (self.mixing > 0.0), steps + 1
+        return steps
+
+    @cached_property
     def _position(self) -> dict[str, int]:
         return {name: k for k, name in enumerate(self.silos)}
 

@@ -76,7 +76,10 @@ class Organisations:
 
     def kill_nats(self) -> None:
         """The server's nats-server, found by its configuration."""
-        where = str(self.goal / "server" / "nats.conf").encode()
+        self._kill_nats(self.goal / "server" / "nats.conf")
+
+    def _kill_nats(self, configuration: Path) -> None:
+        where = str(configuration).encode()
         for entry in Path("/proc").glob("[0-9]*/cmdline"):
             with contextlib.suppress(OSError):
                 words = entry.read_bytes().split(b"\0")

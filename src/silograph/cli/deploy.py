@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from silograph.engines.question import Question
 
 Folder = Annotated[Path, typer.Argument(help="The folder that `silograph deploy` made for you.")]
-Table = Annotated[Path, typer.Option("--data", help="Your own table; it stays where it is.")]
+Table = Annotated[
+    Path | None, typer.Option("--data", help="Your own table; it stays where it is. A region's server has none.")
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -56,24 +58,35 @@ def deploy(
     deadline: Annotated[float, typer.Option(help="Seconds a round waits for its organisations.")] = 120.0,
     patience: Annotated[float, typer.Option(help="Seconds until too few organisations end the run.")] = 600.0,
     plain: Annotated[bool, typer.Option("--plain", help="No encryption: on this machine only, to try things.")] = False,
+    regions: Annotated[
+        bool, typer.Option("--regions", help="A server for every region, at the ports from --address on.")
+    ] = False,
+    region: Annotated[
+        list[str] | None, typer.Option(help="Where a region's server is reached, NAME=HOST:PORT; implies --regions.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Write a folder for the server and one for each organisation: all they need, and a page that says what to do."""
-    from silograph.deploy.deployment import SERVER, Terms
+    from silograph.deploy.deployment import REGIONS, SERVER, SILOS, Terms
     from silograph.deploy.deployment import deploy as write
     from silograph.report.deployment import page
     from silograph.run.plan import load
 
     chosen = load(plan)
-    made = write(chosen, plan.parent, out, Terms(address, not plain, minimum, deadline, patience), page)
+    told = dict(each.partition("=")[::2] for each in region or [])
+    terms = Terms(address, not plain, minimum, deadline, patience)
+    made = write(chosen, plan.parent, out, terms, page, told if regions or region else None)
     organisations = list(made.facts.organisations)
 
     def words() -> None:
         for text in chosen.left_out():
             print(f"note: {text}")
-        print(f"server: {out / SERVER}")
+        for name, place in made.regions.items():
+            print(f"region: {out / REGIONS / name} at {place}")
+        if not made.regions:
+            print(f"server: {out / SERVER}")
         for organisation in organisations:
-            print(f"organisation:  {out / organisation}")
+            print(f"organisation:  {out / SILOS / organisation if made.regions else out / organisation}")
         print(f"digest: {made.digest}")
         print("Send every organisation its folder, by a way you trust; README.html in each says what to do.")
 
@@ -101,6 +114,9 @@ def enrol(folder: Folder, data: Table, as_json: AsJson = False) -> None:
     """Check your table, approve the deployment as it is, make your keys. Once."""
     from silograph.deploy.organisation import enrol as register_organisation
 
+    if data is None:
+        enrol_region(folder, as_json)
+        return
     made = register_organisation(folder, data)
 
     def words() -> None:
@@ -111,6 +127,21 @@ def enrol(folder: Folder, data: Table, as_json: AsJson = False) -> None:
         print(f"send {made.card} to the server's operator, then: silograph join {folder}")
 
     say(as_json, {"card": str(made.card), "digest": made.digest, "fingerprint": made.fingerprint}, words)
+
+
+def enrol_region(folder: Path, as_json: bool) -> None:
+    from silograph.deploy.region import enrol_region as register
+
+    made = register(folder)
+
+    def words() -> None:
+        print(f"approved deployment {made.digest}")
+        print(f"your key: {made.fingerprint}")
+        print(f"send {made.card} to your silos: {', '.join(made.silos)}")
+        print(f"and to your neighbours: {', '.join(made.neighbours) or 'none'}; then: silograph serve {folder} -o OUT")
+
+    payload = {"card": str(made.card), "digest": made.digest, "fingerprint": made.fingerprint}
+    say(as_json, {**payload, "silos": list(made.silos), "neighbours": list(made.neighbours)}, words)
 
 
 def renew(folder: Folder) -> None:
@@ -193,11 +224,13 @@ def serve(
 ) -> None:
     """Run a deployment: wait for the organisations, ask them, write the result. After a crash, the same command goes
     on."""
-    from silograph.deploy.connect import asking
+    from silograph.deploy.connect import among_neighbours, asking
     from silograph.deploy.deployment import Deployment
     from silograph.deploy.organisation import Card
+    from silograph.deploy.region import region_of
     from silograph.deploy.serve import serve as run_server
     from silograph.engines.certificates import key_fingerprint
+    from silograph.engines.neighbours import Neighbours
     from silograph.engines.remote import Asking
     from silograph.report.build import build as build_report
 
@@ -206,10 +239,11 @@ def serve(
         open_links.enter_context(monitored(monitor, watched.pulse, journal.tell))
 
         def connect(deployment: Deployment, cards: dict[str, Card]) -> Asking:
-            line = open_links.enter_context(asking(folder, deployment, cards, host, port, nats))
+            region = region_of(folder, deployment)
+            line = open_links.enter_context(asking(folder, deployment, cards, host, port, nats, region))
             for organisation, card in cards.items():
                 journal.tell(f"{organisation}: {key_fingerprint(card.node.encode())}")
-            terms = deployment.terms
+            terms = deployment.at(region)
             journal.tell(f"at {nats or f'{host or terms.host}:{port or terms.port}'} for {', '.join(cards)}")
             watched.line, watched.deployment, watched.organisations = line, deployment.digest, tuple(cards)
             return line
@@ -219,7 +253,10 @@ def serve(
             text = f"round {number}" + (f", gap {gap:.1e}" if gap is not None else "")
             journal.note("round", text, round=number, **({} if gap is None else {"gap": gap}))
 
-        finished = run_server(folder, out, connect, progress, build_report)
+        def meet(deployment: Deployment, region: str, line: Asking) -> Neighbours:
+            return open_links.enter_context(among_neighbours(folder, deployment, region, line, journal.tell))
+
+        finished = run_server(folder, out, connect, progress, build_report, meet)
     guarantees = finished.result["privacy"]["guarantees"]
 
     def words() -> None:

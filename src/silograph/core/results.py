@@ -101,11 +101,11 @@ class ServerGraph:
 
 @dataclass(frozen=True)
 class ServerRound:
-    """A round of models over a graph of servers."""
+    """A round of models over a graph of servers; one server of them knows no disagreement."""
 
     round: int
     movement: float
-    disagreement: float
+    disagreement: float | None
     answered: int
     skipped: int
 

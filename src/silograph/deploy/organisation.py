@@ -21,8 +21,10 @@ from silograph.core.keys import secret_root
 from silograph.core.schema import Such, read, read_json, write
 from silograph.core.toml import parse_toml
 from silograph.core.types import Json
-from silograph.deploy.deployment import Deployment
+from silograph.deploy.deployment import NODES, Deployment
 from silograph.deploy.public_facts import open_organisation
+from silograph.deploy.region import CARD as REGION_CARD
+from silograph.deploy.region import authority_of, read_region_card
 from silograph.engines.certificates import (
     CA,
     NODE_KEY,
@@ -193,10 +195,23 @@ class Approved:
     def tls(self) -> ssl.SSLContext | None:
         if not self.deployment.terms.tls:
             return None
-        context = client_tls(self.folder / CA, self.folder)
+        context = client_tls(self.ca, self.folder)
         own, node = ((self.folder / name).read_bytes() for name in (TLS, NODE_PUBLIC))
         check_certified(own, node, node_name(self.organisation), str(self.folder / TLS))
         return context
+
+    @property
+    def ca(self) -> Path:
+        """The authority of the server: of a region's, as its card says."""
+        if (home := self.deployment.home_of(self.organisation)) is None:
+            return self.folder / CA
+        card = self.folder / f"{home}{REGION_CARD}"
+        read_region_card(card, home, self.deployment)
+        return authority_of(card)
+
+    @property
+    def address(self) -> str:
+        return self.deployment.at(self.deployment.home_of(self.organisation)).address
 
     @property
     def node_key(self) -> Path:
@@ -226,6 +241,7 @@ class Approved:
         seed = deployment.plan.seed
         door = door_of(job, self._root() if seed is None else seed, Ledger(folder / LEDGER), seed)
         minimum = max(deployment.terms.minimum, 1 if job.masks is None else job.masks.minimum)
+        self._write_roster()
         return Silo(
             folder,
             deployment.digest,
@@ -242,6 +258,16 @@ class Approved:
             tell,
             warn,
         )
+
+    def _write_roster(self) -> None:
+        """Who the others in a secure sum are: from the enrolments in `nodes`, which came from them."""
+        found: dict[str, str] = {}
+        for path in sorted((self.folder / NODES).glob(f"*{ENROLMENT}")):
+            card = read(Card, read_json(path, LONGEST_CARD, str(path)), str(path))
+            if card.deployment == self.deployment.digest and card.organisation in self.deployment.facts.organisations:
+                found |= dict.fromkeys(self.deployment.facts.organisations[card.organisation], card.identity)
+        if found:
+            write_atomically(self.folder / ROSTER, (json.dumps(found, indent=1) + "\n").encode())
 
     def forget(self) -> None:
         """After the run: without its root nobody can ever take the noise off again."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from silograph.core.errors import InputError
-from silograph.core.results import Guarantee, LinearTask, ServerGraph, Test
-from silograph.core.types import Array
+from silograph.core.results import Guarantee, LinearTask, ServerGraph, ServerRound, Test
+from silograph.core.types import Array, Json
 from silograph.data.features import raw_values
 from silograph.data.regions import RegionTables
 from silograph.data.silos import Elsewhere, records_of
@@ -113,6 +113,15 @@ class ServersJob:
     topo: Topology
     method: Any
 
+    def at(self, region: str) -> Any:
+        """The job as one region's server does it, with its neighbours and nobody in the middle."""
+        if self.plan.method.reach == "all":
+            found = 'found "all": servers would pass sums on to each other, which no deployment has them do yet'
+            raise InputError(
+                "deployment, reach", '"region"', found, 'Say reach = "region", or simulate in one process.'
+            )
+        return replace(self, topo=self.topo.at(region), tables=self.tables.at(region))
+
     @property
     def trusting(self) -> bool:
         """Whether an agent's own server sees what its budget protects."""
@@ -159,9 +168,18 @@ class ServersJob:
 
     @property
     def told_graph(self) -> ServerGraph:
-        a, names = self.topo.mixing, self.topo.servers
+        a, names = self.topo.graph.mixing, self.topo.graph.servers
         links = [(names[p], names[m], float(a[p, m])) for p, m in np.argwhere(np.triu(a, 1))]
         return ServerGraph(list(names), links, self.plan.topology.weights, spectral_gap(a))
+
+    @property
+    def apart(self) -> bool:
+        """Whether this is one region's part, which does not know the others' models."""
+        return self.topo.whole is not None
+
+    def told_trace(self, trace: Sequence[Json]) -> list[ServerRound]:
+        unknown = {"disagreement": None} if self.apart else {}
+        return [ServerRound(**line | unknown) for line in trace]
 
     def told_test(self, answers: Array) -> Test:
         """What a model without features would get on test records: the commoner class, or the mean."""

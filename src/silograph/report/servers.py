@@ -110,14 +110,16 @@ def _network(topology: ServerGraph) -> Json:
 def _convergence(trace: Sequence[ServerRound]) -> str:
     series = [
         ("movement", [(row.round, row.movement) for row in trace]),
-        ("disagreement", [(row.round, row.disagreement) for row in trace]),
+        ("disagreement", [(row.round, row.disagreement) for row in trace if row.disagreement is not None]),
     ]
     return markup(charts.convergence_svg(series, "Movement and disagreement over the rounds, logarithmic axis"))
 
 
 def _levels(trace: Sequence[ServerRound]) -> str:
     """The disagreement as the papers draw it, in dB."""
-    rows = [(row.round, row.disagreement) for row in trace]
+    rows = [(row.round, row.disagreement) for row in trace if row.disagreement is not None]
+    if not rows:
+        return ""
     points = [(t, 10 * math.log10(value) if 0 < value < math.inf else math.nan) for t, value in rows]
     label = "Disagreement over the rounds, in dB"
     return markup(charts.lines_svg([("disagreement", points)], label, x_name="round", y_name="dB"))

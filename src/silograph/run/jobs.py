@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from silograph import families
 from silograph.core.keys import secret_root
@@ -61,6 +61,15 @@ class Job(Guarded, Protocol):
 
     def forecast(self) -> Json:
         """What the run will cost, from public numbers alone."""
+        ...
+
+
+@runtime_checkable
+class Divisible(Protocol):
+    """A job that servers can do each on their own, with nobody in the middle."""
+
+    def at(self, region: str) -> Job:
+        """One region's part of it, or a refusal that says why all of it needs one server."""
         ...
 
 

@@ -66,7 +66,10 @@ class Compared:
 
 @dataclass(frozen=True)
 class ClusteredResult(Result):
-    """`exchange` has a row for every cluster: the shares it takes of the others' models and of its own."""
+    """`exchange` has a row for every cluster: the shares it takes of the others' models and of its own.
+
+    In the folder of one region `clusters` are its server's models, and `disagreement` is None.
+    """
 
     task: LinearTask
     parameters: Parameters
@@ -76,7 +79,7 @@ class ClusteredResult(Result):
     clients: list[Client]
     comparison: list[Compared]
     test: Test | None
-    disagreement: float
+    disagreement: float | None
     trace: list[ServerRound]
 
     @property
@@ -89,4 +92,5 @@ class ClusteredResult(Result):
             return "client", [client.name for client in self.clients]
         if self.parameters.protect == "clients":
             return "cell", list(dict.fromkeys(f"{client.server}/{client.cluster}" for client in self.clients))
-        return "server", self.topology.servers
+        here = {client.server for client in self.clients}
+        return "server", [server for server in self.topology.servers if server in here]

@@ -12,7 +12,7 @@ import numpy as np
 from silograph.core import schema
 from silograph.core.errors import InputError
 from silograph.core.files import write_atomically
-from silograph.core.results import Claim, Privacy, ServerRound, filled
+from silograph.core.results import Claim, Privacy, filled
 from silograph.core.types import Array, Json
 from silograph.data.regions import Records, RegionTables, check_one_home, read_regions, read_test
 from silograph.families.federation.coalitions import Reached, coalitions
@@ -267,7 +267,8 @@ class FederationJob(ServersJob):
     def write(self, folder: Path, outcome: Outcome, trace: list[Json], door: Door) -> FederationResult:
         chosen, models, centre = self.plan.method, outcome.arrays["model"], outcome.arrays["centroid"]
         (folder / "models").mkdir(exist_ok=True)
-        for name, model in [*zip(self.topo.servers, models, strict=True), (CENTROID, centre)]:
+        named = [*zip(self.topo.servers, models, strict=True), *([] if self.apart else [(CENTROID, centre)])]
+        for name, model in named:
             rows = zip(self.features, map(repr, model.tolist()), strict=True)
             write_atomically(folder / "models" / f"{name}.csv", csv_of(("feature", "weight"), rows))
         errors, noises = self._errors(np.vstack([models, centre])), self._noises()
@@ -296,11 +297,11 @@ class FederationJob(ServersJob):
                 )
                 for p, server in enumerate(self.topo.servers)
             ],
-            centroid=Centroid(centre.tolist(), errors[-1]),
+            centroid=None if self.apart else Centroid(centre.tolist(), errors[-1]),
             test=None if self.test is None else self.told_test(self.test[1]),
-            disagreement=outcome.facts["disagreement"],
+            disagreement=None if self.apart else outcome.facts["disagreement"],
             rounds=outcome.facts["rounds"],
-            trace=[ServerRound(**line) for line in trace],
+            trace=self.told_trace(trace),
             privacy=self._privacy(door),
             numbers_are=dict.fromkeys(("model", "movement", "disagreement", "test_error"), "released"),
         )

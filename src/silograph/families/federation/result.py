@@ -45,11 +45,13 @@ class Centroid:
 
 @dataclass(frozen=True)
 class FederationResult(Result):
+    """`centroid` and `disagreement` are None in the folder of one region, which does not know the others' models."""
+
     task: LinearTask
     parameters: Parameters
     topology: ServerGraph
     regions: list[Region]
-    centroid: Centroid
+    centroid: Centroid | None
     test: Test | None
-    disagreement: float
+    disagreement: float | None
     trace: list[ServerRound]
