@@ -28,7 +28,7 @@ graph = "ring"
 {method}
 """
 S1 = 'name = "graph_federation"\nloss = "ridge"\nstep = 0.3\nrounds = 8\n'
-S2 = 'name = "clustered_admm"\nloss = "ridge"\nrounds = 6\npenalty = 2.0\nlearner = "papers"\n'
+S2 = 'name = "clustered_admm"\nloss = "ridge"\nrounds = 6\npenalty = 2.0\ntau = 0.3\nlearner = "papers"\n'
 BUDGET = "[privacy]\nepsilon = 8.0\ndelta = 1e-2\n"
 
 
