@@ -110,7 +110,7 @@ def organisation_check(folder: Path, data: Path, as_json: bool) -> None:
     say(as_json, {**payload, "forecast": forecast}, words)
 
 
-def enrol(folder: Folder, data: Table, as_json: AsJson = False) -> None:
+def enrol(folder: Folder, data: Table = None, as_json: AsJson = False) -> None:
     """Check your table, approve the deployment as it is, make your keys. Once."""
     from silograph.deploy.organisation import enrol as register_organisation
 
