@@ -7,6 +7,7 @@ import json
 import math
 import signal
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -144,11 +145,38 @@ def enrol_region(folder: Path, as_json: bool) -> None:
     say(as_json, {**payload, "silos": list(made.silos), "neighbours": list(made.neighbours)}, words)
 
 
-def renew(folder: Folder) -> None:
-    """Make a new TLS certificate for your key, before the old one expires. The deployment stays as it is."""
+def renew(
+    folder: Folder, new_key: Annotated[bool, typer.Option("--new-key", help="Make a new key, too.")] = False
+) -> None:
+    """Make a new TLS certificate before the old one expires, for an organisation or the server. The deployment stays
+    as it is."""
+    from silograph.deploy.deployment import Deployment
     from silograph.deploy.organisation import renew as write_anew
+    from silograph.deploy.region import region_of, write_region_card
+    from silograph.engines.certificates import (
+        SERVER,
+        SERVER_NAME,
+        certify_node,
+        fingerprint,
+        make_node_key,
+        renew_server,
+    )
 
-    card = write_anew(folder)
+    if (folder / SERVER).exists():
+        deployment = Deployment.read(folder)
+        region = region_of(folder, deployment)
+        renew_server(folder, [deployment.at(region).host], new_key=new_key)
+        if new_key:
+            make_node_key(folder, anew=True)
+        if region is not None:
+            print(f"send {write_region_card(folder, region, deployment)} to your silos and neighbours")
+        else:
+            certify_node(folder, SERVER_NAME)
+        print("type `silograph serve` again" + ("; the organisations need nothing new" if region is None else ""))
+        return
+    card = write_anew(folder, new_key)
+    if new_key:
+        print(f"your key: {fingerprint(folder / 'node.pub')}")
     print(f"send {card} to the server's operator, who puts it into nodes and types `silograph serve` again")
 
 
@@ -163,12 +191,15 @@ def join(
     from silograph.cli.aside import conclude_aside, prepare_aside
     from silograph.deploy.connect import answering
     from silograph.deploy.organisation import Approved
+    from silograph.engines.certificates import ending_soon, ends_in
 
     if patience is not None and not 0.0 < patience < math.inf:
         raise InputError("join, patience", "seconds above 0", f"found {patience}")
     journal = Journal(json_log, folder)
     with journal.errors(), terminable("join"):
         organisation = Approved.open(folder, data)
+        for text in ending_soon(ends_in(folder)):
+            journal.tell(text)
         prepared = prepare_aside(organisation)
 
         def said(question: Question) -> None:
@@ -229,7 +260,7 @@ def serve(
     from silograph.deploy.organisation import Card
     from silograph.deploy.region import region_of
     from silograph.deploy.serve import serve as run_server
-    from silograph.engines.certificates import key_fingerprint
+    from silograph.engines.certificates import ending_soon, ends_in, expires, key_fingerprint
     from silograph.engines.neighbours import Neighbours
     from silograph.engines.remote import Asking
     from silograph.report.build import build as build_report
@@ -241,8 +272,16 @@ def serve(
         def connect(deployment: Deployment, cards: dict[str, Card]) -> Asking:
             region = region_of(folder, deployment)
             line = open_links.enter_context(asking(folder, deployment, cards, host, port, nats, region))
+            ends, here = ends_in(folder), version("silograph")
             for organisation, card in cards.items():
                 journal.tell(f"{organisation}: {key_fingerprint(card.node.encode())}")
+                ends[f"of {organisation}"] = expires(card.tls.encode(), f"certificate of {organisation}")
+                if card.silograph != here:
+                    journal.tell(
+                        f"{organisation} enrolled with silograph {card.silograph or 'below 0.2'}, this is {here}"
+                    )
+            for text in ending_soon(ends):
+                journal.tell(text)
             terms = deployment.at(region)
             journal.tell(f"at {nats or f'{host or terms.host}:{port or terms.port}'} for {', '.join(cards)}")
             watched.line, watched.deployment, watched.organisations = line, deployment.digest, tuple(cards)

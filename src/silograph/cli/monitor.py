@@ -41,9 +41,9 @@ def monitored(port: int | None, pulse: Callable[[], Pulse], tell: Callable[[str]
 
 def expiry_in(folder: Path) -> dict[str, float]:
     """When the certificates in a folder end."""
-    from silograph.engines.certificates import CA, SERVER, TLS, expires
+    from silograph.engines.certificates import ends_in
 
-    return {name: expires(folder / name).timestamp() for name in (CA, SERVER, TLS) if (folder / name).exists()}
+    return {name: at.timestamp() for name, at in ends_in(folder).items()}
 
 
 @dataclass

@@ -24,6 +24,7 @@ from silograph.core.schema import Count, Positive, Such, check, of_format, read,
 from silograph.core.toml import parse_toml
 from silograph.core.types import Json
 from silograph.deploy.public_facts import Facts, gather_facts, open_server
+from silograph.deploy.supervised import COMPOSE, UNIT, compose, unit
 from silograph.engines.certificates import CA, DAYS, SERVER_NAME, certify_node, make_authority, make_node_key
 from silograph.run.jobs import Divisible, Job
 from silograph.run.plan import Plan, dumps, parse
@@ -256,6 +257,8 @@ def _write_folder(
     write_atomically(folder / FILE, deployment.to_bytes())
     told = page(json.loads(deployment.to_bytes()), deployment.digest, forecast, organisation, region)
     write_atomically(folder / "README.html", told.encode())
+    write_atomically(folder / UNIT, unit(folder.name, organisation, deployment.digest).encode())
+    write_atomically(folder / COMPOSE, compose(folder.name, organisation, deployment.at(region).port).encode())
 
 
 def _project(deployment: Deployment) -> str:

@@ -9,6 +9,7 @@ import re
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
@@ -58,13 +59,14 @@ _ANEW = "Else enrol anew, in a new folder and a new deployment; what was spent h
 
 @dataclass(frozen=True)
 class Card:
-    """What an organisation sends the server's operator when it enrols: its public keys."""
+    """What an organisation sends the server's operator when it enrols: its public keys, and the `silograph` it has."""
 
     organisation: str
     deployment: str
     node: _Ascii
     identity: _Hex
     tls: _Ascii
+    silograph: _Ascii = ""
 
 
 @dataclass(frozen=True)
@@ -129,17 +131,21 @@ def enrol(folder: Path, table: Path) -> Enrolled:
 def _write_card(folder: Path, organisation: str, digest: str) -> Path:
     certify_node(folder, node_name(organisation))
     node, tls = ((folder / name).read_text(encoding="ascii") for name in (NODE_PUBLIC, TLS))
-    told = Card(organisation, digest, node.strip(), _identity(folder).public_key().public_bytes_raw().hex(), tls)
+    identity = _identity(folder).public_key().public_bytes_raw().hex()
+    told = Card(organisation, digest, node.strip(), identity, tls, version("silograph"))
     card = folder / f"{organisation}{ENROLMENT}"
     write_atomically(card, (json.dumps(write(told), indent=1) + "\n").encode())
     return card
 
 
-def renew(folder: Path) -> Path:
-    """A new TLS certificate for the key that was enrolled, and the enrolment with it: the deployment stays as it is."""
+def renew(folder: Path, new_key: bool = False) -> Path:
+    """A new TLS certificate, for the key that was enrolled or a `new_key`, and the enrolment with it: the deployment
+    stays as it is."""
     deployment = Deployment.read(folder)
     if not (folder / NODE_KEY).exists():
         raise InputError(str(folder), "an enrolled organisation", "it has no key", "`silograph enrol` makes it.")
+    if new_key:
+        make_node_key(folder, anew=True)
     return _write_card(folder, organisation_of(folder, deployment), deployment.digest)
 
 
