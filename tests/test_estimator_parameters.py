@@ -17,13 +17,11 @@ from silograph.core.errors import InputError
 
 ESTIMATORS = (ConsensusGraph, ClusteredModels, RegionModels, PrivateMetaClassifier, PrivateMetaRegressor)
 #: Wider than the plan's, or with another default, on purpose.
-WIDER = {"model", "hidden", "epsilon", "graph", "rounds", "rate", "personal_steps"}
-CHOSEN = ("model", "rounds", "rate", "personal_steps")  # automatically, where a plan has numbers
+WIDER = {"model", "hidden", "epsilon", "graph"}
 OTHER_DEFAULT = {
     (ClusteredModels, "graph"),
     (ClusteredModels, "clip"),
     (RegionModels, "graph"),
-    *((estimator, name) for estimator in (PrivateMetaClassifier, PrivateMetaRegressor) for name in CHOSEN),
 }
 
 

@@ -188,10 +188,11 @@ def personalise(
     start: Annotated[Path, typer.Argument(help="A private_meta run folder, or its models/start.npz.", metavar="RUN")],
     table: Annotated[Path, typer.Argument(help="A client's own labelled records.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="File for the client's model (NPZ).")],
-    steps: Annotated[int | None, typer.Option(help="How many steps; the plan's if left out.")] = None,
-    step: Annotated[float | None, typer.Option(help="Their size; the plan's if left out.")] = None,
+    steps: Annotated[int | None, typer.Option(help="How many steps; the plan's, or chosen, if left out.")] = None,
+    step: Annotated[float | None, typer.Option(help="Their size; the plan's, or chosen, if left out.")] = None,
     choose: Annotated[
-        bool, typer.Option("--choose", help="Choose both on the client's own records, in three parts.")
+        bool,
+        typer.Option("--choose", help="Choose both, and whether the start helps, on the client's own records."),
     ] = False,
     test: Annotated[Path | None, typer.Option(help="Other labelled records, to test the model on.")] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
@@ -206,8 +207,9 @@ def personalise(
         records = f"the {personal.tested} record{'s' * (personal.tested != 1)}"
         what = f"{records} it learned from" if personal.seen else f"{records} of {test}"
         print(f"{personal.measure} on {what}: {personal.before:.4f} before, {personal.after:.4f} after")
-        if choose:
-            print(f"chosen: {personal.steps} steps of size {personal.step:g}")
+        if personal.chosen:
+            begin = "an untrained start: the shared one helps this client no further" if personal.alone else "the start"
+            print(f"chosen: {personal.steps} step{'s' * (personal.steps != 1)} of size {personal.step:g} from {begin}")
         if personal.seen:
             print("note: other records will fare worse; --test says how")
         print(f"model: {out}")

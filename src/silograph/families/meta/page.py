@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import median
@@ -46,11 +47,8 @@ def privacy_of(run: MetaRun) -> PrivacyWords:
 def page(run: MetaRun) -> str:
     result, test = run.result, run.result.test
     privacy = replace(result.privacy, relation=result.privacy.relation.partition(":")[0])
-    steps = (
-        "one step"
-        if result.parameters.personal_steps == 1
-        else f"{words.number(result.parameters.personal_steps)} steps"
-    )
+    taken = result.parameters.personal_steps
+    steps = "one step" if taken == 1 else "steps" if taken is None else f"{words.number(taken)} steps"
     compared = _scores(result)
     beginning = ""
     if test is not None:
@@ -97,7 +95,7 @@ def _newcomers(result: MetaResult) -> Json:
     gains = [scores.gain(test, client.after, client.before) for client in new]
     # As sorted() keeps the order of equals, the page stays a function of the folder.
     rows = sorted(new, key=lambda client: scores.gain(test, client.after, 0.0))[:MOST_CLIENTS]
-    columns = {key: words.column(getattr(client, key) for client in rows) for key in ("before", "after", "loss")}
+    columns = {key: words.column(getattr(client, key) for client in rows) for key in ("before", "after", "alone", "loss")}
     told = [
         vars(client)
         | {key: column[k] for key, column in columns.items()}
@@ -114,6 +112,7 @@ def _newcomers(result: MetaResult) -> Json:
     least = 1.0 if test.measure == ACCURACY else 0.0
     return {
         "lost": sum(not gain > 0 for gain in gains),
+        "left": sum(client.left for client in new),
         "picture": markup(row_charts.moves_svg(drawn, label, test.measure, baseline=test.baseline, least=least)),
         "spreads": [(name, words.column(_quarters(values))) for name, values in spreads.items()],
         "rows": told,
@@ -136,8 +135,11 @@ def _convergence(result: MetaResult) -> str:
 
 def summary(result: MetaResult) -> Iterator[str]:
     if (test := result.test) is not None:
-        rows = [(c.name, f"{c.records}", printed.error(c.before), printed.error(c.after)) for c in result.new]
-        yield from printed.table(("new client", "records", "start", "personal"), rows)
+        rows = [
+            (c.name, f"{c.records}", *map(printed.error, (c.before, c.after, c.alone)), "left the start" * c.left)
+            for c in result.new
+        ]
+        yield from printed.table(("new client", "records", "start", "personal", "alone", ""), rows)
         yield ""
         ways = [(row.method, printed.error(row.score)) for row in result.comparison]
         ways.append(("without features", printed.error(test.baseline)))
@@ -159,7 +161,10 @@ def measured(run: MetaRun) -> Iterator[Measured]:
 
 
 def forecast(told: Json) -> Iterator[str]:
-    """Where the budget of a record goes, and what other rounds and rates would need."""
+    """What was chosen, where the budget of a record goes, and what other rounds and rates would need."""
+    if told.get("chosen"):
+        chosen = ", ".join(f"{name} = {json.dumps(value)}" for name, value in told["chosen"].items())
+        yield f"chosen from public numbers, by the budget: {chosen}"
     if told.get("noise_multiplier") is not None and told.get("spends"):
         yield f"noise of a sum: sigma {told['noise_multiplier']:.4g} times the clip, for all that a sample gives"
         rows = [
