@@ -134,7 +134,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "federation": run("federation", base / "data" / "clinics", starter("federation", *few)),
         "clusters": run("clusters", wards, starter("clusters")),
         "clusters-short": run("clusters-short", wards, starter("clusters", papers)),
-        "meta": run("meta", base / "data" / "devices", starter("meta", ("rounds = 100", "rounds = 3"))),
+        "meta": run("meta", base / "data" / "devices", starter("meta", ("# rounds = 50", "rounds = 3"))),
     }
 
 

@@ -95,7 +95,8 @@ def _newcomers(result: MetaResult) -> Json:
     gains = [scores.gain(test, client.after, client.before) for client in new]
     # As sorted() keeps the order of equals, the page stays a function of the folder.
     rows = sorted(new, key=lambda client: scores.gain(test, client.after, 0.0))[:MOST_CLIENTS]
-    columns = {key: words.column(getattr(client, key) for client in rows) for key in ("before", "after", "alone", "loss")}
+    shown = ("before", "after", "alone", "loss")
+    columns = {key: words.column(getattr(client, key) for client in rows) for key in shown}
     told = [
         vars(client)
         | {key: column[k] for key, column in columns.items()}
