@@ -4,12 +4,20 @@ import json
 import os
 import random
 
+import numpy as np
 import pytest
 
 pytest.importorskip("nats", reason="deployments need the extra `deploy`")
 
-from organisations import COMMAND  # noqa: F401
 from regions import NAMES, Regions, tables
+
+from silograph.core.errors import InputError
+from silograph.deploy.deployment import Terms, deploy
+from silograph.engines.certificates import node_name
+from silograph.engines.line import subject
+from silograph.engines.neighbours import node_of
+from silograph.report.deployment import page
+from silograph.run.plan import load
 
 FULL = os.environ.get("SILOGRAPH_DEPLOY") == "full"
 full = pytest.mark.skipif(not FULL, reason="the long lane: make test-deploy")
@@ -86,6 +94,47 @@ def test_a_ring_of_regions_without_a_centre_is_the_run_in_one_process(regions):
         assert [each["name"] for each in result["regions"]] == [region]
         assert result["centroid"] is None
         assert region in (there.out / region / "report.html").read_text()
+        check_subjects(there, region)
+
+
+def check_subjects(there, region):
+    """Who may come to a region's nats-server, and what each may do there: its own silos and the neighbours whose name
+    comes after; write one subject, read one."""
+    told = json.loads((there.goal / "regions" / region / "nats.conf").read_text())["authorization"]["users"]
+    neighbours = [NAMES[(NAMES.index(region) + k) % 4] for k in (1, 3)]
+    names = [*there.deployment.facts.regions[region], *(node_of(name) for name in neighbours if name > region)]
+    users = {each["user"]: each["permissions"] for each in told}
+    assert users.keys() == {f"CN={node_name(name)}" for name in (node_of(region), *names)}
+    for name in names:
+        say, ask = (subject(there.deployment.digest, name, way) for way in ("say", "ask"))
+        assert users[f"CN={node_name(name)}"] == {"publish": [say], "subscribe": [ask]}
+        assert "*" not in say + ask
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (f'{S1}clip = 0.5\nmasks = "protocol"\nreach = "all"\n', "reach"),
+        (S2.replace("tau = 0.3", 'tau = "learned"'), "tau: expected a number.*all regions' models at one server"),
+        (S2.replace("papers", "effects").replace("penalty = 2.0\ntau = 0.3\n", ""), "random effects"),
+    ],
+)
+def test_what_needs_one_server_is_refused_before_anything_is_written(tmp_path, text, why):
+    tables(tmp_path, 3, apart=False)
+    (tmp_path / "plan.toml").write_text(plan(text, 'cluster = "group"' if "clustered" in text else 'drop = ["group"]'))
+    with pytest.raises(InputError, match=why):
+        deploy(load(tmp_path / "plan.toml"), tmp_path, tmp_path / "deployment", Terms("127.0.0.1:8765"), page, {})
+    assert not (tmp_path / "deployment").exists()
+
+
+def test_sites_of_a_graph_have_one_server(tmp_path):
+    for name in ("ada", "bob"):
+        rows = np.random.default_rng(0).normal(size=(30, 3))
+        (tmp_path / f"{name}.csv").write_text("a,b,c\n" + "\n".join(",".join(map(str, row)) for row in rows) + "\n")
+    text = 'format = 1\n[data]\nfiles = ["ada.csv", "bob.csv"]\n[method]\nname = "consensus_graph"\n'
+    (tmp_path / "plan.toml").write_text(text)
+    with pytest.raises(InputError, match="comes together at one server"):
+        deploy(load(tmp_path / "plan.toml"), tmp_path, tmp_path / "d", Terms("127.0.0.1:8765"), page, {})
 
 
 @full

@@ -23,7 +23,7 @@ from silograph.core.files import LONGEST_FACTS, sync_folder, write_atomically
 from silograph.core.schema import Count, Positive, Such, check, of_format, read, read_json, write
 from silograph.core.toml import parse_toml
 from silograph.core.types import Json
-from silograph.deploy.public_facts import Facts, gather_facts, open_server
+from silograph.deploy.public_facts import Facts, gather_facts, open_server, part_of
 from silograph.deploy.supervised import COMPOSE, UNIT, compose, unit
 from silograph.engines.certificates import CA, DAYS, SERVER_NAME, certify_node, make_authority, make_node_key
 from silograph.run.jobs import Divisible, Job
@@ -133,6 +133,8 @@ class Deployment:
             raise InputError(
                 f"{where}, organisations", "other names: this is a folder of ours", f"found {min(taken)}", todo
             )
+        if self.regions and not part_of(self.facts.method).SEVERAL:
+            raise _one_server(self.facts.method)
         if self.regions and self.regions.keys() != self.facts.regions.keys():
             odd = ", ".join(sorted(self.regions.keys() ^ self.facts.regions.keys()))
             raise InputError(f"{where}, regions", "an address for each region of the plan", f"{odd} differ")
@@ -287,10 +289,14 @@ out = ""
 def divided(job: Job, region: str) -> Job:
     """One region's part of a job, if it can be done without a server for all."""
     if not isinstance(job, Divisible):
-        found = f"found {job.plan.method.name}: all that is sent comes together at one server"
-        todo = "Leave --regions out: it runs as a star."
-        raise InputError("deployment, regions", "a method over a graph of servers", found, todo)
+        raise _one_server(job.plan.method.name)
     return job.at(region)
+
+
+def _one_server(method: str) -> InputError:
+    found = f"found {method}: all that is sent comes together at one server"
+    todo = "Leave --regions out: it runs as a star."
+    return InputError("deployment, regions", "a method over a graph of servers", found, todo)
 
 
 def open_job(deployment: Deployment, folder: Path) -> Job:

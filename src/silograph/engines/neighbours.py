@@ -27,6 +27,7 @@ from silograph.topology import Topology
 
 _PURPOSE = b"silograph neighbours 1"
 _LOOK = 1.0  # seconds between looks at what may have ended
+_AGAIN = 0.5  # seconds until who has stopped is asked again
 _PARTING = 15.0  # seconds in which last answers leave
 
 #: What one server has for another, by field.
@@ -126,19 +127,23 @@ class Neighbours:
         return theirs
 
     def _asked(self, round: int) -> dict[str, Rows]:
-        """The rows of those who answer us."""
-        questions = {node_of(name): self._question(name, round) for name in self._guests}
-        heard = self._asking.ask(questions, self._patience) if questions else None
+        """The rows of those who answer us. Who stops while it is asked may come back, and is asked again."""
         found: dict[str, Rows] = {}
-        for name in self._guests:
-            assert heard is not None
-            if (refusal := heard.refusals.get(node_of(name))) is not None:
-                todo = "Compare the digests of deployment.json, and which of the two folders is the newest."
-                raise InputError(f"region {name}", f"its row of round {round}", f"it refused ({refusal.name})", todo)
-            if node_of(name) in heard.replies:
-                found[name] = self._read(heard.replies[node_of(name)], name)[1].get(round, {})
-        if missing := [name for name in self._guests if name not in found]:
-            raise self._silent(missing, round)
+        end = time.monotonic() + self._patience
+        while missing := [name for name in self._guests if name not in found]:
+            if (left := end - time.monotonic()) <= 0.0:
+                raise self._silent(missing, round)
+            heard = self._asking.ask({node_of(name): self._question(name, round) for name in missing}, left)
+            for name in missing:
+                refusal, reply = heard.refusals.get(node_of(name)), heard.replies.get(node_of(name))
+                if refusal is not None and refusal.name != SilenceError.__name__:
+                    todo = "Compare the digests of deployment.json, and which of the two folders is the newest."
+                    said = f"it refused ({refusal.name})"
+                    raise InputError(f"region {name}", f"its row of round {round}", said, todo)
+                if reply is not None:
+                    found[name] = self._read(reply, name)[1].get(round, {})
+            if heard.refusals:
+                time.sleep(min(_AGAIN, max(0.0, end - time.monotonic())))
         return found
 
     def _told(self, name: str, round: int, end: float) -> Rows:
