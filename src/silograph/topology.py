@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -30,7 +30,7 @@ class Topology:
 
     Silo k belongs to server `home[k]`; server p takes `mixing[p, m]`, a_pm of S1 (5), of what server m sends. A star
     needs neither. Without any silos it is a bare graph of servers, which `regions` fills. What `at` cuts from a `whole`
-    graph is one server of it.
+    graph is one server of it, whose weights are for those that are `named`.
     """
 
     silos: tuple[str, ...]
@@ -38,6 +38,7 @@ class Topology:
     home: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
     mixing: Array = field(default_factory=lambda: np.zeros((0, 0)))
     whole: Topology | None = None
+    named: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         servers, silos = len(self.servers), len(self.silos)
@@ -65,25 +66,30 @@ class Topology:
         """The silos of one server, in order."""
         return np.flatnonzero(self.home == server)
 
-    def at(self, server: str) -> Topology:
-        """One server of the graph: its own silos, and its row of weights for those whom it hears, in their order."""
+    def at(self, server: str, without: Collection[str] = ()) -> Topology:
+        """One server of the graph: its own silos, and its row of weights for those whom it hears, in their order.
+
+        The weight of a neighbour that it is `without` is its own: where both ends do so, all weights are still
+        symmetric, and doubly stochastic.
+        """
         p = self.servers.index(server)
         silos = tuple(self.silos[k] for k in self.members(p))
-        row = self.mixing[p : p + 1, np.flatnonzero(self.mixing[p])]
-        return Topology(silos, (server,), np.zeros(len(silos), np.intp), row, self)
+        lost = [m for m in np.flatnonzero(self.mixing[p]) if self.servers[m] in without]
+        a = np.array(self.mixing[p])
+        a[p], a[lost] = a[p] + a[lost].sum(), 0.0
+        kept = np.flatnonzero(a)
+        names = tuple(self.servers[m] for m in kept)
+        return Topology(silos, (server,), np.zeros(len(silos), np.intp), a[None, kept], self, names)
 
     @property
     def graph(self) -> Topology:
         """With all its servers."""
         return self.whole or self
 
-    @cached_property
+    @property
     def heard(self) -> tuple[str, ...]:
         """Whose messages reach these servers: the columns of `mixing`."""
-        if self.whole is None:
-            return self.servers
-        weights = self.whole.mixing[self.whole.servers.index(self.servers[0])]
-        return tuple(self.whole.servers[m] for m in np.flatnonzero(weights))
+        return self.named or self.servers
 
     @cached_property
     def own(self) -> IntArray:

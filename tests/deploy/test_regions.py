@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import time
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from regions import NAMES, Regions, tables
 
 from silograph.core.errors import InputError
 from silograph.deploy.deployment import Terms, deploy
+from silograph.deploy.region import drop, part_of_job
 from silograph.engines.certificates import node_name
 from silograph.engines.line import subject
 from silograph.engines.neighbours import node_of
@@ -157,6 +159,49 @@ def test_four_regions_of_three_clinics_are_the_run_in_one_process(regions, metho
     there = regions(plan(method, data))
     there.run()
     there.check_same_as_in_one_process()
+
+
+def test_a_link_is_given_up_by_name_and_never_the_last(tmp_path):
+    tables(tmp_path, 3, apart=False)
+    (tmp_path / "plan.toml").write_text(plan(S1))
+    made = deploy(load(tmp_path / "plan.toml"), tmp_path, tmp_path / "d", Terms("127.0.0.1:8765"), page, {})
+    folder = tmp_path / "d" / "regions" / "east"
+    with pytest.raises(InputError, match="a neighbour of east: north, west"):
+        drop(folder, "south")
+    assert drop(folder, "west") == ("north",)
+    part = part_of_job(made, "east", folder).topo
+    assert part.heard == ("east", "north")
+    assert part.mixing.sum() == pytest.approx(1.0, abs=1e-15)
+    with pytest.raises(InputError, match="north is the only one that is left"):
+        drop(folder, "north")
+
+
+@full
+def test_regions_go_on_without_one_that_is_gone_for_good(regions):
+    """west never comes back: its neighbours stop and name it, give their links up, and all others end."""
+    there = regions(plan(S1.replace("rounds = 8", "rounds = 200")), apart=False, options={"patience": 15.0})
+    for name in there.everybody:
+        there.start(name)
+    rounds = there.out / ".east.unfinished" / "rounds.jsonl"
+    while not rounds.exists() or len(rounds.read_text().splitlines()) < 5:
+        time.sleep(0.1)
+    for name in ("west", "silo west"):
+        there.kill(name)
+        del there.running[name]
+    for name in ("south", "east", "north"):
+        assert there.running[name].wait(120) == 1, there.log(name)
+    assert "missing: west" in there.log("east")
+    assert "missing: west" in there.log("south")
+    for name in ("south", "east"):
+        drop(there.goal / "regions" / name, "west")
+    for name, process in list(there.running.items()):
+        if name in there.regions or process.poll() is not None:
+            there.start(name)
+    there.run_on()
+    for name in ("south", "east", "north"):
+        result = json.loads((there.out / name / "result.json").read_text())
+        assert result["rounds"] == 200
+        assert any("given up" in note for note in result["privacy"]["notes"]) == (name != "north")
 
 
 @full

@@ -1,4 +1,4 @@
-"""The commands of a deployment: `facts`, `deploy`, `enrol`, `renew`, `join`, `serve`, `watch`."""
+"""The commands of a deployment: `facts`, `deploy`, `enrol`, `drop`, `renew`, `join`, `serve`, `watch`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Table = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    register_in(app, DEPLOY, facts, deploy, enrol, renew, join, serve, watch)
+    register_in(app, DEPLOY, facts, deploy, enrol, drop, renew, join, serve, watch)
 
 
 def facts(
@@ -143,6 +143,18 @@ def enrol_region(folder: Path, as_json: bool) -> None:
 
     payload = {"card": str(made.card), "digest": made.digest, "fingerprint": made.fingerprint}
     say(as_json, {**payload, "silos": list(made.silos), "neighbours": list(made.neighbours)}, words)
+
+
+def drop(
+    folder: Annotated[Path, typer.Argument(help="The folder of your region's server.")],
+    neighbour: Annotated[str, typer.Argument(help="The region that you will not hear from again.")],
+) -> None:
+    """Give up the link to a neighbour for good. Whoever runs it does the same, unless it is gone."""
+    from silograph.deploy.region import drop as give_up
+
+    left = give_up(folder, neighbour)
+    print(f"the link to {neighbour} is given up; left are {', '.join(left)}. Type `silograph serve` again.")
+    print(f"{neighbour} can go on only if its operator gives up the link to you, too.")
 
 
 def renew(

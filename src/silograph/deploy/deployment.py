@@ -12,7 +12,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -286,11 +286,11 @@ out = ""
 """
 
 
-def divided(job: Job, region: str) -> Job:
-    """One region's part of a job, if it can be done without a server for all."""
+def divided(job: Job, region: str, without: Collection[str] = ()) -> Job:
+    """One region's part of a job, if it can be done without a server for all; `without` neighbours that are gone."""
     if not isinstance(job, Divisible):
         raise _one_server(job.plan.method.name)
-    return job.at(region)
+    return job.at(region, without)
 
 
 def _one_server(method: str) -> InputError:

@@ -31,7 +31,7 @@ from silograph.privacy.door import Door
 from silograph.run.jobs import Job
 from silograph.run.store import Kept, RunFolder
 
-APPROVED, CARD = "approved.json", ".region.json"
+APPROVED, DROPPED, CARD = "approved.json", "dropped.json", ".region.json"
 _Ascii = Annotated[str, Such("a certificate or public key in ASCII", str.isascii)]
 
 
@@ -127,7 +127,34 @@ def check_approved(folder: Path, deployment: Deployment) -> None:
 
 def part_of_job(deployment: Deployment, region: str, folder: Path) -> Job:
     """The job as one region's server knows it."""
-    return divided(open_job(deployment, folder), region)
+    return divided(open_job(deployment, folder), region, dropped(folder, deployment))
+
+
+def dropped(folder: Path, deployment: Deployment) -> tuple[str, ...]:
+    """Neighbours to which this region has no link any more."""
+    if not (folder / DROPPED).exists():
+        return ()
+    told = read_json(folder / DROPPED, LONGEST_CARD, str(folder / DROPPED))
+    if told.get("deployment") != deployment.digest:
+        raise InputError(str(folder / DROPPED), "links of this deployment", "it is of another", "Take it away.")
+    return tuple(map(str, told["links"]))
+
+
+def drop(folder: Path, neighbour: str) -> tuple[str, ...]:
+    """Give a link up for good, from the round that is under way; returns who is left to talk to."""
+    deployment = Deployment.read(folder)
+    if (region := region_of(folder, deployment)) is None:
+        raise InputError(str(folder), "the folder of a region's server", "it is another")
+    left = [name for name in part_of_job(deployment, region, folder).topo.heard if name != region]
+    if neighbour not in left:
+        raise InputError(f"region {neighbour}", f"a neighbour of {region}: {', '.join(left)}", "it is none of them")
+    if len(left) < 2:
+        found = f"{neighbour} is the only one that is left"
+        raise InputError(f"region {region}", "another neighbour to go on with", found, "Wait for it, or end the run.")
+    links = [*dropped(folder, deployment), neighbour]
+    content = json.dumps({"deployment": deployment.digest, "links": links})
+    write_atomically(folder / DROPPED, content.encode())
+    return tuple(name for name in left if name != neighbour)
 
 
 class Linked(Kept):

@@ -14,9 +14,9 @@ from silograph.core.errors import InputError, SilographError
 from silograph.core.files import LONGEST_CARD, LONGEST_FACTS, write_atomically
 from silograph.core.schema import read, read_json
 from silograph.core.types import Json
-from silograph.deploy.deployment import FILE, NODES, Deployment, divided, open_job
+from silograph.deploy.deployment import FILE, NODES, Deployment, open_job
 from silograph.deploy.organisation import ENROLMENT, Card
-from silograph.deploy.region import Linked, check_approved, region_of
+from silograph.deploy.region import Linked, check_approved, dropped, part_of_job, region_of
 from silograph.engines.certificates import check_certified, node_name
 from silograph.engines.neighbours import Neighbours
 from silograph.engines.remote import Asking, Remote
@@ -37,6 +37,10 @@ ACROSS = (
 APART = (
     "Every region ran its own server, and this is what one of them knows: its own model, and the cost to its own "
     "silos as they reported it, signed. How far regions are apart can be told by whoever has all their folders."
+)
+
+DROPPED_LINKS = (
+    "Links that were given up on the way: to {}. Their weight stayed with this region's own model from then on."
 )
 
 GONE = "{} did not hand over a result in time: the consensus graph, or its cluster's model, stands for each silo there."
@@ -97,10 +101,11 @@ def serve(
         raise InputError(str(folder), "the folder of a region's server", "it is another", todo)
     cards = read_cards(folder, deployment, region)
     plan, terms, organisations = deployment.plan, deployment.at(region), deployment.held_at(region)
-    job = open_job(deployment, folder)
-    if region is not None:
+    if region is None:
+        job = open_job(deployment, folder)
+    else:
         check_approved(folder, deployment)
-        job = divided(job, region)
+        job = part_of_job(deployment, region, folder)
     goal = Path(os.path.abspath(goal))
     if (waiting := _waiting_for_the_end(goal, deployment.digest)) is not None:
         return _end_again(goal, deployment.digest, waiting, lambda: connect(deployment, cards), terms.deadline)
@@ -139,6 +144,8 @@ def serve(
                 progress(number, line)
 
             _, told = finish(job, place, door, run, after, ACROSS if region is None else APART, across)
+            if region is not None and (links := dropped(folder, deployment)):
+                told.privacy.notes.append(DROPPED_LINKS.format(", ".join(links)))
             if place.gone:
                 told.privacy.notes.append(GONE.format(", ".join(place.gone)))
             write_result(run.path, deployment.plan_text, plan.seed, door, told)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -113,14 +113,14 @@ class ServersJob:
     topo: Topology
     method: Any
 
-    def at(self, region: str) -> Any:
+    def at(self, region: str, without: Collection[str] = ()) -> Any:
         """The job as one region's server does it, with its neighbours and nobody in the middle."""
         if self.plan.method.reach == "all":
             found = 'found "all": servers would pass sums on to each other, which no deployment has them do yet'
             raise InputError(
                 "deployment, reach", '"region"', found, 'Say reach = "region", or simulate in one process.'
             )
-        return replace(self, topo=self.topo.at(region), tables=self.tables.at(region))
+        return replace(self, topo=self.topo.at(region, without), tables=self.tables.at(region))
 
     @property
     def trusting(self) -> bool:

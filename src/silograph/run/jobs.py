@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -68,8 +68,9 @@ class Job(Guarded, Protocol):
 class Divisible(Protocol):
     """A job that servers can do each on their own, with nobody in the middle."""
 
-    def at(self, region: str) -> Job:
-        """One region's part of it, or a refusal that says why all of it needs one server."""
+    def at(self, region: str, without: Collection[str] = ()) -> Job:
+        """One region's part of it, `without` neighbours that it talks to no more; or a refusal that says why all of it
+        needs one server."""
         ...
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -96,7 +96,7 @@ class ClusteredJob(ServersJob):
         job._check()
         return job
 
-    def at(self, region: str) -> ClusteredJob:
+    def at(self, region: str, without: Collection[str] = ()) -> ClusteredJob:
         star_only = "needs all regions' models at one server"
         todo = "Leave --regions out: it runs as a star."
         if not isinstance(self.method, ClusteredADMM):
@@ -107,7 +107,7 @@ class ClusteredJob(ServersJob):
         if self.method.tau == "learned":
             found = f"found an exchange that is learned, which {star_only}"
             raise InputError("deployment, regions, tau", "a number", found, todo)
-        part: ClusteredJob = super().at(region)
+        part: ClusteredJob = super().at(region, without)
         return part
 
     @property
