@@ -15,6 +15,7 @@ import numpy as np
 
 from silograph.core.types import Array, BoolArray, Carry
 from silograph.methods.base import Method, Outlet, Private, ServerOutlet, State, Up, begin, take, values
+from silograph.methods.calibrated import Calibrated
 from silograph.methods.clustered_admm import ClusteredADMM
 from silograph.methods.graph_federation import GraphFederation
 from silograph.methods.moments_once import MomentsSummed
@@ -128,13 +129,16 @@ class SiloStage:
         return after, values(sent) | (_delivered(self.job.method, after, data, gate) if last else {})
 
 
+Summing = GraphFederation | Calibrated | ClusteredADMM | SummedConsensus | MomentsSummed | SummedVotes
+
+
 @dataclass(frozen=True, eq=False)
 class RegionStage:
     """One server with `size` agents, who are protected as a whole; no trial hears of another. With `honest` all agents
     but so many tell what noise they drew, in the place of those who are not counted on."""
 
     job: Job
-    method: GraphFederation | ClusteredADMM | SummedConsensus | MomentsSummed | SummedVotes
+    method: Summing
     site: str
     size: int
     canary: str
@@ -174,11 +178,15 @@ class RegionStage:
         told = [sum((asked.noise_of(drawn.root, asked.members[k]) for k in tellers), nothing) for asked in drawn.sums]
         return Noises(np.stack(told), [first.noise_of(drawn.root, name) for name in first.members])
 
-    def _method(self, trials: int) -> GraphFederation | ClusteredADMM | SummedConsensus | MomentsSummed | SummedVotes:
+    def _method(self, trials: int) -> Summing:
         if isinstance(self.method, SummedConsensus | MomentsSummed | SummedVotes):
             return replace(self.method, counts=self.method.counts * trials)
         if isinstance(self.method, GraphFederation):
             return replace(self.method, sample=None, reach="region")
+        if isinstance(self.method, Calibrated):
+            counts = None if self.method.counts is None else self.method.counts[:1] * (trials * self.size)
+            groups = tuple(np.repeat(np.arange(trials), self.size).tolist())
+            return replace(self.method, groups=groups, counts=counts, named=False, separate=True)
         # What a cluster borrows is computed from what was released: here there is one.
         return replace(self.method, sample=None, clusters=(0,) * (trials * self.size), tau=0.0, reach="region")
 

@@ -82,6 +82,14 @@ class Test:
 
 
 @dataclass(frozen=True)
+class Compared:
+    """This run, then other ways of learning, which only a simulation can try."""
+
+    method: str
+    test_error: float | None
+
+
+@dataclass(frozen=True)
 class LinearTask:
     loss: str
     ridge: float | None

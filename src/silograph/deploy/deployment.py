@@ -152,7 +152,7 @@ class Deployment:
         if getattr(self.plan.privacy, "mode", None) == "correlated":
             found = "found noise shared by two sites: it takes a key for every two, which no deployment makes yet"
             raise InputError(f"{where}, privacy", "one-release, secure-sum or per-round", found)
-        if getattr(self.plan.method, "reach", None) == "all":
+        if getattr(self.plan, "reach", None) == "all":
             found = 'found "all": servers would pass sums on to each other, which no deployment has them do yet'
             raise InputError(f"{where}, reach", '"region"', found, 'Say reach = "region", or simulate in one process.')
 

@@ -15,9 +15,9 @@ from silograph.core.keys import seed_of
 from silograph.core.types import Array
 from silograph.data.tables import listed
 from silograph.estimators.base import RandomState
-from silograph.estimators.linear import CLASSES, LinearModels
+from silograph.estimators.linear import ANSWERS, BOUNDS, CLASSES, MASKS, LinearModels
 from silograph.families.federation.job import FederationJob
-from silograph.families.federation.plan import AgentBudget, FederationMethod, FederationPlan, RegionData
+from silograph.families.federation.plan import AgentBudget, FederationMethod, FederationPlan, RegionData, learner_of
 from silograph.families.servers import Servers, graph_of
 from silograph.report.notebook_card import card, most_paid
 
@@ -25,6 +25,9 @@ from silograph.report.notebook_card import card, most_paid
 @dataclass(eq=False, repr=False)
 class RegionModels(LinearModels):
     """A linear model for every region of agents, whose servers mix their models over a graph (S1).
+
+    With epsilon all settings are chosen from public numbers, all regions have one model, and it falls back on a
+    constant where noise leaves nothing else; with a clip, S1 learns with the settings given.
 
     Attributes
     ----------
@@ -43,7 +46,10 @@ class RegionModels(LinearModels):
         "rounds": "How many rounds.",
         "epsilon": "Budget of every agent over the whole run; None means no privacy.",
         "delta": "Delta of the budget.",
-        "clip": "The longest update an agent may send; privacy needs it.",
+        "clip": "The longest update an agent may send; None chooses all settings that are not given.",
+        "bounds": BOUNDS,
+        "answers": ANSWERS,
+        "masks": MASKS,
         "classes": CLASSES,
     }
 
@@ -57,6 +63,9 @@ class RegionModels(LinearModels):
     epsilon: float | None = None
     delta: float = AgentBudget.delta
     clip: float | None = FederationMethod.clip
+    bounds: Sequence[tuple[float, float]] | None = None
+    answers: tuple[float, float] | None = None
+    masks: Literal["protocol", "skipped", "none"] | None = FederationMethod.masks
     classes: Sequence[Any] | None = None
     random_state: RandomState = None
 
@@ -66,13 +75,18 @@ class RegionModels(LinearModels):
         Columns of DataFrames are matched by their names.
         """
         records = self._read(X, "agent")
-        tables, _ = self._tables(records, self._homes(regions, len(records), "regions"))
-        data, topology, privacy = RegionData("agent", "answer"), self._section(Servers), self._budget(AgentBudget)
+        data = self._section(RegionData, agent="agent", target="answer", bounds=None, classes=None)
+        topology, privacy = self._section(Servers), self._budget(AgentBudget)
         plan = FederationPlan(data, topology, self._section(FederationMethod), privacy, seed=seed_of(self.random_state))
+        bounded = learner_of(plan) == "calibrated" or self.bounds is not None
+        if bounded:
+            records = self._scaled(records, self.bounds)
+        tables, _ = self._tables(records, self._homes(regions, len(records), "regions"))
         job = FederationJob.of(plan, tables, None, graph_of(plan.topology, tables.regions, Path()))
         outcome, door = self._learn(job)
         self.regions_ = list(tables.regions)
-        self.models_, self.centroid_ = outcome.arrays["model"], outcome.arrays["centroid"]
+        models = [outcome.arrays["model"], outcome.arrays["centroid"]]
+        self.models_, self.centroid_ = (self._unscaled(each, self.bounds) for each in models) if bounded else models
         self.privacy_ = job.privacy_section(door)
         return self
 

@@ -18,6 +18,7 @@ from silograph.data.features import raw_values
 from silograph.data.regions import RegionTables
 from silograph.data.silos import Elsewhere, records_of
 from silograph.methods.base import Private
+from silograph.methods.calibrated import Calibrated, Choice
 from silograph.privacy.accounting import Cost
 from silograph.privacy.door import Budget
 from silograph.privacy.masking import Masks
@@ -87,6 +88,15 @@ def check_masks(masks: str, clip: float | None, sample: int | None, minimum: int
 def check_classes(classes: tuple[str, str] | None, loss: str) -> None:
     if classes is not None and loss != "logistic":
         raise InputError("plan, classes", 'none, or loss = "logistic"', f"found the loss {loss}")
+
+
+def check_answers(answers: tuple[float, float] | None, loss: str) -> None:
+    """What a private mean of answers needs to know beforehand."""
+    if loss == "logistic" and answers is not None:
+        raise InputError("plan, answers", "none with classes", "found some")
+    if loss != "logistic" and answers is None:
+        todo = "From public knowledge, in [data]: answers = [0, 100]. What lies beyond counts as the bound."
+        raise InputError("plan, answers", "the least and the most of the target, with privacy", "found none", todo)
 
 
 def check_intercept(intercept: bool, features: Sequence[str]) -> None:
@@ -193,6 +203,41 @@ class ServersJob:
         """Of a model, or each of several, on test records."""
         measure = task.error_rate if task.loss == "logistic" else task.squared_error
         return measure(models, with_intercept(x, self.plan.method.intercept), y)
+
+
+def of_choice(choice: Choice) -> Json:
+    """What public numbers decided, before anything is spent."""
+    shares: dict[str, float] = {}
+    for stage, share in choice.schedule:
+        shares[stage] = shares.get(stage, 0.0) + share
+    return {
+        "slopes": choice.slopes,
+        "together": choice.together,
+        "rounds": choice.rounds,
+        "step": choice.step,
+        "shares": shares,
+        "expected": choice.expected,
+    }
+
+
+def calibration_notes(method: Calibrated, unbounded: bool) -> list[str]:
+    """What follows from the choice, in words."""
+    choice = method.choice
+    what = "of answers" if method.task.loss != "logistic" else "of the classes' logits"
+    if choice.slopes:
+        notes = [
+            f"Expect noise to cost {choice.expected:.2g} of the variance {what}: it pays where features explain more. "
+            "A last sum measures that, and takes back what is noise; then the model is a constant."
+        ]
+    else:
+        notes = [
+            "A constant would do as well: noise leaves nothing of the features' effects, and all of the budget goes to "
+            f"the mean answer. Expect noise to cost {choice.expected:.2g} of the variance {what}. A larger epsilon or "
+            "more of what is protected would help."
+        ]
+    if unbounded:
+        notes.append("Features have no bounds in [data]: they are taken to be within -1 and 1, beyond as the bound.")
+    return notes
 
 
 def csv_of(header: Sequence[str], rows: Iterable[Sequence[str]]) -> bytes:

@@ -63,6 +63,20 @@ def render(template: str, run: RunFolder[Any], privacy: PrivacyWords, **values: 
     )
 
 
+def choice_lines(chosen: Json) -> list[str]:
+    """What public numbers decided, as a command prints it."""
+    what = "a constant alone"
+    if chosen["slopes"]:
+        whose = " over all groups together" if chosen["together"] else ""
+        what = f"{chosen['rounds']} steps of size {chosen['step']:.3g}{whose}, and a check that they pay"
+    shares = ", ".join(f"{stage} {100.0 * share:.0f} %" for stage, share in chosen["shares"].items())
+    return [
+        f"chosen from public numbers: {what}",
+        f"shares of the budget: {shares}",
+        f"noise is expected to cost {chosen['expected']:.2g} of the answers' variance",
+    ]
+
+
 def observers(one: str, several: str) -> dict[str, str]:
     """How to write who looks, where those who answer servers are called so."""
     texts = (f"{one}’s own server", "neighbouring servers", f"other {several}", "eavesdroppers", "the public")

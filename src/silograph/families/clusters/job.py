@@ -13,11 +13,11 @@ import numpy as np
 from silograph.core import schema
 from silograph.core.errors import InputError
 from silograph.core.files import write_atomically
-from silograph.core.results import Privacy, Test, filled
+from silograph.core.results import Compared, Privacy, Test, filled
 from silograph.core.types import Array, Json
 from silograph.data.regions import Records, RegionTables, check_one_home, read_regions, read_tests
 from silograph.families.clusters.plan import ClusteredPlan, learner_of
-from silograph.families.clusters.result import Client, Cluster, ClusteredResult, Compared, Parameters, Variances
+from silograph.families.clusters.result import Client, Cluster, ClusteredResult, Parameters, Variances
 from silograph.families.servers import OBSERVERS, ServersJob, check_intercept, csv_of, graph_of
 from silograph.methods.base import Method, Outcome, Private
 from silograph.methods.clustered_admm import ClusteredADMM

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from silograph.core.results import LinearTask, Result, ServerGraph, ServerRound, Test
+from silograph.core.results import Compared, LinearTask, Result, ServerGraph, ServerRound, Test
 
 
 @dataclass(frozen=True)
@@ -53,14 +53,6 @@ class Client:
     name: str
     server: str
     cluster: str
-    test_error: float | None
-
-
-@dataclass(frozen=True)
-class Compared:
-    """This run, then other ways of learning, which only a simulation can try."""
-
-    method: str
     test_error: float | None
 
 

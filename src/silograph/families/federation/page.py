@@ -119,7 +119,10 @@ def summary(result: FederationResult) -> Iterator[str]:
         rows.append(("centroid", "", printed.error(result.centroid.test_error)))
     yield from printed.table(("region", "agents", "test error"), rows)
     if result.test is not None:
-        yield f"test: {result.test.measure}; without features {result.test.baseline:.4f}"
+        lines = [(row.method, printed.error(row.test_error)) for row in result.comparison[1:]]
+        lines.append(("without features", printed.error(result.test.baseline)))
+        yield ""
+        yield from printed.table(("beside", result.test.measure), lines)
     yield printed.rounds_of_servers(result.rounds, result.disagreement)
     yield from printed.privacy_lines(result, "region")
 
@@ -136,7 +139,9 @@ def measured(run: FederationRun) -> Iterator[Measured]:
 
 
 def forecast(told: Json) -> Iterator[str]:
-    if told.get("noise") is not None:
+    if (chosen := told.get("chosen")) is not None:
+        yield from servers.choice_lines(chosen)
+    elif told.get("noise") is not None:
         least, most = (f"{end(told['noise']):.3g}" for end in (min, max))
         size = least if least == most else f"{least} to {most}, more in smaller regions"
         yield f"noise in a coordinate of what a region sends: standard deviation {size}"
