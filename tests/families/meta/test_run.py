@@ -194,6 +194,7 @@ def test_counts_are_whole_numbers_from_1(key, value, came):
         (PRIVATE | {"privacy": {"epsilon": 1, "delta": 1}}, "plan.toml, privacy.delta", "between 0 and 1", "found 1"),
         (PRIVATE | {"privacy": {"personal_epsilon": 0}}, "plan.toml, privacy.personal_epsilon", "above 0", "found 0"),
         (PRIVATE | {"privacy": {"epsilon": 1, "personal_epsilon": 1}}, "plan, personal_epsilon", "new", "found none"),
+        (PRIVATE | {"privacy": {"epsilon": 1, "protect": "clients"}}, "plan, protect", "records", "found clients"),
         (PRIVATE | {"data": DATA}, "plan, classes", "the labels there can be", "is private too"),
         ({"engine": "gpu"}, "plan.toml, engine", "vector, silowise", "found 'gpu'"),
         ({"seed": -1}, "plan.toml, seed", "a whole number from 0 up", "found -1"),

@@ -85,6 +85,7 @@ class MetaBudget:
     """The total budget of every source client, for one of its records.
 
     A new client's model stays with it, unless it has a budget of its own for publishing it: `personal_epsilon`.
+    Whole clients, or persons with several records, are not protected, and a plan that asks for that is refused.
     """
 
     epsilon: TotalEpsilon = field(
@@ -92,6 +93,7 @@ class MetaBudget:
     )
     delta: Delta = option(DEFAULT_DELTA, "Delta of the budget.")
     personal_epsilon: TotalEpsilon | None = None
+    protect: Literal["records", "clients", "persons"] = "records"
 
 
 @dataclass(frozen=True)
@@ -145,6 +147,10 @@ class MetaPlan(Plan):
             self._check_privacy(self.privacy)
 
     def _check_privacy(self, privacy: MetaBudget) -> None:
+        if privacy.protect != "records":
+            expected = "records: a start bounds what one record of a client can change, and no more"
+            todo = 'Personal models can protect whole clients: name = "clustered_admm" with protect = "clients".'
+            raise InputError("plan, protect", expected, f"found {privacy.protect}", todo)
         chosen = self.method
         sampled = chosen.version == "paper:" if chosen.rate is None else chosen.rate < 1.0
         if sampled and privacy.delta < LEAST_SAMPLED_DELTA:
