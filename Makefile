@@ -2,7 +2,8 @@
 # make docs: the site, in build/site; make test-deploy: the long lane of deployments; make test-hostile: 1,000 servers that
 # lie; make test-tables: 10,000 odd tables; make fuzz: an hour of fuzzing;
 # make bench: all benchmarks beside their peers; make dist: wheel and source archive; make test-wheel: both as a stranger installs
-# them; make test-lowest: with the oldest versions it allows; make coverage: what tests run; make lint-workflows: .github;
+# them; make test-lowest: with the oldest versions it allows; make test-site: all pages in a
+# browser; make coverage: what tests run; make lint-workflows: .github;
 # make lock, make sbom: what it stands on.
 PYTHON ?= python3
 BIN := .venv/bin
@@ -11,7 +12,7 @@ READY := .venv/.ready
 FUZZ_SECONDS ?= 3600
 
 .PHONY: setup demo test quick test-deploy test-hostile test-tables test-wheel test-lowest fuzz docs bench dist lock sbom lint
-.PHONY: lint-workflows coverage clean
+.PHONY: lint-workflows coverage test-site clean
 
 setup: $(READY)
 
@@ -73,6 +74,10 @@ fuzz: setup
 # The documentation; a broken link, name or example is an error. Open build/site/index.html.
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+# Every page of the site in a browser, wide and narrow, light and dark; some minutes.
+test-site: setup
+	SILOGRAPH_SITE=full $(BIN)/python -m pytest tests/docs/test_site.py
 
 # Silograph and its peers side by side, each peer in an environment of its own; a page and JSON in build/benchmarks/.
 bench: setup

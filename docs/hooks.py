@@ -180,7 +180,8 @@ def all_benchmarks() -> str:
     lines: list[str] = []
     for name in all_names():
         title, text = page.described(name)
-        lines += ["", f"### {title.rstrip('.')}", "", text, "", "```sh", f".venv/bin/python -m benchmarks.{name}", "```"]
+        lines += ["", f"### {title.rstrip('.')}", "", text]
+        lines += ["", "```sh", f".venv/bin/python -m benchmarks.{name}", "```"]
         if (stored := RESULTS / f"{name}.json").exists():
             lines += ["", *page.table(name, json.loads(stored.read_text()))]
     return "\n".join(lines) + "\n"

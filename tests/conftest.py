@@ -15,6 +15,7 @@ os.environ["SOURCE_DATE_EPOCH"] = "1780000000"
 import pytest
 
 from accountants import compare
+from chromium import browser as browser
 from silograph.privacy.ledger import Ledger
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from chromium import faults
 from graph_runs import make_run
 from silograph.report.build import build
 
@@ -19,18 +20,6 @@ KINDS = [
 #: Together these have every colour of the style sheet.
 CONTRASTED = ("graph-open", "clusters", "compare-graphs", "deployment-organisation")
 Visit = Callable[..., Any]
-
-
-def faults(page: Any, *rules: str) -> list[str]:
-    """What axe-core finds that is serious or critical, by all rules or by these."""
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="no axe-playwright-python")
-    options = {"resultTypes": ["violations"]} | ({"runOnly": list(rules)} if rules else {})
-    found = axe.Axe().run(page, options=options).response["violations"]
-    return [
-        f"{each['id']}: {each['help']} ({each['nodes'][0]['html'][:120]})"
-        for each in found
-        if each["impact"] in ("serious", "critical")
-    ]
 
 
 def paper_of(page: Any) -> tuple[int, ...]:
