@@ -272,6 +272,7 @@ def from_arrays(
     keep: Collection[str] = (),
     categories: Mapping[str, Sequence[str]] | None = None,
     rule: NodeRule = "same",
+    unit_column: str | None = None,
 ) -> Silos:
     """One array or DataFrame per site, with one signal per row, aligned. Gaps are NaN, or masked.
 
@@ -287,7 +288,7 @@ def from_arrays(
     odd: dict[str, list[Finding]] = {}
     for array, name in zip(arrays, names, strict=True):
         try:
-            tables.append(_array_table(array, name, nodes, private, drop, keep, categories))
+            tables.append(_array_table(array, name, nodes, private, drop, keep, categories, unit_column))
         except ColumnsError as problem:
             odd |= problem.by_file
     if odd:
@@ -304,11 +305,12 @@ def _array_table(
     drop: Collection[str],
     keep: Collection[str],
     categories: Mapping[str, Sequence[str]] | None,
+    unit_column: str | None,
 ) -> Table:
     where = f"site {shortened(name)}"
     grid = _given_grid(array, where, nodes)
-    if grid.column_names is not None:
-        return site_table(name, Path(name), grid, "columns", private, None, drop, keep, categories, where)
+    if grid.column_names is not None or unit_column is not None:
+        return site_table(name, Path(name), grid, "columns", private, unit_column, drop, keep, categories, where)
     if not private and (odd := unnamed_findings(grid, keep)):
         raise ColumnsError({where: odd})
     return checked_table(grid, name, Path(name), where, private=private)

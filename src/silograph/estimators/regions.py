@@ -14,7 +14,7 @@ from silograph.core.errors import InputError
 from silograph.core.keys import seed_of
 from silograph.core.types import Array
 from silograph.data.tables import listed
-from silograph.estimators.base import RandomState
+from silograph.estimators.base import RandomState, refuse_search
 from silograph.estimators.linear import ANSWERS, BOUNDS, CLASSES, MASKS, LinearModels
 from silograph.families.federation.job import FederationJob
 from silograph.families.federation.plan import AgentBudget, FederationMethod, FederationPlan, RegionData, learner_of
@@ -78,7 +78,7 @@ class RegionModels(LinearModels):
         data = self._section(RegionData, agent="agent", target="answer", bounds=None, classes=None)
         topology, privacy = self._section(Servers), self._budget(AgentBudget)
         plan = FederationPlan(data, topology, self._section(FederationMethod), privacy, seed=seed_of(self.random_state))
-        bounded = learner_of(plan) == "calibrated" or self.bounds is not None
+        bounded = self._bounded = learner_of(plan) == "calibrated" or self.bounds is not None
         if bounded:
             records = self._scaled(records, self.bounds)
         tables, _ = self._tables(records, self._homes(regions, len(records), "regions"))
@@ -89,6 +89,15 @@ class RegionModels(LinearModels):
         self.models_, self.centroid_ = (self._unscaled(each, self.bounds) for each in models) if bounded else models
         self.privacy_ = job.privacy_section(door)
         return self
+
+    def _write(self, folder: Path, goal: Path) -> None:
+        check_is_fitted(self)
+        if self._bounded:
+            found = "they were scaled by bounds, which a folder's models would not say"
+            raise InputError(
+                "RegionModels", "features as they are, to save", found, "Put the bounds in a plan instead."
+            )
+        super()._write(folder, goal)
 
     def _model(self, region: Any) -> Array:
         """A region's model; None asks for the centroid."""
@@ -107,9 +116,16 @@ class RegionModels(LinearModels):
         """(records, 2): the chance of each class, in the order of `classes_`."""
         return self._chances(X, self._model(region))
 
-    def score(self, X: Any, y: Any, region: Any = None) -> float:
-        """Of a region's model, or of their mean: accuracy with the logistic loss, else R^2."""
-        return self._scored(X, y, self._model(region))
+    def score(self, X: Any, y: Any = None, region: Any = None) -> float:
+        """Of a region's model, or of their mean: accuracy with the logistic loss, else R^2. Without `y`, as
+        GridSearchCV asks: X is a list of (records, answers) of agents, and the mean of all models answers."""
+        if y is not None:
+            return self._scored(X, y, self._model(region))
+        refuse_search(self.epsilon)
+        if not isinstance(X, list | tuple) or not all(isinstance(each, tuple) and len(each) == 2 for each in X):
+            raise InputError("score", "records and answers, or a list of (records, answers)", "found no answers")
+        records = np.concatenate([self._numbers(x, f"agent {k}") for k, (x, _) in enumerate(X)])
+        return self._scored(records, np.concatenate([np.asarray(y) for _, y in X]), self._model(region))
 
     def _card(self) -> str:
         facts = [("regions", len(self.regions_)), ("features", self.n_features_in_)]

@@ -15,7 +15,7 @@ from silograph.privacy.door import Budget, Door
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.masking import Masks
 from silograph.privacy.mechanisms import Noise
-from silograph.run.loop import REHEARSAL, SECRET, play
+from silograph.run.loop import REHEARSAL, SECRET, Watch, play
 from silograph.run.plan import Plan
 from silograph.topology import Topology
 
@@ -91,10 +91,10 @@ def door_of(job: Guarded, root: int, ledger: Ledger, seed: int | None) -> Door:
     return Door(root, ledger, job.mechanism, job.budget, randomness, job.masks)
 
 
-def run_in_memory(job: Job, seed: int | None) -> tuple[Outcome, Door]:
+def run_in_memory(job: Job, seed: int | None, watch: Watch = lambda state: None) -> tuple[Outcome, Door]:
     """A whole run without a folder; with a seed it is a rehearsal."""
     door = door_of(job, secret_root() if seed is None else seed, Ledger(), seed)
-    return play(job.method, job.topo, job.data(), door)[1], door
+    return play(job.method, job.topo, job.data(), door, watch)[1], door
 
 
 def job_part(method: str) -> JobPart:

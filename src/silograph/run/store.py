@@ -38,7 +38,7 @@ class RunFolder:
     def __init__(self, goal: Path, plan_text: str, inputs: Sequence[Path], seed: int | None) -> None:
         self.goal = goal
         self.path = goal.parent / f".{goal.name}.unfinished"
-        _refuse_occupied(goal)
+        refuse_occupied(goal)
         goal.parent.mkdir(parents=True, exist_ok=True)
         self.path.mkdir(exist_ok=True)
         self._lock = self._take_lock()
@@ -218,7 +218,7 @@ def _identity(plan_text: str, inputs: Sequence[Path]) -> Json:
     return {"plan": plan_text, "inputs": [hashlib.sha256(content_of(path)).hexdigest() for path in inputs]}
 
 
-def _refuse_occupied(goal: Path) -> None:
+def refuse_occupied(goal: Path) -> None:
     if Path.cwd().is_relative_to(goal):
         # The finished folder is renamed into place, which would pull the ground from under the caller's feet.
         raise InputError(
