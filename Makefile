@@ -2,14 +2,17 @@
 # make docs: the site, in build/site; make test-deploy: the long lane of deployments; make test-hostile: 1,000 servers that
 # lie; make test-tables: 10,000 odd tables; make fuzz: an hour of fuzzing;
 # make bench: all benchmarks beside their peers; make dist: wheel and source archive; make test-wheel: both as a stranger installs
-# them; make lock, make sbom: what it stands on.
+# them; make test-lowest: with the oldest versions it allows; make test-site: all pages in a
+# browser; make coverage: what tests run; make lint-workflows: .github;
+# make lock, make sbom: what it stands on.
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
 FUZZ_SECONDS ?= 3600
 
-.PHONY: setup demo test quick test-deploy test-hostile test-tables test-wheel fuzz docs bench dist lock sbom lint clean
+.PHONY: setup demo test quick test-deploy test-hostile test-tables test-wheel test-lowest fuzz docs bench dist lock sbom lint
+.PHONY: lint-workflows coverage test-site clean
 
 setup: $(READY)
 
@@ -72,20 +75,37 @@ fuzz: setup
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
+# Every page of the site in a browser, wide and narrow, light and dark; some minutes.
+test-site: setup
+	SILOGRAPH_SITE=full $(BIN)/python -m pytest tests/docs/test_site.py
+
 # Silograph and its peers side by side, each peer in an environment of its own; a page and JSON in build/benchmarks/.
 bench: setup
 	$(BIN)/python -m benchmarks
 
-# Wheel and source archive, in dist/.
+# The source archive, and the wheel that is built from it, in dist/.
 dist: setup
 	rm -rf dist build/lib
-	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
-	$(BIN)/python -c "from setuptools.build_meta import build_sdist; build_sdist('dist')" > /dev/null
+	$(BIN)/python -m build --outdir dist . > /dev/null
 	@ls dist
 
 # Both archives in empty environments, far from the repository: the commands of the README, and the quick tests.
 test-wheel: dist
 	$(BIN)/python tests/release/installed.py dist
+
+# The wheel with the oldest versions that pyproject.toml allows.
+test-lowest: dist
+	$(BIN)/python tests/release/installed.py dist --lowest
+
+# How much of the package the tests run, line by line; compiled kernels are not seen. A page in build/coverage.
+coverage: setup
+	$(BIN)/python -m pytest -n 2 --dist worksteal --cov silograph --cov-report term:skip-covered --cov-report html:build/coverage
+
+# The workflows against GitHub's own schema, and for what would let a stranger in.
+lint-workflows:
+	$(PYTHON) -m venv build/workflows && build/workflows/bin/pip install --quiet check-jsonschema zizmor
+	build/workflows/bin/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	build/workflows/bin/zizmor --offline --no-progress --config .github/zizmor.yml .github/workflows
 
 lock: setup
 	$(PYTHON) -m venv build/lock && build/lock/bin/pip install --quiet pip-tools

@@ -16,7 +16,7 @@ from benchmarks import page
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE.parent / "build" / "benchmarks"
-NO_BENCHMARKS = ("page", "private_models_cells")  # parts of others
+NO_BENCHMARKS = ("page", "private_models_cells", "scale")  # parts of others, and a simulation
 
 
 def line(row: dict[str, Any]) -> str:

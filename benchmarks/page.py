@@ -82,14 +82,24 @@ def markdown(results: dict[str, Result]) -> str:
     """The same for the documentation; pictures stand beside it as growth-NAME.svg."""
     lines = ["# Benchmarks", "", "Made by `make bench`; ratios above 1 are in silograph's favour."]
     lines += ["", f"Peers: {', '.join(PEERS)}."]
-    for part in (_part(name, result) for name, result in results.items()):
-        lines += ["", f"## {part['title']}", "", part["text"], "", "| case | silograph | peer | theirs | ratio |"]
-        lines += ["| --- | ---: | --- | ---: | ---: |"]
-        lines += [f"| {r['case']} | {r['ours']} | {r['peer']} | {r['theirs']} | {r['ratio']} |" for r in part["rows"]]
-        if growth_svg(results[part["name"]]["rows"]):
-            lines += ["", f"![How {part['title'].lower()} grows](growth-{part['name']}.svg)"]
-        lines += ["", f"{part['date']}: {', '.join(f'{key} {told}' for key, told in part['machine'].items())}."]
+    for name, result in results.items():
+        title, text = described(name)
+        lines += ["", f"## {title}", "", text, "", *table(name, result)]
+        if growth_svg(result["rows"]):
+            lines += ["", f"![How {title.lower()} grows](growth-{name}.svg)"]
     return "\n".join(lines) + "\n"
+
+
+def table(name: str, result: Result) -> list[str]:
+    """A benchmark's rows, and when and on what they were measured."""
+    part = _part(name, result)
+    return [
+        "| case | silograph | peer | theirs | ratio |",
+        "| --- | ---: | --- | ---: | ---: |",
+        *(f"| {r['case']} | {r['ours']} | {r['peer']} | {r['theirs']} | {r['ratio']} |" for r in part["rows"]),
+        "",
+        f"{part['date']}: {', '.join(f'{key} {told}' for key, told in part['machine'].items())}.",
+    ]
 
 
 def standing_alone(svg: str) -> str:

@@ -1,11 +1,13 @@
-"""What the site writes while it is built, so that it cannot go stale: the page of commands, and the gallery."""
+"""What the site writes while it is built, so that it cannot go stale: commands, gallery, examples, benchmarks."""
 
 from __future__ import annotations
 
 import ast
 import contextlib
 import io
+import json
 import os
+import re
 import runpy
 import sys
 from collections.abc import Iterator
@@ -15,13 +17,17 @@ from unittest import mock
 import click
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 from typer.main import get_command
 from typer.utils import get_params_from_function
 
 from silograph.cli import app
 
-GALLERY = Path(__file__).parent.parent / "examples" / "gallery"
+ROOT = Path(__file__).parent.parent
+GALLERY = ROOT / "examples" / "gallery"
 SCRIPTS = ("consensus_graph", "private_graph", "graph_federation", "clustered_models", "meta_learning")
+EXAMPLES = ("brain", "weather", "traffic", "views", "hospitals")
+sys.path.append(str(ROOT))  # benchmarks are no part of the package
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -32,7 +38,20 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     files.append(File.generated(config, "gallery.md", content=gallery_page(pictures)))
     for name in SCRIPTS:
         files.append(File.generated(config, f"gallery/{name}.svg", abs_src_path=str(pictures / f"{name}.svg")))
+    for name in EXAMPLES:
+        files.append(File.generated(config, f"examples/{name}.md", content=example_page(name)))
     return files
+
+
+def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
+    """Called by mkdocs with every page."""
+    return markdown + all_benchmarks() if page.file.src_uri == "benchmarks.md" else markdown
+
+
+def on_post_page(output: str, **_: object) -> str:
+    """The theme's search is a dialog without a name, which readers of screens need."""
+    search = 'data-md-component="search" role="dialog"'
+    return output.replace(search, f'{search} aria-label="Search"')
 
 
 # ---- commands --------------------------------------------------------------------------------------------------------
@@ -50,8 +69,8 @@ def commands_page() -> str:
         "This page is made from the program; `silograph COMMAND --help` shows a part of it in the terminal.",
         "",
         "Every command that prints a result takes `--json`: one JSON object on standard output. Exit codes: 0; 2 for",
-        "bad input; 1 for a failure; 3 for a promise that an audit refutes; 130 for Ctrl-C. `silograph",
-        "--install-completion` teaches your shell to complete commands and options.",
+        "bad input; 1 for a failure; 3 for a promise that an audit refutes; 130 for Ctrl-C; 143 for SIGTERM.",
+        "`silograph --install-completion` teaches your shell to complete commands and options.",
         "",
         "| command | does |",
         "| --- | --- |",
@@ -138,3 +157,31 @@ def run_script(script: Path, picture: Path) -> str:
     ):
         runpy.run_path(str(script), run_name="__main__")
     return out.getvalue()
+
+
+# ---- examples on real data -------------------------------------------------------------------------------------------
+
+
+def example_page(name: str) -> str:
+    """An example's README, with its links as they are seen from here."""
+    text = (ROOT / "examples" / name / "README.md").read_text(encoding="utf-8")
+    text = text.replace("](../../docs/", "](../")
+    return re.sub(r"\[([^]]+)\]\([\w.]+\.(?:sh|py)\)", rf"`examples/{name}/\1`", text)
+
+
+# ---- benchmarks ------------------------------------------------------------------------------------------------------
+
+
+def all_benchmarks() -> str:
+    """What every benchmark measures and the command that prints it; with results, where `make bench` left some."""
+    from benchmarks import page
+    from benchmarks.__main__ import RESULTS, all_names
+
+    lines: list[str] = []
+    for name in all_names():
+        title, text = page.described(name)
+        lines += ["", f"### {title.rstrip('.')}", "", text]
+        lines += ["", "```sh", f".venv/bin/python -m benchmarks.{name}", "```"]
+        if (stored := RESULTS / f"{name}.json").exists():
+            lines += ["", *page.table(name, json.loads(stored.read_text()))]
+    return "\n".join(lines) + "\n"

@@ -17,13 +17,11 @@ from silograph.core.errors import InputError
 
 ESTIMATORS = (ConsensusGraph, ClusteredModels, RegionModels, PrivateMetaClassifier, PrivateMetaRegressor)
 #: Wider than the plan's, or with another default, on purpose.
-WIDER = {"model", "hidden", "epsilon", "graph", "rounds", "rate", "personal_steps"}
-CHOSEN = ("model", "rounds", "rate", "personal_steps")  # automatically, where a plan has numbers
+WIDER = {"model", "hidden", "epsilon", "graph"}
 OTHER_DEFAULT = {
     (ClusteredModels, "graph"),
     (ClusteredModels, "clip"),
     (RegionModels, "graph"),
-    *((estimator, name) for estimator in (PrivateMetaClassifier, PrivateMetaRegressor) for name in CHOSEN),
 }
 
 
@@ -46,7 +44,7 @@ def test_types_and_defaults_are_the_plans(estimator):
             assert hints[part.name] == kind, part.name
         if (estimator, part.name) not in OTHER_DEFAULT:
             assert given[part.name].default == (None if part.default is MISSING else part.default), part.name
-    assert set(given) - seen <= {"random_state", "classes"}
+    assert set(given) - seen <= {"random_state", "classes", "bounds", "answers"}  # a plan has them in [data]
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)

@@ -295,3 +295,18 @@ def test_a_million_agents():
     assert topo.silos[123_456] == "unit-123/agent-456"
     assert (topo.home == np.arange(1_000_000) // 1000).all()
     assert topo.index(["unit-999/agent-999"]) == [999_999]
+
+
+def test_a_link_that_both_ends_give_up_leaves_weights_symmetric_and_doubly_stochastic():
+    whole = regions(server_graph("random", 7, 3, degree=4.0), 1)
+    p, m = np.argwhere(np.triu(whole.mixing, 1))[2]
+    gone = {whole.servers[p]: [whole.servers[m]], whole.servers[m]: [whole.servers[p]]}
+    a = np.zeros_like(whole.mixing)
+    for k, server in enumerate(whole.servers):
+        part = whole.at(server, gone.get(server, []))
+        a[k, [whole.servers.index(name) for name in part.heard]] = part.mixing[0]
+        assert part.heard[int(part.own[0])] == server
+    assert a[p, m] == a[m, p] == 0.0
+    assert (a == a.T).all()
+    np.testing.assert_allclose(a.sum(0), 1.0, atol=1e-15)
+    np.testing.assert_array_equal(np.delete(a, [p, m], 0), np.delete(whole.mixing, [p, m], 0))

@@ -152,7 +152,7 @@ def test_exact_scores_of_a_private_run_reach_no_store(tmp_path, client_of, monke
     monkeypatch.setattr(sys, "argv", ["silograph", "sample", str(plan.parent), "--devices"])
     with pytest.raises(SystemExit):
         cli.main()
-    plan.write_text(re.sub(r"(?m)^rounds = .*$", "rounds = 2", plan.read_text()))
+    plan.write_text(re.sub(r"(?m)^# rounds = .*$", "rounds = 2", plan.read_text()))
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'store.db'}")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["silograph", "run", str(plan), "-o", str(tmp_path / "out"), "--track", "mlflow"])
@@ -165,7 +165,7 @@ def test_exact_scores_of_a_private_run_reach_no_store(tmp_path, client_of, monke
     (run,) = client.search_runs([client.get_experiment_by_name("silograph").experiment_id])
     assert client.list_artifacts(run.info.run_id) == []
     assert "simulation" in run.data.tags["report"]
-    scores = {client[key] for client in result["new"] for key in ("before", "after", "loss")}
+    scores = {client[key] for client in result["new"] for key in ("before", "after", "alone", "loss")}
     assert not scores & set(run.data.metrics.values())
 
 

@@ -17,6 +17,7 @@ from silograph.data.tables import listed
 from silograph.families.servers import INTERCEPT
 from silograph.report.build import read
 from silograph.report.notebook_card import COST, card, protected, small_graph, worst
+from silograph.report.plots import plot_graph
 from silograph.report.read import Edge
 from silograph.run.plan import parse
 from silograph.tasks.linear import signs
@@ -55,6 +56,21 @@ class FinishedRun:
         signs = {tuple(pair): {"sign": sign} for pair, sign in self.signs.get(name, {}).items()}
         nx.set_edge_attributes(made, signs)
         return made
+
+    def to_pandas(self, name: str = "consensus") -> Any:
+        """The edges of a graph as a DataFrame: source, target, weight, and sign where relations have one."""
+        import pandas as pd
+
+        made = self.graph(name)
+        frame = pd.DataFrame(self.edges[name], columns=["source", "target", "weight"])
+        if self.signs.get(name):
+            frame["sign"] = [made[a][b].get("sign", 1) for a, b, _ in self.edges[name]]
+        return frame
+
+    def plot(self, name: str = "consensus", ax: Any = None) -> Any:
+        """Draw a graph with matplotlib; returns the axes."""
+        nodes = list(self.graph(name).nodes)
+        return plot_graph(nodes, self.edges[name], self.signs.get(name, {}), name, ax)
 
     def predict(self, X: Any, who: str) -> Any:
         """The answers of one linear model on records: numbers, or with the logistic loss the class 1 or 0.
@@ -104,7 +120,7 @@ class FinishedRun:
     def _told(self) -> FeatureOptions:
         """What the plan says of columns: a DataFrame has them as they were in the tables."""
         where = str(self.folder / "plan.toml")
-        data: Any = parse(parse_toml(self.plan, where), where).data
+        data: Any = parse(parse_toml(self.plan, where), where, to_run=False).data
         assert isinstance(data, FeatureOptions), "models have features"
         return data
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -29,13 +29,16 @@ class Topology:
     """Silos in canonical (sorted) order, so that nothing depends on the order files were named in.
 
     Silo k belongs to server `home[k]`; server p takes `mixing[p, m]`, a_pm of S1 (5), of what server m sends. A star
-    needs neither. Without any silos it is a bare graph of servers, which `regions` fills.
+    needs neither. Without any silos it is a bare graph of servers, which `regions` fills. What `at` cuts from a `whole`
+    graph is one server of it, whose weights are for those that are `named`.
     """
 
     silos: tuple[str, ...]
     servers: tuple[str, ...] = ("server",)
     home: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
     mixing: Array = field(default_factory=lambda: np.zeros((0, 0)))
+    whole: Topology | None = None
+    named: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         servers, silos = len(self.servers), len(self.silos)
@@ -50,7 +53,9 @@ class Topology:
         if silos and not present.all():
             raise _empty_region(self.servers[present.argmin()])
         object.__setattr__(self, "home", _frozen(home))
-        object.__setattr__(self, "mixing", checked_mixing(mixing, self.servers))
+        if self.whole is None:
+            mixing = checked_mixing(mixing, self.servers)
+        object.__setattr__(self, "mixing", _frozen(mixing))
 
     def index(self, silos: Sequence[str]) -> list[int]:
         if silos is self.silos:
@@ -60,6 +65,54 @@ class Topology:
     def members(self, server: int) -> IntArray:
         """The silos of one server, in order."""
         return np.flatnonzero(self.home == server)
+
+    def at(self, server: str, without: Collection[str] = ()) -> Topology:
+        """One server of the graph: its own silos, and its row of weights for those whom it hears, in their order.
+
+        The weight of a neighbour that it is `without` is its own: where both ends do so, all weights are still
+        symmetric, and doubly stochastic.
+        """
+        p = self.servers.index(server)
+        silos = tuple(self.silos[k] for k in self.members(p))
+        lost = [m for m in np.flatnonzero(self.mixing[p]) if self.servers[m] in without]
+        a = np.array(self.mixing[p])
+        a[p], a[lost] = a[p] + a[lost].sum(), 0.0
+        kept = np.flatnonzero(a)
+        names = tuple(self.servers[m] for m in kept)
+        return Topology(silos, (server,), np.zeros(len(silos), np.intp), a[None, kept], self, names)
+
+    @property
+    def graph(self) -> Topology:
+        """With all its servers."""
+        return self.whole or self
+
+    @property
+    def heard(self) -> tuple[str, ...]:
+        """Whose messages reach these servers: the columns of `mixing`."""
+        return self.named or self.servers
+
+    @cached_property
+    def own(self) -> IntArray:
+        """The place of each server among those that are heard."""
+        return np.array([self.heard.index(server) for server in self.servers], dtype=np.intp)
+
+    @cached_property
+    def weight(self) -> Array:
+        """a_pp."""
+        return np.asarray(_frozen(self.mixing[np.arange(len(self.servers)), self.own]))
+
+    @cached_property
+    def links(self) -> Array:
+        """The weights of others."""
+        a = self.mixing.copy()
+        a[np.arange(len(self.servers)), self.own] = 0.0
+        return np.asarray(_frozen(a))
+
+    @cached_property
+    def others(self) -> Array:
+        """1 - a_pp as the sum of the weights of others, from the first to the last: whatever was rounded, it is the
+        same at a server alone."""
+        return np.asarray(_frozen(self.mixing.cumsum(1)[:, -1] - self.weight))
 
     @cached_property
     def sizes(self) -> IntArray:
@@ -71,6 +124,19 @@ class Topology:
         """Weights of plain means over a server and its neighbours. Columns sum to 1 only where degrees are equal."""
         near = self.mixing > 0.0
         return np.asarray(_frozen(near / near.sum(1, keepdims=True)))  # S2 (9)
+
+    @cached_property
+    def neighbours(self) -> Array:
+        """How many each server hears, itself among them."""
+        return np.asarray(_frozen(1.0 / self.neighbourhood[np.arange(len(self.servers)), self.own]))
+
+    @cached_property
+    def diameter(self) -> int:
+        """The most links that lie between two servers."""
+        reached, steps = np.eye(len(self.servers)) > 0.0, 0
+        while not reached.all():
+            reached, steps = reached @ (self.mixing > 0.0), steps + 1
+        return steps
 
     @cached_property
     def _position(self) -> dict[str, int]:

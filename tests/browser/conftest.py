@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -26,9 +25,6 @@ from silograph.run.plan import load
 from silograph.run.run import execute
 
 SHOTS = Path(__file__).parents[2] / "build" / "browser"
-#: Debian's name first; nothing is ever downloaded.
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-QUIET = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update")
 
 GRAPHS = """format = 1
 seed = 3
@@ -39,21 +35,6 @@ name = "consensus_graph"
 degree = 5.0
 """
 BUDGET = "[privacy]\nepsilon = 2.0\ndelta = 1e-6\n"
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    driver = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install 'silograph[dev]'")
-    path = next((found for name in BROWSERS if (found := shutil.which(name))), None)
-    if path is None:
-        pytest.skip("no browser: install Debian's chromium (apt-get install chromium)")
-    with driver.sync_playwright() as playwright:
-        try:
-            started = playwright.chromium.launch(executable_path=path, args=list(QUIET))
-        except driver.Error as error:
-            pytest.skip(f"{path} does not start here: {str(error).splitlines()[0]}")
-        yield started
-        started.close()
 
 
 @dataclass
@@ -134,7 +115,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "federation": run("federation", base / "data" / "clinics", starter("federation", *few)),
         "clusters": run("clusters", wards, starter("clusters")),
         "clusters-short": run("clusters-short", wards, starter("clusters", papers)),
-        "meta": run("meta", base / "data" / "devices", starter("meta", ("rounds = 100", "rounds = 3"))),
+        "meta": run("meta", base / "data" / "devices", starter("meta", ("# rounds = 50", "rounds = 3"))),
     }
 
 

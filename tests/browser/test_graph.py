@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -244,3 +245,55 @@ def test_5000_nodes_fall_back_and_say_so(visit: Visit, tmp_path: Path) -> None:
     assert f"weight {weight:.4g}" in opened.page.locator("#about").inner_text()
     opened.shoot("light")
     assert opened.console == opened.asked == []
+
+
+def test_the_picture_can_be_looked_at_closely_and_moved(pages: dict[str, Path], visit: Visit) -> None:
+    page = visit(pages["graph-open"]).page
+    svg = page.locator("figure[data-live] svg").first
+    whole = [0.0, 0.0, 760.0, 540.0]
+
+    def seen() -> list[float]:
+        return [float(part) for part in svg.get_attribute("viewBox").split()]
+
+    assert seen() == whole
+    page.get_by_role("button", name="Zoom in").click()
+    x, y, width, height = seen()
+    assert (round(width, 3), round(height, 3)) == (round(760 / 1.5, 3), round(540 / 1.5, 3))
+    assert (round(x + width / 2, 3), round(y + height / 2, 3)) == (380, 270)
+    svg.scroll_into_view_if_needed()
+    box = svg.bounding_box()
+    page.mouse.move(box["x"] + 200, box["y"] + 200)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 260, box["y"] + 200, steps=3)
+    page.mouse.up()
+    assert seen()[0] < x - 20
+    assert not page.locator("#about").is_visible()  # a drag picks nothing
+    svg.focus()
+    page.keyboard.press("Shift+ArrowRight")
+    page.keyboard.press("+")
+    assert seen()[2] < width
+    page.keyboard.press("0")
+    assert seen() == whole
+
+
+def test_what_is_drawn_can_be_saved(
+    runs: dict[str, Path], pages: dict[str, Path], visit: Visit, tmp_path: Path
+) -> None:
+    opened = visit(pages["graph-open"])
+    page, rows = opened.page, edges_of(runs["graph-open"] / "consensus.csv")
+    set_threshold(page, sorted(weight for *_, weight in rows)[len(rows) // 2])
+    count = drawn(page)
+    for name, ending in (("Save CSV", "csv"), ("Save SVG", "svg")):
+        with page.expect_download() as found:
+            page.get_by_role("button", name=name).click()
+        assert found.value.suggested_filename == f"the_consensus.{ending}"
+        found.value.save_as(tmp_path / f"saved.{ending}")
+    saved = edges_of(tmp_path / "saved.csv")
+    assert 0 < len(saved) == count < len(rows)
+    assert set(saved) <= set(rows)
+    picture = ElementTree.parse(tmp_path / "saved.svg").getroot()
+    namespace = "{http://www.w3.org/2000/svg}"
+    edges = [path for group in picture.iter(f"{namespace}g") if "edge" in group.get("class", "") for path in group]
+    assert len(edges) == count
+    assert all(path.get("stroke").startswith("rgb") for path in edges)
+    assert opened.console == []

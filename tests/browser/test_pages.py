@@ -9,6 +9,10 @@ from typing import Any
 
 import pytest
 
+from chromium import faults
+from graph_runs import make_run
+from silograph.report.build import build
+
 KINDS = [
     *("graph-open", "graph-private", "federation", "clusters", "meta", "compare-graphs", "compare-models"),
     *("deployment-server", "deployment-organisation"),
@@ -16,18 +20,6 @@ KINDS = [
 #: Together these have every colour of the style sheet.
 CONTRASTED = ("graph-open", "clusters", "compare-graphs", "deployment-organisation")
 Visit = Callable[..., Any]
-
-
-def faults(page: Any, *rules: str) -> list[str]:
-    """What axe-core finds that is serious or critical, by all rules or by these."""
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="no axe-playwright-python")
-    options = {"resultTypes": ["violations"]} | ({"runOnly": list(rules)} if rules else {})
-    found = axe.Axe().run(page, options=options).response["violations"]
-    return [
-        f"{each['id']}: {each['help']} ({each['nodes'][0]['html'][:120]})"
-        for each in found
-        if each["impact"] in ("serious", "critical")
-    ]
 
 
 def paper_of(page: Any) -> tuple[int, ...]:
@@ -96,6 +88,37 @@ def test_a_script_that_is_not_ours_does_not_run(pages: dict[str, Path], visit: V
     assert opened.page.title() != "owned"
     assert any("Content Security Policy" in line for line in opened.console)
     assert opened.page.locator("#explorer").is_visible()
+
+
+@pytest.mark.parametrize("kind", ["graph-private", "federation", "clusters", "meta"])
+def test_epsilon_is_seen_on_a_telephone(kind: str, pages: dict[str, Path], visit: Visit) -> None:
+    box = visit(pages[kind], width=375).page.locator("[aria-label=Guarantees] tbody td").first.bounding_box()
+    assert box["x"] + box["width"] <= 375
+
+
+def test_sixty_sites_of_three_hundred_nodes_open_quickly_and_in_pages(tmp_path: Path, visit: Visit) -> None:
+    (tmp_path / "sixty.html").write_text(build(make_run(tmp_path / "run", nodes=300, sites=60, edges=600, mode="dp")))
+    opened = visit(tmp_path / "sixty.html", width=1200)
+    page = opened.page
+    assert page.evaluate("performance.getEntriesByType('navigation')[0].loadEventEnd") < 3000
+    height = "document.documentElement.scrollHeight"
+    assert page.evaluate(height) < 12_000
+    rows = page.locator("[aria-label=Sites] tbody tr")
+    turns = page.get_by_role("group", name="Pages: Sites")
+    assert rows.locator("visible=true").count() == 12
+    turns.get_by_role("button", name="Next").focus()
+    page.keyboard.press("Enter")
+    assert turns.get_by_role("status").inner_text() == "13 to 24 of 60"
+    assert rows.nth(12).is_visible()
+    page.locator("[aria-label=Sites] thead button").first.click()
+    assert turns.get_by_role("status").inner_text() == "1 to 12 of 60"
+    turns.get_by_role("button", name="Show all").click()
+    assert rows.locator("visible=true").count() == 60
+    assert faults(page) == []
+    assert opened.console == []
+    # On paper nothing can be turned: everything is there.
+    page.emulate_media(media="print")
+    assert page.locator(".multiples figure").locator("visible=true").count() == 40
 
 
 def column(table: Any, index: int) -> list[str]:

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from silograph.cli.console import time_left
 from silograph.data.synthetic import write_sample_sites
 from silograph.kernels.dual_newton import solve
 from silograph.kernels.edges import squared_distances
@@ -465,3 +466,23 @@ def test_a_run_without_a_folder_writes_out(silograph, sites, tmp_path, monkeypat
     code, _, error = silograph("learn", *sites, "--degree", 4)
     assert code == 2
     assert "-o" in error
+
+
+def test_time_left_is_said_where_it_is_known():
+    assert time_left(None, 9.0, None) == time_left((0.0, 0.0), 9.0, 0.0) == time_left((0.0, 0.0), 9.0, 1.0) == ""
+    assert time_left((10.0, 0.0), 40.0, 0.25) == "about 1:30 left"
+    assert time_left((10.0, 0.5), 40.0, 0.75) == "about 0:30 left"  # went on from the middle
+
+
+def test_an_option_that_needs_a_budget_says_so(silograph, tmp_path):
+    code, _, error = silograph("learn", tmp_path, "--clip", 2, "--mechanism", "laplace")
+    assert code == 2
+    assert "Add --epsilon 1, or drop --mechanism and --clip." in error
+
+
+@pytest.mark.parametrize("command", ["learn", "run", "report", "compare", "privacy", "audit", "serve", "reproduce"])
+def test_every_command_has_a_short_help_and_calls_a_run_folder_one(silograph, command):
+    code, out, _ = silograph(command, "-h")
+    assert code == 0
+    assert "finished run's folder" not in out
+    assert "folder of a finished run" not in " ".join(out.split())

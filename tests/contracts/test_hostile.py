@@ -38,7 +38,7 @@ EACH = math.ceil(STRATEGIES / sum(case.private for case in every_case()))
 
 @pytest.fixture
 def holding(case):
-    if hasattr(case.job.mechanism, "rests_on") or getattr(case.job.plan.method, "reach", None) == "all":
+    if hasattr(case.job.mechanism, "rests_on") or getattr(case.job.plan, "reach", None) == "all":
         pytest.skip("no deployment has it")
     return Holding.of(case)
 

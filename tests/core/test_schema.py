@@ -5,8 +5,8 @@ import math
 import time
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass, field, make_dataclass
+from typing import Annotated, Any, Literal, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -303,3 +303,14 @@ def test_toml_is_read_as_json_is():
     assert read(Place, content, "plan.toml") == Place("here", 80)
     with pytest.raises(InputError, match="a number of at most 300 digits"):
         read(Everything, {**GOOD, "whole": tomllib.loads(f"x = 0x{'f' * 10**4}")["x"]}, "plan.toml")
+
+
+def test_a_name_for_a_type_is_read_as_that_type():
+    """numpy's NDArray is one from 2.5 on."""
+    typing_extensions = pytest.importorskip("typing_extensions")
+    item = TypeVar("item")
+    several = typing_extensions.TypeAliasType("several", tuple[item, ...], type_params=(item,))
+    kind = make_dataclass("Named", [("counts", several[int])])
+    assert read(kind, {"counts": [1, 2]}, "here") == kind((1, 2))
+    with pytest.raises(InputError, match="counts"):
+        read(kind, {"counts": ["one"]}, "here")

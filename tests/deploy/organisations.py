@@ -23,6 +23,7 @@ from silograph.run.run import execute
 
 COMMAND = (sys.executable, "-c", "from silograph.cli import main; main()")
 QUIET = {"OMP_NUM_THREADS": "1"}
+TERMINATED = 143  # exit code after SIGTERM
 LIMIT = 240.0  # seconds: whatever takes longer hangs
 
 
@@ -41,6 +42,7 @@ class Organisations:
     options: dict = field(default_factory=dict)
     prefix: tuple[str, ...] = ()
     running: dict[str, subprocess.Popen] = field(default_factory=dict)
+    more: dict[str, list[str]] = field(default_factory=dict)  # options of a command, by who types it
 
     def __post_init__(self) -> None:
         terms = Terms(f"127.0.0.1:{free_port()}", **{"minimum": 2, "deadline": 60.0, "patience": 120.0} | self.options)
@@ -53,8 +55,8 @@ class Organisations:
 
     def command(self, name: str) -> list[str]:
         if name == "server":
-            return [*COMMAND, "serve", str(self.goal / "server"), "-o", str(self.out)]
-        return [*COMMAND, "join", str(self.goal / name)]
+            return [*COMMAND, "serve", str(self.goal / "server"), "-o", str(self.out), *self.more.get(name, [])]
+        return [*COMMAND, "join", str(self.goal / name), *self.more.get(name, [])]
 
     def start(self, name: str, before: Callable[[], None] | None = None) -> None:
         log = open(self.folder / f"{name}.log", "ab")  # noqa: SIM115 (the process has it)
@@ -74,7 +76,10 @@ class Organisations:
 
     def kill_nats(self) -> None:
         """The server's nats-server, found by its configuration."""
-        where = str(self.goal / "server" / "nats.conf").encode()
+        self._kill_nats(self.goal / "server" / "nats.conf")
+
+    def _kill_nats(self, configuration: Path) -> None:
+        where = str(configuration).encode()
         for entry in Path("/proc").glob("[0-9]*/cmdline"):
             with contextlib.suppress(OSError):
                 words = entry.read_bytes().split(b"\0")
@@ -98,7 +103,7 @@ class Organisations:
             if now > LIMIT:
                 raise TimeoutError("\n".join(f"--- {name}\n{self.log(name)[-2000:]}" for name in self.running))
             for name, process in list(self.running.items()):
-                if process.poll() == -signal.SIGKILL:
+                if process.poll() in (-signal.SIGKILL, TERMINATED):
                     self.start(name)
                 elif process.poll() not in (None, 0):
                     raise AssertionError(f"{name} ended with {process.poll()}:\n{self.log(name)[-3000:]}")

@@ -8,7 +8,9 @@ import pytest
 pytest.importorskip("nats", reason="deployments need the extra `deploy`")
 
 from organisations import free_port
+from typer.testing import CliRunner
 
+from silograph.cli import app
 from silograph.core.errors import InputError
 from silograph.deploy import connect
 from silograph.deploy.connect import answering, asking
@@ -18,6 +20,8 @@ from silograph.deploy.serve import read_cards
 from silograph.engines import certificates
 from silograph.engines.broker import Broker
 from silograph.run.plan import load
+
+runner = CliRunner()
 
 PLAN = """format = 1
 [data]
@@ -60,6 +64,13 @@ def echo(goal, **options):
             thread.join()
 
 
+def nats_of(server):
+    """nats.conf as `serve` writes it, and where that listens."""
+    deployment = Deployment.read(server)
+    with asking(server, deployment, read_cards(server, deployment)):
+        return server / "nats.conf", deployment.terms.host, deployment.terms.port
+
+
 def test_a_nats_server_of_its_own_or_the_organisations(goal, monkeypatch):
     assert echo(goal) == {"hill": b"ABC"}
     terms = Deployment.read(goal / "server").terms
@@ -81,3 +92,28 @@ def test_an_expired_certificate_is_named_at_both_ends_and_renewed(goal):
         _ = Approved.open(folder).tls
     node.write_bytes(renew(folder).read_bytes())
     assert echo(goal) == {"hill": b"ABC"}
+
+
+def test_the_end_of_the_server_s_certificate_is_said_before_and_certificates_and_keys_are_renewed(goal):
+    server, hill = goal / "server", goal / "hill"
+    assert certificates.ending_soon(certificates.ends_in(server)) == []
+    certificates.renew_server(server, ["127.0.0.1"], 30)
+    (text,) = certificates.ending_soon(certificates.ends_in(server))
+    assert text.startswith("The certificate server.crt ends on 20")
+    nats = nats_of(server)
+    certificates.renew_server(server, ["127.0.0.1"], -1)
+    refused = pytest.raises(InputError, match=r"has not expired.*types `silograph renew` there")
+    with Broker(*nats), answering(Approved.open(hill)) as line, refused:
+        line.serve(bytes.upper, lambda: False, 20.0, lambda text: None)
+    before = (server / "server.key").read_bytes(), (hill / "node.key").read_bytes()
+    assert runner.invoke(app, ["renew", str(server), "--new-key"]).exit_code == 0
+    told = runner.invoke(app, ["renew", str(hill), "--new-key"]).stdout
+    assert certificates.fingerprint(hill / "node.pub") in told
+    after = (server / "server.key").read_bytes(), (hill / "node.key").read_bytes()
+    assert before[0] != after[0]
+    assert before[1] != after[1]
+    (server / "nodes" / "hill.enrolment.json").write_bytes((hill / "hill.enrolment.json").read_bytes())
+    assert echo(goal) == {"hill": b"ABC"}
+    (server / "ca.key").unlink()
+    with pytest.raises(InputError, match=r"Put ca\.key back"):
+        certificates.renew_server(server, ["127.0.0.1"])

@@ -2,10 +2,14 @@
 
 import hashlib
 import json
+import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
+from silograph.cli.aside import prepare_aside
 from silograph.core.errors import InputError
 from silograph.deploy.deployment import Deployment, Terms, deploy
 from silograph.deploy.organisation import APPROVED, Approved, enrol, renew
@@ -77,3 +81,30 @@ def test_a_certificate_is_renewed_without_a_new_deployment(organisations):
     assert {**card, "tls": ""} == {**before, "tls": ""}
     check_certified(card["tls"].encode(), card["node"].encode(), node_name("hill"), "card")
     assert Approved.open(folder).organisation == "hill"
+
+
+def test_what_a_child_prepares_is_what_the_process_itself_would(organisations):
+    opened = Approved.open(organisations / "hill")
+    here, there = opened.prepare(), prepare_aside(opened)
+    assert pickle.dumps(here) == pickle.dumps(there)
+    (organisations.parent / "hill.csv").write_text("a,b,c,d\n1,2,3,4\n")
+    with pytest.raises(InputError, match="the table that was enrolled, but it changed since"):
+        prepare_aside(opened)
+
+
+def test_an_organisation_s_process_loads_neither_tables_nor_accountants(organisations):
+    """Each of them is tens of megabytes that it would hold for as long as it answers."""
+    script = f"""
+import sys
+from pathlib import Path
+from silograph.cli.aside import prepare_aside
+from silograph.deploy.connect import answering
+from silograph.deploy.organisation import Approved
+from silograph.engines.transport import Answerer
+opened = Approved.open(Path({str(organisations / "hill")!r}))
+opened.silo(prepared=prepare_aside(opened)).close()
+heavy = "pandas pyarrow dp_accounting networkx sklearn scipy.stats scipy.optimize jinja2 torch".split()
+print([name for name in heavy if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

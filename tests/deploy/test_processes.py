@@ -9,6 +9,8 @@ import shutil
 import signal
 import subprocess
 import time
+import urllib.request
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 pytest.importorskip("nats", reason="deployments need the extra `deploy`")
 
-from organisations import Organisations
+from organisations import TERMINATED, Organisations, free_port
 
 from silograph.privacy.accounting import cost
 from silograph.privacy.ledger import Ledger
@@ -169,6 +171,44 @@ def test_a_run_across_processes_with_kills_is_the_run_in_one_process(organisatio
     assert "This run was over before." in done.stdout
 
 
+def fetched(port, page):
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/{page}", timeout=5) as answer:
+        return answer.read().decode()
+
+
+def test_a_supervisor_ends_processes_well_sees_how_they_are_and_reads_lines_without_values(organisations):
+    there = organisations(GRAPHS.replace("rounds = 15", "rounds = 40"))
+    ports = {name: free_port() for name in ("server", "bob")}
+    there.more = {name: ["--monitor", str(port), "--json-log"] for name, port in ports.items()}
+    seen, due = {}, ["bob", "server"]
+
+    def look(now):
+        for name, port in ports.items():
+            with contextlib.suppress(OSError):
+                told = json.loads(fetched(port, "health"))
+                if told["rounds"] >= 5:
+                    seen[name] = (told, fetched(port, "metrics"))
+        if due and "server" in seen and there.running[due[0]].poll() is None:
+            name = due.pop(0)
+            there.running[name].send_signal(signal.SIGTERM)
+            assert there.running[name].wait(30) == TERMINATED, there.log(name)
+
+    there.run(look)
+    there.check_same_as_in_one_process()
+    for name, (told, metrics) in seen.items():
+        assert told["name"] == name
+        assert told["deployment"] == there.deployment.digest
+        assert 0.0 <= told["epsilon_left"] < 3.0
+        assert "\nsilograph_epsilon_budget 3.0\n" in metrics
+        assert '\nsilograph_epsilon_spent{silo="bob"} ' in metrics
+    assert '\nsilograph_waiting{organisation="ada"} ' in seen["server"][1]
+    lines = {name: [json.loads(line) for line in there.log(name).splitlines() if line[0] == "{"] for name in ports}
+    for name in ports:
+        assert [line["exit"] for line in lines[name] if line["event"] == "error"] == [TERMINATED]
+    assert {line["round"] for line in lines["server"] if line["event"] == "round"} >= set(range(1, 41))
+    assert "SIGTERM" in (there.goal / "bob" / "last-error.txt").read_text()
+
+
 def exchange_identities(there):
     """For a sum of sites of different organisations: without the operator."""
     held = {
@@ -216,15 +256,22 @@ def test_what_lies_at_the_server_is_released_and_what_is_secret_is_for_its_owner
     for organisation in there.organisations:
         for name in ("node.key", "identity.key"):
             assert (there.goal / organisation / name).stat().st_mode & 0o077 == 0
-    roots = {}
+    roots, memory = {}, set()
 
     def look(now):
         for path in there.goal.glob("*/root"):
             with contextlib.suppress(FileNotFoundError):
                 roots[path.parent.name] = path.read_text()
 
+        for name in there.organisations:
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                told = Path(f"/proc/{there.running[name].pid}/smaps_rollup").read_text()
+                memory.update(int(line.split()[1]) for line in told.splitlines() if line.startswith("Pss:"))
+
     there.run(look)
     secrets = set(roots.values())
+    assert memory
+    assert max(memory) < 150_000  # kB of its own, and its share of what it shares with others
     assert len(secrets) == 3
     assert not [*there.goal.glob("*/root"), *there.goal.glob("*/state.npz")]  # they are gone with the run
     tables = [line for path in there.plan.parent.glob("*.csv") for line in path.read_text().splitlines()[1:]]

@@ -14,6 +14,7 @@ import pytest
 from typer.main import get_command
 
 import silograph
+from chromium import faults
 from silograph.cli import app
 
 pytest.importorskip("mkdocstrings", reason="the extra `docs` is not installed")
@@ -112,3 +113,72 @@ def test_the_gallery_has_a_picture_for_every_script(site):
     for name in scripts:
         assert f'src="gallery/{name}.svg"' in text
         assert "</svg>" in (site / "gallery" / f"{name}.svg").read_text(encoding="utf-8")
+
+
+# ---- in a browser ----------------------------------------------------------------------------------------------------
+
+#: One page of every kind; `make test-site` looks at all of them.
+LOOKED_AT = ("index", "analyst", "benchmarks", "cli", "api/silograph")
+
+
+@pytest.fixture
+def visit(site, browser):
+    """Opens a page as a reader does, from disk; what it complains about is kept."""
+    contexts = []
+
+    def go(name, width=1200, scheme="light"):
+        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        contexts.append(context)
+        page = context.new_page()
+        page.complaints = []
+        page.on("pageerror", lambda error: page.complaints.append(str(error)))
+        page.on("console", lambda said: page.complaints.append(said.text) if said.type == "error" else None)
+        page.goto((site / f"{name}.html").as_uri())
+        return page
+
+    yield go
+    for context in contexts:
+        context.close()
+
+
+@pytest.mark.parametrize("width, scheme", [(1200, "light"), (375, "dark")])
+def test_pages_can_be_read_by_everybody(width, scheme, site, visit):
+    every = sorted(path.relative_to(site).with_suffix("").as_posix() for path in site.rglob("*.html"))
+    found = {}
+    for name in every if os.environ.get("SILOGRAPH_SITE") == "full" else LOOKED_AT:
+        page = visit(name, width, scheme)
+        found[name] = [*page.complaints]  # before axe asks for style sheets, which a page on disk may not
+        found[name] += faults(page)
+        if page.evaluate("document.documentElement.scrollWidth") > width:
+            found[name].append("wider than the screen")
+        page.context.close()
+    assert {name: told for name, told in found.items() if told} == {}
+
+
+@pytest.mark.parametrize(
+    "page, block, copied",
+    [
+        ("tutorial", "silograph sample sites", "silograph sample sites\nhead -n 3 sites/site_hill.csv | cut -c 1-53\n"),
+        ("budget", "hypot(", "from math import hypot\nfrom silograph"),
+    ],
+)
+def test_copying_a_block_copies_commands_alone(page, block, copied, visit):
+    opened = visit(page)
+    shown = opened.locator(".highlight").filter(has_text=block).first
+    shown.hover()
+    shown.locator("button.md-clipboard, .md-code__button[title*=Copy]").first.click()
+    opened.evaluate("document.body.insertAdjacentHTML('beforeend', '<textarea id=pasted></textarea>')")
+    opened.locator("#pasted").focus()
+    opened.keyboard.press("Control+V")
+    text = opened.locator("#pasted").input_value()
+    assert text.startswith(copied)
+    assert not re.search(r"^(\$|>>>|\.\.\.|sites/|1\.45)", text, re.MULTILINE)
+
+
+def test_search_finds_how_to_install_the_licence_and_how_to_cite(visit):
+    opened = visit("index")
+    box = opened.locator("input[data-md-component=search-query]")
+    for asked, answer in (("install", "#install"), ("licence", "#licence-license"), ("cite", "#how-to-cite")):
+        box.fill("")
+        box.press_sequentially(asked)
+        opened.locator(f'.md-search-result__link[href*="install.html{answer}"]').first.wait_for(state="attached")

@@ -1,5 +1,7 @@
 """The estimator in scikit-learn's world."""
 
+import json
+import pickle
 import warnings
 
 import networkx as nx
@@ -13,6 +15,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from silograph import ConsensusGraph
+from silograph import open_run as silograph_run
 from silograph.core.errors import InputError
 from silograph.kernels.dual_newton import solve
 from silograph.kernels.edges import squared_distances
@@ -236,5 +239,103 @@ def test_tables_with_gaps_and_different_columns():
         model.score(frames)
     alone = ConsensusGraph(learner="papers", resamples=0).fit(frames[1])
     assert alone.gap_ <= 1e-6
+    papers = ConsensusGraph(learner="papers", resamples=0).fit(dict(zip("abc", frames, strict=True)))
+    for each in (model, papers):
+        others = np.delete(np.arange(8), gone)
+        assert (each.could_see_[gone, others] == 2).all()
+        assert (each.could_see_[np.ix_(others, others)] == 3 * (1 - np.eye(7))).all()
+        assert all(edge["could_see"] in (2, 3) for *_, edge in each.to_networkx().edges(data=True))
+    assert papers.gap_ <= 1e-7
+    assert "v" not in papers.to_networkx("a")
+    assert not papers.graphs_[0][gone].any()
     with pytest.raises(InputError, match="same nodes"):
         ConsensusGraph(epsilon=5.0).fit(frames)
+
+
+def framed(sites=("east", "north", "south"), rows=120):
+    tables = gaussian_tables((rows,) * len(sites), nodes=6)[1]
+    return {site: pd.DataFrame(table, columns=list("abcdef")) for site, table in zip(sites, tables, strict=True)}
+
+
+def test_a_run_folder_can_be_saved_and_loaded_and_is_what_the_command_writes(tmp_path, silograph):
+    frames = framed()
+    for site, frame in frames.items():
+        frame.to_csv(tmp_path / f"{site}.csv", index=False)
+    paths = sorted(tmp_path.glob("*.csv"))
+    model = ConsensusGraph(degree=2).fit(frames)
+    model.save(tmp_path / "memory")
+    ConsensusGraph(degree=2).fit(paths).save(tmp_path / "files")
+    silograph("learn", *paths, "-o", tmp_path / "typed", "--degree", 2)
+    for name in ("consensus.csv", "ledger.jsonl", "sites/north.csv"):
+        assert (tmp_path / "memory" / name).read_bytes() == (tmp_path / "typed" / name).read_bytes()
+    for name in ("result.json", "report.html", "plan.toml"):
+        assert (tmp_path / "files" / name).read_bytes() == (tmp_path / "typed" / name).read_bytes()
+    assert "learned in Python from tables in memory" in model.report(tmp_path / "page.html")
+    assert model.report() == (tmp_path / "page.html").read_text() == (tmp_path / "memory/report.html").read_text()
+    assert silograph("report", tmp_path / "memory")[0] == 0
+    with pytest.raises(InputError, match="not empty"):
+        model.save(tmp_path / "memory")
+    again = ConsensusGraph.load(tmp_path / "typed")
+    assert (again.degree, again.nodes_, again.names_) == (2, model.nodes_, model.names_)
+    for name in ("graphs_", "consensus_", "signs_", "weights_"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(model, name))
+    assert again.privacy_ == json.loads((tmp_path / "typed/result.json").read_text())["privacy"]
+    with pytest.raises(InputError, match="the learner 'likelihood'"):
+        again.score(frames["north"])
+
+
+def test_a_pickle_carries_no_tables():
+    model = ConsensusGraph(degree=2).fit(framed())
+    kept = pickle.dumps(model)
+    assert len(kept) < len(pickle.dumps(model._run[0].silos))
+    with pytest.raises(InputError, match="does not carry the tables"):
+        pickle.loads(kept).report()
+
+
+def test_edges_as_a_table_and_as_a_picture(tmp_path):
+    model = ConsensusGraph(degree=2).fit(framed())
+    told = model.to_pandas("north")
+    graph = model.to_networkx("north")
+    assert len(told) == graph.number_of_edges()
+    for row in told.itertuples():
+        assert graph[row.source][row.target] == {name: getattr(row, name) for name in told.columns[2:]}
+    model.save(tmp_path / "run")
+    run = silograph_run(tmp_path / "run")
+    pd.testing.assert_frame_equal(run.to_pandas("north"), told[["source", "target", "weight", "sign"]])
+    axes = model.plot("north")
+    assert len(axes.lines) == len(run.plot("north").lines) == len(told)
+    assert sorted(text.get_text() for text in axes.texts) == model.nodes_
+
+
+def test_persons_a_long_table_a_secure_sum_and_public_lists(tmp_path):
+    frames = framed()
+    long = pd.concat([frame.assign(site=site, person=np.arange(120) // 3) for site, frame in frames.items()])
+    plain = ConsensusGraph(degree=2).fit(frames)
+    parted = ConsensusGraph(degree=2, site_column="site", drop=("person",)).fit(long)
+    np.testing.assert_array_equal(parted.graphs_, plain.graphs_)
+    asked = {"degree": 2, "unit_column": "person", "epsilon": 8.0, "mode": "secure-sum", "random_state": 1}
+    people = ConsensusGraph(**asked, site_column="site").fit(long)
+    assert people.privacy_["protected_unit"].startswith("one person of one site")
+    assert people.graphs_ is None
+    assert len(people.consensus_) == 6
+    (tmp_path / "pairs.csv").write_text("source,target\na,b\nb,c\nc,d\nd,e\ne,f\n")
+    listed = ConsensusGraph(beta=0.5, candidates=tmp_path / "pairs.csv").fit(frames)
+    assert {frozenset(pair) for pair in zip("abcde", "bcdef", strict=True)} >= {
+        frozenset(row) for row in listed.to_pandas()[["source", "target"]].itertuples(index=False)
+    }
+    (tmp_path / "scale.csv").write_text("column,centre,spread\n" + "".join(f"{name},0,2\n" for name in "abcdef"))
+    scaled = ConsensusGraph(degree=2, epsilon=50.0, random_state=1, scale=tmp_path / "scale.csv").fit(frames)
+    halved = {site: frame / 2.0 for site, frame in frames.items()}
+    as_is = ConsensusGraph(degree=2, epsilon=50.0, random_state=1, scale="none").fit(halved)
+    np.testing.assert_array_equal(scaled.consensus_, as_is.consensus_)
+    with pytest.raises(InputError, match="epsilon with delta or clip or mode"):
+        ConsensusGraph(mode="secure-sum").fit(frames)
+    with pytest.raises(InputError, match="its columns are 'a', 'b'"):
+        ConsensusGraph(site_column="ward").fit(frames["north"])
+
+
+def test_a_search_under_a_budget_is_refused_in_words():
+    table = framed()["north"]
+    search = GridSearchCV(ConsensusGraph(epsilon=50.0), {"degree": [1, 2]}, cv=2, error_score="raise")
+    with pytest.raises(InputError, match="spends it in every fit"):
+        search.fit(table)

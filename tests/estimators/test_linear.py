@@ -7,8 +7,9 @@ from scipy.special import expit
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import r2_score
+from sklearn.model_selection import GridSearchCV
 
-from silograph import ClusteredModels, RegionModels
+from silograph import ClusteredModels, RegionModels, open_run
 from silograph.core.errors import InputError
 
 WEIGHTS = np.array([3.0, -2.0, 0.0])
@@ -101,3 +102,18 @@ def test_numbers_have_a_score_and_no_chances():
     assert model.score(x, y) == r2_score(y, model.predict(x)) > 0.9
     with pytest.raises(InputError, match='loss="logistic"'):
         model.predict_proba(x)
+
+
+def test_models_are_saved_as_run_folders_and_searched_where_that_makes_sense(tmp_path):
+    rng = np.random.default_rng(5)
+    records = [pd.DataFrame(rng.normal(size=(40, 3)), columns=list("abc")) for _ in range(6)]
+    agents = [(x, x.to_numpy() @ [1.0, -2.0, 0.5]) for x in records]
+    model = RegionModels("ridge", rounds=5).fit(agents, regions=list("nnnsss"))
+    model.save(tmp_path / "run")
+    run = open_run(tmp_path / "run")
+    np.testing.assert_allclose(run.predict(records[0], "n"), model.predict(records[0], "n"))
+    assert "learned in Python" in model.report()
+    search = GridSearchCV(RegionModels("ridge", rounds=30), {"ridge": [0.01, 1.0]}, cv=2, error_score="raise")
+    assert search.fit(agents).best_params_ == {"ridge": 0.01}
+    with pytest.raises(InputError, match="GridSearchCV would leave out whole clients"):
+        ClusteredModels(find=None).fit(agents, clusters=list("aabbab")).score(agents)

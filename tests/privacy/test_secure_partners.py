@@ -16,7 +16,7 @@ from silograph.privacy.discrete import encode
 from silograph.privacy.secure_agent import Agent
 from silograph.privacy.secure_keys import remembering
 from silograph.privacy.secure_messages import STEPS, Delivery, Request, Roster, Session
-from silograph.privacy.secure_partners import ALL_PAIRS, cut_off, partners, sparse, threshold_of
+from silograph.privacy.secure_partners import ALL_PAIRS, cut_off, fewest_partners, partners, sparse, threshold_of
 from silograph.privacy.secure_sum import ProtocolError, Server, secure_sum
 
 CLIP, BITS, COUNT = 1.0, 16, 140
@@ -40,6 +40,23 @@ def test_the_threshold_is_the_least_that_a_third_of_the_agents_reach_with_a_chan
     _, m = sparse(agents)
     t = threshold_of(agents, k, m)
     assert corrupt_tail(agents, k, t - m) <= Fraction(1, 2**46) < corrupt_tail(agents, k, t - m - 1)
+
+
+def too_few_left(agents, k, t):
+    """The oracle, in whole numbers: the chance that fewer than t of k partners are left when a third fall silent."""
+    left = agents - 1 - (agents - 1) // 3
+    ways = sum(math.comb(left, j) * math.comb(agents - 1 - left, k - j) for j in range(t))
+    return Fraction(ways, math.comb(agents - 1, k))
+
+
+@pytest.mark.parametrize("agents, least", [(1000, 244), (3000, 294)])
+def test_no_threshold_serves_privacy_and_exactness_with_fewer_partners(agents, least):
+    """Whatever keeps survivors connected: t out of reach for corrupt partners, and in reach for those who are left."""
+    assert fewest_partners(agents, 0) == least
+    for k, good in ((160, False), (least - 1, False), (least, True)):
+        private = next(t for t in range(k) if corrupt_tail(agents, k, t) <= Fraction(1, 2**46))
+        assert (too_few_left(agents, k, private) <= Fraction(1, 2**20)) == good
+    assert fewest_partners(agents, 1) <= fewest_partners(agents, sparse(agents)[1])
 
 
 @pytest.mark.parametrize("agents", [129, 200, 300, 1000, 3000])

@@ -74,6 +74,17 @@ def test_runs_that_promise_different_things_are_not_held_against_each_other(tmp_
     assert "Not the same promise" in page(compare([first, second]))
 
 
+def test_learners_are_listed_and_smoothness_is_not_compared_across_them(tmp_path: Path) -> None:
+    first, second = make_run(tmp_path / "first"), make_run(tmp_path / "second")
+    assert "smoothness" in {row["measure"] for row in compare([first, second]).errors()}
+    for learner in ("log-det", "likelihood"):  # the first has a smoothness of its own, the second none
+        change(second, learner=learner)
+        found = compare([first, second])
+        assert {"name": "result: learner", "values": ["papers", learner]} in found.differences()
+        assert "smoothness" not in {row["measure"] for row in found.errors()}
+        assert "Not compared, because the learners differ: smoothness." in page(found)
+
+
 def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
     first, second = two_runs(tmp_path)
     with pytest.raises(InputError, match="two run folders or more"):

@@ -63,7 +63,7 @@ def test_a_confidence_is_shown_where_the_run_states_it(tmp_path: Path) -> None:
     html = build(folder)
     assert [edge[4:] for edge in data_of(html)["graphs"][0]["edges"]] == [[0.75], []]
     assert "a – b: 1.5, confidence 0.75" in html
-    assert [row[3] for row in table(html, "Strongest edges of the consensus")] == ["Confidence", "0.75", "–"]
+    assert [row[3] for row in table(html, "Strongest edges of the consensus")] == ["Confidence", "0.7500", "–"]
     assert "Confidence" not in build(make_run(tmp_path / "without"))
 
 

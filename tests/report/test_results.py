@@ -54,7 +54,7 @@ def test_what_is_read_is_written_back_as_it_was(family: str, tmp_path: Path) -> 
     write_result(tmp_path / "again", result, made)
     again = read_json(tmp_path / "again")
     own = {key: value for key, value in told.items() if key in to_json(result)}
-    assert list(again)[-4:] == ["plan", "ledger", "seed", "versions"]
+    assert list(again)[-5:] == ["plan", "ledger", "seed", "versions", "finished"]
     assert same_where_both_speak(again, own)
     assert (result_of(again, "here"), read_as(Made, again, "here")) == (result, made)
 

@@ -11,6 +11,7 @@ from silograph.reproduce.verdicts import (
     DOES_NOT_HOLD,
     NOT_REPRODUCED,
     REPRODUCED,
+    TOO_FEW,
     UNCLEAR,
     Verdict,
     alike,
@@ -110,3 +111,16 @@ def test_a_table_judges_its_printed_numbers_measure_by_measure():
     )
     table.unlike = "2 rounds instead of 3"
     assert {verdict["outcome"] for verdict in table.to_json()["verdicts"]} == {UNCLEAR}
+
+
+def test_fewer_repetitions_than_an_entry_asks_for_refuse_no_number():
+    rows = [Row("a", "x", "F", 0.5, 0.001, 0.9), Row("b", "x", "F", 0.9, 0.001, 0.9)]
+    said = [Verdict("level", UNCLEAR, "found"), Verdict("down", DOES_NOT_HOLD, "found")]
+    outcomes = {
+        wanted: [verdict.outcome for verdict in Table("t", 3, rows, [], verdicts=said, wanted=wanted).judged()]
+        for wanted in (3, 20)
+    }
+    assert outcomes == {3: [NOT_REPRODUCED, UNCLEAR, DOES_NOT_HOLD], 20: [TOO_FEW, TOO_FEW, DOES_NOT_HOLD]}
+    told = Table("t", 3, rows, [], wanted=20).to_json()
+    assert [row["verdict"] for row in told["rows"]] == [TOO_FEW, REPRODUCED]
+    assert told["notes"] == ["Verdicts are made for 20 repetitions (--seeds 20)."]

@@ -8,13 +8,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import federations
 from silograph.core.errors import DamageError, InputError
 from silograph.data.synthetic import write_sample_sites
 from silograph.privacy.accounting import cost
+from silograph.privacy.door import Door
 from silograph.privacy.ledger import Ledger
-from silograph.run.store import RunFolder
+from silograph.run.loop import rounds
+from silograph.run.store import Kept, RunFolder
 from support import cases, federation, run
 
 LEARN = [sys.executable, "-c", "from silograph.cli import main; main()", "learn"]
@@ -199,3 +203,36 @@ def test_the_current_folder_is_not_replaced(tmp_path, monkeypatch):
     for goal in (tmp_path, tmp_path.parent):
         with pytest.raises(InputError, match="current"):
             RunFolder(goal, "plan", [], 1)
+
+
+class _Killed(Exception):
+    pass
+
+
+def test_a_round_that_was_held_is_the_same_after_a_kill_whoever_would_answer_now(tmp_path):
+    """A kill between the ledger and the state: the same rows again with other agents would be another value."""
+    case = next(each for each in federations.cases() if each.name == "private, trusted server")
+    topo, data = federations.topology(), federations.records()
+
+    def opened():
+        folder = RunFolder(tmp_path / "out", "plan", [], 5)
+        door = Door(5, folder.ledger, case.mechanism, case.budget)
+        return folder, door, federations.engine_of(case, data, topo, door)
+
+    class Cut(Kept):
+        def exchange(self, round, half):
+            raise _Killed
+
+    folder, door, place = opened()
+    with pytest.raises(_Killed):
+        next(rounds(case.method, topo, place, door, across=Cut(folder, door)))
+    rows = list(folder.ledger.rows)
+    folder.release()
+    folder, door, place = opened()
+    fewer = rounds(case.method, topo, place, door, present=lambda t: list(topo.silos)[3:], across=Kept(folder, door))
+    state = next(fewer)
+    assert folder.ledger.rows == rows
+    expected = federations.run(case).states[0].servers["model"]
+    np.testing.assert_array_equal(state.servers["model"], expected)
+    next(fewer)  # and the next round is one like any other
+    folder.release()

@@ -37,12 +37,13 @@ def folder(tmp_path_factory):
     made = tmp_path_factory.mktemp("hospitals")
     for k, site in enumerate(SITES):
         frame, rng = measured(k), np.random.default_rng([8601, k])
-        for kind in ("plain", "gaps", "raw", "other", "noise"):
+        for kind in ("plain", "gaps", "raw", "other", "unlike", "noise"):
             (made / kind).mkdir(exist_ok=True)
         frame.to_csv(made / "plain" / f"{site}.csv", index=False)
         gaps = frame.mask(rng.random(frame.shape) < 0.2)
         gaps.to_csv(made / "gaps" / f"{site}.csv", index=False)
         gaps.drop(columns=LACKED.get(k, [])).to_csv(made / "other" / f"{site}.csv", index=False)
+        frame.drop(columns=LACKED.get(k, [])).to_csv(made / "unlike" / f"{site}.csv", index=False)
         shuffled = pd.DataFrame(rng.permuted(gaps.to_numpy(), axis=0), columns=NAMES)
         shuffled.to_csv(made / "noise" / f"{site}.csv", index=False)
         raw = gaps.copy()
@@ -50,6 +51,8 @@ def folder(tmp_path_factory):
         raw.insert(1, "admitted", pd.date_range("2024-01-01", periods=len(raw)).strftime("%Y-%m-%d"))
         raw["ward"] = rng.choice(["north", "south"], len(raw))
         raw.to_csv(made / "raw" / f"{site}.csv", index=False)
+    every = [(a, b) for k, a in enumerate(NAMES) for b in NAMES[:k] if {a, b} != {"pulse", "weight"}]
+    (made / "pairs.csv").write_text("source,target\n" + "".join(f"{a},{b}\n" for a, b in every))
     (made / "scale.csv").write_text(
         "column,centre,spread\n" + "".join(f"{n},{5 * u},{u}\n" for n, u in zip(NAMES, UNITS, strict=True))
     )
@@ -176,6 +179,22 @@ def test_different_columns_are_one_graph_that_says_who_could_see_an_edge(folder,
     assert "Missing values" in page
 
 
+@pytest.mark.parametrize("data", [{}, {"candidates": "pairs.csv"}, {"neighbours": 4}], ids=["all", "list", "near"])
+def test_the_papers_model_takes_different_columns_on_all_pairs_and_on_lists(data, folder, tmp_path):
+    kind = "unlike" if data else "other"  # lists take no gaps
+    run = learn(folder, kind, tmp_path / "out", data=data, learner="papers", edges=8, resamples=5)
+    assert run.result["certified_gap"] <= 1e-7
+    positive, found = {pair for pair, sign in TRUE.items() if sign > 0}, consensus(run)
+    assert positive <= found.keys()
+    gone = {name: {k for k, lacked in LACKED.items() if name in lacked} for name in NAMES}
+    for pair, row in found.items():
+        a, b = pair
+        assert int(row["could_see"]) == 6 - len(gone[a] | gone[b])
+    assert set(nx.read_graphml(run.folder / "sites" / "hospital_2.graphml")) == set(NAMES) - set(LACKED[2])
+    page = (run.folder / "report.html").read_text()
+    assert "of those that could see it" in page
+
+
 def test_common_nodes_and_the_same_nodes_can_be_asked_for(folder, tmp_path):
     run = learn(folder, "other", tmp_path / "out", data={"nodes": "common"})
     assert run.result["nodes"] == ["pulse", "glucose", "crp", "weight", "height"]
@@ -190,7 +209,9 @@ def test_common_nodes_and_the_same_nodes_can_be_asked_for(folder, tmp_path):
 @pytest.mark.parametrize(
     ("kind", "data", "method", "words"),
     [
-        ("other", {}, {"learner": "papers"}, "--nodes common"),
+        ("other", {}, {"solver": "paper"}, "--nodes common"),
+        ("other", {}, {"coupling_by": "held-out"}, "--nodes common"),
+        ("other", {}, {"reveal": "sum"}, "--nodes common"),
         ("gaps", {}, {"reveal": "sum"}, "complete rows for reveal sum"),
         ("gaps", {}, {"choose_by": "held-out"}, "complete rows for choose_by"),
         ("gaps", {}, {"coupling_by": "held-out"}, "complete rows for coupling_by"),

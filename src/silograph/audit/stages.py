@@ -15,6 +15,7 @@ import numpy as np
 
 from silograph.core.types import Array, BoolArray, Carry
 from silograph.methods.base import Method, Outlet, Private, ServerOutlet, State, Up, begin, take, values
+from silograph.methods.calibrated import Calibrated
 from silograph.methods.clustered_admm import ClusteredADMM
 from silograph.methods.graph_federation import GraphFederation
 from silograph.methods.moments_once import MomentsSummed
@@ -31,7 +32,6 @@ from silograph.privacy.released import Message
 from silograph.run.jobs import Job
 from silograph.topology import Topology
 
-Summing = GraphFederation | ClusteredADMM | SummedConsensus | MomentsSummed | SummedVotes | ScaledFirst
 Bits = BoolArray  # (trials, canaries)
 Tables = Callable[[Bits], Private]
 #: From what a trial sent in its last round to minus the canary's loss under it, one number a trial.
@@ -132,6 +132,9 @@ class SiloStage:
         return after, values(sent) | (_delivered(self.job.method, after, data, gate) if last else {})
 
 
+Summing = GraphFederation | Calibrated | ClusteredADMM | SummedConsensus | MomentsSummed | SummedVotes | ScaledFirst
+
+
 @dataclass(frozen=True, eq=False)
 class RegionStage:
     """One server with `size` agents, who are protected as a whole; no trial hears of another. With `honest` all agents
@@ -185,6 +188,10 @@ class RegionStage:
             return replace(self.method, counts=self.method.counts * trials)
         if isinstance(self.method, GraphFederation):
             return replace(self.method, sample=None, reach="region")
+        if isinstance(self.method, Calibrated):
+            counts = None if self.method.counts is None else self.method.counts[:1] * (trials * self.size)
+            groups = tuple(np.repeat(np.arange(trials), self.size).tolist())
+            return replace(self.method, groups=groups, counts=counts, named=False, separate=True)
         # What a cluster borrows is computed from what was released: here there is one.
         return replace(self.method, sample=None, clusters=(0,) * (trials * self.size), tau=0.0, reach="region")
 

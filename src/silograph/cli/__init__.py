@@ -1,4 +1,5 @@
-"""The command line: thin. Exit code 0, 2 for bad input, 1 for a failure, 3 for a refuted promise, 130 for Ctrl-C."""
+"""The command line: thin. Exit code 0, 2 for bad input, 1 for a failure, 3 for a refuted promise, 130 for Ctrl-C,
+143 for SIGTERM."""
 
 from __future__ import annotations
 

@@ -22,9 +22,7 @@ REFUTED = 3  # exit code
 
 Target = Annotated[
     Path,
-    typer.Argument(
-        help="A plan file; a finished run's folder: what is found is then kept in it; or a deployment's folder."
-    ),
+    typer.Argument(help="A plan file; a run folder: what is found is then kept in it; or a deployment's folder."),
 ]
 Attacker = Annotated[
     Literal["server", "neighbour", "wire", "public"] | None,
@@ -61,10 +59,10 @@ def audit(
 ) -> None:
     """Attack a plan through its own pipeline: how much of its promise can an attack use up?
 
-    TARGET is a plan file: it is attacked, and nothing is written. Or it is the folder of a finished run: its plan is
-    attacked, with the tables where it says; what is found is added to audit.json in the folder and shown in its report.
-    Or it is what `silograph deploy` wrote: its organisations are asked dishonest questions, as their server could;
-    made-up tables take the place of theirs, and nothing is written.
+    TARGET is a plan file: it is attacked, and nothing is written. Or it is a run folder: its plan is attacked, with the
+    tables where it says; what is found is added to audit.json in the folder and shown in its report. Or it is what
+    `silograph deploy` wrote: its organisations are asked dishonest questions, as their server could; made-up tables
+    take the place of theirs, and nothing is written.
 
     Exit code 0: not refuted. 3: refuted. 2: bad input. 1: a failure, such as a finding that could not be written (it
     is printed first). 130: Ctrl-C.

@@ -24,7 +24,9 @@ def register(app: typer.Typer) -> None:
 
 
 def compare(
-    folders: Annotated[list[Path], typer.Argument(help="Folders of finished runs; others are held against the first.")],
+    folders: Annotated[
+        list[Path], typer.Argument(help="Run folders; others are held against the first.", metavar="RUN...")
+    ],
     out: Annotated[Path | None, typer.Option("-o", "--out", help="Also write a page to look at, an HTML file.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -72,6 +74,8 @@ def _words(found: Comparison, out: Path | None) -> None:
         show(table(header, lines))
         if missing := found.only_some():
             print(f"note: not in every run, and not compared: {', '.join(missing)}")
+    if unlike := found.unlike():
+        print(f"note: not compared, because the learners differ: {', '.join(unlike)}")
     if errors := found.errors():
         print()
         show(

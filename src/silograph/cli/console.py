@@ -14,7 +14,7 @@ import typer
 from silograph.core.types import Json
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output, for machines.")]
-Out = Annotated[Path, typer.Option("-o", "--out", help="Folder to write; new or empty.")]
+Out = Annotated[Path, typer.Option("-o", "--out", help="Run folder to write; new or empty.", metavar="RUN")]
 OUT = Path("out")  # what commands that learn write if nothing is said
 
 START, LOOK, DEPLOY, RESEARCH = "Start", "Look", "Deploy", "Research"  # in this order in the help
@@ -41,25 +41,38 @@ def show(lines: Iterable[str]) -> None:
         print(line)
 
 
+def time_left(first: tuple[float, float] | None, now: float, share: float | None) -> str:
+    """In words, from how far it is now and was at `first`; nothing where that is not known yet."""
+    if first is None or share is None or share <= first[1] or share >= 1.0:
+        return ""
+    seconds = round((now - first[0]) * (1.0 - share) / (share - first[1]))
+    return f"about {seconds // 60}:{seconds % 60:02d} left"
+
+
 @contextlib.contextmanager
 def bar(title: str) -> Iterator[Callable[[float | None, str], None]]:
     """A progress bar on standard error for whatever takes longer than two seconds; share None means unknown."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    left = TextColumn("{task.fields[left]}")
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), left)
     progress = Progress(*columns, console=Console(stderr=True), transient=True)
-    task = progress.add_task(title, total=None)
+    task = progress.add_task(title, total=None, left="")
     begun, shown = time.monotonic(), False
+    first: tuple[float, float] | None = None  # when a share was first heard, and which: runs may go on from the middle
 
     def update(share: float | None, text: str) -> None:
-        nonlocal shown
-        if not shown and time.monotonic() - begun > _BAR_AFTER:
+        nonlocal shown, first
+        now = time.monotonic()
+        if share is not None and first is None:
+            first = now, share
+        if not shown and now - begun > _BAR_AFTER:
             progress.start()
             shown = True
         if shown:
-            total = None if share is None else 1.0
-            progress.update(task, description=f"{title}  {text}", completed=share or 0.0, total=total)
+            total, left = None if share is None else 1.0, time_left(first, now, share)
+            progress.update(task, description=f"{title}  {text}", completed=share or 0.0, total=total, left=left)
 
     try:
         yield update

@@ -1,4 +1,4 @@
-"""The commands of a deployment: `facts`, `deploy`, `enrol`, `renew`, `join`, `serve`, `watch`."""
+"""The commands of a deployment: `facts`, `deploy`, `enrol`, `drop`, `renew`, `join`, `serve`, `watch`."""
 
 from __future__ import annotations
 
@@ -6,24 +6,31 @@ import contextlib
 import json
 import math
 import signal
-import sys
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from silograph.cli.console import DEPLOY, AsJson, Out, register_in, say, show
+from silograph.cli.journal import AsLog, Journal, terminable, terminated
+from silograph.cli.monitor import OrganisationMonitor, Port, ServerMonitor, monitored
 from silograph.core.errors import InputError
 from silograph.core.types import Json
 from silograph.report.printed import cost_rows, table
 
+if TYPE_CHECKING:
+    from silograph.engines.question import Question
+
 Folder = Annotated[Path, typer.Argument(help="The folder that `silograph deploy` made for you.")]
-Table = Annotated[Path, typer.Option("--data", help="Your own table; it stays where it is.")]
+Table = Annotated[
+    Path | None, typer.Option("--data", help="Your own table; it stays where it is. A region's server has none.")
+]
 
 
 def register(app: typer.Typer) -> None:
-    register_in(app, DEPLOY, facts, deploy, enrol, renew, join, serve, watch)
+    register_in(app, DEPLOY, facts, deploy, enrol, drop, renew, join, serve, watch)
 
 
 def facts(
@@ -52,24 +59,35 @@ def deploy(
     deadline: Annotated[float, typer.Option(help="Seconds a round waits for its organisations.")] = 120.0,
     patience: Annotated[float, typer.Option(help="Seconds until too few organisations end the run.")] = 600.0,
     plain: Annotated[bool, typer.Option("--plain", help="No encryption: on this machine only, to try things.")] = False,
+    regions: Annotated[
+        bool, typer.Option("--regions", help="A server for every region, at the ports from --address on.")
+    ] = False,
+    region: Annotated[
+        list[str] | None, typer.Option(help="Where a region's server is reached, NAME=HOST:PORT; implies --regions.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Write a folder for the server and one for each organisation: all they need, and a page that says what to do."""
-    from silograph.deploy.deployment import SERVER, Terms
+    from silograph.deploy.deployment import REGIONS, SERVER, SILOS, Terms
     from silograph.deploy.deployment import deploy as write
     from silograph.report.deployment import page
     from silograph.run.plan import load
 
     chosen = load(plan)
-    made = write(chosen, plan.parent, out, Terms(address, not plain, minimum, deadline, patience), page)
+    told = dict(each.partition("=")[::2] for each in region or [])
+    terms = Terms(address, not plain, minimum, deadline, patience)
+    made = write(chosen, plan.parent, out, terms, page, told if regions or region else None)
     organisations = list(made.facts.organisations)
 
     def words() -> None:
         for text in chosen.left_out():
             print(f"note: {text}")
-        print(f"server: {out / SERVER}")
+        for name, place in made.regions.items():
+            print(f"region: {out / REGIONS / name} at {place}")
+        if not made.regions:
+            print(f"server: {out / SERVER}")
         for organisation in organisations:
-            print(f"organisation:  {out / organisation}")
+            print(f"organisation:  {out / SILOS / organisation if made.regions else out / organisation}")
         print(f"digest: {made.digest}")
         print("Send every organisation its folder, by a way you trust; README.html in each says what to do.")
 
@@ -93,10 +111,13 @@ def organisation_check(folder: Path, data: Path, as_json: bool) -> None:
     say(as_json, {**payload, "forecast": forecast}, words)
 
 
-def enrol(folder: Folder, data: Table, as_json: AsJson = False) -> None:
+def enrol(folder: Folder, data: Table = None, as_json: AsJson = False) -> None:
     """Check your table, approve the deployment as it is, make your keys. Once."""
     from silograph.deploy.organisation import enrol as register_organisation
 
+    if data is None:
+        enrol_region(folder, as_json)
+        return
     made = register_organisation(folder, data)
 
     def words() -> None:
@@ -109,11 +130,65 @@ def enrol(folder: Folder, data: Table, as_json: AsJson = False) -> None:
     say(as_json, {"card": str(made.card), "digest": made.digest, "fingerprint": made.fingerprint}, words)
 
 
-def renew(folder: Folder) -> None:
-    """Make a new TLS certificate for your key, before the old one expires. The deployment stays as it is."""
-    from silograph.deploy.organisation import renew as write_anew
+def enrol_region(folder: Path, as_json: bool) -> None:
+    from silograph.deploy.region import enrol_region as register
 
-    card = write_anew(folder)
+    made = register(folder)
+
+    def words() -> None:
+        print(f"approved deployment {made.digest}")
+        print(f"your key: {made.fingerprint}")
+        print(f"send {made.card} to your silos: {', '.join(made.silos)}")
+        print(f"and to your neighbours: {', '.join(made.neighbours) or 'none'}; then: silograph serve {folder} -o OUT")
+
+    payload = {"card": str(made.card), "digest": made.digest, "fingerprint": made.fingerprint}
+    say(as_json, {**payload, "silos": list(made.silos), "neighbours": list(made.neighbours)}, words)
+
+
+def drop(
+    folder: Annotated[Path, typer.Argument(help="The folder of your region's server.")],
+    neighbour: Annotated[str, typer.Argument(help="The region that you will not hear from again.")],
+) -> None:
+    """Give up the link to a neighbour for good. Whoever runs it does the same, unless it is gone."""
+    from silograph.deploy.region import drop as give_up
+
+    left = give_up(folder, neighbour)
+    print(f"the link to {neighbour} is given up; left are {', '.join(left)}. Type `silograph serve` again.")
+    print(f"{neighbour} can go on only if its operator gives up the link to you, too.")
+
+
+def renew(
+    folder: Folder, new_key: Annotated[bool, typer.Option("--new-key", help="Make a new key, too.")] = False
+) -> None:
+    """Make a new TLS certificate before the old one expires, for an organisation or the server. The deployment stays
+    as it is."""
+    from silograph.deploy.deployment import Deployment
+    from silograph.deploy.organisation import renew as write_anew
+    from silograph.deploy.region import region_of, write_region_card
+    from silograph.engines.certificates import (
+        SERVER,
+        SERVER_NAME,
+        certify_node,
+        fingerprint,
+        make_node_key,
+        renew_server,
+    )
+
+    if (folder / SERVER).exists():
+        deployment = Deployment.read(folder)
+        region = region_of(folder, deployment)
+        renew_server(folder, [deployment.at(region).host], new_key=new_key)
+        if new_key:
+            make_node_key(folder, anew=True)
+        if region is not None:
+            print(f"send {write_region_card(folder, region, deployment)} to your silos and neighbours")
+        else:
+            certify_node(folder, SERVER_NAME)
+        print("type `silograph serve` again" + ("; the organisations need nothing new" if region is None else ""))
+        return
+    card = write_anew(folder, new_key)
+    if new_key:
+        print(f"your key: {fingerprint(folder / 'node.pub')}")
     print(f"send {card} to the server's operator, who puts it into nodes and types `silograph serve` again")
 
 
@@ -121,41 +196,60 @@ def join(
     folder: Folder,
     data: Annotated[Path | None, typer.Option(help="Your table, if it moved since you enrolled.")] = None,
     patience: Annotated[float | None, typer.Option(help="Seconds to wait for a server that is away.")] = None,
+    monitor: Port = None,
+    json_log: AsLog = False,
 ) -> None:
     """Take part: answer the server until the run is over. After a crash, the same command goes on."""
+    from silograph.cli.aside import conclude_aside, prepare_aside
     from silograph.deploy.connect import answering
     from silograph.deploy.organisation import Approved
-    from silograph.report.deployment import own_page
+    from silograph.engines.certificates import ending_soon, ends_in
 
     if patience is not None and not 0.0 < patience < math.inf:
         raise InputError("join, patience", "seconds above 0", f"found {patience}")
-    organisation = Approved.open(folder, data)
-    silo = organisation.silo(lambda question: print(f"round {question.round}: {question.kind}", flush=True), _tell)
-    try:
-        if not silo.finished:
-            with _stoppable() as stopped, answering(organisation) as line:
-                wait = organisation.deployment.terms.patience if patience is None else patience
-                line.serve(silo.answer, lambda: silo.finished or stopped(), wait, _tell)
-                if stopped():
+    journal = Journal(json_log, folder)
+    with journal.errors(), terminable("join"):
+        organisation = Approved.open(folder, data)
+        for text in ending_soon(ends_in(folder)):
+            journal.tell(text)
+        prepared = prepare_aside(organisation)
+
+        def said(question: Question) -> None:
+            watched.rounds = question.round + (question.kind == "local")
+            if json_log:
+                journal.note("question", "", round=question.round, kind=question.kind)
+            else:
+                print(f"round {question.round}: {question.kind}", flush=True)
+
+        silo = organisation.silo(said, journal.tell, prepared)
+        watched = OrganisationMonitor(organisation, silo.answer)
+        try:
+            if not silo.finished:
+                with _stoppable() as heard, answering(organisation) as line:
+                    watched.line = line
+                    wait = organisation.deployment.terms.patience if patience is None else patience
+                    with monitored(monitor, watched.pulse, journal.tell):
+                        line.serve(watched, lambda: silo.finished or bool(heard), wait, journal.tell)
+                if signal.SIGTERM in heard:
+                    raise terminated("join")
+                if heard:
                     raise KeyboardInterrupt
-    finally:
-        silo.close()
-    organisation.forget()
-    organisation.conclude(own_page)
+        finally:
+            silo.close()
+        organisation.forget()
+        conclude_aside(organisation)
+    if json_log:
+        journal.note("over", "", result="own.npz", account="own.json")
     print(f"The run is over. Your result: {folder / 'own.npz'}; what it cost you: {folder / 'own.html'}")
 
 
-def _tell(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
 @contextlib.contextmanager
-def _stoppable() -> Iterator[Any]:
+def _stoppable() -> Iterator[list[int]]:
     """A request to end, from a terminal or a supervisor, is heard between two questions."""
     heard: list[int] = []
     before = {number: signal.signal(number, lambda n, _: heard.append(n)) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        yield lambda: bool(heard)
+        yield heard
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -167,33 +261,53 @@ def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen at, if not that of the deployment.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen at, if not that of the deployment.")] = None,
     nats: Annotated[str | None, typer.Option(help="HOST:PORT of a NATS of yours; left out: one is started.")] = None,
+    monitor: Port = None,
+    json_log: AsLog = False,
     as_json: AsJson = False,
 ) -> None:
     """Run a deployment: wait for the organisations, ask them, write the result. After a crash, the same command goes
     on."""
-    from silograph.deploy.connect import asking
+    from silograph.deploy.connect import among_neighbours, asking
     from silograph.deploy.deployment import Deployment
     from silograph.deploy.organisation import Card
+    from silograph.deploy.region import region_of
     from silograph.deploy.serve import serve as run_server
-    from silograph.engines.certificates import key_fingerprint
+    from silograph.engines.certificates import ending_soon, ends_in, expires, key_fingerprint
+    from silograph.engines.neighbours import Neighbours
     from silograph.engines.remote import Asking
     from silograph.report.build import build as build_report
 
-    with contextlib.ExitStack() as open_links:
+    journal, watched = Journal(json_log), ServerMonitor(folder, out)
+    with journal.errors(), terminable("serve"), contextlib.ExitStack() as open_links:
+        open_links.enter_context(monitored(monitor, watched.pulse, journal.tell))
 
         def connect(deployment: Deployment, cards: dict[str, Card]) -> Asking:
-            line = open_links.enter_context(asking(folder, deployment, cards, host, port, nats))
+            region = region_of(folder, deployment)
+            line = open_links.enter_context(asking(folder, deployment, cards, host, port, nats, region))
+            ends, here = ends_in(folder), version("silograph")
             for organisation, card in cards.items():
-                _tell(f"{organisation}: {key_fingerprint(card.node.encode())}")
-            terms = deployment.terms
-            _tell(f"at {nats or f'{host or terms.host}:{port or terms.port}'} for {', '.join(cards)}")
+                journal.tell(f"{organisation}: {key_fingerprint(card.node.encode())}")
+                ends[f"of {organisation}"] = expires(card.tls.encode(), f"certificate of {organisation}")
+                if card.silograph != here:
+                    journal.tell(
+                        f"{organisation} enrolled with silograph {card.silograph or 'below 0.2'}, this is {here}"
+                    )
+            for text in ending_soon(ends):
+                journal.tell(text)
+            terms = deployment.at(region)
+            journal.tell(f"at {nats or f'{host or terms.host}:{port or terms.port}'} for {', '.join(cards)}")
+            watched.line, watched.deployment, watched.organisations = line, deployment.digest, tuple(cards)
             return line
 
         def progress(number: int, line: Json | None) -> None:
             gap = line.get("gap") if line else None
-            _tell(f"round {number}" + (f", gap {gap:.1e}" if gap is not None else ""))
+            text = f"round {number}" + (f", gap {gap:.1e}" if gap is not None else "")
+            journal.note("round", text, round=number, **({} if gap is None else {"gap": gap}))
 
-        finished = run_server(folder, out, connect, progress, build_report)
+        def meet(deployment: Deployment, region: str, line: Asking) -> Neighbours:
+            return open_links.enter_context(among_neighbours(folder, deployment, region, line, journal.tell))
+
+        finished = run_server(folder, out, connect, progress, build_report, meet)
     guarantees = finished.result["privacy"]["guarantees"]
 
     def words() -> None:
@@ -208,7 +322,7 @@ def serve(
 
 
 def watch(
-    out: Annotated[Path, typer.Argument(help="The folder a server or a run writes to.")],
+    out: Annotated[Path, typer.Argument(help="The run folder that a server or a run writes.", metavar="RUN")],
     once: Annotated[bool, typer.Option("--once", help="Say it once and end.")] = False,
     as_json: AsJson = False,
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -11,7 +11,7 @@ import typer
 
 from silograph.cli.console import OUT, START, AsJson, Out, bar, register_in, say, show
 from silograph.cli.deploy import organisation_check
-from silograph.cli.options import chosen, option, options_of, with_options
+from silograph.cli.options import called, chosen, option, options_of, with_options
 from silograph.core.errors import InputError
 from silograph.core.types import Json
 from silograph.data.categories import parse_categories
@@ -125,8 +125,10 @@ def learn(
     privacy = chosen(Privacy, asked)
     spent = privacy.pop("epsilon")
     budget = None if spent is None else Privacy(spent, **privacy)
-    if budget is None and Privacy(1.0, **privacy) != Privacy(1.0):
-        raise InputError("options", "--epsilon with the other privacy options", "it did not come", "Try --epsilon 1.")
+    unused = [called(part) for part in fields(Privacy) if privacy.get(part.name, part.default) != part.default]
+    if budget is None and unused:
+        todo = f"Add --epsilon 1, or drop {' and '.join(unused)}."
+        raise InputError("options", f"--epsilon with {' and '.join(unused)}", "there is none", todo)
     method = ConsensusGraph(**chosen(ConsensusGraph, asked))
     if budget is not None and budget.mode == "per-round":
         method = replace(method, solver="paper")
@@ -161,8 +163,10 @@ def _execute(plan: Any, base: Path, out: Path, as_json: bool, track: str | None)
     with bar("learning") as update:
 
         def progress(number: int, line: Json | None) -> None:
-            gap = line.get("gap") if line else None
-            update(None, f"round {number}" + (f", gap {gap:.1e}" if gap is not None else ""))
+            gap, most = line.get("gap") if line else None, plan.method.rounds
+            known = most is not None and number <= most
+            place = f"round {number} of {most}" if known else f"round {number}"
+            update(number / most if known else None, place + (f", gap {gap:.1e}" if gap is not None else ""))
 
         finished = before or execute(plan, base, out, progress, build_report)
         if track is not None:
@@ -181,13 +185,14 @@ def _execute(plan: Any, base: Path, out: Path, as_json: bool, track: str | None)
 
 
 def personalise(
-    start: Annotated[Path, typer.Argument(help="The folder of a private_meta run, or its models/start.npz.")],
+    start: Annotated[Path, typer.Argument(help="A private_meta run folder, or its models/start.npz.", metavar="RUN")],
     table: Annotated[Path, typer.Argument(help="A client's own labelled records.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="File for the client's model (NPZ).")],
-    steps: Annotated[int | None, typer.Option(help="How many steps; the plan's if left out.")] = None,
-    step: Annotated[float | None, typer.Option(help="Their size; the plan's if left out.")] = None,
+    steps: Annotated[int | None, typer.Option(help="How many steps; the plan's, or chosen, if left out.")] = None,
+    step: Annotated[float | None, typer.Option(help="Their size; the plan's, or chosen, if left out.")] = None,
     choose: Annotated[
-        bool, typer.Option("--choose", help="Choose both on the client's own records, in three parts.")
+        bool,
+        typer.Option("--choose", help="Choose both, and whether the start helps, on the client's own records."),
     ] = False,
     test: Annotated[Path | None, typer.Option(help="Other labelled records, to test the model on.")] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
@@ -202,8 +207,9 @@ def personalise(
         records = f"the {personal.tested} record{'s' * (personal.tested != 1)}"
         what = f"{records} it learned from" if personal.seen else f"{records} of {test}"
         print(f"{personal.measure} on {what}: {personal.before:.4f} before, {personal.after:.4f} after")
-        if choose:
-            print(f"chosen: {personal.steps} steps of size {personal.step:g}")
+        if personal.chosen:
+            begin = "an untrained start: the shared one helps this client no further" if personal.alone else "the start"
+            print(f"chosen: {personal.steps} step{'s' * (personal.steps != 1)} of size {personal.step:g} from {begin}")
         if personal.seen:
             print("note: other records will fare worse; --test says how")
         print(f"model: {out}")

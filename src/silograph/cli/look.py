@@ -15,7 +15,8 @@ def register(app: typer.Typer) -> None:
 
 
 def privacy(
-    what: Annotated[Path, typer.Argument(help="A plan file, or the folder of a finished run.")], as_json: AsJson = False
+    what: Annotated[Path, typer.Argument(help="A plan file, or a run folder.", metavar="PLAN|RUN")],
+    as_json: AsJson = False,
 ) -> None:
     """What a plan will cost before it runs, or what a run did cost."""
     from silograph.core.results import read_result
@@ -49,7 +50,8 @@ def privacy(
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(help="The folder of a finished run.")], as_json: AsJson = False
+    folder: Annotated[Path, typer.Argument(help="A run folder, as `learn` or `run` wrote it.", metavar="RUN")],
+    as_json: AsJson = False,
 ) -> None:
     """Write the report of a finished run again."""
     from silograph.core.files import write_atomically

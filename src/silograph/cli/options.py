@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, Field, fields
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
@@ -13,12 +13,21 @@ from silograph.core.schema import key_of
 
 
 def option(
-    name: str, kind: Any, default: Any, help: str, called: str | None = None, panel: str | None = None
+    name: str, kind: Any, default: Any, help: str, known_as: str | None = None, panel: str | None = None
 ) -> inspect.Parameter:
     """An option for the parameter `name`, under its own or another name; a truth is a switch. The help shows it in a
     panel of its own, if one is named."""
-    told = typer.Option(f"--{(called or name).replace('_', '-')}", help=help, rich_help_panel=panel)
+    told = typer.Option(known_as or _flag(name), help=help, rich_help_panel=panel)
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, told])
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def called(part: Field[Any]) -> str:
+    """The option for a field of a section."""
+    return _flag(part.metadata.get("option", key_of(part)))
 
 
 def options_of(section: type[Any]) -> list[inspect.Parameter]:
@@ -33,8 +42,7 @@ def options_of(section: type[Any]) -> list[inspect.Parameter]:
             kind, default = list[str], []
         if get_origin(kind) is tuple:  # an option that may be repeated
             kind, default = list[get_args(kind)[0]], list(default or ())  # type: ignore[misc]
-        called = part.metadata.get("option", key_of(part))
-        told = part.metadata["help"], called, part.metadata.get("panel")
+        told = part.metadata["help"], called(part), part.metadata.get("panel")
         made.append(option(part.name, kind, default, *told))
     return made
 

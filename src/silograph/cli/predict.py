@@ -22,7 +22,7 @@ def register(app: typer.Typer) -> None:
 
 
 def predict(
-    what: Annotated[Path, typer.Argument(help="The folder of a finished run, or a personal model (NPZ).")],
+    what: Annotated[Path, typer.Argument(help="A run folder, or a personal model (NPZ).", metavar="RUN")],
     table: Annotated[Path, typer.Argument(help="Records, with the columns that were learned from.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="File for the predictions (CSV).")],
     who: Annotated[

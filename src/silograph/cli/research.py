@@ -105,7 +105,7 @@ def reproduce_all(out: Path | None, seeds: int | None, full: bool, data: Path | 
     from silograph.reproduce.runner import ENTRIES
 
     if out is None:
-        raise InputError("reproduce all", "-o with a folder for the gallery", "it did not come", "Try -o papers.")
+        raise InputError("reproduce all", "-o with a folder for the gallery", "there is none", "Try -o papers.")
     words = ["silograph", "reproduce", "all", "-o", str(out), *["--data", str(data)] * (data is not None)]
     about = {"full": full, "version": version("silograph"), "command": shlex.join(words)}
     with bar("reproducing") as update:

@@ -16,6 +16,21 @@ class SilographError(Exception):
         self.where, self.expected, self.found, self.todo = where, expected, found, todo
         super().__init__(f"{where}: expected {expected}, but {found}." + (f" {todo}" if todo else ""))
 
+    def __reduce__(self) -> tuple[type[SilographError], tuple[str, ...]]:
+        """From one process to another."""
+        return type(self), (self.where, self.expected, self.found, self.todo)
+
+
+class OwnEyes(str):
+    """Words that may quote a record, for whoever holds it; `public` is what may be said elsewhere."""
+
+    public: str
+
+    def __new__(cls, public: str, error: Exception) -> OwnEyes:
+        made = super().__new__(cls, f"{public} {type(error).__name__}: {error}")
+        made.public = f"{public} {type(error).__name__}"
+        return made
+
 
 class InputError(SilographError, ValueError):
     """A file, table, option or plan that cannot be used as given."""
@@ -53,6 +68,13 @@ class InterruptError(SilographError):
 
     code = "interrupted"
     exit_code = 130
+
+
+class TerminatedError(SilographError):
+    """A supervisor sent SIGTERM."""
+
+    code = "terminated"
+    exit_code = 143
 
 
 class SolverError(SilographError, ArithmeticError):

@@ -82,6 +82,14 @@ class Test:
 
 
 @dataclass(frozen=True)
+class Compared:
+    """This run, then other ways of learning, which only a simulation can try."""
+
+    method: str
+    test_error: float | None
+
+
+@dataclass(frozen=True)
 class LinearTask:
     loss: str
     ridge: float | None
@@ -101,11 +109,11 @@ class ServerGraph:
 
 @dataclass(frozen=True)
 class ServerRound:
-    """A round of models over a graph of servers."""
+    """A round of models over a graph of servers; one server of them knows no disagreement."""
 
     round: int
     movement: float
-    disagreement: float
+    disagreement: float | None
     answered: int
     skipped: int
 
@@ -122,12 +130,14 @@ class Result:
 
 @dataclass(frozen=True)
 class Made:
-    """How a result was made: the digest of its plan, the tip of its ledger, its seed, the versions of software."""
+    """How a result was made: the digest of its plan, the tip of its ledger, its seed, the versions of software; and
+    when it was finished, in UTC, which early versions did not write."""
 
     plan: str
     ledger: str
     seed: int | None
     versions: dict[str, str]
+    finished: str | None = None
 
 
 D = TypeVar("D")
@@ -154,10 +164,10 @@ def write_result(folder: Path, result: Result, made: Made) -> None:
 def read_json(folder: Path) -> Json:
     """The file as it is, of a format that this version knows."""
     if not folder.is_dir():
-        raise DamageError(str(folder), "the folder of a finished run", "there is no such folder", "Check the path.")
+        raise DamageError(str(folder), "a run folder", "there is no such folder", "Check the path.")
     path = folder / FILE
     if not path.exists():
-        raise DamageError(str(folder), "the folder of a finished run", f"its {FILE} is missing", ADVICE)
+        raise DamageError(str(folder), "a run folder", f"its {FILE} is missing", ADVICE)
     told = old_names.result(schema.parse_json(read_text(path), str(path), DamageError, ADVICE))
     todo = "Use the version of silograph that wrote this folder, or a newer one."
     schema.of_format(told, FORMAT, str(path), DamageError, todo)

@@ -214,6 +214,9 @@ def _at(step: str | tuple[object], take: Reader, value: Any) -> Any:
 @cache
 def _reader(hint: Any, further: bool) -> Reader:
     origin, inner = get_origin(hint), get_args(hint)
+    named = getattr(origin, "__value__", None)  # of a name for a type, as NDArray is from numpy 2.5 on
+    if named is not None:
+        return _reader(named[inner], further)
     if origin is Annotated:
         return reduce(lambda take, rule: partial(_such, rule, take), inner[1:], _reader(inner[0], further))
     if hint is Any or getattr(hint, "_is_protocol", False):  # nothing that comes from outside

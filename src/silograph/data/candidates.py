@@ -7,8 +7,6 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from silograph.core.errors import InputError
 from silograph.data.tables import csv_rows
@@ -41,6 +39,9 @@ def read_candidates(path: str | Path, nodes: Sequence[str]) -> Ends:
 
 
 def _check_connected(ends: Ends, nodes: Sequence[str], path: Path) -> None:
+    from scipy.sparse import coo_array  # late: few plans name candidates
+    from scipy.sparse.csgraph import connected_components
+
     links = coo_array((np.ones(len(ends[0]), bool), ends), shape=(len(nodes), len(nodes)))
     _, part = connected_components(links, directed=False)
     cut = [nodes[int(k)] for k in np.flatnonzero(part != part[0])]

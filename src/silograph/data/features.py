@@ -38,7 +38,7 @@ Floats = TypeVar("Floats", bound=NDArray[Any])
 Classes = Annotated[
     tuple[str, str], Such('two different names, such as ["no", "yes"]', lambda pair: pair[0].strip() != pair[1].strip())
 ]
-_Bounds = Annotated[tuple[Finite, Finite], Such("the least and the most of a column", lambda ends: ends[0] < ends[1])]
+Between = Annotated[tuple[Finite, Finite], Such("the least and the most of a column", lambda ends: ends[0] < ends[1])]
 #: What does harm among features. A constant or a copy does none.
 _HARMFUL = ("identifier", "counter", "date", "category")
 _LARGE = 10.0  # features of models are best at about -1 to 1
@@ -59,7 +59,7 @@ class FeatureOptions:
     keep: tuple[str, ...] | None = None
     categories: Categories | None = None
     fill: Mapping[str, Finite] | None = None
-    bounds: Mapping[str, _Bounds] | None = None
+    bounds: Mapping[str, Between] | None = None
     site_column: str | None = None
 
     def told(self) -> dict[str, Any]:

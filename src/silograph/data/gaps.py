@@ -31,10 +31,19 @@ def _lacks(silos: Silos) -> tuple[frozenset[str], ...]:
     return silos.lacks or (frozenset(),) * len(silos.names)
 
 
+def refuse_lacking(silos: Silos, expected: str, todo: str) -> None:
+    """For what needs all nodes at every site: say who lacks one."""
+    for name, lacks in zip(silos.names, _lacks(silos), strict=True):
+        if lacks:
+            found = f"site {shortened(name)} lacks {shortened(sorted(lacks)[0])}"
+            raise InputError("sites", f"the same nodes at all sites for {expected}", found, todo)
+
+
 def refuse_gaps(silos: Silos, expected: str, todo: str) -> None:
-    """For what needs complete rows: say which site has a gap where."""
-    for name, signals in zip(silos.names, silos.signals, strict=True):
+    """For what needs complete rows: say which site has a gap where. A node that a site lacks is no gap."""
+    for name, signals, lacks in zip(silos.names, silos.signals, _lacks(silos), strict=True):
         rows = signals.rows if isinstance(signals, People) else signals
-        if not isinstance(rows, Elsewhere) and (gone := np.isnan(rows).any(0)).any():
+        own = np.array([node not in lacks for node in silos.nodes])
+        if not isinstance(rows, Elsewhere) and (gone := np.isnan(rows).any(0) & own).any():
             where = f"site {shortened(name)}, column {shortened(silos.nodes[int(gone.argmax())])}"
             raise InputError(where, expected, "some values are missing", todo)

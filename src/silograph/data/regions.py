@@ -44,6 +44,14 @@ class RegionTables:
     clusters: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()  # what was left out of the tables, for people
 
+    def at(self, region: str) -> RegionTables:
+        """Those of one region."""
+        p = self.regions.index(region)
+        rows = [k for k, home in enumerate(self.home) if home == p]
+        agents, records = tuple(self.agents[k] for k in rows), tuple(self.records[k] for k in rows)
+        clusters = tuple(self.clusters[k] for k in rows) if self.clusters else ()
+        return RegionTables((region,), self.features, agents, (0,) * len(rows), records, clusters, self.notes)
+
     @property
     def answers(self) -> Array:
         """Those of all records that are here."""

@@ -64,6 +64,13 @@ class Silos:
     gaps_elsewhere: bool = False  # rows that other organisations hold have gaps
     left_out: tuple[str, ...] = ()  # nodes that are not at every site, where only common ones were asked for
 
+    def lacked(self, order: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+        """Where the nodes that each site lacks are among all, for sites in this order; empty where none lacks any."""
+        if not self.lacks:
+            return ()
+        of = dict(zip(self.names, self.lacks, strict=True))
+        return tuple(tuple(k for k, node in enumerate(self.nodes) if node in of[name]) for name in order)
+
 
 class Elsewhere(np.ndarray[Any, Any]):
     """In the place of records that another organisation holds: their shape, which is public, and no memory."""
@@ -265,6 +272,7 @@ def from_arrays(
     keep: Collection[str] = (),
     categories: Mapping[str, Sequence[str]] | None = None,
     rule: NodeRule = "same",
+    unit_column: str | None = None,
 ) -> Silos:
     """One array or DataFrame per site, with one signal per row, aligned. Gaps are NaN, or masked.
 
@@ -280,7 +288,7 @@ def from_arrays(
     odd: dict[str, list[Finding]] = {}
     for array, name in zip(arrays, names, strict=True):
         try:
-            tables.append(_array_table(array, name, nodes, private, drop, keep, categories))
+            tables.append(_array_table(array, name, nodes, private, drop, keep, categories, unit_column))
         except ColumnsError as problem:
             odd |= problem.by_file
     if odd:
@@ -297,11 +305,12 @@ def _array_table(
     drop: Collection[str],
     keep: Collection[str],
     categories: Mapping[str, Sequence[str]] | None,
+    unit_column: str | None,
 ) -> Table:
     where = f"site {shortened(name)}"
     grid = _given_grid(array, where, nodes)
-    if grid.column_names is not None:
-        return site_table(name, Path(name), grid, "columns", private, None, drop, keep, categories, where)
+    if grid.column_names is not None or unit_column is not None:
+        return site_table(name, Path(name), grid, "columns", private, unit_column, drop, keep, categories, where)
     if not private and (odd := unnamed_findings(grid, keep)):
         raise ColumnsError({where: odd})
     return checked_table(grid, name, Path(name), where, private=private)

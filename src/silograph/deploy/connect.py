@@ -6,14 +6,27 @@ NATS is asked for here alone, when it is needed: without the extra `deploy` all 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from silograph.core.errors import InputError
-from silograph.deploy.deployment import Deployment
+from silograph.deploy.deployment import NODES, Deployment
 from silograph.deploy.organisation import Approved, Card
-from silograph.engines.certificates import CA, SERVER, SERVER_KEY, TLS, client_tls
+from silograph.deploy.region import CARD, RegionCard, authority_of, part_of_job, read_region_card
+from silograph.engines.certificates import (
+    CA,
+    NODE_KEY,
+    SERVER,
+    SERVER_KEY,
+    SERVER_NAME,
+    TLS,
+    client_tls,
+    node_name,
+    read_private,
+)
+from silograph.engines.neighbours import Neighbours, node_of
+from silograph.engines.remote import Asking
 
 if TYPE_CHECKING:
     from silograph.engines.transport import Answerer, Asker
@@ -36,8 +49,8 @@ def answering(organisation: Approved) -> Answerer:
     from silograph.engines.transport import Answerer
 
     deployment, folder = organisation.deployment, organisation.folder
-    address, ca = deployment.terms.address, folder / CA
-    return Answerer(address, organisation.tls, deployment.digest, organisation.organisation, organisation.node_key, ca)
+    tls, ca = organisation.tls, organisation.ca if deployment.terms.tls else folder / CA
+    return Answerer(organisation.address, tls, deployment.digest, organisation.organisation, organisation.node_key, ca)
 
 
 @contextlib.contextmanager
@@ -48,22 +61,28 @@ def asking(
     host: str | None = None,
     port: int | None = None,
     nats: str | None = None,
+    region: str | None = None,
 ) -> Iterator[Asker]:
     """The server's connection to the organisations: over a nats-server of its own, at `host` and `port` if these are
-    not the deployment's, or over the organisation's NATS at `nats`, which is configured as nats.conf says."""
+    not the deployment's, or over the organisation's NATS at `nats`, which is configured as nats.conf says.
+
+    The server of a `region` has its neighbours among them, as far as their links are kept here."""
     _need_nats()
     from silograph.engines.broker import Broker, Secured, reached_at, write_configuration
     from silograph.engines.transport import Asker
 
-    terms, digest = deployment.terms, deployment.digest
+    terms, digest = deployment.at(region), deployment.digest
     host, port = host or terms.host, port or terms.port
-    keys = {organisation: card.node.encode() for organisation, card in cards.items()}
+    guests = {} if region is None else guests_of(folder, deployment, region)
+    everybody: dict[str, Card | RegionCard] = {**cards, **guests}
+    keys = {organisation: card.node.encode() for organisation, card in everybody.items()}
     secured, tls = None, None
     if terms.tls:
-        clients = (folder / TLS).read_bytes() + b"".join(card.tls.encode() for card in cards.values())
+        clients = (folder / TLS).read_bytes() + b"".join(card.tls.encode() for card in everybody.values())
         secured = Secured(folder / SERVER, folder / SERVER_KEY, clients)
         tls = client_tls(folder / CA, folder)
-    configuration = write_configuration(folder, host, port, digest, keys, secured)
+    server = SERVER_NAME if region is None else node_name(node_of(region))
+    configuration = write_configuration(folder, host, port, digest, keys, secured, server)
     with contextlib.ExitStack() as open_ends:
         if nats is None:
             open_ends.enter_context(Broker(configuration, host, port))
@@ -73,3 +92,41 @@ def asking(
             todo = f"Is it there, with the certificates and users of {configuration}?"
             raise InputError(f"NATS at {nats}", "a connection", line.trouble or "it does not answer", todo)
         yield line
+
+
+# ---- regions ---------------------------------------------------------------------------------------------------------
+
+
+def _neighbours(folder: Path, deployment: Deployment, region: str) -> dict[str, RegionCard]:
+    """The cards of all regions that this one talks to."""
+    heard = [name for name in part_of_job(deployment, region, folder).topo.heard if name != region]
+    return {name: read_region_card(folder / NODES / f"{name}{CARD}", name, deployment) for name in heard}
+
+
+def guests_of(folder: Path, deployment: Deployment, region: str) -> dict[str, RegionCard]:
+    """Neighbours that come here: a link is kept by the region whose name comes first."""
+    found = _neighbours(folder, deployment, region)
+    return {node_of(name): card for name, card in found.items() if region < name}
+
+
+@contextlib.contextmanager
+def among_neighbours(
+    folder: Path, deployment: Deployment, region: str, asking: Asking, say: Callable[[str], None]
+) -> Iterator[Neighbours]:
+    """A region's server among its neighbours: `asking` reaches those that come here; to the others it goes itself."""
+    _need_nats()
+    from silograph.engines.transport import Answerer
+
+    cards, digest, key = _neighbours(folder, deployment, region), deployment.digest, folder / NODE_KEY
+    with contextlib.ExitStack() as open_ends:
+        lines = {}
+        for name in cards:
+            if name < region:
+                address, ca = deployment.regions[name], authority_of(folder / NODES / f"{name}{CARD}")
+                tls = client_tls(ca, folder) if deployment.terms.tls else None
+                lines[name] = open_ends.enter_context(Answerer(address, tls, digest, node_of(region), key, ca))
+        topo = part_of_job(deployment, region, folder).topo
+        keys = {name: card.node.encode() for name, card in cards.items()}
+        patience = deployment.terms.patience
+        there = Neighbours(topo, digest, read_private(key), keys, asking, lines, patience, say)
+        yield open_ends.enter_context(there)

@@ -12,8 +12,8 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated
@@ -23,23 +23,25 @@ from silograph.core.files import LONGEST_FACTS, sync_folder, write_atomically
 from silograph.core.schema import Count, Positive, Such, check, of_format, read, read_json, write
 from silograph.core.toml import parse_toml
 from silograph.core.types import Json
-from silograph.deploy.public_facts import Facts, gather_facts, open_server
+from silograph.deploy.public_facts import Facts, gather_facts, open_server, part_of
+from silograph.deploy.supervised import COMPOSE, UNIT, compose, unit
 from silograph.engines.certificates import CA, DAYS, SERVER_NAME, certify_node, make_authority, make_node_key
-from silograph.run.jobs import Job
+from silograph.run.jobs import Divisible, Job
 from silograph.run.plan import Plan, dumps, parse
 from silograph.run.sections import named_files, renamed
 
 FORMAT = 2
 FILE, SERVER, NODES, SIDE, PROJECT = "deployment.json", "server", "nodes", "files", "flower"
+REGIONS, SILOS = "regions", "silos"  # folders, where every region has a server of its own
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _PLACE = re.compile(r".+:[0-9]{1,5}", re.DOTALL)
 _Address = Annotated[str, Such("HOST:PORT", lambda told: bool(_PLACE.fullmatch(told)) and _port(told) < 65536)]
 _Files = Annotated[Mapping[str, str], Such("plain names and texts", lambda files: all(map(_is_plain, files)))]
 _ANEW = "Make it anew with `silograph deploy`: what silograph 0.1 deployed it has to finish itself."
 
-#: Makes the page of the server (None) or of an organisation, from the deployment as JSON, its digest, and what it will
-#: cost.
-Page = Callable[[Json, str, Json, str | None], str]
+#: Makes the page of the server (None) or of an organisation, and of which region, if regions have servers of their own;
+#: from the deployment as JSON, its digest, and what it will cost.
+Page = Callable[[Json, str, Json, str | None, str | None], str]
 
 
 def _port(address: str) -> int:
@@ -77,13 +79,28 @@ class Terms:
 
 @dataclass(frozen=True)
 class Deployment:
-    """`files` are the public files that the plan names, beside the tables: candidate edges, the graph of servers."""
+    """`files` are the public files that the plan names, beside the tables: candidate edges, the graph of servers.
+    `regions` are the addresses of servers where every region has its own; the terms then are those of each."""
 
     plan_text: str = field(metadata={"key": "plan"})
     facts: Facts
     terms: Terms
     run: str
     files: _Files = field(default_factory=dict)
+    regions: Mapping[str, _Address] = field(default_factory=dict)
+
+    def at(self, region: str | None) -> Terms:
+        """The terms as they are at a region's server."""
+        return self.terms if region is None else replace(self.terms, address=self.regions[region])
+
+    def held_at(self, region: str | None) -> dict[str, tuple[str, ...]]:
+        """The organisations of that server, and their silos."""
+        everybody = self.facts.organisations
+        return everybody if region is None else {name: everybody[name] for name in self.facts.regions[region]}
+
+    def home_of(self, organisation: str) -> str | None:
+        """The region whose server this organisation comes to; None in a star."""
+        return next((home for home in self.regions if organisation in self.facts.regions[home]), None)
 
     @cached_property
     def plan(self) -> Plan:
@@ -116,15 +133,26 @@ class Deployment:
             raise InputError(
                 f"{where}, organisations", "other names: this is a folder of ours", f"found {min(taken)}", todo
             )
-        silos = sum(len(names) for names in self.facts.organisations.values())
+        if self.regions and not part_of(self.facts.method).SEVERAL:
+            raise _one_server(self.facts.method)
+        if self.regions and self.regions.keys() != self.facts.regions.keys():
+            odd = ", ".join(sorted(self.regions.keys() ^ self.facts.regions.keys()))
+            raise InputError(f"{where}, regions", "an address for each region of the plan", f"{odd} differ")
+        if len(set(self.regions.values())) < len(self.regions):
+            raise InputError(f"{where}, regions", "an address of its own for each", "two have the same")
+        for region in self.regions:
+            self.at(region)  # whatever is wrong with its address
+        homes = self.regions or [None]
+        silos = min(sum(len(names) for names in self.held_at(home).values()) for home in homes)
         if self.terms.minimum > silos:
-            raise InputError(f"{where}, minimum", f"at most {silos}, all silos", f"found {self.terms.minimum}")
+            whose = "all silos of the smallest region" if self.regions else "all silos"
+            raise InputError(f"{where}, minimum", f"at most {silos}, {whose}", f"found {self.terms.minimum}")
         if getattr(self.plan.method, "masks", None) == "skipped":
             raise InputError(f"{where}, masks", "protocol or none", "skipped is for simulations")
         if getattr(self.plan.privacy, "mode", None) == "correlated":
             found = "found noise shared by two sites: it takes a key for every two, which no deployment makes yet"
             raise InputError(f"{where}, privacy", "one-release, secure-sum or per-round", found)
-        if getattr(self.plan.method, "reach", None) == "all":
+        if getattr(self.plan, "reach", None) == "all":
             found = 'found "all": servers would pass sums on to each other, which no deployment has them do yet'
             raise InputError(f"{where}, reach", '"region"', found, 'Say reach = "region", or simulate in one process.')
 
@@ -137,7 +165,7 @@ class Deployment:
                 write_atomically(path, text.encode())
 
 
-def make(plan: Plan, base: Path, terms: Terms) -> Deployment:
+def make(plan: Plan, base: Path, terms: Terms, regions: Mapping[str, str] | None = None) -> Deployment:
     """The deployment of a plan; its tables, or the facts that their owners reported, lie relative to `base`."""
     facts = gather_facts(plan, base)
     plan = plan.deployable().spelled_out(len(facts.columns), len(facts.organisations))
@@ -152,41 +180,35 @@ def make(plan: Plan, base: Path, terms: Terms) -> Deployment:
         raise InputError("plan", "public files of different names", "two have the same")
     # Tables are called by their file's name alone: where they lie is each organisation's own affair.
     whole = renamed(plan, lambda name: f"{SIDE}/{Path(name).name}" if name in names else Path(name).name)
-    deployment = Deployment(dumps(whole), facts, terms, secrets.token_hex(16), files)
+    at = {} if regions is None else _addresses(regions, facts, terms)
+    deployment = Deployment(dumps(whole), facts, terms, secrets.token_hex(16), files, at)
     deployment._check("deployment")
     return deployment
 
 
-def deploy(plan: Plan, base: Path, goal: Path, terms: Terms, page: Page) -> Deployment:
+def _addresses(told: Mapping[str, str], facts: Facts, terms: Terms) -> dict[str, str]:
+    """Where each region listens: as was told, or at the port of the terms and those that follow."""
+    at = {region: f"{terms.address.rpartition(':')[0]}:{terms.port + k}" for k, region in enumerate(facts.regions)}
+    return at | dict(told)
+
+
+def deploy(
+    plan: Plan, base: Path, goal: Path, terms: Terms, page: Page, regions: Mapping[str, str] | None = None
+) -> Deployment:
     """Write a folder for the server and one for each organisation, with all that they need but their own keys and
-    tables."""
+    tables. With `regions`, every region has a server: at these addresses, or at the port of the terms and those that
+    follow it."""
     if goal.exists() and (not goal.is_dir() or any(goal.iterdir())):
         raise InputError(str(goal), "a new or empty folder", "something is there", "Choose another with -o.")
-    deployment = make(plan, base, terms)
+    deployment = make(plan, base, terms, regions)
     goal.parent.mkdir(parents=True, exist_ok=True)
     making = goal.parent / f".{goal.name}.making"
     shutil.rmtree(making, ignore_errors=True)
     try:
-        server = making / SERVER
-        (server / NODES).mkdir(parents=True)
-        deployment.lay_out(server)
-        forecast = open_job(deployment, server).forecast()
-        if terms.tls:
-            make_authority(server, [terms.host], DAYS)
-            make_node_key(server)
-            certify_node(server, SERVER_NAME)
-        for organisation in (None, *deployment.facts.organisations):
-            folder = server if organisation is None else making / organisation
-            folder.mkdir(exist_ok=True)
-            write_atomically(folder / FILE, deployment.to_bytes())
-            write_atomically(
-                folder / "README.html",
-                page(json.loads(deployment.to_bytes()), deployment.digest, forecast, organisation).encode(),
-            )
-            if terms.tls and organisation is not None:
-                write_atomically(folder / CA, (server / CA).read_bytes())
-        (making / PROJECT).mkdir()
-        write_atomically(making / PROJECT / "pyproject.toml", _project(deployment).encode())
+        if deployment.regions:
+            _write_regions(deployment, making, page)
+        else:
+            _write_star(deployment, making, page)
         if goal.exists():
             goal.rmdir()
         os.replace(making, goal)
@@ -194,6 +216,51 @@ def deploy(plan: Plan, base: Path, goal: Path, terms: Terms, page: Page) -> Depl
     finally:
         shutil.rmtree(making, ignore_errors=True)
     return deployment
+
+
+def _write_star(deployment: Deployment, making: Path, page: Page) -> None:
+    server, terms = making / SERVER, deployment.terms
+    (server / NODES).mkdir(parents=True)
+    deployment.lay_out(server)
+    forecast = open_job(deployment, server).forecast()
+    if terms.tls:
+        make_authority(server, [terms.host], DAYS)
+        make_node_key(server)
+        certify_node(server, SERVER_NAME)
+    for organisation in (None, *deployment.facts.organisations):
+        folder = server if organisation is None else making / organisation
+        _write_folder(deployment, folder, page, forecast, organisation, None)
+        if terms.tls and organisation is not None:
+            write_atomically(folder / CA, (server / CA).read_bytes())
+    (making / PROJECT).mkdir()
+    write_atomically(making / PROJECT / "pyproject.toml", _project(deployment).encode())
+
+
+def _write_regions(deployment: Deployment, making: Path, page: Page) -> None:
+    """No key is made here: every region makes its own authority when it enrols."""
+    for region in deployment.regions:
+        (making / REGIONS / region / NODES).mkdir(parents=True)
+        deployment.lay_out(making / REGIONS / region)
+    first = making / REGIONS / next(iter(deployment.regions))
+    job = open_job(deployment, first)
+    forecast = job.forecast()
+    for region in deployment.regions:
+        divided(job, region)  # refuses what needs one server
+        _write_folder(deployment, making / REGIONS / region, page, forecast, None, region)
+    for organisation in deployment.facts.organisations:
+        folder, home = making / SILOS / organisation, deployment.home_of(organisation)
+        _write_folder(deployment, folder, page, forecast, organisation, home)
+
+
+def _write_folder(
+    deployment: Deployment, folder: Path, page: Page, forecast: Json, organisation: str | None, region: str | None
+) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(folder / FILE, deployment.to_bytes())
+    told = page(json.loads(deployment.to_bytes()), deployment.digest, forecast, organisation, region)
+    write_atomically(folder / "README.html", told.encode())
+    write_atomically(folder / UNIT, unit(folder.name, organisation, deployment.digest).encode())
+    write_atomically(folder / COMPOSE, compose(folder.name, organisation, deployment.at(region).port).encode())
 
 
 def _project(deployment: Deployment) -> str:
@@ -217,6 +284,19 @@ clientapp = "silograph.flower_apps:client_app"
 folder = ""
 out = ""
 """
+
+
+def divided(job: Job, region: str, without: Collection[str] = ()) -> Job:
+    """One region's part of a job, if it can be done without a server for all; `without` neighbours that are gone."""
+    if not isinstance(job, Divisible):
+        raise _one_server(job.plan.method.name)
+    return job.at(region, without)
+
+
+def _one_server(method: str) -> InputError:
+    found = f"found {method}: all that is sent comes together at one server"
+    todo = "Leave --regions out: it runs as a star."
+    return InputError("deployment, regions", "a method over a graph of servers", found, todo)
 
 
 def open_job(deployment: Deployment, folder: Path) -> Job:

@@ -9,6 +9,7 @@ import re
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
@@ -21,8 +22,10 @@ from silograph.core.keys import secret_root
 from silograph.core.schema import Such, read, read_json, write
 from silograph.core.toml import parse_toml
 from silograph.core.types import Json
-from silograph.deploy.deployment import Deployment
+from silograph.deploy.deployment import NODES, Deployment
 from silograph.deploy.public_facts import open_organisation
+from silograph.deploy.region import CARD as REGION_CARD
+from silograph.deploy.region import authority_of, read_region_card
 from silograph.engines.certificates import (
     CA,
     NODE_KEY,
@@ -38,10 +41,14 @@ from silograph.engines.certificates import (
 from silograph.engines.question import Question
 from silograph.engines.silo import OWN, Silo
 from silograph.engines.sums import SumAgents
-from silograph.methods.base import Private
+from silograph.methods.base import Method, Private
+from silograph.privacy.door import Budget
 from silograph.privacy.ledger import Ledger
+from silograph.privacy.masking import Masks
+from silograph.privacy.mechanisms import Noise
 from silograph.run.jobs import Job, door_of
 from silograph.run.results import costs, stated
+from silograph.topology import Topology
 
 APPROVED, IDENTITY, ROOT, LEDGER, ROSTER = "approved.json", "identity.key", "root", "ledger.jsonl", "roster.json"
 ENROLMENT, OWN_FACTS, OWN_PAGE = ".enrolment.json", "own.json", "own.html"
@@ -52,13 +59,14 @@ _ANEW = "Else enrol anew, in a new folder and a new deployment; what was spent h
 
 @dataclass(frozen=True)
 class Card:
-    """What an organisation sends the server's operator when it enrols: its public keys."""
+    """What an organisation sends the server's operator when it enrols: its public keys, and the `silograph` it has."""
 
     organisation: str
     deployment: str
     node: _Ascii
     identity: _Hex
     tls: _Ascii
+    silograph: _Ascii = ""
 
 
 @dataclass(frozen=True)
@@ -123,17 +131,21 @@ def enrol(folder: Path, table: Path) -> Enrolled:
 def _write_card(folder: Path, organisation: str, digest: str) -> Path:
     certify_node(folder, node_name(organisation))
     node, tls = ((folder / name).read_text(encoding="ascii") for name in (NODE_PUBLIC, TLS))
-    told = Card(organisation, digest, node.strip(), _identity(folder).public_key().public_bytes_raw().hex(), tls)
+    identity = _identity(folder).public_key().public_bytes_raw().hex()
+    told = Card(organisation, digest, node.strip(), identity, tls, version("silograph"))
     card = folder / f"{organisation}{ENROLMENT}"
     write_atomically(card, (json.dumps(write(told), indent=1) + "\n").encode())
     return card
 
 
-def renew(folder: Path) -> Path:
-    """A new TLS certificate for the key that was enrolled, and the enrolment with it: the deployment stays as it is."""
+def renew(folder: Path, new_key: bool = False) -> Path:
+    """A new TLS certificate, for the key that was enrolled or a `new_key`, and the enrolment with it: the deployment
+    stays as it is."""
     deployment = Deployment.read(folder)
     if not (folder / NODE_KEY).exists():
         raise InputError(str(folder), "an enrolled organisation", "it has no key", "`silograph enrol` makes it.")
+    if new_key:
+        make_node_key(folder, anew=True)
     return _write_card(folder, organisation_of(folder, deployment), deployment.digest)
 
 
@@ -142,6 +154,19 @@ def _identity(folder: Path) -> Ed25519PrivateKey:
         return Ed25519PrivateKey.from_private_bytes(bytes.fromhex((folder / IDENTITY).read_text(encoding="ascii")))
     except (OSError, ValueError):
         raise DamageError(str(folder / IDENTITY), "the key that was made here", "it is damaged or gone") from None
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """What an organisation answers with: its part of the job, and `rows`, its records as the task prepared them."""
+
+    method: Method
+    topo: Topology
+    mechanism: Noise | None
+    budget: Budget | None
+    masks: Masks | None
+    most_rounds: int
+    rows: Private
 
 
 @dataclass
@@ -176,10 +201,23 @@ class Approved:
     def tls(self) -> ssl.SSLContext | None:
         if not self.deployment.terms.tls:
             return None
-        context = client_tls(self.folder / CA, self.folder)
+        context = client_tls(self.ca, self.folder)
         own, node = ((self.folder / name).read_bytes() for name in (TLS, NODE_PUBLIC))
         check_certified(own, node, node_name(self.organisation), str(self.folder / TLS))
         return context
+
+    @property
+    def ca(self) -> Path:
+        """The authority of the server: of a region's, as its card says."""
+        if (home := self.deployment.home_of(self.organisation)) is None:
+            return self.folder / CA
+        card = self.folder / f"{home}{REGION_CARD}"
+        read_region_card(card, home, self.deployment)
+        return authority_of(card)
+
+    @property
+    def address(self) -> str:
+        return self.deployment.at(self.deployment.home_of(self.organisation)).address
 
     @property
     def node_key(self) -> Path:
@@ -192,14 +230,24 @@ class Approved:
             self.deployment.plan, self.deployment.facts, self.organisation, self.table, self.folder
         )
 
+    def prepare(self) -> Prepared:
+        job = self.job()
+        rows = _rows(job, self.deployment.facts.organisations[self.organisation])
+        return Prepared(job.method, job.topo, job.mechanism, job.budget, job.masks, job.most_rounds, rows)
+
     def silo(
-        self, tell: Callable[[Question], None] = lambda question: None, warn: Callable[[str], None] = lambda text: None
+        self,
+        tell: Callable[[Question], None] = lambda question: None,
+        warn: Callable[[str], None] = lambda text: None,
+        prepared: Prepared | None = None,
     ) -> Silo:
-        deployment, folder, job = self.deployment, self.folder, self.job()
+        """`prepared` is what `prepare` returned, in this process or another; None: it is called now."""
+        deployment, folder, job = self.deployment, self.folder, prepared or self.prepare()
         names = deployment.facts.organisations[self.organisation]
         seed = deployment.plan.seed
         door = door_of(job, self._root() if seed is None else seed, Ledger(folder / LEDGER), seed)
         minimum = max(deployment.terms.minimum, 1 if job.masks is None else job.masks.minimum)
+        self._write_roster()
         return Silo(
             folder,
             deployment.digest,
@@ -207,7 +255,7 @@ class Approved:
             names,
             job.method,
             job.topo,
-            _rows(job, names),
+            job.rows,
             door,
             job.most_rounds,
             minimum,
@@ -216,6 +264,16 @@ class Approved:
             tell,
             warn,
         )
+
+    def _write_roster(self) -> None:
+        """Who the others in a secure sum are: from the enrolments in `nodes`, which came from them."""
+        found: dict[str, str] = {}
+        for path in sorted((self.folder / NODES).glob(f"*{ENROLMENT}")):
+            card = read(Card, read_json(path, LONGEST_CARD, str(path)), str(path))
+            if card.deployment == self.deployment.digest and card.organisation in self.deployment.facts.organisations:
+                found |= dict.fromkeys(self.deployment.facts.organisations[card.organisation], card.identity)
+        if found:
+            write_atomically(self.folder / ROSTER, (json.dumps(found, indent=1) + "\n").encode())
 
     def forget(self) -> None:
         """After the run: without its root nobody can ever take the noise off again."""

@@ -51,11 +51,17 @@ class Holding:
     agents: tuple[_Agent, ...] = ()
     records: tuple[_Count, ...] | None = None
     clusters: tuple[str, ...] = ()
+    region: _FileName | None = None  # whose agents these are, where several organisations hold the region's
     gaps: bool | None = None  # whether its rows have some: of graphs without privacy, where others have to know
 
     @property
     def silos(self) -> tuple[str, ...]:
-        return tuple(f"{self.organisation}/{agent}" for agent in self.agents) or (self.organisation,)
+        return tuple(f"{self.home}/{agent}" for agent in self.agents) or (self.organisation,)
+
+    @property
+    def home(self) -> str:
+        """The region that its agents are of."""
+        return self.region or self.organisation
 
 
 @dataclass(frozen=True)
@@ -75,6 +81,12 @@ class Facts:
     def organisations(self) -> dict[str, tuple[str, ...]]:
         """The silos of the topology that each organisation holds."""
         return {holding.organisation: holding.silos for holding in self.holdings}
+
+    @property
+    def regions(self) -> dict[str, tuple[str, ...]]:
+        """The organisations that hold each region's agents; where nobody says otherwise, one of the same name."""
+        homes = sorted({holding.home for holding in self.holdings})
+        return {home: tuple(each.organisation for each in self.holdings if each.home == home) for home in homes}
 
     def to_json(self) -> Json:
         return {"format": FORMAT, **write(self, nulls=False)}
@@ -102,6 +114,9 @@ class Facts:
         family.check_facts(self, where)
         for holding in self.holdings:
             self._check_holding(holding, family.SEVERAL, f"{where}, organisation {shortened(holding.organisation)}")
+        names = [silo for holding in self.holdings for silo in holding.silos]
+        if len(set(names)) < len(names):
+            raise InputError(f"{where}, agents", "every agent with one organisation", "found one with two")
         if len({bool(holding.clusters) for holding in self.holdings}) > 1:
             raise InputError(f"{where}, clusters", "those of all organisations' agents, or none", "found some")
 
@@ -111,6 +126,8 @@ class Facts:
             raise InputError(f"{where}, agents", "different names, sorted", "they are not")
         if list(checked_names(f"{where}, clusters", clusters, len(clusters), "cluster")) != clusters:
             raise InputError(f"{where}, clusters", "names", "some have blanks around them")
+        if holding.region is not None and not several:
+            raise InputError(f"{where}, region", f"none for {self.method}", "found one")
         if several != bool(holding.agents):
             raise InputError(where, "agents where a table has several, else none", f"found {len(holding.agents)}")
         if holding.records is None and not several:
@@ -173,12 +190,10 @@ def check_plain(facts: Facts, where: str) -> None:
 
 def gather_facts(plan: Plan, base: Path) -> Facts:
     """From the plan's tables, relative to `base`; or `NAME.facts.json`, made by that organisation, in a table's
-    place."""
-    paths = [base / name for name in plan.data.files]
-    told = [_at(plan, path) for path in paths]
-    check_file_names(
-        [(facts.holdings[0].organisation, path) for facts, path in zip(told, paths, strict=True)], "organisation"
-    )
+    place; or a folder `NAME`, with either of each organisation that holds agents of the region NAME."""
+    found = [pair for name in plan.data.files for pair in _found(plan, base / name)]
+    check_file_names([(facts.holdings[0].organisation, path) for facts, path in found], "organisation")
+    told = [facts for facts, _ in found]
     if not part_of(plan.method.name).FIRST_ORDERS:  # as the readers do it
         told.sort(key=lambda facts: facts.holdings[0].organisation)
     return _together(plan, told)
@@ -187,6 +202,27 @@ def gather_facts(plan: Plan, base: Path) -> Facts:
 def organisation_facts(plan: Plan, path: Path) -> Json:
     """An organisation's own facts, from its table: what it tells the others, and nothing else of its records."""
     return part_of(plan.method.name).read_own(plan, path)[0].to_json()
+
+
+def _found(plan: Plan, path: Path) -> list[tuple[Facts, Path]]:
+    """The facts of whoever holds what the plan calls `path`."""
+    region = _organisation(path)
+    folder = path.with_name(region)
+    if os.path.exists(path) or not folder.is_dir() or not part_of(plan.method.name).SEVERAL:
+        return [(_at(plan, path), path)]
+    files = {_stem(entry): entry for entry in sorted(folder.iterdir(), reverse=True) if entry.is_file()}
+    if not files:
+        raise InputError(shown(folder), f"tables or NAME{SUFFIX} of the organisations in {region}", "found none")
+    told = []
+    for name, entry in sorted(files.items()):
+        facts = _at(plan, entry.with_name(f"{name}.csv") if entry.name.endswith(SUFFIX) else entry)
+        holding = replace(facts.holdings[0], organisation=f"{region}-{name}", region=region)
+        told.append((replace(facts, holdings=(holding,)), entry))
+    return told
+
+
+def _stem(path: Path) -> str:
+    return path.name[: -len(SUFFIX)] if path.name.endswith(SUFFIX) else _organisation(path)
 
 
 def _at(plan: Plan, path: Path) -> Facts:
@@ -285,8 +321,8 @@ def _checked(plan: Plan, facts: Facts) -> Plan:
     """The plan as it can be deployed, if the facts are of its organisations."""
     _check_planned(plan, facts, "facts", fewest_classes=2)
     planned = [_organisation(Path(name)) for name in plan.data.files]
-    todo = "An organisation is called by its file in the plan."
-    check_same_names(list(facts.organisations), planned, "facts, organisations", "those of the plan's files", todo)
+    todo = "An organisation, or a region that several hold, is called by its file in the plan."
+    check_same_names(list(facts.regions), planned, "facts, organisations", "those of the plan's files", todo)
     return plan.deployable().spelled_out(len(facts.columns), len(facts.organisations))
 
 

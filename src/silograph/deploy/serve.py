@@ -16,12 +16,14 @@ from silograph.core.schema import read, read_json
 from silograph.core.types import Json
 from silograph.deploy.deployment import FILE, NODES, Deployment, open_job
 from silograph.deploy.organisation import ENROLMENT, Card
+from silograph.deploy.region import Linked, check_approved, dropped, part_of_job, region_of
 from silograph.engines.certificates import check_certified, node_name
+from silograph.engines.neighbours import Neighbours
 from silograph.engines.remote import Asking, Remote
 from silograph.run.jobs import door_of
 from silograph.run.results import write_result
 from silograph.run.run import Finished, Progress, finish
-from silograph.run.store import RunFolder
+from silograph.run.store import Kept, RunFolder
 
 RESULT, REPORT, ROUNDS, ENDING = "result.json", "report.html", "rounds.jsonl", "ending.json"
 
@@ -31,6 +33,15 @@ ACROSS = (
     "they enrolled; an organisation's own ledger is its own evidence."
 )
 
+
+APART = (
+    "Every region ran its own server, and this is what one of them knows: its own model, and the cost to its own "
+    "silos as they reported it, signed. How far regions are apart can be told by whoever has all their folders."
+)
+
+DROPPED_LINKS = (
+    "Links that were given up on the way: to {}. Their weight stayed with this region's own model from then on."
+)
 
 GONE = "{} did not hand over a result in time: the consensus graph, or its cluster's model, stands for each silo there."
 
@@ -43,10 +54,11 @@ class Ended(Finished):
     before: bool = False
 
 
-def read_cards(folder: Path, deployment: Deployment) -> dict[str, Card]:
-    """What the organisations sent when they enrolled, by organisation; all of them, and all for this deployment."""
-    cards = {}
-    for organisation in deployment.facts.organisations:
+def read_cards(folder: Path, deployment: Deployment, region: str | None = None) -> dict[str, Card]:
+    """What the organisations of this server sent when they enrolled, by organisation; all of them, and all for this
+    deployment."""
+    cards, expected = {}, deployment.held_at(region)
+    for organisation in expected:
         path = folder / NODES / f"{organisation}{ENROLMENT}"
         try:
             card = read(Card, read_json(path, LONGEST_CARD, str(path)), str(path), todo="`silograph enrol` makes it.")
@@ -58,7 +70,7 @@ def read_cards(folder: Path, deployment: Deployment) -> dict[str, Card]:
         if deployment.terms.tls:
             check_certified(card.tls.encode(), card.node.encode(), node_name(organisation), str(path))
         cards[organisation] = card
-    if missing := sorted(deployment.facts.organisations.keys() - cards.keys()):
+    if missing := sorted(expected.keys() - cards.keys()):
         todo = f"Each sends the file NAME{ENROLMENT} that `silograph enrol` made; put them into {folder / NODES}."
         raise InputError(
             str(folder / NODES), "the enrolments of all organisations", f"missing: {', '.join(missing)}", todo
@@ -74,16 +86,26 @@ def serve(
     connect: Callable[[Deployment, dict[str, Card]], Asking],
     progress: Progress,
     report: Callable[[Path], str],
+    meet: Callable[[Deployment, str, Asking], Neighbours] | None = None,
 ) -> Ended:
     """Run the deployment in `folder` to a finished run folder at `goal`, or go on with one that was interrupted.
 
-    `connect` opens the link to the organisations; it is closed by whoever passed it in.
+    `connect` opens the link to the organisations, `meet` those of a region to its neighbours; whoever passed them in
+    closes them.
     """
     deployment = Deployment.read(folder)
     deployment.lay_out(folder)
-    cards = read_cards(folder, deployment)
-    plan, terms, organisations = deployment.plan, deployment.terms, deployment.facts.organisations
-    job = open_job(deployment, folder)
+    region = region_of(folder, deployment)
+    if deployment.regions and region is None:
+        todo = "Keep the folder's name as `silograph deploy` made it; a silo types `silograph join`."
+        raise InputError(str(folder), "the folder of a region's server", "it is another", todo)
+    cards = read_cards(folder, deployment, region)
+    plan, terms, organisations = deployment.plan, deployment.at(region), deployment.held_at(region)
+    if region is None:
+        job = open_job(deployment, folder)
+    else:
+        check_approved(folder, deployment)
+        job = part_of_job(deployment, region, folder)
     goal = Path(os.path.abspath(goal))
     if (waiting := _waiting_for_the_end(goal, deployment.digest)) is not None:
         return _end_again(goal, deployment.digest, waiting, lambda: connect(deployment, cards), terms.deadline)
@@ -107,13 +129,23 @@ def serve(
             identities,
             lambda line: _note(run.path, line),
         )
+        across = Kept(run, door)
+        if region is not None:
+            assert meet is not None, "whoever serves a region can meet its neighbours"
+            neighbours = meet(deployment, region, place.link)
+            across = Linked(run, door, neighbours)
         if not (run.path / RESULT).exists():
+            if region is not None and run.load() is None:
+                place.wait_for_everybody()
+                neighbours.muster()
 
             def after(number: int, line: Json | None) -> None:
                 place.tell()
                 progress(number, line)
 
-            _, told = finish(job, place, door, run, after, ACROSS, every_round=True)
+            _, told = finish(job, place, door, run, after, ACROSS if region is None else APART, across)
+            if region is not None and (links := dropped(folder, deployment)):
+                told.privacy.notes.append(DROPPED_LINKS.format(", ".join(links)))
             if place.gone:
                 told.privacy.notes.append(GONE.format(", ".join(place.gone)))
             write_result(run.path, deployment.plan_text, plan.seed, door, told)
@@ -121,6 +153,8 @@ def serve(
         if (last := run.load()) is not None:
             endings = place.endings(job.method, last[0])
             _keep_endings(run.path, deployment.digest, endings, place.end(endings))
+            if isinstance(across, Linked):
+                across.part(last[0].round)
     except SilographError:
         run.release()  # the organisations remember what they sent: so must this folder, whatever went wrong
         raise

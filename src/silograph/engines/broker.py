@@ -55,10 +55,16 @@ class Secured:
 
 
 def write_configuration(
-    folder: Path, host: str, port: int, deployment: str, organisations: Mapping[str, object], secured: Secured | None
+    folder: Path,
+    host: str,
+    port: int,
+    deployment: str,
+    organisations: Mapping[str, object],
+    secured: Secured | None,
+    server: str = SERVER_NAME,
 ) -> Path:
     """nats.conf in `folder`, for the subjects of `transport`; without `secured` all is open to this machine."""
-    users = [_user(SERVER_NAME, subject(deployment, None, "ask"), subject(deployment, None, "say"))]
+    users = [_user(server, subject(deployment, None, "ask"), subject(deployment, None, "say"))]
     users += [
         _user(node_name(name), subject(deployment, name, "say"), subject(deployment, name, "ask"))
         for name in organisations

@@ -15,7 +15,7 @@ import ipaddress
 import os
 import ssl
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from cryptography.hazmat.primitives.serialization import (
     NoEncryption,
     PrivateFormat,
     PublicFormat,
+    load_pem_private_key,
     load_ssh_private_key,
     load_ssh_public_key,
 )
@@ -41,12 +42,14 @@ NODE_KEY, NODE_PUBLIC = "node.key", "node.pub"
 TLS_KEY, TLS = "tls.key", "tls.crt"  # node.key as TLS libraries read it, and its certificate
 DAYS = 825  # of a certificate
 SERVER_NAME = "silograph-server"
+_AUTHORITY, _AUTHORITY_DAYS = "silograph authority", 3650  # it outlives servers' certificates, which it renews
+_SOON = timedelta(days=45)
 
 #: By OpenSSL's number: what a certificate with other dates lacks, and what helps.
 _DATES = {
     10: (
         "a certificate that has not expired",
-        "Look at this machine's clock; if it is right, whoever runs the server makes a new deployment.",
+        "Look at this machine's clock; if it is right, whoever runs the server types `silograph renew` there.",
     ),
     9: ("a certificate that is valid already", "Look at this machine's clock."),
 }
@@ -60,36 +63,61 @@ def make_authority(folder: Path, hosts: Sequence[str], days: int) -> None:
     if not hosts or days < 1:
         raise InputError("certificate", "a host name or address, and at least one day", f"{list(hosts)}, {days} days")
     _refuse_existing(folder, CA_KEY, CA, SERVER_KEY, SERVER)
-    names = x509.SubjectAlternativeName([_alternative(host) for host in hosts])
     authority, server = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    issuer = _name("silograph authority")
+    issuer = _name(_AUTHORITY)
     root = (
-        _certificate(issuer, issuer, authority.public_key(), days)
+        _certificate(issuer, issuer, authority.public_key(), max(days, _AUTHORITY_DAYS))
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(signs_certificates=True), critical=True)
         .sign(authority, hashes.SHA256())
     )
-    leaf = (
-        _certificate(_name("silograph server"), issuer, server.public_key(), days)
+    leaf = _server_certificate(authority, server.public_key(), hosts, days)
+    _write_new(folder / CA_KEY, _pem(authority), 0o600)
+    _write_new(folder / CA, root.public_bytes(Encoding.PEM), 0o644)
+    _write_new(folder / SERVER_KEY, _pem(server), 0o600)
+    _write_new(folder / SERVER, leaf, 0o644)
+
+
+def renew_server(folder: Path, hosts: Sequence[str], days: int = DAYS, new_key: bool = False) -> None:
+    """A new server.crt from the authority in `folder`; organisations know the authority and notice nothing."""
+    try:
+        authority = load_pem_private_key((folder / CA_KEY).read_bytes(), None)
+    except (OSError, ValueError):
+        todo = "Put ca.key back for this command, and take it off the machine again."
+        raise InputError(str(folder / CA_KEY), "the authority's key", "it is not there", todo) from None
+    assert isinstance(authority, ec.EllipticCurvePrivateKey)
+    held = x509.load_pem_x509_certificate(_content(folder / SERVER)).public_key()
+    if new_key:
+        server = ec.generate_private_key(ec.SECP256R1())
+        write_atomically(folder / SERVER_KEY, _pem(server), 0o600)
+        held = server.public_key()
+    assert isinstance(held, ec.EllipticCurvePublicKey)
+    write_atomically(folder / SERVER, _server_certificate(authority, held, hosts, days))
+
+
+def _server_certificate(
+    authority: ec.EllipticCurvePrivateKey, key: ec.EllipticCurvePublicKey, hosts: Sequence[str], days: int
+) -> bytes:
+    names = x509.SubjectAlternativeName([_alternative(host) for host in hosts])
+    return (
+        _certificate(_name("silograph server"), _name(_AUTHORITY), key, days)
         .add_extension(names, critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key()), critical=False)
         .sign(authority, hashes.SHA256())
+        .public_bytes(Encoding.PEM)
     )
-    _write_new(folder / CA_KEY, _pem(authority), 0o600)
-    _write_new(folder / CA, root.public_bytes(Encoding.PEM), 0o644)
-    _write_new(folder / SERVER_KEY, _pem(server), 0o600)
-    _write_new(folder / SERVER, leaf.public_bytes(Encoding.PEM), 0o644)
 
 
-def make_node_key(folder: Path) -> None:
-    """node.key never leaves the organisation; node.pub goes to the server."""
-    _refuse_existing(folder, NODE_KEY, NODE_PUBLIC)
-    key = ec.generate_private_key(ec.SECP256R1())
-    _write_new(folder / NODE_KEY, key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()), 0o600)
-    _write_new(folder / NODE_PUBLIC, public_line(key.public_key()) + b"\n", 0o644)
+def make_node_key(folder: Path, anew: bool = False) -> None:
+    """node.key never leaves the organisation; node.pub goes to the server. `anew` takes the place of an older one."""
+    if not anew:
+        _refuse_existing(folder, NODE_KEY, NODE_PUBLIC)
+    key, put = ec.generate_private_key(ec.SECP256R1()), write_atomically if anew else _write_new
+    put(folder / NODE_KEY, key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()), 0o600)
+    put(folder / NODE_PUBLIC, public_line(key.public_key()) + b"\n", 0o644)
 
 
 def node_name(organisation: str) -> str:
@@ -127,6 +155,29 @@ def check_certified(content: bytes, node: bytes, name: str, where: str) -> None:
     if held.not_valid_after_utc < datetime.now(UTC):
         found = f"it expired on {held.not_valid_after_utc:%Y-%m-%d}"
         raise InputError(where, "a TLS certificate that is valid", found, todo)
+
+
+def expires(content: bytes, where: str) -> datetime:
+    """When a certificate ends."""
+    try:
+        return x509.load_pem_x509_certificate(content).not_valid_after_utc
+    except ValueError:
+        raise InputError(where, "a certificate", "it is damaged") from None
+
+
+def ends_in(folder: Path) -> dict[str, datetime]:
+    """When the certificates in a folder end, of those that `silograph renew` makes."""
+    held = [folder / name for name in (SERVER, TLS) if (folder / name).exists()]
+    return {path.name: expires(_content(path), str(path)) for path in held}
+
+
+def ending_soon(ends: Mapping[str, datetime]) -> list[str]:
+    """A sentence for each certificate that ends within weeks, or has."""
+    return [
+        f"The certificate {name} ends on {at:%Y-%m-%d}; `silograph renew` makes a new one."
+        for name, at in ends.items()
+        if at - datetime.now(UTC) < _SOON
+    ]
 
 
 def client_tls(ca: Path, folder: Path) -> ssl.SSLContext:

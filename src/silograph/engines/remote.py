@@ -34,6 +34,7 @@ ACCEPTED = "accepted"
 _COMING_BACK = 25.0  # seconds in which an organisation that lost its server comes back
 _PASSING = ("OSError",)  # refusals that may pass: a full disk
 _AGAIN = 1.0
+_LOOK = 0.1
 _PACE = 5.0  # seconds that a round waits, at most, for an organisation that missed one before and is away
 
 
@@ -113,6 +114,14 @@ class Remote:
         fresh[answered] = state.round
         self.door.sync()
         return {ACCEPTED: fresh}, sent, answered
+
+    def wait_for_everybody(self) -> None:
+        """Until all organisations are there, for up to `patience`: nobody releases anything before."""
+        end = time.monotonic() + self.patience
+        while missing := sorted(self.organisations.keys() - self.link.present()):
+            if time.monotonic() > end:
+                raise self._silent(missing, "all organisations to be there", {})
+            time.sleep(_LOOK)
 
     def tell(self) -> None:
         """Say the line of the last round, once: now that its secure sums are over."""

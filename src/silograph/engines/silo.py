@@ -24,7 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
-from silograph.core.errors import BudgetError, DamageError, InputError, LeakError
+from silograph.core.errors import BudgetError, DamageError, InputError, LeakError, OwnEyes
 from silograph.core.files import write_atomically
 from silograph.core.types import Carry, Json
 from silograph.engines.question import (
@@ -232,7 +232,7 @@ class Silo:
             if self._door.mechanism is None:  # nothing is promised, and the server may know what went wrong
                 raise
             pending = self._stood_in(question, memory.carry, door, name)
-            self._warn(f"Round {question.round}: an answer without records is sent. {type(error).__name__}: {error}")
+            self._warn(OwnEyes(f"Round {question.round}: an answer without records is sent.", error))
         answered = memory.answered + (question.kind == "local")
         self._save(replace(memory, answered=answered, pending=pending))
         self._door.sync()

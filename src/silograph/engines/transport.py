@@ -22,7 +22,7 @@ from pathlib import Path
 
 from nats.aio.client import Client
 
-from silograph.core.errors import InputError, SilenceError
+from silograph.core.errors import InputError, OwnEyes, SilenceError
 from silograph.engines.certificates import not_ours, public_key, read_private, sign_reply, signed
 from silograph.engines.line import LIMIT, Incoming, Line, frame, host_of, subject
 from silograph.engines.remote import Answers, Refusal
@@ -72,6 +72,11 @@ class Asker(Line):
     def present(self) -> set[str]:
         with self._bell:
             return {name for name, (_, at) in self._seen.items() if time.monotonic() - at < _LOST}
+
+    def waiting(self) -> frozenset[str]:
+        """Who was asked and has not answered yet."""
+        with self._bell:
+            return frozenset(self._open)
 
     def ask(
         self, questions: Mapping[str, bytes], deadline: float, enough: Callable[[set[str]], bool] | None = None
@@ -270,7 +275,7 @@ def _said(answer: Callable[[bytes], bytes], question: bytes, say: Callable[[str]
         _check_size(reply, "reply")
         return _REPLY + reply
     except Exception as error:
-        say(f"A question was refused. {type(error).__name__}: {error}")
+        say(OwnEyes("A question was refused.", error))
         return _REFUSED + type(error).__name__.encode("ascii", "replace")
 
 

@@ -7,9 +7,12 @@ fields it offers; annotations stand in both places, so that editors know them, a
 from __future__ import annotations
 
 import inspect
+import os
 import textwrap
 from collections.abc import Mapping
 from dataclasses import fields
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,10 +21,19 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from silograph.core.errors import InputError
+from silograph.core.files import write_atomically
 from silograph.core.schema import public, read
-from silograph.methods.base import Outcome
+from silograph.core.types import Json
+from silograph.methods.base import Outcome, State
 from silograph.privacy.door import Door
+from silograph.privacy.ledger import Ledger
+from silograph.report.build import build
 from silograph.run.jobs import Job, run_in_memory
+from silograph.run.plan import dumps
+from silograph.run.results import write_result
+from silograph.run.run import IN_ONE_PROCESS
+from silograph.run.sections import moved
+from silograph.run.store import refuse_occupied
 
 RandomState = int | np.random.Generator | np.random.RandomState | None
 
@@ -67,9 +79,58 @@ class PlanEstimator(BaseEstimator):
         return None
 
     def _learn(self, job: Job) -> tuple[Outcome, Door]:
-        outcome, door = run_in_memory(job, job.plan.seed)
+        trace: list[Json] = []
+
+        def watch(state: State) -> None:
+            if (line := job.method.trace(state.servers)) is not None:
+                trace.append({"round": state.round, **line})
+
+        outcome, door = run_in_memory(job, job.plan.seed, watch)
         self.ledger_ = list(door.ledger.rows)
+        self._run = job, outcome, trace, door
         return outcome, door
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A pickle carries no table that the estimator learned from."""
+        kept: dict[str, Any] = super().__getstate__()
+        return {name: value for name, value in kept.items() if name != "_run"}
+
+    def save(self, folder: str | Path) -> None:
+        """Write a run folder, as `silograph run` does: what was learned, the ledger, the costs and the report.
+
+        `silograph report`, `compare` and `privacy` read it, and so does `silograph.open_run`. It holds no table; a plan
+        of tables that were in memory names none.
+        """
+        goal = Path(os.path.abspath(folder))
+        refuse_occupied(goal)
+        goal.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=goal.parent, prefix=f".{goal.name}.") as hidden:
+            made = Path(hidden) / "run"
+            self._write(made, goal)
+            os.replace(made, goal)
+
+    def report(self, path: str | Path | None = None) -> str:
+        """The HTML page that a run folder has; written to a file, too, if one is named."""
+        with TemporaryDirectory() as folder:
+            self._write(Path(folder) / "run", Path.cwd() / "run")
+            page = (Path(folder) / "run" / "report.html").read_text(encoding="utf-8")
+        if path is not None:
+            write_atomically(Path(path), page.encode())
+        return page
+
+    def _write(self, folder: Path, goal: Path) -> None:
+        """The run folder; files that its plan names are named as they are seen from `goal`."""
+        check_is_fitted(self)
+        if not hasattr(self, "_run"):
+            todo = "Save before pickling: a pickle, or a copy, does not carry the tables that a report looks at."
+            raise InputError(type(self).__name__, "the estimator that was fitted", "found a copy of it", todo)
+        job, outcome, trace, door = self._run
+        folder.mkdir()
+        Ledger(folder / "ledger.jsonl").append(door.ledger.rows)
+        told = job.write(folder, outcome, list(trace), door)
+        told.privacy.notes.append(IN_ONE_PROCESS)
+        write_result(folder, dumps(moved(job.plan, Path(), goal)), job.plan.seed, door, told)
+        write_atomically(folder / "report.html", build(folder).encode())
 
     def _html_repr(self) -> str:
         """For notebooks: what was learned, once there is something; before that scikit-learn's own diagram."""
@@ -83,8 +144,18 @@ class PlanEstimator(BaseEstimator):
         raise NotImplementedError
 
 
+def refuse_search(epsilon: float | None) -> None:
+    """Scores are not protected, and whoever looks for the best parameters by them spends the budget again and again."""
+    if epsilon is not None:
+        todo = "Choose parameters before, by what is public: `silograph privacy` says what to expect."
+        found = "found a budget: a score looks at records in the clear, and a search spends it in every fit"
+        raise InputError("score", "no privacy", found, todo)
+
+
 def plain(value: Any) -> Any:
-    """As TOML has it: Python's numbers, and lists of them."""
+    """As TOML has it: Python's numbers, lists of them, and names of files."""
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
+    if isinstance(value, Path):
+        return str(value)
     return [plain(part) for part in value] if isinstance(value, list | tuple) else value

@@ -106,8 +106,11 @@ class ClusteredModels(LinearModels):
         """(records, 2): the chance of each class, in the order of `classes_`."""
         return self._chances(X, self._model(client))
 
-    def score(self, X: Any, y: Any, client: int) -> float:
+    def score(self, X: Any, y: Any = None, client: int | None = None) -> float:
         """Of one client's model: accuracy with the logistic loss, else R^2."""
+        if y is None or client is None:
+            todo = "GridSearchCV would leave out whole clients, who then have no model: hold back records instead."
+            raise InputError("score", "records, their answers and whose they are", "something is missing", todo)
         return self._scored(X, y, self._model(client))
 
     def _card(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -13,21 +14,28 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from silograph.core.errors import InputError
 from silograph.core.keys import seed_of
+from silograph.core.results import Link
+from silograph.core.toml import parse_toml
 from silograph.core.types import Array
 from silograph.data.categories import Categories
-from silograph.data.silos import Silos, from_arrays, read_silos
-from silograph.data.tables import as_frame
-from silograph.estimators.base import PlanEstimator, RandomState
-from silograph.families.graphs.files import CONFIDENCE, PROBABILITY, SIGN, edges, to_networkx
-from silograph.families.graphs.job import GraphJob
+from silograph.data.silos import Silos, from_arrays
+from silograph.data.tables import as_frame, listed
+from silograph.estimators.base import PlanEstimator, RandomState, refuse_search
+from silograph.families.graphs.files import CONFIDENCE, COULD_SEE, PROBABILITY, SIGN, Edge, edges, to_networkx
+from silograph.families.graphs.job import GraphJob, read_sites
 from silograph.families.graphs.plan import ConsensusGraph as MethodPlan
 from silograph.families.graphs.plan import Data, GraphPlan, Privacy
-from silograph.families.graphs.results import of_consensus, of_site, privacy_section
+from silograph.families.graphs.read import GraphRun
+from silograph.families.graphs.results import could_see, of_consensus, of_site, own_nodes, privacy_section
 from silograph.families.graphs.units import in_units
-from silograph.kernels.edges import adjacency
+from silograph.kernels.edges import adjacency, edge_count
 from silograph.kernels.masks import pooled
 from silograph.kernels.spaces import AllPairs
+from silograph.privacy.ledger import Ledger
+from silograph.report.build import read
 from silograph.report.notebook_card import COST, card, protected, small_graph, worst
+from silograph.report.plots import plot_graph
+from silograph.run.plan import parse
 
 
 @dataclass(eq=False, repr=False)
@@ -45,6 +53,7 @@ class ConsensusGraph(PlanEstimator):
         `consensus_probabilities_` that sites share it. path_, reason_ : how the number of edges was chosen.
         All of these are None with other learners.
     location_ : (sites, nodes), the mean row of every site; it stays with the site.
+    could_see_ : (nodes, nodes), how many sites have both nodes of a pair; None where all sites have all nodes.
     Values that are missing are NaN, or masked; sites' DataFrames may have different columns (no privacy).
     confidence_ : like `graphs_`, how often an edge is there when signals are drawn again; None under privacy.
     weights_ : contribution weight of every site to the consensus.
@@ -67,7 +76,12 @@ class ConsensusGraph(PlanEstimator):
     nonnegative: bool | None = MethodPlan.nonnegative
     confidence: float | None = MethodPlan.confidence
     scale: str | None = Data.scale
+    nodes: Literal["all", "common", "same"] | None = Data.nodes
+    unit_column: str | None = Data.unit_column
+    site_column: str | None = Data.site_column
+    candidates: str | None = Data.candidates
     neighbours: int | None = Data.neighbours
+    coordinates: str | None = Data.coordinates
     drop: tuple[str, ...] = Data.drop
     keep: tuple[str, ...] = Data.keep
     categories: Categories | None = Data.categories
@@ -77,7 +91,12 @@ class ConsensusGraph(PlanEstimator):
     lam: float | None = MethodPlan.lam
     alpha: float = MethodPlan.alpha
     solver: Literal["exact", "paper"] = MethodPlan.solver
+    coupling_by: Literal["rule", "held-out"] = MethodPlan.coupling_by
+    threshold: float = MethodPlan.threshold
+    device: Literal["cpu", "cuda"] | None = MethodPlan.device
     epsilon: float | None = None
+    mode: Literal["one-release", "correlated", "secure-sum", "per-round"] | None = Privacy.mode
+    mechanism: Literal["gaussian", "laplace"] = Privacy.mechanism
     delta: float | None = Privacy.delta
     clip: float | None = Privacy.clip
     random_state: RandomState = None
@@ -85,8 +104,8 @@ class ConsensusGraph(PlanEstimator):
     def fit(self, X: Any, y: None = None, *, names: Sequence[str] | None = None) -> Self:
         """Learn from tables (signals, nodes), one per site: a list of arrays or DataFrames (pandas, polars, pyarrow), a
         dict of them by site, or paths of files and folders. A single table is one site."""
-        silos = self._silos(X, names)
-        plan = self._plan()
+        plan = self._plan(X)
+        silos = self._silos(plan, X, names)
         job = GraphJob.of(plan, in_units(plan, silos, Path()), Path())
         outcome, door = self._learn(job)
 
@@ -95,15 +114,16 @@ class ConsensusGraph(PlanEstimator):
         arrays = outcome.arrays
         self._more = [of_site(arrays, int(k)) for k in order] if "graph" in arrays else []
         self._more_of_consensus = of_consensus(arrays)
+        self.could_see_: Any = None
+        if setup.lacks:
+            self._more_of_consensus = {**self._more_of_consensus, COULD_SEE: could_see(setup)}
+            self.could_see_ = self._matrices(self._more_of_consensus[COULD_SEE][None])[0]
         sites = zip(order, self._more, strict=False)  # of a sum there are none
         self._vectors = [_sure(arrays["graph"][k], more, self.confidence) for k, more in sites]
         self._consensus = _sure(arrays["consensus"], self._more_of_consensus, self.confidence)
         self.names_, self.nodes_ = list(silos.names), list(silos.nodes)
-        self.signs_: Any = None
-        self.graphs_: Any = None
-        if self._more:
-            self.signs_, self.graphs_ = self._signed(self._vectors, self._more)
-        self.consensus_ = self._signed([self._consensus], [self._more_of_consensus])[1][0]
+        self._own_nodes = [own_nodes(silos.nodes, setup, int(k)) for k in order]
+        self._set_graphs()
         self.confidence_ = self._matrices(arrays["confidence"][order]) if "confidence" in arrays else None
         self._set_likelihood(silos, arrays, order)
         self.weights_ = arrays["gamma"][order]
@@ -112,6 +132,47 @@ class ConsensusGraph(PlanEstimator):
         self.path_, self.reason_ = outcome.facts.get("path"), outcome.facts.get("reason")
         self.privacy_ = privacy_section(plan, setup, door, outcome.facts)
         return self
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """The graphs of a run folder, whoever wrote it: `save`, the command line or a deployment.
+
+        The folder has what was learned, not what only `fit` knows: `precision_`, `covariance_` and `location_` are
+        None, and there is no `score`.
+        """
+        run, where = read(folder), str(Path(folder) / "plan.toml")
+        plan = parse(parse_toml(run.plan, where), where, to_run=False)
+        if not isinstance(run, GraphRun) or not isinstance(plan, GraphPlan):
+            raise InputError(str(folder), "a run that learned graphs", f"this one learned {run.result.method}")
+        sections = [section for section in (plan.data, plan.method, plan.privacy) if section is not None]
+        params = inspect.signature(cls).parameters
+        given = {name: getattr(section, name) for section in sections for name in params if hasattr(section, name)}
+        made, result, pairs = cls(**given, random_state=plan.seed), run.result, AllPairs(len(run.result.nodes))
+        made._space, made.nodes_, made.names_ = pairs, list(result.nodes), [site.name for site in result.sites]
+        made.n_features_in_, made._own_nodes = len(result.nodes), [made.nodes_] * len(result.sites)
+        (made._consensus, made._more_of_consensus), *sites = (
+            _vectors_of(run, name, links) for name, links in [(None, run.consensus), *run.sites.items()]
+        )
+        made._vectors, made._more = [w for w, _ in sites], [more for _, more in sites]
+        made._set_graphs()
+        sure = [more.get(PROBABILITY if run.likely else CONFIDENCE) for more in made._more]
+        known = made._matrices(np.array(sure)) if sure and sure[0] is not None else None
+        made.probabilities_, made.confidence_ = (known, None) if run.likely else (None, known)
+        of_all = made._more_of_consensus.get(PROBABILITY)
+        made.consensus_probabilities_ = None if of_all is None else made._matrices(of_all[None])[0]
+        made.could_see_ = made.precision_ = made.consensus_precision_ = made.covariance_ = made.location_ = None
+        made.weights_ = np.array([site.weight for site in result.sites])
+        made.gap_, made.objective_, made.parameters_ = result.certified_gap, result.objective, result.parameters
+        made.n_iter_, made.path_, made.reason_ = result.rounds, run.json.get("path"), result.reason
+        made.privacy_, made.ledger_ = run.json["privacy"], list(Ledger(Path(folder) / "ledger.jsonl", mend=False).rows)
+        return made
+
+    def _set_graphs(self) -> None:
+        self.signs_: Any = None
+        self.graphs_: Any = None
+        if self._more:
+            self.signs_, self.graphs_ = self._signed(self._vectors, self._more)
+        self.consensus_ = self._signed([self._consensus], [self._more_of_consensus])[1][0]
 
     def _signed(self, vectors: Sequence[Array], more: Sequence[Mapping[str, Array]]) -> tuple[Any, Any]:
         """Signs of what is drawn, None where relations have none; and weight matrices with them."""
@@ -139,6 +200,7 @@ class ConsensusGraph(PlanEstimator):
         site's graph; of a single table under the consensus, or under the only site's graph."""
         check_is_fitted(self)
         precision, location, together = self.precision_, self.location_, self.consensus_precision_
+        refuse_search(self.epsilon)
         if precision is None or location is None or together is None:
             todo = "Fit with it, and without reveal='sum'."
             raise InputError("score", "the learner 'likelihood', with every site's moments", "found another", todo)
@@ -164,16 +226,40 @@ class ConsensusGraph(PlanEstimator):
     def to_networkx(self, site: str | None = None, threshold: float = 0.0) -> Any:
         """The consensus graph, or a site's, as a networkx.Graph with edge attribute `weight`, and `sign` and
         `probability` where they are known."""
+        nodes, found = self._graph("to_networkx", site, threshold)
+        return to_networkx(found, nodes)
+
+    def to_pandas(self, site: str | None = None, threshold: float = 0.0) -> Any:
+        """The edges of the consensus graph, or of a site's, as a DataFrame with the columns of a run's CSV files:
+        source, target, weight, and what else is known of an edge."""
+        import pandas as pd
+
+        _, found = self._graph("to_pandas", site, threshold)
+        more = list(self._more_of_consensus if site is None else self._more[self.names_.index(site)])
+        rows = [(edge.source, edge.target, edge.weight, *edge.more.values()) for edge in found]
+        frame = pd.DataFrame(rows, columns=["source", "target", "weight", *more])
+        return frame.astype({name: int for name in (SIGN, COULD_SEE) if name in more})
+
+    def plot(self, site: str | None = None, ax: Any = None) -> Any:
+        """Draw the consensus graph, or a site's, with matplotlib; returns the axes."""
+        nodes, found = self._graph("plot", site, 0.0)
+        signs = {frozenset((edge.source, edge.target)): int(edge.more.get(SIGN, 1)) for edge in found}
+        drawn = [(edge.source, edge.target, edge.weight) for edge in found]
+        return plot_graph(nodes, drawn, signs, "consensus" if site is None else site, ax)
+
+    def _graph(self, where: str, site: str | None, threshold: float) -> tuple[Sequence[str], list[Edge]]:
+        """Nodes and edges of the consensus graph, or of a site's."""
         check_is_fitted(self)
         if site is not None and not self._more:
-            raise InputError("to_networkx", "the consensus", "sites have no graphs of their own", "Leave site out.")
+            raise InputError(where, "the consensus", "sites have no graphs of their own", "Leave site out.")
         if site is not None and site not in self.names_:
-            raise InputError("to_networkx", f"one of {', '.join(self.names_)}", f"found {site!r}")
+            raise InputError(where, f"one of {', '.join(self.names_)}", f"found {site!r}")
+        nodes: Sequence[str] = self.nodes_
         w, more = self._consensus, self._more_of_consensus
         if site is not None:
             k = self.names_.index(site)
-            w, more = self._vectors[k], self._more[k]
-        return to_networkx(list(edges(w, self.nodes_, threshold, self._space, more)), self.nodes_)
+            nodes, w, more = self._own_nodes[k], self._vectors[k], self._more[k]
+        return nodes, list(edges(w, self.nodes_, threshold, self._space, more))
 
     def _matrices(self, vectors: Array) -> Any:
         """Symmetric matrices: sparse ones on candidate edges, else one array."""
@@ -205,19 +291,20 @@ class ConsensusGraph(PlanEstimator):
         header = ("site", "edges", "mean degree", *COST)
         return card(repr(self), facts, header, rows, small_graph(self.nodes_, drawn, "Consensus graph", signs))
 
-    def _silos(self, X: Any, names: Sequence[str] | None) -> Silos:
-        private = self.epsilon is not None
-        columns: dict[str, Any] = {"drop": self.drop, "keep": self.keep, "categories": self.categories}
-        columns["rule"] = "same" if private else "all"
-        if isinstance(X, Mapping) and not hasattr(X, "shape"):  # some sparse matrices are mappings
-            X, names = list(X.values()), list(X) if names is None else names
-        X = [X] if isinstance(X, str | Path) else X
-        if isinstance(X, list | tuple) and X and all(isinstance(path, str | Path) for path in X):
+    def _silos(self, plan: GraphPlan, X: Any, names: Sequence[str] | None) -> Silos:
+        private, data = plan.privacy is not None, plan.data
+        if data.files:
             if names is not None:
                 raise InputError("names", "none with files, whose names are the sites'", f"found {list(names)}")
-            silos = read_silos(X, private=private, **columns)
+            silos = read_sites(plan, [Path(name) for name in data.files])
             self.n_features_in_ = len(silos.nodes)
             return silos
+        columns: dict[str, Any] = {"drop": data.drop, "keep": data.keep, "categories": data.categories}
+        columns |= {"rule": data.nodes or ("same" if private else "all"), "unit_column": data.unit_column}
+        if data.site_column is not None:
+            X = _by_site(X, data.site_column)
+        if isinstance(X, Mapping) and not hasattr(X, "shape"):  # some sparse matrices are mappings
+            X, names = list(X.values()), list(X) if names is None else names
         if isinstance(X, list | tuple) and X and (as_frame(X[0]) is not None or np.ndim(X[0]) == 2):
             silos = from_arrays(X, names, None, private, **columns)
             self.n_features_in_ = len(silos.nodes)
@@ -235,9 +322,42 @@ class ConsensusGraph(PlanEstimator):
         tags.input_tags.allow_nan = True
         return tags
 
-    def _plan(self) -> GraphPlan:
-        privacy, seed = self._budget(Privacy, "delta", "clip"), seed_of(self.random_state)
-        return GraphPlan(self._section(Data), self._section(MethodPlan), privacy, seed=seed)
+    def _plan(self, X: Any) -> GraphPlan:
+        privacy, seed = self._budget(Privacy, "delta", "clip", "mode"), seed_of(self.random_state)
+        given = [X] if isinstance(X, str | Path) else X
+        named = isinstance(given, list | tuple) and given and all(isinstance(path, str | Path) for path in given)
+        data = self._section(Data, files=tuple(map(str, given)) if named else ())
+        return GraphPlan(data, self._section(MethodPlan), privacy, seed=seed)
+
+
+def _vectors_of(run: GraphRun, name: str | None, links: Sequence[Link]) -> tuple[Array, dict[str, Array]]:
+    """A graph's weights for all pairs of nodes, and what is known of them besides."""
+    place = {node: k for k, node in enumerate(run.result.nodes)}
+    nodes = len(place)
+    more = {}
+    if run.sign_of[name]:
+        more[SIGN] = np.zeros(edge_count(nodes))
+    if run.confidence[name]:
+        more[PROBABILITY if run.likely or run.voted else CONFIDENCE] = np.zeros(edge_count(nodes))
+    w = np.zeros(edge_count(nodes))
+    for source, target, weight in links:
+        a, b = sorted((place[source], place[target]))
+        k, pair = a * (2 * nodes - a - 1) // 2 + b - a - 1, frozenset((source, target))
+        w[k] = weight
+        for kind, values in more.items():
+            values[k] = (run.sign_of if kind == SIGN else run.confidence)[name].get(pair, 0.0)
+    return w, more
+
+
+def _by_site(X: Any, column: str) -> dict[str, Any]:
+    """A long table's rows by their site, in the order of the sites' names, without the column that names them."""
+    frame = as_frame(X)
+    if frame is None or column not in frame.columns:
+        found = "found no DataFrame" if frame is None else f"its columns are {listed(list(map(str, frame.columns)))}"
+        raise InputError("site_column", f"one DataFrame with a column {column!r}", found)
+    if frame[column].isna().any():
+        raise InputError(f"column {column!r}", "the name of a site in every row", "it is empty in some")
+    return {str(name): part.drop(columns=column) for name, part in frame.groupby(column, sort=True)}
 
 
 def _sure(w: Array, more: Mapping[str, Array], least: float | None) -> Array:

@@ -18,6 +18,12 @@ from silograph.data.regions import Records, RegionTables
 from silograph.data.tables import LARGEST, check_same_names, listed, shortened
 from silograph.estimators.base import PlanEstimator, plain
 
+BOUNDS = (
+    "The least and the most of every column, from public knowledge; needed with epsilon, unless a clip is given. What "
+    "lies beyond counts as the bound."
+)
+ANSWERS = "The least and the most of the answers, from public knowledge; needed with epsilon and numbers to predict."
+MASKS = 'With epsilon: "protocol" runs the secure sums, "skipped" adds up the same numbers without them, much faster.'
 CLASSES = (
     "The two labels, the negative one first, where the loss is logistic. They are public, and so are those that are "
     "taken from all answers if it is left out."
@@ -95,6 +101,34 @@ class LinearModels(PlanEstimator):
                 raise InputError(f"{what} {k}, answers", expected, "found another")
         self.classes_ = found
         return [(y == found[1]).astype(np.float64) for y in answers]
+
+    # ---- public bounds ----
+
+    def _scaled(self, records: Sequence[Records], bounds: Any) -> list[Records]:
+        """Columns from -1 to 1 by public bounds; what lies beyond counts as the bound."""
+        ends = self._ends(bounds)
+        middle, half = ends.mean(1), 0.5 * (ends[:, 1] - ends[:, 0])
+        return [(np.clip((x - middle) / half, -1.0, 1.0), y) for x, y in records]
+
+    def _unscaled(self, models: Array, bounds: Any) -> Array:
+        """Models (..., features and a constant) of columns as they were given."""
+        ends = self._ends(bounds)
+        middle, half = ends.mean(1), 0.5 * (ends[:, 1] - ends[:, 0])
+        slopes = models[..., :-1] / half
+        return np.concatenate([slopes, models[..., -1:] - (slopes * middle).sum(-1, keepdims=True)], -1)
+
+    def _ends(self, bounds: Any) -> Array:
+        where, expected = f"{type(self).__name__}, bounds", "the least and the most of every column"
+        if bounds is None:
+            todo = "From public knowledge: bounds=[(0, 120), (-1, 1), ...]. Noise is sized for columns of a known size."
+            raise InputError(where, f"{expected}, with privacy", "found none", todo)
+        try:
+            ends = np.asarray(bounds, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise InputError(where, expected, "found something else") from None
+        if ends.shape != (self.n_features_in_, 2) or not (ends[:, 0] < ends[:, 1]).all() or not np.isfinite(ends).all():
+            raise InputError(where, f"{expected}, {self.n_features_in_} pairs", f"found shape {ends.shape}")
+        return ends
 
     @staticmethod
     def _homes(homes: Sequence[Any] | None, count: int, what: str) -> list[str]:

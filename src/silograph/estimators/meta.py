@@ -21,10 +21,9 @@ from silograph.core.types import Array, Json
 from silograph.data.clients import ClientTables, from_arrays
 from silograph.data.features import odd_features
 from silograph.estimators.base import PlanEstimator, RandomState, plain
-from silograph.families.meta.advice import advised
 from silograph.families.meta.job import MetaJob
 from silograph.families.meta.network import build_network, load_networks, network
-from silograph.families.meta.new_clients import chosen_steps, personal_models
+from silograph.families.meta.new_clients import own_models, personal_models
 from silograph.families.meta.plan import MetaBudget, MetaData, MetaMethod, MetaPlan
 from silograph.report.notebook_card import card, most_paid
 
@@ -43,9 +42,6 @@ class _PrivateMeta(PlanEstimator):
     _words: ClassVar[Mapping[str, str]] = {
         "model": '"linear", "mlp" (with `hidden` units), "cnn", "resnet18", or a torch.nn.Module with an output for '
         "each class, or with one for a regression; None: chosen automatically, by the budget.",
-        "rounds": "How often clients are asked; None: chosen automatically, by the budget.",
-        "rate": "A record's chance to be in a step; None: 1 with a budget, 0.1 without.",
-        "personal_steps": "How many such steps; None: number and size are chosen on the client's own records.",
         "classes": "The labels there can be. They are public, and so is the list that is made of all clients' labels "
         "if it is left out: say it where the presence of a label is private.",
     }
@@ -103,7 +99,8 @@ class _PrivateMeta(PlanEstimator):
     def personalise(self, X: Any, y: Any, *, steps: int | None = None, step: float | None = None) -> Self:
         """A copy whose model is the start after steps on one client's own records (4); nothing leaves that client.
 
-        Without a number or a size of steps, here or in the constructor, both are chosen on these records.
+        Without a number or a size of steps, here or in the constructor, both are chosen on these records, and so is
+        whether to begin at the start at all.
         """
         check_is_fitted(self)
         mine = self._read(X, y)
@@ -113,10 +110,11 @@ class _PrivateMeta(PlanEstimator):
             raise InputError("personalise", "at least one step of a size above 0", f"found {count} of {size}")
         if count is None and step is not None:
             count = 1
-        if count is None:
-            size, count = chosen_steps(self.task_, self.start_, size, *mine.records[0])
         personal = copy(self)
-        personal.model_ = personal_models(self.task_, self.start_, size, count, mine.records, mine.names)[0]
+        if count is None:
+            personal.model_ = own_models(self.task_, self.start_, size, mine.records)[0].model
+        else:
+            personal.model_ = personal_models(self.task_, self.start_, size, count, mine.records, mine.names)[0]
         return personal
 
     def save(self, path: str | Path) -> None:
@@ -161,23 +159,8 @@ class _PrivateMeta(PlanEstimator):
         classes = tables.classes if self._answers == "classes" else None
         data = MetaData(_TARGET, answers=self._answers, classes=classes)
         privacy = self._budget(MetaBudget)
-        method = self._section(MetaMethod, **self._settings(tables, privacy))
+        method = self._section(MetaMethod, **({} if isinstance(self.model, str | None) else {"model": None}))
         return MetaPlan(data, method, privacy, seed=seed_of(self.random_state))
-
-    def _settings(self, tables: ClientTables, privacy: MetaBudget | None) -> Json:
-        """What was asked for, and the rest as the budget has it."""
-        chosen: Json = {"model": MetaMethod.model, "rounds": MetaMethod.rounds, "rate": MetaMethod.rate}
-        if privacy is not None:
-            hidden = self._section(MetaMethod, model="mlp", rounds=1, rate=1.0, personal_steps=1).hidden
-            counts = [len(y) for _, y in tables.records]
-            size, outputs = int(np.prod(tables.shape)), max(len(tables.classes), 1)
-            chosen = advised(privacy.epsilon, privacy.delta, counts, size, outputs, hidden).settings
-        if plain(self.hidden) != list(MetaMethod.hidden):  # hidden layers were asked for
-            chosen["model"] = MetaMethod.model
-        asked = {name: getattr(self, name) for name in chosen if getattr(self, name) is not None}
-        if not isinstance(self.model, str | None):
-            asked["model"] = MetaMethod.model  # is not used
-        return {**chosen, **asked, "personal_steps": 1 if self.personal_steps is None else self.personal_steps}
 
     def _network(self, plan: MetaPlan, tables: ClientTables) -> Neural:
         return network(plan, tables, None if isinstance(self.model, str | None) else self.model)

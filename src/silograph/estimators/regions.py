@@ -14,10 +14,10 @@ from silograph.core.errors import InputError
 from silograph.core.keys import seed_of
 from silograph.core.types import Array
 from silograph.data.tables import listed
-from silograph.estimators.base import RandomState
-from silograph.estimators.linear import CLASSES, LinearModels
+from silograph.estimators.base import RandomState, refuse_search
+from silograph.estimators.linear import ANSWERS, BOUNDS, CLASSES, MASKS, LinearModels
 from silograph.families.federation.job import FederationJob
-from silograph.families.federation.plan import AgentBudget, FederationMethod, FederationPlan, RegionData
+from silograph.families.federation.plan import AgentBudget, FederationMethod, FederationPlan, RegionData, learner_of
 from silograph.families.servers import Servers, graph_of
 from silograph.report.notebook_card import card, most_paid
 
@@ -25,6 +25,9 @@ from silograph.report.notebook_card import card, most_paid
 @dataclass(eq=False, repr=False)
 class RegionModels(LinearModels):
     """A linear model for every region of agents, whose servers mix their models over a graph (S1).
+
+    With epsilon all settings are chosen from public numbers, all regions have one model, and it falls back on a
+    constant where noise leaves nothing else; with a clip, S1 learns with the settings given.
 
     Attributes
     ----------
@@ -43,7 +46,10 @@ class RegionModels(LinearModels):
         "rounds": "How many rounds.",
         "epsilon": "Budget of every agent over the whole run; None means no privacy.",
         "delta": "Delta of the budget.",
-        "clip": "The longest update an agent may send; privacy needs it.",
+        "clip": "The longest update an agent may send; None chooses all settings that are not given.",
+        "bounds": BOUNDS,
+        "answers": ANSWERS,
+        "masks": MASKS,
         "classes": CLASSES,
     }
 
@@ -57,6 +63,9 @@ class RegionModels(LinearModels):
     epsilon: float | None = None
     delta: float = AgentBudget.delta
     clip: float | None = FederationMethod.clip
+    bounds: Sequence[tuple[float, float]] | None = None
+    answers: tuple[float, float] | None = None
+    masks: Literal["protocol", "skipped", "none"] | None = FederationMethod.masks
     classes: Sequence[Any] | None = None
     random_state: RandomState = None
 
@@ -66,15 +75,29 @@ class RegionModels(LinearModels):
         Columns of DataFrames are matched by their names.
         """
         records = self._read(X, "agent")
-        tables, _ = self._tables(records, self._homes(regions, len(records), "regions"))
-        data, topology, privacy = RegionData("agent", "answer"), self._section(Servers), self._budget(AgentBudget)
+        data = self._section(RegionData, agent="agent", target="answer", bounds=None, classes=None)
+        topology, privacy = self._section(Servers), self._budget(AgentBudget)
         plan = FederationPlan(data, topology, self._section(FederationMethod), privacy, seed=seed_of(self.random_state))
+        bounded = self._bounded = learner_of(plan) == "calibrated" or self.bounds is not None
+        if bounded:
+            records = self._scaled(records, self.bounds)
+        tables, _ = self._tables(records, self._homes(regions, len(records), "regions"))
         job = FederationJob.of(plan, tables, None, graph_of(plan.topology, tables.regions, Path()))
         outcome, door = self._learn(job)
         self.regions_ = list(tables.regions)
-        self.models_, self.centroid_ = outcome.arrays["model"], outcome.arrays["centroid"]
+        models = [outcome.arrays["model"], outcome.arrays["centroid"]]
+        self.models_, self.centroid_ = (self._unscaled(each, self.bounds) for each in models) if bounded else models
         self.privacy_ = job.privacy_section(door)
         return self
+
+    def _write(self, folder: Path, goal: Path) -> None:
+        check_is_fitted(self)
+        if self._bounded:
+            found = "they were scaled by bounds, which a folder's models would not say"
+            raise InputError(
+                "RegionModels", "features as they are, to save", found, "Put the bounds in a plan instead."
+            )
+        super()._write(folder, goal)
 
     def _model(self, region: Any) -> Array:
         """A region's model; None asks for the centroid."""
@@ -93,9 +116,16 @@ class RegionModels(LinearModels):
         """(records, 2): the chance of each class, in the order of `classes_`."""
         return self._chances(X, self._model(region))
 
-    def score(self, X: Any, y: Any, region: Any = None) -> float:
-        """Of a region's model, or of their mean: accuracy with the logistic loss, else R^2."""
-        return self._scored(X, y, self._model(region))
+    def score(self, X: Any, y: Any = None, region: Any = None) -> float:
+        """Of a region's model, or of their mean: accuracy with the logistic loss, else R^2. Without `y`, as
+        GridSearchCV asks: X is a list of (records, answers) of agents, and the mean of all models answers."""
+        if y is not None:
+            return self._scored(X, y, self._model(region))
+        refuse_search(self.epsilon)
+        if not isinstance(X, list | tuple) or not all(isinstance(each, tuple) and len(each) == 2 for each in X):
+            raise InputError("score", "records and answers, or a list of (records, answers)", "found no answers")
+        records = np.concatenate([self._numbers(x, f"agent {k}") for k, (x, _) in enumerate(X)])
+        return self._scored(records, np.concatenate([np.asarray(y) for _, y in X]), self._model(region))
 
     def _card(self) -> str:
         facts = [("regions", len(self.regions_)), ("features", self.n_features_in_)]

@@ -19,6 +19,7 @@ from silograph.core.types import Array
 from silograph.deploy.public_facts import Facts, Holding
 from silograph.families.servers import with_intercept
 from silograph.methods.base import Private, take
+from silograph.methods.calibrated import Calibrated
 from silograph.methods.clustered_admm import ClusteredADMM
 from silograph.methods.graph_federation import GraphFederation
 from silograph.privacy.masking import Masks, counted_on
@@ -35,7 +36,9 @@ OWN_UPDATES = found(
 )
 
 
-def stage_of_agents(job: Job, method: GraphFederation | ClusteredADMM, sizes: NDArray[np.intp]) -> RegionStage:
+def stage_of_agents(
+    job: Job, method: GraphFederation | ClusteredADMM | Calibrated, sizes: NDArray[np.intp]
+) -> RegionStage:
     """A trial is a server with as few agents as the plan has anywhere, all silent but the canaries."""
     chosen: Any = job.plan.method
     topo = job.topo
@@ -44,7 +47,7 @@ def stage_of_agents(job: Job, method: GraphFederation | ClusteredADMM, sizes: ND
     features, loss = task.features - chosen.intercept, task.loss
     least = int(sizes[sizes >= (1 if job.masks is None else job.masks.minimum)].min())
     if chosen.sample is not None:
-        least = min(chosen.sample * (len(topo.servers) if method.reach == "all" else 1), least)
+        least = min(chosen.sample * (len(topo.servers) if chosen.reach == "all" else 1), least)
     length = 1e3 if loss == "logistic" else 1.0
     if loss == "logistic" and isinstance(method, GraphFederation):
         # Long enough for the clip in one local step, and not so long that the loss is flat after it.
@@ -70,7 +73,7 @@ def stage_of_agents(job: Job, method: GraphFederation | ClusteredADMM, sizes: ND
     # Of a linear gradient the answer says how long it is; a logistic one with an intercept is never short.
     quiet = (
         QUIET * clipped[0],
-        yes if loss == "logistic" else 0.25 * QUIET * (method.clip or 1.0) / max(1.0, _step(method)),
+        yes if loss == "logistic" else 0.25 * QUIET * (_clip(method) or 1.0) / max(1.0, _step(method)),
     )
     words = f"one agent of {least} whose update is as long as the clip, against the opposite one; all others silent"
     alone = f"one agent of {least} whose update is as long as the clip, or all but nothing"
@@ -87,13 +90,17 @@ def stage_of_agents(job: Job, method: GraphFederation | ClusteredADMM, sizes: ND
     # The secure sum gives the same bits with and without its messages; thousands of trials go without.
     masks = None if job.masks is None else Masks("skipped", job.masks.minimum)
     site = topo.servers[int(topo.sizes.argmin())]
-    rounds = tuple(range(method.most_rounds if isinstance(method, GraphFederation) else method.rounds))
+    rounds = tuple(range(method.rounds if isinstance(method, ClusteredADMM) else method.most_rounds))
     tables = made_of([silent] * least, pairs)
     return RegionStage(job, method, site, least, words, rounds, least, tables, masks, distinct=features, scenes=scenes)
 
 
-def _step(method: GraphFederation | ClusteredADMM) -> float:
+def _step(method: GraphFederation | ClusteredADMM | Calibrated) -> float:
     return method.step if isinstance(method, GraphFederation) else 1.0
+
+
+def _clip(method: GraphFederation | ClusteredADMM | Calibrated) -> float | None:
+    return None if isinstance(method, Calibrated) else method.clip
 
 
 def worlds_of_agents(job: Job, facts: Facts, cluster: str | None) -> Worlds:

@@ -47,11 +47,17 @@ def read_agents(
 
 
 def tables_of(facts: Facts, records: Records) -> RegionTables:
+    regions = tuple(facts.regions)
+    silos = [silo for holding in facts.holdings for silo in holding.silos]
+    home = np.repeat([regions.index(h.home) for h in facts.holdings], [len(h.silos) for h in facts.holdings])
+    found = records(lambda count: (Elsewhere.of((count, len(facts.columns))), Elsewhere.of((count,))))
+    clusters = [cluster for holding in facts.holdings for cluster in holding.clusters]
+    order = sorted(range(len(silos)), key=lambda k: (home[k], silos[k]))  # as in tables of whole regions
     return RegionTables(
-        tuple(facts.organisations),
+        regions,
         facts.columns,
-        tuple(silo for holding in facts.holdings for silo in holding.silos),
-        tuple(np.repeat(np.arange(len(facts.holdings)), [len(h.silos) for h in facts.holdings]).tolist()),
-        records(lambda count: (Elsewhere.of((count, len(facts.columns))), Elsewhere.of((count,)))),
-        tuple(cluster for holding in facts.holdings for cluster in holding.clusters),
+        tuple(silos[k] for k in order),
+        tuple(int(home[k]) for k in order),
+        tuple(found[k] for k in order),
+        tuple(clusters[k] for k in order) if clusters else (),
     )

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from silograph.core.errors import InputError
-from silograph.core.results import Guarantee, LinearTask, ServerGraph, Test
-from silograph.core.types import Array
+from silograph.core.results import Guarantee, LinearTask, ServerGraph, ServerRound, Test
+from silograph.core.types import Array, Json
 from silograph.data.features import raw_values
 from silograph.data.regions import RegionTables
 from silograph.data.silos import Elsewhere, records_of
 from silograph.methods.base import Private
+from silograph.methods.calibrated import Calibrated, Choice
 from silograph.privacy.accounting import Cost
 from silograph.privacy.door import Budget
 from silograph.privacy.masking import Masks
@@ -89,6 +90,15 @@ def check_classes(classes: tuple[str, str] | None, loss: str) -> None:
         raise InputError("plan, classes", 'none, or loss = "logistic"', f"found the loss {loss}")
 
 
+def check_answers(answers: tuple[float, float] | None, loss: str) -> None:
+    """What a private mean of answers needs to know beforehand."""
+    if loss == "logistic" and answers is not None:
+        raise InputError("plan, answers", "none with classes", "found some")
+    if loss != "logistic" and answers is None:
+        todo = "From public knowledge, in [data]: answers = [0, 100]. What lies beyond counts as the bound."
+        raise InputError("plan, answers", "the least and the most of the target, with privacy", "found none", todo)
+
+
 def check_intercept(intercept: bool, features: Sequence[str]) -> None:
     if intercept and INTERCEPT in features:
         raise InputError("plan, intercept", f"no feature called {INTERCEPT}", "there is one", "Say intercept = false.")
@@ -112,6 +122,15 @@ class ServersJob:
     tables: RegionTables
     topo: Topology
     method: Any
+
+    def at(self, region: str, without: Collection[str] = ()) -> Any:
+        """The job as one region's server does it, with its neighbours and nobody in the middle."""
+        if self.plan.method.reach == "all":
+            found = 'found "all": servers would pass sums on to each other, which no deployment has them do yet'
+            raise InputError(
+                "deployment, reach", '"region"', found, 'Say reach = "region", or simulate in one process.'
+            )
+        return replace(self, topo=self.topo.at(region, without), tables=self.tables.at(region))
 
     @property
     def trusting(self) -> bool:
@@ -159,9 +178,18 @@ class ServersJob:
 
     @property
     def told_graph(self) -> ServerGraph:
-        a, names = self.topo.mixing, self.topo.servers
+        a, names = self.topo.graph.mixing, self.topo.graph.servers
         links = [(names[p], names[m], float(a[p, m])) for p, m in np.argwhere(np.triu(a, 1))]
         return ServerGraph(list(names), links, self.plan.topology.weights, spectral_gap(a))
+
+    @property
+    def apart(self) -> bool:
+        """Whether this is one region's part, which does not know the others' models."""
+        return self.topo.whole is not None
+
+    def told_trace(self, trace: Sequence[Json]) -> list[ServerRound]:
+        unknown = {"disagreement": None} if self.apart else {}
+        return [ServerRound(**line | unknown) for line in trace]
 
     def told_test(self, answers: Array) -> Test:
         """What a model without features would get on test records: the commoner class, or the mean."""
@@ -175,6 +203,41 @@ class ServersJob:
         """Of a model, or each of several, on test records."""
         measure = task.error_rate if task.loss == "logistic" else task.squared_error
         return measure(models, with_intercept(x, self.plan.method.intercept), y)
+
+
+def of_choice(choice: Choice) -> Json:
+    """What public numbers decided, before anything is spent."""
+    shares: dict[str, float] = {}
+    for stage, share in choice.schedule:
+        shares[stage] = shares.get(stage, 0.0) + share
+    return {
+        "slopes": choice.slopes,
+        "together": choice.together,
+        "rounds": choice.rounds,
+        "step": choice.step,
+        "shares": shares,
+        "expected": choice.expected,
+    }
+
+
+def calibration_notes(method: Calibrated, unbounded: bool) -> list[str]:
+    """What follows from the choice, in words."""
+    choice = method.choice
+    what = "of answers" if method.task.loss != "logistic" else "of the classes' logits"
+    if choice.slopes:
+        notes = [
+            f"Expect noise to cost {choice.expected:.2g} of the variance {what}: it pays where features explain more. "
+            "A last sum measures that, and takes back what is noise; then the model is a constant."
+        ]
+    else:
+        notes = [
+            "A constant would do as well: noise leaves nothing of the features' effects, and all of the budget goes to "
+            f"the mean answer. Expect noise to cost {choice.expected:.2g} of the variance {what}. A larger epsilon or "
+            "more of what is protected would help."
+        ]
+    if unbounded:
+        notes.append("Features have no bounds in [data]: they are taken to be within -1 and 1, beyond as the bound.")
+    return notes
 
 
 def csv_of(header: Sequence[str], rows: Iterable[Sequence[str]]) -> bytes:

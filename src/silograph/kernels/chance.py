@@ -12,7 +12,6 @@ Correlations of ranks have no tails, so they are what should be looked at wherev
 from __future__ import annotations
 
 import numpy as np
-from scipy.stats import chi2, rankdata
 
 from silograph.core.types import Array
 from silograph.kernels.edges import pairs
@@ -22,6 +21,8 @@ LEVEL = 0.05  # below, correlations are more than chance
 
 def chance(correlations: Array, rows: Array) -> float:
     """How often shuffled columns would have as strong ones, at most: of (K, p) correlations, each of so many rows."""
+    from scipy.stats import chi2  # late, here and below: 45 MB that an organisation's process does without
+
     told = rows > 3.0
     if not told.any():
         return 1.0
@@ -37,6 +38,8 @@ def chance(correlations: Array, rows: Array) -> float:
 
 def rank_correlations(signals: Array) -> Array:
     """Of every pair of nodes, over the rows that saw both; 0 where none did. Ranks are among the values of a node."""
+    from scipy.stats import rankdata
+
     seen = ~np.isnan(signals)
     z = np.zeros(signals.shape)
     for own, there, column in zip(z.T, seen.T, signals.T, strict=True):

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from silograph.core.types import Array
+from silograph.core.types import Array, BoolArray
 
 _HALVINGS = 50
 
@@ -21,12 +21,19 @@ def over(v: Array, seen: Array, penalty: float | Array) -> Array:
     return np.asarray(penalty * (v - seen))
 
 
-def feasible(pulls: Array, excess: Array, lam: float, rho: float) -> Array:
-    """Each silo's share of what is over, and the scale that makes its pull a multiplier, whatever was rounded."""
-    share = _shares(pulls, excess, rho)
+def feasible(pulls: Array, excess: Array, lam: float, rho: float, seen: BoolArray | None = None) -> Array:
+    """Each silo's share of what is over, and the scale that makes its pull a multiplier, whatever was rounded.
+
+    `seen` (I, p), where silos cannot see all pairs: of a pair's lam there is then the share of silos that can, and each
+    of these takes as much of what is over as any other, because other shares would not add up at every pair.
+    """
+    share = np.ones(len(pulls)) if seen is not None else _shares(pulls, excess, rho)
     left = pulls - share[:, None] * excess
+    allowed: float | Array = lam
+    if seen is not None:
+        left, allowed = np.where(seen, left, 0.0), np.where(seen.any(0), lam * seen.mean(0), lam)
     rounding = 4.0 * len(pulls) * np.finfo(float).eps * np.abs(left).sum(0)
-    longest = max(np.sqrt((left**2).sum(-1)).max() / rho, ((left.sum(0) + rounding) / lam).max(), 1.0)
+    longest = max(np.sqrt((left**2).sum(-1)).max() / rho, ((left.sum(0) + rounding) / allowed).max(), 1.0)
     return np.stack([share, np.full(len(pulls), (1.0 - 1e-14) / longest)], axis=-1)
 
 

@@ -40,17 +40,30 @@ class Space(ABC):
         """The edges by their lower end, where they are not all pairs."""
         return None
 
+    @property
+    def share(self) -> float | Array:
+        """Of all pairs of nodes, those of which a row has both."""
+        return 1.0
+
+    @abstractmethod
+    def among(self, own: BoolArray) -> tuple[NDArray[np.intp], Space]:
+        """The edges between some of the nodes, and the space that these are."""
+
     @abstractmethod
     def ends(self) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
         """The two ends of every edge."""
 
     @abstractmethod
     def distances(self, signals: Array) -> Array:
-        """zbar: the mean over the signals (n, d) of (x[a] - x[b])^2, for every edge."""
+        """zbar: the mean over the signals (n, d) of (x[a] - x[b])^2, for every edge; on a list it is infinite where no
+        signal has one of the nodes."""
 
     @abstractmethod
     def degrees(self, w: Array) -> Array:
         """S w: the sum of the weights at each node."""
+
+    def mean_over_nodes(self, q: Array) -> Array:
+        return np.asarray(q.mean(-1))
 
     def objective(self, zbar: Array, w: Array, alpha: float, beta: float, zeta: float) -> Array:
         """g_i(w) of S3 (8), (18) for every row."""
@@ -93,6 +106,10 @@ class AllPairs(Space):
     @property
     def size(self) -> int:
         return edge_count(self.nodes)
+
+    def among(self, own: BoolArray) -> tuple[NDArray[np.intp], Space]:
+        a, b = self.ends()
+        return np.flatnonzero(own[a] & own[b]), AllPairs(int(own.sum()))
 
     def ends(self) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
         return pairs(self.nodes)
@@ -145,14 +162,25 @@ class EdgeList(Space):
         return out
 
     def proven(self, q: Array, reach: Array) -> float:
-        """The share of nodes of which no edge outside the list can be active, where such edges cost `reach` or more."""
-        return float(proven_nodes(Candidates(self.start, self.col, np.empty(0), reach), q).mean())
+        """The share of nodes of which no edge outside the list can be active, where such edges cost `reach` or more; of
+        those that have a potential, where some are not there."""
+        return float(proven_nodes(Candidates(self.start, self.col, np.empty(0), reach), q)[q > 0.0].mean())
+
+    def among(self, own: BoolArray) -> tuple[NDArray[np.intp], Space]:
+        a, b = self.ends()
+        kept, place = np.flatnonzero(own[a] & own[b]), np.cumsum(own) - 1
+        return kept, EdgeList.of(int(own.sum()), place[a[kept]], place[b[kept]])
 
     def ends(self) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
         return np.repeat(np.arange(self.nodes, dtype=np.int32), np.diff(self.start)), self.col
 
     def distances(self, signals: Array) -> Array:
-        return _costs(node_rows(signals), self.start, self.col)
+        own = np.asarray(~np.isnan(signals).all(0))
+        if own.all():
+            return _costs(node_rows(signals), self.start, self.col)
+        (columns, among), cost = self.among(own), np.full(self.size, np.inf)
+        cost[columns] = among.distances(np.ascontiguousarray(signals[:, own]))
+        return cost
 
     def degrees(self, w: Array) -> Array:
         rows = np.atleast_2d(w)

@@ -142,7 +142,8 @@ class Method(Protocol):
         ...
 
     def settle(self, servers: Carry, across: dict[str, Array], topo: Topology) -> tuple[Carry, dict[str, Array]]:
-        """At each server: combine with the neighbours; returns the answer to the silos."""
+        """At each server: combine with the neighbours, a row for each of `topo.heard`; returns the answer to the
+        silos."""
         ...
 
     def done(self, servers: Carry) -> bool: ...
@@ -165,6 +166,49 @@ class StandsIn(Protocol):
     def instead(self, servers: Carry, topo: Topology) -> dict[str, Array]:
         """What stands for a silo's result, field by field, with a row for each silo."""
         ...
+
+
+#: Of what goes across, the field with a part for each server: axis 1 is to whom, in the order of the whole graph, and
+#: nobody else gets that part. It arrives with axis 0 for who got it and axis 1 for who is heard.
+EACH = "each"
+
+
+@dataclass(frozen=True, eq=False)
+class Half:
+    """A round between `gather` and `settle`: what silos and servers keep, and what the servers send to each other."""
+
+    carry: Carry
+    servers: Carry
+    sent: dict[str, Array]
+
+
+class Across(Protocol):
+    """How what servers send gets across, and what a kill before it has must not undo."""
+
+    def held(self, round: int) -> Half | None:
+        """What was held of this round before a kill: then neither `local` nor `gather` runs again."""
+        ...
+
+    def hold(self, round: int, half: Half) -> None:
+        """Put it on disk with its ledger rows, which wait, before anybody can get what is sent."""
+        ...
+
+    def exchange(self, round: int, half: Half) -> dict[str, Array]:
+        """Give ours and get theirs: a row for each server that is heard."""
+        ...
+
+
+class Here:
+    """All servers are in this process, and nothing outlives it."""
+
+    def held(self, round: int) -> Half | None:
+        return None
+
+    def hold(self, round: int, half: Half) -> None:
+        """There is nothing to lose."""
+
+    def exchange(self, round: int, half: Half) -> dict[str, Array]:
+        return {name: value.swapaxes(0, 1) if name == EACH else value for name, value in half.sent.items()}
 
 
 class Plain:
@@ -201,21 +245,27 @@ def advance(
     topo: Topology,
     gate: ServerOutlet,
     run_local: Callable[[State], tuple[Carry, Sent, Rows]],
+    across: Across | None = None,
 ) -> State:
     """One round: local -> gate -> gather -> gate -> exchange over the server graph -> settle -> back down.
 
-    `run_local` is the engine: it may only return once the ledger rows of its messages are on disk.
+    `run_local` is the engine: it may only return once the ledger rows of its messages are on disk. The same for a star,
+    for all servers of a graph in one process, and for one of them (`topo.at`), which then gets `across` to the others.
     """
-    carry, sent, rows = run_local(state)
-    if not len(rows):  # nobody came: the round passes and nothing changes
-        return State(state.round + 1, state.carry, state.servers, state.down)
-    sealed = {name: value for name, value in sent.items() if isinstance(value, Sealed)}
-    servers, message = method.gather(state.servers, Up(rows, values(sent), sealed), topo, gate)
-    across = check_message(message, len(topo.servers), f"{type(method).__name__}.gather")
+    across = across or Here()
+    half = across.held(state.round)
+    if half is None:
+        carry, sent, rows = run_local(state)
+        if not len(rows):  # nobody came: the round passes and nothing changes
+            return State(state.round + 1, state.carry, state.servers, state.down)
+        sealed = {name: value for name, value in sent.items() if isinstance(value, Sealed)}
+        servers, message = method.gather(state.servers, Up(rows, values(sent), sealed), topo, gate)
+        checked = check_message(message, len(topo.servers), f"{type(method).__name__}.gather")
+        half = Half(carry, servers, values(checked))
+        across.hold(state.round, half)
     gate.sync()
-    # A star has one server: what goes across comes back to it.
-    servers, down = method.settle(servers, values(across), topo)
-    return State(state.round + 1, carry, servers, _relayed(down))
+    servers, down = method.settle(half.servers, across.exchange(state.round, half), topo)
+    return State(state.round + 1, half.carry, servers, _relayed(down))
 
 
 def play_at_server(method: Method, topo: Topology, data: Private) -> tuple[Outcome, list[Json]]:

@@ -20,7 +20,8 @@ FACTS = 7
 
 
 def beta_for_degree(space: Space, zbar: Array, alpha: float, zeta: float, degree: float) -> Array:
-    """For every row, the beta at which the graph learned alone has about this mean degree (it grows with beta)."""
+    """For every row, the beta at which the graph learned alone has about this mean degree (it grows with beta), or as
+    dense a graph of the nodes that the row has."""
     typical = np.array([row[np.isfinite(row)].mean() for row in zbar])
     low = np.log(1e-8 * typical**2 + 1e-300)
     high = low + math.log(1e14)
@@ -28,7 +29,7 @@ def beta_for_degree(space: Space, zbar: Array, alpha: float, zeta: float, degree
     for _ in range(30):
         middle = 0.5 * (low + high)
         solution = space.solve(zbar, alpha, np.exp(middle), zeta, q, tolerance=1e-8)
-        dense = 2.0 * (solution.w > 0.0).sum(-1) / space.nodes >= degree
+        dense = 2.0 * (solution.w > 0.0).sum(-1) / space.nodes >= degree * space.share
         high, low, q = np.where(dense, middle, high), np.where(dense, low, middle), solution.q
     return np.asarray(np.exp(high))
 
@@ -51,7 +52,7 @@ def learn_alone(
     solution = space.solve(zbar, alpha, betas, zeta)
     facts = np.full((len(zbar), FACTS), np.inf)
     facts[:, LOG_BETA] = np.log(betas)
-    facts[:, SCALE] = 2.0 * solution.q.mean(-1)  # what an edge in use costs, q_a + q_b, on average
+    facts[:, SCALE] = 2.0 * space.mean_over_nodes(solution.q)  # what an edge in use costs, q_a + q_b, on average
     facts[:, EDGES] = (solution.w > 0.0).sum(-1)
     return solution, facts
 

@@ -65,7 +65,7 @@ _STEEPEST = 1e8  # beyond, a client's minimum could not be found for certain, an
 
 @dataclass(frozen=True)
 class ClusteredADMM:
-    """`clusters` says the cluster of every client, in the topology's order; it is public.
+    """`clusters` says the cluster of every client, in the whole graph's order; it is public.
 
     `weights` of (9): `uniform` over the neighbourhood as in the paper, the topology's `mixing`, or every server
     `alone`. tau in round n = 0, 1, ... is `tau` times `tau_decay`^n; or, after a third of the rounds without any, the
@@ -120,8 +120,8 @@ class ClusteredADMM:
 
     def start(self, topo: Topology) -> Start:
         silos, servers = len(topo.silos), len(topo.servers)
-        if len(self.clusters) != silos:
-            expected = f"a cluster for each of the {silos} clients"
+        if len(self.clusters) != len(topo.graph.silos):
+            expected = f"a cluster for each of the {len(topo.graph.silos)} clients"
             raise InputError("clustered models, clusters", expected, f"found {len(self.clusters)}")
         check_sample(self.sample, topo)
         zeros, model = np.zeros((silos, self.task.features)), np.zeros((servers, self._count, self.task.features))
@@ -130,7 +130,7 @@ class ClusteredADMM:
         at_servers: Carry = {
             "model": model,
             "answer": zeros,
-            "cell": topo.home * self._count + np.asarray(self.clusters, dtype=np.intp),
+            "cell": topo.home * self._count + np.array(self.clusters, np.intp)[topo.graph.index(topo.silos)],
             "came": np.zeros(silos, dtype=np.bool_),
             "counts": np.zeros(servers * self._count),
             "ids": silo_ids(topo.silos),
@@ -240,7 +240,7 @@ class ClusteredADMM:
     def settle(self, servers: Carry, across: dict[str, Array], topo: Topology) -> tuple[Carry, dict[str, Array]]:
         w, last, round = across["sent"], servers["model"], int(servers["round"])
         if self.steps == "single":
-            what = w
+            what = w[topo.own]
             servers = {**servers, **self._consensus(w, servers["xi"], round, topo)}
         else:
             if self.tau == "learned":
@@ -265,9 +265,9 @@ class ClusteredADMM:
 
     def _averaged(self, w: Array, topo: Topology) -> Array:
         if self.weights == "alone" or self.reach == "all":
-            return w
+            return np.asarray(w[topo.own])
         mixing = topo.mixing if self.weights == "mixing" else topo.neighbourhood
-        return combine(mixing, w.reshape(len(w), -1)).reshape(w.shape)  # (9)
+        return combine(mixing, w.reshape(len(w), -1)).reshape(-1, *w.shape[1:])  # (9)
 
     def _exchanged(self, wbar: Array, servers: Carry) -> Array:
         if self.tau == "learned":
@@ -284,7 +284,7 @@ class ClusteredADMM:
 
     def _consensus(self, w: Array, xi: Array, round: int, topo: Topology) -> Carry:
         """The dual between servers, and what the next round's models are drawn to."""
-        sizes, wbar = self._sizes(topo), self._averaged(w, topo)
+        sizes, wbar, w = self._sizes(topo), self._averaged(w, topo), w[topo.own]
         theirs, own = sizes * wbar - w, (sizes - 1.0) * w  # sums over neighbours
         xi = xi + 0.5 * (theirs - own)  # (7)
         towards = 0.5 * (theirs + own) + xi
@@ -298,7 +298,7 @@ class ClusteredADMM:
     def _sizes(self, topo: Topology) -> Array:
         """|N_s|, which counts s itself."""
         alone = self.weights == "alone"
-        return np.ones((len(topo.servers), 1, 1)) if alone else 1.0 / topo.neighbourhood.diagonal()[:, None, None]
+        return np.ones((len(topo.servers), 1, 1)) if alone else topo.neighbours[:, None, None]
 
     # ---- what comes of it ----
 

@@ -3,19 +3,28 @@
     F(W) = sum_i g_i(w_i) + rho sum_i |w_i - w_con|_2 + lam |w_con|_1,    w >= 0,    rho = lam nu            (8)
 
 `ExactConsensus` reaches the optimum of (8) with a certificate. The papers' own algorithm is in `algorithm_one`.
+
+Where sites lack nodes, P_i are the pairs of which site i has both. Its graph has these alone, g_i has the degrees of
+its own nodes, and it is coupled to, and pays its part of lam for, what it can see of the consensus:
+
+    F(W) = sum_i [g_i(w_i) + rho |w_i - w_con|_2,P_i + (lam / I) |w_con|_1,P_i]                                      (a)
+
+which is (8) where nothing is missing.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from silograph.core.errors import InputError
-from silograph.core.types import Array, Carry, Json
+from silograph.core.types import Array, BoolArray, Carry, Json
 from silograph.kernels.descent import roughness
 from silograph.kernels.multipliers import feasible, over
+from silograph.kernels.own_nodes import OwnNodes, joined_nodes, own_of, pairs_of
 from silograph.kernels.prox import soft_threshold
 from silograph.kernels.spaces import AllPairs, EdgeList, Space, without_dust
 from silograph.methods.base import ANYTHING, Limits, Outcome, Outlet, Plain, Private, Start, Up, everywhere
@@ -98,10 +107,25 @@ class ExactConsensus(Plain):
     tolerance: float = 1e-7
     rounds: int = 2000
     candidates: EdgeList | None = None  # the only edges there can be
+    lacks: tuple[tuple[int, ...], ...] = ()  # the nodes that each silo lacks; empty where all have all of them
 
     @property
     def space(self) -> Space:
         return AllPairs(self.nodes) if self.candidates is None else self.candidates
+
+    @cached_property
+    def _own(self) -> BoolArray | None:
+        """(I, d): the nodes of each silo, where some lack some."""
+        return own_of(self.lacks, self.nodes) if any(self.lacks) else None
+
+    @cached_property
+    def _seen(self) -> BoolArray | None:
+        """(I, p): P_i of (a)."""
+        return None if self._own is None else pairs_of(self._own, self.space)
+
+    def _space_of(self, zbar: Array) -> Space:
+        """Of the silos in a call: the nodes that they have."""
+        return self.space if self._own is None else OwnNodes(self.space, joined_nodes(self.space, zbar))
 
     def __post_init__(self) -> None:
         check_positive("ExactConsensus", alpha=self.alpha, beta=self.beta, nu=self.nu, lam=self.lam, degree=self.degree)
@@ -149,15 +173,17 @@ class ExactConsensus(Plain):
         if down["knobs"].value[0, PENALTY] == 0.0:
             return self._alone(carry, data, gate)
         zbar, v = data["zbar"], down["consensus"].value
+        space, kept = self._space_of(zbar), without_dust(self.space, v)
+        if isinstance(space, OwnNodes):
+            here = pairs_of(space.own, space)
+            v, kept = np.where(here, v, 0.0), np.where(here, kept, 0.0)
         penalty, beta, lam, nu = (float(x) for x in down["knobs"].value[0])
         rho = lam * nu
         first = carry["penalty"][:, None] == 0.0  # a silo that joins late has no multiplier yet
         y = np.where(first, 0.0, carry["pull"] + carry["penalty"][:, None] * (carry["seen"] - v))
-        facts, graph = self._facts(carry, zbar, v, down["shares"].value, beta, rho)
+        facts, graph = self._facts(space, carry, zbar, v, kept, down["shares"].value, beta, rho)
         t = v - y / penalty
-        w, q, gamma = self.space.huber_solve(
-            zbar, t, rho, penalty, self.alpha, beta, self.zeta, carry["q"], carry["gamma"]
-        )
+        w, q, gamma = space.huber_solve(zbar, t, rho, penalty, self.alpha, beta, self.zeta, carry["q"], carry["gamma"])
         own = clip_rows(gamma[:, None] * (w - t), rho)
         carry = {
             "w": w,
@@ -179,7 +205,7 @@ class ExactConsensus(Plain):
     def _alone(self, carry: Carry, data: Private, gate: Outlet) -> tuple[Carry, Message]:
         """The first round: each silo's own graph, and what the server needs to choose beta, lam and the penalty."""
         zbar = data["zbar"]
-        solution, facts = learn_alone(self.space, zbar, self.alpha, self.beta, self.zeta, self.degree)
+        solution, facts = learn_alone(self._space_of(zbar), zbar, self.alpha, self.beta, self.zeta, self.degree)
         carry = {**carry, "w": solution.w, "q": solution.q, "graph": solution.w, "beta": np.exp(facts[:, LOG_BETA])}
         carry["smoothness"] = roughness(zbar, solution.w)
         return carry, {
@@ -188,19 +214,20 @@ class ExactConsensus(Plain):
         }
 
     def _facts(
-        self, carry: Carry, zbar: Array, v: Array, shares: Array, beta: float, rho: float
+        self, space: Space, carry: Carry, zbar: Array, v: Array, kept: Array, shares: Array, beta: float, rho: float
     ) -> tuple[Array, Array]:
-        """Upper and lower bounds of this silo's part of (8) at its last pull and the consensus that came of it."""
+        """Upper and lower bounds of this silo's part of (8) at its last pull and the consensus v that came of it, of
+        which `kept` is what is more than dust."""
         pull, penalty = carry["pull"], carry["penalty"][:, None]
-        w, kept = without_dust(self.space, carry["w"]), without_dust(self.space, v)
+        w = without_dust(space, carry["w"])
         distance = np.sqrt(((w - kept) ** 2).sum(-1))
-        apart = self.space.objective(zbar, w, self.alpha, beta, self.zeta) + rho * distance
-        merged = self.space.objective(zbar, kept, self.alpha, beta, self.zeta)
+        apart = space.objective(zbar, w, self.alpha, beta, self.zeta) + rho * distance
+        merged = space.objective(zbar, kept, self.alpha, beta, self.zeta)
         graph = np.where((merged < apart)[:, None], kept, w)
         multiplier = (pull - shares[:, :1] * over(v, carry["seen"], penalty)) * shares[:, 1:]
         facts = np.full((len(w), FACTS), np.inf)
         facts[:, UPPER] = np.minimum(apart, merged)
-        facts[:, LOWER] = self.space.lower_bound(zbar + multiplier, carry["q"], self.alpha, beta, self.zeta)
+        facts[:, LOWER] = space.lower_bound(zbar + multiplier, carry["q"], self.alpha, beta, self.zeta)
         facts[:, RESIDUAL] = ((carry["own"] - v) ** 2).sum(-1)
         facts[:, EDGES] = (graph > 0.0).sum(-1)
         facts[:, SMOOTHNESS] = roughness(zbar, graph)
@@ -225,7 +252,8 @@ class ExactConsensus(Plain):
         confidence = np.empty_like(carry["pull"])
         for i, (costs, pull) in enumerate(zip(again, carry["pull"], strict=True)):
             q = np.tile(carry["q"][i], (len(costs), 1))
-            solution = self.space.solve(costs + pull, self.alpha, float(carry["beta"][i]), self.zeta, q, TUNING_GAP)
+            beta = float(carry["beta"][i])
+            solution = self._space_of(costs).solve(costs + pull, self.alpha, beta, self.zeta, q, TUNING_GAP)
             confidence[i] = (solution.w > 0.0).mean(0)
         return np.asarray(confidence)
 
@@ -256,9 +284,10 @@ class ExactConsensus(Plain):
         """After the first round: beta, lam, and a penalty that fits how far apart the silos' own graphs are."""
         present, facts = servers["present"], servers["facts"]
         _check_units(facts[present, SCALE])
-        silos, mean = len(present), servers["vectors"][present].mean(0)
+        silos, vectors = len(present), servers["vectors"][present]
+        mean = self._mean(vectors, present)
         beta, lam, nu = choose(facts[present], silos, self.lam, self.nu)
-        apart = np.sqrt(((servers["vectors"][present] - mean) ** 2).sum(-1)).mean()
+        apart = np.sqrt(((vectors - self._visible(mean, present)) ** 2).sum(-1)).mean()
         typical = max(apart, 0.05 * math.sqrt((mean**2).sum())) or 1.0  # all graphs may be empty where zeta is large
         knobs = np.array([2.0 * lam * nu / typical, beta, lam, nu])
         alone = np.float64(math.log(beta))
@@ -284,9 +313,10 @@ class ExactConsensus(Plain):
         lam = servers["knobs"][LAM]
         gap = total = np.float64(np.inf)
         floor = servers["floor"]
-        scale = self.alpha * self.nodes * len(facts)  # of (8) without what units add: z.w + 4 beta |w|^2 = alpha d
+        nodes = self.nodes * len(facts) if self._own is None else int(self._own.sum())
+        scale = self.alpha * nodes  # of (8) without what units add: z.w + 4 beta |w|^2 = alpha d
         if servers["steady"]:
-            total = facts[:, UPPER].sum() + lam * v.sum()
+            total = facts[:, UPPER].sum() + lam * self._paid(v).sum()
             floor = max(floor, facts[:, LOWER].sum())  # every round's bound is one of the same problem
             gap = (total - floor) / min(max(abs(total), self.alpha), scale)
             # Below 0 by more than rounding a certificate contradicts itself and certifies nothing.
@@ -323,7 +353,10 @@ class ExactConsensus(Plain):
         """The coupling adds edges of its own. Where no beta near the silos' own is sparse enough and lam was left to
         us, the coupling is weakened and the search begins anew."""
         knobs, bracket = servers["knobs"].copy(), servers["bracket"].copy()
-        now = 2.0 * max(servers["facts"][:, EDGES].mean(), 0.1) / self.nodes  # graphs may be empty
+        edges = servers["facts"][:, EDGES]
+        if self._own is not None:  # as if each saw all pairs
+            edges = edges / OwnNodes(self.space, self._own).share
+        now = 2.0 * max(edges.mean(), 0.1) / self.nodes  # graphs may be empty
         at, alone = math.log(knobs[BETA]), servers["alone"]
         bracket[0 if now < degree else 1] = at
         low, high = bracket
@@ -345,12 +378,13 @@ class ExactConsensus(Plain):
         """v <- max(0, mean_i(anchor_i + m_i / penalty) - lam / (I penalty)), then balance the residuals."""
         v, knobs, silos = servers["consensus"], servers["knobs"].copy(), len(servers["vectors"])
         penalty = knobs[PENALTY]
-        mean = (servers["anchors"] + servers["vectors"] / penalty).mean(0)
+        mean = self._mean(servers["anchors"] + servers["vectors"] / penalty)
         fresh = soft_threshold(mean, knobs[LAM] / (silos * penalty))
-        shares = feasible(servers["vectors"], over(fresh, v, penalty), knobs[LAM], knobs[LAM] * knobs[NU])
+        rho = knobs[LAM] * knobs[NU]
+        shares = feasible(servers["vectors"], over(fresh, v, penalty), knobs[LAM], rho, self._seen)
         # Both residuals relative to what they are residuals of, so that units do not matter.
-        moved = penalty * math.sqrt(((fresh - v) ** 2).sum()) / (knobs[LAM] * knobs[NU])
-        size = math.sqrt(silos * (fresh**2).sum())
+        moved = penalty * math.sqrt(((fresh - v) ** 2).sum()) / rho
+        size = math.sqrt(silos * self._paid(fresh**2).sum())
         apart = BALANCE * math.sqrt(np.nansum(servers["facts"][:, RESIDUAL])) / max(size, 1e-300)
         if math.isfinite(apart) and servers["moved"] > 0.0:
             if apart > 1.5 * servers["moved"]:
@@ -358,6 +392,21 @@ class ExactConsensus(Plain):
             elif servers["moved"] > 1.5 * apart:
                 knobs[PENALTY] /= 1.2
         return {**servers, "consensus": fresh, "knobs": knobs, "shares": shares, "moved": np.float64(moved)}
+
+    def _mean(self, rows: Array, of: BoolArray | slice = slice(None)) -> Array:
+        """Over the silos that can see a pair; 0 where none can."""
+        if self._seen is None:
+            return np.asarray(rows.mean(0))
+        seen = self._seen[of]
+        return np.asarray((rows * seen).sum(0) / np.maximum(seen.sum(0), 1))
+
+    def _visible(self, v: Array, of: BoolArray | slice = slice(None)) -> Array:
+        """What each silo can see of a consensus, (I, p); the same for all where all have all nodes."""
+        return v if self._seen is None else np.where(self._seen[of], v, 0.0)
+
+    def _paid(self, v: Array) -> Array:
+        """Of every pair the part of lam that is paid for it: by the share of silos that can see it, (a)."""
+        return v if self._seen is None else v * self._seen.mean(0)
 
     def done(self, servers: Carry) -> bool:
         return bool(servers["round"] >= self.rounds or (servers["tuned"] and servers["gap"] <= self.tolerance))
@@ -371,12 +420,13 @@ class ExactConsensus(Plain):
     def instead(self, servers: Carry, topo: Topology) -> dict[str, Array]:
         """The consensus, for a site that is gone when graphs are handed over; how smooth it is there nobody knows."""
         silos = len(topo.silos)
-        return {"graph": np.tile(servers["certified"], (silos, 1)), "smoothness": np.full(silos, np.nan)}
+        graph = np.broadcast_to(self._visible(servers["certified"]), (silos, self.space.size)).copy()
+        return {"graph": graph, "smoothness": np.full(silos, np.nan)}
 
     def outcome(self, servers: Carry, delivered: dict[str, Array], topo: Topology) -> Outcome:
         _, beta, lam, nu = (float(x) for x in servers["knobs"])
         consensus = servers["certified"]
-        weights = contribution_weights(delivered["graph"], consensus)
+        weights = contribution_weights(delivered["graph"], self._visible(consensus))
         gone = np.isnan(delivered["smoothness"])  # the consensus stands for its graph, and follows nobody
         arrays = {**delivered, "consensus": consensus, "gamma": np.where(gone, 0.0, weights)}
         parameters = {"alpha": self.alpha, "beta": beta, "nu": nu, "lambda": lam, "zeta": self.zeta}

@@ -36,14 +36,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy.special import ndtri
 
 from silograph.core.errors import InputError
 from silograph.core.schema import Amount, Count, Portion, Positive, Span, check
 from silograph.core.types import Array, BoolArray, Carry, Json
 from silograph.kernels.draws import batches, draw_key, integers, silo_ids
 from silograph.kernels.mixing import centroid, combine, combine_links, disagreement
-from silograph.methods.base import Limits, Outcome, Outlet, Plain, Private, Rows, ServerOutlet, Start, Up
+from silograph.methods.base import EACH, Limits, Outcome, Outlet, Plain, Private, Rows, ServerOutlet, Start, Up
 from silograph.methods.sampling import check_growth, check_sample, sampled, within_reach
 from silograph.privacy.bound import CLIPPED_AGENT, Bounded
 from silograph.privacy.flooding import Joined
@@ -167,9 +166,9 @@ class GraphFederation(Plain):
             heard = np.flatnonzero(total.counts)
             mean[heard] = gate.rows(heard).release(self._bounded(mean[heard], total.counts[heard]), "mean").value
         psi = servers["model"] + mean  # (7)
-        sent, own = self._sent(psi, topo.mixing, gate)
+        sent, own = self._sent(psi, topo, gate)
         counts = total.counts if self.reach == "region" else _by_region(total.summed, up.rows, topo)
-        return {**servers, "own": own, "counts": counts}, {"sent": sent}
+        return {**servers, "own": own, "counts": counts}, {EACH if self.perturbation == "edge" else "sent": sent}
 
     def _gather_own(self, servers: Carry, up: Up, topo: Topology, gate: ServerOutlet) -> tuple[Carry, Message]:
         """Each region's deviation from the regions' mean update, less what of it is noise."""
@@ -194,7 +193,7 @@ class GraphFederation(Plain):
         )
         return Bounded(mean, 2.0 * self.clip / counts, CLIPPED_AGENT, why)
 
-    def _sent(self, psi: Array, a: Array, gate: ServerOutlet) -> tuple[Released, Array]:
+    def _sent(self, psi: Array, topo: Topology, gate: ServerOutlet) -> tuple[Released, Array]:
         """What goes to the neighbours, and each server's own copy."""
         if self.perturbation == "private":
             return gate.relay(psi), psi  # nothing else is known of the updates
@@ -202,17 +201,20 @@ class GraphFederation(Plain):
         if self.perturbation == "none":
             sent = own = psi
         elif self.perturbation == "edge":
-            sent, own = psi[:, None] + self._noise(gate, servers * features).reshape(servers, servers, features), psi
+            everybody = len(topo.graph.servers)
+            g_mp = self._noise(gate, everybody * features).reshape(servers, everybody, features)
+            sent, own = psi[:, None] + g_mp, psi
         else:
-            g, a_pp = self._noise(gate, features), a.diagonal()
+            g = self._noise(gate, features)
             sent = psi + g
-            # 1 - a_pp is the sum of the others' weights; taken as that, it cancels whatever the matrix's rounding.
-            own = sent if self.perturbation == "sender" else psi - ((a.sum(0) - a_pp) / a_pp)[:, None] * g  # (47)
+            own = sent if self.perturbation == "sender" else psi - (topo.others / topo.weight)[:, None] * g  # (47)
         return gate.reveal(sent, "sent", _WHY[self.perturbation]), own
 
     def _noise(self, gate: Outlet, count: int) -> Array:
         u, deviation = gate.uniforms(count, "noise"), math.sqrt(self.variance)
         if self.law == "gaussian":
+            from scipy.special import ndtri  # late: an agent draws none of this
+
             return np.asarray(deviation * ndtri(u))
         # Lap(0, sigma_g / sqrt 2) has variance sigma_g^2
         return np.asarray(deviation / math.sqrt(2.0) * np.sign(u - 0.5) * -np.log1p(-np.abs(2.0 * u - 1.0)))
@@ -221,10 +223,9 @@ class GraphFederation(Plain):
         if self.reach == "all" or servers["round"] == self.rounds:
             model = servers["own"]  # the same everywhere, or each region's own at the end
         else:
-            a, sent = topo.mixing, across["sent"]
-            links = a - np.diag(a.diagonal())
-            heard = combine(links, sent) if sent.ndim == 2 else combine_links(links, sent.swapaxes(0, 1))
-            model = a.diagonal()[:, None] * servers["own"] + heard  # (8)
+            links = topo.links
+            heard = combine_links(links, across[EACH]) if EACH in across else combine(links, across["sent"])
+            model = topo.weight[:, None] * servers["own"] + heard  # (8)
         first = servers["first"] or np.float64(np.abs(model).max())
         why = f"the step size {self.step:g} is too large for these records"
         todo = f"Try a step of {self.step / 10.0:g}, or scale the features down."

@@ -26,7 +26,10 @@ OWN = "own"
 
 @dataclass(frozen=True, eq=False)
 class Personalise(Plain):
-    """`steps` full steps of size `step` from `model`; with a `clip` the personal model is released."""
+    """`steps` full steps of size `step` from `model`, one for all or a row for each.
+
+    With a `clip` the personal model is released.
+    """
 
     task: Neural
     model: Array
@@ -35,7 +38,7 @@ class Personalise(Plain):
     clip: float | None = None
 
     def start(self, topo: Topology) -> Start:
-        own: Carry = {"model": np.repeat(self.model[None], len(topo.silos), 0)}
+        own: Carry = {"model": np.broadcast_to(self.model, (len(topo.silos), self.model.shape[-1])).copy()}
         servers: Carry = {"round": np.int64(0)}
         return Start(own, servers, {}) if self.clip is None else Start({}, servers, {}, own)
 

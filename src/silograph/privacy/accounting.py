@@ -19,7 +19,6 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr, ndtri
 
 from silograph.core.errors import DamageError, InputError
@@ -111,6 +110,8 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
         # derivative of the bound in a, times (a - 1)^2, as a function of log(a - 1)
         a = 1.0 + math.exp(log_order)
         return rho * (a - 1.0) ** 2 + math.log(delta) + math.log(a)
+
+    from scipy.optimize import brentq  # late: it takes 20 MB, and most organisations need none of it
 
     a = 1.0 + math.exp(brentq(slope, -40.0, 40.0))
     return max(0.0, rho * a + math.log1p(-1.0 / a) - (math.log(delta) + math.log(a)) / (a - 1.0))
@@ -460,6 +461,8 @@ def sampled_multiplier(
         if low <= _LEAST_LOG:
             return math.exp(low)  # that few records are ever chosen costs less than this by itself
         low, high, above = low - 0.2, low, below
+    from scipy.optimize import brentq
+
     found = float(brentq(excess, low, high, (False,), xtol=1e-4))
     if rough:
         return math.exp(found)

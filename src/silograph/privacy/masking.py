@@ -114,10 +114,14 @@ class MaskedSum:
         place = (run, self.round, self.region)
         return Session(*place, known, self.length, self.clip, cohort.bits, cohort.share, self.masks.minimum)
 
+    @cached_property
+    def _everybody(self) -> str:
+        return hashlib.sha256(repr(sorted(self.members)).encode()).hexdigest()
+
     def noise_source(self, root: int, name: str) -> Source:
         """An agent's noise is named by the whole cohort: should a round be repeated with others, it is drawn anew."""
-        members = hashlib.sha256(repr(sorted(self.members)).encode()).hexdigest()
-        return Keystream(root, name, self.round, f"{self.release_point}, noise in {self.region} with {members}").take
+        place = f"{self.release_point}, noise in {self.region} with {self._everybody}"
+        return Keystream(root, name, self.round, place).take
 
     def noise_of(self, root: int, name: str) -> Array:
         """What an agent adds to its vector. It may tell: the guarantee is for the others' noise."""

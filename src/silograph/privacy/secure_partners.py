@@ -24,6 +24,12 @@ honest agent and 2^-46 once for all, the other side learns the sum over all hone
 Exactness is no promise about privacy: if a third of the agents fall silent, a secret that is needed has t holders left
 but for a chance of 2^-20 an agent; else the round is refused.
 
+**How few partners could do?** t must be more than the corrupt partners and no more than those who are left, whatever
+keeps survivors connected: with m = 0, k = 294 of 3,000 agents and 318 of 10,000 is the least for which both hold
+(`fewest_partners`). Graphs here have at least 340 and 449, for 2. With 160 of 3,000, corrupt partners would hold t
+shares of an agent with a chance of 2^-15; or, with a threshold for 2^-46, one agent in nine would have fewer than t
+partners left when a third fall silent, and every such round would be refused.
+
 After Bell, Bonawitz, Gascon, Lepoint and Raykova (2020). Their graph, near neighbours on a ring in random order, is cut
 by a server that chooses whom it declares dropped: two gaps of k/2 agents set an arc of it apart.
 """
@@ -39,7 +45,6 @@ from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 from numpy.typing import NDArray
-from scipy.special import gammaln
 
 ALL_PAIRS = 128  # agents up to which everybody is everybody's partner
 SECURITY, EXACT = 46, 20  # bits
@@ -51,13 +56,18 @@ def sparse(agents: int) -> tuple[int, int]:
     if agents <= ALL_PAIRS:
         return 0, 0
     for m in range(1, agents // 3):
-        k = bisect_left(range(agents), True, lo=32, key=lambda k: _exact(agents, k, m))
+        k = fewest_partners(agents, m)
         if k > 0.9 * agents:
             return 0, 0
         cycles = next((c for c in range(k // 2, 3 * agents) if _fewest(agents, c) >= k), 0)
         if cut_off(agents, cycles, m) <= -SECURITY:
             return cycles, m
     return 0, 0
+
+
+def fewest_partners(agents: int, m: int) -> int:
+    """The least k for which a sum stays exact although t(k) - m is out of reach for corrupt partners."""
+    return bisect_left(range(agents), True, lo=32, key=lambda k: _exact(agents, k, m))
 
 
 @cache
@@ -96,6 +106,8 @@ def cut_off(agents: int, cycles: int, m: int) -> float:
 
 def _choices(n: int, k: NDArray[np.int64]) -> NDArray[np.float64]:
     """The logarithm of C(n, k)."""
+    from scipy.special import gammaln
+
     return np.asarray(gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1))
 
 

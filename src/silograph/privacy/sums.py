@@ -63,8 +63,8 @@ def masked_total(
     sums, counts, noise = np.zeros((servers, value.shape[1])), np.zeros(servers), np.zeros(servers)
     summed = np.zeros(len(place), dtype=np.bool_)
     group = np.arange(servers) if joined is None else joined.group
-    if joined is not None and (sealed.elsewhere is not None or sealed.within is not None):
-        expected = "one server, or whole vectors in this process"
+    if joined is not None and sealed.elsewhere is not None:
+        expected = "one server, or all in this process"
         raise LeakError(f"sum at {sealed.release_point!r}", expected, "found others")
     for g, region in enumerate(gate.silos if joined is None else joined.names):
         members, cells = np.flatnonzero(group[place] == g), np.flatnonzero(group == g)

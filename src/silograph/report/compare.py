@@ -20,6 +20,8 @@ from silograph.report.traffic import traffic
 
 #: What must be alike in the task of two runs that learned models.
 TASK = ("target", "features", "classes")
+#: What a run says of how it learned, where its plan may have left that open.
+CHOSEN = ("learner", "solver", "scale")
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,7 @@ class Comparison:
         """What the plans, the parameters and the versions of software do not have in common."""
         tables = [
             dict(_flat(parse_toml(run.plan, "plan.toml"), ""))
+            | dict(_flat({key: getattr(run.result, key) for key in CHOSEN if hasattr(run.result, key)}, "result: "))
             | dict(_flat(run.json["parameters"], "result: "))
             | dict(_flat(run.made.versions, "version: "))
             for run in self.runs
@@ -133,12 +136,24 @@ class Comparison:
 
     def errors(self) -> list[Json]:
         """A row for everything that was measured: its name, and its value in every run, None where it has none."""
-        tables = [dict(_measured(run)) for run in self.runs]
+        tables, unlike = [dict(_measured(run)) for run in self.runs], self.unlike()
         keys = dict.fromkeys(key for table in tables for key in table)
         return [
             {"name": name, "measure": measure, "kind": kind, "values": [t.get((name, measure, kind)) for t in tables]}
             for name, measure, kind in keys
+            if measure not in unlike
         ]
+
+    def unlike(self) -> list[str]:
+        """Measures with a scale that not all runs have in common."""
+        told = [{(each.measure, each.scale) for each in page_part(self.method).measured(run)} for run in self.runs]
+        found = {
+            measure
+            for scales in told
+            for measure, scale in scales
+            if scale and any((measure, scale) not in others for others in told)
+        }
+        return sorted(found)
 
     def costs(self) -> list[Json]:
         """A row for every site and observer: in every run epsilon and delta, None where none is stated."""
@@ -162,6 +177,7 @@ class Comparison:
             "runs": self.summaries(),
             "differences": self.differences(),
             "errors": self.errors(),
+            "not_compared": self.unlike(),
             "costs": self.costs(),
         }
         if self.learned_graphs:
@@ -217,7 +233,7 @@ def _flat(value: Any, name: str) -> Iterator[tuple[str, Any]]:
 def _measured(run: RunFolder[Any]) -> Iterator[tuple[tuple[str, str, str], float | None]]:
     """What a run says of how good its result is: name, measure, and whether only a simulation knows it."""
     marks = run.result.numbers_are
-    for name, measure, mark, value in page_part(run.result.method).measured(run):
+    for name, measure, mark, value, _ in page_part(run.result.method).measured(run):
         yield (name, measure, str(marks.get(mark, marks.get(mark.split(".")[-1], "")))), value
 
 

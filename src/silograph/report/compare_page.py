@@ -33,6 +33,7 @@ def page(found: Comparison) -> str:
         pictures=_pictures(found, changes),
         explorer=embedded(_explorer(found, changes)) if changes else "",
         only_some=words.listed(found.only_some()),
+        unlike=words.listed(found.unlike()),
         errors=[row | {"values": words.column(row["values"])} for row in errors[:MOST_ROWS]],
         cut=max(len(errors), len(changes)) > MOST_ROWS,
         costs=[
@@ -52,7 +53,7 @@ def _as_row(change: Change) -> Json:
         "gained": len(change.gained),
         "lost": len(change.lost),
         "turned": len(change.turned),
-        "alike": words.number(None) if change.alike is None else f"{change.alike:.0%}",
+        "alike": words.number(None) if change.alike is None else f"{100 * change.alike:.0f} %",
     }
 
 

@@ -40,27 +40,34 @@ class Leaving:
     open: bool = False
 
 
-def page(told: Json, digest: str, forecast: Json, organisation: str | None) -> str:
+def page(told: Json, digest: str, forecast: Json, organisation: str | None, region: str | None = None) -> str:
     """The page of one organisation, or of the server's operator (None), from the deployment as JSON and its
-    forecast."""
+    forecast. With a `region` it is about that region's server."""
     plan = parse_toml(told["plan"], "deployment, plan")
     kind = families.part(plan["method"]["name"], "deployment_words", DeploymentWordsPart).SPOKEN(plan, told["facts"])
-    guarantees = [row for row in forecast["guarantees"] if organisation is None or _is_of(organisation, row["site"])]
-    organisations = [each["name"] for each in told["facts"]["organisations"]]
+    kind.releases = forecast.get("releases", kind.releases)
+    facts: list[Json] = told["facts"]["organisations"]
+    if region is not None:
+        facts = [each for each in facts if each.get("region", each["name"]) == region]
+    of = organisation if region is None else region  # guarantees are about regions, their cells, or their agents
+    guarantees = [row for row in forecast["guarantees"] if of is None or _is_of(of, row["site"])]
+    organisations = [each["name"] for each in facts]
     return render(
         "deployment.html.j2",
         organisation=organisation,
-        folder="server" if organisation is None else organisation,
+        folder=organisation or region or "server",
+        region=region,
+        regions=told.get("regions", {}),
         organisations=organisations,
-        held=[each for each in told["facts"]["organisations"] if organisation in (None, each["name"])],
-        terms=told["terms"],
+        held=[each for each in facts if organisation in (None, each["name"])],
+        terms=told["terms"] if region is None else {**told["terms"], "address": told["regions"][region]},
         run=told["run"],
         digest=digest,
         seed=plan.get("seed"),
         plan=told["plan"],
         files=sorted(told["files"]),
         extras=kind.extras,
-        command=_Commands(organisation, _tables(plan, organisations).get(organisation or "")),
+        command=_Commands(organisation or region or "server", _tables(plan, organisations).get(organisation or "")),
         kind=kind,
         verdict=_verdict(kind, guarantees),
         guarantees=_grouped(guarantees, len({row["site"] for row in forecast["guarantees"]})),
@@ -99,11 +106,11 @@ def _tables(plan: Json, organisations: Iterable[str]) -> dict[str, str]:
 class _Commands:
     """What is typed where the folder lies; names stand as a shell needs them."""
 
-    organisation: str | None
+    folder: str
     table: str | None
 
     def __call__(self, verb: str, *more: str) -> str:
-        return shlex.join(["silograph", verb, "server" if self.organisation is None else self.organisation, *more])
+        return shlex.join(["silograph", verb, self.folder, *more])
 
     @property
     def data(self) -> tuple[str, str]:
@@ -111,7 +118,7 @@ class _Commands:
 
     def path(self, *parts: str) -> str:
         """A path inside the folder."""
-        return shlex.quote("/".join(["server" if self.organisation is None else self.organisation, *parts]))
+        return shlex.quote("/".join([self.folder, *parts]))
 
 
 # ---- what is learned, and what that takes ----------------------------------------------------------------------------
@@ -124,6 +131,8 @@ class Spoken:
     one = "organisation"
     #: Extras of silograph that an organisation has to install.
     extras = "deploy"
+    #: How often a silo releases something, where that is known beforehand.
+    releases = 1
     #: Whether records have labels whose list is public.
     labels = False
 

@@ -19,7 +19,7 @@ PAPERS = {
 }
 #: Panels of one entry that the gallery shows; its own page shows all of them.
 MOST_PANELS = 2
-OUTCOMES = ("reproduced", "not reproduced", "statement does not hold", "not clear")
+OUTCOMES = ("reproduced", "not reproduced", "statement does not hold", "not enough repetitions", "not clear")
 
 
 def page(entries: list[Json], about: Json) -> str:

@@ -41,11 +41,13 @@ def render_run(
     scripts: Sequence[str] = (TABLES,),
     **values: Any,
 ) -> str:
+    shared: dict[str, Any] = {"guarantees": privacy.guarantees()}
     return render(
         template,
         scripts,
         result=run.result,
         made=run.made,
+        run_id=run.id,
         plan=run.plan,
         protected=privacy.is_protected(),
         protection=privacy.verdict(),
@@ -53,10 +55,10 @@ def render_run(
         audits=run.audits,
         attacked=strongest(run.audits),
         unprotected=privacy.left_open(),
-        releases=releases,
+        releases=_by_what(releases, privacy),
         traffic=traffic(run),
         spending=_spending(run),
-        **values,
+        **(shared | values),
     )
 
 
@@ -82,6 +84,18 @@ def summarise(ledger: Iterable[Json], by: Sequence[str]) -> list[Json]:
         }
         | {key: words.spread(row.get(key) for row in rows) for key in ("round", "dim", "l2", "noise", "sampling")}
         for rows in groups.values()
+    ]
+
+
+def _by_what(releases: Iterable[Json], privacy: PrivacyWords) -> list[Json]:
+    """One line for all silos that released the same, in the same way."""
+    same: dict[str, list[Json]] = {}
+    for row in releases:
+        said = {key: value for key, value in row.items() if key != "silo"}
+        same.setdefault(repr(said), []).append(row)
+    return [
+        rows[0] | {"silo": privacy.everybody([row["silo"] for row in rows]), "count": sum(row["count"] for row in rows)}
+        for rows in same.values()
     ]
 
 

@@ -60,3 +60,8 @@ def claim_lines(claim: Json | None) -> Iterator[str]:
 
 def error(value: float | None) -> str:
     return "" if value is None else f"{value:.4f}"
+
+
+def rounds_of_servers(rounds: int, disagreement: float | None) -> str:
+    """How long servers took, and how far they are apart, where it is known."""
+    return f"{rounds} rounds" + ("" if disagreement is None else f", disagreement {disagreement:.2e}")

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from silograph.core.results import Claim, Guarantee, Privacy
+from silograph.core.types import Json
 from silograph.report.read import RunFolder
-from silograph.report.words import bound, counted, first_seen, is_number, listed
+from silograph.report.words import alike, bound, capital, counted, first_seen, is_number, listed
 
 OBFUSCATED = (
     "No guarantee is given: what was sent was blurred or masked, which hinders a casual listener, but whoever collects "
@@ -17,6 +18,10 @@ OBFUSCATED = (
 )
 
 FALSE_ALARMS, MOST_SHARE = 0.05, 0.99
+#: Lines of a table of guarantees, and names in a cell of it.
+MOST_GUARANTEES, MOST_NAMES = 20, 4
+
+OBSERVERS = {"server": "the server", "wire": "eavesdroppers", "public": "the public"}
 
 REFUTED = "An attack on this plan got more than the promise allows: do not rely on it, and see “Attacked”."
 
@@ -34,7 +39,9 @@ class PrivacyWords:
     #: What the page itself gives away.
     stated: str
     #: How to write an observer, where its own name does not read well.
-    observers: Mapping[str, str] = field(default_factory=dict)
+    observers: Mapping[str, str] = field(default_factory=lambda: OBSERVERS)
+    #: Parts of the names that have a noun of their own.
+    groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def is_protected(self) -> bool:
         """Whether at least one name has a finite epsilon against somebody."""
@@ -92,6 +99,20 @@ class PrivacyWords:
                 " This run was a rehearsal: its noise comes from a stated seed, and protects only where it is secret."
             )
         return sentence
+
+    def guarantees(self) -> Json:
+        """What observers can learn, and what a paper claims: one line for all names and observers of which it is equal;
+        of more lines than fit, those that protect least."""
+        stated = [(each.site, each.observer, each) for each in self._privacy.guarantees]
+        found = alike(stated, key=lambda each: repr((each.epsilon, each.delta, each.accountant, each.claim)))
+        if len(found) > MOST_GUARANTEES:
+            found.sort(key=lambda line: -line[0].epsilon)
+        rows = [
+            vars(each) | {"names": self.everybody(names), "observers": capital(self._people(observers))}
+            for each, names, observers in found[:MOST_GUARANTEES]
+        ]
+        left_out = len({name for _, names, _ in found[MOST_GUARANTEES:] for name in names})
+        return {"noun": self.noun, "rows": rows, "left_out": left_out}
 
     def left_open(self) -> list[str]:
         """What the guarantees do not cover, each in one sentence."""
@@ -168,8 +189,10 @@ class PrivacyWords:
     def _why_not(self) -> str:
         return OBFUSCATED if self._privacy.mode == "obfuscation" else self.unprotected
 
-    def everybody(self, names: Sequence[str], most: int) -> str:
-        return f"Every {self.noun}" if len(names) == len(self.names) > 1 else listed(names, most)
+    def everybody(self, names: Sequence[str]) -> str:
+        groups = {self.noun: self.names, **self.groups}
+        every = (noun for noun, members in groups.items() if len(members) > 1 and set(names) == set(members))
+        return next((f"Every {noun}" for noun in every), listed(names, MOST_NAMES))
 
     def _people(self, observers: Sequence[str]) -> str:
         return listed([self.observers.get(name, name) for name in observers])

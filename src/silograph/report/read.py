@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import math
 from collections.abc import Collection, Iterator, Sequence
@@ -13,13 +14,14 @@ from urllib.parse import quote
 
 from silograph.core import old_names, schema
 from silograph.core.errors import DamageError
-from silograph.core.results import ADVICE, Guarantee, Link, Made, Result, read_text
+from silograph.core.results import ADVICE, FILE, Guarantee, Link, Made, Result, read_text
 from silograph.core.schema import shortened
 from silograph.core.types import Json
 from silograph.report.audits import Audit
 
 Edge = Link
 BASELINE_MEASURE = "baseline without features"  # the majority's class, or the mean
+ID_DIGITS = 12
 R = TypeVar("R", bound=Result, covariant=True)
 
 
@@ -35,6 +37,11 @@ class RunFolder(Generic[R]):
     plan: str
     #: What `silograph audit` found, as often as somebody asked it.
     audits: list[Audit]
+
+    @property
+    def id(self) -> str:
+        """What a page and a file of papers call the run: the beginning of the SHA-256 of its result.json."""
+        return hashlib.sha256((self.folder / FILE).read_bytes()).hexdigest()[:ID_DIGITS]
 
     @property
     def graphs(self) -> dict[str, list[Edge]]:
@@ -62,12 +69,14 @@ class RunFolder(Generic[R]):
 
 
 class Measured(NamedTuple):
-    """A number that says how good a result is; `mark` is where `numbers_are` says what kind of number it is."""
+    """A number that says how good a result is; `mark` is where `numbers_are` says what kind of number it is. Numbers of
+    runs whose `scale` differs are not held against each other."""
 
     name: str
     measure: str
     mark: str
     value: float | None
+    scale: str = ""
 
 
 def site_file(name: str) -> str:

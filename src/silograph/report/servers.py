@@ -12,13 +12,12 @@ from silograph.core.schema import shortened
 from silograph.core.types import Json
 from silograph.report import charts, figures, row_charts, words
 from silograph.report.page import markup, render_run, summarise
-from silograph.report.privacy_words import PrivacyWords
+from silograph.report.privacy_words import MOST_GUARANTEES, PrivacyWords
 from silograph.report.read import RunFolder, check_edge, check_unique
 
 #: More servers than this make neither a readable picture nor a quick layout.
 MOST_SERVERS = 400
 MOST_FEATURES, MOST_MODELS = 40, 12
-MOST_GUARANTEES, MOST_NAMES = 20, 4
 
 LOSSES = {"logistic": "logistic model", "ridge": "least-squares model", "huber": "robust (Huber) linear model"}
 BASELINE_WORDS = {
@@ -62,6 +61,20 @@ def render(template: str, run: RunFolder[Any], privacy: PrivacyWords, **values: 
         claims=_claims(result.privacy, privacy),
         **values,
     )
+
+
+def choice_lines(chosen: Json) -> list[str]:
+    """What public numbers decided, as a command prints it."""
+    what = "a constant alone"
+    if chosen["slopes"]:
+        whose = " over all groups together" if chosen["together"] else ""
+        what = f"{chosen['rounds']} steps of size {chosen['step']:.3g}{whose}, and a check that they pay"
+    shares = ", ".join(f"{stage} {100.0 * share:.0f} %" for stage, share in chosen["shares"].items())
+    return [
+        f"chosen from public numbers: {what}",
+        f"shares of the budget: {shares}",
+        f"noise is expected to cost {chosen['expected']:.2g} of the answers' variance",
+    ]
 
 
 def observers(one: str, several: str) -> dict[str, str]:
@@ -111,14 +124,16 @@ def _network(topology: ServerGraph) -> Json:
 def _convergence(trace: Sequence[ServerRound]) -> str:
     series = [
         ("movement", [(row.round, row.movement) for row in trace]),
-        ("disagreement", [(row.round, row.disagreement) for row in trace]),
+        ("disagreement", [(row.round, row.disagreement) for row in trace if row.disagreement is not None]),
     ]
     return markup(charts.convergence_svg(series, "Movement and disagreement over the rounds, logarithmic axis"))
 
 
 def _levels(trace: Sequence[ServerRound]) -> str:
     """The disagreement as the papers draw it, in dB."""
-    rows = [(row.round, row.disagreement) for row in trace]
+    rows = [(row.round, row.disagreement) for row in trace if row.disagreement is not None]
+    if not rows:
+        return ""
     points = [(t, 10 * math.log10(value) if 0 < value < math.inf else math.nan) for t, value in rows]
     label = "Disagreement over the rounds, in dB"
     return markup(charts.lines_svg([("disagreement", points)], label, x_name="round", y_name="dB"))
@@ -154,7 +169,7 @@ def _guarantees(said: Privacy, privacy: PrivacyWords) -> Json:
         "observers": [words.capital(name) for name in observers],
         "rows": [
             {
-                "name": privacy.everybody(names, MOST_NAMES),
+                "name": privacy.everybody(names),
                 "cells": cells,
                 "accountants": words.listed(
                     words.first_seen(cell.accountant for cell in cells if cell and cell.finite)
@@ -170,6 +185,6 @@ def _claims(said: Privacy, privacy: PrivacyWords) -> list[Json]:
     """What a paper claims, beside what was accounted: once for all names and observers to which it applies equally."""
     rows = [(each.observer, each.site, each) for each in said.guarantees if each.claim]
     return [
-        vars(first) | {"names": privacy.everybody(sites, MOST_NAMES), "observers": words.listed(observers)}
+        vars(first) | {"names": privacy.everybody(sites), "observers": words.listed(observers)}
         for first, observers, sites in words.alike(rows, key=lambda each: repr((each.epsilon, each.claim)))
     ]

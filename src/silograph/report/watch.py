@@ -152,14 +152,14 @@ def follow(out: Path) -> None:
 
 def _look(out: Path, folder: Path, state: State) -> Seen:
     plan = _plan(folder)
-    budget = _budget(plan)
+    budget = budget_of(plan)
     return Seen(
         out,
         state,
         max(0.0, time.time() - _written(folder)),
         tuple(_rounds(folder)),
         _trace(folder),
-        tuple(_spent(folder, _DELTA if budget is None else budget["delta"])),
+        tuple(spent_in(folder, _DELTA if budget is None else budget["delta"])),
         budget,
         budget is not None and "seed" in plan,
     )
@@ -205,7 +205,7 @@ def _plan(folder: Path) -> Json:
         return {}
 
 
-def _budget(plan: Json) -> Json | None:
+def budget_of(plan: Json) -> Json | None:
     privacy = plan.get("privacy")
     if privacy is None:
         return None
@@ -239,7 +239,7 @@ def _trace(folder: Path) -> Json | None:
     }
 
 
-def _spent(folder: Path, delta: float) -> list[Spent]:
+def spent_in(folder: Path, delta: float) -> list[Spent]:
     """What the ledger says; the cost of silos with the same rows is computed once."""
     try:
         ledger = Ledger(folder / "ledger.jsonl", mend=False)

@@ -6,7 +6,7 @@ A paper's own file says what is run in a repetition, which quantity is measured,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -15,9 +15,10 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from silograph.core.errors import InputError
+from silograph.core.schema import did_you_mean
 from silograph.core.types import Array, Json
 from silograph.data.collections import find_place
-from silograph.reproduce.verdicts import PRINTED, UNCLEAR, Outcome, Verdict, left_open, printed, together
+from silograph.reproduce.verdicts import PRINTED, UNCLEAR, Outcome, Verdict, left_open, printed, together, with_few
 
 _PAPERS = (
     "consensus_graph",
@@ -89,6 +90,7 @@ class Table:
     curves: list[Json] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)
     unlike: str = ""  # in which way this is not the paper's own experiment, if it is not
+    wanted: int = 0  # how many repetitions verdicts are made for
 
     @classmethod
     def of(
@@ -110,7 +112,10 @@ class Table:
     def _outcome(self, row: Row) -> Outcome | None:
         if row.paper is None:
             return None
-        return UNCLEAR if self.unlike else printed(row.ours, row.std, self.seeds, row.paper)
+        return UNCLEAR if self.unlike else self._decided(printed(row.ours, row.std, self.seeds, row.paper))
+
+    def _decided(self, outcome: Outcome) -> Outcome:
+        return with_few(outcome) if self.seeds < self.wanted else outcome
 
     def judged(self) -> list[Verdict]:
         """Of the paper's numbers, measure by measure; then of its statements."""
@@ -123,7 +128,9 @@ class Table:
             most = f"the largest difference is {away[row]:+.3f} ({row.case}, {row.method}: ours {row.ours:.3f} ± "
             text = f"of {len(away)} numbers {counts}; {most}{row.std:.3f}, the paper's {row.paper:.3f})"
             found.append(Verdict(f"The paper's numbers, {metric}", together(outcomes), text, PRINTED))
-        return [*found, *(map(left_open, self.verdicts) if self.unlike else self.verdicts)]
+        if self.unlike:
+            return [*found, *map(left_open, self.verdicts)]
+        return [*found, *(replace(verdict, outcome=self._decided(verdict.outcome)) for verdict in self.verdicts)]
 
     def to_json(self) -> Json:
         rows = [asdict(row) | {"verdict": self._outcome(row)} for row in self.rows]
@@ -134,6 +141,8 @@ class Table:
         figure = {"title": self.title, "curves": self.curves} if self.curves else {}
         verdicts = [verdict.to_json() for verdict in self.judged()]
         notes = [f"Not the paper's own experiment: {self.unlike}.", *self.notes] if self.unlike else self.notes
+        if self.seeds < self.wanted:
+            notes = [*notes, f"Verdicts are made for {self.wanted} repetitions (--seeds {self.wanted})."]
         told: Json = {"name": self.name, "seeds": self.seeds, "rows": rows, "notes": notes, "verdicts": verdicts}
         return told | figure
 
@@ -245,7 +254,7 @@ class Entry:
     def run(self, seeds: int, data: Path | None, progress: Progress, short: bool = False) -> Table:
         check_seeds(seeds)
         chosen = self.short if short and self.short is not None else self.open
-        return chosen(data).run(seeds, progress)
+        return replace(chosen(data).run(seeds, progress), wanted=self.seeds)
 
 
 #: Every entry by name. The papers' modules bring in solvers and accountants, so they wait until this is looked at.
@@ -272,5 +281,6 @@ def check_seeds(seeds: int) -> None:
 def find(name: str) -> Entry:
     entries = _entries()
     if name not in entries:
-        raise InputError("reproduce", f"one of {', '.join(sorted(entries))}", f"found {name!r}")
+        todo = did_you_mean(name, entries) or "`silograph reproduce` lists them."
+        raise InputError("reproduce", f"one of {', '.join(sorted(entries))}", f"found {name!r}", todo)
     return entries[name]

@@ -16,11 +16,12 @@ from scipy.special import stdtrit
 
 from silograph.core.types import Array, Json
 
-Outcome = Literal["reproduced", "not reproduced", "statement does not hold", "not clear"]
+Outcome = Literal["reproduced", "not reproduced", "statement does not hold", "not clear", "not enough repetitions"]
 REPRODUCED: Outcome = "reproduced"
 NOT_REPRODUCED: Outcome = "not reproduced"  # of printed numbers
 DOES_NOT_HOLD: Outcome = "statement does not hold"
 UNCLEAR: Outcome = "not clear"
+TOO_FEW: Outcome = "not enough repetitions"  # fewer than the verdicts of an entry are made for
 
 CONFIDENCE = 0.95
 THREE_SIGMA = 0.9973  # how much of a normal distribution is within three standard deviations
@@ -113,6 +114,11 @@ def printed(ours: float, std: float, repetitions: int, paper: float) -> Outcome:
     return REPRODUCED if width <= RESOLUTION * abs(paper) else UNCLEAR
 
 
+def with_few(outcome: Outcome) -> Outcome:
+    """What few repetitions decide: they may confirm, and a statement may clearly fail; they refuse no number."""
+    return TOO_FEW if outcome in (NOT_REPRODUCED, UNCLEAR) else outcome
+
+
 def left_open(verdict: Verdict) -> Verdict:
     """Of an experiment that is not the paper's own: it points somewhere, and decides nothing."""
     points = "" if verdict.outcome == UNCLEAR else f" (as far as this experiment can say, {verdict.outcome})"
@@ -121,7 +127,7 @@ def left_open(verdict: Verdict) -> Verdict:
 
 def together(outcomes: Sequence[Outcome]) -> Outcome:
     """Of several that are one: whatever failed decides, then whatever is open."""
-    return next(worst for worst in (DOES_NOT_HOLD, NOT_REPRODUCED, UNCLEAR, REPRODUCED) if worst in outcomes)
+    return next(worst for worst in (DOES_NOT_HOLD, NOT_REPRODUCED, TOO_FEW, UNCLEAR, REPRODUCED) if worst in outcomes)
 
 
 def with_interval(differences: Array, digits: int = 3) -> str:

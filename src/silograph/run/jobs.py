@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from silograph import families
 from silograph.core.keys import secret_root
@@ -15,20 +15,13 @@ from silograph.privacy.door import Budget, Door
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.masking import Masks
 from silograph.privacy.mechanisms import Noise
-from silograph.run.loop import REHEARSAL, SECRET, play
+from silograph.run.loop import REHEARSAL, SECRET, Watch, play
 from silograph.run.plan import Plan
 from silograph.topology import Topology
 
 
-class Job(Protocol):
-    @property
-    def plan(self) -> Plan: ...
-
-    @property
-    def topo(self) -> Topology: ...
-
-    @property
-    def method(self) -> Method: ...
+class Guarded(Protocol):
+    """What a border is made of."""
 
     @property
     def mechanism(self) -> Noise | None: ...
@@ -38,6 +31,17 @@ class Job(Protocol):
 
     @property
     def masks(self) -> Masks | None: ...
+
+
+class Job(Guarded, Protocol):
+    @property
+    def plan(self) -> Plan: ...
+
+    @property
+    def topo(self) -> Topology: ...
+
+    @property
+    def method(self) -> Method: ...
 
     @property
     def most_rounds(self) -> int:
@@ -60,6 +64,16 @@ class Job(Protocol):
         ...
 
 
+@runtime_checkable
+class Divisible(Protocol):
+    """A job that servers can do each on their own, with nobody in the middle."""
+
+    def at(self, region: str, without: Collection[str] = ()) -> Job:
+        """One region's part of it, `without` neighbours that it talks to no more; or a refusal that says why all of it
+        needs one server."""
+        ...
+
+
 class JobPart(Protocol):
     """A family's part `job`."""
 
@@ -71,16 +85,16 @@ class JobPart(Protocol):
         ...
 
 
-def door_of(job: Job, root: int, ledger: Ledger, seed: int | None) -> Door:
+def door_of(job: Guarded, root: int, ledger: Ledger, seed: int | None) -> Door:
     """A job's border; with the `seed` of a plan it is a rehearsal's."""
     randomness = SECRET if seed is None else REHEARSAL
     return Door(root, ledger, job.mechanism, job.budget, randomness, job.masks)
 
 
-def run_in_memory(job: Job, seed: int | None) -> tuple[Outcome, Door]:
+def run_in_memory(job: Job, seed: int | None, watch: Watch = lambda state: None) -> tuple[Outcome, Door]:
     """A whole run without a folder; with a seed it is a rehearsal."""
     door = door_of(job, secret_root() if seed is None else seed, Ledger(), seed)
-    return play(job.method, job.topo, job.data(), door)[1], door
+    return play(job.method, job.topo, job.data(), door, watch)[1], door
 
 
 def job_part(method: str) -> JobPart:

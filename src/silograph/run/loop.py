@@ -10,7 +10,7 @@ import numpy as np
 from silograph.core.errors import SilenceError
 from silograph.core.types import Carry
 from silograph.engines.base import Engine, InProcess, silowise, vector
-from silograph.methods.base import Method, Outcome, Private, Rows, State, advance, begin
+from silograph.methods.base import Across, Method, Outcome, Private, Rows, State, advance, begin
 from silograph.privacy.door import Budget, Door
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.masking import Masks
@@ -37,10 +37,12 @@ def rounds(
     door: Door,
     state: State | None = None,
     present: Callable[[int], Sequence[str]] | None = None,
+    across: Across | None = None,
 ) -> Iterator[State]:
     """Yield the state after every round until the method is done.
 
-    `state` goes on from an earlier state; `present` says which silos answer in a round (all, if None).
+    `state` goes on from an earlier state; `present` says which silos answer in a round (all, if None); `across` leads
+    to servers that are not here.
     """
     state = begin(method, topo) if state is None else state
 
@@ -54,7 +56,7 @@ def rounds(
 
     empty = 0
     while not method.done(state.servers):
-        after = advance(method, state, topo, door.gate(topo.servers, state.round, OTHER_SERVERS), run_local)
+        after = advance(method, state, topo, door.gate(topo.servers, state.round, OTHER_SERVERS), run_local, across)
         empty = empty + 1 if after.servers is state.servers else 0
         if empty >= EMPTY_ROUNDS:
             raise SilenceError("rounds", "some silo to answer", f"none did for {empty} rounds", "Ask the silos.")
@@ -67,10 +69,16 @@ Watch = Callable[[State], None]
 
 
 def go_on(
-    method: Method, topo: Topology, engine: Engine, door: Door, state: State, watch: Watch
+    method: Method,
+    topo: Topology,
+    engine: Engine,
+    door: Door,
+    state: State,
+    watch: Watch,
+    across: Across | None = None,
 ) -> tuple[State, Outcome]:
     """From a state to the end of the run: the last state, and what came of it."""
-    for after in rounds(method, topo, engine, door, state):
+    for after in rounds(method, topo, engine, door, state, across=across):
         state = after
         watch(state)
     return state, method.outcome(state.servers, engine.deliver(method, state), topo)

@@ -117,13 +117,14 @@ def load(path: str | Path) -> Plan:
     return parse(read_toml(Path(path)), str(path))
 
 
-def parse(content: Mapping[str, Any], where: str) -> Plan:
+def parse(content: Mapping[str, Any], where: str, to_run: bool = True) -> Plan:
+    """The plan. One that ran in Python, on tables in memory, names none, and cannot be run again."""
     rest = of_format(content, FORMAT, where)
     method = rest.get("method")
     name = method.get("name", DEFAULT_METHOD) if isinstance(method, dict) else DEFAULT_METHOD
     name = families.check_name(name, f"{where}, method.name")
     data = rest.setdefault("data", {})
-    if isinstance(data, dict) and not data.get("files"):
+    if to_run and isinstance(data, dict) and not data.get("files"):
         raise InputError(f"{where}, data", "files = [...] with at least one table", "found none")
     return read(families.part(name, "plan", PlanPart).PLAN, rest, where)
 

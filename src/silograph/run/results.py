@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 import platform
+import time
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
@@ -73,7 +76,14 @@ def write_result(folder: Path, plan_text: str, seed: int | None, door: Door, tol
     """Write plan and result, the result last: with it the folder is complete. It notes which plan ran."""
     write_atomically(folder / "plan.toml", plan_text.encode())
     digest = hashlib.sha256(plan_text.encode()).hexdigest()
-    results.write_result(folder, told, Made(digest, door.ledger.tip, seed, versions(told.method)))
+    results.write_result(folder, told, Made(digest, door.ledger.tip, seed, versions(told.method), now()))
+
+
+def now() -> str:
+    """The time in UTC, to the second; SOURCE_DATE_EPOCH fixes it, where files of two runs are to be compared."""
+    fixed = os.environ.get("SOURCE_DATE_EPOCH", "")
+    seconds = int(fixed) if fixed.isdecimal() else int(time.time())
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def versions(method: str) -> dict[str, str]:

@@ -14,7 +14,7 @@ from silograph.core.files import write_atomically
 from silograph.core.results import Result
 from silograph.core.types import Json
 from silograph.engines.base import Engine
-from silograph.methods.base import State, begin
+from silograph.methods.base import Across, State, begin
 from silograph.privacy.door import Door
 from silograph.run.jobs import Job, door_of, open_job
 from silograph.run.loop import ENGINES, go_on
@@ -79,11 +79,17 @@ def finished_before(plan: Plan, base: Path, goal: Path) -> Finished | None:
 
 
 def finish(
-    job: Job, place: Engine, door: Door, folder: RunFolder, progress: Progress, note: str, every_round: bool = False
+    job: Job,
+    place: Engine,
+    door: Door,
+    folder: RunFolder,
+    progress: Progress,
+    note: str,
+    across: Across | None = None,
 ) -> tuple[State, Result]:
     """From where the folder's run is to its end; returns the last state, and what the job says of it.
 
-    `note` says where the parts of it ran. `every_round`: other organisations remember what they sent, so no round may
+    `note` says where the parts of it ran. With `across`, other organisations remember what they sent, so no round may
     be forgotten here.
     """
     state, trace = folder.load() or (begin(job.method, job.topo), [])
@@ -96,12 +102,12 @@ def finish(
             trace.append({"round": state.round, **line})
         progress(state.round, line)
         begun = time.monotonic()
-        if every_round or (not job.method.done(state.servers) and begun - saved > pause):
+        if across is not None or (not job.method.done(state.servers) and begun - saved > pause):
             folder.save(state, trace)
             saved = time.monotonic()
             pause = max(_SAVE_EVERY, _SAVE_SHARE * (saved - begun))
 
-    state, outcome = go_on(job.method, job.topo, place, door, state, watch)
+    state, outcome = go_on(job.method, job.topo, place, door, state, watch, across)
     told = job.write(folder.path, outcome, trace, door)
     told.privacy.notes.append(note)
     return state, told

@@ -18,14 +18,18 @@ from pathlib import Path
 from silograph.core.errors import DamageError, InputError
 from silograph.core.files import content_of, write_atomically
 from silograph.core.keys import secret_root
+from silograph.core.schema import read, write
 from silograph.core.types import Json
 from silograph.engines.saved import load, save
-from silograph.methods.base import State
-from silograph.privacy.ledger import Ledger
+from silograph.methods.base import Half, Here, State
+from silograph.privacy.door import Door
+from silograph.privacy.ledger import Ledger, Row
 
 _STATE, _IDENTITY, _ROOT, _LOCK = "state.npz", "identity.json", "root", "lock"
-_SECRET = (_STATE, _IDENTITY, _ROOT, _LOCK)
+_HALVES = ("half-0.npz", "half-1.npz")  # of even and odd rounds: who is behind needs none before the last but one
+_SECRET = (_STATE, _IDENTITY, _ROOT, _LOCK, *_HALVES)
 _PARTS = ("carry", "servers", "down")
+_HALF = ("carry", "servers", "sent")
 
 
 class RunFolder:
@@ -34,7 +38,7 @@ class RunFolder:
     def __init__(self, goal: Path, plan_text: str, inputs: Sequence[Path], seed: int | None) -> None:
         self.goal = goal
         self.path = goal.parent / f".{goal.name}.unfinished"
-        _refuse_occupied(goal)
+        refuse_occupied(goal)
         goal.parent.mkdir(parents=True, exist_ok=True)
         self.path.mkdir(exist_ok=True)
         self._lock = self._take_lock()
@@ -79,7 +83,7 @@ class RunFolder:
                     str(self.goal),
                     "a goal that no failed run was on its way to",
                     f"{self._evidence} tells what one has released and spent before it failed",
-                    "Choose another output folder with -o, or put the ledger away: what it tells stays spent.",
+                    "Choose another run folder with -o, or put the ledger away: what it tells stays spent.",
                 )
             # Killed before the identity was written, nothing had been released: begin anew.
             write_atomically(path, json.dumps(identity).encode(), 0o600)
@@ -96,7 +100,7 @@ class RunFolder:
             str(self.goal),
             "the plan and data of the unfinished run that lies there",
             f"the {what} changed",
-            f"Choose another output folder, or remove {self.path} (what it released stays released).",
+            f"Choose another run folder, or remove {self.path} (what it released stays released).",
         )
 
     def _secret_root(self, plan_text: str, inputs: Sequence[Path]) -> int:
@@ -140,6 +144,27 @@ class RunFolder:
             # Whatever numpy or zipfile say about a damaged file, the user needs to know one thing.
             raise self._damaged(_STATE) from None
 
+    def hold(self, round: int, half: Half, rows: Sequence[Row]) -> None:
+        """A round before its exchange, with the rows that the ledger is about to get."""
+        facts = {"round": round, "rows": [write(row) for row in rows], "ledger": self.ledger.tip}
+        save(self.path / _HALVES[round % 2], {part: getattr(half, part) for part in _HALF}, facts)
+
+    def held(self, round: int) -> tuple[Half, list[Row]] | None:
+        path = self.path / _HALVES[round % 2]
+        if not path.exists():
+            return None
+        try:
+            parts, facts = load(path)
+            if facts["round"] != round:
+                return None
+            self.ledger.check_tip(facts["ledger"])
+            rows = [read(Row, row, str(path), DamageError) for row in facts["rows"]]
+            return Half(*(parts[part] for part in _HALF)), rows
+        except DamageError:
+            raise
+        except Exception:
+            raise self._damaged(path.name) from None
+
     # ---- the end ----
 
     def finish(self) -> Path:
@@ -169,11 +194,31 @@ class RunFolder:
         self._lock.close()
 
 
+class Kept(Here):
+    """What goes across is in the folder first, with its ledger rows: after a kill it is the same, whoever would answer
+    differently now."""
+
+    def __init__(self, folder: RunFolder, door: Door) -> None:
+        self.folder, self.door = folder, door
+
+    def held(self, round: int) -> Half | None:
+        found = self.folder.held(round)
+        if found is None:
+            return None
+        half, rows = found
+        for row in rows:
+            self.door.admit(row)
+        return half
+
+    def hold(self, round: int, half: Half) -> None:
+        self.folder.hold(round, half, self.door.waiting)
+
+
 def _identity(plan_text: str, inputs: Sequence[Path]) -> Json:
     return {"plan": plan_text, "inputs": [hashlib.sha256(content_of(path)).hexdigest() for path in inputs]}
 
 
-def _refuse_occupied(goal: Path) -> None:
+def refuse_occupied(goal: Path) -> None:
     if Path.cwd().is_relative_to(goal):
         # The finished folder is renamed into place, which would pull the ground from under the caller's feet.
         raise InputError(
@@ -182,6 +227,6 @@ def _refuse_occupied(goal: Path) -> None:
     if goal.is_symlink():
         raise InputError(str(goal), "a folder", "it is a link", "Name the folder itself with -o.")
     if goal.is_dir() and any(goal.iterdir()):
-        raise InputError(str(goal), "an empty or new output folder", "it is not empty", "Choose another with -o.")
+        raise InputError(str(goal), "an empty or new run folder", "it is not empty", "Choose another with -o.")
     if goal.exists() and not goal.is_dir():
         raise InputError(str(goal), "a folder", "a file is there", "Choose another with -o.")

@@ -195,12 +195,17 @@ class Neural:
 
     def measure(self, model: Array, x: NDArray[Any], y: NDArray[Any]) -> tuple[float, float]:
         """Mean loss and, of classes, the share that is right; of numbers, the mean squared error."""
+        loss = float(self.losses(model, x, y).mean())
+        if self.loss == "squared":
+            return loss, 2.0 * loss
+        return loss, float((self.predict(model, x).argmax(1) == y).mean())
+
+    def losses(self, model: Array, x: NDArray[Any], y: NDArray[Any]) -> Array:
+        """Of every record."""
         out = torch.from_numpy(self.predict(model, x)).double()
         if self.loss == "squared":
-            error = float((out[:, 0] - torch.from_numpy(np.asarray(y, dtype=np.float64))).square().mean())
-            return 0.5 * error, error
-        labels = torch.from_numpy(np.asarray(y, dtype=np.int64))
-        return float(F.cross_entropy(out, labels)), float((out.argmax(1) == labels).double().mean())
+            return np.asarray(0.5 * (out[:, 0].numpy() - np.asarray(y, dtype=np.float64)) ** 2)
+        return F.cross_entropy(out, torch.from_numpy(np.asarray(y, dtype=np.int64)), reduction="none").numpy()
 
     def _outputs(self, model: Array, x: NDArray[Any]) -> Iterator[Tensor]:
         weights = unflatten(self._tensor(model), self.layout)

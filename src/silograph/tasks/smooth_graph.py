@@ -75,7 +75,7 @@ class SmoothGraph:
         if self.statistic == "distances":
             return {"zbar": self.wall(self._distances(signals)), "count": count, **self._again(signals)}
         if self.statistic == "listed-distances":
-            return {"zbar": self.space.distances(signals), "count": count, **self._again(signals)}
+            return {"zbar": self._distances(signals), "count": count, **self._again(signals)}
         if self.statistic == "second-moments":
             return {"moments": self._moments(signals), "count": count}
         if self.statistic == "correlations":
@@ -103,8 +103,7 @@ class SmoothGraph:
         """zbar, of rows with gaps that of the rows that saw both nodes."""
         if not np.isnan(signals).any():
             return self.space.distances(signals)
-        assert self.statistic == "distances", "a list of candidates needs complete rows"
-        return distances_with_gaps(signals)
+        return distances_with_gaps(signals) if self.statistic == "distances" else self.space.distances(signals)
 
     def _again(self, signals: Array) -> dict[str, Array]:
         """zbar of signals drawn again, as many with replacement; the same draws for everybody with as many signals."""

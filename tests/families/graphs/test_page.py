@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
 import re
 from pathlib import Path
@@ -12,7 +13,7 @@ from xml.etree import ElementTree
 import pytest
 
 from graph_runs import make_run, some_edges, write_edges
-from pages import NASTY, Page, change, guarantee, harmless
+from pages import NASTY, Page, change, guarantee, harmless, table
 from silograph.core.errors import DamageError
 from silograph.report import figures, words
 from silograph.report.build import build
@@ -73,7 +74,8 @@ def test_empty_graphs_one_site_and_no_trace(tmp_path: Path) -> None:
     assert "It has no edges" in html
     assert "1 site learned a graph over 12 nodes." in html
     assert "The consensus graph has 0 edges" in html
-    assert "kept no trace" in html
+    for empty in ("Convergence", "Heat map", "Strongest edges"):
+        assert empty not in html
     Page(build(make_run(tmp_path / "nothing", nodes=[], sites=[], edges=0, trace=[])))
 
 
@@ -112,7 +114,7 @@ def test_no_protection_is_the_headline(tmp_path: Path) -> None:
 def test_a_guarantee_names_observers_unit_and_relation(tmp_path: Path) -> None:
     page = Page(build(make_run(tmp_path, mode="dp")))
     assert (
-        "Each site is differentially private with ε = 1 and δ = 10⁻⁵ against own server, other sites and public; "
+        "Each site is differentially private with ε = 1 and δ = 10⁻⁵ against own server, other sites and the public; "
         "what is protected is one signal of one site (relation: replace-one)." in page.text
     )
     assert "No privacy protection" not in page.text
@@ -132,7 +134,7 @@ def test_partial_protection_is_not_oversold(tmp_path: Path) -> None:
     change(folder, privacy=privacy | {"guarantees": rows, "notes": ["Read <this> first"]})
     page = Page(build(folder))
     assert "Some sites, not all, are differentially private with ε from 0.5001 to 2" in page.text
-    assert "Not every site is protected against public and own server" in page.text
+    assert "Not every site is protected against the public and own server" in page.text
     assert ("div", "class", "verdict full") not in page.attributes
     assert "Against own server there is no protection (ε = ∞) for a." in page.text
     assert "No guarantee is stated for c: assume none." in page.text
@@ -159,6 +161,27 @@ def test_a_papers_claim_stands_beside_the_accounted_number(tmp_path: Path) -> No
     assert re.search(r"3\.052 .* 25 .* Corollary 1.*Defect: momentum is carried over", page.text)
 
 
+def test_equal_sites_share_a_line_of_guarantees(tmp_path: Path) -> None:
+    folder = make_run(tmp_path, mode="dp", sites=["a", "b", "c"])
+    everybody = "Own server, other sites and the public"
+    assert table(build(folder), "Guarantees")[1:] == [["Every site", "1", "10⁻⁵", everybody, "analytic Gaussian"]]
+    privacy = json.loads((folder / "result.json").read_text())["privacy"]
+    rows = [row | {"epsilon": 2.0} if row["site"] == "b" else row for row in privacy["guarantees"]]
+    change(folder, privacy=privacy | {"guarantees": rows})
+    assert [row[:2] for row in table(build(folder), "Guarantees")[1:]] == [["a and c", "1"], ["b", "2"]]
+
+
+def test_a_page_can_be_filed(tmp_path: Path) -> None:
+    """Date, run and plan, as sha256sum gives them."""
+    folder = make_run(tmp_path)
+    run, plan = (hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in ("result.json", "plan.toml"))
+    change(folder, plan=plan, finished="2026-05-28T20:26:40Z")
+    run = hashlib.sha256((folder / "result.json").read_bytes()).hexdigest()
+    page = Page(build(folder))
+    assert f"Finished 2026-05-28 20:26 UTC. Run {run[:12]} , plan {plan[:12]} ." in page.text
+    assert plan in page.text
+
+
 def test_numbers_are_marked_released_or_simulation_only(tmp_path: Path) -> None:
     html = build(make_run(tmp_path, numbers_are={"sites.smoothness": "simulation only", "signals": "released"}))
     assert 'Smoothness <span class="mark simulation only">simulation only</span>' in " ".join(html.split())
@@ -177,7 +200,12 @@ def test_ledger_is_summarised(tmp_path: Path) -> None:
     (folder / "ledger.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     text = Page(build(folder)).text
     assert "3,000 releases in all" in text
-    assert text.count("1,500 1 to 1,500 190 0.5 3 to 1,502") == 2
+    assert "Every site gradient clip gaussian server 3,000 1 to 1,500 190 0.5 3 to 1,502" in text
+    rows[-1]["noise"] = 7.0
+    (folder / "ledger.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    text = Page(build(folder)).text
+    assert "a gradient clip gaussian server 1,500 1 to 1,500 190 0.5 3 to 1,502" in text
+    assert "b gradient clip gaussian server 1,500 1 to 1,500 190 0.5 3 to 1,501" in text
 
 
 def test_bounds_are_never_rounded_in_our_favour() -> None:

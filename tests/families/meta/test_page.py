@@ -62,7 +62,7 @@ def make_run(
         stated += [guarantee(name, who, 2.0, rehearsal=False) for name in newcomers for who in OBSERVERS]
     scores = {
         "this run": sum(after) / max(len(after), 1),
-        "the same steps from an untrained start": 1.6 if regression else 0.35,
+        "each client alone": 1.6 if regression else 0.35,
     }
     ledger = write_ledger(folder, clients, newcomers if personal else [], version, rounds, local_steps)
     result = {
@@ -93,7 +93,15 @@ def make_run(
         },
         "clients": [{"name": name, "records": 400 + 10 * k} for k, name in enumerate(clients)],
         "new": [
-            {"name": name, "records": 200, "test_records": 200, "before": before[k], "after": after[k], "loss": 0.25}
+            {
+                "name": name,
+                "records": 200,
+                "test_records": 200,
+                "before": before[k],
+                "after": after[k],
+                "loss": 0.25,
+                "alone": 0.5,
+            }
             for k, name in enumerate(newcomers)
         ],
         "comparison": [{"method": name, "score": score} for name, score in scores.items() if newcomers],
@@ -221,6 +229,8 @@ def test_the_headline_says_what_was_learned(tmp_path: Path, answers: str, change
     assert "The run took 5 rounds." in text
     assert "from it on its" in Page(build(changed(folder, ["parameters", "personal_steps"], 3))).text
     assert "A client takes 3 steps from it" in Page(build(folder)).text
+    changed(folder, ["parameters", "personal_steps"], None)
+    assert "A client takes steps from it on its own records" in Page(build(folder)).text
 
 
 # ---- new clients -----------------------------------------------------------------------------------------------------
@@ -230,10 +240,11 @@ def test_new_clients_stand_before_and_after_with_the_worst_first(tmp_path: Path)
     html = build(make_run(tmp_path))
     rows = table(html, "New clients")
     assert [row[0] for row in rows[1:]] == ["new-03", "new-02", "new-01", "new-00"]
-    assert rows[1] == ["new-03", "200", "200", "0.2500", "0.6000", "0.35 better", "0.2500"]
+    assert rows[1] == ["new-03", "200", "200", "0.2500", "0.6000", "0.5000", "0.35 better", "0.2500"]
     assert [cell for cell in rows[0] if "simulation only" in cell] == [
         "Before simulation only",
         "After simulation only",
+        "Alone simulation only",
         "Loss after simulation only",
     ]
     assert table(html, "Spread over new clients")[1:] == [
@@ -263,7 +274,7 @@ def test_of_an_error_less_is_better(tmp_path: Path) -> None:
     html = build(folder)
     rows = table(html, "New clients")
     assert [row[0] for row in rows[1:]] == ["new-00", "new-01", "new-02", "new-03"]
-    assert rows[1][3:6] == ["2.000", "1.500", "0.5 better"]
+    assert rows[1][3:7] == ["2.000", "1.500", "0.5000", "0.5 better"]
     assert "Lower is better" in html
     header = html.split("<main>")[0]
     assert "the mean squared error after one step of their own is 1.35 on average, beside 2.075 (the" in header
@@ -271,7 +282,7 @@ def test_of_an_error_less_is_better(tmp_path: Path) -> None:
     assert table(html, "Comparison")[1:] == [
         ["This run simulation only", "1.350", "0.55 better", ""],
         ["The start without a step simulation only", "2.075", "0.175 worse", ""],
-        ["The same steps from an untrained start simulation only", "1.600", "0.3 better", ""],
+        ["Each client alone simulation only", "1.600", "0.3 better", ""],
         ["The mean baseline (always the mean a client saw)", "1.900", "–", ""],
     ]
 
@@ -280,7 +291,20 @@ def test_clients_that_gained_nothing_are_counted(tmp_path: Path) -> None:
     folder = changed(make_run(tmp_path), ["new", 1, "after"], 0.05)
     html = build(folder)
     assert "1 client of 4 gained nothing by their own records." in html
-    assert table(html, "New clients")[1] == ["new-01", "200", "200", "0.1500", "0.0500", "0.1 worse", "0.2500"]
+    assert "left the start" not in html
+    assert "2 clients of 4 left the start" in build(
+        changed(changed(folder, ["new", 0, "left"], True), ["new", 3, "left"], True)
+    )
+    assert table(html, "New clients")[1] == [
+        "new-01",
+        "200",
+        "200",
+        "0.1500",
+        "0.0500",
+        "0.5000",
+        "0.1 worse",
+        "0.2500",
+    ]
 
 
 def test_a_comparison_is_marked_as_simulation_only(tmp_path: Path) -> None:
@@ -291,7 +315,7 @@ def test_a_comparison_is_marked_as_simulation_only(tmp_path: Path) -> None:
     assert table(html, "Comparison")[1:] == [
         ["This run simulation only", "0.7500", "0.45 better", ""],
         ["The start without a step simulation only", "0.1750", "0.125 worse", ""],
-        ["The same steps from an untrained start simulation only", "0.3500", "0.05 better", ""],
+        ["Each client alone simulation only", "0.3500", "0.05 better", ""],
         ["Reptile, then the same steps simulation only", "0.6000", "0.3 better", ""],
         ["The majority baseline (always the class a client saw most)", "0.3000", "–", ""],
     ]
@@ -304,7 +328,7 @@ def test_a_comparison_is_marked_as_simulation_only(tmp_path: Path) -> None:
     ]
     assert (
         "On 800 records that 4 new clients held back, the accuracy after one step of their own is 0.75 on average, "
-        "beside 0.175 (the start without a step), 0.35 (the same steps from an untrained start), 0.6 (Reptile, then "
+        "beside 0.175 (the start without a step), 0.35 (each client alone), 0.6 (Reptile, then "
         "the same steps) and 0.3 (the majority baseline (always the class a client saw most))." in Page(html).text
     )
 
@@ -313,7 +337,7 @@ def test_a_run_that_is_not_worth_it_says_so(tmp_path: Path) -> None:
     folder = changed(make_run(tmp_path), ["comparison", 0, "score"], 0.35)
     header = build(folder).split("<main>")[0]
     assert '<div class="verdict partial"><strong>New clients</strong>' in header
-    assert "The run did no better than the same steps from an untrained start." in header
+    assert "The run did no better than each client alone." in header
 
 
 def test_a_run_without_new_clients_says_so(tmp_path: Path) -> None:
@@ -413,7 +437,7 @@ def test_different_guarantees_have_lines_of_their_own_and_the_weakest_come_first
     told = table(html, "Guarantees")
     assert len(told) == 1 + 20
     assert told[1][:2] == ["device-59", "8.375"]
-    assert "Those protected least come first; 40 clients more are only in" in html
+    assert "Those protected least come first; 40 source clients more are only in" in html
     for row in result["privacy"]["guarantees"]:
         row["epsilon"] = 1.0 if row["observer"] in ("server", "wire") else 0.5
     change(folder, **result)

@@ -24,5 +24,5 @@ def read_own(plan: ClusteredPlan, path: Path, facts: Facts | None = None) -> tup
 
 
 def open_part(plan: ClusteredPlan, facts: Facts, records: Records, base: Path) -> ClusteredJob:
-    graph = graph_of(plan.topology, tuple(facts.organisations), base)
+    graph = graph_of(plan.topology, tuple(facts.regions), base)
     return ClusteredJob.of(plan, deployed_servers.tables_of(facts, records), {}, graph)

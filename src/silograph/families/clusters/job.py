@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,11 +13,11 @@ import numpy as np
 from silograph.core import schema
 from silograph.core.errors import InputError
 from silograph.core.files import write_atomically
-from silograph.core.results import Privacy, ServerRound, Test, filled
+from silograph.core.results import Compared, Privacy, Test, filled
 from silograph.core.types import Array, Json
 from silograph.data.regions import Records, RegionTables, check_one_home, read_regions, read_tests
 from silograph.families.clusters.plan import ClusteredPlan, learner_of
-from silograph.families.clusters.result import Client, Cluster, ClusteredResult, Compared, Parameters, Variances
+from silograph.families.clusters.result import Client, Cluster, ClusteredResult, Parameters, Variances
 from silograph.families.servers import OBSERVERS, ServersJob, check_intercept, csv_of, graph_of
 from silograph.methods.base import Method, Outcome, Private
 from silograph.methods.clustered_admm import ClusteredADMM
@@ -96,6 +96,20 @@ class ClusteredJob(ServersJob):
         job._check()
         return job
 
+    def at(self, region: str, without: Collection[str] = ()) -> ClusteredJob:
+        star_only = "needs all regions' models at one server"
+        todo = "Leave --regions out: it runs as a star."
+        if not isinstance(self.method, ClusteredADMM):
+            found = "found clusters that are found" if self.plan.method.find else "found random effects"
+            raise InputError(
+                "deployment, regions", 'learner = "papers" with clusters given', f"{found}: {star_only}", todo
+            )
+        if self.method.tau == "learned":
+            found = f"found an exchange that is learned, which {star_only}"
+            raise InputError("deployment, regions, tau", "a number", found, todo)
+        part: ClusteredJob = super().at(region, without)
+        return part
+
     @property
     def inner(self) -> ClusteredADMM | RandomEffects:
         return self.method.inner if isinstance(self.method, FoundClusters) else self.method
@@ -116,6 +130,11 @@ class ClusteredJob(ServersJob):
     def _cohorts(self) -> Array:
         """By client, with whom it is added up: its cell, or its cluster."""
         return self._cells if self.plan.method.reach == "region" else np.array(self.inner.clusters)
+
+    @property
+    def _told_clusters(self) -> Array:
+        """Of the clients here, where the method knows those of all."""
+        return np.array(self.inner.clusters)[self.topo.graph.index(self.topo.silos)]
 
     def _check(self) -> None:
         if self.masks is not None and np.bincount(self._cohorts).max() < self.masks.minimum:
@@ -255,7 +274,7 @@ class ClusteredJob(ServersJob):
 
     def write(self, folder: Path, outcome: Outcome, trace: list[Json], door: Door) -> ClusteredResult:
         arrays, chosen = outcome.arrays, self.plan.method
-        cluster = arrays.get("cluster", np.array(self.inner.clusters)).astype(int)
+        cluster = arrays.get("cluster", self._told_clusters).astype(int)
         # Under protection a client's own model is its own: what is told is its cell's.
         models = arrays["model"] if self.plan.protect == "none" and self.masks is None else arrays["cell_model"]
         clusters = arrays["cluster_model"].mean(0)
@@ -298,9 +317,9 @@ class ClusteredJob(ServersJob):
             ],
             comparison=self._comparison(models),
             test=self._test(),
-            disagreement=outcome.facts["disagreement"],
+            disagreement=None if self.apart else outcome.facts["disagreement"],
             rounds=outcome.facts["rounds"],
-            trace=[ServerRound(**line) for line in trace],
+            trace=self.told_trace(trace),
             privacy=self._privacy(door),
             numbers_are={
                 **dict.fromkeys(("model", "movement", "disagreement", "test_error"), "released"),

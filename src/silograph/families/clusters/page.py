@@ -143,7 +143,7 @@ def summary(result: ClusteredResult) -> Iterator[str]:
         lines.append(("without features", printed.error(test.baseline)))
         yield ""
         yield from printed.table(("all clients", test.measure), lines)
-    yield f"{result.rounds} rounds, disagreement {result.disagreement:.2e}"
+    yield printed.rounds_of_servers(result.rounds, result.disagreement)
     yield from printed.privacy_lines(result)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from silograph.core.results import LinearTask, Result, ServerGraph, ServerRound, Test
+from silograph.core.results import Compared, LinearTask, Result, ServerGraph, ServerRound, Test
 
 
 @dataclass(frozen=True)
@@ -57,16 +57,11 @@ class Client:
 
 
 @dataclass(frozen=True)
-class Compared:
-    """This run, then other ways of learning, which only a simulation can try."""
-
-    method: str
-    test_error: float | None
-
-
-@dataclass(frozen=True)
 class ClusteredResult(Result):
-    """`exchange` has a row for every cluster: the shares it takes of the others' models and of its own."""
+    """`exchange` has a row for every cluster: the shares it takes of the others' models and of its own.
+
+    In the folder of one region `clusters` are its server's models, and `disagreement` is None.
+    """
 
     task: LinearTask
     parameters: Parameters
@@ -76,7 +71,7 @@ class ClusteredResult(Result):
     clients: list[Client]
     comparison: list[Compared]
     test: Test | None
-    disagreement: float
+    disagreement: float | None
     trace: list[ServerRound]
 
     @property
@@ -89,4 +84,5 @@ class ClusteredResult(Result):
             return "client", [client.name for client in self.clients]
         if self.parameters.protect == "clients":
             return "cell", list(dict.fromkeys(f"{client.server}/{client.cluster}" for client in self.clients))
-        return "server", self.topology.servers
+        here = {client.server for client in self.clients}
+        return "server", [server for server in self.topology.servers if server in here]

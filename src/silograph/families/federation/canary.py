@@ -14,6 +14,7 @@ from silograph.deploy.public_facts import Facts
 from silograph.families.canary_servers import OWN_UPDATES, stage_of_agents, worlds_of_agents
 from silograph.families.federation.coalitions import coalitions
 from silograph.families.federation.job import FederationJob
+from silograph.methods.calibrated import Calibrated
 from silograph.methods.graph_federation import GraphFederation
 from silograph.privacy.unmixing import followed_sum, unmixed_sum
 from silograph.run.jobs import Job
@@ -27,7 +28,7 @@ def stages(job: FederationJob, many: bool) -> tuple[Stage, ...]:
 
 def _stage(job: FederationJob) -> RegionStage:
     """All agents who are added up together are one server's, as far as their sum can tell."""
-    sizes = job.topo.sizes if job.method.reach == "region" else job.topo.sizes.sum(keepdims=True)
+    sizes = job.topo.sizes if job.plan.reach == "region" else job.topo.sizes.sum(keepdims=True)
     return stage_of_agents(job, job.method, sizes)
 
 
@@ -36,8 +37,9 @@ def coalition_stages(job: FederationJob) -> list[tuple[str, float, RegionStage]]
     share, not the regions' own sums in the end."""
     told = next(each for each in job.reaches() if each["chosen"])
     stage = _stage(job)
-    stage = replace(stage, method=replace(job.method, personal=0.0), rounds=stage.rounds[: job.method.rounds])
-    reach = job.method.reach
+    if isinstance(job.method, GraphFederation):
+        stage = replace(stage, method=replace(job.method, personal=0.0), rounds=stage.rounds[: job.method.rounds])
+    reach = job.plan.reach
     found = []
     for one, stated in zip(coalitions([int(size) for size in job.asked_sizes]), told["coalitions"], strict=True):
         honest = one.own if reach == "region" else one.everybody
@@ -50,6 +52,8 @@ def worlds(job: FederationJob, facts: Facts) -> Worlds:
 
 
 def exposed(job: FederationJob, own: bool, root: int) -> list[Json]:
+    if isinstance(job.method, Calibrated):
+        return []
     return [OWN_UPDATES] if own and job.masks is None else [_unmixed(job, job.method, root)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from silograph.core.types import Json
@@ -10,6 +11,8 @@ from silograph.families.samples import WARDED, write_wards
 _METHOD: Json = {"name": "graph_federation", "loss": "logistic", "rounds": 4, "step": 2.0, "clip": 0.5}
 _OPEN: Json = {**_METHOD, "masks": "none"}
 _BUDGET: Json = {"epsilon": 3.0, "delta": 1e-5}
+_CHOSEN: Json = {"name": "graph_federation"}
+_MUCH: Json = {"epsilon": 60.0, "delta": 1e-5}  # for twelve agents to have slopes
 
 
 def cases(folder: Path, seed: int) -> dict[str, Json]:
@@ -35,11 +38,16 @@ def cases(folder: Path, seed: int) -> dict[str, Json]:
         "all regions, private, some agents": _plan(
             {**_METHOD, "reach": "all", "masks": "skipped", "sample": 2, "minimum": 2}, _BUDGET
         ),
+        "calibrated, a constant": _plan(_CHOSEN, _BUDGET),
+        "calibrated, masks skipped, slopes": _plan({**_CHOSEN, "masks": "skipped", "rounds": 2}, _MUCH),
+        "calibrated, ridge": _plan({**_CHOSEN, "loss": "ridge", "masks": "skipped", "rounds": 2}, _MUCH, [-1, 1]),
         "all regions, personal": _plan({**_METHOD, "reach": "all", "masks": "skipped", "personal": 0.3}, _BUDGET),
     }
 
 
-def _plan(method: Json, privacy: Json | None = None) -> Json:
+def _plan(method: Json, privacy: Json | None = None, answers: Sequence[int] | None = None) -> Json:
     data: Json = {"files": [f"{server}.csv" for server in WARDED], "agent": "ward", "target": "y"}
+    if answers is not None:
+        data["answers"] = list(answers)
     plan: Json = {"format": 1, "seed": 1, "data": data, "method": method}
     return plan if privacy is None else {**plan, "privacy": privacy}

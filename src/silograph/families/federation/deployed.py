@@ -24,5 +24,5 @@ def read_own(plan: FederationPlan, path: Path, facts: Facts | None = None) -> tu
 
 
 def open_part(plan: FederationPlan, facts: Facts, records: Records, base: Path) -> FederationJob:
-    graph = graph_of(plan.topology, tuple(facts.organisations), base)
+    graph = graph_of(plan.topology, tuple(facts.regions), base)
     return FederationJob.of(plan, deployed_servers.tables_of(facts, records), None, graph)

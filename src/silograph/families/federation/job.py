@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,14 +12,23 @@ import numpy as np
 from silograph.core import schema
 from silograph.core.errors import InputError
 from silograph.core.files import write_atomically
-from silograph.core.results import Claim, Privacy, ServerRound, filled
-from silograph.core.types import Array, Json
+from silograph.core.results import Claim, Compared, Privacy, filled
+from silograph.core.types import Array, BoolArray, Json
 from silograph.data.regions import Records, RegionTables, check_one_home, read_regions, read_test
 from silograph.families.federation.coalitions import Reached, coalitions
-from silograph.families.federation.plan import FederationPlan
+from silograph.families.federation.plan import FederationMethod, FederationPlan, learner_of
 from silograph.families.federation.result import Centroid, FederationResult, Parameters, Region
-from silograph.families.servers import OBSERVERS, ServersJob, check_intercept, csv_of, graph_of
-from silograph.methods.base import Outcome, Private
+from silograph.families.servers import (
+    OBSERVERS,
+    ServersJob,
+    calibration_notes,
+    check_intercept,
+    csv_of,
+    graph_of,
+    of_choice,
+)
+from silograph.methods.base import Outcome, Private, take
+from silograph.methods.calibrated import Calibrated, choose, noise_in_mean
 from silograph.methods.graph_federation import GraphFederation
 from silograph.privacy import accounting
 from silograph.privacy.bound import CLIPPED_AGENT
@@ -41,7 +50,7 @@ _BLURRED = 2.0  # of x.w: beyond, classes cannot be told apart
 @dataclass(frozen=True, eq=False)
 class FederationJob(ServersJob):
     plan: FederationPlan
-    method: GraphFederation
+    method: GraphFederation | Calibrated
     test: Records | None
 
     @classmethod
@@ -60,7 +69,12 @@ class FederationJob(ServersJob):
             chosen.ridge,
             chosen.huber,
         )
-        method = filled(GraphFederation, chosen, task=task, perturbation=plan.perturbation, seed=plan.seed or 0)
+        method: GraphFederation | Calibrated
+        if learner_of(plan) == "calibrated":
+            method = _calibrated(plan, task, topo)
+        else:
+            known = {"perturbation": plan.perturbation, "reach": plan.reach, "seed": plan.seed or 0}
+            method = filled(GraphFederation, chosen, task=task, **known)
         method.start(topo)  # refuses what does not fit together before anything is written
         job = cls(plan, tables, topo, method, test)
         job._check_cohorts()
@@ -72,7 +86,7 @@ class FederationJob(ServersJob):
     def _cohorts(self) -> list[tuple[str, int]]:
         """Who is added up together, by name and size."""
         regions = [(f"region {name}", int(size)) for name, size in zip(self.topo.servers, self.topo.sizes, strict=True)]
-        everybody = [("all regions", int(self.topo.sizes.sum()))] if self.plan.method.reach == "all" else []
+        everybody = [("all regions", int(self.topo.sizes.sum()))] if self.plan.reach == "all" else []
         return everybody + (regions if not everybody or self.plan.method.personal else [])
 
     def _check_cohorts(self) -> None:
@@ -99,6 +113,8 @@ class FederationJob(ServersJob):
         privacy, rounds, personal = self.plan.privacy, self.plan.method.rounds, self.plan.method.personal
         if privacy is None:
             return None
+        if isinstance(self.method, Calibrated):  # rounds have shares of it
+            return SharedGaussian(accounting.gaussian_multiplier(privacy.epsilon, privacy.delta, 1))
         each = accounting.gaussian_multiplier(privacy.epsilon, privacy.delta, rounds)
         if self.masks is None:
             return Gaussian(each)
@@ -120,7 +136,9 @@ class FederationJob(ServersJob):
             cost, noise, releases = UNPROTECTED, None, 0
         else:
             noise, releases = mechanism.multiplier, self.most_rounds
-            mu = math.sqrt(self.plan.method.rounds / (1.0 - self.plan.method.personal)) / noise
+            mu = 1.0 / noise
+            if isinstance(self.method, GraphFederation):
+                mu *= math.sqrt(self.plan.method.rounds / (1.0 - self.plan.method.personal))
             epsilon = accounting.gaussian_epsilon(mu, privacy.delta)
             cost = accounting.Cost(epsilon, privacy.delta, accounting.EXACT_GAUSSIAN)
         guarantees = self.planned(self.topo.servers, cost)
@@ -129,6 +147,7 @@ class FederationJob(ServersJob):
             "noise": self._noises(),
             "reach": self.reaches(),
             "sums_take": self._sums_take(),
+            "chosen": of_choice(self.method.choice) if isinstance(self.method, Calibrated) else None,
         }
         return costs(releases, guarantees, self._claim(), self._notes(), **further)
 
@@ -140,12 +159,12 @@ class FederationJob(ServersJob):
         told = []
         sampled = self.asked_sizes
         for reach in ("region", "all"):
-            personal = method.personal if reach == method.reach else 0.0
+            personal = method.personal if reach == self.plan.reach else 0.0
             reached = Reached(privacy.epsilon, privacy.delta, sampled, reach, personal)
             against = [{"who": one.words, "epsilon": reached.epsilon_against(one)} for one in coalitions(sampled)]
             cohort = min(sampled) if reach == "region" else sum(sampled)
             noise = self._noise_of(cohort) / (1.0 if reach == "all" else math.sqrt(len(sampled)))
-            chosen = reach == method.reach
+            chosen = reach == self.plan.reach
             if not chosen:  # it has no personal share, and all of the budget for these sums
                 noise *= math.sqrt(1.0 - method.personal)
             told.append({"reach": reach, "chosen": chosen, "centroid_noise": noise, "coalitions": against})
@@ -155,8 +174,8 @@ class FederationJob(ServersJob):
         """About how many seconds of one core all secure sums take in this process."""
         if self.plan.masks != "protocol":
             return None
-        cohorts = self.asked_sizes if self.plan.method.reach == "region" else (sum(self.asked_sizes),)
-        return self.plan.method.rounds * sum(seconds(size) for size in cohorts)
+        cohorts = self.asked_sizes if self.plan.reach == "region" else (sum(self.asked_sizes),)
+        return self.most_rounds * sum(seconds(size) for size in cohorts)
 
     @property
     def asked_sizes(self) -> tuple[int, ...]:
@@ -164,16 +183,17 @@ class FederationJob(ServersJob):
         return tuple(self.plan.method.sample or int(size) for size in self.topo.sizes)
 
     def _noises(self) -> list[float] | None:
-        """Standard deviation of the noise in a coordinate of what each region sends, if everybody asked answers."""
+        """Standard deviation of the noise in a coordinate of what each region sends, if everybody asked answers; of
+        calibrated models that of a mean of vectors of length 1 which has all of the budget."""
         if self.plan.perturbation == "none":
             return None
         sizes = self.asked_sizes
-        if self.plan.method.reach == "all":
+        if self.plan.reach == "all":
             return [self._noise_of(sum(sizes))] * len(sizes)
         return [self._noise_of(size) for size in sizes]
 
     def _noise_of(self, cohort: int) -> float:
-        mechanism, clip = self.mechanism, self.plan.method.clip
+        mechanism, clip = self.mechanism, 1.0 if isinstance(self.method, Calibrated) else self.plan.method.clip
         if mechanism is None or clip is None:
             return math.sqrt(self.plan.method.variance)
         # Noise of the agents themselves is dealt so that the threshold of them has enough; usually all are there.
@@ -237,7 +257,9 @@ class FederationJob(ServersJob):
                 "Masks were skipped in this simulation: the sums are the ones the secure sum gives, and a deployment "
                 "that skips them shows every update to the agent's own server."
             )
-        if self.plan.method.reach == "all" and self.plan.privacy is not None:
+        if isinstance(self.method, Calibrated):
+            notes += calibration_notes(self.method, self.plan.data.bounds is None)
+        if self.plan.reach == "all" and self.plan.privacy is not None:
             region, everybody = (each["coalitions"][-1] for each in self.reaches())
             notes.append(
                 f"One sum goes over all {sum(self.asked_sizes)} agents, and its noise is sized for all of them. If "
@@ -267,7 +289,8 @@ class FederationJob(ServersJob):
     def write(self, folder: Path, outcome: Outcome, trace: list[Json], door: Door) -> FederationResult:
         chosen, models, centre = self.plan.method, outcome.arrays["model"], outcome.arrays["centroid"]
         (folder / "models").mkdir(exist_ok=True)
-        for name, model in [*zip(self.topo.servers, models, strict=True), (CENTROID, centre)]:
+        named = [*zip(self.topo.servers, models, strict=True), *([] if self.apart else [(CENTROID, centre)])]
+        for name, model in named:
             rows = zip(self.features, map(repr, model.tolist()), strict=True)
             write_atomically(folder / "models" / f"{name}.csv", csv_of(("feature", "weight"), rows))
         errors, noises = self._errors(np.vstack([models, centre])), self._noises()
@@ -283,6 +306,9 @@ class FederationJob(ServersJob):
                 noise=None if noises is None else max(noises),
                 noise_least=None if noises is None else min(noises),
                 masks=self.plan.masks,
+                reach=self.plan.reach,
+                learner=learner_of(self.plan),
+                **_told_choice(self.method),
             ),
             topology=self.told_graph,
             regions=[
@@ -296,19 +322,65 @@ class FederationJob(ServersJob):
                 )
                 for p, server in enumerate(self.topo.servers)
             ],
-            centroid=Centroid(centre.tolist(), errors[-1]),
+            centroid=None if self.apart else Centroid(centre.tolist(), errors[-1]),
             test=None if self.test is None else self.told_test(self.test[1]),
-            disagreement=outcome.facts["disagreement"],
+            disagreement=None if self.apart else outcome.facts["disagreement"],
             rounds=outcome.facts["rounds"],
-            trace=[ServerRound(**line) for line in trace],
+            trace=self.told_trace(trace),
+            comparison=self._comparison(errors[-1]),
             privacy=self._privacy(door),
-            numbers_are=dict.fromkeys(("model", "movement", "disagreement", "test_error"), "released"),
+            numbers_are={
+                **dict.fromkeys(("model", "movement", "disagreement", "test_error"), "released"),
+                "comparison": "simulation only",
+            },
         )
+
+    def _comparison(self, error: float | None) -> list[Compared]:
+        """The centroid beside what needs all records in one place, and what each region would get alone."""
+        if self.test is None or not self.plan.compares:
+            return []
+        chosen = self.plan.method
+        task = replace(self.method.task, rho=max(chosen.ridge, 1e-6))
+        data = self.data()
+        regions = [self._fitted(task, data, self.topo.home == p) for p in range(len(self.topo.servers))]
+        everybody = self._fitted(task, data, np.ones(len(self.topo.silos), dtype=np.bool_))
+        alone = [each for each in self._errors(np.array(regions)) if each is not None]
+        return [
+            Compared("this run", error),
+            Compared("one model without privacy", self._errors(everybody[None])[0]),
+            Compared("each region alone, without privacy", float(np.mean(alone))),
+        ]
+
+    def _fitted(self, task: Linear, data: Private, rows: BoolArray) -> Array:
+        """The best model on all records of some agents, each record weighing the same."""
+        own = take(data, np.flatnonzero(rows))
+        return task.optimum(own, own["count"])
 
     def _errors(self, models: Array) -> list[float | None]:
         if self.test is None:
             return [None] * len(models)
         return [float(error) for error in self.errors(self.method.task, models, *self.test)]
+
+
+def _calibrated(plan: FederationPlan, task: Linear, topo: Topology) -> Calibrated:
+    """Settings follow from public numbers, but for those that were given."""
+    assert plan.privacy is not None
+    plain, chosen = FederationMethod(), plan.method
+    multiplier = accounting.gaussian_multiplier(plan.privacy.epsilon, plan.privacy.delta, 1)
+    noise = noise_in_mean(multiplier, len(topo.silos))
+    rounds, step = (
+        None if getattr(chosen, name) == getattr(plain, name) else getattr(chosen, name) for name in ("rounds", "step")
+    )
+    choice = choose(noise, noise, task.features - 1, chosen.loss == "logistic", rounds=rounds, step=step)
+    return Calibrated(task, (0,) * len(topo.silos), choice, plan.data.answers or (-1.0, 1.0))
+
+
+def _told_choice(method: GraphFederation | Calibrated) -> Json:
+    if isinstance(method, GraphFederation):
+        return {}
+    choice = method.choice
+    told = {"step": choice.step, "rounds": method.most_rounds, "slopes": choice.slopes, "expected": choice.expected}
+    return told
 
 
 def open_job(plan: FederationPlan, base: Path) -> FederationJob:

@@ -44,7 +44,8 @@ def page(run: FederationRun) -> str:
 def how_accurate(result: FederationResult) -> tuple[str, str]:
     """A class of the style sheet, and how the models did on the test records beside a baseline that needs no model."""
     test, errors = result.test, [region.test_error for region in result.regions]
-    known, centroid = [error for error in errors if words.is_number(error)], result.centroid.test_error
+    known = [error for error in errors if words.is_number(error)]
+    centroid = None if result.centroid is None else result.centroid.test_error
     if test is None or not (known or words.is_number(centroid)):
         return "", "Nothing is known of how well the models predict: they were not tested."
     sentence = f"On {words.counted(test.records, 'test record')} the {test.measure} of the centroid is "
@@ -66,7 +67,8 @@ def _regions(result: FederationResult) -> Json:
     rows: list[tuple[str, int | None, int | None, float | None]] = [
         (region.name, region.agents, region.records, region.test_error) for region in result.regions
     ]
-    rows.append(("Centroid", None, None, centroid.test_error))
+    error_of_all = None if centroid is None else centroid.test_error
+    rows.append(("Centroid", None, None, error_of_all))
     *errors, guessed = words.column([*(row[-1] for row in rows), baseline])
     told = [
         {
@@ -81,20 +83,23 @@ def _regions(result: FederationResult) -> Json:
     picture = ""
     if test is not None:
         members = [(region.name, region.test_error) for region in result.regions[:MOST_REGIONS_DRAWN]]
-        groups = [("Regions’ own models", members, centroid.test_error)]
+        groups = [("Regions’ own models", members, error_of_all)]
         picture = servers.spread_of_errors(groups, test, "region", "centroid")
     return {"rows": told[:-1], "centroid": told[-1], "baselineed": guessed, "picture": picture}
 
 
 def _weights(result: FederationResult) -> Json:
     """The models side by side: a picture, and a table of the regions that fit beside each other."""
-    centroid, regions = result.centroid.model, result.regions
-    features = servers.heaviest(result.task.features, map(abs, centroid))
-    label = (
-        f"Weights of {words.counted(len(features), 'feature')} in {words.counted(len(regions), 'region')} and centroid"
-    )
+    regions, centroid = result.regions, None if result.centroid is None else result.centroid.model
+    features = servers.heaviest(result.task.features, map(abs, centroid or regions[0].model))
+    label = f"Weights of {words.counted(len(features), 'feature')} in {words.counted(len(regions), 'region')}"
+    label += "" if centroid is None else " and centroid"
     drawn = [
-        (name, [(region.name, region.model[i]) for region in regions[:MOST_REGIONS_DRAWN]], centroid[i])
+        (
+            name,
+            [(region.name, region.model[i]) for region in regions[:MOST_REGIONS_DRAWN]],
+            math.nan if centroid is None else centroid[i],
+        )
         for i, name in features
     ]
     listed = regions[: servers.MOST_MODELS]
@@ -102,17 +107,23 @@ def _weights(result: FederationResult) -> Json:
         "picture": markup(row_charts.dots_svg(drawn, label)),
         "drawn": min(len(regions), MOST_REGIONS_DRAWN),
         "regions": [region.name for region in listed],
-        "rows": servers.weight_rows(features, [centroid, *(region.model for region in listed)]),
+        "rows": servers.weight_rows(
+            features, [*([] if centroid is None else [centroid]), *(region.model for region in listed)]
+        ),
     }
 
 
 def summary(result: FederationResult) -> Iterator[str]:
     rows = [(region.name, f"{region.agents}", printed.error(region.test_error)) for region in result.regions]
-    rows.append(("centroid", "", printed.error(result.centroid.test_error)))
+    if result.centroid is not None:
+        rows.append(("centroid", "", printed.error(result.centroid.test_error)))
     yield from printed.table(("region", "agents", "test error"), rows)
     if result.test is not None:
-        yield f"test: {result.test.measure}; without features {result.test.baseline:.4f}"
-    yield f"{result.rounds} rounds, disagreement {result.disagreement:.2e}"
+        lines = [(row.method, printed.error(row.test_error)) for row in result.comparison[1:]]
+        lines.append(("without features", printed.error(result.test.baseline)))
+        yield ""
+        yield from printed.table(("beside", result.test.measure), lines)
+    yield printed.rounds_of_servers(result.rounds, result.disagreement)
     yield from printed.privacy_lines(result, "region")
 
 
@@ -120,14 +131,17 @@ def measured(run: FederationRun) -> Iterator[Measured]:
     result, test = run.result, run.result.test
     if test is None:
         return
-    yield Measured("centroid", test.measure, "test_error", result.centroid.test_error)
+    if result.centroid is not None:
+        yield Measured("centroid", test.measure, "test_error", result.centroid.test_error)
     for region in result.regions:
         yield Measured(region.name, test.measure, "regions.test_error", region.test_error)
     yield Measured(BASELINE_MEASURE, test.measure, "test", test.baseline)
 
 
 def forecast(told: Json) -> Iterator[str]:
-    if told.get("noise") is not None:
+    if (chosen := told.get("chosen")) is not None:
+        yield from servers.choice_lines(chosen)
+    elif told.get("noise") is not None:
         least, most = (f"{end(told['noise']):.3g}" for end in (min, max))
         size = least if least == most else f"{least} to {most}, more in smaller regions"
         yield f"noise in a coordinate of what a region sends: standard deviation {size}"

@@ -7,9 +7,9 @@ from typing import Literal
 
 from silograph.core.errors import InputError
 from silograph.core.schema import Amount, Cohort, Count, Portion, Scale, Seed, Span
-from silograph.data.features import Classes, FeatureOptions
-from silograph.families.servers import Servers, check_classes, check_masks, left_out_of_servers
-from silograph.run.plan import DEFAULT_DELTA, Plan
+from silograph.data.features import Between, Classes, FeatureOptions
+from silograph.families.servers import Servers, check_answers, check_classes, check_masks, left_out_of_servers
+from silograph.run.plan import DEFAULT_DELTA, NOT_COMPARED, Plan
 from silograph.run.sections import Delta, TotalEpsilon, naming_files
 
 _MOST_DRAWS = 1_000_000  # records an agent looks at in a round
@@ -20,7 +20,7 @@ class RegionData(FeatureOptions):
     """One table a region, named relative to the plan; a column says which agent a record belongs to.
 
     `test` is a table nobody asks to be protected: errors are measured on it. `classes` are a target's two words, the
-    one that is 0 first.
+    one that is 0 first; `answers` the least and the most of a target in numbers, from public knowledge.
     """
 
     agent: str
@@ -28,15 +28,19 @@ class RegionData(FeatureOptions):
     files: tuple[str, ...] = naming_files(())
     test: str | None = naming_files(None, private=False)
     classes: Classes | None = None
+    answers: Between | None = None
 
 
 @dataclass(frozen=True)
 class FederationMethod:
-    """S1 (3)-(8). `perturbation` is `private` with a budget and `none` without, by default.
+    """Calibrated models, or S1 (3)-(8): `learner_of` says which. Calibrated ones choose all settings but those given.
+
+    `perturbation` is `private` with a budget and `none` without, by default.
 
     `masks` hide an agent's update from its own server: by the secure sum, or, to save time, only in name. `reach` says
     over whom sums go: the agents of a region, or all agents, of whom all servers then know the same sum; that has a
     curator's noise. `personal` is the share of the budget for models of the regions' own, with `reach` all.
+    `compare` also learns, where there is a test table, what all records give without privacy, and each region alone.
     """
 
     name: Literal["graph_federation"] = "graph_federation"
@@ -55,8 +59,10 @@ class FederationMethod:
     clip: Scale | None = None
     masks: Literal["protocol", "skipped", "none"] | None = None
     minimum: Cohort = 3
-    reach: Literal["region", "all"] = "region"
+    reach: Literal["region", "all"] | None = None
     personal: Portion = 0.0
+    learner: Literal["calibrated", "papers"] | None = None
+    compare: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -85,15 +91,24 @@ class FederationPlan(Plan):
         return self.method.masks or ("none" if self.privacy is None else "protocol")
 
     @property
+    def reach(self) -> Literal["region", "all"]:
+        return self.method.reach or ("all" if learner_of(self) == "calibrated" else "region")
+
+    @property
+    def compares(self) -> bool:
+        return self.data.test is not None if self.method.compare is None else self.method.compare
+
+    @property
     def tells_counts(self) -> bool:
         return self.privacy is None
 
     def deployable(self) -> FederationPlan:
         masked = replace(self.method, masks="protocol") if self.masks == "skipped" else self.method
-        return replace(self, data=replace(self.data, test=None), method=masked)
+        return replace(self, data=replace(self.data, test=None), method=replace(masked, compare=None))
 
     def left_out(self) -> list[str]:
-        return left_out_of_servers(self.data.test, self.method.masks)
+        compared = [NOT_COMPARED] if self.compares else []
+        return left_out_of_servers(self.data.test, self.method.masks) + compared
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -103,18 +118,28 @@ class FederationPlan(Plan):
             expected = f"epochs times batch of at most {_MOST_DRAWS:,}"
             raise InputError("plan, epochs and batch", expected, f"found {method.epochs[1]} times {method.batch}")
         self._check_privacy()
+        if learner_of(self) == "calibrated":
+            self._check_calibrated()
+            return
         self._check_reach()
         check_masks(self.masks, method.clip, method.sample, method.minimum)
 
+    def _check_calibrated(self) -> None:
+        if self.privacy is None:
+            raise InputError("plan, learner", "a budget with calibrated models", "found none", "Leave learner out.")
+        if given := papers_only(self):
+            raise InputError(f"plan, {given}", 'learner = "papers"', "calibrated models have no such setting")
+        check_answers(self.data.answers, self.method.loss)
+
     def _check_reach(self) -> None:
         method = self.method
-        if method.reach == "all" and self.masks == "none":
+        if self.reach == "all" and self.masks == "none":
             found = "found none: some server would have to see all agents' updates"
             raise InputError("plan, masks", 'masks with reach = "all"', found, 'Say masks = "protocol".')
-        if method.reach == "all" and self.perturbation not in ("none", "private"):
+        if self.reach == "all" and self.perturbation not in ("none", "private"):
             expected = 'none or private with reach = "all", where servers have nothing to hide from each other'
             raise InputError("plan, perturbation", expected, f"found {self.perturbation}")
-        if method.personal and (method.reach == "region" or self.privacy is None):
+        if method.personal and (self.reach == "region" or self.privacy is None):
             expected = 'a budget and reach = "all" with a personal share'
             raise InputError("plan, personal", expected, "found it without", "Leave personal out.")
         if method.personal == 1.0:
@@ -132,13 +157,30 @@ class FederationPlan(Plan):
                 f"found {self.perturbation}, which is not differential privacy",
                 "Leave one of the two out.",
             )
-        if self.method.clip is None:
+        if self.method.clip is None and learner_of(self) == "papers":
+            given = papers_only(self) or "learner"
             raise InputError(
                 "plan, clip",
                 "a bound on an agent's update, with privacy",
-                "found none",
-                "A public number: updates longer than it are scaled back. Try clip = 0.5.",
+                f"found none beside {given}",
+                "A public number: updates longer than it are scaled back. Try clip = 0.5; or leave out what only S1 "
+                "has: then all settings are chosen.",
             )
+
+
+def papers_only(plan: FederationPlan) -> str | None:
+    """The first thing asked for that only S1 has."""
+    plain, chosen = FederationMethod(), plan.method
+    names = ("ridge", "huber", "intercept", "sample", "epochs", "batch", "variance", "law", "clip", "personal")
+    given = next((name for name in names if getattr(chosen, name) != getattr(plain, name)), None)
+    settled = {"loss": chosen.loss == "huber", "masks": plan.masks == "none", "reach": chosen.reach == "region"}
+    return given or next((name for name, found in settled.items() if found), None)
+
+
+def learner_of(plan: FederationPlan) -> Literal["calibrated", "papers"]:
+    """What was asked for; else calibrated models under a budget, if nothing was that only S1 has."""
+    private = plan.privacy is not None and plan.perturbation == "private"
+    return plan.method.learner or ("calibrated" if private and papers_only(plan) is None else "papers")
 
 
 PLAN = FederationPlan

@@ -17,7 +17,8 @@ class FederationRun(RunFolder[FederationResult]):
     @property
     def models(self) -> dict[str, list[float]]:
         """Every region's, and their mean."""
-        return {region.name: region.model for region in self.result.regions} | {CENTROID: self.result.centroid.model}
+        shared = {} if self.result.centroid is None else {CENTROID: self.result.centroid.model}
+        return {region.name: region.model for region in self.result.regions} | shared
 
 
 def read(run: RunFolder[FederationResult]) -> FederationRun:
@@ -26,9 +27,9 @@ def read(run: RunFolder[FederationResult]) -> FederationRun:
     regions = [region.name for region in result.regions]
     check_unique(regions, f"{where}: regions")
     check_guarantees(result.privacy.guarantees, "region", regions, f"{where}: privacy: guarantees")
-    models = {site_file(region.name): region.model for region in result.regions} | {
-        "centroid.csv": result.centroid.model
-    }
+    models = {site_file(region.name): region.model for region in result.regions}
+    if result.centroid is not None:
+        models["centroid.csv"] = result.centroid.model
     for name, model in models.items():
         path = run.folder / "models" / name
         check_length(model, result.task.features, str(path))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from silograph.core.results import LinearTask, Result, ServerGraph, ServerRound, Test
+from silograph.core.results import Compared, LinearTask, Result, ServerGraph, ServerRound, Test
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,9 @@ class Parameters:
     masks: str
     reach: str = "region"
     personal: float = 0.0
+    learner: str = "papers"
+    slopes: bool | None = None
+    expected: float | None = None
 
 
 @dataclass(frozen=True)
@@ -45,11 +48,14 @@ class Centroid:
 
 @dataclass(frozen=True)
 class FederationResult(Result):
+    """`centroid` and `disagreement` are None in the folder of one region, which does not know the others' models."""
+
     task: LinearTask
     parameters: Parameters
     topology: ServerGraph
     regions: list[Region]
-    centroid: Centroid
+    centroid: Centroid | None
     test: Test | None
-    disagreement: float
+    disagreement: float | None
     trace: list[ServerRound]
+    comparison: list[Compared] = field(default_factory=list)

@@ -63,6 +63,7 @@ class Setup:
     budget: Budget | None
     releases: int
     degree: float | None = None  # that was asked for or is usual; None where beta was given
+    lacks: tuple[tuple[int, ...], ...] = ()  # the nodes that each site lacks, by its columns' names
     notes: tuple[str, ...] = ()  # what names and numbers, which are public, ask for
     masks: Masks | None = None
     scale_share: float | None = None  # of the budget, for private means and spreads; None where there are none
@@ -101,6 +102,11 @@ def _resamples(chosen: ConsensusGraph, edges: int) -> int:
 
 def build(plan: GraphPlan, silos: Silos, candidates: EdgeList | None = None, coordinates: Array | None = None) -> Setup:
     """Check the plan against the data's shape and put the parts together. Nothing private is looked at."""
+    setup = _build(plan, silos, candidates, coordinates)
+    return replace(setup, lacks=silos.lacked(setup.topo.silos))
+
+
+def _build(plan: GraphPlan, silos: Silos, candidates: EdgeList | None, coordinates: Array | None) -> Setup:
     nodes = len(silos.nodes)
     topo = star(silos.names)
     counts = tuple(len(silos.signals[silos.names.index(name)]) for name in topo.silos)
@@ -119,7 +125,8 @@ def build(plan: GraphPlan, silos: Silos, candidates: EdgeList | None = None, coo
         listed = candidates is not None and chosen.solver == "exact"
         again = _resamples(chosen, candidates.size if candidates is not None else nodes * (nodes - 1) // 2)
         task = SmoothGraph(nodes, "listed-distances" if listed else "distances", None, candidates, resamples=again)
-        method = _solver(chosen, nodes, degree, candidates=candidates if listed else None)
+        lacks = silos.lacked(topo.silos)
+        method = _solver(chosen, nodes, degree, candidates=candidates if listed else None, lacks=lacks)
         return Setup(topo, counts, task, method, None, None, 0, degree, learner_why=_why_papers(plan, nodes))
     if learner_of(plan, nodes) == "votes":
         assert degree is not None, "votes have no beta"
@@ -326,6 +333,7 @@ def _solver(
     release: SmoothGraph | None = None,
     gradient_clip: float | None = None,
     candidates: EdgeList | None = None,
+    lacks: tuple[tuple[int, ...], ...] = (),
 ) -> Method:
     if chosen.solver == "exact":
         return ExactConsensus(
@@ -340,6 +348,7 @@ def _solver(
             rounds=2000 if chosen.rounds is None else chosen.rounds,
             consensus_edges=_consensus_edges(chosen, nodes, candidates),
             candidates=candidates,
+            lacks=lacks,
         )
     form = chosen.form or ("S3" if release is None else "S0")
     _, step, momentum = PAPER_SETTINGS[form]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from silograph.kernels.column_scale import OCTAVES, PLACES
 from silograph.report.deployment import BARE, NOISY, Leaving, Spoken
 from silograph.report.words import counted, number
 
@@ -27,12 +28,19 @@ class SpokenOfGraphs(Spoken):
         return self._likelihood or (self.private and self.privacy.get("mode") != "per-round")
 
     @property
+    def _scaled(self) -> bool:
+        """Whether private means and spreads of columns come first."""
+        return self._once and self.private and self.releases > 1
+
+    @property
     def goal(self) -> str:
         whose = "all organisations together" if self.masked or self._votes else "every organisation, and one for all"
         return f"a graph of {counted(len(self.facts['columns']), 'node')} for {whose}"
 
     @property
     def rounds(self) -> str:
+        if self._scaled:
+            return "three releases, one after the other"
         if self._once:
             return "one exchange" if self._likelihood else "one release"
         if self.method["solver"] == "exact":
@@ -53,6 +61,8 @@ class SpokenOfGraphs(Spoken):
 
     @property
     def comes_back(self) -> str:
+        if self._scaled:
+            return "private means and spreads of columns; the results are the operator’s to hand out"
         if self._once:
             return "nothing: the results are the operator’s to hand out"
         return "the consensus graph and the parameters of the round"
@@ -80,10 +90,13 @@ class SpokenOfGraphs(Spoken):
                 f"only under masks: the server learns the sum over at least {self.smallest_sum} organisations, "
                 "with noise"
             )
+            for what, size in self._of_scale():
+                yield Leaving(what, size, "once", f"{told} that they put in themselves")
             yield Leaving(moment, pairs, "once", f"{told} that they put in themselves")
             yield from self.of_masks("once")
         elif self._once:
-            yield Leaving(moment, pairs, "once; asked again it sends the same", "noise for the budget is in it")
+            for what, size in (*self._of_scale(), (moment, pairs)):
+                yield Leaving(what, size, "once; asked again it sends the same", "noise for the budget is in it")
         elif self.private:
             step = "the graph after this round’s step"
             yield Leaving(step, pairs, "in every round, the last again at the end", NOISY)
@@ -92,6 +105,12 @@ class SpokenOfGraphs(Spoken):
             yield Leaving("how well the graph fits, and how dense it is", "7 numbers", self.each_round, BARE, True)
             yield Leaving("the organisation’s graph as the result", pairs, "once, at the end", BARE, True)
             yield Leaving("how smooth its signals are on it", "1 number", "once, at the end", BARE, True)
+
+    def _of_scale(self) -> Iterator[tuple[str, str]]:
+        nodes = len(self.facts["columns"])
+        if self._scaled:
+            yield "how far pairs of rows differ (counts by powers of two)", f"{number(nodes * OCTAVES)} numbers"
+            yield "where rows are (counts by cells of two spreads)", f"{number(nodes * PLACES)} numbers"
 
 
 SPOKEN = SpokenOfGraphs

@@ -44,11 +44,6 @@ class Looked:
     def lacks(self) -> bool:
         return bool((self.node_rows == 0.0).any())
 
-    @property
-    def could_see(self) -> Array:
-        """How many sites could have seen an edge."""
-        return np.asarray((self.pair_rows > 0.0).sum(0), dtype=float)
-
 
 def ranks_of(silos: Silos, order: Sequence[str]) -> Array | None:
     """Correlations of ranks, (K, p), where all tables are here and small; of long ones the tails matter little."""
@@ -165,7 +160,8 @@ def spread_apart(silos: Silos, sites: Sequence[str]) -> dict[str, float]:
     tables = _here(silos, sites)
     if tables is None or len(tables) < 2:
         return {}
-    spread = np.array([np.nanmedian(np.nanstd(table, axis=0)) for table in tables])
+    own = [table[:, ~np.isnan(table).all(0)] for table in tables]
+    spread = np.array([np.median(np.nanstd(table, axis=0)) for table in own])
     others = np.array([np.median(np.delete(spread, k)) for k in range(len(spread))])
     ratios = {name: float(own / usual) for name, own, usual in zip(sites, spread, others, strict=True) if usual > 0.0}
     return {name: ratio for name, ratio in ratios.items() if ratio > _APART or ratio < 1.0 / _APART}

@@ -15,7 +15,8 @@ from silograph.core.errors import InputError
 from silograph.core.types import Array
 from silograph.data.silos import Elsewhere, People, Silos
 from silograph.families.graphs.plan import GraphPlan, learner_of
-from silograph.kernels.lists import nearest
+from silograph.kernels.lists import Candidates, nearest
+from silograph.kernels.neighbours import Search
 from silograph.kernels.spaces import EdgeList
 
 MOST_NODES_DENSE = 3000  # beyond, all pairs are more than anybody waits for
@@ -49,8 +50,24 @@ def nearest_neighbours(plan: GraphPlan, silos: Silos) -> Near:
             todo = "Agree on a list of candidate edges, as a file."
             raise InputError("plan, neighbours", "all tables in one place", "they are at several organisations", todo)
         assert not isinstance(signals, People), "persons are for privacy"
-        lists[name] = nearest(signals, count, plan.data.search)
+        lists[name] = _near(signals, count, plan.data.search)
     ends = [found.ends() for found in lists.values()]
     key = np.unique(np.concatenate([a.astype(np.int64) * nodes + b for a, b in ends]))
     reach = {name: found.reach for name, found in lists.items() if found.reach is not None}
     return Near(EdgeList.of(nodes, *np.divmod(key, nodes)), reach or None)
+
+
+def _near(signals: Array, count: int, search: Search | None) -> Candidates:
+    """A site's lists over all nodes: those that it lacks have no neighbours, and no pair of theirs costs anything less
+    than infinity."""
+    own = np.flatnonzero(~np.isnan(signals).all(0))
+    if len(own) == signals.shape[1]:
+        return nearest(signals, count, search)
+    found = nearest(np.ascontiguousarray(signals[:, own]), min(count, len(own) - 1), search)
+    a, b = (own[end] for end in found.ends())
+    reach = None
+    if found.reach is not None:
+        reach = np.full(signals.shape[1], np.inf)
+        reach[own] = found.reach
+    start = np.searchsorted(a, np.arange(signals.shape[1] + 1))
+    return Candidates(start, b.astype(np.int32), found.cost, reach)

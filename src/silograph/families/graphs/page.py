@@ -28,6 +28,7 @@ MOST_SMALL = 400
 MOST_EDGES_IN_ALL = 12_000
 STRONGEST, STRONGEST_WITHOUT_PICTURE = 30, 200
 MOST_COMMUNITIES, MOST_MEMBERS = 20, 6
+MOST_BARS = 12
 
 KINDS = (Kind("shared", "of the consensus"), Kind("own", "not in the consensus"))
 
@@ -85,6 +86,7 @@ def page(run: GraphRun) -> str:
         space=_space(run),
         has_sites=bool(run.sites),
         strongest=_strongest(run),
+        could_see=bool(run.could_see),
         sure=any(run.confidence.values()),
         tried=_tried(run.result.path),
         convergence=_convergence(run.result),
@@ -97,7 +99,7 @@ def page(run: GraphRun) -> str:
         likely=run.likely,
         summed=run.likely and not run.sites,
         negative=sum(sign < 0 for sign in run.sign_of[None].values()),
-        drawn_to_mean=[site.drawn_to_mean for site in run.result.sites],
+        drawn_to_mean=words.column(site.drawn_to_mean for site in run.result.sites),
         unmet=unmet(run.result) if run.likely else [],
         counted="Persons" if run.result.counted == "persons" else "Signals",
         effective=_behind_noise(run.result, "effective_rows", 0),
@@ -259,7 +261,7 @@ def _strongest(run: GraphRun) -> list[Json]:
     named = [(a, b, weight, frozenset((a, b))) for a, b, weight in heaviest]
     return [
         {"source": a, "target": b, "weight": weight * signs.get(pair, 1), "sites": found.get(pair, 0)}
-        | {"confidence": sure.get(pair)}
+        | {"confidence": sure.get(pair), "could_see": run.could_see.get(pair)}
         for a, b, weight, pair in named
     ]
 
@@ -301,9 +303,17 @@ def _behind_noise(result: GraphResult, name: str, decimals: int) -> list[str]:
     return [f"{value:,.{decimals}f}" if words.is_number(value) else words.number(None) for value in found]
 
 
-def _contributions(result: GraphResult) -> str:
+def _contributions(result: GraphResult) -> Json:
+    """A bar for each site, of many for the heaviest; no picture where all weigh the same."""
     weights = [(site.name, site.weight) for site in result.sites]
-    return markup(charts.bars_svg(weights, "Weight of each site in the consensus"))
+    same = {words.number(weight) for _, weight in weights}
+    if len(same) == 1 < len(weights):
+        return {"same": same.pop(), "picture": "", "left_out": 0}
+    heaviest = weights
+    if len(weights) > MOST_BARS:
+        heaviest = sorted(weights, key=lambda row: -row[1] if words.is_number(row[1]) else math.inf)[:MOST_BARS]
+    picture = markup(charts.bars_svg(heaviest, "Weight of each site in the consensus"))
+    return {"same": "", "picture": picture, "left_out": len(weights) - len(heaviest)}
 
 
 def _as_tuples(pairs: Iterable[frozenset[str]]) -> list[tuple[str, str]]:
@@ -325,6 +335,6 @@ def measured(run: GraphRun) -> Iterator[Measured]:
         yield Measured(kind, "gap", "certified_gap", run.result.certified_gap)
     for site in run.result.sites:
         if not run.signed and not run.voted:
-            yield Measured(site.name, "smoothness", "sites.smoothness", site.smoothness)
+            yield Measured(site.name, "smoothness", "sites.smoothness", site.smoothness, run.result.learner)
         if site.effective_rows is not None:
             yield Measured(site.name, "effective rows", "sites.effective_rows", site.effective_rows)

@@ -22,6 +22,8 @@ _EDGE = ("source", "target", "weight")
 _SIGNED = (*_EDGE, "sign")
 _LIKELY = (*_SIGNED, "probability")
 _VOTED = (*_EDGE, "probability")
+_COLUMNS = (_EDGE, (*_EDGE, "confidence"), _VOTED, _SIGNED, _LIKELY, (*_LIKELY, "shared"))
+_COULD_SEE = "could_see"  # the last column, where sites lack nodes
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,8 @@ class GraphRun(RunFolder[GraphResult]):
     confidence: dict[str | None, Confidence]
     #: 1 or -1, in the same way; empty where relations have no signs.
     sign_of: dict[str | None, Signs]
+    #: How many sites could have seen an edge of the consensus; empty where all sites have all nodes.
+    could_see: dict[Pair, int]
     #: Where nodes are: x and y, or x, y and z; empty where nobody said.
     coordinates: dict[str, tuple[float, ...]]
 
@@ -73,31 +77,33 @@ def read(run: RunFolder[GraphResult]) -> GraphRun:
         **vars(run),
         consensus=found[None][0],
         sites={name: found[name][0] for name in names},
-        confidence={name: confidence for name, (_, confidence, _) in found.items()},
-        sign_of={name: signs for name, (*_, signs) in found.items()},
+        confidence={name: confidence for name, (_, confidence, *_) in found.items()},
+        sign_of={name: signs for name, (*_, signs, _) in found.items()},
+        could_see=found[None][3],
         coordinates=_read_coordinates(folder / "nodes.csv", nodes),
     )
 
 
-def _read_edges(path: Path, nodes: Collection[str]) -> tuple[list[Edge], Confidence, Signs]:
+def _read_edges(path: Path, nodes: Collection[str]) -> tuple[list[Edge], Confidence, Signs, dict[Pair, int]]:
     edges: list[Edge] = []
     confidence: Confidence = {}
     signs: Signs = {}
-    head = read_text(path)
-    signed, likely = (head.startswith(",".join(columns)) for columns in (_SIGNED, _LIKELY))
-    if likely:
-        rows = read_table(path, _LIKELY, "shared", "could_see")
-    elif signed:
-        rows = read_table(path, _SIGNED)
-    else:
-        voted = head.startswith(",".join(_VOTED))
-        rows = read_table(path, _EDGE, "probability" if voted else "confidence")
-    for where, (source, target, text, *more) in rows:
+    seen: dict[Pair, int] = {}
+    header = tuple(read_text(path).split("\n", 1)[0].rstrip("\r").split(","))
+    counted = header[-1] == _COULD_SEE
+    columns = header[:-1] if counted else header
+    signed = "sign" in columns
+    for where, (source, target, text, *more) in read_table(path, header if columns in _COLUMNS else _EDGE):
         check_edge(source, target, nodes, where)
         pair, weight = frozenset((source, target)), as_number(text)
         if not 0 < weight < math.inf:
             raise DamageError(where, "a finite weight above 0", f"found {shortened(text)}", ADVICE)
         edges.append((source, target, weight))
+        if counted:
+            *more, sites = more
+            if not sites.isascii() or not sites.isdigit():
+                raise DamageError(where, "how many sites could have seen it", f"found {shortened(sites)}", ADVICE)
+            seen[pair] = int(sites)
         if signed:
             sign, *more = more
             if sign not in ("1", "-1"):
@@ -107,7 +113,7 @@ def _read_edges(path: Path, nodes: Collection[str]) -> tuple[list[Edge], Confide
             share = confidence[pair] = as_number(more[0])
             if not 0 <= share <= 1:
                 raise DamageError(where, "a confidence from 0 to 1", f"found {shortened(more[0])}", ADVICE)
-    return edges, confidence, signs
+    return edges, confidence, signs, seen
 
 
 def _read_coordinates(path: Path, nodes: Collection[str]) -> dict[str, tuple[float, ...]]:

@@ -27,6 +27,7 @@ from silograph.families.graphs.findings import Looked
 from silograph.families.graphs.plan import GraphPlan, learner_of, private_scale_fits
 from silograph.families.graphs.units import said_of_loudest, said_of_units, said_of_untold
 from silograph.families.graphs.vote_results import write_votes
+from silograph.kernels.own_nodes import own_of, pairs_of
 from silograph.methods.algorithm_one import PaperConsensus
 from silograph.methods.base import Outcome
 from silograph.methods.moments_once import MomentsOnce, MomentsSummed
@@ -234,7 +235,7 @@ def write_graphs(
         if alone:
             more = of_site(arrays, k)
             graph = list(edges(arrays["graph"][k], nodes, threshold, space, more, least))
-            write_graph(folder / "sites" / name, graph, _own_nodes(nodes, looked, k), list(more), coordinates)
+            write_graph(folder / "sites" / name, graph, own_nodes(nodes, setup, k), list(more), coordinates)
             told = _summary(graph) | _behind_noise(effective, agreement, k)
         sites.append(
             {
@@ -245,12 +246,12 @@ def write_graphs(
                 "smoothness": _finite(float(smoothness[k])),
                 "bytes_sent": sum(8 * row.dim for row in door.ledger.of(name)),
                 **{key: float(arrays[of][k]) for key, of in _OF_A_SITE.items() if of in arrays},
-                **_of_gaps(nodes, looked, k),
+                **_of_gaps(nodes, setup, looked, k),
             }
         )
     more = of_consensus(arrays)
-    if looked is not None and looked.lacks:
-        more = {**more, COULD_SEE: looked.could_see}
+    if setup.lacks:
+        more = {**more, COULD_SEE: could_see(setup, looked)}
     consensus = list(edges(arrays["consensus"], nodes, threshold, space, more, least))
     write_graph(folder / "consensus", consensus, nodes, list(more), coordinates)
     facts = outcome.facts
@@ -300,17 +301,24 @@ _RELEASED_BY_VOTES = ("confidence", "expected_true")
 _OF_A_SITE = {"proven_nodes": "proven", "drawn_to_mean": "drawn_to_mean"}
 
 
-def _own_nodes(nodes: Sequence[str], looked: Looked | None, k: int) -> Sequence[str]:
+def own_nodes(nodes: Sequence[str], setup: Setup, k: int) -> Sequence[str]:
     """The nodes that a site has."""
-    if looked is None:
-        return nodes
-    return [name for name, rows in zip(nodes, looked.node_rows[k], strict=True) if rows > 0.0]
+    gone = set(setup.lacks[k]) if setup.lacks else set[int]()
+    return [name for place, name in enumerate(nodes) if place not in gone]
 
 
-def _of_gaps(nodes: Sequence[str], looked: Looked | None, k: int) -> Json:
+def could_see(setup: Setup, looked: Looked | None = None) -> Array:
+    """How many sites could have seen an edge: those that have both nodes, and where the run knows it in one row."""
+    seen = pairs_of(own_of(setup.lacks, setup.task.nodes), setup.task.space)
+    if looked is not None and looked.pair_rows.shape == seen.shape:
+        seen &= looked.pair_rows > 0.0
+    return np.asarray(seen.sum(0), dtype=float)
+
+
+def _of_gaps(nodes: Sequence[str], setup: Setup, looked: Looked | None, k: int) -> Json:
     told: Json = {}
-    if looked is not None and looked.lacks:
-        told["nodes"] = len(_own_nodes(nodes, looked, k))
+    if setup.lacks:
+        told["nodes"] = len(own_nodes(nodes, setup, k))
     if looked is not None and (looked.missing > 0.0).any():
         told["missing"] = float(looked.missing[k])
     return told

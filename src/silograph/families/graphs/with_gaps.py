@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from silograph.core.errors import InputError
-from silograph.data.gaps import refuse_gaps, with_gaps
+from silograph.data.gaps import refuse_gaps, refuse_lacking, with_gaps
 from silograph.data.silos import Elsewhere, Silos
 from silograph.data.tables import shortened
 from silograph.families.graphs.neighbours import needs_neighbours
@@ -26,28 +26,29 @@ def check_gaps(plan: GraphPlan, silos: Silos) -> None:
     if learner_of(plan, len(silos.nodes)) == "likelihood":
         for setting, value in (("reveal", "sum"), ("choose_by", "held-out")):
             if getattr(plan.method, setting) == value:
-                todo = f"Leave {setting} out, or fill the gaps; --nodes common leaves out nodes that sites lack."
-                refuse_gaps(silos, f"complete rows for {setting} {value}", todo)
+                refuse_lacking(silos, f"{setting} {value}", f"Leave {setting} out, or say --nodes common.")
+                refuse_gaps(silos, f"complete rows for {setting} {value}", f"Leave {setting} out, or fill the gaps.")
         return
-    if silos.lacks:
-        lacking = next(sorted(names)[0] for names in silos.lacks if names)
-        todo = "Say --nodes common, which leaves it out, or --learner likelihood."
-        found = f"one lacks {shortened(lacking)}"
-        raise InputError("sites", "the same nodes at all sites for the papers' model", found, todo)
+    if plan.method.solver == "paper":
+        todo = "Take the exact solver, or say --nodes common."
+        refuse_lacking(silos, "the papers' Algorithm 1, which couples whole graphs", todo)
     if plan.data.candidates is not None or needs_neighbours(plan, len(silos.nodes)):
         refuse_gaps(silos, "complete rows for candidate edges", "Fill the gaps, or leave out candidates or neighbours.")
     if plan.method.coupling_by == "held-out":
+        refuse_lacking(silos, "coupling_by held-out", "Leave it out, or say --nodes common.")
         refuse_gaps(silos, "complete rows for coupling_by held-out", "Fill the gaps, or leave it out.")
     _check_pairs(silos)
 
 
 def _check_pairs(silos: Silos) -> None:
     """The papers' model joins every node to some other, which takes a row that has both."""
-    for name, signals in zip(silos.names, silos.signals, strict=True):
+    for k, (name, signals) in enumerate(zip(silos.names, silos.signals, strict=True)):
         if isinstance(signals, Elsewhere):
             continue
         together = pair_rows(np.asarray(signals))
         alone = (together - np.diag(np.diagonal(together))).max(0) == 0.0
+        if silos.lacks:
+            alone &= [node not in silos.lacks[k] for node in silos.nodes]
         if alone.any():
             where = f"site {shortened(name)}, column {shortened(silos.nodes[int(alone.argmax())])}"
             raise InputError(where, "rows with another value beside it", "there is none", "Leave it out with --drop.")

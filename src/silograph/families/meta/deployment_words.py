@@ -25,9 +25,15 @@ class SpokenOfAStart(Spoken):
         yield Leaving("the start, moved by the organisation’s own steps", self._network, self.each_round, *how)
 
     @property
+    def rounds(self) -> str:
+        if self.private and "rounds" not in self.method:
+            return "5 to 50"  # as the budget has it (`advice`)
+        return number(self.method.get("rounds", 200))
+
+    @property
     def _network(self) -> str:
         """How many parameters a network has, where that is easily said."""
-        model, classes = self.method["model"], self.facts["classes"]
+        model, classes = self.method.get("model", "network" if self.private else "mlp"), self.facts["classes"]
         if model not in ("linear", "mlp"):
             return f"as many numbers as the {model} has parameters"
         hidden = self.method["hidden"] if model == "mlp" else []

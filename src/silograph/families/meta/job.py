@@ -18,10 +18,10 @@ from silograph.core.types import Array, Json
 from silograph.data.clients import ClientTables, read_clients
 from silograph.data.features import raw_values
 from silograph.data.silos import Elsewhere, records_of
-from silograph.families.meta.advice import advised
+from silograph.families.meta.advice import Known, advice_for, settled
 from silograph.families.meta.network import network
 from silograph.families.meta.new_clients import NewClients
-from silograph.families.meta.plan import MetaPlan
+from silograph.families.meta.plan import MetaPlan, Settled
 from silograph.families.meta.result import Compared, MetaResult, Model, NewClient, Parameters, Round, SourceClient, Task
 from silograph.methods.base import Method, Outcome, Private
 from silograph.methods.meta_baselines import DEFECT, LocalTraining, PaperMeta
@@ -79,13 +79,18 @@ class MetaJob:
 
     # ---- what will run ----
 
+    @cached_property
+    def chosen(self) -> Settled:
+        """The plan's method, with what it leaves open chosen from public numbers."""
+        return settled(self.plan, Known.of(self.tables))
+
     @property
     def topo(self) -> Topology:
         return star(self.tables.names)
 
     @property
     def most_rounds(self) -> int:
-        return self.plan.method.rounds
+        return self.chosen.rounds
 
     @property
     def _counts(self) -> list[int]:
@@ -103,7 +108,7 @@ class MetaJob:
 
     @property
     def method(self) -> PrivateMeta:
-        chosen, private = self.plan.method, self.plan.privacy is not None
+        chosen, private = self.chosen, self.plan.privacy is not None
         kind = PaperMeta if chosen.version == "paper:" else PrivateMeta
         return filled(
             kind,
@@ -117,15 +122,15 @@ class MetaJob:
     @property
     def _samples(self) -> int:
         """Of each set of a client's records, over the run."""
-        return self.plan.method.rounds * self.plan.method.local_steps
+        return self.chosen.rounds * self.chosen.local_steps
 
     @cached_property
     def sigma(self) -> float | None:
         """S4's sigma: the noise of a sum in units of the clip, for all that is released from one sample."""
-        privacy, rate = self.plan.privacy, self.plan.method.rate
+        privacy, rate = self.plan.privacy, self.chosen.rate
         if privacy is None:
             return None
-        if self.plan.method.version == "paper:":  # Theorem 1 charges both sets to every record
+        if self.chosen.version == "paper:":  # Theorem 1 charges both sets to every record
             return accounting.sampled_multiplier(privacy.epsilon, privacy.delta, rate, 2 * self._samples, "rdp")
         return accounting.sampled_multiplier(privacy.epsilon, privacy.delta, rate, self._samples)
 
@@ -133,22 +138,22 @@ class MetaJob:
     def mechanism(self) -> Gaussian | None:
         if self.sigma is None:
             return None
-        return Gaussian(self.sigma / 2.0 if self.plan.method.version == "paper:" else self.sigma)
+        return Gaussian(self.sigma / 2.0 if self.chosen.version == "paper:" else self.sigma)
 
     @property
     def budget(self) -> Budget | None:
         privacy = self.plan.privacy
         # S4's own version costs more than its budget: it is read from the ledger, not held to a bound.
-        if privacy is None or self.sigma is None or self.plan.method.version == "paper:":
+        if privacy is None or self.sigma is None or self.chosen.version == "paper:":
             return None
-        planned = accounting.Planned(self.sigma, self.plan.method.rate, self._samples)
+        planned = accounting.Planned(self.sigma, self.chosen.rate, self._samples)
         return Budget(privacy.epsilon, privacy.delta, planned=planned)
 
     # ---- what it costs ----
 
     def _claim(self) -> Claim | None:
         """What S4 would have said of this noise, beside what is true."""
-        privacy, chosen = self.plan.privacy, self.plan.method
+        privacy, chosen = self.plan.privacy, self.chosen
         if privacy is None or self.sigma is None:
             return None
         claimed = theorem_one(self.sigma, chosen.rate, chosen.rounds, chosen.local_steps, privacy.delta)
@@ -156,7 +161,7 @@ class MetaJob:
         return Claim(claimed, privacy.delta, "S4 Theorem 1", DEFECT if chosen.version == "paper:" else sound)
 
     def forecast(self) -> Json:
-        privacy, chosen, cost = self.plan.privacy, self.plan.method, UNPROTECTED
+        privacy, chosen, cost = self.plan.privacy, self.chosen, UNPROTECTED
         spends: list[Json] = []
         if privacy is not None and self.sigma is not None:
             how = accounting.PLD if chosen.rate < 1.0 else accounting.EXACT_GAUSSIAN
@@ -178,14 +183,19 @@ class MetaJob:
         each = 2 if chosen.order == "first" or chosen.version == "paper:" else 3
         releases = 0 if privacy is None else each * self._samples
         told = costs(releases, guarantees, self._claim(), self._notes(), noise_multiplier=self.sigma)
-        return told | {"spends": spends, "planner": self._planner()}
+        return told | {"chosen": self._choice(), "spends": spends, "planner": self._planner()}
+
+    def _choice(self) -> Json:
+        """What the plan leaves open, as it was chosen."""
+        names = ("model", "rounds", "rate")
+        return {name: getattr(self.chosen, name) for name in names if getattr(self.plan.method, name) is None}
 
     def _published(self) -> tuple[Sequence[str], accounting.Cost]:
         """New clients whose models are to be released, and what each pays for that."""
         privacy = self.plan.privacy
         if privacy is None or privacy.personal_epsilon is None or self.new is None:
             return (), UNPROTECTED
-        steps = self.plan.method.personal_steps
+        steps = self.plan.personal_steps or 1
         mu = math.sqrt(steps) / accounting.gaussian_multiplier(privacy.personal_epsilon, privacy.delta, steps)
         epsilon = accounting.gaussian_epsilon(mu, privacy.delta)
         return star(self.new.names).silos, accounting.Cost(epsilon, privacy.delta, accounting.EXACT_GAUSSIAN)
@@ -193,7 +203,7 @@ class MetaJob:
     def _spends(self) -> list[Json]:
         """Where a record's budget goes, and the noise in a coordinate of the mean at the client with most records."""
         assert self.sigma is not None
-        chosen = self.plan.method
+        chosen = self.chosen
         curvature = chosen.clip if chosen.curvature_clip is None else chosen.curvature_clip
         second = chosen.order == "second"
         rows = [(QUERY, "inner gradient", chosen.clip, 0.5 if second else 1.0)]
@@ -216,7 +226,7 @@ class MetaJob:
         `noise` is the length of all rounds' noise in the shared start, over the most that all rounds can move it:
         sigma sqrt(P) / (q N sqrt(K T tau0)). It says nothing of how far rounds still help.
         """
-        privacy, chosen = self.plan.privacy, self.plan.method
+        privacy, chosen = self.plan.privacy, self.chosen
         if privacy is None or chosen.version == "paper:":
             return []
         records, clients = float(np.median(self._weights)), len(self.tables.names)
@@ -243,7 +253,7 @@ class MetaJob:
         guarantees += stated(door, self._published()[0], STAR_OBSERVERS, delta, None, rehearsal)
         if privacy is None:
             return Privacy("exact", "none", "none", guarantees, self._notes())
-        mode = "paper:" if self.plan.method.version == "paper:" else "dp"
+        mode = "paper:" if self.chosen.version == "paper:" else "dp"
         relation = f"{ADD_OR_REMOVE_ONE}; how many places there are is public"
         return Privacy(mode, PROTECTED_UNIT, relation, guarantees, self._notes())
 
@@ -277,28 +287,31 @@ class MetaJob:
         return [*notes, *self.tables.notes, *raw_values(self.tables.features, here, plan.privacy is not None)]
 
     def _advice(self) -> list[str]:
-        """What the budget would rather have, where the plan's noise is much longer."""
-        privacy, chosen = self.plan.privacy, self.plan.method
-        if privacy is None or self.sigma is None or chosen.version == "paper:" or chosen.model not in ("linear", "mlp"):
+        """What the budget would rather have, where the plan's noise is much longer; and where nothing helps."""
+        best, chosen = advice_for(self.plan, Known.of(self.tables)), self.chosen
+        if best is None or self.sigma is None:
             return []
-        inputs, outputs = math.prod(self.tables.shape), max(len(self.tables.classes), 1)
-        best = advised(privacy.epsilon, privacy.delta, self._counts, inputs, outputs, chosen.hidden)
+        said = []
         records, clients = float(np.median(self._weights)), len(self.tables.names)
         noise = self.sigma * math.sqrt(self.task.size / clients) / (chosen.rate * records)
-        if noise < 2.0 * max(best.noise, 1.0):
-            return []
-        return [
-            f'A round\'s noise is {noise:.1f} times as long as the clip. With model = "{best.model}", rounds = '
-            f"{best.rounds} and rate = {best.rate:g} it would be {best.noise:.1f} times as long, at the same budget; "
-            "personal steps (silograph personalise --choose) cost nothing."
-        ]
+        if noise >= 2.0 * max(best.noise, 1.0) and chosen.model in ("linear", "mlp"):
+            said.append(
+                f'A round\'s noise is {noise:.1f} times as long as the clip. With model = "{best.model}", rounds = '
+                f"{best.rounds} and rate = {best.rate:g} it would be {best.noise:.1f} times, at the same budget."
+            )
+        if best.noise > 1.0:
+            said.append(
+                f"With this budget a round's noise is at least {best.noise:.1f} times as long as the clip: a client "
+                "alone will do about as well. More records, more clients or a larger epsilon would help."
+            )
+        return said
 
     # ---- what it leaves ----
 
     def write(self, folder: Path, outcome: Outcome, trace: list[Json], door: Door) -> MetaResult:
         from silograph.tasks.networks import save_model
 
-        chosen, data, start = self.plan.method, self.plan.data, outcome.arrays["model"]
+        chosen, data, start = self.chosen, self.plan.data, outcome.arrays["model"]
         (folder / "models").mkdir(exist_ok=True)
         save_model(folder / "models" / "start.npz", self.model_spec, self.task.layout, start)
         new = None if self.new is None else NewClients(self.plan, self.new, self.task)
@@ -312,6 +325,7 @@ class MetaJob:
                 Parameters,
                 chosen,
                 personal_step=self.plan.personal_step,
+                personal_steps=self.plan.personal_steps,
                 clip=self.method.clip,
                 curvature_clip=self.method.curvature_clip,
                 sigma=self.sigma,
@@ -332,7 +346,7 @@ class MetaJob:
     @property
     def model_spec(self) -> Json:
         """What is needed to build the network again, and to read a client's table for it."""
-        chosen, data, tables = self.plan.method, self.plan.data, self.tables
+        chosen, data, tables = self.chosen, self.plan.data, self.tables
         return {
             "model": chosen.model,
             "hidden": list(chosen.hidden),
@@ -341,22 +355,28 @@ class MetaJob:
             "target": data.target,
             "answers": data.answers,
             "step": self.plan.personal_step,
-            "steps": chosen.personal_steps,
+            "steps": self.plan.personal_steps,
             **({"columns": told} if (told := data.told()) else {}),
         }
 
     def _comparison(self, new: NewClients, start: Array, told: list[NewClient]) -> list[Compared]:
-        chosen = self.plan.method
+        chosen = self.chosen
         scores = {"this run": float(np.mean([client.after for client in told]))}
-        if not self._published()[0]:  # else it would be told of records that a budget protects
-            scores["the same steps from an untrained start"] = new.score(self.task.start)
-        if chosen.compare:
-            step, rate = min(chosen.outer_step, 0.5), chosen.rate
-            averaging = LocalTraining(self.task, self._weights, chosen.rounds, step, chosen.local_steps, rate=rate)
-            shared, reptile = (self._learned(way) for way in (averaging, replace(averaging, steps=5, server_step=0.5)))
-            scores["federated averaging, no personal step"] = new.score(shared, personal=False)
-            scores["federated averaging, then the same steps"] = new.score(shared)
-            scores["Reptile, then the same steps"] = new.score(reptile)
+        alone = [client.alone for client in told if client.alone is not None]
+        if alone:
+            scores["each client alone"] = float(np.mean(alone))
+        if self.plan.privacy is None:
+            # One step of every client, and their mean: a step on all records together.
+            samples, step = self._samples, min(chosen.outer_step, 0.5)
+            together = LocalTraining(self.task, self._weights, samples, step, rate=chosen.rate)
+            pooled = self._learned(together)
+            scores["one model for all, of all records together"] = new.score(pooled, personal=False)
+            if chosen.compare:
+                averaging = replace(together, rounds=chosen.rounds, steps=chosen.local_steps)
+                shared = pooled if chosen.local_steps == 1 else self._learned(averaging)
+                reptile = self._learned(replace(averaging, steps=5, server_step=0.5))
+                scores["federated averaging, then the same steps"] = new.score(shared)
+                scores["Reptile, then the same steps"] = new.score(reptile)
         return [Compared(*score) for score in scores.items()]
 
     def _learned(self, method: Method) -> Array:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from silograph.core.errors import InputError
 from silograph.core.types import Json
 from silograph.data.clients import ClientTables
+from silograph.families.meta.advice import Known, settled
 from silograph.families.meta.plan import MetaPlan, Model
 
 if TYPE_CHECKING:
@@ -27,7 +28,8 @@ def load_networks() -> Any:
 def network(plan: MetaPlan, tables: ClientTables, module: Any = None) -> Neural:
     """The plan's network for records like these, whose start follows from the seed; or a module, with its own."""
     outputs = 1 if plan.data.answers == "numbers" else len(tables.classes)
-    spec = {"module": module, **{name: getattr(plan.method, name) for name in ("model", "hidden", "width")}}
+    chosen = settled(plan, Known.of(tables))
+    spec = {"module": module, **{name: getattr(chosen, name) for name in ("model", "hidden", "width")}}
     return build_network(spec, tables.shape, outputs, plan.data.answers, plan.method.device, plan.seed or 0)
 
 

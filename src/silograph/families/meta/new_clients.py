@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from silograph.core.errors import SolverError
 from silograph.core.keys import stream
@@ -50,33 +53,105 @@ def personal_models(
 
     Without a clip nothing leaves a client, and no door is needed.
     """
+    return _usable(_stepped(task, start, step, steps, records, names, door, clip))
+
+
+def _stepped(
+    task: Neural,
+    start: Array,
+    step: float,
+    steps: int,
+    records: Sequence[tuple[Any, Any]],
+    names: Sequence[str],
+    door: Door | None = None,
+    clip: float | None = None,
+) -> Array:
     method = Personalise(task, start, step, steps, clip)
     last, _ = play(method, star(names), padded(records, OWN), Door(0, Ledger()) if door is None else door)
-    models = np.asarray(bare(last.carry["model"]))
+    return np.asarray(bare(last.carry["model"]))
+
+
+def _usable(models: Array) -> Array:
     if not (np.abs(models) < _LARGEST).all():
         raise SolverError("personal model", "numbers that a network can use", "they grew without bound", _SMALLER)
     return models
 
 
-def chosen_steps(task: Neural, start: Array, step: float, x: Any, y: Any) -> tuple[float, int]:
-    """The size and number of personal steps that a client's own records ask for: nothing leaves it.
+@dataclass(frozen=True, eq=False)
+class Own:
+    """A client's model: `steps` steps of size `step` from the shared start or, `alone`, from an untrained one.
 
-    Its records are put into three parts, each predicted by steps on the two others.
+    `losses` are those of the client's records, each at such steps that do not see it.
     """
-    if len(y) < _FOLDS:
-        return step, 1
-    part = stream(0, "", 0, "parts to choose steps by").permutation(len(y)) % _FOLDS
-    folds = [(x[part != k], y[part != k]) for k in range(_FOLDS)]
 
-    def loss(size: float, count: int) -> float:
-        try:
-            models = personal_models(task, start, size, count, folds, [f"part {k}" for k in range(_FOLDS)])
-        except SolverError:  # steps too long for these records
-            return np.inf
-        each = [task.measure(model, x[part == k], y[part == k])[0] for k, model in enumerate(models)]
-        return float(np.mean(each))
+    model: Array
+    step: float
+    steps: int
+    losses: Array
+    alone: bool = False
 
-    return min(((factor * step, count) for factor in _SIZES for count in _COUNTS), key=lambda way: loss(*way))
+
+def own_models(task: Neural, start: Array, step: float, records: Sequence[tuple[Any, Any]]) -> list[Own]:
+    """The model that each client's own records ask for, with the start or without it: nothing leaves a client."""
+    return better(best_models(task, start, step, records), best_models(task, task.start, step, records))
+
+
+def better(shared: Sequence[Own], alone: Sequence[Own]) -> list[Own]:
+    """Client by client the start's, unless its own records are predicted better alone by more than chance."""
+    pairs = zip(shared, alone, strict=True)
+    return [replace(apart, alone=True) if _loses(together, apart) else together for together, apart in pairs]
+
+
+def _loses(together: Own, apart: Own) -> bool:
+    """By more than a standard error of the difference."""
+    known, other = (bool(np.isfinite(own.losses).all()) for own in (together, apart))
+    if not (known and other):
+        return other
+    worse = together.losses - apart.losses
+    return bool(worse.mean() > worse.std(ddof=1) / math.sqrt(len(worse)))
+
+
+def best_models(task: Neural, start: Array, step: float, records: Sequence[tuple[Any, Any]]) -> list[Own]:
+    """Of every client, after as many steps from `start`, as long, as its own records ask for.
+
+    They are put into three parts, each predicted by steps on the two others; with fewer records it is one step.
+    """
+    parts = [_parts(len(y)) for _, y in records]
+    # Four models of a client: one that does not see a part, for each part, and one that sees everything.
+    seen = [
+        (x[part != k], y[part != k]) for (x, y), part in zip(records, parts, strict=True) for k in range(_FOLDS + 1)
+    ]
+    names = [f"{row:09}" for row in range(len(seen))]
+    best: list[Own | None] = [None] * len(records)
+    for size in (factor * step for factor in _SIZES):
+        models = start
+        for before, steps in pairwise((0, *_COUNTS)):
+            models = _stepped(task, models, size, steps - before, seen, names)
+            for client, (own, (x, y), part) in enumerate(
+                zip(models.reshape(len(records), _FOLDS + 1, -1), records, parts, strict=True)
+            ):
+                losses, known = _left_out(task, own, x, y, part), best[client]
+                if known is None or losses.mean() < known.losses.mean():
+                    best[client] = Own(own[-1], size, steps, losses)
+    found = [own for own in best if own is not None]
+    _usable(np.array([own.model for own in found]))
+    return found
+
+
+def _parts(count: int) -> NDArray[np.int64]:
+    """Which part a record is in; of too few records it is in none."""
+    if count < _FOLDS:
+        return np.full(count, -1)
+    return stream(0, "", 0, "parts to choose steps by").permutation(count) % _FOLDS
+
+
+def _left_out(task: Neural, models: Array, x: Any, y: Any, part: NDArray[np.int64]) -> Array:
+    """The losses of records at models that did not see them; infinite where nothing can be known."""
+    out = np.full(len(y), np.inf)
+    if part[0] >= 0 and (np.abs(models) < _LARGEST).all():
+        for k in range(_FOLDS):
+            out[part == k] = task.losses(models[k], x[part == k], y[part == k])
+    return out
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,34 +184,52 @@ class NewClients:
 
         privacy, own, clip = self.plan.privacy, None, None
         if privacy is not None and privacy.personal_epsilon is not None:
-            multiplier = gaussian_multiplier(privacy.personal_epsilon, privacy.delta, self.plan.method.personal_steps)
+            multiplier = gaussian_multiplier(privacy.personal_epsilon, privacy.delta, self.plan.personal_steps or 1)
             budget = Budget(privacy.personal_epsilon, privacy.delta)
             own = Door(door.root, door.ledger, Gaussian(multiplier), budget, door.randomness)
             clip = self.plan.method.clip
         models = self._models(start, own, clip)
         if privacy is None or clip is not None:
             (folder / "new").mkdir(exist_ok=True)
-            for name, model in zip(self.names, models, strict=True):
+            for name, (model, _) in zip(self.names, models, strict=True):
                 save_model(folder / "new" / f"{name}.npz", spec, self.task.layout, model)
-        return [self._scores(*each, start) for each in zip(self.names, models, self.records, strict=True)]
+        told = [self._scores(*each, start) for each in zip(self.names, models, self.records, strict=True)]
+        if clip is not None:  # scores alone would be told of records that a budget protects
+            return told
+        alone = self._measured(own.model for own in self.alone)
+        return [replace(client, alone=score) for client, score in zip(told, alone, strict=True)]
 
-    def _models(self, start: Array, door: Door | None = None, clip: float | None = None) -> Array:
-        step, steps = self.plan.personal_step, self.plan.method.personal_steps
-        return personal_models(
-            self.task, start, step, steps, [learn for learn, _ in self.records], self.names, door, clip
-        )
+    @property
+    def _learn(self) -> list[tuple[Any, Any]]:
+        return [learn for learn, _ in self.records]
 
-    def _scores(self, name: str, model: Array, records: tuple[Any, Any], start: Array) -> NewClient:
-        learn, test = records
+    @cached_property
+    def alone(self) -> list[Own]:
+        """What each gets without the others."""
+        return best_models(self.task, self.task.start, self.plan.personal_step, self._learn)
+
+    def _models(self, start: Array, door: Door | None = None, clip: float | None = None) -> list[tuple[Array, bool]]:
+        """Each one's model, and whether it left the start."""
+        step, steps = self.plan.personal_step, self.plan.personal_steps
+        if steps is None:
+            shared = best_models(self.task, start, step, self._learn)
+            return [(own.model, own.alone) for own in better(shared, self.alone)]
+        models = personal_models(self.task, start, step, steps, self._learn, self.names, door, clip)
+        return [(model, False) for model in models]
+
+    def _scores(self, name: str, own: tuple[Array, bool], records: tuple[Any, Any], start: Array) -> NewClient:
+        (model, left), (learn, test) = own, records
         loss, after = self.task.measure(model, *test)
         before = self.task.measure(start, *test)[1]
-        return NewClient(name, len(learn[1]), len(test[1]), before, after, loss)
+        return NewClient(name, len(learn[1]), len(test[1]), before, after, loss, left=left)
+
+    def _measured(self, models: Iterable[Array]) -> list[float]:
+        return [self.task.measure(model, *test)[1] for model, (_, test) in zip(models, self.records, strict=True)]
 
     def score(self, start: Array, personal: bool = True) -> float:
         """What they get from another start: the mean of their scores."""
-        models = self._models(start) if personal else [start] * len(self.names)
-        each = [self.task.measure(model, *test)[1] for model, (_, test) in zip(models, self.records, strict=True)]
-        return float(np.mean(each))
+        models = [model for model, _ in self._models(start)] if personal else [start] * len(self.names)
+        return float(np.mean(self._measured(models)))
 
     def baseline(self) -> Test:
         """What a client gets by always saying the commonest class of its test records, or their mean."""

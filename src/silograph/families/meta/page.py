@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import median
@@ -13,7 +14,7 @@ from silograph.families.meta.result import MetaResult
 from silograph.families.meta.spending import releases, spending
 from silograph.report import charts, printed, row_charts, scores, words
 from silograph.report.page import markup, render_run
-from silograph.report.privacy_words import PrivacyWords
+from silograph.report.privacy_words import OBSERVERS, PrivacyWords
 from silograph.report.read import BASELINE_MEASURE, Measured
 from silograph.report.scores import ACCURACY, Score
 
@@ -21,17 +22,10 @@ __all__ = ["RESULT", "forecast", "measured", "page", "privacy_of", "read", "summ
 
 RESULT = MetaResult
 MOST_CLIENTS = 40
-MOST_GUARANTEES, MOST_NAMES = 20, 4
 
 BASELINE_WORDS = {
     ACCURACY: "the majority baseline (always the class a client saw most)",
     "mean squared error": "the mean baseline (always the mean a client saw)",
-}
-OBSERVERS = {
-    "server": "the server",
-    "other sites": "other clients",
-    "wire": "eavesdroppers",
-    "public": "the public",
 }
 
 
@@ -45,18 +39,16 @@ def privacy_of(run: MetaRun) -> PrivacyWords:
         "with it what its records did to the start.",
         stated="The names of clients, features and classes and the number of records of each client are stated here as "
         "they are.",
-        observers=OBSERVERS,
+        observers=OBSERVERS | {"other sites": "other clients"},
+        groups={"source client": run.result.sources, "new client": run.result.newcomers},
     )
 
 
 def page(run: MetaRun) -> str:
     result, test = run.result, run.result.test
     privacy = replace(result.privacy, relation=result.privacy.relation.partition(":")[0])
-    steps = (
-        "one step"
-        if result.parameters.personal_steps == 1
-        else f"{words.number(result.parameters.personal_steps)} steps"
-    )
+    taken = result.parameters.personal_steps
+    steps = "one step" if taken == 1 else "steps" if taken is None else f"{words.number(taken)} steps"
     compared = _scores(result)
     beginning = ""
     if test is not None:
@@ -77,7 +69,6 @@ def page(run: MetaRun) -> str:
         higher=test is not None and test.measure == ACCURACY,
         convergence=_convergence(result),
         chosen=run.json["parameters"],
-        guarantees=_guarantees(result),
         budget=spending(run),
     )
 
@@ -104,7 +95,8 @@ def _newcomers(result: MetaResult) -> Json:
     gains = [scores.gain(test, client.after, client.before) for client in new]
     # As sorted() keeps the order of equals, the page stays a function of the folder.
     rows = sorted(new, key=lambda client: scores.gain(test, client.after, 0.0))[:MOST_CLIENTS]
-    columns = {key: words.column(getattr(client, key) for client in rows) for key in ("before", "after", "loss")}
+    shown = ("before", "after", "alone", "loss")
+    columns = {key: words.column(getattr(client, key) for client in rows) for key in shown}
     told = [
         vars(client)
         | {key: column[k] for key, column in columns.items()}
@@ -121,6 +113,7 @@ def _newcomers(result: MetaResult) -> Json:
     least = 1.0 if test.measure == ACCURACY else 0.0
     return {
         "lost": sum(not gain > 0 for gain in gains),
+        "left": sum(client.left for client in new),
         "picture": markup(row_charts.moves_svg(drawn, label, test.measure, baseline=test.baseline, least=least)),
         "spreads": [(name, words.column(_quarters(values))) for name, values in spreads.items()],
         "rows": told,
@@ -141,30 +134,13 @@ def _convergence(result: MetaResult) -> str:
     )
 
 
-def _guarantees(result: MetaResult) -> Json:
-    """What observers can learn, and what a paper claims: once for all clients and observers for which it is equal."""
-    stated = [(each.site, each.observer, each) for each in result.privacy.guarantees]
-    found = words.alike(stated, key=lambda each: repr((each.epsilon, each.delta, each.accountant, each.claim)))
-    if len(found) > MOST_GUARANTEES:
-        found.sort(key=lambda line: -line[0].epsilon)
-    rows = []
-    for each, sites, observers in found[:MOST_GUARANTEES]:
-        told = words.listed([OBSERVERS.get(name, name) for name in observers])
-        rows.append(vars(each) | {"names": _everybody(sites, result), "observers": words.capital(told)})
-    return {"rows": rows, "left_out": len({site for _, sites, _ in found[MOST_GUARANTEES:] for site in sites})}
-
-
-def _everybody(sites: list[str], result: MetaResult) -> str:
-    sources, new = result.sources, result.newcomers
-    groups = {"source client": sources, "new client": new, "client": [*sources, *new]}
-    every = [f"Every {noun}" for noun, members in groups.items() if sites == members and len(sites) > 1]
-    return every[0] if every else words.listed(sites, MOST_NAMES)
-
-
 def summary(result: MetaResult) -> Iterator[str]:
     if (test := result.test) is not None:
-        rows = [(c.name, f"{c.records}", printed.error(c.before), printed.error(c.after)) for c in result.new]
-        yield from printed.table(("new client", "records", "start", "personal"), rows)
+        rows = [
+            (c.name, f"{c.records}", *map(printed.error, (c.before, c.after, c.alone)), "left the start" * c.left)
+            for c in result.new
+        ]
+        yield from printed.table(("new client", "records", "start", "personal", "alone", ""), rows)
         yield ""
         ways = [(row.method, printed.error(row.score)) for row in result.comparison]
         ways.append(("without features", printed.error(test.baseline)))
@@ -186,7 +162,10 @@ def measured(run: MetaRun) -> Iterator[Measured]:
 
 
 def forecast(told: Json) -> Iterator[str]:
-    """Where the budget of a record goes, and what other rounds and rates would need."""
+    """What was chosen, where the budget of a record goes, and what other rounds and rates would need."""
+    if told.get("chosen"):
+        chosen = ", ".join(f"{name} = {json.dumps(value)}" for name, value in told["chosen"].items())
+        yield f"chosen from public numbers, by the budget: {chosen}"
     if told.get("noise_multiplier") is not None and told.get("spends"):
         yield f"noise of a sum: sigma {told['noise_multiplier']:.4g} times the clip, for all that a sample gives"
         rows = [

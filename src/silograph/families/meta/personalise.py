@@ -13,12 +13,15 @@ from silograph.core.types import Json
 from silograph.data.clients import Labelled, read_clients
 from silograph.data.features import FeatureOptions
 from silograph.families.meta.network import build_network, load_networks
-from silograph.families.meta.new_clients import chosen_steps, personal_models
+from silograph.families.meta.new_clients import own_models, personal_models
 
 
 @dataclass(frozen=True)
 class Personal:
-    """Scores are of records to test on, or else of those it learned from (`seen`); they stay with the client."""
+    """Scores are of records to test on, or else of those it learned from (`seen`); they stay with the client.
+
+    `chosen`: its own records decided on the steps; `alone`: and asked for an untrained start.
+    """
 
     records: int
     tested: int
@@ -28,6 +31,8 @@ class Personal:
     after: float
     steps: int
     step: float
+    chosen: bool
+    alone: bool
 
     def to_json(self) -> Json:
         return vars(self)
@@ -45,7 +50,7 @@ def personalise(
 ) -> Personal:
     """Read a start and a client's table, take the steps, and write the client's model.
 
-    With `choose` their number and size are chosen on the client's own records.
+    With `choose` the client's own records decide on their number and size, and whether the start helps at all.
     """
     networks = load_networks()
     path = start / "models" / "start.npz" if start.is_dir() else start
@@ -75,10 +80,13 @@ def personalise(
 
     own = read(table)
     tested = own if test is None else read(test)
+    alone = False
     if choose:
-        size, count = chosen_steps(task, vector, size, *own)
-    model = personal_models(task, vector, size, count, [own], [table.stem])[0]
+        (best,) = own_models(task, vector, size, [own])
+        model, size, count, alone = best.model, best.step, best.steps, best.alone
+    else:
+        model = personal_models(task, vector, size, count, [own], [table.stem])[0]
     networks.save_model(out, spec, layout, model)
     measure = "mean squared error" if regression else "accuracy"
     before, after = task.measure(vector, *tested)[1], task.measure(model, *tested)[1]
-    return Personal(len(own[1]), len(tested[1]), test is None, measure, before, after, count, size)
+    return Personal(len(own[1]), len(tested[1]), test is None, measure, before, after, count, size, choose, alone)

@@ -44,26 +44,40 @@ class MetaMethod:
     A record's gradient is clipped to `clip` where records are protected, its curvature to `curvature_clip`. The
     personal model is `personal_steps` steps of size `personal_step` (inner_step if left out) away from the start.
     `compare` also learns without meta-learning: simulation only.
+
+    None is chosen automatically: `model`, `rounds` and `rate` from public numbers (`advice.settled`), a client's
+    personal steps on its own records.
     """
 
     name: Literal["private_meta"] = "private_meta"
     version: Literal["sound", "paper:"] = "sound"
-    model: Model = "mlp"
+    model: Model | None = None
     hidden: tuple[_Size, ...] = option((32,), "Sizes of an mlp's hidden layers.")
     width: _Size = 64
-    rounds: _Size = option(200, "How often clients are asked.")
+    rounds: _Size | None = option(None, "How often clients are asked; None: chosen automatically, by the budget.")
     local_steps: _Size = option(1, "A client's steps each time it is asked.")
-    rate: Share = option(0.1, "A record's chance to be in a step.")
+    rate: Share | None = option(None, "A record's chance to be in a step; None: 1 with a budget, 0.1 without.")
     order: Literal["first", "second"] = option("second", '"second", or "first", which leaves the curvature out.')
     inner_step: _Step = option(0.1, "The step a client tries.")
     outer_step: _Step = option(1.0, "The step the start takes.")
     clip: Scale = option(1.0, "The longest gradient a record may have, with privacy.")
     curvature_clip: Scale | None = option(None, "The largest curvature a record may have, with privacy.")
     personal_step: _Step | None = option(None, "The step that makes the start a client's own; inner_step if left out.")
-    personal_steps: _Size = option(1, "How many such steps.")
+    personal_steps: _Size | None = option(
+        None, "How many such steps; None: number and size are chosen on the client's own records."
+    )
     held_back: _Part = 0.5
     compare: bool = False
     device: str = option("cpu", '"cpu" or "cuda".')
+
+
+@dataclass(frozen=True)
+class Settled(MetaMethod):
+    """With all that has to be known before anything is learned."""
+
+    model: Model = "mlp"
+    rounds: int = 200
+    rate: float = 0.1
 
 
 @dataclass(frozen=True)
@@ -71,6 +85,7 @@ class MetaBudget:
     """The total budget of every source client, for one of its records.
 
     A new client's model stays with it, unless it has a budget of its own for publishing it: `personal_epsilon`.
+    Whole clients, or persons with several records, are not protected, and a plan that asks for that is refused.
     """
 
     epsilon: TotalEpsilon = field(
@@ -78,6 +93,7 @@ class MetaBudget:
     )
     delta: Delta = option(DEFAULT_DELTA, "Delta of the budget.")
     personal_epsilon: TotalEpsilon | None = None
+    protect: Literal["records", "clients", "persons"] = "records"
 
 
 @dataclass(frozen=True)
@@ -92,6 +108,12 @@ class MetaPlan(Plan):
     def personal_step(self) -> float:
         chosen = self.method
         return chosen.inner_step if chosen.personal_step is None else chosen.personal_step
+
+    @property
+    def personal_steps(self) -> int | None:
+        """None: every client chooses on its own records, which none can do that publishes its model."""
+        publishes = self.privacy is not None and self.privacy.personal_epsilon is not None
+        return 1 if self.method.personal_steps is None and publishes else self.method.personal_steps
 
     @property
     def samples_records(self) -> bool:
@@ -125,7 +147,13 @@ class MetaPlan(Plan):
             self._check_privacy(self.privacy)
 
     def _check_privacy(self, privacy: MetaBudget) -> None:
-        if self.method.rate < 1.0 and privacy.delta < LEAST_SAMPLED_DELTA:
+        if privacy.protect != "records":
+            expected = "records: a start bounds what one record of a client can change, and no more"
+            todo = 'Personal models can protect whole clients: name = "clustered_admm" with protect = "clients".'
+            raise InputError("plan, protect", expected, f"found {privacy.protect}", todo)
+        chosen = self.method
+        sampled = chosen.version == "paper:" if chosen.rate is None else chosen.rate < 1.0
+        if sampled and privacy.delta < LEAST_SAMPLED_DELTA:
             expected = f"a delta from {LEAST_SAMPLED_DELTA:g} up where records are sampled"
             raise InputError("plan, delta", expected, f"found {privacy.delta:g}", "Or sample none: rate = 1.")
         if self.data.answers == "classes" and self.data.classes is None:

@@ -26,7 +26,10 @@ class Model:
 
 @dataclass(frozen=True)
 class Parameters:
-    """`clip`, `curvature_clip` and `sigma` are None where nothing is protected."""
+    """`clip`, `curvature_clip` and `sigma` are None where nothing is protected.
+
+    `personal_steps` is None where every client chooses.
+    """
 
     version: str
     order: str
@@ -36,7 +39,7 @@ class Parameters:
     inner_step: float
     outer_step: float
     personal_step: float
-    personal_steps: int
+    personal_steps: int | None
     clip: float | None
     curvature_clip: float | None
     sigma: float | None
@@ -51,7 +54,10 @@ class SourceClient:
 
 @dataclass(frozen=True)
 class NewClient:
-    """Scores on records that it held back, before and after its own steps."""
+    """Scores on records that it held back: before and after its own steps, and of the model that it gets alone.
+
+    `left`: its own records asked for the latter.
+    """
 
     name: str
     records: int
@@ -59,6 +65,8 @@ class NewClient:
     before: float
     after: float
     loss: float
+    alone: float | None = None
+    left: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,5 @@
-// Brings the graphs of a page to life: choose a graph, a least weight, a node. Without it the still pictures stay.
+// Brings the graphs of a page to life: choose a graph, a least weight, a node; look closer; save what is drawn. Without it
+// the still pictures stay.
 (() => {
   const held = document.getElementById("graph-data");
   if (!held) return;
@@ -8,6 +9,7 @@
     ["graph", "threshold", "least", "drawn", "find", "node-names", "about", "said", "kinds"].map(element);
   const REACH = 9; // how near the pointer must be, in units of a picture
   const LISTED = 50;
+  const [CLOSEST, NAMED] = [20, 40]; // the largest zoom, and how many nodes in sight may show their names
   let graph = data.graphs[0]; // the one that is shown
   let shown = 0; // how many of its edges, heaviest first
   let picked = null; // the number of a node
@@ -54,11 +56,35 @@
     svg.setAttribute("aria-describedby", "keys");
     const tip = make("div", "", { class: "tip", hidden: "" });
     svg.after(tip);
-    const drawn = { svg, dots, layers, marks, draw, tip, lines: [] };
-    svg.addEventListener("pointermove", (event) => hover(drawn, event));
+    const { width, height } = svg.viewBox.baseVal;
+    const drawn = { svg, dots, layers, marks, draw, tip, lines: [], size: [width, height], view: { x: 0, y: 0, zoom: 1 } };
+    let held = null; // where the picture is held by the pointer
+    let moved = false;
+    svg.addEventListener("pointermove", (event) => {
+      if (!held) return hover(drawn, event);
+      const scale = width / drawn.view.zoom / svg.getBoundingClientRect().width;
+      const [dx, dy] = [event.clientX - held.x, event.clientY - held.y];
+      moved ||= Math.hypot(dx, dy) > 4;
+      if (moved) look(drawn, held.view.x - dx * scale, held.view.y - dy * scale, drawn.view.zoom);
+    });
     svg.addEventListener("pointerleave", () => (tip.hidden = true));
-    svg.addEventListener("click", (event) => pick(nearest(drawn, event).node ?? null));
-    svg.addEventListener("keydown", walk);
+    svg.addEventListener("pointerdown", (event) => {
+      moved = false;
+      if (drawn.view.zoom === 1 || event.button !== 0) return;
+      held = { x: event.clientX, y: event.clientY, view: { ...drawn.view } };
+      svg.setPointerCapture(event.pointerId);
+    });
+    svg.addEventListener("pointerup", () => (held = null));
+    svg.addEventListener("pointercancel", () => (held = null));
+    // With Ctrl alone, as maps in pages have it: without, the wheel scrolls the page.
+    svg.addEventListener("wheel", (event) => {
+      if (!event.ctrlKey && !event.metaKey) return;
+      event.preventDefault();
+      const [x, y] = spot(drawn, event);
+      closer(drawn, Math.exp(-event.deltaY / 300), x, y);
+    }, { passive: false });
+    svg.addEventListener("click", (event) => moved || pick(nearest(drawn, event).node ?? null));
+    svg.addEventListener("keydown", (event) => steer(drawn, event) || walk(event));
     return drawn;
   }
 
@@ -66,6 +92,116 @@
   const heats = [...document.querySelectorAll("figure[data-heat] svg .dot")]; // positive edges, and negative ones
   const heat = heats[0];
   const isNegative = (edge) => data.kinds[edge[3]][0].startsWith("negative");
+
+  // ---- looking closer ----------------------------------------------------------------------------------------------
+
+  function look(each, x, y, zoom) {
+    const [width, height] = each.size;
+    zoom = Math.min(CLOSEST, Math.max(1, zoom));
+    const [w, h] = [width / zoom, height / zoom];
+    each.view = { x: Math.min(Math.max(0, x), width - w), y: Math.min(Math.max(0, y), height - h), zoom };
+    each.svg.setAttribute("viewBox", `${each.view.x} ${each.view.y} ${w} ${h}`);
+    each.svg.classList.toggle("zoomed", zoom > 1);
+    for (const { dot } of each.dots.values()) dot.style.transform = `scale(${1 / Math.sqrt(zoom)})`;
+    nameNodes(each);
+  }
+
+  // Where the pointer is, in the units of the picture.
+  function spot(each, event) {
+    const box = each.svg.getBoundingClientRect();
+    const scale = each.size[0] / each.view.zoom / box.width;
+    return [each.view.x + (event.clientX - box.left) * scale, each.view.y + (event.clientY - box.top) * scale];
+  }
+
+  // Zoom around a place, which keeps where it is: the middle, if none is named.
+  function closer(each, factor, x, y) {
+    const { view, size } = each;
+    const to = Math.min(CLOSEST, Math.max(1, view.zoom * factor));
+    x ??= view.x + size[0] / view.zoom / 2;
+    y ??= view.y + size[1] / view.zoom / 2;
+    look(each, x - ((x - view.x) * view.zoom) / to, y - ((y - view.y) * view.zoom) / to, to);
+  }
+
+  function steer(each, event) {
+    const { view, size } = each;
+    const far = 0.2 * (size[0] / view.zoom);
+    const way = { ArrowDown: [0, far], ArrowUp: [0, -far], ArrowRight: [far, 0], ArrowLeft: [-far, 0] }[event.key];
+    if (event.key === "+" || event.key === "=") closer(each, 1.5);
+    else if (event.key === "-") closer(each, 1 / 1.5);
+    else if (event.key === "0") look(each, 0, 0, 1);
+    else if (event.shiftKey && way) look(each, view.x + way[0], view.y + way[1], view.zoom);
+    else return false;
+    event.preventDefault();
+    return true;
+  }
+
+  // The names of the node that was picked and its neighbours, or of all nodes in sight once these are few.
+  function nameNodes(each) {
+    const { view, size } = each;
+    const seen = ([, { x, y }]) =>
+      x >= view.x && y >= view.y && x <= view.x + size[0] / view.zoom && y <= view.y + size[1] / view.zoom;
+    let named = [];
+    if (!each.svg.querySelector(".name:not(.picked) text")) {
+      if (picked !== null) named = [picked, ...neighbours().map(({ node }) => node)].slice(0, 25);
+      else if (view.zoom > 1) named = [...each.dots].filter(seen).map(([node]) => node);
+      if (picked === null && named.length > NAMED) named = [];
+    }
+    each.marks.style.fontSize = `${13 / view.zoom}px`;
+    each.marks.replaceChildren(
+      ...named.filter((node) => each.dots.has(node)).map((node) => {
+        const { x, y } = each.dots.get(node);
+        const mark = each.draw("text", { x, y: y - 8 / view.zoom });
+        const name = data.nodes[node];
+        mark.textContent = name.length > 24 ? name.slice(0, 23) + "…" : name;
+        return mark;
+      }),
+    );
+  }
+
+  // ---- saving ------------------------------------------------------------------------------------------------------
+
+  function save(text, kind, ending) {
+    const link = make("a", "", { download: graph.name.replace(/[^\p{L}\p{N}._-]+/gu, "_") + ending });
+    link.href = URL.createObjectURL(new Blob([text], { type: kind }));
+    link.click();
+    URL.revokeObjectURL(link.href);
+  }
+
+  // A picture for a program that does not know this page's style sheet: as it is seen, on its own paper.
+  function pictureOf(each) {
+    const copy = each.svg.cloneNode(true);
+    const [width, height] = each.size;
+    const inside = [each.svg, copy].map((svg) => [...svg.querySelectorAll("*")]);
+    inside[0].forEach((was, place) => {
+      const style = getComputedStyle(was);
+      if (style.display === "none") return inside[1][place].setAttribute("display", "none");
+      for (const name of ["fill", "stroke", "stroke-opacity", "stroke-dasharray", "fill-opacity", "font-size"]) {
+        inside[1][place].setAttribute(name, style.getPropertyValue(name));
+      }
+    });
+    copy.querySelectorAll("[display=none]").forEach((gone) => gone.remove());
+    const paper = getComputedStyle(each.svg.closest("section")).backgroundColor;
+    copy.prepend(each.draw("rect", { x: each.view.x, y: each.view.y, width: "100%", height: "100%", fill: paper }));
+    for (const name of ["tabindex", "role", "aria-describedby", "class"]) copy.removeAttribute(name);
+    copy.setAttribute("width", width);
+    copy.setAttribute("height", height);
+    copy.setAttribute("font-family", "sans-serif");
+    return new XMLSerializer().serializeToString(copy);
+  }
+
+  // The edges that are shown, as a run folder's own files have them, and what each is called here.
+  function table() {
+    const signed = data.kinds.some(([look]) => look.startsWith("negative"));
+    const known = graph.edges.some((edge) => edge.length > 4);
+    const cell = (value) => (/[",\r\n]/.test(value) ? `"${String(value).replaceAll('"', '""')}"` : value);
+    const rows = [["source", "target", "weight", ...(signed ? ["sign"] : []), ...(known ? [data.sure] : []), "kind"]];
+    for (const edge of graph.edges.slice(0, slider ? shown : graph.edges.length)) {
+      const [a, b, weight, kind, sure = ""] = edge;
+      const more = [...(signed ? [isNegative(edge) ? -1 : 1] : []), ...(known ? [sure] : [])];
+      rows.push([data.nodes[a], data.nodes[b], weight, ...more, data.kinds[kind][1]]);
+    }
+    return rows.map((row) => row.map(cell).join(",") + "\n").join("");
+  }
 
   function drawGraph() {
     for (const each of panels) {
@@ -155,16 +291,7 @@
         dot.classList.toggle("on", node === picked || lit.has(node));
         dot.classList.toggle("at", node === picked);
       }
-      const named = each.svg.querySelector(".name:not(.picked) text") ? [] : [picked, ...lit].slice(0, 25);
-      each.marks.replaceChildren(
-        ...named.filter((node) => each.dots.has(node)).map((node) => {
-          const { x, y } = each.dots.get(node);
-          const mark = each.draw("text", { x, y: y - 8 });
-          const name = data.nodes[node];
-          mark.textContent = name.length > 24 ? name.slice(0, 23) + "…" : name;
-          return mark;
-        }),
-      );
+      nameNodes(each);
     }
     list(near);
   }
@@ -195,10 +322,9 @@
   // ---- pointer, keys and words typed -------------------------------------------------------------------------------
 
   function nearest(each, event) {
-    const box = each.svg.getBoundingClientRect();
-    const scale = each.svg.viewBox.baseVal.width / box.width;
-    const [x, y] = [(event.clientX - box.left) * scale, (event.clientY - box.top) * scale];
-    let best = { distance: REACH * Math.max(1, scale) };
+    const [x, y] = spot(each, event);
+    const scale = each.size[0] / each.svg.getBoundingClientRect().width;
+    let best = { distance: (REACH * Math.max(1, scale)) / each.view.zoom };
     for (const [node, dot] of each.dots) {
       const distance = Math.hypot(dot.x - x, dot.y - y);
       if (distance < best.distance) best = { distance, node };
@@ -290,6 +416,12 @@
       asked = requestAnimationFrame(drawThreshold);
     });
   }
+  const on = (id, act) => element(id) && element(id).addEventListener("click", act);
+  on("closer", () => panels.forEach((each) => closer(each, 1.5)));
+  on("further", () => panels.forEach((each) => closer(each, 1 / 1.5)));
+  on("entire", () => panels.forEach((each) => look(each, 0, 0, 1)));
+  on("save-svg", () => save(pictureOf(panels[0]), "image/svg+xml", ".svg"));
+  on("save-csv", () => save(table(), "text/csv", ".csv"));
   find.addEventListener("input", () => search(false));
   find.addEventListener("keydown", (event) => event.key === "Enter" && search(true));
   if (heat && data.order.length) {

@@ -1,5 +1,8 @@
-// Every table with several rows can be sorted by its columns. Without this script tables keep their order.
+// Every table with several rows can be sorted by its columns, and what is long is shown in pages. Without this script, and
+// in print, tables keep their order and everything is there.
 (() => {
+  const ROWS = 12;
+  const PICTURES = matchMedia("(max-width: 40rem)").matches ? 3 : 6;
   const RAISED = { "⁻": "-", "⁰": "0", "¹": "1", "²": "2", "³": "3", "⁴": "4", "⁵": "5", "⁶": "6", "⁷": "7", "⁸": "8", "⁹": "9" };
 
   // The number that a cell begins with, as the page writes numbers; null where there is none.
@@ -15,6 +18,47 @@
     if (bare) [value, power] = ["1", bare[1]];
     const size = Number(value + (power ? "e" + [...power].map((sign) => RAISED[sign]).join("") : ""));
     return text.endsWith(" worse") ? -size : size;
+  }
+
+  // Shows some of the parts of a long whole, with buttons after `place` to turn the pages or show all.
+  function paged(parts, size, name, place) {
+    if (parts().length <= size + size / 2) return () => {};
+    const box = document.createElement("div");
+    const where = document.createElement("span");
+    box.className = "pager small";
+    box.setAttribute("role", "group");
+    box.setAttribute("aria-label", `Pages: ${name}`);
+    where.setAttribute("role", "status");
+    let first = 0;
+    let all = false;
+    function show(from) {
+      const each = parts();
+      first = Math.max(0, Math.min(from, size * Math.floor((each.length - 1) / size)));
+      const last = all ? each.length : Math.min(first + size, each.length);
+      if (all) first = 0;
+      each.forEach((part, place) => part.classList.toggle("away", place < first || place >= last));
+      where.textContent = `${first + 1} to ${last} of ${each.length}`;
+      before.disabled = first === 0;
+      after.disabled = last === each.length;
+      whole.textContent = all ? "Show pages" : "Show all";
+    }
+    function button(text, act) {
+      const made = document.createElement("button");
+      made.type = "button";
+      made.textContent = text;
+      made.addEventListener("click", act);
+      return made;
+    }
+    const before = button("Previous", () => show(first - size));
+    const after = button("Next", () => show(first + size));
+    const whole = button("Show all", () => {
+      all = !all;
+      show(0);
+    });
+    box.append(before, where, after, whole);
+    place.after(box);
+    show(0);
+    return () => show(0);
   }
 
   function sort(table, column, direction) {
@@ -37,6 +81,9 @@
   for (const table of document.querySelectorAll("table")) {
     const heads = table.tHead ? [...table.tHead.rows[0].cells] : [];
     if (table.dataset.fixed !== undefined || ![...table.tBodies].some((body) => body.rows.length > 1)) continue;
+    const region = table.closest(".scroll") || table;
+    const rows = () => [...table.tBodies].flatMap((body) => [...body.rows]);
+    const turn = paged(rows, ROWS, region.getAttribute("aria-label") || "table", region);
     heads.forEach((head, column) => {
       if (head.tagName !== "TH") return;
       const button = document.createElement("button");
@@ -48,7 +95,9 @@
         heads.forEach((other) => other.removeAttribute("aria-sort"));
         head.setAttribute("aria-sort", rising ? "ascending" : "descending");
         sort(table, column, rising ? 1 : -1);
+        turn();
       });
     });
   }
+  for (const box of document.querySelectorAll(".multiples")) paged(() => [...box.children], PICTURES, "pictures", box);
 })();

@@ -1,0 +1,515 @@
+"""Private linear models that no setting has to be found for, and that fall back on a constant.
+
+Everything private is a mean over protected units (agents, or records) of vectors that are clipped, from a secure sum.
+A unit weighs z = (mean of what it is) / clip, and all stages share one budget; `choose` says how, from public numbers.
+
+    look    how answers are spread: a histogram over their public range gives a centre and a scale; and the features'
+            means and squares, where noise leaves anything of them. From here on all have mean 0 and size 1.
+    level   the mean answer a, of each group: the constant
+    step    w <- w + eta times the mean of e u, e = y - u.w or y - chance(u.w): gradient descent; its tail is averaged
+    check   with f = u.w / |w|, the means of e, f, f^2 and e f, e = y - a: a second opinion on a, weighed with the
+            first by their noise; and answers regressed on the model's own, so that
+
+                prediction = a + s (f - mean f),    s = sure (mean e f) / variance of f
+
+            sure being 0 to 1 as (mean e f)^2 is 1 to 6 times what noise, and the choice of w on the same records, make
+            of it by themselves.
+
+            A model that is noise has s = 0: it is the constant.
+    spread  means of e^2 and of e e' over pairs of records of one agent, e being the finished model's residual: the
+            second is the variance of agents' own constants, by which each can shrink its own (`own_constant`).
+
+Clips cost nothing but bias, so steps are safe whatever they are; what they lose, `check` measures. Groups (clusters)
+have levels, steps and checks of their own, shrunk to each other by what of their spread is not noise; or one model
+together, where a group is too small for that. Features are within -1 and 1, and answers within public bounds: what
+lies beyond counts as the bound.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from silograph.core.errors import InputError
+from silograph.core.schema import check
+from silograph.core.types import Array, BoolArray, Carry, Json
+from silograph.methods.base import Limits, Outcome, Outlet, Plain, Private, Rows, ServerOutlet, Start, Up
+from silograph.privacy.bound import Bounded, clip_rows
+from silograph.privacy.flooding import Joined
+from silograph.privacy.masking import counted_on
+from silograph.privacy.released import Message, Sent
+from silograph.tasks.linear import PROTECTED_UNIT, Linear
+from silograph.topology import Topology
+
+Stage = Literal["look", "level", "step", "check", "spread"]
+STAGES: tuple[Stage, ...] = ("look", "level", "step", "check", "spread")
+
+_BINS = 16
+_LOOK, _CHECK, _SPREAD = 0.1, 0.15, 0.05  # shares of the budget
+_LEVEL, _MOST_LEVEL = 0.05, 0.35
+_FINE, _COARSE = 0.003, 0.008  # squared error of the level, in variances: what it should have, and may have
+_MOMENTS = 0.15  # error of a feature's mean, of its half range
+_SIGNAL = 0.5  # expected error of slopes, in variances: beyond, they are not tried
+_STEP_CLIP, _CHECK_CLIP, _SPREAD_CLIP = 0.5, 1.5, 2.0
+_LEVEL_CLIPS = (1.0, 1.25, 1.5, 2.0, 3.0, 4.0)
+_FEWEST, _MOST = 20, 80  # steps
+_SURE = 3.0  # deviations of noise that a bin must rise above
+_CLASS_SIZE = 0.45  # of y - chance, about
+_LARGEST = 1e6
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What is done with a budget. `noise` is the standard deviation in a mean of vectors of length 1 that has all of
+    it, in one group; `schedule` has a stage and a share of the budget for every round. `expected` is the excess squared
+    error to expect in the variance of answers (for classes: in that of their logits), beyond what the features leave
+    unexplained; `slopes` whether there are any, `together` whether groups share them."""
+
+    schedule: tuple[tuple[Stage, float], ...]
+    step: float
+    level_clip: float
+    noise: float
+    slopes: bool
+    moments: bool
+    together: bool
+    expected: float
+
+    @property
+    def rounds(self) -> int:
+        return sum(stage == "step" for stage, _ in self.schedule)
+
+
+def noise_in_mean(multiplier: float, members: int, units: int | None = None) -> float:
+    """Of vectors of length 1 at the most: so many agents add noise, to so many protected units (themselves, if None).
+
+    Replacing a unit moves the sum by 2; those who are counted on have noise for that, and all others add theirs.
+    """
+    return 2.0 * multiplier * math.sqrt(members / max(counted_on(members), 1)) / (members if units is None else units)
+
+
+def choose(
+    noise: float,
+    noise_together: float,
+    features: int,
+    classes: bool,
+    personal: bool = False,
+    rounds: int | None = None,
+    step: float | None = None,
+) -> Choice:
+    """From public numbers: the noise in a mean of vectors of length 1, in a group and over all groups, and how many
+    features there are beside the constant. Given `rounds` and `step` win."""
+    for together in dict.fromkeys((noise == noise_together, True)):
+        for moments in (True, False):
+            found = _with_slopes(noise, noise_together, features, classes, personal, together, moments, rounds, step)
+            if found is not None:
+                return found
+    look = 0.0 if classes else _LOOK
+    spread = _SPREAD if personal else 0.0
+    level = 1.0 - look - spread
+    expected, clip = _of_level(noise, level, classes)
+    return Choice(_scheduled(look, level, 0.0, 0, 0.0, spread), 0.0, clip, noise, False, False, False, expected)
+
+
+def _of_level(noise: float, share: float, classes: bool) -> tuple[float, float]:
+    """The squared error to expect of a level, and the clip that has least: noise, and half of what the clip would take
+    from answers whose tail is exponential. Classes are never longer than 1."""
+    if classes:
+        return noise**2 / share, 1.0
+    return min(((noise * clip) ** 2 / share + 0.25 * math.exp(-2.0 * (1.0 + clip)), clip) for clip in _LEVEL_CLIPS)
+
+
+def _with_slopes(
+    noise: float,
+    noise_together: float,
+    features: int,
+    classes: bool,
+    personal: bool,
+    together: bool,
+    moments: bool,
+    rounds: int | None,
+    step: float | None,
+) -> Choice | None:
+    """Slopes, if they can be had beside a level that is good enough."""
+    look = _LOOK if moments or not classes else 0.0
+    if moments and noise_together * math.sqrt(2.0 + (not classes)) * math.sqrt(features / look) > _MOMENTS:
+        return None
+    level = min(max(3.0 * noise**2 / _FINE, _LEVEL), _MOST_LEVEL)
+    of_level, level_clip = _of_level(noise_together if together else noise, level, classes)  # groups are shrunk
+    spread = _SPREAD if personal else 0.0
+    steps = 1.0 - look - level - _CHECK - spread
+    clip = _STEP_CLIP * math.sqrt(features + 1.0)
+    of_slopes = 2.0 * features * ((noise_together if together else noise) * clip) ** 2 / steps
+    if of_level > _COARSE or of_slopes > _SIGNAL:
+        return None
+    count = rounds or round(min(max(4.0 / math.sqrt(of_slopes), _FEWEST), _MOST))
+    eta = step or (4.0 if classes else 1.0) / (1.0 + 0.3 * features)
+    schedule = _scheduled(look, level, steps, count, _CHECK, spread)
+    return Choice(schedule, eta, level_clip, noise, True, moments, together, of_level + of_slopes)
+
+
+def _scheduled(
+    look: float, level: float, steps: float, count: int, checked: float, spread: float
+) -> tuple[tuple[Stage, float], ...]:
+    each: list[tuple[Stage, float]] = [("look", look), ("level", level)]
+    each += [("step", steps / max(count, 1))] * count
+    each += [("check", checked), ("spread", spread)]
+    return tuple((stage, share) for stage, share in each if share > 0.0)
+
+
+class _Seen(NamedTuple):
+    """Means of a stage by group, their noise, over how many protected units, and which groups were heard."""
+
+    mean: Array
+    noise: Array
+    units: Array
+    heard: BoolArray
+
+
+@dataclass(frozen=True)
+class Calibrated(Plain):
+    """`groups` says the group of every agent, in the topology's order. With `counts`, the public numbers of their
+    records, a record is protected, else an agent. `answers` are the public bounds of answers; classes need none."""
+
+    task: Linear
+    groups: tuple[int, ...]
+    choice: Choice
+    answers: tuple[float, float] = (-1.0, 1.0)
+    counts: tuple[int, ...] | None = None
+    named: bool = False  # whether a ledger's rows name groups, or servers alone
+    separate: bool = False  # whether every server is a group, of which no other hears anything
+
+    def __post_init__(self) -> None:
+        check(self, "calibrated models")
+        if self.task.loss == "huber":
+            raise InputError("calibrated models, loss", "ridge or logistic", "found huber")
+
+    @cached_property
+    def _count(self) -> int:
+        return max(self.groups) + 1
+
+    @property
+    def _classes(self) -> bool:
+        return self.task.loss == "logistic"
+
+    @property
+    def most_rounds(self) -> int:
+        return len(self.choice.schedule)
+
+    @property
+    def _slopes(self) -> int:
+        """Features without the constant, which comes last."""
+        return self.task.features - 1
+
+    def start(self, topo: Topology) -> Start:
+        slopes, count = self._slopes, self._count
+        servers: Carry = {
+            "round": np.int64(0),
+            "came": np.int64(0),
+            "movement": np.float64(0.0),
+            "where": np.tile([0.0, 1.0], (count, 1)),  # centre and scale of the answers, within -1 and 1
+            "scales": np.tile([[0.0], [0.5]], (count, 1, slopes)),
+            "level": np.zeros(count),
+            "level_noise": np.zeros(count),
+            "model": np.zeros((count, slopes + 1)),
+            "tail": np.zeros((count, slopes + 1)),
+            "scatter": np.zeros((count, 3)),  # of residuals: pairs' products, squares, and how many have pairs
+        }
+        return Start({}, servers, self._answer(servers))
+
+    def _stage(self, round: int) -> tuple[Stage, float]:
+        return self.choice.schedule[min(round, self.most_rounds - 1)]
+
+    def _answer(self, servers: Carry) -> dict[str, Array]:
+        group = np.array(self.groups)
+        stage = STAGES.index(self._stage(int(servers["round"]))[0])
+        told = {name: servers[name][group] for name in ("where", "scales", "level", "model")}
+        return {"stage": np.full(len(group), float(stage)), **told}
+
+    def limits(self) -> dict[str, Limits]:
+        wide = Limits(-_LARGEST, _LARGEST)
+        return {
+            "stage": Limits(0.0, len(STAGES) - 1.0, whole=True),
+            "where": Limits(np.array([-1.0, 1e-3]), np.array([1.0, 1.0])),
+            "scales": Limits(np.array([[-1e3], [1e-2]]), np.array([[1e3], [1e3]])),
+            "level": wide,
+            "model": wide,
+        }
+
+    # ---- in the agent ----
+
+    def local(self, carry: Carry, down: Message, data: Private, gate: Outlet) -> tuple[Carry, Sent]:
+        told = {name: field.value for name, field in down.items()}
+        stage = STAGES[int(told["stage"][0])]
+        vectors, clip = self._vectors(stage, told, data)
+        real = (np.arange(data["y"].shape[1]) < data["count"][:, None]).astype(np.float64)
+        if self.counts is None:
+            mean = np.einsum("nr,nrk->nk", real, vectors) / data["count"][:, None]
+            return {}, {"sum": gate.contribute(mean, stage, clip)}
+        # A record of a pair is in two vectors.
+        reach, why = (2.0, ", and so is its pair's") if stage == "spread" else (1.0, "")
+        total = np.einsum("nr,nrk->nk", real, clip_rows(vectors, clip))
+        l2 = np.full(len(total), 2.0 * reach * clip)
+        bounded = Bounded(total, l2, PROTECTED_UNIT, f"what a record adds is clipped to {clip:g}{why}")
+        return {}, {"sum": gate.contribute(bounded, stage, clip * max(self.counts))}
+
+    def _vectors(self, stage: Stage, told: dict[str, Array], data: Private) -> tuple[Array, float]:
+        """What every record adds (n, most, K), and the longest that the vector of a protected unit may be."""
+        y = self._scaled(data["y"])
+        x = np.clip(data["x"][..., :-1], -1.0, 1.0)
+        if stage == "look":
+            parts = [] if self._classes else [_histogram(y)]
+            parts += [x / math.sqrt(self._slopes), x**2 / math.sqrt(self._slopes)] if self.choice.moments else []
+            return np.concatenate(parts, -1), math.sqrt((not self._classes) + 2.0 * self.choice.moments)
+        y = self._centred(y, told["where"])
+        if stage == "level":
+            return y[..., None], self.choice.level_clip
+        u = (x - told["scales"][:, None, 0]) / told["scales"][:, None, 1]
+        w, level = told["model"], told["level"][:, None]
+        margin = np.einsum("nrm,nm->nr", u, w[:, :-1])
+        if stage == "step":
+            e = self._residual(y, margin + w[:, None, -1])
+            u = np.concatenate([u, np.ones((*u.shape[:2], 1))], -1)
+            return e[..., None] * u, _STEP_CLIP * math.sqrt(self._slopes + 1.0)  # (step)
+        if stage == "check":
+            f = np.clip(margin / _length(w[:, :-1]), -2.0, 2.0)
+            e = self._residual(y, level)
+            return np.stack([np.broadcast_to(e, f.shape), f, e * f, 0.5 * f**2], -1), _CHECK_CLIP
+        e = np.clip(self._residual(y, margin + w[:, None, -1]), -3.0, 3.0)
+        pair, paired = _in_pairs(e, data["count"])
+        return np.stack([pair, 0.5 * e**2, paired], -1), _SPREAD_CLIP
+
+    def _scaled(self, y: Array) -> Array:
+        """Answers from -1 to 1; classes are."""
+        low, high = self.answers
+        return np.asarray(np.sign(y) if self._classes else np.clip((2.0 * y - low - high) / (high - low), -1.0, 1.0))
+
+    def _centred(self, y: Array, where: Array) -> Array:
+        return y if self._classes else np.clip((y - where[:, :1]) / where[:, 1:], -4.0, 4.0)
+
+    def _residual(self, y: Array, margin: Array) -> Array:
+        """Of size about 1."""
+        if self._classes:
+            return np.asarray((0.5 * (y + 1.0) - _chance(margin)) / _CLASS_SIZE)
+        return np.asarray(y - margin)
+
+    # ---- at the servers ----
+
+    def gather(self, servers: Carry, up: Up, topo: Topology, gate: ServerOutlet) -> tuple[Carry, Message]:
+        stage, share = self._stage(int(servers["round"]))
+        seen = self._means(stage, share, up, topo, gate)
+        fresh = {
+            "look": self._looked,
+            "level": self._levelled,
+            "step": self._stepped,
+            "check": self._checked,
+            "spread": self._spread,
+        }[stage](servers, seen)
+        moved = float(np.abs(fresh.get("model", servers["model"]) - servers["model"]).max())
+        servers = {**servers, **fresh, "came": np.int64(len(up.rows)), "movement": np.float64(moved)}
+        return servers, {"sums": gate.relay(np.repeat(seen.mean[None], len(topo.servers), 0))}
+
+    def _means(self, stage: Stage, share: float, up: Up, topo: Topology, gate: ServerOutlet) -> _Seen:
+        """Over the groups where they have models of their own, else one over everybody."""
+        apart, count = self._apart(stage), self._count if self.named else 1
+        group = np.array(self.groups, dtype=np.intp) if apart else np.zeros(len(self.groups), dtype=np.intp)
+        cell, border, joined = topo.home, gate, None
+        if not self.separate:
+            server, of = np.divmod(np.arange(len(topo.servers) * count), count)
+            names = [f"group {q}" for q in range(self._count)] if apart else ["everybody"]
+            joined = Joined.over(topo.mixing, of if apart else np.zeros_like(of), server, *names)
+            if self.named:
+                cell = topo.home * count + np.array(self.groups, dtype=np.intp)
+                border = gate.over([f"{topo.servers[s]}/cluster-{q}" for s, q in zip(server, of, strict=True)])
+        total = border.total(up.sealed["sum"], up.rows, cell, topo.silos, joined, share)
+        assert total.noise is not None, "agents put the noise in"
+        size = self._count if apart else 1
+        units = np.maximum(self._units(total.counts[:size], up.rows[total.summed], group), 1.0)
+        return _Seen(total.sums[:size] / units[:, None], total.noise[:size] / units, units, total.counts[:size] > 0.0)
+
+    def _apart(self, stage: Stage) -> bool:
+        """Whether groups are added up one by one."""
+        alone = stage == "level" or (stage in ("step", "check") and not self.choice.together)
+        return self.separate or (self._count > 1 and alone)
+
+    def _units(self, agents: Array, there: Rows, group: NDArray[np.intp]) -> Array:
+        """How many protected units each sum is over."""
+        if self.counts is None:
+            return agents
+        records = np.asarray(self.counts, dtype=np.float64)[there]
+        return np.asarray(np.bincount(group[there], records, len(agents)), dtype=np.float64)
+
+    def _looked(self, servers: Carry, seen: _Seen) -> Carry:
+        """One for all groups."""
+        mean, noise, fresh = seen.mean, seen.noise, {}
+        if not self._classes:
+            found = [_spread_of(row[:_BINS], float(off)) for row, off in zip(mean, noise, strict=True)]
+            fresh["where"], mean = np.array(found), mean[:, _BINS:]
+        if self.choice.moments:
+            centre, square = (mean * math.sqrt(self._slopes)).reshape(-1, 2, self._slopes).swapaxes(0, 1)
+            least = np.maximum(2.0 * noise * math.sqrt(self._slopes), 0.01)[:, None]
+            fresh["scales"] = np.stack([centre, np.sqrt(np.maximum(square - centre**2, least))], 1)
+        return {name: np.array(np.broadcast_to(value, servers[name].shape)) for name, value in fresh.items()}
+
+    def _levelled(self, servers: Carry, seen: _Seen) -> Carry:
+        mean = (seen.mean if self.separate else _towards_each_other(seen.mean, seen.noise**2, seen.heard))[:, 0]
+        noise = seen.noise
+        if self._classes:
+            share = np.clip(0.5 * (mean + 1.0), 0.02, 0.98)
+            mean, noise = np.log(share / (1.0 - share)), 0.5 * noise / (share * (1.0 - share))
+        model = servers["model"].copy()
+        model[:, -1] = mean
+        return {"level": model[:, -1].copy(), "level_noise": noise + np.zeros(self._count), "model": model}
+
+    def _stepped(self, servers: Carry, seen: _Seen) -> Carry:
+        size = _CLASS_SIZE if self._classes else 1.0
+        model = servers["model"] + self.choice.step * size * seen.mean
+        done = int(servers["round"]) - [stage for stage, _ in self.choice.schedule].index("step") + 1
+        half = max(self.choice.rounds // 2, 1)
+        if done <= self.choice.rounds - half:
+            return {"model": model}
+        tail = servers["tail"] + model / half
+        if done < self.choice.rounds:
+            return {"model": model, "tail": tail}
+        if self.separate or not self._apart("step"):
+            return {"model": tail, "tail": tail}
+        # A mean of the last half of the steps has the noise of that half, divided by the loss's curvature.
+        noise = seen.noise / math.sqrt(half) * size * (4.0 if self._classes else 1.0)
+        return {"model": _towards_each_other(tail, noise**2, seen.heard), "tail": tail}
+
+    def _checked(self, servers: Carry, seen: _Seen) -> Carry:
+        """The line from the constant to the model, as far as it pays."""
+        e, f, ef, ff = seen.mean.T
+        ef = ef - e * f
+        level, size = servers["level"], _CLASS_SIZE if self._classes else 1.0
+        curve = _chance(level) * (1.0 - _chance(level)) if self._classes else np.ones_like(level)
+        spread = np.maximum(np.maximum(2.0 * ff - f**2, 4.0 * seen.noise), 0.1)
+        # A direction found on these very records has d / n of them by chance; clips and few steps leave half of it.
+        chance = seen.noise**2 + 0.5 * self._slopes / seen.units
+        sure = np.clip((np.maximum(ef, 0.0) ** 2 / chance - 1.0) / 5.0, 0.0, 1.0)
+        w, length = servers["model"][:, :-1], _length(servers["model"][:, :-1])[:, 0]
+        s = np.minimum(np.maximum(sure * ef, 0.0) * size / (spread * curve), length)
+        first, second = servers["level_noise"] ** 2, (seen.noise * size / curve) ** 2
+        level = level + first / (first + second) * e * size / curve
+        model = np.column_stack([w * (s / length)[:, None], level - s * f])
+        return {"model": np.array(np.broadcast_to(model, servers["model"].shape))}
+
+    def _spread(self, servers: Carry, seen: _Seen) -> Carry:
+        return {"scatter": np.array(np.broadcast_to(seen.mean, servers["scatter"].shape))}
+
+    def settle(self, servers: Carry, across: dict[str, Array], topo: Topology) -> tuple[Carry, dict[str, Array]]:
+        servers = {**servers, "round": servers["round"] + 1}
+        if not self.choice.slopes and self._stage(int(servers["round"] - 1))[0] == "level":
+            servers["model"] = np.column_stack([np.zeros((self._count, self._slopes)), servers["level"]])
+        return servers, self._answer(servers)
+
+    # ---- what comes of it ----
+
+    def done(self, servers: Carry) -> bool:
+        return bool(servers["round"] >= self.most_rounds)
+
+    def trace(self, servers: Carry) -> Json | None:
+        answered = int(servers["came"])
+        movement = float(servers["movement"])
+        return {"movement": movement, "disagreement": 0.0, "answered": answered, "skipped": 0}
+
+    def outcome(self, servers: Carry, delivered: dict[str, Array], topo: Topology) -> Outcome:
+        """Models of features within -1 and 1 and of answers as they were; and the variance of agents' constants."""
+        centre, scale = servers["scales"].swapaxes(0, 1)
+        slopes = servers["model"][:, :-1] / scale
+        constant = servers["model"][:, -1:] - (slopes * centre).sum(1, keepdims=True)
+        if not self._classes:
+            low, high = self.answers
+            where = 0.5 * (high + low) + 0.5 * (high - low) * servers["where"][:, :1]
+            unit = 0.5 * (high - low) * servers["where"][:, 1:]
+            slopes, constant = unit * slopes, unit * constant + where
+        model = np.concatenate([slopes, constant], 1)
+        own = model[np.array(self.groups)]
+        each = np.repeat(model[None], len(topo.servers), 0)
+        arrays = {"model": each[:, 0], "centroid": model[0], "cell_model": own, "cluster_model": each}
+        arrays["variance"] = np.array([_between(servers["scatter"][0], self._classes)])
+        return Outcome(arrays, {"rounds": int(servers["round"]), "disagreement": 0.0, "clusters": self._count})
+
+
+def own_constant(model: Array, x: Array, y: Array, variance: float, classes: bool) -> Array:
+    """A model with an agent's own constant, from its records, which are all that is looked at.
+
+    `variance` is that of agents' constants: relative to a record's noise, or of logits for classes.
+    """
+    margin = x @ model
+    shift = 0.0
+    if variance <= 0.0:
+        return model
+    for _ in range(20 if classes else 1):  # Newton's method
+        if classes:
+            chance = _chance(margin + shift)
+            pull, curve = float((0.5 * (np.sign(y) + 1.0) - chance).sum()), float((chance * (1.0 - chance)).sum())
+        else:
+            pull, curve = float((y - margin - shift).sum()), float(len(y))
+        shift += (pull - shift / variance) / (curve + 1.0 / variance)
+    return np.asarray([*model[:-1], model[-1] + shift])
+
+
+def _between(scatter: Array, classes: bool) -> float:
+    """The variance of agents' own constants, from what `spread` released."""
+    pairs, half_squares, paired = scatter
+    if paired <= 0.0 or half_squares <= 0.0:
+        return 0.0
+    between, whole = max(pairs / paired, 0.0), 2.0 * half_squares
+    if classes:  # products of y - chance are those of logits, times their curvature twice
+        curve = min(whole * _CLASS_SIZE**2, 0.25)
+        return float(between * _CLASS_SIZE**2 / curve**2)
+    return float(between / max(whole - between, 0.1 * whole))
+
+
+def _in_pairs(e: Array, count: Array) -> tuple[Array, Array]:
+    """Products of records 0 and 1, 2 and 3, ..., each in its first record's place, and where there are some."""
+    most = e.shape[1]
+    partner = np.concatenate([e[:, 1:], np.zeros((len(e), 1))], 1)
+    place = np.arange(most)
+    there = ((place % 2 == 0) & (place + 1 < count[:, None])).astype(np.float64)
+    return 0.5 * e * partner * there, 0.5 * there
+
+
+def _histogram(y: Array) -> Array:
+    return np.asarray(np.eye(_BINS)[np.minimum(((y + 1.0) * 0.5 * _BINS).astype(np.intp), _BINS - 1)])
+
+
+def _spread_of(shares: Array, noise: float) -> Array:
+    """Centre and scale of what a noisy histogram shows; what it does not show lies beside that, so far
+    as it shows most, or anywhere."""
+    middle = (np.arange(_BINS) + 0.5) * 2.0 / _BINS - 1.0
+    seen = shares > _SURE * noise
+    beside = ~seen & (np.convolve(seen, np.ones(3), "same") > 0.0)
+    rest = max(1.0 - float(shares[seen].sum()), 0.0)
+    anywhere = rest**3 if beside.any() else rest
+    chance = np.where(seen, shares, anywhere / max(int((~seen).sum()), 1))
+    chance += (rest - anywhere) * beside / max(int(beside.sum()), 1)
+    chance = chance / chance.sum()
+    centre = float((chance * middle).sum())
+    scale = math.sqrt(float((chance * (middle - centre) ** 2).sum()) + (2.0 / _BINS) ** 2 / 12.0)
+    return np.array([centre, min(scale, 1.0)])
+
+
+def _towards_each_other(value: Array, noise: Array, heard: BoolArray) -> Array:
+    """Rows (groups, K) shrunk to their mean by what of their spread is noise, of that variance (empirical Bayes); who
+    was not heard gets the mean."""
+    if len(value) == 1:
+        return value
+    weight = np.where(heard, 1.0 / noise, 0.0)[:, None]
+    mean = (weight * value).sum(0) / max(float(weight.sum()), 1e-300)
+    off = np.where(heard[:, None], value - mean, 0.0)
+    between = max(float((off**2).mean(1).sum()) / max(int(heard.sum()) - 1, 1) - float(noise[heard].mean()), 0.0)
+    return np.asarray(mean + off * (between / (between + noise))[:, None])
+
+
+def _length(w: Array) -> Array:
+    return np.asarray(np.maximum(np.sqrt((w**2).sum(-1, keepdims=True)), 1e-9))
+
+
+def _chance(margin: Array) -> Array:
+    return np.asarray(0.5 * (1.0 + np.tanh(0.5 * margin)))
