@@ -24,6 +24,7 @@ from silograph.families.graphs.plan import (
 )
 from silograph.families.graphs.voting import check_no_votes, check_people, voting
 from silograph.kernels.edges import edge_count
+from silograph.kernels.own_nodes import own_of
 from silograph.kernels.spaces import EdgeList
 from silograph.methods.algorithm_one import PaperConsensus
 from silograph.methods.base import Method
@@ -33,6 +34,7 @@ from silograph.methods.moments_once import FOLDS, LEAST_ROWS, JointLearner, Mome
 from silograph.methods.person_votes import ReleasedVotes
 from silograph.methods.private_graph import LEAST_EFFECTIVE_ROWS, PATIENCE, Learner, LikelyGraphs, ReleasedConsensus
 from silograph.methods.summed_graph import AddedUp, SmoothestGraph, SummedConsensus
+from silograph.methods.unlike_sites import Lacks, UnlikeReleases, UnlikeSum
 from silograph.privacy import accounting
 from silograph.privacy.correlated import LEAST_HONEST, CorrelatedGaussian
 from silograph.privacy.door import Budget
@@ -123,7 +125,7 @@ def _build(plan: GraphPlan, silos: Silos, candidates: EdgeList | None, coordinat
         setup = _voted(plan, plan.privacy, nodes, degree, topo, counts, coordinates)
     else:
         check_no_votes(plan)
-        setup = _private(plan, plan.privacy, nodes, degree, candidates, topo, counts)
+        setup = _private(plan, plan.privacy, nodes, degree, candidates, topo, counts, silos.lacked(topo.silos))
     return replace(setup, notes=tuple(_questions(silos.nodes)))
 
 
@@ -187,19 +189,21 @@ def _private(
     candidates: EdgeList | None,
     topo: Topology,
     counts: tuple[int, ...],
+    lacks: Lacks,
 ) -> Setup:
     chosen, delta = plan.method, privacy.total_delta
     for name, count in zip(topo.silos, counts, strict=True):
         accounting.check_budget(privacy.epsilon, delta, count, f"site {name}")
     if privacy.mode == "secure-sum":
-        return _summed(plan, privacy, nodes, degree, candidates, topo, counts)
+        return _summed(plan, privacy, nodes, degree, candidates, topo, counts, lacks)
     if privacy.mode != "per-round":
         releases = 1
         mechanism = _once(privacy, topo)
         _enough_records(privacy, nodes, counts, effective_rows_together(nodes, counts, mechanism))
-        task = SmoothGraph(nodes, "moment", privacy.clip, candidates, plan.data.unit_column)
+        task = _moment(plan, privacy, nodes, candidates, lacks)
         inner, shrink = _likely(plan, nodes)
-        method: Method = ReleasedConsensus(task, inner or _solver(chosen, nodes, degree), mechanism, counts, shrink)
+        made = task, inner or _solver(chosen, nodes, degree), mechanism, counts, shrink
+        method: Method = UnlikeReleases(*made, lacks=lacks) if lacks else ReleasedConsensus(*made)
     else:
         # One local step releases clipped distances; several clip gradients instead, and need no other clip.
         single = _local_steps(chosen, "S0") == 1
@@ -211,6 +215,11 @@ def _private(
         task = paper.release
         mechanism = Gaussian(accounting.gaussian_multiplier(privacy.epsilon, delta, releases))
     return Setup(topo, counts, task, method, mechanism, Budget(privacy.epsilon, delta), releases)
+
+
+def _moment(plan: GraphPlan, privacy: Privacy, nodes: int, candidates: EdgeList | None, lacks: Lacks) -> SmoothGraph:
+    common = tuple(np.flatnonzero(own_of(lacks, nodes).all(0)).tolist()) if lacks else None
+    return SmoothGraph(nodes, "moment", privacy.clip, candidates, plan.data.unit_column, common=common)
 
 
 def _likely(plan: GraphPlan, nodes: int) -> tuple[Learner | None, bool]:
@@ -256,16 +265,18 @@ def _summed(
     candidates: EdgeList | None,
     topo: Topology,
     counts: tuple[int, ...],
+    lacks: Lacks,
 ) -> Setup:
     """All sites are one cohort, whose moments are added up under masks."""
     chosen, masks = plan.method, Masks()
     if len(counts) < masks.minimum:
         raise _too_few(topo, f"at least {masks.minimum} sites, the fewest whose sum may be known")
     mechanism = SharedGaussian(accounting.gaussian_multiplier(privacy.epsilon, privacy.total_delta, 1))
-    task = SmoothGraph(nodes, "moment", privacy.clip, candidates, plan.data.unit_column)
+    task = _moment(plan, privacy, nodes, candidates, lacks)
     smoothest = SmoothestGraph(chosen.alpha, chosen.beta, chosen.zeta or 0.0, degree)
     inner, shrink = _likely(plan, nodes)
-    method = SummedConsensus(task, inner or smoothest, mechanism, counts, shrink)
+    made = task, inner or smoothest, mechanism, counts, shrink
+    method = UnlikeSum(*made, lacks=lacks) if lacks else SummedConsensus(*made)
     _enough_records(privacy, nodes, counts, effective_rows_of_sum(method))
     budget = Budget(privacy.epsilon, privacy.total_delta)
     return Setup(topo, counts, task, method, mechanism, budget, 1, masks=masks)
