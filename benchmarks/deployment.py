@@ -13,6 +13,7 @@ on that machine at a load of 12 to 13, three times 40 rounds: 331, 346 and 157 m
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import resource
@@ -28,6 +29,9 @@ from typing import Any
 
 import numpy as np
 
+from silograph.data.synthetic import write_sample_sites
+from silograph.deploy.deployment import Terms, deploy
+from silograph.deploy.organisation import enrol
 from silograph.engines.broker import Broker, Secured, write_configuration
 from silograph.engines.certificates import (
     CA,
@@ -46,6 +50,7 @@ from silograph.engines.certificates import (
 )
 from silograph.engines.transport import Answerer, Asker
 from silograph.engines.wire import pack
+from silograph.run.plan import load
 
 HERE, DEPLOYMENT, WARMING = "127.0.0.1", "d" * 64, 3
 #: Seconds a round of the former link: by organisations and numbers.
@@ -107,7 +112,13 @@ def _timed(line: Asker, names: list[str], numbers: int, rounds: int) -> dict[str
 
 
 def rows() -> Iterator[dict[str, Any]]:
-    for organisations, numbers, rounds in ((5, 1_000, 100), (20, 1_000, 30), (5, 1_000_000, 8), (2, 11_250_000, 3)):
+    for organisations, numbers, rounds in (
+        (5, 1_000, 100),
+        (20, 1_000, 30),
+        (100, 1_000, 10),
+        (5, 1_000_000, 8),
+        (2, 11_250_000, 3),
+    ):
         found, former = measure(organisations, numbers, rounds), FORMER.get((organisations, numbers))
         yield {
             "case": f"{organisations} organisations, {numbers} numbers each way",
@@ -120,6 +131,44 @@ def rows() -> Iterator[dict[str, Any]]:
         }
 
 
+def memory() -> Iterator[dict[str, Any]]:
+    """The most that a process of `silograph join` has, in a small private run of five organisations."""
+    with tempfile.TemporaryDirectory() as made, socket.socket() as probe:
+        probe.bind((HERE, 0))
+        base, address = Path(made), f"{HERE}:{probe.getsockname()[1]}"
+        probe.close()
+        sites = [path.name for path in write_sample_sites(base, rows=(300,) * 5, nodes=8)]
+        plan = f"format = 1\n[data]\nfiles = {json.dumps(sites)}\n[method]\nname = 'consensus_graph'\n"
+        (base / "plan.toml").write_text(plan + "[privacy]\nepsilon = 2.0\ndelta = 1e-6\n")
+        terms = Terms(address, deadline=60.0, patience=120.0)
+        names = list(deploy(load(base / "plan.toml"), base, base / "to", terms, lambda *_: "").facts.organisations)
+        for name in names:
+            card = enrol(base / "to" / name, base / f"{name}.csv").card
+            (base / "to" / "server" / "nodes" / card.name).write_bytes(card.read_bytes())
+        words = [sys.executable, "-c", "from silograph.cli import main; main()"]
+        quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        server = subprocess.Popen([*words, "serve", str(base / "to" / "server"), "-o", str(base / "out")], **quiet)
+        joined = [subprocess.Popen([*words, "join", str(base / "to" / name)], **quiet) for name in names]
+        most = {"VmHWM": 0, "Pss": 0}
+        while any(process.poll() is None for process in (server, *joined)):
+            for process, (key, file) in itertools.product(joined, (("VmHWM", "status"), ("Pss", "smaps_rollup"))):
+                most[key] = max(most[key], _kilobytes(process.pid, key, file))
+            time.sleep(0.05)
+        if server.returncode or any(process.returncode for process in joined):
+            raise RuntimeError("a process did not end well")
+    for key, what in (("VmHWM", "resident, at most"), ("Pss", "its own share of it (PSS)")):
+        case = f"memory of an organisation's process, {what}"
+        yield {"case": case, "ours": most[key] / 1e3, "peer": None, "theirs": None, "ratio": None, "unit": "MB"}
+
+
+def _kilobytes(process: int, key: str, file: str) -> int:
+    try:
+        lines = Path(f"/proc/{process}/{file}").read_text().splitlines()
+    except OSError:
+        return 0
+    return max((int(line.split()[1]) for line in lines if line.startswith(f"{key}:")), default=0)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Seconds of a round of a deployment.")
     parser.add_argument("--json", action="store_true")
@@ -128,11 +177,11 @@ def main() -> None:
     if options.answer:
         answer(options.answer[0], Path(options.answer[1]))
     elif options.json:
-        print(json.dumps({"rows": list(rows())}))
+        print(json.dumps({"rows": [*rows(), *memory()]}))
     else:
-        for row in rows():
+        for row in itertools.chain(rows(), memory()):
             against = "" if row["ratio"] is None else f"; {row['peer']}: {row['theirs']:.0f}, {row['ratio']:.1f} times"
-            print(f"{row['case']}: {row['ours']:.1f} ms{against}", flush=True)
+            print(f"{row['case']}: {row['ours']:.1f} {row['unit']}{against}", flush=True)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from silograph.cli import app
 ROOT = Path(__file__).parent.parent
 GALLERY = ROOT / "examples" / "gallery"
 SCRIPTS = ("consensus_graph", "private_graph", "graph_federation", "clustered_models", "meta_learning")
-EXAMPLES = ("brain", "weather", "traffic", "views", "hospitals")
+EXAMPLES = ("brain", "weather", "traffic", "views", "hospitals", "regions")
 sys.path.append(str(ROOT))  # benchmarks are no part of the package
 
 

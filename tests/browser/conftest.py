@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from silograph.core.toml import parse_toml
 from silograph.core.types import Json
 from silograph.data.class_clients import write_sample_devices
 from silograph.data.clusters import write_sample_hospitals
@@ -20,7 +21,10 @@ from silograph.deploy.deployment import Terms, make, open_job
 from silograph.report.build import build
 from silograph.report.compare import compare
 from silograph.report.compare_page import page as compare_page
+from silograph.report.deployment import own_page
 from silograph.report.deployment import page as deployment_page
+from silograph.report.gallery import page as gallery_page
+from silograph.report.reproduced_page import page as reproduced_page
 from silograph.run.plan import load
 from silograph.run.run import execute
 
@@ -34,6 +38,27 @@ files = [{files}]
 name = "consensus_graph"
 degree = 5.0
 """
+#: A figure with verdicts of every colour, as `silograph reproduce` leaves it.
+REPRODUCED: Json = {
+    "name": "s3-table1",
+    "title": "Mean deviation",
+    "seeds": 3,
+    "rows": [
+        {"case": "N=20", "method": name, "metric": "FS", "ours": 0.5, "std": 0.01, "paper": 0.52}
+        for name in ("IGL", "PPGL")
+    ],
+    "notes": ["The paper does not say how noise is drawn."],
+    "curves": [
+        {"panel": "p", "label": name, "x": [0, 1, 2], "y": [0.0, -3.0, end], "unit": "dB"}
+        for name, end in (("none", -4.0), ("edge", -5.0))
+    ],
+    "verdicts": [
+        {"statement": f"Statement {k}", "outcome": outcome, "found": "+0.1", "rule": "By hand."}
+        for k, outcome in enumerate(
+            ("reproduced", "not reproduced", "statement does not hold", "not enough repetitions", "not clear")
+        )
+    ],
+}
 BUDGET = "[privacy]\nepsilon = 2.0\ndelta = 1e-6\n"
 
 
@@ -58,7 +83,7 @@ def visit(browser: Any) -> Iterator[Callable[..., Opened]]:
     """Opens a file of this machine; every other request is recorded and refused."""
     contexts = []
 
-    def go(path: Path, *, width: int = 1100, scheme: str = "light", scripts: bool = True) -> Opened:
+    def go(path: Path, *, width: int = 1200, scheme: str = "light", scripts: bool = True) -> Opened:
         size = {"width": width, "height": 900}
         context = browser.new_context(viewport=size, color_scheme=scheme, java_script_enabled=scripts)
         contexts.append(context)
@@ -133,6 +158,15 @@ def pages(runs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> di
     made["deployment-organisation"] = deployment_page(told, deployment.digest, forecast, organisation)
     made["compare-graphs"] = compare_page(compare([runs["graph-open"], runs["graph-private"]]))
     made["compare-models"] = compare_page(compare([runs["clusters"], runs["clusters-short"]]))
+    after = {"organisation": organisation, "deployment": deployment.digest, "rounds": 1, "releases": 1}
+    after |= {"silos": [organisation], "arrays": {"graph": [1, 190]}, "guarantees": forecast["guarantees"]}
+    made["deployment-over"] = own_page(parse_toml(told["plan"], "plan"), told["facts"], after)
+    made["reproduced"] = reproduced_page(REPRODUCED)
+    entry = {"name": "s3-table1", "title": "S3 Table I", "state": "made", "command": "silograph reproduce s3-table1"}
+    missing = {"name": "s4-fig2", "title": "S4 Figure 2", "state": "not run", "reason": "MNIST is not there"}
+    entry |= {"seconds": {"wall": 2.0, "cpu": 1.5}, "table": REPRODUCED}
+    about = {"full": False, "version": "0.2.0", "command": "silograph reproduce all -o papers"}
+    made["gallery"] = gallery_page([entry, missing], about)
     for name, html in made.items():
         (folder / f"{name}.html").write_text(html)
     return {name: folder / f"{name}.html" for name in made}

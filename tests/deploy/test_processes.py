@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -207,6 +208,27 @@ def test_a_supervisor_ends_processes_well_sees_how_they_are_and_reads_lines_with
         assert [line["exit"] for line in lines[name] if line["event"] == "error"] == [TERMINATED]
     assert {line["round"] for line in lines["server"] if line["event"] == "round"} >= set(range(1, 41))
     assert "SIGTERM" in (there.goal / "bob" / "last-error.txt").read_text()
+
+
+def test_nobody_talks_to_anybody_else_and_nothing_goes_by_udp(organisations, tmp_path):
+    """By what the kernel is asked for, in all processes and their children."""
+    strace = ["strace", "-ff", "-qq", "-e", "trace=socket,connect,sendto,sendmsg", "-o", str(tmp_path / "calls")]
+    if shutil.which("strace") is None:
+        pytest.skip("there is no strace here")
+    if subprocess.run(["strace", "-o", "/dev/null", "true"], check=False, capture_output=True).returncode:
+        pytest.skip("strace may not look here")
+    there = organisations(GRAPHS.replace("rounds = 15", "rounds = 3"))
+    there.prefix = tuple(strace)
+    there.run()
+    calls = [line for path in tmp_path.glob("calls.*") for line in path.read_text(errors="replace").splitlines()]
+    asked = [line for line in calls if line.startswith("socket(AF_INET")]
+    assert asked
+    assert not [line for line in asked if "SOCK_STREAM" not in line]
+    places = set()
+    for line in calls:
+        if line.startswith(("connect(", "sendto(", "sendmsg(")) and "sa_family=" in line and "AF_UNIX" not in line:
+            places.add(tuple(re.findall(r'sin6?_port=htons\((\d+)\)|inet_(?:addr|pton)\([^"]*"([^"]+)"', line)))
+    assert places == {((str(there.deployment.terms.port), ""), ("", "127.0.0.1"))}
 
 
 def exchange_identities(there):

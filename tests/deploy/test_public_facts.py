@@ -463,6 +463,32 @@ def test_facts_of_other_organisations_than_the_plans(folder):
         open_server(meta_plan, replace(known, classes=("up",)), folder)
 
 
+@pytest.mark.parametrize("name", ["graphs", "graphs, one release"])
+def test_organisations_may_have_different_columns_where_the_plan_says_so(name, own):
+    site("bob").drop(columns="q").to_csv(own / "sites/bob.csv", index=False)
+    site("ada").assign(extra=np.arange(len(site("ada"))) % 7 + 0.5).to_csv(own / "sites/ada.csv", index=False)
+    with pytest.raises(InputError, match="nodes = 'all'"):
+        gather_facts(PLANS[name], own)
+    kept = {}
+    for rule in ("all", "common"):
+        plan = replace(PLANS[name], data=replace(PLANS[name].data, nodes=rule)).deployable()
+        facts = kept[rule] = gather_facts(plan, own)
+        assert Facts.from_json(facts.to_json(), "facts") == facts
+        job = open_organisation(plan, facts, "bob", own / "sites/bob.csv", own)
+        assert job.silos.nodes == facts.columns == open_server(plan, facts, own).silos.nodes
+        site("bob").drop(columns=["p", "q"]).to_csv(own / "wrong.csv", index=False)
+        with pytest.raises(InputError, match="'p'"):  # it said that it has it
+            open_organisation(plan, facts, "bob", own / "wrong.csv", own)
+    every, common = kept["all"], kept["common"]
+    assert {each.organisation: each.lacks for each in every.holdings}["bob"] == ("q", "extra")
+    assert set(every.columns) - set(common.columns) == {"q", "extra"}
+    assert all(each.lacks is None for each in common.holdings)
+    damaged = every.to_json()
+    damaged["organisations"][1]["lacks"] = ["nobody"]
+    with pytest.raises(InputError, match="columns of the list"):
+        Facts.from_json(damaged, "facts")
+
+
 # ---- the wrong table at an organisation ----
 
 SECRET = 424242.125  # in every cell that holds a value

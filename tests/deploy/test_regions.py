@@ -3,13 +3,16 @@
 import json
 import os
 import random
+import subprocess
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 pytest.importorskip("nats", reason="deployments need the extra `deploy`")
 
+from organisations import free_port
 from regions import NAMES, Regions, tables
 
 from silograph.core.errors import InputError
@@ -18,6 +21,7 @@ from silograph.deploy.region import drop, part_of_job
 from silograph.engines.certificates import node_name
 from silograph.engines.line import subject
 from silograph.engines.neighbours import node_of
+from silograph.privacy.ledger import Ledger
 from silograph.report.deployment import page
 from silograph.run.plan import load
 
@@ -179,11 +183,12 @@ def test_a_link_is_given_up_by_name_and_never_the_last(tmp_path):
 @full
 def test_regions_go_on_without_one_that_is_gone_for_good(regions):
     """west never comes back: its neighbours stop and name it, give their links up, and all others end."""
-    there = regions(plan(S1.replace("rounds = 8", "rounds = 200")), apart=False, options={"patience": 15.0})
+    there = regions(plan(S1.replace("rounds = 8", "rounds = 200")), apart=False, options={"patience": 40.0})
     for name in there.everybody:
         there.start(name)
     rounds = there.out / ".east.unfinished" / "rounds.jsonl"
     while not rounds.exists() or len(rounds.read_text().splitlines()) < 5:
+        assert there.running["east"].poll() is None, there.log("east")
         time.sleep(0.1)
     for name in ("west", "silo west"):
         there.kill(name)
@@ -210,3 +215,25 @@ def test_kills_of_anybody_change_nothing(regions, seed):
     there = regions(plan(f'{S1}perturbation = "homomorphic"\n'.replace("rounds = 8", "rounds = 40")))
     there.run(Killer(there, seed, 6, 30.0))
     there.check_same_as_in_one_process()
+
+
+@full
+def test_the_example_of_four_regions_runs_as_it_stands(tmp_path):
+    """Sixteen processes, three kills: every clinic has a row for each round, and every region its model."""
+    script = Path(__file__).parents[2] / "examples" / "regions" / "run.sh"
+    world = tmp_path / "world"
+    done = subprocess.run(
+        [script, world], env={**os.environ, "PORT": str(free_port())}, capture_output=True, text=True, timeout=900
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    clinics = [path for path in world.glob("*-clinic-*") if path.is_dir()]
+    assert len(clinics) == 12
+    for clinic in clinics:
+        assert len(Ledger(clinic / clinic.name / "ledger.jsonl", mend=False).rows) <= 30
+        assert (clinic / clinic.name / "own.html").is_file()
+    for region in ("borders", "coast", "fells", "highlands"):
+        result = json.loads((world / region / "out" / "result.json").read_text())
+        assert result["rounds"] == 30
+        assert all(np.isfinite(result["regions"][0]["model"]))
+    again = subprocess.run([script, world], capture_output=True, text=True, check=False)
+    assert (again.returncode, "is there already" in again.stderr) == (2, True)

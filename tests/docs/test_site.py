@@ -143,9 +143,10 @@ def visit(site, browser):
 
 @pytest.mark.parametrize("width, scheme", [(1200, "light"), (375, "dark")])
 def test_pages_can_be_read_by_everybody(width, scheme, site, visit):
-    every = sorted(path.relative_to(site).with_suffix("").as_posix() for path in site.rglob("*.html"))
+    every = {path.relative_to(site).with_suffix("").as_posix() for path in site.rglob("*.html")}
+    every.remove("404")  # which a server shows, with addresses from its root
     found = {}
-    for name in every if os.environ.get("SILOGRAPH_SITE") == "full" else LOOKED_AT:
+    for name in sorted(every) if os.environ.get("SILOGRAPH_SITE") == "full" else LOOKED_AT:
         page = visit(name, width, scheme)
         found[name] = [*page.complaints]  # before axe asks for style sheets, which a page on disk may not
         found[name] += faults(page)

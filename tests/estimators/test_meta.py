@@ -638,3 +638,28 @@ def test_a_hidden_layer_is_for_budgets_that_can_pay_for_it():
     small = advised(1.0, 1e-3, [40] * 28, 64, 10, (32,))
     assert (small.model, small.rate) == ("linear", 1.0)
     assert small.rounds < advised(4.0, 1e-3, [40] * 28, 64, 10, (32,)).rounds <= pictures.rounds
+
+
+def test_features_are_scaled_by_public_bounds_wherever_they_are_read(tmp_path):
+    """Pixels from 0 to 16 are the same model's as pixels from -1 to 1, before and after a file."""
+    parts = [(16.0 * x, y) for x, y in digits(11)[:6]]
+    options = {"rounds": 3, "rate": 1.0, "epsilon": 4, "delta": 1e-3, "classes": list(range(10)), "random_state": 1}
+    raw = PrivateMetaClassifier("linear", bounds=(0, 16), **options).fit(parts[:5])
+    by_hand = PrivateMetaClassifier("linear", **options).fit([(x / 8.0 - 1.0, y) for x, y in parts[:5]])
+    np.testing.assert_allclose(raw.start_, by_hand.start_, rtol=1e-5, atol=1e-6)
+    each = PrivateMetaClassifier("linear", bounds=[(0, 16)] * 64, **options).fit(parts[:5])
+    np.testing.assert_array_equal(each.start_, raw.start_)
+    x, y = parts[5]
+    mine = raw.personalise(x, y, steps=4)
+    np.testing.assert_allclose(mine.model_, by_hand.personalise(x / 8.0 - 1.0, y, steps=4).model_, rtol=1e-4, atol=1e-5)
+    mine.save(tmp_path / "mine.npz")
+    loaded = PrivateMetaClassifier.load(tmp_path / "mine.npz")
+    np.testing.assert_array_equal(loaded.predict_proba(x), mine.predict_proba(x))
+    beyond = np.where(x == 16.0, 99.0, x)  # counts as the bound
+    np.testing.assert_array_equal(mine.predict_proba(beyond), mine.predict_proba(x))
+    for wrong in ((16, 0), (0, np.inf), 16, (0, 1, 2)):
+        with pytest.raises(InputError, match="bounds: expected the least and the most"):
+            PrivateMetaClassifier("linear", bounds=wrong, **options).fit(parts[:5])
+    pictures = [(x.reshape(-1, 1, 8, 8), y) for x, y in parts[:5]]
+    with pytest.raises(InputError, match="none with pictures"):
+        PrivateMetaClassifier("linear", bounds=(0, 16), **options).fit(pictures)

@@ -21,7 +21,7 @@ import tempfile
 import tomllib
 from pathlib import Path
 
-TOOLS = ("pytest", "pytest-xdist", "hypothesis", "cvxpy")  # of the quick tests
+TOOLS = ("pytest", "pytest-xdist", "hypothesis", "cvxpy", "markdown-it-py")  # of the quick tests
 FIRST = (
     "sample sites",
     "check sites",

@@ -149,12 +149,41 @@ def test_a_scale_that_is_no_scale_is_refused(text, words, folder, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("data", "words"),
-    [({"scale": "own"}, "public constants, with privacy"), ({"nodes": "all"}, "--nodes common")],
+    ("data", "privacy", "method", "words"),
+    [
+        ({"scale": "own"}, {}, {}, "public constants, with privacy"),
+        ({}, {}, {}, "--nodes common"),
+        ({"nodes": "all"}, {"mode": "correlated"}, {}, "the mode correlated"),
+    ],
 )
-def test_what_privacy_cannot_have_is_refused_before_anything_is_spent(data, words, folder, tmp_path):
+def test_what_privacy_cannot_have_is_refused_before_anything_is_spent(data, privacy, method, words, folder, tmp_path):
     with pytest.raises(InputError, match=words):
-        learn(folder, "plain", tmp_path / "out", Privacy(8.0), data)
+        learn(folder, "unlike", tmp_path / "out", Privacy(8.0, **privacy), data, **method)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("mode", ["one-release", "secure-sum"])
+@pytest.mark.parametrize("method", [{}, {"learner": "papers", "edges": 8}], ids=["likelihood", "papers"])
+def test_private_tables_with_different_columns_are_one_graph(mode, method, folder, tmp_path):
+    """With a budget that hides a row and leaves the relations: all of them are found, signs too where there are any."""
+    data = {"nodes": "all", "scale": "scale.csv"}
+    run = learn(folder, "unlike", tmp_path / "out", Privacy(30.0, mode=mode), data, **method)
+    found = consensus(run)
+    expected = {pair for pair, sign in TRUE.items() if sign > 0 or not method}
+    assert expected <= found.keys()
+    if not method:
+        assert {pair: int(found[pair]["sign"]) for pair in expected} == TRUE
+    gone = {name: {k for k, lacked in LACKED.items() if name in lacked} for name in NAMES}
+    for pair, row in found.items():
+        a, b = pair
+        assert int(row["could_see"]) == 6 - len(gone[a] | gone[b])
+    assert any("3 of 8 nodes are not at every site" in note for note in run.result["findings"])
+    assert all(each["epsilon"] <= 30.0 for each in run.result["privacy"]["guarantees"])
+    assert [site["nodes"] for site in run.result["sites"]] == [7, 7, 6, 8, 8, 8]
+    page = (run.folder / "report.html").read_text()
+    assert "could see" in page
+    if mode == "one-release":
+        assert set(nx.read_graphml(run.folder / "sites" / "hospital_2.graphml")) == set(NAMES) - set(LACKED[2])
 
 
 # ---- gaps and different columns --------------------------------------------------------------------------------------

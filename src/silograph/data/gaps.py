@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from silograph.core.errors import InputError
@@ -14,6 +16,14 @@ def with_gaps(silos: Silos) -> bool:
     rows = [signals.rows if isinstance(signals, People) else signals for signals in silos.signals]
     known = bool(silos.lacks) or silos.gaps_elsewhere
     return known or any(not isinstance(own, Elsewhere) and bool(np.isnan(own).any()) for own in rows)
+
+
+def without_lacked(silos: Silos) -> Silos:
+    """A single site's table with the nodes that it has."""
+    (signals,), gone = silos.signals, frozenset[str]().union(*silos.lacks)
+    own = [k for k, node in enumerate(silos.nodes) if node not in gone]
+    rows = replace(signals, rows=signals.rows[:, own]) if isinstance(signals, People) else signals[:, own]
+    return replace(silos, nodes=tuple(silos.nodes[k] for k in own), signals=(rows,), lacks=())
 
 
 def at_every_site(silos: Silos) -> str:

@@ -120,7 +120,8 @@ def align(tables: Sequence[Table], nodes: Sequence[str] | None = None, rule: Nod
 
 def _matched(tables: Sequence[Table], nodes: Sequence[str] | None, rule: NodeRule) -> Silos:
     """The tables over the nodes of any site, or of every one."""
-    every = tuple(dict.fromkeys(name for table in tables for name in table.nodes))
+    by_name = sorted(tables, key=lambda table: table.name)  # the order of files does not matter
+    every = tuple(dict.fromkeys(name for table in by_name for name in table.nodes))
     shared = frozenset[str].intersection(*(frozenset(table.nodes) for table in tables))
     chosen = tuple(nodes or (every if rule == "all" else (name for name in every if name in shared)))
     if len(chosen) < 3:
@@ -362,7 +363,7 @@ def _reordered(table: Table, nodes: tuple[str, ...], expected: str) -> Array:
         f"site {shortened(table.name)}",
         expected,
         "Every site must have the same nodes, by the same names, in any order. Or say --nodes common (`nodes` in a "
-        "plan): nodes that are not at every site are left out.",
+        "plan): nodes that are not at every site are left out; or --nodes all: sites may lack some.",
     )
     if table.nodes == nodes:
         return table.signals

@@ -52,6 +52,7 @@ class Holding:
     records: tuple[_Count, ...] | None = None
     clusters: tuple[str, ...] = ()
     region: _FileName | None = None  # whose agents these are, where several organisations hold the region's
+    lacks: tuple[str, ...] | None = None  # the columns of others that it lacks, where the plan lets columns differ
     gaps: bool | None = None  # whether its rows have some: of graphs without privacy, where others have to know
 
     @property
@@ -120,6 +121,10 @@ class Facts:
         if len({bool(holding.clusters) for holding in self.holdings}) > 1:
             raise InputError(f"{where}, clusters", "those of all organisations' agents, or none", "found some")
 
+    def _own(self, holding: Holding) -> tuple[str, ...]:
+        """The columns that an organisation has."""
+        return tuple(name for name in self.columns if name not in (holding.lacks or ()))
+
     def _check_holding(self, holding: Holding, several: bool, where: str) -> None:
         silos, agents, clusters = len(holding.silos), list(holding.agents), sorted(set(holding.clusters))
         if agents != sorted(set(agents)):
@@ -136,6 +141,8 @@ class Facts:
             least = 1 if several else 2
             if len(holding.records) != silos or min(holding.records) < least:
                 raise InputError(f"{where}, records", f"{silos} numbers from {least}", "found others")
+        if holding.lacks is not None and holding.lacks != lacking(self.columns, self._own(holding)):
+            raise InputError(f"{where}, lacks", "columns of the list, in its order", "found others")
         if holding.clusters and (not several or len(holding.clusters) != silos):
             raise InputError(f"{where}, clusters", f"one for each of its {silos} agents, or none", "found others")
 
@@ -256,19 +263,42 @@ def _organisation(path: Path) -> str:
 
 def _together(plan: Plan, told: Sequence[Facts]) -> Facts:
     """Public facts of every organisation, as each one reported them."""
-    first = told[0]
+    first, columns = told[0], _columns(plan, told)
     owner = f"organisation {shortened(first.holdings[0].organisation)}"
-    todo = "All organisations must have the same, by the same names; the order does not matter."
     for facts in told:
         where = f"organisation {shortened(facts.holdings[0].organisation)}"
-        check_same_names(facts.columns, first.columns, where, f"the columns of {owner}", todo)
         if facts.shape != first.shape:
             expected = f"records of the shape {first.shape}, as of {owner}"
             raise InputError(where, expected, f"they have the shape {facts.shape}", "All must have one shape.")
     told_by = {f"organisation {facts.holdings[0].organisation}": facts.classes for facts in told}
     classes = part_of(plan.method.name).classes_of(plan, told_by, fewest=2)
-    holdings = sorted((facts.holdings[0] for facts in told), key=lambda holding: holding.organisation)
-    return Facts(first.method, first.columns, tuple(holdings), first.shape, classes)
+    held = [replace(facts.holdings[0], lacks=lacking(columns, facts.columns)) for facts in told]
+    holdings = tuple(sorted(held, key=lambda holding: holding.organisation))
+    return Facts(first.method, columns, holdings, first.shape, classes)
+
+
+def _columns(plan: Plan, told: Sequence[Facts]) -> tuple[str, ...]:
+    """Those of all: the same everywhere, unless the plan says that nodes may differ, and which of them count."""
+    first, rule = told[0], getattr(plan.data, "nodes", None)
+    by_name = sorted(told, key=lambda facts: facts.holdings[0].organisation)  # as tables in one place are
+    every = tuple(dict.fromkeys(name for facts in by_name for name in facts.columns))
+    if rule == "all":
+        return every
+    if rule == "common":
+        return tuple(name for name in every if all(name in facts.columns for facts in told))
+    todo = "All organisations must have the same, by the same names; the order does not matter."
+    if hasattr(plan.data, "nodes"):
+        todo += " Or say nodes = 'all', or 'common', under data in the plan."
+    for facts in told:
+        where = f"organisation {shortened(facts.holdings[0].organisation)}"
+        owner = f"the columns of organisation {shortened(first.holdings[0].organisation)}"
+        check_same_names(facts.columns, first.columns, where, owner, todo)
+    return first.columns
+
+
+def lacking(columns: Sequence[str], own: Sequence[str]) -> tuple[str, ...] | None:
+    """Of all columns those that an organisation lacks; None where it lacks none."""
+    return tuple(name for name in columns if name not in own) or None
 
 
 def _check_planned(plan: Plan, facts: Facts, where: str, fewest_classes: int = 1) -> None:
@@ -343,6 +373,9 @@ def _check_agreed(own: Facts, shape: tuple[int, ...], agreed: Holding, where: st
     if holding.gaps != agreed.gaps:
         expected = "rows with gaps, as told" if agreed.gaps else "complete rows, as told"
         raise InputError(where, expected, "they are not", todo)
+    if holding.lacks != agreed.lacks:
+        expected, found = (listed(each.lacks or ()) or "none" for each in (agreed, holding))
+        raise InputError(where, f"a table that lacks of the agreed columns: {expected}", f"it lacks {found}", todo)
     if agreed.clusters:
         for silo, said, cluster in zip(silos, agreed.clusters, holding.clusters, strict=True):
             if said != cluster:

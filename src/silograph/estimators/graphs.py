@@ -54,7 +54,8 @@ class ConsensusGraph(PlanEstimator):
         All of these are None with other learners.
     location_ : (sites, nodes), the mean row of every site; it stays with the site.
     could_see_ : (nodes, nodes), how many sites have both nodes of a pair; None where all sites have all nodes.
-    Values that are missing are NaN, or masked; sites' DataFrames may have different columns (no privacy).
+    Values that are missing are NaN, or masked; sites' DataFrames may have different columns (with privacy
+        if `nodes` is "all"; "common" takes those that every site has).
     confidence_ : like `graphs_`, how often an edge is there when signals are drawn again; None under privacy.
     weights_ : contribution weight of every site to the consensus.
     gap_ : certified relative gap of (8), or None for the papers' solver.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
@@ -19,7 +19,7 @@ from silograph.core.errors import InputError
 from silograph.core.keys import seed_of, stream
 from silograph.core.types import Array, Json
 from silograph.data.clients import ClientTables, from_arrays
-from silograph.data.features import odd_features
+from silograph.data.features import odd_features, scaled
 from silograph.estimators.base import PlanEstimator, RandomState, plain
 from silograph.families.meta.job import MetaJob
 from silograph.families.meta.network import build_network, load_networks, network
@@ -44,6 +44,8 @@ class _PrivateMeta(PlanEstimator):
         "each class, or with one for a regression; None: chosen automatically, by the budget.",
         "classes": "The labels there can be. They are public, and so is the list that is made of all clients' labels "
         "if it is left out: say it where the presence of a label is private.",
+        "bounds": "The least and the most of all features, or of each, from public knowledge: they become -1 and 1, "
+        "what lies beyond counts as the bound. None: features are taken as they are.",
     }
     _answers: ClassVar[Literal["classes", "numbers"]]
 
@@ -63,6 +65,7 @@ class _PrivateMeta(PlanEstimator):
     clip: float = MetaMethod.clip
     curvature_clip: float | None = MetaMethod.curvature_clip
     classes: Sequence[Any] | None = None
+    bounds: tuple[float, float] | Sequence[tuple[float, float]] | None = None
     device: str = MetaMethod.device
     random_state: RandomState = None
 
@@ -77,6 +80,8 @@ class _PrivateMeta(PlanEstimator):
             classes = list(from_arrays(X, names).classes)
             warnings.warn("The labels that occur are taken for public; say `classes` if they are not.", stacklevel=2)
         tables = from_arrays(X, names, classes, regression, private)
+        told = self._told(tables)
+        tables = _within(tables, told)
         for odd in odd_features([records for records, _ in X], private):
             warnings.warn(odd, stacklevel=2)
         plan = self._plan(tables)
@@ -84,7 +89,7 @@ class _PrivateMeta(PlanEstimator):
         outcome, door = self._learn(job)
         self.task_: Neural = job.task
         self.spec_: Json = job.model_spec | ({} if isinstance(self.model, str | None) else {"model": "module"})
-        self.spec_["steps"] = self.personal_steps
+        self.spec_ |= {"steps": self.personal_steps, **({"columns": {"bounds": told}} if told else {})}
         self.start_: Array = outcome.arrays["model"]
         self.model_: Array = self.start_
         self.privacy_: Json = job.privacy_section(door)
@@ -162,6 +167,24 @@ class _PrivateMeta(PlanEstimator):
         method = self._section(MetaMethod, **({} if isinstance(self.model, str | None) else {"model": None}))
         return MetaPlan(data, method, privacy, seed=seed_of(self.random_state))
 
+    def _told(self, tables: ClientTables) -> dict[str, Any]:
+        """The bounds of every feature, as a plan says them."""
+        if self.bounds is None:
+            return {}
+        where, count = f"{type(self).__name__}, bounds", len(tables.features)
+        if not count:
+            raise InputError(where, "none with pictures", "found some", "Scale pixels to 0 to 1 beforehand.")
+        try:
+            ends = np.broadcast_to(np.asarray(self.bounds, dtype=np.float64), (count, 2))
+        except (TypeError, ValueError):
+            ends = np.full((count, 2), np.nan)
+        if not (np.isfinite(ends).all() and (ends[:, 0] < ends[:, 1]).all()):
+            expected = f"the least and the most of all {count} features, or of each"
+            raise InputError(
+                where, expected, f"found {self.bounds!r}", "From public knowledge, such as bounds=(0, 16)."
+            )
+        return dict(zip(tables.features, ends.tolist(), strict=True))
+
     def _network(self, plan: MetaPlan, tables: ClientTables) -> Neural:
         return network(plan, tables, None if isinstance(self.model, str | None) else self.model)
 
@@ -170,6 +193,7 @@ class _PrivateMeta(PlanEstimator):
         regression = self._answers == "numbers"
         classes = None if regression else self.spec_["classes"]
         mine = from_arrays([(X, y)], None, classes, regression, features=self._features(X), least=1)
+        mine = _within(mine, self.spec_.get("columns", {}).get("bounds"))
         if mine.shape != tuple(self.spec_["shape"]):
             raise InputError("records", f"shape {tuple(self.spec_['shape'])}, as learned", f"found {mine.shape}")
         return mine
@@ -180,6 +204,7 @@ class _PrivateMeta(PlanEstimator):
             return np.empty((0, self.task_.outputs), np.float32)
         # Read like records to learn from, whose answers do not matter.
         read = from_arrays([(X, np.zeros(len(X)))], regression=True, features=self._features(X), least=1)
+        read = _within(read, self.spec_.get("columns", {}).get("bounds"))
         if read.shape != tuple(self.spec_["shape"]):
             raise InputError("records", f"shape {tuple(self.spec_['shape'])}, as learned", f"found {read.shape}")
         return self.task_.predict(self.model_, read.records[0][0])
@@ -192,6 +217,13 @@ class _PrivateMeta(PlanEstimator):
 
     def _set_labels(self) -> None:
         """What `predict` answers with; a regression has no labels."""
+
+
+def _within(tables: ClientTables, bounds: Mapping[str, tuple[float, float]] | None) -> ClientTables:
+    """Features from -1 to 1 where there are bounds."""
+    if not bounds:
+        return tables
+    return replace(tables, records=tuple((scaled(x.copy(), tables.features, bounds), y) for x, y in tables.records))
 
 
 class PrivateMetaClassifier(ClassifierMixin, _PrivateMeta):

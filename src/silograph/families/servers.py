@@ -240,6 +240,13 @@ def calibration_notes(method: Calibrated, unbounded: bool) -> list[str]:
     return notes
 
 
+def compared_note(each: str) -> str:
+    return (
+        f"What {each} gets alone, and one model for all, were learned without privacy for comparison: simulation only. "
+        "Their errors are not protected: say compare = false to leave them out of what others see."
+    )
+
+
 def csv_of(header: Sequence[str], rows: Iterable[Sequence[str]]) -> bytes:
     buffer = io.StringIO(newline="")
     csv.writer(buffer, lineterminator="\n").writerows([header, *rows])

@@ -25,7 +25,7 @@ import numpy as np
 
 from silograph.core.types import Array, BoolArray, Json
 from silograph.kernels import log_det
-from silograph.kernels.edges import adjacency, moment_distances, node_count
+from silograph.kernels.edges import adjacency, moment_distances, node_count, pairs
 from silograph.kernels.levels import with_sparsest_level
 from silograph.methods.joint_graphs import JointGraphs, learn_graphs, strengths_of
 from silograph.methods.private_graph import Graphs, LikelyGraphs, Statistics
@@ -102,7 +102,10 @@ class BehindNoise:
     def _signed(self, nodes: int, known: Statistics, drawn: BoolArray) -> bool:
         if self.nonnegative is not None:
             return not self.nonnegative
-        walled = not np.isfinite(known.zbar[-1]).all()  # nothing is said of pairs that may not be joined
+        z, seen = known.zbar[-1], _seen(known)
+        walled = not np.isfinite(
+            z if seen is None else z[seen]
+        ).all()  # nothing is said of pairs that may not be joined
         if walled or not drawn[-1] or nodes > MOST_NODES_SIGNED:
             return False
         moment, rows = known.moments[-1], float(known.effective_rows[-1])
@@ -144,7 +147,13 @@ class SignedGraphs:
 def _signed(known: Statistics, row: int, degree: float | None) -> JointGraphs:
     """Signals were taken around their mean over nodes, so they have no level."""
     levelled = with_sparsest_level(known.moments[row : row + 1])
-    return learn_graphs(levelled, known.effective_rows[row : row + 1], degree=degree)
+    of_pairs = None if known.pair_rows is None or row < len(known.zbar) - 1 else known.pair_rows[None]
+    return learn_graphs(levelled, known.effective_rows[row : row + 1], degree=degree, pair_rows=of_pairs)
+
+
+def _seen(known: Statistics) -> BoolArray | None:
+    """The pairs that some site sees, where sites lack nodes."""
+    return None if known.pair_rows is None else known.pair_rows[pairs(len(known.pair_rows))] > 0.0
 
 
 def sparser_with_signs(moment: Array, rows: float) -> bool:

@@ -120,7 +120,7 @@ def _of_level(noise: float, share: float, classes: bool) -> tuple[float, float]:
     from answers whose tail is exponential. Classes are never longer than 1."""
     if classes:
         return noise**2 / share, 1.0
-    return min(((noise * clip) ** 2 / share + 0.25 * math.exp(-2.0 * (1.0 + clip)), clip) for clip in _LEVEL_CLIPS)
+    return min(((noise * clip) ** 2 / share + 0.5 * math.exp(-2.0 * (1.0 + clip)), clip) for clip in _LEVEL_CLIPS)
 
 
 def _with_slopes(
@@ -486,7 +486,7 @@ def _spread_of(shares: Array, noise: float) -> Array:
     seen = shares > _SURE * noise
     beside = ~seen & (np.convolve(seen, np.ones(3), "same") > 0.0)
     rest = max(1.0 - float(shares[seen].sum()), 0.0)
-    anywhere = rest**3 if beside.any() else rest
+    anywhere = rest**2 if beside.any() else rest
     chance = np.where(seen, shares, anywhere / max(int((~seen).sum()), 1))
     chance += (rest - anywhere) * beside / max(int(beside.sum()), 1)
     chance = chance / chance.sum()

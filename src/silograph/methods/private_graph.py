@@ -27,6 +27,7 @@ from silograph.methods.base import (
     Outlet,
     Plain,
     Private,
+    Rows,
     Start,
     Up,
     play_at_server,
@@ -53,6 +54,7 @@ class Statistics:
     moments: Array  # (I + 1, d, d), around the mean over nodes
     effective_rows: Array  # (I + 1,), as many without noise would be as good
     share: Array  # (I,), of each silo in the mean
+    pair_rows: Array | None = None  # (d, d), effective rows of every pair in the mean, where silos lack nodes
 
 
 def moments_of(released: Array, task: SmoothGraph) -> Array:
@@ -240,24 +242,35 @@ class ReleasedConsensus(Plain):
         noise = np.array([self.mechanism.deviation(float(l2), self._size) for l2 in sensitivity])
         return empirical_bayes(released, noise, counts)
 
+    def known(self, servers: Carry, heard: Rows) -> Statistics:
+        """Of the silos that were heard."""
+        return self.statistics(servers["moments"][heard], np.asarray(self.counts, dtype=float)[heard])
+
+    def learned(self, known: Statistics, drawn: BoolArray, heard: Rows) -> Graphs:
+        return (self.inner if isinstance(self.inner, Learner) else Coupled(self.inner)).learn(known, drawn)
+
+    def seen_of(self, consensus: Array, silos: int) -> Array:
+        """What each silo could have seen of the consensus."""
+        return np.tile(consensus, (silos, 1))
+
     def _learn(self, servers: Carry, topo: Topology) -> Json:
         """From what was released; a silo that never came gets the consensus graph.
 
         A graph with fewer effective records than any method needs would be one of noise: it stays empty.
         """
         heard = np.flatnonzero(servers["heard"])
-        known = self.statistics(servers["moments"][heard], np.asarray(self.counts, dtype=float)[heard])
+        known = self.known(servers, heard)
         drawn = known.effective_rows >= LEAST_EFFECTIVE_ROWS
         if not drawn[:-1].any():
             refuse(servers["moments"][heard], float(known.effective_rows[:-1].max()), self.task)
-        graphs = (self.inner if isinstance(self.inner, Learner) else Coupled(self.inner)).learn(known, drawn)
+        graphs = self.learned(known, drawn, heard)
         consensus, silos = graphs.w[-1], len(topo.silos)
         # Of a silo that never came all is known that is known of the consensus.
         everyone = np.append(heard, silos)
-        arrays = {"graph": np.tile(consensus, (silos, 1)), "consensus": consensus}
+        arrays = {"graph": self.seen_of(consensus, silos), "consensus": consensus}
         arrays["graph"][heard] = graphs.w[:-1]
         if graphs.signs is not None:
-            arrays["signs"], arrays["consensus_signs"] = np.tile(graphs.signs[-1], (silos, 1)), graphs.signs[-1]
+            arrays["signs"], arrays["consensus_signs"] = self.seen_of(graphs.signs[-1], silos), graphs.signs[-1]
             arrays["signs"][heard] = graphs.signs[:-1]
         for name, of_heard, absent in (("gamma", graphs.gamma, 0.0), ("smoothness", graphs.smoothness, np.nan)):
             arrays[name] = np.full(silos, absent)

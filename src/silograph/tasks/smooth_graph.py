@@ -7,6 +7,7 @@ releases a clipped statistic from which zbar follows, and nothing else. The join
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -14,7 +15,7 @@ from typing import Literal
 import numpy as np
 
 from silograph.core.keys import stream
-from silograph.core.types import Array
+from silograph.core.types import Array, BoolArray
 from silograph.data.silos import People
 from silograph.kernels.edges import edge_count, moment_distances, pairs
 from silograph.kernels.gaps import distances_with_gaps, moments_with_gaps, pair_rows
@@ -49,6 +50,7 @@ class SmoothGraph:
     )
     resamples: int = 0  # how often signals are drawn again, to see which edges stay
     folds: int = 1  # consecutive parts of the rows
+    common: tuple[int, ...] | None = None  # of a moment: the nodes that every site has, where some lack others
     gaps: bool = False  # whether a site says how many rows saw each pair of nodes, because some rows have gaps
 
     @property
@@ -66,12 +68,31 @@ class SmoothGraph:
     def protected_unit(self) -> str:
         return PROTECTED_UNIT if self.person is None else PERSON.format(self.person)
 
-    def prepare(self, signals: Array | People) -> dict[str, Array]:
-        """The silo's private data as `local` will see it."""
+    @property
+    def basis(self) -> Array:
+        """The coordinates of a second moment: of what is left of a signal without its level."""
+        return centred_basis(self.nodes) if self.common is None else levelled_basis(self.nodes, self.common)
+
+    def coordinates_of(self, lacks: Collection[int]) -> BoolArray:
+        """(m,): the coordinates that a site has, by the nodes that it lacks."""
+        assert self.common is not None, "all sites have all nodes"
+        others = [node not in lacks for node in range(self.nodes) if node not in self.common]
+        return np.array([True] * (len(self.common) - 1) + others)
+
+    def part(self, lacks: Collection[int]) -> float:
+        """Of the squared length that a signal of all nodes may have, that of one without some nodes. Where lengths are
+        scaled it is their share of the coordinates, so that values are as large at every site."""
+        return 1.0 if self.clip is not None else 1.0 - len(lacks) / (self.nodes - 1)
+
+    def prepare(self, signals: Array | People, lacks: Collection[int] = ()) -> dict[str, Array]:
+        """The silo's private data as `local` will see it. `lacks`: the nodes that it lacks, by its columns' names."""
         count = np.array(float(len(signals)))
-        if isinstance(signals, People):
-            assert self.statistic == "moment", "nothing else has a bound for persons"
-            return {"moment": to_coordinates(self._moment_of_people(signals), self.nodes), "count": count}
+        if self.statistic == "moment":
+            made = self._moment_of_people(signals) if isinstance(signals, People) else self._moment(signals)
+            part = self.part(lacks)
+            told = {} if self.common is None else {"part": np.array(part)}
+            return {"moment": to_coordinates(made if part == 1.0 else part * made, self.nodes), "count": count, **told}
+        assert not isinstance(signals, People), "nothing else has a bound for persons"
         if self.statistic == "distances":
             return {"zbar": self.wall(self._distances(signals)), "count": count, **self._again(signals)}
         if self.statistic == "listed-distances":
@@ -80,15 +101,23 @@ class SmoothGraph:
             return {"moments": self._moments(signals), "count": count}
         if self.statistic == "correlations":
             return {"correlations": correlations(signals), "count": count}
-        if self.statistic == "clipped-distances":
-            assert self.clip is not None
-            return {"zbar": _clipped_distances(signals, self.clip), "count": count}
-        y = at_their_level(signals) @ centred_basis(self.nodes)
+        assert self.statistic == "clipped-distances", "no other statistic"
+        assert self.clip is not None
+        return {"zbar": _clipped_distances(signals, self.clip), "count": count}
+
+    def _in_basis(self, rows: Array) -> Array:
+        """y of every row. What comes of a row depends on no other row, whatever it lacks."""
+        if self.common is None:
+            return np.asarray(at_their_level(rows) @ self.basis)
+        return np.asarray(without_level(rows, self.common) @ self.basis)
+
+    def _moment(self, signals: Array) -> Array:
+        y = self._in_basis(signals)
         if self.clip is None:
             length = row_lengths(y)
             y = np.where(length > 0.0, y / np.where(length > 0.0, length, 1.0), 0.0)
         y = clip_rows(y, self.radius)
-        return {"moment": to_coordinates(y.T @ y / len(signals), self.nodes), "count": count}
+        return np.asarray(y.T @ y / len(signals))
 
     def _moments(self, signals: Array) -> Array:
         if not self.gaps:
@@ -118,7 +147,7 @@ class SmoothGraph:
 
         Without a clip every M_q is scaled to trace 1, so that a person counts as much as any other.
         """
-        y = at_their_level(people.rows) @ centred_basis(self.nodes)
+        y = self._in_basis(people.rows)
         lengths = row_lengths(y)[:, 0]
         largest = np.zeros(len(people))
         np.maximum.at(largest, people.person, lengths)
@@ -172,7 +201,10 @@ class SmoothGraph:
             why = "mean of y y' with |y| <= R and its trace scaled by sqrt(d): sqrt(2) R^2 / N"
             if self.person is not None:
                 why = "mean over N persons of moments with trace <= R^2, the trace scaled by sqrt(d): sqrt(2) R^2 / N"
-            return Bounded(data["moment"], math.sqrt(2.0) * self.radius**2 / count, self.protected_unit, why)
+            bound = math.sqrt(2.0) * self.radius**2 / count
+            if "part" in data:
+                bound, why = bound * data["part"], f"{why}, times the part of R^2 of the site's nodes"
+            return Bounded(data["moment"], bound, self.protected_unit, why)
         assert self.clip is not None, "plain distances have no bound"
         return Bounded(
             data["zbar"],
@@ -215,6 +247,16 @@ def at_their_level(rows: Array) -> Array:
     return np.where(gone, level[:, None], rows)
 
 
+def without_level(rows: Array, common: tuple[int, ...]) -> Array:
+    """Each row less its mean over the nodes that every site has, and 0 where it has no value."""
+    here = ~np.isnan(rows)
+    counted = here & np.isin(np.arange(rows.shape[1]), common)
+    counted = np.where(counted.any(1, keepdims=True), counted, here)
+    values = np.clip(np.where(here, rows, 0.0), -_HUGE, _HUGE)
+    level = np.where(counted, values, 0.0).sum(1) / np.maximum(counted.sum(1), 1)
+    return np.where(here, values - level[:, None], 0.0)
+
+
 def _clipped_distances(signals: Array, clip: float) -> Array:
     """Mean over the signals of z / max(1, |z|/C), in blocks: z has p numbers a signal."""
     a, b = pairs(signals.shape[1])
@@ -234,6 +276,21 @@ def centred_basis(nodes: int) -> Array:
         basis[:k, k - 1] = 1.0
         basis[k, k - 1] = -k
         basis[:, k - 1] /= math.sqrt(k * (k + 1))
+    basis.flags.writeable = False
+    return basis
+
+
+@lru_cache(maxsize=8)
+def levelled_basis(nodes: int, common: tuple[int, ...]) -> Array:
+    """B (d, d-1), orthonormal: `centred_basis` of the common nodes, then every other node by itself.
+
+    Of signals less their mean over common nodes B'x drops nothing. A coordinate is of common nodes, which all sites
+    have, or of one node, so a coordinate of a second moment is seen by the sites that have the nodes of both.
+    """
+    others = [node for node in range(nodes) if node not in common]
+    basis = np.zeros((nodes, nodes - 1))
+    basis[list(common), : len(common) - 1] = centred_basis(len(common))
+    basis[others, len(common) - 1 + np.arange(len(others))] = 1.0
     basis.flags.writeable = False
     return basis
 

@@ -182,7 +182,6 @@ DATA = {"files": ["a.csv"], "agent": "ward", "target": "score", "cluster": "diag
         ({"privacy": {"epsilon": 1.0}}, "really bounded"),
         ({"privacy": {"epsilon": 1.0}, "method": {"step": "linearised"}}, "clip"),
         ({"privacy": {"epsilon": 1.0}, "method": {"loss": "huber"}}, "really bounded"),
-        ({"privacy": {"epsilon": 1.0}, "method": {"step": "linearised", "clip": 1.0, "compare": True}}, "compar"),
         ({"privacy": {"epsilon": 1.0}, "method": {"step": "linearised", "clip": 1.0, "masks": "skipped"}}, "masks"),
         ({"privacy": {"epsilon": 1.0, "protect": "clients"}}, "clip"),
         ({"privacy": {"epsilon": 1.0, "protect": "clients"}, "method": {"clip": 1.0, "find": 2}}, "given clusters"),

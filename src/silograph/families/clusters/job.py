@@ -18,7 +18,7 @@ from silograph.core.types import Array, Json
 from silograph.data.regions import Records, RegionTables, check_one_home, read_regions, read_tests
 from silograph.families.clusters.plan import ClusteredPlan, learner_of
 from silograph.families.clusters.result import Client, Cluster, ClusteredResult, Parameters, Variances
-from silograph.families.servers import OBSERVERS, ServersJob, check_intercept, csv_of, graph_of
+from silograph.families.servers import OBSERVERS, ServersJob, check_intercept, compared_note, csv_of, graph_of
 from silograph.methods.base import Method, Outcome, Private
 from silograph.methods.clustered_admm import ClusteredADMM
 from silograph.methods.find_clusters import FindClusters, FoundClusters
@@ -263,9 +263,7 @@ class ClusteredJob(ServersJob):
                 "between a client and its server must be encrypted. Runs add up: another one costs its budget again."
             )
         if plan.compares:
-            notes.append(
-                "What each client gets alone, and one model for all, were learned for comparison: simulation only."
-            )
+            notes.append(compared_note("each client"))
         if self.tests:
             notes.append("The test table is not protected: errors on it are exact.")
         return notes + self.of_tables()
@@ -342,11 +340,12 @@ class ClusteredJob(ServersJob):
         rows = [Compared("this run", self._mean(everybody, models))]
         if self.plan.compares:
             chosen, silos, intercept = self.plan.method, len(models), self.plan.method.intercept
+            bare = "" if self.plan.privacy is None else ", without privacy"
             alone = Proximal(self.task.features, self.task.most, chosen.loss, chosen.huber)
             plain = Linear(self.task.features, self.task.most, chosen.loss, 0.0, chosen.huber)
             for name, method, task in (
-                ("each client alone", Alone(alone, max(chosen.ridge, 1e-6)), alone),
-                ("one model for all", RandomEffects(plain, (0,) * silos, intercept, deviations=False), plain),
+                (f"each client alone{bare}", Alone(alone, max(chosen.ridge, 1e-6)), alone),
+                (f"one model for all{bare}", RandomEffects(plain, (0,) * silos, intercept, deviations=False), plain),
             ):
                 rows.append(Compared(name, self._mean(everybody, self._learned(method, task))))
         return rows

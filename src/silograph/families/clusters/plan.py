@@ -40,8 +40,8 @@ class ClusteredMethod:
     or `learned`.
     `step` is the client's: its own problem solved exactly, or a gradient step, whose gradient can be clipped for any
     loss. `radius` bounds the length of a record's features, `clip` a record's gradient (records) or a client's
-    difference (clients, masks). `compare` also learns what each client gets alone and what one model gives to all: by
-    default where there is a test table and no privacy.
+    difference (clients, masks). `compare` also learns what each client gets alone and what one model gives to all,
+    without privacy: by default where there is a test table.
     With `reach` all there is one sum for a cluster over all servers' clients, under masks, not one for each server.
     """
 
@@ -109,8 +109,11 @@ class ClusteredPlan(Plan):
 
     @property
     def compares(self) -> bool:
-        asked = self.method.compare
-        return (self.data.test is not None and self.privacy is None) if asked is None else asked
+        return self.data.test is not None if self.method.compare is None else self.method.compare
+
+    @property
+    def reach(self) -> Literal["region", "all"]:
+        return self.method.reach
 
     @property
     def tells_counts(self) -> bool:
@@ -158,12 +161,6 @@ class ClusteredPlan(Plan):
         if privacy.decay**chosen.rounds <= _LEAST_DECAY:
             expected = f"a number up to 1 that leaves {_LEAST_DECAY:g} or more after all rounds"
             raise InputError("plan, decay", expected, f"found {privacy.decay}")
-        if chosen.compare:
-            raise InputError(
-                "plan, compare",
-                "no comparison, with privacy",
-                "one was asked for: what clients get alone would be told without being paid for",
-            )
         if privacy.protect == "records":
             self._check_records()
         elif chosen.clip is None:

@@ -23,6 +23,7 @@ from silograph.families.servers import (
     ServersJob,
     calibration_notes,
     check_intercept,
+    compared_note,
     csv_of,
     graph_of,
     of_choice,
@@ -280,6 +281,8 @@ class FederationJob(ServersJob):
                 "agent and its server must be encrypted. Runs add up: another run on the same data costs its own "
                 "budget again."
             )
+        if self.plan.compares and self.test is not None:
+            notes.append(compared_note("each region"))
         if self.test is not None:
             notes.append("The test table is not protected: errors on it are exact.")
         return notes + self.of_tables()

@@ -37,7 +37,17 @@ def privacy_of(run: FederationRun) -> PrivacyWords:
 
 def page(run: FederationRun) -> str:
     result = run.result
-    values = {"accuracy": how_accurate(result), "regions": _regions(result), "weights": _weights(result)}
+    ways = [
+        scores.Score(row.method, row.test_error, "comparison" if k else "test_error")
+        for k, row in enumerate(result.comparison)
+    ]
+    compared = scores.with_baseline(ways, result.test, servers.baseline(result.test)) if ways else []
+    values = {
+        "accuracy": how_accurate(result),
+        "comparison": scores.table(compared, result.test, result.numbers_are),
+        "regions": _regions(result),
+        "weights": _weights(result),
+    }
     return servers.render("models.html.j2", run, privacy_of(run), people="agents", **values)
 
 

@@ -25,6 +25,7 @@ from silograph.families.graphs.plan import (
 )
 from silograph.families.graphs.voting import check_no_votes, check_people, voting
 from silograph.kernels.edges import edge_count
+from silograph.kernels.own_nodes import own_of
 from silograph.kernels.spaces import EdgeList
 from silograph.methods.algorithm_one import PaperConsensus
 from silograph.methods.base import Method
@@ -35,6 +36,7 @@ from silograph.methods.person_votes import ReleasedVotes
 from silograph.methods.private_graph import LEAST_EFFECTIVE_ROWS, PATIENCE, Learner, LikelyGraphs, ReleasedConsensus
 from silograph.methods.private_scale import ScaledFirst, share_needed, with_share
 from silograph.methods.summed_graph import AddedUp, SmoothestGraph, SummedConsensus
+from silograph.methods.unlike_sites import Lacks, UnlikeReleases, UnlikeSum
 from silograph.privacy import accounting
 from silograph.privacy.correlated import LEAST_HONEST, CorrelatedGaussian
 from silograph.privacy.door import Budget
@@ -134,7 +136,7 @@ def _build(plan: GraphPlan, silos: Silos, candidates: EdgeList | None, coordinat
         setup = _voted(plan, plan.privacy, nodes, degree, topo, counts, coordinates)
     else:
         check_no_votes(plan)
-        setup = _private(plan, plan.privacy, nodes, degree, candidates, topo, counts)
+        setup = _private(plan, plan.privacy, nodes, degree, candidates, topo, counts, silos.lacked(topo.silos))
     return replace(setup, notes=tuple(_questions(silos.nodes)))
 
 
@@ -198,19 +200,21 @@ def _private(
     candidates: EdgeList | None,
     topo: Topology,
     counts: tuple[int, ...],
+    lacks: Lacks,
 ) -> Setup:
     chosen, delta = plan.method, privacy.total_delta
     for name, count in zip(topo.silos, counts, strict=True):
         accounting.check_budget(privacy.epsilon, delta, count, f"site {name}")
     if privacy.mode == "secure-sum":
-        return _summed(plan, privacy, nodes, degree, candidates, topo, counts)
+        return _summed(plan, privacy, nodes, degree, candidates, topo, counts, lacks)
     if privacy.mode != "per-round":
         mechanism = _once(privacy, topo)
         _enough_records(privacy, nodes, counts, effective_rows_together(nodes, counts, mechanism))
-        task = SmoothGraph(nodes, "moment", privacy.clip, candidates, plan.data.unit_column)
+        task = _moment(plan, privacy, nodes, candidates, lacks)
         inner, shrink = _likely(plan, nodes)
-        released = ReleasedConsensus(task, inner or _solver(chosen, nodes, degree), mechanism, counts, shrink)
-        return _scaled_first(plan, Setup(topo, counts, task, released, mechanism, Budget(privacy.epsilon, delta), 1))
+        made = task, inner or _solver(chosen, nodes, degree), mechanism, counts, shrink
+        method = UnlikeReleases(*made, lacks=lacks) if lacks else ReleasedConsensus(*made)
+        return _scaled_first(plan, Setup(topo, counts, task, method, mechanism, Budget(privacy.epsilon, delta), 1))
     else:
         # One local step releases clipped distances; several clip gradients instead, and need no other clip.
         single = _local_steps(chosen, "S0") == 1
@@ -230,6 +234,13 @@ def _scaled_first(plan: GraphPlan, setup: Setup) -> Setup:
     if not (asked or private_scale_fits(plan)):
         return setup
     assert isinstance(method, ReleasedConsensus | SummedConsensus)
+    if isinstance(method, UnlikeReleases | UnlikeSum):
+        if asked:
+            todo = "Say --nodes common, or name a CSV file with public column,centre,spread: --scale FILE."
+            raise InputError(
+                "plan, scale", "the same nodes at all sites for private scale", "some site lacks some", todo
+            )
+        return setup
     share = share_needed(method)
     if share <= (MOST_SHARE_ASKED if asked else MOST_SHARE):
         scaled = with_share(method, share)
@@ -242,6 +253,11 @@ def _scaled_first(plan: GraphPlan, setup: Setup) -> Setup:
             "Nothing was spent. Name a CSV file with public column,centre,spread: --scale FILE; or raise epsilon.",
         )
     return setup
+
+
+def _moment(plan: GraphPlan, privacy: Privacy, nodes: int, candidates: EdgeList | None, lacks: Lacks) -> SmoothGraph:
+    common = tuple(np.flatnonzero(own_of(lacks, nodes).all(0)).tolist()) if lacks else None
+    return SmoothGraph(nodes, "moment", privacy.clip, candidates, plan.data.unit_column, common=common)
 
 
 def _likely(plan: GraphPlan, nodes: int) -> tuple[Learner | None, bool]:
@@ -287,16 +303,18 @@ def _summed(
     candidates: EdgeList | None,
     topo: Topology,
     counts: tuple[int, ...],
+    lacks: Lacks,
 ) -> Setup:
     """All sites are one cohort, whose moments are added up under masks."""
     chosen, masks = plan.method, Masks()
     if len(counts) < masks.minimum:
         raise _too_few(topo, f"at least {masks.minimum} sites, the fewest whose sum may be known")
     mechanism = SharedGaussian(accounting.gaussian_multiplier(privacy.epsilon, privacy.total_delta, 1))
-    task = SmoothGraph(nodes, "moment", privacy.clip, candidates, plan.data.unit_column)
+    task = _moment(plan, privacy, nodes, candidates, lacks)
     smoothest = SmoothestGraph(chosen.alpha, chosen.beta, chosen.zeta or 0.0, degree)
     inner, shrink = _likely(plan, nodes)
-    method = SummedConsensus(task, inner or smoothest, mechanism, counts, shrink)
+    made = task, inner or smoothest, mechanism, counts, shrink
+    method = UnlikeSum(*made, lacks=lacks) if lacks else SummedConsensus(*made)
     _enough_records(privacy, nodes, counts, effective_rows_of_sum(method))
     budget = Budget(privacy.epsilon, privacy.total_delta)
     return _scaled_first(plan, Setup(topo, counts, task, method, mechanism, budget, 1, masks=masks))

@@ -22,7 +22,7 @@ from silograph.audit.worlds import Worlds, as_csv, fewest
 from silograph.core.errors import InputError
 from silograph.core.types import Array, Json
 from silograph.data.silos import People
-from silograph.deploy.public_facts import Facts
+from silograph.deploy.public_facts import Facts, Holding
 from silograph.families.graphs import canary_votes
 from silograph.families.graphs.job import GraphJob
 from silograph.kernels.descent import extrapolate
@@ -40,7 +40,7 @@ from silograph.privacy.correlated import CorrelatedGaussian
 from silograph.privacy.masking import Masks, counted_on
 from silograph.privacy.relay import relay
 from silograph.tasks.person_votes import PersonVotes
-from silograph.tasks.smooth_graph import SmoothGraph, centred_basis
+from silograph.tasks.smooth_graph import SmoothGraph
 
 _SEARCH = 40
 _OTHER_CELLS = 2.0**5  # how many times longer a signal is whose values are to be counted elsewhere
@@ -73,18 +73,22 @@ def worlds(job: GraphJob, facts: Facts) -> Worlds:
     (holding, _), task, nodes = fewest(facts), job.setup.task, len(facts.columns)
     if isinstance(task, PersonVotes):
         return canary_votes.worlds(job, task, facts)
-    large, basis = 1e3 * task.radius, centred_basis(nodes)
+    gone = _lacked(holding, facts)
+    large, basis = 1e3 * task.radius, task.basis if not gone else task.basis[:, task.coordinates_of(gone)]
     pair = (large * basis[:, 0], large * basis[:, 1])
     words = "two signals at right angles, longer than the clip; all other signals are zero"
     if isinstance(job.method, PaperConsensus) or task.statistic == "clipped-distances":
         pair = (large * np.eye(nodes)[0], large * np.eye(nodes)[1])
         words = "a signal at one node alone against one at another; all other signals are zero"
 
+    lacked = {each.organisation: _lacked(each, facts) for each in facts.holdings}
+
     def table(organisation: str, first: Array) -> bytes:
         count = next(h.records[0] for h in facts.holdings if h.organisation == organisation and h.records)
         signals = np.zeros((count, nodes))
         signals[0] = first
-        return _signals(job, facts.columns, signals)
+        own = [k for k in range(nodes) if k not in lacked[organisation]]
+        return _signals(job, [facts.columns[k] for k in own], signals[:, own])
 
     tables = (
         table(holding.organisation, pair[0]),
@@ -94,6 +98,12 @@ def worlds(job: GraphJob, facts: Facts) -> Worlds:
     return Worlds(
         holding.organisation, holding.silos[0], words, tables, lambda organisation: table(organisation, np.zeros(nodes))
     )
+
+
+def _lacked(holding: Holding, facts: Facts) -> set[int]:
+    """Where the columns that an organisation lacks are among all."""
+    gone = holding.lacks or ()
+    return {k for k, name in enumerate(facts.columns) if name in gone}
 
 
 def _signals(job: GraphJob, nodes: Sequence[str], signals: Array) -> bytes:
@@ -114,7 +124,7 @@ def _of_graphs(job: GraphJob, task: SmoothGraph, many: bool) -> Stage:
     victim = nearest(job.setup.counts, many)[0]
     count = job.setup.counts[victim]
     rounds = range(method.rounds) if isinstance(method, PaperConsensus) else range(3 if scaled else 1)
-    large, across = 1e3 * task.radius, centred_basis(nodes) @ flat_basis(nodes - 1)
+    large, across = 1e3 * task.radius, task.basis @ flat_basis(nodes - 1)
     if task.statistic == "moment" or job.mechanism is None:
         # Of orthonormal a and b, a + b and a - b: their outer products are as far apart as the clip allows, and differ
         # by 2(ab' + ba'), which is at right angles to that of any other two.
@@ -213,7 +223,7 @@ def _of_graphs(job: GraphJob, task: SmoothGraph, many: bool) -> Stage:
 def _reach(task: SmoothGraph) -> float:
     """The length of a signal across all nodes whose squared differences are as long as the clip."""
     a, b = np.triu_indices(task.nodes, 1)
-    way = (centred_basis(task.nodes) @ flat_basis(task.nodes - 1))[:, 0]
+    way = (task.basis @ flat_basis(task.nodes - 1))[:, 0]
     return math.sqrt(task.radius / float(np.linalg.norm((way[a] - way[b]) ** 2)))
 
 

@@ -8,6 +8,7 @@ from silograph.core.types import Json
 from silograph.families.samples import write_table
 
 SITES, NODES, SIGNALS = ("ada", "bob", "cyd", "dan", "eve"), 8, 400
+LACKS = {"bob": (1, 5), "cyd": (6,)}
 PERSONS, ROWS = 40, 10  # who vote; every second one is ill
 _PAPER: Json = {"solver": "paper", "beta": 0.05, "nu": 3.0, "lambda": 0.05, "rounds": 4}
 _BUDGET: Json = {"epsilon": 3.0, "delta": 1e-5}
@@ -28,6 +29,8 @@ def cases(folder: Path, seed: int) -> dict[str, Json]:
         write_table(folder / f"{site}_groups.csv", ["who", "dx", *header], grouped)
         gaps = [["" if (n + 3 * k) % 7 < 2 else x for k, x in enumerate(row)] for n, row in enumerate(signals)]
         write_table(folder / f"{site}_gaps.csv", header, gaps)
+        own = [k for k in range(NODES) if k not in LACKS.get(site, ())]
+        write_table(folder / f"{site}_unlike.csv", [header[k] for k in own], [[row[k] for k in own] for row in signals])
     places = [[name, float(k), 0.5 * k] for k, name in enumerate(header)]
     write_table(folder / "places.csv", ["node", "x", "y"], places)
     write_table(folder / "scale.csv", ["column", "centre", "spread"], [[name, 0.5, 2.0] for name in header])
@@ -35,11 +38,16 @@ def cases(folder: Path, seed: int) -> dict[str, Json]:
     write_table(folder / "edges.csv", ["source", "target"], some)
     people: Json = {"files": [f"{site}_people.csv" for site in SITES[:3]], "unit_column": "who"}
     series: Json = {"files": [f"{site}_series.csv" for site in SITES[:3]], "unit_column": "who"}
+    unlike: Json = {"files": [f"{site}_unlike.csv" for site in SITES[:3]], "nodes": "all"}
     votes: Json = {"learner": "votes", "edges": 6}
     return {
         "exact": _plan({}),
         "exact, by degree, few candidates": _plan({"degree": 3.0}, candidates="edges.csv", standardise=True),
         "exact, gaps": _plan({}, files=[f"{SITES[0]}.csv", *(f"{site}_gaps.csv" for site in SITES[1:3])]),
+        "likelihood, different columns": _plan({}, **unlike),
+        "exact, different columns": _plan({"learner": "papers", "degree": 3.0}, **unlike),
+        "one release, different columns": _plan({}, _BUDGET, **unlike),
+        "secure sum, different columns": _plan({}, {**_BUDGET, "mode": "secure-sum"}, **unlike),
         "paper, S3": _plan({"solver": "paper", "degree": 3.0, "rounds": 6}),
         "paper, S0": _plan({**_PAPER, "form": "S0", "local_steps": 1, "rounds": 20}),
         "one release": _plan({}, _BUDGET),

@@ -40,10 +40,6 @@ class Looked:
         own = self.node_rows > 0.0
         return np.asarray(1.0 - self.node_rows.sum(1) / (self.rows * np.maximum(own.sum(1), 1)))
 
-    @property
-    def lacks(self) -> bool:
-        return bool((self.node_rows == 0.0).any())
-
 
 def ranks_of(silos: Silos, order: Sequence[str]) -> Array | None:
     """Correlations of ranks, (K, p), where all tables are here and small; of long ones the tails matter little."""
@@ -97,7 +93,6 @@ def notes(
     looked: Looked, sites: Sequence[str], nodes: Sequence[str], signed: bool, edges: int, ranks: Array | None = None
 ) -> Iterator[str]:
     """`signed`: the learner shows negative relations; `edges` of the consensus; `ranks`: their correlations."""
-    yield from _of_gaps(looked, sites, nodes)
     likely = chance(looked.correlations if ranks is None else ranks, looked.pair_rows)
     if likely > LEVEL:
         drawn = "The consensus has no edge, and there may be none" if not edges else "Take its edges for noise"
@@ -110,7 +105,7 @@ def notes(
         yield from _negative(looked, nodes)
 
 
-def _of_gaps(looked: Looked, sites: Sequence[str], nodes: Sequence[str]) -> Iterator[str]:
+def of_gaps(looked: Looked, sites: Sequence[str], nodes: Sequence[str]) -> Iterator[str]:
     missing = looked.missing
     if (missing > 0.0).any():
         told = [f"{name} {_percent(share)}" for name, share in zip(sites, missing, strict=True) if share > 0.0]
@@ -121,12 +116,17 @@ def _of_gaps(looked: Looked, sites: Sequence[str], nodes: Sequence[str]) -> Iter
             f"Missing values: {', '.join(told[:_SHOWN])}{more}; most in column {shortened(nodes[int(worst)])} of "
             f"{sites[int(k)]}, {_percent(1.0 - float(least.min()))}. An edge counts by the rows that have both nodes."
         )
-    if looked.lacks:
-        some = [name for name, there in zip(nodes, (looked.node_rows > 0.0).T, strict=True) if not there.all()]
+
+
+def of_lacking(silos: Silos) -> Iterator[str]:
+    """By the names of columns, which are public with privacy too."""
+    if silos.lacks:
+        gone = frozenset[str]().union(*silos.lacks)
+        some = [name for name in silos.nodes if name in gone]
         yield (
-            f"{len(some)} of {len(nodes)} nodes {'is' if len(some) == 1 else 'are'} not at every site: {listed(some)}. "
-            "A site's graph has its own nodes; the column could_see of the consensus says how many sites could have "
-            "seen an edge. Are they named alike everywhere? --nodes common leaves them out."
+            f"{len(some)} of {len(silos.nodes)} nodes {'is' if len(some) == 1 else 'are'} not at every site: "
+            f"{listed(some)}. A site's graph has its own nodes; the column could_see of the consensus says how many "
+            "sites could have seen an edge. Are they named alike everywhere? --nodes common leaves them out."
         )
 
 

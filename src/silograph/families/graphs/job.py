@@ -21,6 +21,8 @@ from silograph.families.graphs.coupling import choose_coupling
 from silograph.families.graphs.findings import (
     Looked,
     notes,
+    of_gaps,
+    of_lacking,
     of_messages,
     of_spreads,
     of_tables,
@@ -39,6 +41,7 @@ from silograph.methods.private_scale import ScaledFirst
 from silograph.privacy.door import Budget, Door
 from silograph.privacy.masking import Masks
 from silograph.privacy.mechanisms import Mechanism
+from silograph.tasks.smooth_graph import SmoothGraph
 from silograph.topology import Topology
 
 PACKAGES = ()
@@ -101,11 +104,18 @@ class GraphJob:
 
     def data(self, silos: Sequence[str] | None = None) -> list[Private]:
         signals = records_of(silos, self.topo.silos, self.silos.names, self.silos.signals)
-        task = self.method.raw if isinstance(self.method, ScaledFirst) else self.setup.task
-        prepared = {name: task.prepare(own) for name, own in signals.items()}
+        prepared = {name: self._prepared(name, own) for name, own in signals.items()}
         if self.reach is not None:
             prepared = {name: {**own, "reach": self.reach[name]} for name, own in prepared.items()}
         return list(prepared.values())
+
+    def _prepared(self, name: str, signals: Array | People) -> Private:
+        task, lacks = self.setup.task, self.setup.lacks
+        if isinstance(self.method, ScaledFirst):
+            return self.method.raw.prepare(signals)
+        if not lacks or not isinstance(task, SmoothGraph):
+            return task.prepare(signals)
+        return task.prepare(signals, lacks[self.topo.silos.index(name)])
 
     def write(self, folder: Path, outcome: Outcome, trace: list[Json], door: Door) -> GraphResult:
         if self.coordinates is not None:
@@ -129,6 +139,9 @@ class GraphJob:
     def _notes(self, outcome: Outcome, looked: Looked | None) -> Iterator[str]:
         if self.silos.left_out:
             yield f"Left out, because some site lacks them (--nodes common): {listed(self.silos.left_out)}."
+        if looked is not None:
+            yield from of_gaps(looked, self.topo.silos, self.silos.nodes)
+        yield from of_lacking(self.silos)
         if looked is not None:
             signed = "signs" in outcome.arrays and not self.plan.method.nonnegative
             edges = int((outcome.arrays["consensus"] > self.plan.method.threshold).sum())
@@ -156,7 +169,7 @@ def read_sites(plan: GraphPlan, files: Sequence[Path], nodes: Sequence[str] | No
         data.keep,
         categories=data.categories,
         site_column=data.site_column,
-        rule="same" if nodes is not None else data.nodes or ("same" if private else "all"),
+        rule=data.nodes or ("same" if private or nodes is not None else "all"),
     )
     if data.group_column is None or data.unit_column is None:
         return silos

@@ -65,9 +65,6 @@ def check_data(plan: GraphPlan) -> None:
     data = plan.data
     if data.standardise and data.scale not in (None, "own"):
         raise InputError("plan, standardise", "none beside scale", f"found it and {data.scale!r}", "Leave it out.")
-    if plan.privacy is not None and data.nodes == "all":
-        todo = "Say --nodes common: the nodes that every site has."
-        raise InputError("plan, nodes", "nodes that all sites have, with privacy", "found 'all'", todo)
     if data.neighbours is not None and data.neighbours < 1:
         raise InputError("plan, neighbours", "a whole number from 1 up", f"found {data.neighbours}")
     if data.search is not None and data.neighbours is None:

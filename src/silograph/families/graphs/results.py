@@ -135,7 +135,7 @@ def _of_units(plan: GraphPlan, setup: Setup) -> Iterator[str]:
             "column,centre,spread. --scale none takes columns as they are."
         )
     elif plan.data.scale is None and learner_of(plan, setup.task.nodes) != "votes":
-        few = _FEW if private_scale_fits(plan) else ""
+        few = _FEW if private_scale_fits(plan) and not setup.lacks else ""
         yield (
             f"{few}Columns are taken as they are: unless all have one unit and vary around 0, edges follow the size of "
             "units. --scale FILE scales them by public constants (column,centre,spread); --scale none says that they "

@@ -9,13 +9,16 @@ from silograph.data.gaps import refuse_gaps, refuse_lacking, with_gaps
 from silograph.data.silos import Elsewhere, Silos
 from silograph.data.tables import shortened
 from silograph.families.graphs.neighbours import needs_neighbours
-from silograph.families.graphs.plan import GraphPlan, learner_of
+from silograph.families.graphs.plan import GraphPlan, Privacy, learner_of
 from silograph.kernels.gaps import pair_rows
+
+_LEAST_COMMON = 2
 
 
 def check_gaps(plan: GraphPlan, silos: Silos) -> None:
     """Under privacy nothing may depend on whether there are gaps, but for noise in every round, which says so."""
     if plan.privacy is not None:
+        _check_unlike(plan, plan.privacy, silos)
         if plan.privacy.mode == "per-round":
             refuse_gaps(
                 silos, "complete rows for noise in every round", "Use the mode 'one-release', or fill the gaps."
@@ -38,6 +41,19 @@ def check_gaps(plan: GraphPlan, silos: Silos) -> None:
         refuse_lacking(silos, "coupling_by held-out", "Leave it out, or say --nodes common.")
         refuse_gaps(silos, "complete rows for coupling_by held-out", "Fill the gaps, or leave it out.")
     _check_pairs(silos)
+
+
+def _check_unlike(plan: GraphPlan, privacy: Privacy, silos: Silos) -> None:
+    """By the names of columns alone, which are public."""
+    todo = "Nothing was spent. Say --nodes common: the nodes that every site has."
+    if learner_of(plan, len(silos.nodes)) == "votes":
+        refuse_lacking(silos, "votes: a person votes for edges between any two nodes", todo)
+    if privacy.mode in ("per-round", "correlated"):
+        refuse_lacking(silos, f"the mode {privacy.mode}, where all sites share one release", todo)
+    common = set(silos.nodes).difference(*silos.lacks)
+    if len(common) < _LEAST_COMMON:
+        expected = f"at least {_LEAST_COMMON} nodes that every site has, with privacy: a signal's level is their mean"
+        raise InputError("sites", expected, f"there are {len(common)}", "Nothing was spent. Are they named alike?")
 
 
 def _check_pairs(silos: Silos) -> None:

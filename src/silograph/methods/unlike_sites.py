@@ -1,0 +1,225 @@
+"""Private graphs of sites that lack nodes: what each released, or the sum of all, is of the nodes that it has.
+
+Which nodes a site has is public, by its columns' names. A signal's level is its mean over the nodes that every site
+has, so a coordinate of a second moment (`levelled_basis`) means the same wherever it is seen, and what a site lacks is
+0 in what it releases: its clip bounds its own columns, and noise on the rest is thrown away. The rest is
+post-processing:
+
+    mean_kl = sum_i s_ikl M_ikl,    s_ikl = [i sees k and l] / (v_i + tau^2), to sum 1                               (a)
+    var_kl  = sum_i s_ikl^2 (v_i + tau^2)                                                                            (b)
+
+where v_i is the variance of site i's coordinates and tau^2 how far sites differ; of a secure sum, mean_kl is
+S_kl / N_kl with the records N_kl of the sites that see k and l. Pairs that no site sees are never joined.
+
+A graph of some nodes alone would join those whose common neighbours a site lacks. So what a site lacks (g) follows from
+what it has (h) as in the mean S of all sites:
+
+    R = S_gh S_hh^+,    M_gh = R M_hh,    M_gg = R M_hh R' + S_gg - R S_hg                                           (c)
+
+and of the graph that is learned from this, a site gets the pairs that it sees.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from silograph.core.types import Array, BoolArray, Carry
+from silograph.kernels.edges import moment_distances, pairs
+from silograph.kernels.own_nodes import own_of, pairs_of
+from silograph.kernels.pooling import denoise, effective_rows, project_psd, undo_clip
+from silograph.kernels.spaces import AllPairs
+from silograph.methods.base import Rows
+from silograph.methods.private_graph import Graphs, ReleasedConsensus, Statistics
+from silograph.methods.summed_graph import SummedConsensus
+from silograph.tasks.smooth_graph import SmoothGraph, from_coordinates
+
+Lacks = tuple[tuple[int, ...], ...]
+
+_SMALL = 1e-6  # of the largest eigenvalue: directions of the mean that say nothing of others
+
+
+@dataclass(frozen=True)
+class UnlikeReleases(ReleasedConsensus):
+    """`ReleasedConsensus` of sites that lack nodes."""
+
+    lacks: Lacks = ()
+
+    def known(self, servers: Carry, heard: Rows) -> Statistics:
+        counts, lacks = np.asarray(self.counts, dtype=float)[heard], [self.lacks[k] for k in heard]
+        own = np.array([self.task.coordinates_of(each) for each in lacks])
+        part = np.array([self.task.part(each) for each in lacks])
+        released = _masked(from_coordinates(servers["moments"][heard], self.task.nodes), own)
+        sensitivity = math.sqrt(2.0) * self.task.radius**2 * part / counts
+        noise = np.array([self.mechanism.deviation(float(l2), self._size) for l2 in sensitivity])
+        if self.task.clip is None:  # only the shape means anything
+            trace = np.einsum("iaa->i", released)
+            scale = np.where(trace > 0.0, part / np.where(trace > 0.0, trace, 1.0), 1.0)
+            released = released * scale[:, None, None]
+        pooled = pool(released, noise, counts, own)
+        union = _union(pooled.mean, pooled.mean_variance, self.task, self.shrink)
+        sites = [
+            _site(moment[np.ix_(here, here)], float(variance), self.task, here, union, self.shrink)
+            for moment, variance, here in zip(pooled.moments, pooled.variance, own, strict=True)
+        ]
+        rows = [*sites, union]
+        return Statistics(
+            np.array([row.zbar for row in rows]),
+            np.array([row.moments for row in rows]),
+            np.array([row.effective_rows for row in rows]),
+            pooled.share,
+            union.pair_rows,
+        )
+
+    def learned(self, known: Statistics, drawn: BoolArray, heard: Rows) -> Graphs:
+        found = super().learned(known, drawn, heard)
+        seen = np.concatenate([self._seen[heard], np.ones((1, known.zbar.shape[1]), bool)])
+        return replace(found, w=found.w * seen, signs=None if found.signs is None else found.signs * seen)
+
+    @property
+    def _seen(self) -> BoolArray:
+        return pairs_of(own_of(self.lacks, self.task.nodes), AllPairs(self.task.nodes))
+
+    def seen_of(self, consensus: Array, silos: int) -> Array:
+        return np.where(self._seen, consensus, 0.0)
+
+
+@dataclass(frozen=True)
+class UnlikeSum(SummedConsensus):
+    """`SummedConsensus` of sites that lack nodes."""
+
+    lacks: Lacks = ()
+
+    def statistics(self, total: Array, cohort: int, summed: BoolArray) -> Statistics:
+        own = np.array([self.task.coordinates_of(each) for each in self.lacks])
+        counts = np.where(summed, self.counts, 0.0)
+        records = np.einsum("i,ik,il->kl", counts, own, own)
+        seen = records > 0.0
+        mean = np.where(seen, from_coordinates(total, self.task.nodes)[0] / np.where(seen, records, 1.0), 0.0)
+        noise = self.noise(cohort, int(summed.sum()))
+        if self.task.clip is None and (trace := float(np.trace(mean))) > 0.0:
+            mean = mean / trace
+        size = len(mean) * (len(mean) + 1) / 2.0
+        sampled = (np.trace(mean) ** 2 + (project_psd(mean[None]) ** 2).sum()) / size
+        variance = np.where(seen, (noise / np.maximum(records, 1.0)) ** 2 + sampled / np.maximum(records, 1.0), np.inf)
+        union = _union(mean, variance, self.task, self.shrink)
+        effective = np.array([union.effective_rows])
+        return Statistics(union.zbar[None], union.moments[None], effective, np.zeros(0), union.pair_rows)
+
+
+# ---- pooling ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Pooled:
+    moments: Array  # (I, m, m), each silo's own coordinates, drawn to the mean as far as its noise asks
+    mean: Array  # (m, m), 0 where no silo sees a coordinate
+    share: Array  # (I,), of each silo in the mean, over all coordinates
+    variance: Array  # (I,), of each silo's moment around its truth, per coordinate
+    mean_variance: Array  # (m, m), infinite where no silo sees a coordinate
+
+
+def pool(released: Array, noise: Array, counts: Array, own: BoolArray) -> Pooled:
+    """`pooling.empirical_bayes` where silo i has the coordinates own[i] alone, with its letters."""
+    seen = (own[:, :, None] & own[:, None, :]).astype(float)
+    size = own.sum(1) * (own.sum(1) + 1) / 2.0
+    trace, power = np.einsum("iaa->i", released), (project_psd(released) ** 2).sum((1, 2))
+    v = noise**2 + (trace**2 + power) / (counts * size)
+    spread = 0.0
+    for _ in range(100):
+        weight = 1.0 / (v + spread)
+        of = weight[:, None, None] * seen
+        share = of / np.maximum(of.sum(0), 1e-300)  # (a)
+        mean = (share * released).sum(0)
+        left = (seen * (1.0 - share)).sum((1, 2)) / seen.sum((1, 2))  # what others have of a silo's coordinates
+        distance = (seen * (released - mean) ** 2).sum((1, 2)) / (size * np.maximum(left, 1e-12))
+        known = weight**2 * (left > 1e-9)
+        fresh = max(0.0, float((known * (distance - v)).sum() / max(known.sum(), 1e-300)))
+        done = abs(fresh - spread) <= 1e-12 * (fresh + v.mean())
+        spread = fresh
+        if done:
+            break
+    shrink = (v / (v + spread))[:, None, None]
+    moments = seen * ((1.0 - shrink) * released + shrink * mean)
+    # Of every coordinate: its own release and the others', each by its share; what it takes of others is off by tau^2.
+    squares = (share**2).sum(0)
+    noisy = ((1.0 - shrink) ** 2 + 2.0 * (1.0 - shrink) * shrink * share) * v[:, None, None]
+    noisy = noisy + shrink**2 * np.einsum("jkl,j->kl", share**2, v)
+    apart = shrink**2 * spread * ((1.0 - share) ** 2 + squares - share**2)
+    variance = (seen * (noisy + apart)).sum((1, 2)) / seen.sum((1, 2))
+    mean_variance = np.where(seen.any(0), np.einsum("jkl,j->kl", share**2, v + spread), np.inf)  # (b)
+    return Pooled(moments, mean, share.sum((1, 2)) / share.sum(), variance, mean_variance)
+
+
+def _masked(moments: Array, own: BoolArray) -> Array:
+    return np.asarray(moments * (own[:, :, None] & own[:, None, :]))
+
+
+# ---- statistics ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Row:
+    inner: Array  # (m, m), clean
+    zbar: Array  # (p,)
+    moments: Array  # (d, d)
+    effective_rows: float
+    pair_rows: Array  # (d, d), of the mean: 0 where no site sees a pair
+
+
+def _site(noisy: Array, variance: float, task: SmoothGraph, own: BoolArray, union: _Row, shrink: bool) -> _Row:
+    """From a site's own coordinates."""
+    here, gone = np.flatnonzero(own), np.flatnonzero(~own)
+    hh, gh, gg = np.ix_(here, here), np.ix_(gone, here), np.ix_(gone, gone)
+    inner = np.zeros_like(union.inner)
+    inner[hh] = _clean(noisy, variance, task, shrink)
+    if gone.size:
+        mean = union.inner * np.trace(inner[hh]) / max(float(np.trace(union.inner[hh])), 1e-300)
+        follows = mean[gh] @ np.linalg.pinv(mean[hh], rcond=_SMALL, hermitian=True)  # R of (c)
+        inner[gh] = follows @ inner[hh]
+        inner[gg] = inner[gh] @ follows.T + mean[gg] - follows @ mean[gh].T
+        inner[np.ix_(here, gone)] = inner[gh].T
+    return _row(inner, task, _effective(noisy, variance), union.pair_rows)
+
+
+def _union(mean: Array, variance: Array, task: SmoothGraph, shrink: bool) -> _Row:
+    """From all coordinates; those that no site sees are 0. A pair has as many effective rows as its own variance says;
+    all together, their mean."""
+    seen = np.isfinite(variance)
+    information = np.where(seen, 1.0 / np.where(seen, variance, 1.0), 0.0)
+    typical, place = 1.0 / float(information[seen].mean()), _coordinate(task)
+    effective = _effective(mean, typical)
+    pair_rows = effective * typical * information[np.ix_(place, place)]
+    return _row(_clean(mean, float(variance[seen].mean()), task, shrink), task, effective, pair_rows)
+
+
+def _row(inner: Array, task: SmoothGraph, effective: float, pair_rows: Array) -> _Row:
+    moments = _centred(task.basis @ inner @ task.basis.T)
+    zbar = np.where(pair_rows[pairs(task.nodes)] > 0.0, moment_distances(moments), np.inf)
+    return _Row(inner, task.wall(zbar), moments, effective, pair_rows)
+
+
+def _coordinate(task: SmoothGraph) -> Rows:
+    """A coordinate of every node: all of common nodes are seen by the same sites."""
+    assert task.common is not None, "all sites have all nodes"
+    place, common = np.zeros(task.nodes, dtype=np.intp), len(task.common)
+    others = [node for node in range(task.nodes) if node not in task.common]
+    place[others] = common - 1 + np.arange(len(others))
+    return place
+
+
+def _clean(noisy: Array, variance: float, task: SmoothGraph, shrink: bool) -> Array:
+    clean = denoise(noisy[None], np.array([variance]), shrink)
+    return np.asarray((undo_clip(clean, task.clip) if task.person is None else clean)[0])
+
+
+def _effective(noisy: Array, variance: float) -> float:
+    return float(effective_rows(noisy[None], np.array([variance]))[0]) if np.trace(noisy) > 0.0 else 0.0
+
+
+def _centred(moment: Array) -> Array:
+    """Around the mean over nodes."""
+    rows = moment - moment.mean(0)
+    return np.asarray(rows - rows.mean(1, keepdims=True))
