@@ -58,12 +58,7 @@ def same_job(a, b, plan):
 
 
 def arrays_of(data):
-    """By name; tables that are handed over as they are, by their rows."""
-    found = data if isinstance(data, dict) else stacked(data)
-    return {
-        name: np.stack([getattr(table, "rows", table) for table in value]) if value.dtype == object else value
-        for name, value in found.items()
-    }
+    return data if isinstance(data, dict) else stacked(data)
 
 
 @every

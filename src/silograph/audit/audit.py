@@ -155,7 +155,8 @@ def default_runs(stages: Sequence[Stage], first: Played, promise: Finding) -> in
     """Ten thousand of a single release, fewer of long runs: what two cores do in about a minute. Where only the bounds
     without assumptions apply, as many as could show more than is promised, if that is not more than ten thousand."""
     releases = len(first.rows) * stages[0].drawing * len(stages)
-    runs = max(LEAST_RUNS, min(_MOST_RUNS, _RELEASES // releases))
+    fits = min((stage.most_trials for stage in stages if stage.most_trials is not None), default=_MOST_RUNS)
+    runs = max(LEAST_RUNS, min(_MOST_RUNS, fits, _RELEASES // releases))
     if _all_gaussian(first.rows) or first.samples:
         return runs
     return max(runs, min(_MOST_RUNS, _runs_to_refute(promise, CONFIDENCE) or _MOST_RUNS))

@@ -90,6 +90,7 @@ class SiloStage:
     distinct: int | None = None
     company: int = 0
     scenes: tuple[Scene, ...] = ()
+    most_trials: int | None = None  # that fit into memory, where tables are large
 
     @property
     def site(self) -> str:
@@ -157,6 +158,7 @@ class RegionStage:
     distinct: int | None = None
     company: int = 0
     scenes: tuple[Scene, ...] = ()
+    most_trials: int | None = None
 
     @property
     def drawing(self) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from silograph.tasks.smooth_graph import SmoothGraph
 
 SPREADS, CENTRES = "spreads", "centres"
 _HUGE = 1e70  # no square of anything up to here overflows
-_SIGNALS, _COUNT = "signals", "count"
+_ROWS, _UNIT, _LENGTH, _COUNT = "rows", "unit", "length", "count"
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,10 @@ class RawSignals:
     task: SmoothGraph
 
     def prepare(self, signals: Array | People) -> dict[str, Array]:
-        """The silo's signals as they are, as one object: silos have different numbers of them."""
-        table = np.empty((), dtype=object)
-        table[()] = signals
-        return {_SIGNALS: table, _COUNT: np.array(float(len(signals)))}
+        """The silo's rows, and whose each is: its own unit, or a person."""
+        rows, unit = _whose(signals)
+        lengths = {_LENGTH: np.array(float(len(rows))), _COUNT: np.array(float(len(signals)))}
+        return {_ROWS: np.asarray(rows, dtype=float), _UNIT: np.asarray(unit, dtype=float), **lengths}
 
     def size(self, point: str) -> int:
         return self.task.nodes * (OCTAVES if point == SPREADS else PLACES)
@@ -50,11 +50,11 @@ class RawSignals:
 
     def spreads(self, data: dict[str, Array], order: Array) -> Bounded:
         """Octaves of differences, (silos, size). `order`: for each unit a number that says nothing of its rows."""
-        return self._bounded([_octaves(own, turn) for own, turn in zip(data[_SIGNALS], order, strict=True)])
+        return self._bounded([_octaves(own, turn) for own, turn in zip(self._silos(data), order, strict=True)])
 
     def centres(self, data: dict[str, Array], spread: Array) -> Bounded:
         """Places of rows, in cells that these spreads give."""
-        return self._bounded([_places(own, by) for own, by in zip(data[_SIGNALS], spread, strict=True)])
+        return self._bounded([_places(own, by) for own, by in zip(self._silos(data), spread, strict=True)])
 
     def _bounded(self, each: Sequence[Array]) -> Bounded:
         value, bound = np.stack([cells.ravel() for cells in each]), self.bound
@@ -62,9 +62,29 @@ class RawSignals:
 
     def statistic(self, data: dict[str, Array], centre: Array, spread: Array) -> dict[str, Array]:
         """What the task prepares of scaled rows."""
-        each = zip(data[_SIGNALS], centre, spread, strict=True)
-        made = [self.task.prepare(_scaled(own, middle, by)) for own, middle, by in each]
+        each = zip(self._silos(data), centre, spread, strict=True)
+        made = [self.task.prepare(self._scaled(*own, middle, by)) for own, middle, by in each]
         return {name: np.stack([part[name] for part in made]) for name in made[0]}
+
+    def _scaled(self, rows: Array, unit: NDArray[np.intp], units: int, centre: Array, spread: Array) -> Array | People:
+        scaled = (np.clip(rows, -_HUGE, _HUGE) - centre) / spread
+        return scaled if self.task.person is None else People(scaled, unit)
+
+    def _silos(self, data: dict[str, Array]) -> list[tuple[Array, NDArray[np.intp], int]]:
+        """Of every silo its rows, whose they are, and how many units there are; what was padded is left out."""
+        lengths, units = data[_LENGTH].astype(int), data[_COUNT].astype(int)
+        each = zip(data[_ROWS], data[_UNIT], lengths, units, strict=True)
+        return [(rows[:n], unit[:n].astype(np.intp), int(many)) for rows, unit, n, many in each]
+
+
+def padded(silos: Sequence[dict[str, Array]]) -> list[dict[str, Array]]:
+    """Prepared silos of one process, made as long as the longest."""
+    longest = max(len(own[_ROWS]) for own in silos)
+
+    def longer(value: Array) -> Array:
+        return np.pad(value, [(0, longest - len(value)), *[(0, 0)] * (value.ndim - 1)])
+
+    return [own | {name: longer(own[name]) for name in (_ROWS, _UNIT)} for own in silos]
 
 
 def _whose(signals: Array | People) -> tuple[Array, NDArray[np.intp]]:
@@ -74,14 +94,10 @@ def _whose(signals: Array | People) -> tuple[Array, NDArray[np.intp]]:
     return signals, np.arange(len(signals))
 
 
-def _octaves(signals: Array | People, order: Array) -> Array:
-    return spread_cells(*_whose(signals), order[: len(signals)])
+def _octaves(own: tuple[Array, NDArray[np.intp], int], order: Array) -> Array:
+    rows, unit, units = own
+    return spread_cells(rows, unit, order[:units])
 
 
-def _places(signals: Array | People, spread: Array) -> Array:
-    return place_cells(*_whose(signals), len(signals), spread)
-
-
-def _scaled(signals: Array | People, centre: Array, spread: Array) -> Array | People:
-    rows = (np.clip(_whose(signals)[0], -_HUGE, _HUGE) - centre) / spread
-    return replace(signals, rows=rows) if isinstance(signals, People) else rows
+def _places(own: tuple[Array, NDArray[np.intp], int], spread: Array) -> Array:
+    return place_cells(*own, spread)

@@ -237,9 +237,7 @@ def _scaled_first(plan: GraphPlan, setup: Setup) -> Setup:
     if isinstance(method, UnlikeReleases | UnlikeSum):
         if asked:
             todo = "Say --nodes common, or name a CSV file with public column,centre,spread: --scale FILE."
-            raise InputError(
-                "plan, scale", "the same nodes at all sites for private scale", "some site lacks some", todo
-            )
+            raise InputError("plan, scale", "the same nodes at all sites, to scale privately", "found others", todo)
         return setup
     share = share_needed(method)
     if share <= (MOST_SHARE_ASKED if asked else MOST_SHARE):

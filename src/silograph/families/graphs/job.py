@@ -41,6 +41,7 @@ from silograph.methods.private_scale import ScaledFirst
 from silograph.privacy.door import Budget, Door
 from silograph.privacy.masking import Masks
 from silograph.privacy.mechanisms import Mechanism
+from silograph.tasks.column_scale import padded
 from silograph.tasks.smooth_graph import SmoothGraph
 from silograph.topology import Topology
 
@@ -107,7 +108,8 @@ class GraphJob:
         prepared = {name: self._prepared(name, own) for name, own in signals.items()}
         if self.reach is not None:
             prepared = {name: {**own, "reach": self.reach[name]} for name, own in prepared.items()}
-        return list(prepared.values())
+        found = list(prepared.values())
+        return padded(found) if isinstance(self.method, ScaledFirst) else found
 
     def _prepared(self, name: str, signals: Array | People) -> Private:
         task, lacks = self.setup.task, self.setup.lacks
