@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import math
 import shutil
@@ -15,7 +16,7 @@ from silograph.core.errors import InputError
 from silograph.data.synthetic import write_sample_sites
 from silograph.families.graphs.plan import ConsensusGraph, Data, GraphPlan, Privacy
 from silograph.report import watch
-from silograph.report.watch import follow, state_of
+from silograph.report.watch import follow, live_page, state_of
 from silograph.run.cost import cost_of_run
 from silograph.run.run import execute
 
@@ -176,3 +177,16 @@ def test_what_is_no_run_is_said_to_be_none(tmp_path):
     for name in ("empty", "nowhere"):
         with pytest.raises(InputError, match="there is none"):
             state_of(tmp_path / name)
+
+
+def test_a_live_page_says_what_the_terminal_says_and_loads_itself_until_the_run_is_over(tables, tmp_path):
+    done, out = run(tables, tmp_path / "done"), tmp_path / "<b>out"
+    assert "nothing is written yet" in live_page(out)
+    under_way(done, out, [line(0), line(1, ("site_<hill>",))])
+    page = live_page(out)
+    assert 'http-equiv="refresh"' in page
+    assert "absent lately: site_&lt;hill&gt; (1 round)" in page
+    assert "<b>" not in page
+    page = live_page(done)
+    assert 'http-equiv="refresh"' not in page
+    assert html.escape(state_of(done).text()) in page

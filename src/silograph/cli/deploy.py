@@ -324,15 +324,21 @@ def serve(
 def watch(
     out: Annotated[Path, typer.Argument(help="The run folder that a server or a run writes.", metavar="RUN")],
     once: Annotated[bool, typer.Option("--once", help="Say it once and end.")] = False,
+    page: Annotated[int | None, typer.Option(help="Port of this machine for a live page, until Ctrl-C.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """A live view of a run under way: rounds, who answered, the gap, the budget each silo has spent."""
-    from silograph.report.watch import follow, state_of
+    from silograph.report.local_page import HTML, LocalPages
+    from silograph.report.watch import follow, live_page, state_of
 
     if once or as_json:
         seen = state_of(out)
         say(as_json, seen.to_json(), lambda: print(seen.text()))
     elif not out.exists() and not (out.parent / f".{out.name}.unfinished").exists():
         raise InputError(str(out), "a run under way, or finished", "there is none")
+    elif page is not None:
+        with LocalPages(page, {"/": lambda: (200, HTML, live_page(out))}) as pages:
+            print(f"http://127.0.0.1:{pages.port}/ until Ctrl-C", flush=True)
+            signal.pause()
     else:
         follow(out)

@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from html import escape
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,6 +34,7 @@ _LATELY = 20  # rounds
 _SHOWN = 20  # silos
 _TRIES = 5
 _LOOK = 1.0  # seconds between looks
+_AGAIN = 2  # seconds until a page loads itself anew
 _SHARE = 5.0  # times what a look took, if it took long: accountants need their time
 _DELTA = 1e-6  # where a plan leaves it out
 
@@ -148,6 +150,22 @@ def follow(out: Path) -> None:
                 time.sleep(max(_LOOK, _SHARE * (time.monotonic() - begun)) if seen.state == "under way" else 0.0)
     except KeyboardInterrupt:
         pass  # The run goes on.
+
+
+def live_page(out: Path) -> str:
+    """The same view as a page that loads itself anew until the run is over; it needs no script."""
+    try:
+        seen = state_of(out)
+        text, over = seen.text(), seen.state != "under way"
+    except InputError:
+        text, over = f"{out}: nothing is written yet", False
+    again = "" if over else f'<meta http-equiv="refresh" content="{_AGAIN}">'
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8">{again}'
+        f'<meta name="viewport" content="width=device-width"><title>silograph: {escape(out.name)}</title>'
+        "<style>body{margin:2rem;color-scheme:light dark}pre{font-size:1rem;overflow-x:auto}</style></head>"
+        f'<body><main><h1>A run, as it is now</h1><pre tabindex="0">{escape(text)}</pre></main></body></html>\n'
+    )
 
 
 def _look(out: Path, folder: Path, state: State) -> Seen:
