@@ -46,6 +46,7 @@ _SEARCH = 40
 _OTHER_CELLS = 2.0**5  # how many times longer a signal is whose values are to be counted elsewhere
 _SEVERAL = 5  # signals of a person
 _MOST_CANARIES = 4000  # of one site in a single run
+_APART = 20  # rows for each canary, where rows are compared
 _ROWS_HELD = 20_000_000  # numbers of rows in all trials of a world
 _NUMBERS = 4_000_000  # that say how each of its different canaries moves what is released
 
@@ -146,8 +147,10 @@ def _of_graphs(job: GraphJob, task: SmoothGraph, many: bool) -> Stage:
     room = (
         sum(job.setup.counts) if isinstance(learning, SummedConsensus | MomentsSummed) else count
     )  # all sites are in one sum
+    if scaled:  # rows are compared in pairs: few enough canaries that hardly two of them meet
+        room = max(1, room // _APART)
     distinct, most = len(pairs), min(room, _MOST_CANARIES)
-    fits = max(1, _ROWS_HELD // (nodes * room)) if scaled else None  # a trial keeps all rows of its sites
+    fits = max(1, _ROWS_HELD // (nodes * _APART * room)) if scaled else None  # a trial keeps all rows of its sites
     pairs = [pairs[k % distinct] for k in range(most)]
 
     def made_of(neighbours: Array, pairs: Sequence[tuple[Array, Array]]) -> Tables:
