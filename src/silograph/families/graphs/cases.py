@@ -74,7 +74,8 @@ def cases(folder: Path, seed: int) -> dict[str, Json]:
             groups=["ill", "well"],
         ),
         "correlated": _plan({}, {**_BUDGET, "mode": "correlated"}, files=[f"{site}.csv" for site in SITES]),
-        "secure sum": _plan({}, {**_BUDGET, "mode": "secure-sum"}),
+        "secure sum": _plan({}, {**_BUDGET, "mode": "secure-sum"}, scale="none"),
+        "secure sum, private scale": _plan({}, {**_BUDGET, "mode": "secure-sum"}),
         "secure sum, clip, papers' model": _plan(
             {"learner": "log-degree", "degree": 3.0}, {**_BUDGET, "mode": "secure-sum", "clip": 2.0}
         ),
