@@ -13,8 +13,9 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 QUIET = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
+    """One for each file of tests: while it is there, nothing else in its process can have an event loop."""
     driver = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install 'silograph[dev]'")
     path = next((found for name in BROWSERS if (found := shutil.which(name))), None)
     if path is None:

@@ -50,7 +50,8 @@ def cases(folder: Path, seed: int) -> dict[str, Json]:
         "secure sum, different columns": _plan({}, {**_BUDGET, "mode": "secure-sum"}, **unlike),
         "paper, S3": _plan({"solver": "paper", "degree": 3.0, "rounds": 6}),
         "paper, S0": _plan({**_PAPER, "form": "S0", "local_steps": 1, "rounds": 20}),
-        "one release": _plan({}, _BUDGET),
+        "one release": _plan({}, _BUDGET, scale="none"),
+        "one release, private scale": _plan({}, _BUDGET),
         "one release, papers' model": _plan({"learner": "log-degree", "degree": 3.0}, _BUDGET),
         "one release, clip": _plan({}, {**_BUDGET, "clip": 2.0}),
         "one release, gaps, public scale": _plan(
