@@ -25,26 +25,37 @@ from silograph.tasks.linear import signs
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """What the folder holds. `result` is result.json, `ledger` the rows of what left every site, `plan` the plan file;
-    `edges` are those of the consensus (by the name "consensus") and of every site, where graphs were learned."""
+    """What the folder of a finished run holds.
+
+    Attributes
+    ----------
+    folder : The run folder.
+    result : The numbers of result.json.
+    ledger : The rows of what left every site.
+    plan : The text of the plan file.
+    edges : Where graphs were learned: the edges of the consensus, by the name "consensus", and of every site.
+    signs : By graph, 1 or -1 for every pair of nodes that is joined, where relations have signs.
+    models : Where linear models were learned: the weights of each, by its region, client ("server/client") or cluster.
+    """
 
     folder: Path
     result: Json = field(repr=False)
     ledger: list[Json] = field(repr=False)
     plan: str = field(repr=False)
     edges: dict[str, list[Edge]] = field(repr=False)
-    #: By graph, 1 or -1 for every pair of nodes that is joined, where relations have signs.
     signs: dict[str, dict[frozenset[str], int]] = field(default_factory=dict, repr=False)
-    #: Where linear models were learned: each one's weights, by its region, client ("server/client") or cluster.
     models: dict[str, list[float]] = field(default_factory=dict, repr=False)
 
     @property
     def graphs(self) -> dict[str, Any]:
-        """Every graph as a networkx.Graph with edge attribute `weight`, and `sign` where relations have one:
-        "consensus", and each site's by its name."""
+        """Every graph as a networkx.Graph, by its name: "consensus", or a site's name.
+
+        The edge attributes are `weight`, and `sign` where relations have one.
+        """
         return {name: self.graph(name) for name in self.edges}
 
     def graph(self, name: str = "consensus") -> Any:
+        """The consensus graph, or the graph of the site `name`, as a networkx.Graph like those of `graphs`."""
         import networkx as nx
 
         if name not in self.edges:
@@ -58,7 +69,7 @@ class FinishedRun:
         return made
 
     def to_pandas(self, name: str = "consensus") -> Any:
-        """The edges of a graph as a DataFrame: source, target, weight, and sign where relations have one."""
+        """The edges of the graph `name` as a DataFrame: source, target, weight, and sign where relations have one."""
         import pandas as pd
 
         made = self.graph(name)
@@ -68,7 +79,7 @@ class FinishedRun:
         return frame
 
     def plot(self, name: str = "consensus", ax: Any = None) -> Any:
-        """Draw a graph with matplotlib; returns the axes."""
+        """Draw the graph `name` with matplotlib; return the axes."""
         nodes = list(self.graph(name).nodes)
         return plot_graph(nodes, self.edges[name], self.signs.get(name, {}), name, ax)
 
@@ -81,14 +92,14 @@ class FinishedRun:
         return (margins >= 0.0).astype(int) if self.result["task"]["loss"] == "logistic" else margins
 
     def predict_proba(self, X: Any, who: str) -> Any:
-        """(records, 2): the chances of the classes 0 (or -1) and 1."""
+        """(records, 2): the chances of the classes 0 (or -1) and 1, by the model `who`."""
         if (loss := self.result.get("task", {}).get("loss")) != "logistic":
             raise InputError("predict_proba", "a run with the logistic loss", f"its loss is {loss}", "Use predict.")
         chance = expit(self._margins(X, who))
         return np.column_stack([1.0 - chance, chance])
 
     def score(self, X: Any, y: Any, who: str) -> float:
-        """Accuracy with the logistic loss, whose other class than 1 may be called 0 or -1; else R^2."""
+        """How good the model `who` is: accuracy with the logistic loss, where answers are 1 and 0 (or -1); else R^2."""
         guess, answers = self.predict(X, who), np.asarray(y, dtype=np.float64)
         if self.result["task"]["loss"] == "logistic":
             return float((guess == (signs(answers, "answers") > 0.0)).mean())
@@ -146,7 +157,21 @@ class FinishedRun:
 
 
 def open_run(folder: str | Path) -> FinishedRun:
-    """The folder of a finished run, read and checked."""
+    """Read and check the folder of a finished run, which the command line, a deployment or `save` wrote.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import silograph
+    >>> x = np.random.default_rng(0).normal(size=(100, 3))
+    >>> x[:, 1] += x[:, 0]
+    >>> silograph.ConsensusGraph(edges=1).fit({"north": x}).save("out")
+    >>> run = silograph.open_run("out")
+    >>> list(run.graphs), list(run.graph().edges)
+    (['consensus', 'north'], [('node_0', 'node_1')])
+    >>> run.result["method"], len(run.ledger)
+    ('consensus_graph', 1)
+    """
     run = read(folder)
     result = run.json | {"privacy": asdict(run.result.privacy)}
     return FinishedRun(Path(folder), result, run.ledger, run.plan, run.graphs, run.signs, run.models)

@@ -23,6 +23,7 @@ def privacy(
     from silograph.report.audits import read_audits
     from silograph.report.build import page_part
     from silograph.report.printed import claim_lines, cost_rows, table
+    from silograph.report.words import counted
     from silograph.run.cost import cost_of_plan, cost_of_run
     from silograph.run.plan import load
 
@@ -41,7 +42,7 @@ def privacy(
         if payload.get("leak") is not None:
             print(f"  No epsilon holds, whatever the noise: {payload['leak']}.")
         show(table(("site", "privacy", "against", "how"), cost_rows(payload["guarantees"])))
-        print(f"{payload['releases']} protected releases per site")
+        print(f"{counted(payload['releases'], 'protected release')} per site")
         show(claim_lines(payload["claim"]))
         show(page_part(method).forecast(payload))
         show(f"note: {note}" for note in payload["notes"])

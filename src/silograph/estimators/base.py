@@ -39,8 +39,8 @@ RandomState = int | np.random.Generator | np.random.RandomState | None
 
 _WIDTH = 116  # of a docstring's lines
 _EVERYWHERE = {
-    "random_state": "A whole number, or a numpy generator, makes noise and samples repeatable, which is a rehearsal; "
-    "None draws secret ones."
+    "random_state": "A whole number or a numpy generator makes noise and samples repeatable: a rehearsal, which is not "
+    "private. None: they are secret."
 }
 
 

@@ -23,25 +23,56 @@ from silograph.report.notebook_card import card, most_paid
 
 @dataclass(eq=False, repr=False)
 class ClusteredModels(LinearModels):
-    """A linear model for every client, learned with the clients of its cluster and with clusters that are alike.
+    """Learn a linear model for every client, with the clients of its cluster and with clusters that are alike.
 
-    Without privacy by random effects: a client's model is its cluster's and a deviation, shrunk by variances that all
-    records tell. With privacy, or with a setting that only S2 has (penalty, ridge, tau), by S2.
+    Without privacy by random effects: the model w_k of client k is that of its cluster q and a deviation, both shrunk
+    by variances that are estimated from all records,
+
+        y = u . w_k + noise,    w_k = beta + a_q + b_k
+
+    With privacy, or with a setting that only S2 has (penalty rho, ridge, tau), by S2: in every round
+
+        in a client         w_k = argmin f_k(w) - <phi_k, w - what> + (rho/2) |w - what|^2                      (4)
+        at its server       w_q = the mean of w_k - phi_k/rho over the server's clients in cluster q            (8)
+        between servers     wbar_q = the mean of w_q over neighbouring servers                                  (9)
+        between clusters    what_q = (1 - tau) wbar_q + tau times the mean over other clusters                  (10)
+        in a client         phi_k = phi_k + rho (what - w_k)                                                    (5)
+
+    With privacy (4) is one gradient step, with records' gradients clipped, and noise is added to its result.
 
     Attributes
     ----------
-    models_ : (clients, features, and 1 with an intercept) a model for each client, in the order they were given; under
-        privacy its server's model of its cluster.
-    cluster_models_ : a model for each cluster. clusters_ : the cluster of every client.
-    classes_ : the two labels, with the logistic loss. feature_names_in_ : the columns' names, where they had some.
-    variances_ : of clients' deviations from their cluster and of clusters' from each other, for the constant and the
-        slopes, relative to the noise in a record; None with S2. exchange_ : what each cluster of S2 takes of each.
-    ledger_, privacy_ : the rows of what left every client, and the cost read from them.
+    models_ : (clients, features, and 1 with an intercept), a model for each client, in the order they were given; with
+        privacy, its server's model of its cluster.
+    cluster_models_ : A model for each cluster.
+    clusters_ : The cluster of every client.
+    classes_ : The two labels, with the logistic loss.
+    feature_names_in_ : The columns' names, where they had names.
+    variances_ : Variances of the clients' deviations b_k and of the clusters' a_q, for the constant and for the slopes,
+        relative to the noise in a record; None with S2.
+    exchange_ : S2's learned weights: how much each cluster takes of each; None without them.
+    ledger_ : The rows of what left every client.
+    privacy_ : The cost, computed from the ledger.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from silograph import ClusteredModels
+    >>> rng = np.random.default_rng(0)
+    >>> slopes = np.array([[1.0, 0.0], [0.0, -1.0]])
+    >>> x = rng.normal(size=(40, 10, 2))
+    >>> clients = [(x[k], x[k] @ slopes[k % 2] + 0.1 * rng.normal(size=10)) for k in range(40)]
+    >>> model = ClusteredModels().fit(clients, clusters=["a", "b"] * 20)
+    >>> model.predict([[1.0, 0.0]], client=0).round(1)
+    array([1.])
+    >>> found = ClusteredModels(find=2).fit(clients)
+    >>> len(set(found.clusters_[::2])), len(set(found.clusters_))
+    (1, 2)
     """
 
     _sections = (ClusteredMethod, Servers, ClusterBudget)
     _words: ClassVar[Mapping[str, str]] = {
-        "clip": "The longest gradient a record may have, with privacy; steps are linearised then.",
+        "clip": "With epsilon, and needed there: a longer gradient of a record is scaled back to this length.",
         "classes": CLASSES,
     }
 
@@ -69,9 +100,10 @@ class ClusteredModels(LinearModels):
         servers: Sequence[str] | None = None,
         clusters: Sequence[Any] | None = None,
     ) -> Self:
-        """Learn from a list of (records, answers), one for each client, and each client's server and cluster.
+        """Learn from a list of (records, answers), one for each client.
 
-        Columns of DataFrames are matched by their names.
+        `servers` names each client's server; all have one if it is left out. `clusters` names each client's cluster; it
+        is left out with `find`. Columns of DataFrames are matched by their names.
         """
         records = self._read(X, "client")
         if clusters is not None and len(clusters) != len(records):
@@ -99,15 +131,15 @@ class ClusteredModels(LinearModels):
         return np.asarray(self.models_[client])
 
     def predict(self, X: Any, client: int) -> Any:
-        """The answers of one client's model, the client being counted as `fit` was given them."""
+        """The answers of one client's model; `client` is its place, from 0, in the list that `fit` was given."""
         return self._predicted(X, self._model(client))
 
     def predict_proba(self, X: Any, client: int) -> Array:
-        """(records, 2): the chance of each class, in the order of `classes_`."""
+        """(records, 2): the chance of each class by one client's model, in the order of `classes_`."""
         return self._chances(X, self._model(client))
 
     def score(self, X: Any, y: Any = None, client: int | None = None) -> float:
-        """Of one client's model: accuracy with the logistic loss, else R^2."""
+        """How good one client's model is: accuracy with the logistic loss, else R^2."""
         if y is None or client is None:
             todo = "GridSearchCV would leave out whole clients, who then have no model: hold back records instead."
             raise InputError("score", "records, their answers and whose they are", "something is missing", todo)

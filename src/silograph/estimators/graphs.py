@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -40,31 +40,73 @@ from silograph.run.plan import parse
 
 @dataclass(eq=False, repr=False)
 class ConsensusGraph(PlanEstimator):
-    """A graph for every site and the consensus graph, from the sites' signals.
+    """Learn a graph for every site, and the consensus graph, from the sites' signals.
+
+    The likelihood finds the edges and their signs, and then fits the precision T of a site on these edges, R being the
+    site's correlations drawn to those of all sites; the papers' model (8) couples graphs w_i >= 0 with a consensus v:
+
+        likelihood    max over T    logdet T - tr(R T),    weight of an edge (a, b) = -T_ab / sqrt(T_aa T_bb)
+        papers        min over w_i, v    sum_i g_i(w_i) + lam nu sum_i |w_i - v|_2 + lam |v|_1                 (8)
+                      g_i(w) = z_i . w - alpha sum_a log(degree of a) + 2 beta |w|^2
+
+    z_i are the mean squared differences of two nodes' signals at site i. Missing values are NaN, or masked. DataFrames
+    of sites may have different columns: `nodes` says what happens then.
 
     Attributes
     ----------
     graphs_ : (sites, nodes, nodes) weight matrices, in the order the sites were given; sparse ones on candidate edges.
         Weights of the likelihood are partial correlations, with their signs. None where only a sum was revealed.
     consensus_ : (nodes, nodes) weight matrix.
-    precision_, covariance_ : (sites, nodes, nodes), as the likelihood fitted them; `consensus_precision_` of the pooled
-        rows.
-    signs_ : like `graphs_`, -1, 0 and 1. probabilities_ : like `graphs_`, that a site has an edge;
-        `consensus_probabilities_` that sites share it. path_, reason_ : how the number of edges was chosen.
-        All of these are None with other learners.
-    location_ : (sites, nodes), the mean row of every site; it stays with the site.
+    precision_ : (sites, nodes, nodes), as the likelihood fitted them; None with other learners.
+    covariance_ : The inverse of each matrix in `precision_`, or None.
+    consensus_precision_ : (nodes, nodes), the likelihood's precision of the pooled rows, or None.
+    signs_ : Like `graphs_`, with -1, 0 and 1; None where relations have no signs.
+    probabilities_ : Like `graphs_`, the probability that a site has an edge; None with other learners.
+    consensus_probabilities_ : (nodes, nodes), the probability that sites share an edge; None with other learners.
+    path_ : The numbers of edges that were tried and how each scored, where the number was chosen.
+    reason_ : Why this number of edges was chosen, in words.
+    location_ : (sites, nodes), the mean row of every site, which stays with the site; None with other learners.
     could_see_ : (nodes, nodes), how many sites have both nodes of a pair; None where all sites have all nodes.
-    Values that are missing are NaN, or masked; sites' DataFrames may have different columns (with privacy
-        if `nodes` is "all"; "common" takes those that every site has).
-    confidence_ : like `graphs_`, how often an edge is there when signals are drawn again; None under privacy.
-    weights_ : contribution weight of every site to the consensus.
-    gap_ : certified relative gap of (8), or None for the papers' solver.
-    ledger_ : the rows of what left every site.
-    privacy_ : the cost read from the ledger, as in result.json.
-    parameters_, names_, nodes_, objective_, n_iter_ : as used.
+    confidence_ : Like `graphs_`, how often an edge is there when signals are drawn again; None with other learners than
+        the papers' model, and with privacy.
+    weights_ : (sites,), how much every site counts in the consensus.
+    gap_ : How far the graphs can be from the optimum, certified: for the likelihood in nats a row and node, for (8)
+        relative to its value. None with the papers' solver and with votes.
+    ledger_ : The rows of what left every site.
+    privacy_ : The cost, computed from the ledger, as in result.json.
+    parameters_ : The parameters of the learner, with those that were chosen automatically.
+    names_ : The sites' names.
+    nodes_ : The nodes' names.
+    objective_ : The value of what was optimised.
+    n_iter_ : How many rounds were taken.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from silograph import ConsensusGraph
+    >>> rng = np.random.default_rng(0)
+    >>> def site(rows):
+    ...     x = rng.normal(size=(rows, 4))
+    ...     return np.column_stack([x[:, 0], x[:, 0] + x[:, 1], x[:, 2], x[:, 3] - x[:, 2]])
+    >>> sites = {"north": site(200), "south": site(300)}
+    >>> model = ConsensusGraph(edges=2).fit(sites)
+    >>> sorted(model.to_networkx().edges)
+    [('node_0', 'node_1'), ('node_2', 'node_3')]
+    >>> model.signs_[0][2]
+    array([ 0.,  0.,  0., -1.])
+    >>> private = ConsensusGraph(edges=2, epsilon=4).fit(sites)
+    >>> sorted({(cost["site"], round(cost["epsilon"], 3)) for cost in private.privacy_["guarantees"]})
+    [('north', 4.0), ('south', 4.0)]
     """
 
     _sections = (Data, MethodPlan, Privacy)
+    _words: ClassVar[Mapping[str, str]] = {
+        "drop": "Names of columns to leave out, at every site that has them.",
+        "keep": "Names of columns that are measurements, whatever they look like.",
+        "categories": "Columns of words and all their levels, {'sex': ('f', 'm')}: a node of 0 and 1 for each level "
+        "but the first.",
+        "epsilon": "Total privacy budget of every site; None means no privacy.",
+    }
 
     degree: float | None = MethodPlan.degree
     _: KW_ONLY
@@ -103,8 +145,11 @@ class ConsensusGraph(PlanEstimator):
     random_state: RandomState = None
 
     def fit(self, X: Any, y: None = None, *, names: Sequence[str] | None = None) -> Self:
-        """Learn from tables (signals, nodes), one per site: a list of arrays or DataFrames (pandas, polars, pyarrow), a
-        dict of them by site, or paths of files and folders. A single table is one site."""
+        """Learn from one table (signals, nodes) per site.
+
+        `X` is a list of arrays or DataFrames (pandas, polars, pyarrow), a dict of them by site, or paths of files and
+        folders; a single table is one site. `names` are the sites' names where `X` has none.
+        """
         plan = self._plan(X)
         silos = self._silos(plan, X, names)
         job = GraphJob.of(plan, in_units(plan, silos, Path()), Path())
@@ -136,10 +181,10 @@ class ConsensusGraph(PlanEstimator):
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
-        """The graphs of a run folder, whoever wrote it: `save`, the command line or a deployment.
+        """Read the graphs of a run folder that `save`, the command line or a deployment wrote.
 
-        The folder has what was learned, not what only `fit` knows: `precision_`, `covariance_` and `location_` are
-        None, and there is no `score`.
+        The folder holds what was learned, not what only `fit` knows: `precision_`, `covariance_` and `location_` are
+        None, and `score` is refused.
         """
         run, where = read(folder), str(Path(folder) / "plan.toml")
         plan = parse(parse_toml(run.plan, where), where, to_run=False)
@@ -197,8 +242,13 @@ class ConsensusGraph(PlanEstimator):
             self.location_ = np.array([_location(np.asarray(own)) for own in silos.signals])
 
     def score(self, X: Any, y: None = None) -> float:
-        """The mean log-likelihood of a row: of a list of tables, one per site in the order of `fit`, each under its
-        site's graph; of a single table under the consensus, or under the only site's graph."""
+        """Mean log-likelihood of a row x under a Gaussian with mean m and precision T:
+
+            (logdet T - (x - m)' T (x - m) - d log(2 pi)) / 2
+
+        A list of tables, one per site in the order of `fit`, is scored under each site's own graph; a single table is
+        scored under the consensus, or under the only site's graph.
+        """
         check_is_fitted(self)
         precision, location, together = self.precision_, self.location_, self.consensus_precision_
         refuse_search(self.epsilon)
@@ -225,14 +275,20 @@ class ConsensusGraph(PlanEstimator):
         return float(np.concatenate(scored).mean())
 
     def to_networkx(self, site: str | None = None, threshold: float = 0.0) -> Any:
-        """The consensus graph, or a site's, as a networkx.Graph with edge attribute `weight`, and `sign` and
-        `probability` where they are known."""
+        """The consensus graph, or the graph of `site`, as a networkx.Graph.
+
+        Edges of weights at or below `threshold` are left out. Edge attributes are `weight`, and `sign` and
+        `probability` where they are known.
+        """
         nodes, found = self._graph("to_networkx", site, threshold)
         return to_networkx(found, nodes)
 
     def to_pandas(self, site: str | None = None, threshold: float = 0.0) -> Any:
-        """The edges of the consensus graph, or of a site's, as a DataFrame with the columns of a run's CSV files:
-        source, target, weight, and what else is known of an edge."""
+        """The edges of the consensus graph, or of the graph of `site`, as a DataFrame.
+
+        Its columns are those of a run's CSV files: source, target, weight, and what else is known of an edge. Edges of
+        weights at or below `threshold` are left out.
+        """
         import pandas as pd
 
         _, found = self._graph("to_pandas", site, threshold)
@@ -242,7 +298,7 @@ class ConsensusGraph(PlanEstimator):
         return frame.astype({name: int for name in (SIGN, COULD_SEE) if name in more})
 
     def plot(self, site: str | None = None, ax: Any = None) -> Any:
-        """Draw the consensus graph, or a site's, with matplotlib; returns the axes."""
+        """Draw the consensus graph, or the graph of `site`, with matplotlib; return the axes."""
         nodes, found = self._graph("plot", site, 0.0)
         signs = {frozenset((edge.source, edge.target)): int(edge.more.get(SIGN, 1)) for edge in found}
         drawn = [(edge.source, edge.target, edge.weight) for edge in found]

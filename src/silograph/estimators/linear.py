@@ -19,14 +19,17 @@ from silograph.data.tables import LARGEST, check_same_names, listed, shortened
 from silograph.estimators.base import PlanEstimator, plain
 
 BOUNDS = (
-    "The least and the most of every column, from public knowledge; needed with epsilon, unless a clip is given. What "
-    "lies beyond counts as the bound."
+    "The least and the most of every column, from public knowledge; needed with epsilon, unless a clip is given. "
+    "A value beyond a bound counts as the bound."
 )
-ANSWERS = "The least and the most of the answers, from public knowledge; needed with epsilon and numbers to predict."
-MASKS = 'With epsilon: "protocol" runs the secure sums, "skipped" adds up the same numbers without them, much faster.'
+ANSWERS = "The least and the most of the answers, from public knowledge; needed with epsilon where answers are numbers."
+MASKS = (
+    '"protocol" runs the secure sums; "skipped" adds up the same numbers without them, much faster, in a simulation; '
+    '"none" shows each update to its server; None: "protocol" with epsilon, else "none".'
+)
 CLASSES = (
-    "The two labels, the negative one first, where the loss is logistic. They are public, and so are those that are "
-    "taken from all answers if it is left out."
+    "With the logistic loss: the two labels, the negative one first. They are public. None: they are taken from all "
+    "answers, and become public."
 )
 _TODO = "Give every client the same columns, by the same names; their order does not matter."
 

@@ -41,11 +41,11 @@ class _PrivateMeta(PlanEstimator):
     _sections = (MetaMethod, MetaBudget)
     _words: ClassVar[Mapping[str, str]] = {
         "model": '"linear", "mlp" (with `hidden` units), "cnn", "resnet18", or a torch.nn.Module with an output for '
-        "each class, or with one for a regression; None: chosen automatically, by the budget.",
-        "classes": "The labels there can be. They are public, and so is the list that is made of all clients' labels "
-        "if it is left out: say it where the presence of a label is private.",
+        'each class, or with one for a regression; None: "linear" or "mlp" by the budget, "mlp" without one.',
+        "classes": "The labels there can be, a public list (not for a regression). None: it is made of all clients' "
+        "labels and becomes public, so give it where the presence of a label is private.",
         "bounds": "The least and the most of all features, or of each, from public knowledge: they become -1 and 1, "
-        "what lies beyond counts as the bound. None: features are taken as they are.",
+        "and a value beyond a bound counts as the bound. None: features are taken as they are.",
     }
     _answers: ClassVar[Literal["classes", "numbers"]]
 
@@ -70,7 +70,7 @@ class _PrivateMeta(PlanEstimator):
     random_state: RandomState = None
 
     def fit(self, X: Sequence[tuple[Any, Any]], y: None = None, *, names: Sequence[str] | None = None) -> Self:
-        """Learn the shared start from a list of (records, answers), one for each client."""
+        """Learn the shared start from a list of (records, answers), one for each client; `names` are the clients'."""
         regression, private = self._answers == "numbers", self.epsilon is not None
         labels = plain(self.classes)
         if not isinstance(labels, list | None):
@@ -102,10 +102,10 @@ class _PrivateMeta(PlanEstimator):
         return self
 
     def personalise(self, X: Any, y: Any, *, steps: int | None = None, step: float | None = None) -> Self:
-        """A copy whose model is the start after steps on one client's own records (4); nothing leaves that client.
+        """A copy with a client's own model: the start after steps on its records (4). Nothing leaves that client.
 
-        Without a number or a size of steps, here or in the constructor, both are chosen on these records, and so is
-        whether to begin at the start at all.
+        One step is w - step times the gradient of the records' loss at w. Without a number or a size of steps, here or
+        in the constructor, both are chosen on these records, and so is whether to begin at the start at all.
         """
         check_is_fitted(self)
         mine = self._read(X, y)
@@ -132,7 +132,7 @@ class _PrivateMeta(PlanEstimator):
 
     @classmethod
     def load(cls, path: str | Path, module: Any = None, device: str = "cpu") -> Self:
-        """Read what `save`, or a run, wrote; a network of your own has to be given again as `module`."""
+        """Read a model that `save` or a run wrote; a network of your own has to be given again as `module`."""
         spec, layout, vector = load_networks().load_model(path)
         if spec.get("answers") != cls._answers:
             raise InputError(str(path), f"a model for {cls._answers}", f"found one for {spec.get('answers')}")
@@ -227,12 +227,36 @@ def _within(tables: ClientTables, bounds: Mapping[str, tuple[float, float]] | No
 
 
 class PrivateMetaClassifier(ClassifierMixin, _PrivateMeta):
-    """One shared start for many clients' classifiers, one step to each one's own (S4).
+    """Learn one shared start for many clients' classifiers, which each client personalises on its own records (S4).
+
+    The start w is learned so that one step of size eta makes it a client's own. Each client divides its records into
+    query and support records. In a local step, with its mean losses `query` and `support` on them, it computes
+
+        theta = w - eta grad query(w)                                              (1)
+        w <- w - beta (I - eta Hessian of query(w)) grad support(theta)            (2)
+
+    and the server takes the mean of all clients' w, weighted by the numbers of their support records (3). With epsilon
+    every gradient and curvature of a record is clipped, and their sums have noise.
 
     Attributes
     ----------
-    start_ : the shared start, all parameters in a row. model_ : what predicts; after `personalise` a client's own.
-    classes_ : the labels. ledger_, privacy_ : the rows of what left every client, and the cost read from them.
+    start_ : The shared start, all parameters in a row.
+    model_ : The parameters that predict: the start, or after `personalise` a client's own.
+    classes_ : The labels.
+    n_iter_ : How many rounds were taken.
+    ledger_ : The rows of what left every client.
+    privacy_ : The cost, computed from the ledger.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from silograph import PrivateMetaClassifier
+    >>> x = np.random.default_rng(0).normal(size=(40, 20, 2))
+    >>> clients = [(each, np.where(each[:, 0] > 0, "yes", "no")) for each in x]
+    >>> start = PrivateMetaClassifier("linear", rounds=20, random_state=0).fit(clients[:39])
+    >>> mine = start.personalise(*clients[39])  # nothing leaves this client
+    >>> mine.predict([[3.0, 0.0], [-3.0, 0.0]])
+    array(['yes', 'no'], dtype='<U3')
     """
 
     _answers = "classes"
@@ -244,11 +268,13 @@ class PrivateMetaClassifier(ClassifierMixin, _PrivateMeta):
         self.classes_ = np.array(self.spec_.get("labels", [int(text) for text in texts] if numbers else texts))
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """(records, classes): the chance of each class, in the order of `classes_`."""
         scores = self._outputs(X).astype(np.float64)
         odds = np.exp(scores - scores.max(1, keepdims=True)) if len(scores) else scores
         return np.asarray(odds / odds.sum(1, keepdims=True)) if len(odds) else odds
 
     def predict(self, X: Any) -> NDArray[Any]:
+        """The likeliest label of every record."""
         scores = self._outputs(X)
         return np.asarray(self.classes_[scores.argmax(1)])
 
@@ -260,17 +286,33 @@ class PrivateMetaClassifier(ClassifierMixin, _PrivateMeta):
 
 
 class PrivateMetaRegressor(RegressorMixin, _PrivateMeta):
-    """One shared start for many clients' regressions, one step to each one's own (S4).
+    """Learn one shared start for many clients' regressions, which each client personalises on its own records (S4).
 
-    Answers should be of about unit size: a record's gradient is clipped.
+    The equations are those of `PrivateMetaClassifier`. Answers should be of about unit size: with epsilon, a record's
+    gradient is clipped.
 
     Attributes
     ----------
-    start_ : the shared start, all parameters in a row. model_ : what predicts; after `personalise` a client's own.
-    ledger_, privacy_ : the rows of what left every client, and the cost read from them.
+    start_ : The shared start, all parameters in a row.
+    model_ : The parameters that predict: the start, or after `personalise` a client's own.
+    n_iter_ : How many rounds were taken.
+    ledger_ : The rows of what left every client.
+    privacy_ : The cost, computed from the ledger.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from silograph import PrivateMetaRegressor
+    >>> x = np.random.default_rng(0).normal(size=(40, 20, 2))
+    >>> clients = [(each, each @ [1.0, -1.0]) for each in x]
+    >>> start = PrivateMetaRegressor("linear", rounds=20, random_state=0).fit(clients[:39])
+    >>> mine = start.personalise(*clients[39])
+    >>> mine.score(*clients[39]) > 0.9
+    True
     """
 
     _answers = "numbers"
 
     def predict(self, X: Any) -> NDArray[np.float64]:
+        """The predicted number of every record."""
         return np.asarray(self._outputs(X)[:, 0], dtype=np.float64)

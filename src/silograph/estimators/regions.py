@@ -24,29 +24,52 @@ from silograph.report.notebook_card import card, most_paid
 
 @dataclass(eq=False, repr=False)
 class RegionModels(LinearModels):
-    """A linear model for every region of agents, whose servers mix their models over a graph (S1).
+    """Learn a linear model for every region of agents; the regions' servers mix their models over a graph (S1).
 
-    With epsilon all settings are chosen from public numbers, all regions have one model, and it falls back on a
-    constant where noise leaves nothing else; with a clip, S1 learns with the settings given.
+    Without epsilon, or with a clip, by S1. In every round, mu being `step` and a_pm the weights of the servers' graph,
+
+        in an agent        w_k   = w_p - mu times the gradient of its loss at its region's model w_p     (3)
+        at its server      psi_p = w_p + the mean of w_k - w_p over the agents of region p               (4)
+        between servers    w_p   = the sum over servers m of a_pm psi_m                                  (5)
+
+    With epsilon and a clip updates w_k - w_p are clipped, and their sums have noise. With epsilon and no clip all
+    settings that are not given are chosen from public numbers, all regions have one model, and it is a constant where
+    noise leaves nothing else.
 
     Attributes
     ----------
-    models_ : (regions, features, and 1 with an intercept) the regions' models, in the order of `regions_`.
-    centroid_ : their mean. regions_ : the regions' names. classes_ : the two labels, with the logistic loss.
-    feature_names_in_ : the columns' names, where they had some.
-    ledger_, privacy_ : the rows of what left every agent, and the cost read from them.
+    models_ : (regions, features, and 1 with an intercept), the regions' models, in the order of `regions_`.
+    centroid_ : The mean of the regions' models.
+    regions_ : The regions' names.
+    classes_ : The two labels, with the logistic loss.
+    feature_names_in_ : The columns' names, where they had names.
+    ledger_ : The rows of what left every agent.
+    privacy_ : The cost, computed from the ledger.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from silograph import RegionModels
+    >>> x = np.random.default_rng(0).normal(size=(40, 10, 2))
+    >>> agents = [(each, each @ [1.0, -2.0]) for each in x]
+    >>> model = RegionModels("ridge").fit(agents, regions=["north", "south"] * 20)
+    >>> model.regions_, model.models_.shape
+    (['north', 'south'], (2, 3))
+    >>> model.predict([[1.0, 0.0]], region="north").round(1)
+    array([1.])
     """
 
     _sections = (FederationMethod, Servers, AgentBudget)
     _words: ClassVar[Mapping[str, str]] = {
-        "loss": "What is minimised.",
-        "ridge": "The ridge weight.",
+        "loss": "The loss that is minimised; logistic is for two classes.",
+        "ridge": "The weight of the model's squared length in the loss.",
         "intercept": "Whether models have a constant.",
-        "step": "The step an agent takes in a round.",
-        "rounds": "How many rounds.",
+        "step": "The size mu of the step that an agent takes in a round.",
+        "rounds": "How many rounds are taken.",
         "epsilon": "Budget of every agent over the whole run; None means no privacy.",
         "delta": "Delta of the budget.",
-        "clip": "The longest update an agent may send; None chooses all settings that are not given.",
+        "clip": "A longer update of an agent is scaled back to this length; None: with epsilon, settings that are not "
+        "given are chosen automatically.",
         "bounds": BOUNDS,
         "answers": ANSWERS,
         "masks": MASKS,
@@ -70,9 +93,10 @@ class RegionModels(LinearModels):
     random_state: RandomState = None
 
     def fit(self, X: Sequence[tuple[Any, Any]], y: None = None, *, regions: Sequence[Any] | None = None) -> Self:
-        """Learn from a list of (records, answers), one for each agent, and each agent's region.
+        """Learn from a list of (records, answers), one for each agent.
 
-        Columns of DataFrames are matched by their names.
+        `regions` names each agent's region; all are in one if it is left out. Columns of DataFrames are matched by
+        their names.
         """
         records = self._read(X, "agent")
         data = self._section(RegionData, agent="agent", target="answer", bounds=None, classes=None)
@@ -109,16 +133,18 @@ class RegionModels(LinearModels):
         return np.asarray(self.models_[self.regions_.index(str(region))])
 
     def predict(self, X: Any, region: Any = None) -> Any:
-        """The answers of a region's model, or of the mean of all models for records of no region."""
+        """The answers of the model of `region`, or without one of the mean of all regions' models."""
         return self._predicted(X, self._model(region))
 
     def predict_proba(self, X: Any, region: Any = None) -> Array:
-        """(records, 2): the chance of each class, in the order of `classes_`."""
+        """(records, 2): the chance of each class by the same model, in the order of `classes_`."""
         return self._chances(X, self._model(region))
 
     def score(self, X: Any, y: Any = None, region: Any = None) -> float:
-        """Of a region's model, or of their mean: accuracy with the logistic loss, else R^2. Without `y`, as
-        GridSearchCV asks: X is a list of (records, answers) of agents, and the mean of all models answers."""
+        """How good a region's model is, or the mean of all: accuracy with the logistic loss, else R^2.
+
+        Without `y`, as GridSearchCV asks: `X` is a list of (records, answers) of agents.
+        """
         if y is not None:
             return self._scored(X, y, self._model(region))
         refuse_search(self.epsilon)

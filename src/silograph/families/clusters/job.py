@@ -238,9 +238,9 @@ class ClusteredJob(ServersJob):
             )
         if silent := self._too_small():
             notes.append(
-                f"{len(silent)} cells have fewer clients than the minimum of {plan.method.minimum} and add nothing; "
-                f"their clients only get the others' models: {', '.join(silent[:5])}"
-                + (", ..." if len(silent) > 5 else ".")
+                f"{len(silent)} cell{' has' if len(silent) == 1 else 's have'} fewer clients than the minimum of "
+                f"{plan.method.minimum}: their updates are left out, and their clients only get the others' models: "
+                f"{', '.join(silent[:5])}" + (", ..." if len(silent) > 5 else ".")
             )
         if plan.protect == "records":
             notes.append(

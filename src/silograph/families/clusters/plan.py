@@ -47,14 +47,20 @@ class ClusteredMethod:
 
     name: Literal["clustered_admm"] = "clustered_admm"
     loss: Literal["ridge", "huber", "logistic"] = option(
-        "ridge", "What is minimised; logistic has labels 0 and 1, or -1 and 1."
+        "ridge", "The loss that is minimised; logistic is for two classes."
     )
     huber: Positive = 1.0
     intercept: bool = option(True, "Whether models have a constant.")
-    penalty: Positive = option(3.0, "How strongly clients are held to their cluster.")
-    ridge: Amount = option(0.01, "The ridge weight.")
-    rounds: Count = option(100, "How many rounds; of random effects, at most in each of three stages.")
-    tau: Portion | Literal["learned"] = option("learned", 'Weight of other clusters from 0 to 1, or "learned".')
+    penalty: Positive = option(3.0, "S2's rho: how strongly clients are held to their cluster.")
+    ridge: Amount = option(
+        0.01, "S2's lambda: the weight of half a model's squared length, which a server's clients share."
+    )
+    rounds: Count = option(
+        100, "How many rounds S2 takes; with random effects, the most that each of three stages takes."
+    )
+    tau: Portion | Literal["learned"] = option(
+        "learned", 'S2: the weight of other clusters, from 0 to 1, or "learned".'
+    )
     tau_decay: Share = 1.0
     form: Literal["others", "all"] = "others"
     weights: Literal["uniform", "mixing", "alone"] = "mixing"

@@ -251,7 +251,7 @@ class FederationJob(ServersJob):
         if self.plan.perturbation in ("edge", "sender", "homomorphic"):
             notes.append(
                 f"The {self.plan.perturbation} perturbation is obfuscation: it has no epsilon, and over many rounds "
-                "who hears the servers learns the regions' updates. [privacy] with an epsilon is the mode that holds."
+                "whoever hears the servers learns the regions' updates. [privacy] with an epsilon gives a guarantee."
             )
         if self.plan.masks == "skipped":
             notes.append(
@@ -271,7 +271,7 @@ class FederationJob(ServersJob):
         if self.masks is not None and self.plan.privacy is not None:
             notes.append(
                 "The agents add the noise themselves. The guarantee holds as long as fewer than a third of a cohort "
-                "drop out or tell others what noise they drew, the one who looks not counted."
+                "drop out or tell others what noise they drew, not counting the observer."
             )
         if self.plan.privacy is not None and self.masks is None:
             notes.append("An agent's own server sees its clipped updates as they are: it is trusted.")

@@ -29,28 +29,29 @@ class Data:
     scale: str | None = naming_files(
         None,
         words=("own", "private", "none"),
-        help="own: each site's nodes to mean 0, deviation 1 (the papers' model without privacy, if left out); private: "
-        "by means and spreads that a share of the budget pays for (with privacy, if left out and rows are enough); "
-        "none: as they are; or a CSV with columns column,centre,spread that are public knowledge.",
+        help="own: each site scales its nodes to mean 0 and deviation 1 (default of the papers' model without "
+        "privacy); private: by means and spreads that a share of the budget pays for (default with privacy where rows "
+        "are enough); none: nodes stay as they are; or a CSV with columns column,centre,spread that are public "
+        "knowledge.",
     )
     nodes: Literal["all", "common", "same"] | None = option(
         None,
-        "Where sites have different nodes: all of them (if left out, without privacy), those common to every site, or "
-        "refuse that (same; if left out, with privacy).",
+        "Where sites have different nodes: take all of them (default without privacy), take those common to every "
+        "site, or refuse (same; default with privacy).",
     )
     candidates: str | None = naming_files(
         None, help="CSV with columns source,target: the only edges allowed; a public list.", panel=PAPERS
     )
     neighbours: int | None = option(
         None,
-        "Only edges to so many nearest neighbours at some site (twice the degree beyond 3000 nodes).",
+        "Only edges from a node to this many nearest neighbours at some site (beyond 3000 nodes: twice the degree).",
         panel=PAPERS,
     )
     search: Literal["exact", "approximate"] | None = option(
         None, "How neighbours are searched for; beyond 30000 nodes it has to be said.", panel=PAPERS
     )
     unit_column: str | None = option(
-        None, "The column that says whose a signal is: a person is protected, not one signal."
+        None, "The column that names the person a signal belongs to: a person is protected, not one signal."
     )
     group_column: str | None = option(
         None, "The column that says which of two groups a person is in: what sets them apart is looked for (votes)."
@@ -61,7 +62,7 @@ class Data:
     categories: Categories | None = option(
         None, "Columns of words and all their levels, 'sex=f,m;ward=a,b,c': a node of 0 and 1 for each but the first."
     )
-    site_column: str | None = option(None, "Of one long table of all sites: the column that names a row's site.")
+    site_column: str | None = option(None, "In one long table of all sites: the column that names a row's site.")
     coordinates: str | None = naming_files(
         None,
         private=False,
@@ -85,42 +86,50 @@ class ConsensusGraph:
     name: Literal["consensus_graph"] = "consensus_graph"
     learner: Literal["likelihood", "papers", "log-det", "votes", "log-degree"] | None = option(
         None,
-        "The likelihood (if left out; without privacy up to 2000 nodes) of all sites together, or of what was released "
-        "with privacy; the papers' model (8); log-det, the private likelihood of positive relations alone; or "
-        "persons' votes (privacy with a unit column, beyond 50 nodes, if left out).",
+        "likelihood: of all sites together, or with privacy of what was released (default; without privacy up to 2000 "
+        "nodes); papers: the papers' model (8); log-det: the private likelihood of positive relations alone; votes: "
+        "persons vote for edges (default with privacy and a unit column, beyond 50 nodes).",
     )
     reveal: Literal["moments", "sum"] | None = option(
         None,
-        "What sites reveal to the likelihood: each its second moments (if left out), or only the secure sum of all "
+        "What sites reveal to the likelihood: each site its second moments (default), or only the secure sum of all "
         "sites' correlations (a consensus, no graphs of sites).",
     )
     choose_by: Literal["expected-F", "ebic", "held-out"] | None = option(
-        None, "How the likelihood chooses the number of edges (expected F-score, if left out)."
+        None, "How the likelihood chooses the number of edges (default: by the expected F-score)."
     )
     nonnegative: bool | None = option(
         None,
-        "Only positive relations, or those of both signs (likelihood; with privacy chosen, if left out).",
+        "Only positive relations, or both signs (likelihood; with privacy, chosen automatically if left out).",
         option="nonnegative/--signed",
     )
     device: Literal["cpu", "cuda"] | None = option(
-        None, "Where the likelihood is computed: here, or on a GPU, for thousands of nodes (needs PyTorch)."
+        None, "Where the likelihood is computed: on the CPU, or on a GPU for thousands of nodes (needs PyTorch)."
     )
     confidence: float | None = option(None, "Draw only edges whose probability, or confidence, is at least this.")
-    solver: Literal["exact", "paper"] = option("exact", "Exact optimum, or the papers' Algorithm 1.", panel=PAPERS)
+    solver: Literal["exact", "paper"] = option("exact", "The exact optimum, or the papers' Algorithm 1.", panel=PAPERS)
     degree: float | None = option(None, "Wanted mean degree of the sites' graphs.")
-    density: float | None = option(None, "The same as a share of all pairs of nodes.")
-    edges: int | None = option(None, "The same as a number of edges.")
+    density: float | None = option(
+        None, "Wanted edges of a site's graph, as a share of all pairs of nodes; instead of a degree."
+    )
+    edges: int | None = option(None, "Wanted number of edges of a site's graph; instead of a degree.")
     consensus_density: float | None = option(None, "Wanted share of all pairs in the consensus graph.")
     coupling_by: Literal["rule", "held-out"] = option(
         "rule", "How strongly sites are held together: by a rule, or by the loss of signals held out.", panel=PAPERS
     )
     resamples: int | None = option(
-        None, "How often signals are drawn again to say how sure an edge is (100; 0: never).", panel=PAPERS
+        None,
+        "How often signals are drawn again to say how sure an edge is (default: 100, or 0 for very large graphs).",
+        panel=PAPERS,
     )
     alpha: float = option(1.0, "Weight of the log-degree term of (8).", panel=PAPERS)
-    beta: float | None = option(None, "Weight of the squared term of (8); larger is denser.", panel=PAPERS)
-    nu: float | None = option(None, "Coupling to the consensus, in units of lambda.", panel=PAPERS)
-    lam: float | None = option(None, "Sparsity of the consensus.", panel=PAPERS)
+    beta: float | None = option(
+        None, "Weight of the squared term of (8); a larger one gives denser graphs.", panel=PAPERS
+    )
+    nu: float | None = option(None, "Weight of the coupling to the consensus in (8), in units of lam.", panel=PAPERS)
+    lam: float | None = option(
+        None, "Weight of the consensus's own edges in (8); a larger one gives a sparser consensus.", panel=PAPERS
+    )
     zeta: float | None = option(None, "Guard added to degrees inside the logarithm.", panel=PAPERS)
     threshold: float = option(0.0, "Leave out edges with weights at or below this.")
     tolerance: float = 1e-7
@@ -143,19 +152,19 @@ class Privacy:
     """The total budget of every silo, and how it is spent."""
 
     epsilon: float = field(metadata={"help": "Total privacy budget of every site."})
-    delta: float | None = option(None, "Delta of the budget (1e-6 if left out).")
+    delta: float | None = option(None, "Delta of the budget (default: 1e-6).")
     mode: Literal["one-release", "correlated", "secure-sum", "per-round"] | None = option(
         None,
-        "One release a site (if left out); the same with noise that cancels between sites; noise once on the secure "
-        "sum of all sites (a consensus, no graphs of sites; if left out where persons vote); or the papers' noise in "
-        "every round.",
+        "one-release: each site releases once (default); correlated: the same, with noise that cancels between sites; "
+        "secure-sum: noise once, on the secure sum of all sites (a consensus, no graphs of sites; default where "
+        "persons vote); per-round: the papers' noise in every round.",
         option="privacy",
     )
     mechanism: Literal["gaussian", "laplace"] = option("gaussian", "Shape of the noise.")
     clip: float | None = option(
         None,
-        "Public bound on a signal's length around its mean (left out: lengths are scaled to 1); with per-round noise, "
-        "on its squared differences, or on gradients for several local steps.",
+        "Public bound on a signal's length around its mean (default: every length is scaled to 1); with per-round "
+        "noise, on its squared differences, or on gradients where there are several local steps.",
     )
 
     @property

@@ -166,8 +166,8 @@ def _of_several_sites(setup: Setup) -> str:
     summed = isinstance(setup.learning, SummedConsensus | SummedVotes)
     if summed or isinstance(setup.mechanism, CorrelatedGaussian):
         return (
-            "The guarantee is for a person with signals at one site. Who has some at several is protected less than "
-            "the sum of their budgets says, because the sites' noise is not independent."
+            "The guarantee is for a person with signals at one site. A person with signals at several is protected "
+            "less than the sum of these sites' budgets says, because the sites' noise is not independent."
         )
     return "A person with signals at several sites spends the budget of each of them."
 
@@ -176,14 +176,14 @@ def _of_a_sum(sites: int, facts: Json | None, what: str) -> list[str]:
     """Shares are dealt for those who are asked, so those who drop out count among those who may fail."""
     asked = sites if facts is None else facts["cohort"]
     held = (
-        f"Every site adds a share of the noise, and {counted_on(asked)} of {asked} shares are enough: one more may be "
-        "known to a site that looks, its own. The guarantee holds as long as the sites that drop out while the sum is "
+        f"Every site adds a share of the noise, and {counted_on(asked)} of {asked} shares are enough; a site that "
+        "observes knows one more, its own. The guarantee holds as long as the sites that drop out while the sum is "
         f"made, or tell others what noise they drew, are {_spared(asked)}."
     )
     if facts is None:
         held += (
-            " That is if all take part. Of fewer in the sum, whom the server names, as few may fail as are less than a "
-            f"third of them; of {LEAST_SITES}, none."
+            " That is if all take part. If fewer are in the sum, as the server names them, fewer than a third of them "
+            f"may fail; of {LEAST_SITES}, none."
         )
     elif facts["dropped"]:
         held += f" In this run {facts['dropped']} dropped out."
@@ -197,8 +197,8 @@ def _of_a_sum(sites: int, facts: Json | None, what: str) -> list[str]:
 def _of_shared_noise(sites: int) -> str:
     return (
         "Every two sites share noise that cancels between them, so that the consensus has less. The guarantee holds as "
-        f"long as the sites that tell others what noise they share or drew are {_spared(sites)}, a site that looks not "
-        "counted. It takes a secret key for every two sites, which runs across organisations do not make yet."
+        f"long as the sites that tell others what noise they share or drew are {_spared(sites)}, not counting the "
+        "observer. It takes a secret key for every two sites, which runs across organisations do not make yet."
     )
 
 
@@ -264,7 +264,7 @@ def write_graphs(
         privacy["notes"].insert(0, said_of_untold(nodes, facts["untold"]))
     privacy["notes"] += _not_drawn(setup.topo.silos if alone else (), effective)
     if not alone:
-        privacy["notes"] += [f"{name} did not come: it is not in the sum." for name in facts["silent"]]
+        privacy["notes"] += [f"{name} took no part: it is not in the sum." for name in facts["silent"]]
     return {
         "method": plan.method.name,
         "solver": plan.method.solver,

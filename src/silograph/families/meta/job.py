@@ -276,7 +276,7 @@ class MetaJob:
         if self.new is not None:
             kept = plan.privacy is None or plan.privacy.personal_epsilon is None
             notes.append(
-                "New clients' models stay with them. Their test scores are of this simulation alone: nobody tells them."
+                "New clients' models stay with them. Their test scores are known to this simulation only."
                 if kept and plan.privacy is not None
                 else "New clients' models are written here. Their test scores are exact and not protected."
             )

@@ -54,21 +54,23 @@ class MetaMethod:
     model: Model | None = None
     hidden: tuple[_Size, ...] = option((32,), "Sizes of an mlp's hidden layers.")
     width: _Size = 64
-    rounds: _Size | None = option(None, "How often clients are asked; None: chosen automatically, by the budget.")
-    local_steps: _Size = option(1, "A client's steps each time it is asked.")
-    rate: Share | None = option(None, "A record's chance to be in a step; None: 1 with a budget, 0.1 without.")
-    order: Literal["first", "second"] = option("second", '"second", or "first", which leaves the curvature out.')
-    inner_step: _Step = option(0.1, "The step a client tries.")
-    outer_step: _Step = option(1.0, "The step the start takes.")
-    clip: Scale = option(1.0, "The longest gradient a record may have, with privacy.")
-    curvature_clip: Scale | None = option(None, "The largest curvature a record may have, with privacy.")
-    personal_step: _Step | None = option(None, "The step that makes the start a client's own; inner_step if left out.")
+    rounds: _Size | None = option(None, "How often clients are asked; None: 5 to 50 by the budget, 200 without one.")
+    local_steps: _Size = option(1, "How many steps a client takes each time it is asked.")
+    rate: Share | None = option(
+        None, "The chance that a record takes part in a step; None: 1 with a budget, 0.1 without."
+    )
+    order: Literal["first", "second"] = option("second", '"second" follows (2); "first" leaves the curvature out.')
+    inner_step: _Step = option(0.1, "The size eta of the step that a client tries on its query records, (1).")
+    outer_step: _Step = option(1.0, "The size beta of the step that the start then takes, (2).")
+    clip: Scale = option(1.0, "With privacy, a longer gradient of a record is scaled back to this length.")
+    curvature_clip: Scale | None = option(None, "The same for a record's curvature; None: as clip.")
+    personal_step: _Step | None = option(None, "The size of the steps that personalise the start; None: inner_step.")
     personal_steps: _Size | None = option(
-        None, "How many such steps; None: number and size are chosen on the client's own records."
+        None, "How many such steps; None: each client chooses number and size on its own records."
     )
     held_back: _Part = 0.5
     compare: bool = False
-    device: str = option("cpu", '"cpu" or "cuda".')
+    device: str = option("cpu", 'Where networks are computed: "cpu" or "cuda".')
 
 
 @dataclass(frozen=True)
