@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from itertools import pairwise
 
+from silograph.families.meta.plan import MetaMethod
 from silograph.report.deployment import BARE, Leaving, Spoken
 from silograph.report.words import number
 
@@ -33,7 +34,9 @@ class SpokenOfAStart(Spoken):
     @property
     def _network(self) -> str:
         """How many parameters a network has, where that is easily said."""
-        model, classes = self.method.get("model", "network" if self.private else "mlp"), self.facts["classes"]
+        layers_asked = tuple(self.method["hidden"]) != MetaMethod.hidden
+        usual = "network" if self.private and not layers_asked else "mlp"  # as the budget has it (`advice`)
+        model, classes = self.method.get("model", usual), self.facts["classes"]
         if model not in ("linear", "mlp"):
             return f"as many numbers as the {model} has parameters"
         hidden = self.method["hidden"] if model == "mlp" else []
