@@ -25,7 +25,7 @@ def register(app: typer.Typer) -> None:
 
 def compare(
     folders: Annotated[
-        list[Path], typer.Argument(help="Run folders; others are held against the first.", metavar="RUN...")
+        list[Path], typer.Argument(help="Run folders; the others are compared with the first.", metavar="RUN...")
     ],
     out: Annotated[Path | None, typer.Option("-o", "--out", help="Also write a page to look at, an HTML file.")] = None,
     as_json: AsJson = False,

@@ -55,9 +55,9 @@ def deploy(
     plan: Annotated[Path, typer.Argument(help="The plan file; tables or NAME.facts.json lie beside it.")],
     out: Out,
     address: Annotated[str, typer.Option(help="Where organisations reach the server, HOST:PORT.")] = "127.0.0.1:8765",
-    minimum: Annotated[int, typer.Option(help="Fewest silos in a round.")] = 2,
+    minimum: Annotated[int, typer.Option(help="The fewest silos with which a round goes on.")] = 2,
     deadline: Annotated[float, typer.Option(help="Seconds a round waits for its organisations.")] = 120.0,
-    patience: Annotated[float, typer.Option(help="Seconds until too few organisations end the run.")] = 600.0,
+    patience: Annotated[float, typer.Option(help="Seconds after which a run with too few organisations ends.")] = 600.0,
     plain: Annotated[bool, typer.Option("--plain", help="No encryption: on this machine only, to try things.")] = False,
     regions: Annotated[
         bool, typer.Option("--regions", help="A server for every region, at the ports from --address on.")

@@ -62,7 +62,7 @@ def check(
     nodes_in: NodesIn = "columns",
     drop: Annotated[list[str], typer.Option(help="Leave this column out; may be repeated.")] = [],  # noqa: B006
     keep: Annotated[list[str], typer.Option(help="This column is a measurement; may be repeated.")] = [],  # noqa: B006
-    unit_column: Annotated[str | None, typer.Option(help="The column that says whose a signal is.")] = None,
+    unit_column: Annotated[str | None, typer.Option(help="The column that names a signal's person.")] = None,
     categories: Annotated[list[str], typer.Option(help="Columns of words: 'sex=f,m;ward=a,b,c'.")] = [],  # noqa: B006
     site_column: Annotated[str | None, typer.Option(help="The column that names a row's site.")] = None,
     as_json: AsJson = False,
@@ -188,8 +188,8 @@ def personalise(
     start: Annotated[Path, typer.Argument(help="A private_meta run folder, or its models/start.npz.", metavar="RUN")],
     table: Annotated[Path, typer.Argument(help="A client's own labelled records.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="File for the client's model (NPZ).")],
-    steps: Annotated[int | None, typer.Option(help="How many steps; the plan's, or chosen, if left out.")] = None,
-    step: Annotated[float | None, typer.Option(help="Their size; the plan's, or chosen, if left out.")] = None,
+    steps: Annotated[int | None, typer.Option(help="How many steps (default: the plan's, or chosen).")] = None,
+    step: Annotated[float | None, typer.Option(help="The size of a step (default: the plan's, or chosen).")] = None,
     choose: Annotated[
         bool,
         typer.Option("--choose", help="Choose both, and whether the start helps, on the client's own records."),

@@ -19,7 +19,7 @@ def people(
     folder: Annotated[Path, typer.Argument(help="Folder of a site, one file a person: NPY, NPZ, CSV, TSV, TXT or 1D.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="The site's table: a new CSV or Parquet file.")],
     nodes: Annotated[Path | None, typer.Option(help="Text file with the names of the nodes, one a line.")] = None,
-    column: Annotated[str, typer.Option(help="Name of the column that says whose a row is.")] = "person",
+    column: Annotated[str, typer.Option(help="Name for the column that names a row's person.")] = "person",
     as_json: AsJson = False,
 ) -> None:
     """Make one table of a site's persons, from one file for each of them; nothing leaves this machine.

@@ -544,7 +544,11 @@ def solve(
     q: Array | None = None,
     tolerance: float = 1e-12,
 ) -> Solution:
-    """Minimise g over w >= 0 for every row of c (n, p); `q` (n, d) warm-starts.
+    """Minimise over w >= 0, for every row of c (n, p), with deg_a the sum of the weights at node a,
+
+        g(w) = c . w - alpha sum_a log(deg_a + zeta) + 2 beta |w|^2
+
+    `beta` is one number, or one for each row; `q` (n, d) are potentials to start from.
 
     `tolerance` bounds gap / max(|g(w)|, alpha). Costs in single precision are taken as they are: half the memory,
     weights in single precision, everything between in double.

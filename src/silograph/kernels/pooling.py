@@ -23,6 +23,8 @@ def project_psd(moments: Array) -> Array:
 
 @dataclass(frozen=True)
 class Pooled:
+    """Released moments of all silos, shrunk towards their mean."""
+
     moments: Array  # (I, m, m), each silo's own, shrunk towards the mean as far as its noise asks
     mean: Array  # (m, m)
     shrinkage: Array  # (I,), 0 keeps a silo's own release, 1 replaces it by the mean

@@ -97,6 +97,8 @@ class Space(ABC):
 
 @dataclass(frozen=True)
 class AllPairs(Space):
+    """All d(d-1)/2 pairs of `count` nodes d."""
+
     count: int
 
     @property

@@ -235,6 +235,7 @@ class State:
 
 
 def begin(method: Method, topo: Topology) -> State:
+    """The state before the first round."""
     start = method.start(topo)
     return State(0, {**_relayed(start.public), **start.carry}, start.servers, _relayed(start.down))
 

@@ -113,7 +113,11 @@ def simulate(
     randomness: str = REHEARSAL,
     masks: Masks | None = None,
 ) -> tuple[Outcome, Door]:
-    """A whole run in memory: silo name -> records, to the outcome (rows in the order of the sorted names)."""
+    """Play a whole run in memory; rows of the outcome are in the order of the silos' sorted names.
+
+    `task` prepares the records that `signals` has for every silo's name. With a `mechanism` releases have noise; with a
+    `budget` a release beyond it is refused. `seed` makes the run repeatable, and `engine` says how silos are simulated.
+    """
     topo = star(list(signals))
     door = Door(seed, Ledger(), mechanism, budget, randomness, masks)
     data = [task.prepare(signals[name]) for name in topo.silos]

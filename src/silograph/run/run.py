@@ -33,6 +33,8 @@ Progress = Callable[[int, Json | None], None]
 
 @dataclass(frozen=True)
 class Finished:
+    """A finished run: its folder, and what its result.json says."""
+
     folder: Path
     result: Json
 
