@@ -132,8 +132,8 @@ def deployment(data: bytes) -> None:
 
 def card(data: bytes) -> None:
     lay(data, "card", "nodes", f"{ORGANISATION}.enrolment.json")
-    facts = SimpleNamespace(organisations={ORGANISATION: (ORGANISATION,)})
-    agreed = SimpleNamespace(facts=facts, digest="d" * 64, terms=SimpleNamespace(tls=True))
+    held = {ORGANISATION: (ORGANISATION,)}
+    agreed = SimpleNamespace(held_at=lambda region: held, digest="d" * 64, terms=SimpleNamespace(tls=True))
     read = read_cards(folder() / "card", agreed)[ORGANISATION]
     certificates.public_key(read.node.encode(), "card")
 

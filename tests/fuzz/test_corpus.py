@@ -87,7 +87,7 @@ def in_folder(name, read):
 def cards(path):
     from types import SimpleNamespace
 
-    agreed = SimpleNamespace(facts=SimpleNamespace(organisations={"north": ("north",)}), digest="")
+    agreed = SimpleNamespace(held_at=lambda region: {"north": ("north",)}, digest="")
     return read_cards(path.parent.parent, agreed)
 
 
