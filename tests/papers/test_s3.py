@@ -173,8 +173,8 @@ def test_equation_8_certificate_is_true_however_early_it_stops(name, tolerance, 
 class InfeasibleMultipliers(ExactConsensus):
     """A broken twin: bounds from pulls that add up to more than lam, which is no multiplier of (8)."""
 
-    def _facts(self, carry, zbar, v, shares, beta, rho):
-        return super()._facts(carry, zbar, v, np.array([[0.0, 1.0]] * len(v)), beta, rho)
+    def _facts(self, space, carry, zbar, v, kept, shares, beta, rho):
+        return super()._facts(space, carry, zbar, v, kept, np.array([[0.0, 1.0]] * len(v)), beta, rho)
 
 
 def test_equation_8_certificate_of_a_broken_twin_is_caught(silos):
@@ -560,7 +560,8 @@ def test_equation_8_a_pull_from_before_the_coupling_was_weakened_still_bounds_tr
     carry |= {"w": alone.w, "pull": pull, "q": solve(zbar + pull, 1.0, beta).q}
     carry |= {"penalty": np.ones(1)}
     shares = feasible(pull, np.zeros(15), 10.0, rho) if sound else np.ones((1, 2))
-    facts, _ = ExactConsensus(6)._facts(carry, zbar, np.zeros((1, 15)), shares, beta, rho)
+    method, v = ExactConsensus(6), np.zeros((1, 15))
+    facts, _ = method._facts(method.space, carry, zbar, v, v, shares, beta, rho)
     # lam above every entry of the pull, so w_con = 0 is as good as any and (8) is at most g(w) + rho |w|.
     reached = float(alone.objective[0] + rho * np.linalg.norm(alone.w))
     assert (facts[0, LOWER] <= reached) == sound
