@@ -37,7 +37,7 @@ demo: setup
 	@$(BIN)/silograph sample demo/clinics --clinics > /dev/null
 	@$(BIN)/silograph run demo/clinics/plan.toml -o demo/models
 	@echo
-	@echo "Sensors learn a shared start with a budget for every record; new ones make it their own in one step:"
+	@echo "Sensors learn a shared start with a budget for every record; new ones make it their own in a few steps:"
 	@$(BIN)/silograph sample demo/devices --devices > /dev/null
 	@$(BIN)/silograph run demo/devices/plan.toml -o demo/start
 

@@ -18,7 +18,8 @@ from typing import Literal
 from silograph.core.results import filled
 from silograph.core.types import Json
 from silograph.data.clients import ClientTables
-from silograph.families.meta.plan import MetaMethod, MetaPlan, Settled
+from silograph.families.meta.plan import MetaPlan, Settled
+from silograph.families.meta.result import USUAL_LAYERS
 from silograph.methods.private_meta import SUPPORT, part_sizes
 from silograph.privacy.accounting import gaussian_multiplier
 
@@ -78,7 +79,7 @@ def settled(plan: MetaPlan, known: Known) -> Settled:
     """What the plan says, and the rest as the budget has it."""
     said, advice = plan.method, advice_for(plan, known)
     chosen: Json = {} if advice is None else advice.settings
-    if said.hidden != MetaMethod.hidden:  # hidden layers were asked for
+    if said.hidden != USUAL_LAYERS:  # hidden layers were asked for
         chosen["model"] = "mlp"
     asked = {name: value for name in ("model", "rounds", "rate") if (value := getattr(said, name)) is not None}
     rest = {name: getattr(Settled, name) for name in ("model", "rounds", "rate")}

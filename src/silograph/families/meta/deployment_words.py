@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from itertools import pairwise
 
-from silograph.families.meta.plan import MetaMethod
+from silograph.families.meta.result import USUAL_LAYERS
 from silograph.report.deployment import BARE, Leaving, Spoken
 from silograph.report.words import number
 
@@ -34,7 +34,7 @@ class SpokenOfAStart(Spoken):
     @property
     def _network(self) -> str:
         """How many parameters a network has, where that is easily said."""
-        layers_asked = tuple(self.method["hidden"]) != MetaMethod.hidden
+        layers_asked = tuple(self.method["hidden"]) != USUAL_LAYERS
         usual = "network" if self.private and not layers_asked else "mlp"  # as the budget has it (`advice`)
         model, classes = self.method.get("model", usual), self.facts["classes"]
         if model not in ("linear", "mlp"):

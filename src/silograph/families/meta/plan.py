@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from silograph.core.errors import InputError
 from silograph.core.schema import Scale, Seed, Share, Such
 from silograph.data.features import FeatureOptions
+from silograph.families.meta.result import USUAL_LAYERS
 from silograph.privacy.accounting import LEAST_SAMPLED_DELTA
 from silograph.run.plan import DEFAULT_DELTA, NOT_COMPARED, Plan
 from silograph.run.sections import Delta, TotalEpsilon, naming_files, option
@@ -52,7 +53,7 @@ class MetaMethod:
     name: Literal["private_meta"] = "private_meta"
     version: Literal["sound", "paper:"] = "sound"
     model: Model | None = None
-    hidden: tuple[_Size, ...] = option((32,), "Sizes of an mlp's hidden layers.")
+    hidden: tuple[_Size, ...] = option(USUAL_LAYERS, "Sizes of an mlp's hidden layers.")
     width: _Size = 64
     rounds: _Size | None = option(None, "How often clients are asked; None: 5 to 50 by the budget, 200 without one.")
     local_steps: _Size = option(1, "How many steps a client takes each time it is asked.")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from silograph.core.results import Result, Test
 
 PAPER = "paper:"  # S4's own version, whose account does not hold
+USUAL_LAYERS = (32,)  # hidden ones, where nobody asks for others
 
 
 @dataclass(frozen=True)
