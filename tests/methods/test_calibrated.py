@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from silograph.methods.calibrated import Calibrated, choose, noise_in_mean, own_constant
+from silograph.methods.calibrated import Calibrated, own_constant
+from silograph.methods.calibration import choose, noise_in_mean
 from silograph.privacy.accounting import gaussian_multiplier
 from silograph.privacy.door import Budget, Door
 from silograph.privacy.ledger import Ledger
@@ -121,3 +122,17 @@ def test_an_own_constant_is_the_best_linear_prediction():
     chance = 1.0 / (1.0 + np.exp(-x @ own))
     assert ((labels + 1.0) / 2.0 - chance).sum() == pytest.approx((own[-1] - model[-1]) / 0.7, abs=1e-9)
     np.testing.assert_array_equal(own_constant(model, x, y, 0.0, classes=False), model)
+
+
+def test_small_groups_have_levels_of_their_own_and_slopes_in_common():
+    """Offsets of 1 and -1 in groups that are too small for slopes of their own; where there are none, none are made."""
+    groups = tuple(k % 6 for k in range(600))
+    apart = np.where(np.array(groups) < 3, 1.0, -1.0)
+    for size in (1.0, 0.0):
+        x, y, w = drawn(5, 600, 1, effect=1.0)
+        found, _ = learned(x, y + size * apart[:, None], 4.0, groups=groups)
+        models = found["cluster_model"][0]
+        assert np.ptp(models[:, :-1], axis=0).max() < 1e-9
+        assert np.linalg.norm(models[0, :-1] - w) < 0.4 * np.linalg.norm(w)
+        off = models[:, -1] - models[:, -1].mean()
+        np.testing.assert_allclose(off, size * apart[:6], atol=0.45 if size else 0.2)

@@ -18,7 +18,8 @@ from silograph.data.features import raw_values
 from silograph.data.regions import RegionTables
 from silograph.data.silos import Elsewhere, records_of
 from silograph.methods.base import Private
-from silograph.methods.calibrated import Calibrated, Choice
+from silograph.methods.calibrated import Calibrated
+from silograph.methods.calibration import Choice
 from silograph.privacy.accounting import Cost
 from silograph.privacy.door import Budget
 from silograph.privacy.masking import Masks

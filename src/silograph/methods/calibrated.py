@@ -5,7 +5,7 @@ A unit weighs z = (mean of what it is) / clip, and all stages share one budget; 
 
     look    how answers are spread: a histogram over their public range gives a centre and a scale; and the features'
             means and squares, where noise leaves anything of them. From here on all have mean 0 and size 1.
-    level   the mean answer a, of each group: the constant
+    level   the mean answer a: the constant
     step    w <- w + eta times the mean of e u, e = y - u.w or y - chance(u.w): gradient descent; its tail is averaged
     check   with f = u.w / |w|, the means of e, f, f^2 and e f, e = y - a: a second opinion on a, weighed with the
             first by their noise; and answers regressed on the model's own, so that
@@ -16,13 +16,14 @@ A unit weighs z = (mean of what it is) / clip, and all stages share one budget; 
             of it by themselves.
 
             A model that is noise has s = 0: it is the constant.
+    offset  the mean residual of each group, where groups share slopes
     spread  means of e^2 and of e e' over pairs of records of one agent, e being the finished model's residual: the
             second is the variance of agents' own constants, by which each can shrink its own (`own_constant`).
 
 Clips cost nothing but bias, so steps are safe whatever they are; what they lose, `check` measures. Groups (clusters)
 have levels, steps and checks of their own, shrunk to each other by what of their spread is not noise; or one model
-together, where a group is too small for that. Features are within -1 and 1, and answers within public bounds: what
-lies beyond counts as the bound.
+together and levels of their own, where a group is too small for that; or all in common. Features are within -1 and 1,
+and answers within public bounds: what lies beyond counts as the bound.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,126 +40,26 @@ from silograph.core.errors import InputError
 from silograph.core.schema import check
 from silograph.core.types import Array, BoolArray, Carry, Json
 from silograph.methods.base import Limits, Outcome, Outlet, Plain, Private, Rows, ServerOutlet, Start, Up
+from silograph.methods.calibration import (
+    CHECK_CLIP,
+    CLASS_SIZE,
+    SPREAD_CLIP,
+    STAGES,
+    STEP_CLIP,
+    Choice,
+    Stage,
+    offset_clip,
+)
 from silograph.privacy.bound import Bounded, clip_rows
 from silograph.privacy.flooding import Joined
-from silograph.privacy.masking import counted_on
 from silograph.privacy.released import Message, Sent
 from silograph.tasks.linear import PROTECTED_UNIT, Linear
 from silograph.topology import Topology
 
-Stage = Literal["look", "level", "step", "check", "spread"]
-STAGES: tuple[Stage, ...] = ("look", "level", "step", "check", "spread")
-
 _BINS = 16
-_LOOK, _CHECK, _SPREAD = 0.1, 0.15, 0.05  # shares of the budget
-_LEVEL, _MOST_LEVEL = 0.05, 0.35
-_FINE, _COARSE = 0.003, 0.008  # squared error of the level, in variances: what it should have, and may have
-_MOMENTS = 0.15  # error of a feature's mean, of its half range
-_SIGNAL = 0.5  # expected error of slopes, in variances: beyond, they are not tried
-_STEP_CLIP, _CHECK_CLIP, _SPREAD_CLIP = 0.5, 1.5, 2.0
-_LEVEL_CLIPS = (1.0, 1.25, 1.5, 2.0, 3.0, 4.0)
-_FEWEST, _MOST = 20, 80  # steps
+_DOUBT = 1.5  # of the noise's part in how far groups are apart, which few groups tell badly
 _SURE = 3.0  # deviations of noise that a bin must rise above
-_CLASS_SIZE = 0.45  # of y - chance, about
 _LARGEST = 1e6
-
-
-@dataclass(frozen=True)
-class Choice:
-    """What is done with a budget. `noise` is the standard deviation in a mean of vectors of length 1 that has all of
-    it, in one group; `schedule` has a stage and a share of the budget for every round. `expected` is the excess squared
-    error to expect in the variance of answers (for classes: in that of their logits), beyond what the features leave
-    unexplained; `slopes` whether there are any, `together` whether groups share them."""
-
-    schedule: tuple[tuple[Stage, float], ...]
-    step: float
-    level_clip: float
-    noise: float
-    slopes: bool
-    moments: bool
-    together: bool
-    expected: float
-
-    @property
-    def rounds(self) -> int:
-        return sum(stage == "step" for stage, _ in self.schedule)
-
-
-def noise_in_mean(multiplier: float, members: int, units: int | None = None) -> float:
-    """Of vectors of length 1 at the most: so many agents add noise, to so many protected units (themselves, if None).
-
-    Replacing a unit moves the sum by 2; those who are counted on have noise for that, and all others add theirs.
-    """
-    return 2.0 * multiplier * math.sqrt(members / max(counted_on(members), 1)) / (members if units is None else units)
-
-
-def choose(
-    noise: float,
-    noise_together: float,
-    features: int,
-    classes: bool,
-    personal: bool = False,
-    rounds: int | None = None,
-    step: float | None = None,
-) -> Choice:
-    """From public numbers: the noise in a mean of vectors of length 1, in a group and over all groups, and how many
-    features there are beside the constant. Given `rounds` and `step` win."""
-    for together in dict.fromkeys((noise == noise_together, True)):
-        for moments in (True, False):
-            found = _with_slopes(noise, noise_together, features, classes, personal, together, moments, rounds, step)
-            if found is not None:
-                return found
-    look = 0.0 if classes else _LOOK
-    spread = _SPREAD if personal else 0.0
-    level = 1.0 - look - spread
-    expected, clip = _of_level(noise, level, classes)
-    return Choice(_scheduled(look, level, 0.0, 0, 0.0, spread), 0.0, clip, noise, False, False, False, expected)
-
-
-def _of_level(noise: float, share: float, classes: bool) -> tuple[float, float]:
-    """The squared error to expect of a level, and the clip that has least: noise, and half of what the clip would take
-    from answers whose tail is exponential. Classes are never longer than 1."""
-    if classes:
-        return noise**2 / share, 1.0
-    return min(((noise * clip) ** 2 / share + 0.5 * math.exp(-2.0 * (1.0 + clip)), clip) for clip in _LEVEL_CLIPS)
-
-
-def _with_slopes(
-    noise: float,
-    noise_together: float,
-    features: int,
-    classes: bool,
-    personal: bool,
-    together: bool,
-    moments: bool,
-    rounds: int | None,
-    step: float | None,
-) -> Choice | None:
-    """Slopes, if they can be had beside a level that is good enough."""
-    look = _LOOK if moments or not classes else 0.0
-    if moments and noise_together * math.sqrt(2.0 + (not classes)) * math.sqrt(features / look) > _MOMENTS:
-        return None
-    level = min(max(3.0 * noise**2 / _FINE, _LEVEL), _MOST_LEVEL)
-    of_level, level_clip = _of_level(noise_together if together else noise, level, classes)  # groups are shrunk
-    spread = _SPREAD if personal else 0.0
-    steps = 1.0 - look - level - _CHECK - spread
-    clip = _STEP_CLIP * math.sqrt(features + 1.0)
-    of_slopes = 2.0 * features * ((noise_together if together else noise) * clip) ** 2 / steps
-    if of_level > _COARSE or of_slopes > _SIGNAL:
-        return None
-    count = rounds or round(min(max(4.0 / math.sqrt(of_slopes), _FEWEST), _MOST))
-    eta = step or (4.0 if classes else 1.0) / (1.0 + 0.3 * features)
-    schedule = _scheduled(look, level, steps, count, _CHECK, spread)
-    return Choice(schedule, eta, level_clip, noise, True, moments, together, of_level + of_slopes)
-
-
-def _scheduled(
-    look: float, level: float, steps: float, count: int, checked: float, spread: float
-) -> tuple[tuple[Stage, float], ...]:
-    each: list[tuple[Stage, float]] = [("look", look), ("level", level)]
-    each += [("step", steps / max(count, 1))] * count
-    each += [("check", checked), ("spread", spread)]
-    return tuple((stage, share) for stage, share in each if share > 0.0)
 
 
 class _Seen(NamedTuple):
@@ -208,6 +109,7 @@ class Calibrated(Plain):
     def start(self, topo: Topology) -> Start:
         slopes, count = self._slopes, self._count
         servers: Carry = {
+            "cell": topo.home * count + np.array(self.groups, dtype=np.intp),
             "round": np.int64(0),
             "came": np.int64(0),
             "movement": np.float64(0.0),
@@ -219,13 +121,13 @@ class Calibrated(Plain):
             "tail": np.zeros((count, slopes + 1)),
             "scatter": np.zeros((count, 3)),  # of residuals: pairs' products, squares, and how many have pairs
         }
-        return Start({}, servers, self._answer(servers))
+        return Start({}, servers, self.answer(servers))
 
     def _stage(self, round: int) -> tuple[Stage, float]:
         return self.choice.schedule[min(round, self.most_rounds - 1)]
 
-    def _answer(self, servers: Carry) -> dict[str, Array]:
-        group = np.array(self.groups)
+    def answer(self, servers: Carry) -> dict[str, Array]:
+        group = servers["cell"] % self._count
         stage = STAGES.index(self._stage(int(servers["round"]))[0])
         told = {name: servers[name][group] for name in ("where", "scales", "level", "model")}
         return {"stage": np.full(len(group), float(stage)), **told}
@@ -274,14 +176,16 @@ class Calibrated(Plain):
         if stage == "step":
             e = self._residual(y, margin + w[:, None, -1])
             u = np.concatenate([u, np.ones((*u.shape[:2], 1))], -1)
-            return e[..., None] * u, _STEP_CLIP * math.sqrt(self._slopes + 1.0)  # (step)
+            return e[..., None] * u, STEP_CLIP * math.sqrt(self._slopes + 1.0)  # (step)
         if stage == "check":
             f = np.clip(margin / _length(w[:, :-1]), -2.0, 2.0)
             e = self._residual(y, level)
-            return np.stack([np.broadcast_to(e, f.shape), f, e * f, 0.5 * f**2], -1), _CHECK_CLIP
+            return np.stack([np.broadcast_to(e, f.shape), f, e * f, 0.5 * f**2], -1), CHECK_CLIP
+        if stage == "offset":
+            return self._residual(y, margin + w[:, None, -1])[..., None], offset_clip(self._classes)
         e = np.clip(self._residual(y, margin + w[:, None, -1]), -3.0, 3.0)
         pair, paired = _in_pairs(e, data["count"])
-        return np.stack([pair, 0.5 * e**2, paired], -1), _SPREAD_CLIP
+        return np.stack([pair, 0.5 * e**2, paired], -1), SPREAD_CLIP
 
     def _scaled(self, y: Array) -> Array:
         """Answers from -1 to 1; classes are."""
@@ -294,36 +198,39 @@ class Calibrated(Plain):
     def _residual(self, y: Array, margin: Array) -> Array:
         """Of size about 1."""
         if self._classes:
-            return np.asarray((0.5 * (y + 1.0) - _chance(margin)) / _CLASS_SIZE)
+            return np.asarray((0.5 * (y + 1.0) - _chance(margin)) / CLASS_SIZE)
         return np.asarray(y - margin)
 
     # ---- at the servers ----
 
     def gather(self, servers: Carry, up: Up, topo: Topology, gate: ServerOutlet) -> tuple[Carry, Message]:
         stage, share = self._stage(int(servers["round"]))
-        seen = self._means(stage, share, up, topo, gate)
+        seen = self._means(stage, share, servers["cell"], up, topo, gate)
         fresh = {
             "look": self._looked,
             "level": self._levelled,
             "step": self._stepped,
             "check": self._checked,
+            "offset": self._own_levels,
             "spread": self._spread,
         }[stage](servers, seen)
         moved = float(np.abs(fresh.get("model", servers["model"]) - servers["model"]).max())
         servers = {**servers, **fresh, "came": np.int64(len(up.rows)), "movement": np.float64(moved)}
         return servers, {"sums": gate.relay(np.repeat(seen.mean[None], len(topo.servers), 0))}
 
-    def _means(self, stage: Stage, share: float, up: Up, topo: Topology, gate: ServerOutlet) -> _Seen:
+    def _means(
+        self, stage: Stage, share: float, cells: NDArray[np.intp], up: Up, topo: Topology, gate: ServerOutlet
+    ) -> _Seen:
         """Over the groups where they have models of their own, else one over everybody."""
         apart, count = self._apart(stage), self._count if self.named else 1
-        group = np.array(self.groups, dtype=np.intp) if apart else np.zeros(len(self.groups), dtype=np.intp)
+        group = cells % self._count if apart else np.zeros_like(cells)
         cell, border, joined = topo.home, gate, None
         if not self.separate:
             server, of = np.divmod(np.arange(len(topo.servers) * count), count)
             names = [f"group {q}" for q in range(self._count)] if apart else ["everybody"]
             joined = Joined.over(topo.mixing, of if apart else np.zeros_like(of), server, *names)
             if self.named:
-                cell = topo.home * count + np.array(self.groups, dtype=np.intp)
+                cell = cells
                 border = gate.over([f"{topo.servers[s]}/cluster-{q}" for s, q in zip(server, of, strict=True)])
         total = border.total(up.sealed["sum"], up.rows, cell, topo.silos, joined, share)
         assert total.noise is not None, "agents put the noise in"
@@ -333,7 +240,7 @@ class Calibrated(Plain):
 
     def _apart(self, stage: Stage) -> bool:
         """Whether groups are added up one by one."""
-        alone = stage == "level" or (stage in ("step", "check") and not self.choice.together)
+        alone = stage == "offset" or (stage in ("level", "step", "check") and not self.choice.together)
         return self.separate or (self._count > 1 and alone)
 
     def _units(self, agents: Array, there: Rows, group: NDArray[np.intp]) -> Array:
@@ -366,7 +273,7 @@ class Calibrated(Plain):
         return {"level": model[:, -1].copy(), "level_noise": noise + np.zeros(self._count), "model": model}
 
     def _stepped(self, servers: Carry, seen: _Seen) -> Carry:
-        size = _CLASS_SIZE if self._classes else 1.0
+        size = CLASS_SIZE if self._classes else 1.0
         model = servers["model"] + self.choice.step * size * seen.mean
         done = int(servers["round"]) - [stage for stage, _ in self.choice.schedule].index("step") + 1
         half = max(self.choice.rounds // 2, 1)
@@ -385,8 +292,8 @@ class Calibrated(Plain):
         """The line from the constant to the model, as far as it pays."""
         e, f, ef, ff = seen.mean.T
         ef = ef - e * f
-        level, size = servers["level"], _CLASS_SIZE if self._classes else 1.0
-        curve = _chance(level) * (1.0 - _chance(level)) if self._classes else np.ones_like(level)
+        level = servers["level"]
+        size, curve = self._scale_of_level(level)
         spread = np.maximum(np.maximum(2.0 * ff - f**2, 4.0 * seen.noise), 0.1)
         # A direction found on these very records has d / n of them by chance; clips and few steps leave half of it.
         chance = seen.noise**2 + 0.5 * self._slopes / seen.units
@@ -398,6 +305,27 @@ class Calibrated(Plain):
         model = np.column_stack([w * (s / length)[:, None], level - s * f])
         return {"model": np.array(np.broadcast_to(model, servers["model"].shape))}
 
+    def _own_levels(self, servers: Carry, seen: _Seen) -> Carry:
+        """Levels of groups that share slopes: their mean residuals, shrunk to the mean of all."""
+        size, curve = self._scale_of_level(servers["level"])
+        off, noise = seen.mean[:, 0] * size / curve, seen.noise * size / curve
+        model = servers["model"].copy()
+        if self.separate:
+            model[:, -1] += off
+            return {"model": model}
+        weight = np.where(seen.heard, seen.units, 0.0)
+        off = np.where(seen.heard, off - weight @ off / max(float(weight.sum()), 1.0), 0.0)
+        squares, by_noise = (float(weight @ each**2 / max(weight.sum(), 1.0)) for each in (off, noise))
+        between = max(squares - _DOUBT * by_noise, 0.0)
+        model[:, -1] += off * between / (between + noise**2)
+        return {"model": model}
+
+    def _scale_of_level(self, level: Array) -> tuple[float, Array]:
+        """What residuals were divided by, and how steep chances are there."""
+        if not self._classes:
+            return 1.0, np.ones_like(level)
+        return CLASS_SIZE, _chance(level) * (1.0 - _chance(level))
+
     def _spread(self, servers: Carry, seen: _Seen) -> Carry:
         return {"scatter": np.array(np.broadcast_to(seen.mean, servers["scatter"].shape))}
 
@@ -405,7 +333,7 @@ class Calibrated(Plain):
         servers = {**servers, "round": servers["round"] + 1}
         if not self.choice.slopes and self._stage(int(servers["round"] - 1))[0] == "level":
             servers["model"] = np.column_stack([np.zeros((self._count, self._slopes)), servers["level"]])
-        return servers, self._answer(servers)
+        return servers, self.answer(servers)
 
     # ---- what comes of it ----
 
@@ -428,7 +356,7 @@ class Calibrated(Plain):
             unit = 0.5 * (high - low) * servers["where"][:, 1:]
             slopes, constant = unit * slopes, unit * constant + where
         model = np.concatenate([slopes, constant], 1)
-        own = model[np.array(self.groups)]
+        own = model[servers["cell"] % self._count]
         each = np.repeat(model[None], len(topo.servers), 0)
         arrays = {"model": each[:, 0], "centroid": model[0], "cell_model": own, "cluster_model": each}
         arrays["variance"] = np.array([_between(servers["scatter"][0], self._classes)])
@@ -461,8 +389,8 @@ def _between(scatter: Array, classes: bool) -> float:
         return 0.0
     between, whole = max(pairs / paired, 0.0), 2.0 * half_squares
     if classes:  # products of y - chance are those of logits, times their curvature twice
-        curve = min(whole * _CLASS_SIZE**2, 0.25)
-        return float(between * _CLASS_SIZE**2 / curve**2)
+        curve = min(whole * CLASS_SIZE**2, 0.25)
+        return float(between * CLASS_SIZE**2 / curve**2)
     return float(between / max(whole - between, 0.1 * whole))
 
 

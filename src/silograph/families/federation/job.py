@@ -29,7 +29,8 @@ from silograph.families.servers import (
     of_choice,
 )
 from silograph.methods.base import Outcome, Private, take
-from silograph.methods.calibrated import Calibrated, choose, noise_in_mean
+from silograph.methods.calibrated import Calibrated
+from silograph.methods.calibration import choose, noise_in_mean
 from silograph.methods.graph_federation import GraphFederation
 from silograph.privacy import accounting
 from silograph.privacy.bound import CLIPPED_AGENT

@@ -1,0 +1,159 @@
+"""What a budget buys: settings of calibrated models, from public numbers alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from silograph.privacy.masking import counted_on
+
+Stage = Literal["look", "level", "step", "check", "offset", "spread"]
+STAGES: tuple[Stage, ...] = ("look", "level", "step", "check", "offset", "spread")
+
+#: Clips of the vectors of a stage, in sizes of answers.
+STEP_CLIP, CHECK_CLIP, SPREAD_CLIP = 0.5, 1.5, 2.0
+CLASS_SIZE = 0.45  # of y - chance, about
+
+_LOOK, _CHECK, _SPREAD = 0.1, 0.15, 0.05  # shares of the budget
+_LEVEL, _MOST_LEVEL = 0.05, 0.35
+_FINE, _COARSE = 0.003, 0.008  # squared error of the level, in variances: what it should have, and may have
+_FINE_OFFSET, _COARSE_OFFSET = 0.02, 0.1  # of a group's own level, before it is shrunk
+_MOMENTS = 0.15  # error of a feature's mean, of its half range
+_SIGNAL, _SIGNAL_APART = 0.5, 0.1  # expected error of slopes, in variances: beyond, they are not tried
+_LEVEL_CLIPS = (1.0, 1.25, 1.5, 2.0, 3.0, 4.0)
+_FEWEST, _MOST = 20, 80  # steps
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What is done with a budget. `noise` is the standard deviation in a mean of vectors of length 1 that has all of
+    it, in one group; `schedule` has a stage and a share of the budget for every round. `expected` is the excess squared
+    error to expect in the variance of answers (for classes: in that of their logits), beyond what the features leave
+    unexplained; `slopes` whether there are any, `together` whether groups share them."""
+
+    schedule: tuple[tuple[Stage, float], ...]
+    step: float
+    level_clip: float
+    noise: float
+    slopes: bool
+    moments: bool
+    together: bool
+    expected: float
+
+    @property
+    def rounds(self) -> int:
+        return sum(stage == "step" for stage, _ in self.schedule)
+
+    @property
+    def offsets(self) -> bool:
+        """Whether groups that share slopes have levels of their own."""
+        return any(stage == "offset" for stage, _ in self.schedule)
+
+    @property
+    def grouped(self) -> bool:
+        """Whether groups have anything of their own."""
+        return self.offsets or not self.together
+
+
+def noise_in_mean(multiplier: float, members: int, units: int | None = None) -> float:
+    """Of vectors of length 1 at the most: so many agents add noise, to so many protected units (themselves, if None).
+
+    Replacing a unit moves the sum by 2; those who are counted on have noise for that, and all others add theirs.
+    """
+    return 2.0 * multiplier * math.sqrt(members / max(counted_on(members), 1)) / (members if units is None else units)
+
+
+def noise_in_groups(multiplier: float, members: Sequence[int], units: Sequence[int]) -> float:
+    """The same, in the mean over all units of groups that are added up one by one."""
+    squares = [noise_in_mean(multiplier, m, n) ** 2 * n for m, n in zip(members, units, strict=True)]
+    return math.sqrt(sum(squares) / sum(units))
+
+
+def choose(
+    noise: float,
+    noise_together: float,
+    features: int,
+    classes: bool,
+    personal: bool = False,
+    rounds: int | None = None,
+    step: float | None = None,
+) -> Choice:
+    """From public numbers: the noise in a mean of vectors of length 1, in a group and over all groups, and how many
+    features there are beside the constant. Given `rounds` and `step` win. With one group both noises are the same."""
+    several = noise != noise_together
+    for together in dict.fromkeys((not several, True)):
+        for moments in (True, False):
+            found = _with_slopes(noise, noise_together, features, classes, personal, together, moments, rounds, step)
+            if found is not None:
+                return found
+    look = 0.0 if classes else _LOOK
+    spread = _SPREAD if personal else 0.0
+    offset = _of_offset(noise, classes) if several else 0.0
+    level = 1.0 - look - spread - offset
+    expected, clip = _of_level(noise_together, level, classes)
+    schedule = _scheduled(look, level, 0.0, 0, 0.0, offset, spread)
+    return Choice(schedule, 0.0, clip, noise, False, False, True, expected)
+
+
+def _of_level(noise: float, share: float, classes: bool) -> tuple[float, float]:
+    """The squared error to expect of a level, and the clip that has least: noise, and half of what the clip would take
+    from answers whose tail is exponential. Classes are never longer than 1."""
+    if classes:
+        return noise**2 / share, 1.0
+    return min(((noise * clip) ** 2 / share + 0.5 * math.exp(-2.0 * (1.0 + clip)), clip) for clip in _LEVEL_CLIPS)
+
+
+def offset_clip(classes: bool) -> float:
+    """Of a residual, of which classes have none that is longer."""
+    return 1.0 / CLASS_SIZE if classes else CHECK_CLIP
+
+
+def _of_offset(noise: float, classes: bool) -> float:
+    """The share of the budget for groups' own levels: none where they would be little but noise."""
+    error = (noise * offset_clip(classes)) ** 2
+    share = min(max(error / _FINE_OFFSET, _LEVEL), _MOST_LEVEL)
+    return share if error / share <= _COARSE_OFFSET else 0.0
+
+
+def _with_slopes(
+    noise: float,
+    noise_together: float,
+    features: int,
+    classes: bool,
+    personal: bool,
+    together: bool,
+    moments: bool,
+    rounds: int | None,
+    step: float | None,
+) -> Choice | None:
+    """Slopes, if they can be had beside a level that is good enough."""
+    look = _LOOK if moments or not classes else 0.0
+    if moments and noise_together * math.sqrt(2.0 + (not classes)) * math.sqrt(features / look) > _MOMENTS:
+        return None
+    own = noise_together if together else noise
+    level = min(max(3.0 * own**2 / _FINE, _LEVEL), _MOST_LEVEL)
+    of_level, level_clip = _of_level(own, level, classes)
+    offset = _of_offset(noise, classes) if together and noise != noise_together else 0.0
+    spread = _SPREAD if personal else 0.0
+    steps = 1.0 - look - level - _CHECK - offset - spread
+    if steps <= 0.0:
+        return None
+    clip = STEP_CLIP * math.sqrt(features + 1.0)
+    of_slopes = 2.0 * features * (own * clip) ** 2 / steps
+    if of_level > _COARSE or of_slopes > (_SIGNAL if together else _SIGNAL_APART):
+        return None
+    count = rounds or round(min(max(4.0 / math.sqrt(of_slopes), _FEWEST), _MOST))
+    eta = step or (4.0 if classes else 1.0) / (1.0 + 0.3 * features)
+    schedule = _scheduled(look, level, steps, count, _CHECK, offset, spread)
+    return Choice(schedule, eta, level_clip, noise, True, moments, together, of_level + of_slopes)
+
+
+def _scheduled(
+    look: float, level: float, steps: float, count: int, checked: float, offset: float, spread: float
+) -> tuple[tuple[Stage, float], ...]:
+    each: list[tuple[Stage, float]] = [("look", look), ("level", level)]
+    each += [("step", steps / max(count, 1))] * count
+    each += [("check", checked), ("offset", offset), ("spread", spread)]
+    return tuple((stage, share) for stage, share in each if share > 0.0)
