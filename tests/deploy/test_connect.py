@@ -1,5 +1,6 @@
 """The two ends as `serve` and `join` open them: a nats-server of the server's own, or the organisation's NATS."""
 
+import sys
 import threading
 
 import numpy as np
@@ -10,6 +11,7 @@ pytest.importorskip("nats", reason="deployments need the extra `deploy`")
 from organisations import free_port
 from typer.testing import CliRunner
 
+from proxies import WebProxy
 from silograph.cli import app
 from silograph.core.errors import InputError
 from silograph.deploy import connect
@@ -48,13 +50,13 @@ def goal(tmp_path):
     return goal
 
 
-def echo(goal, **options):
+def echo(goal, route=None, **options):
     """What hill answers to one question."""
     server = goal / "server"
     deployment = Deployment.read(server)
     over = threading.Event()
-    cards = read_cards(server, deployment)
-    with asking(server, deployment, cards, **options) as asker, answering(Approved.open(goal / "hill")) as hill:
+    cards, hills = read_cards(server, deployment), Approved.open(goal / "hill")
+    with asking(server, deployment, cards, **options) as asker, answering(hills, **(route or {})) as hill:
         thread = threading.Thread(target=hill.serve, args=(bytes.upper, over.is_set, 20.0, lambda text: None))
         thread.start()
         try:
@@ -62,6 +64,19 @@ def echo(goal, **options):
         finally:
             over.set()
             thread.join()
+
+
+def test_an_organisation_behind_a_web_proxy_comes_by_its_tunnel_or_by_websocket(goal, monkeypatch):
+    pytest.importorskip("aiohttp")
+    place, web = Deployment.read(goal / "server").terms.address, free_port()
+    with WebProxy({at: ("127.0.0.1", int(at[10:])) for at in (place, f"127.0.0.1:{web}")}) as proxy:
+        route = {"proxy": f"http://127.0.0.1:{proxy.port}"}
+        assert echo(goal, route) == {"hill": b"ABC"}
+        assert echo(goal, route | {"websocket": web}, websocket=web) == {"hill": b"ABC"}
+        assert proxy.asked == [place, f"127.0.0.1:{web}"]
+    monkeypatch.setitem(sys.modules, "aiohttp", None)
+    with pytest.raises(InputError, match=r"aiohttp.*silograph\[websocket\]"):
+        answering(Approved.open(goal / "hill"), web)
 
 
 def nats_of(server):

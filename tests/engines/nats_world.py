@@ -16,6 +16,7 @@ from silograph.engines.certificates import (
     node_name,
     read_public,
 )
+from silograph.engines.route import Route
 from silograph.engines.transport import Answerer, Asker
 
 HERE = "127.0.0.1"
@@ -33,6 +34,7 @@ class World:
 
     def __init__(self, folder: Path, names=("north", "south"), days: int = 5) -> None:
         self.folder, self.names, self.port = folder, tuple(names), free_port()
+        self.web = free_port()  # of WebSocket
         self.server = folder / "server"
         make_authority(self.server, [HERE], days)
         make_node_key(self.server)
@@ -53,7 +55,9 @@ class World:
     def broker(self) -> Broker:
         clients = b"".join((self.folder / name / "tls.crt").read_bytes() for name in ("server", *self.names))
         secured = Secured(self.server / "server.crt", self.server / "server.key", clients)
-        where = write_configuration(self.server, HERE, self.port, DEPLOYMENT, dict.fromkeys(self.names), secured)
+        where = write_configuration(
+            self.server, HERE, self.port, DEPLOYMENT, dict.fromkeys(self.names), secured, websocket=self.web
+        )
         return Broker(where, HERE, self.port)
 
     def tls(self, name: str):
@@ -63,10 +67,11 @@ class World:
         keys = {name: read_public(self.folder / name / "node.pub") for name in self.names}
         return Asker(self.address, self.tls("server"), DEPLOYMENT, keys, HERE)
 
-    def answerer(self, name: str, ca: Path | None = None) -> Answerer:
+    def answerer(self, name: str, ca: Path | None = None, route: Route | None = None) -> Answerer:
         ca = ca or self.server / "ca.crt"
         folder = self.folder / name
-        return Answerer(self.address, client_tls(ca, folder), DEPLOYMENT, name, folder / "node.key", ca)
+        address = f"{HERE}:{self.web}" if route is not None and route.websocket else self.address
+        return Answerer(address, client_tls(ca, folder), DEPLOYMENT, name, folder / "node.key", ca, route)
 
 
 class Organisation:

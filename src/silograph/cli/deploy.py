@@ -27,6 +27,11 @@ Folder = Annotated[Path, typer.Argument(help="The folder that `silograph deploy`
 Table = Annotated[
     Path | None, typer.Option("--data", help="Your own table; it stays where it is. A region's server has none.")
 ]
+Web = Annotated[int | None, typer.Option(min=1, max=65535, help="A port for WebSocket, by which web proxies let pass.")]
+Through = Annotated[
+    str | None,
+    typer.Option(envvar="SILOGRAPH_PROXY", help="A web proxy to go through, http://HOST:PORT.", show_envvar=True),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -196,6 +201,8 @@ def join(
     folder: Folder,
     data: Annotated[Path | None, typer.Option(help="Your table, if it moved since you enrolled.")] = None,
     patience: Annotated[float | None, typer.Option(help="Seconds to wait for a server that is away.")] = None,
+    websocket: Web = None,
+    proxy: Through = None,
     monitor: Port = None,
     json_log: AsLog = False,
 ) -> None:
@@ -225,7 +232,7 @@ def join(
         watched = OrganisationMonitor(organisation, silo.answer)
         try:
             if not silo.finished:
-                with _stoppable() as heard, answering(organisation) as line:
+                with _stoppable() as heard, answering(organisation, websocket, proxy) as line:
                     watched.line = line
                     wait = organisation.deployment.terms.patience if patience is None else patience
                     with monitored(monitor, watched.pulse, journal.tell):
@@ -261,6 +268,8 @@ def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen at, if not that of the deployment.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen at, if not that of the deployment.")] = None,
     nats: Annotated[str | None, typer.Option(help="HOST:PORT of a NATS of yours; left out: one is started.")] = None,
+    websocket: Web = None,
+    proxy: Through = None,
     monitor: Port = None,
     json_log: AsLog = False,
     as_json: AsJson = False,
@@ -283,7 +292,7 @@ def serve(
 
         def connect(deployment: Deployment, cards: dict[str, Card]) -> Asking:
             region = region_of(folder, deployment)
-            line = open_links.enter_context(asking(folder, deployment, cards, host, port, nats, region))
+            line = open_links.enter_context(asking(folder, deployment, cards, host, port, nats, region, websocket))
             ends, here = ends_in(folder), version("silograph")
             for organisation, card in cards.items():
                 journal.tell(f"{organisation}: {key_fingerprint(card.node.encode())}")
@@ -295,7 +304,8 @@ def serve(
             for text in ending_soon(ends):
                 journal.tell(text)
             terms = deployment.at(region)
-            journal.tell(f"at {nats or f'{host or terms.host}:{port or terms.port}'} for {', '.join(cards)}")
+            web = "" if websocket is None or nats is not None else f" and {websocket} (WebSocket)"
+            journal.tell(f"at {nats or f'{host or terms.host}:{port or terms.port}'}{web} for {', '.join(cards)}")
             watched.line, watched.deployment, watched.organisations = line, deployment.digest, tuple(cards)
             return line
 
@@ -305,7 +315,7 @@ def serve(
             journal.note("round", text, round=number, **({} if gap is None else {"gap": gap}))
 
         def meet(deployment: Deployment, region: str, line: Asking) -> Neighbours:
-            return open_links.enter_context(among_neighbours(folder, deployment, region, line, journal.tell))
+            return open_links.enter_context(among_neighbours(folder, deployment, region, line, journal.tell, proxy))
 
         finished = run_server(folder, out, connect, progress, build_report, meet)
     guarantees = finished.result["privacy"]["guarantees"]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,22 +36,30 @@ if TYPE_CHECKING:
 _CONNECTING = 20.0  # seconds
 
 
+def _need(module: str, package: str, extra: str) -> None:
+    if find_spec(module) is None:
+        todo = f'pip install "silograph[{extra}]"'
+        raise InputError("deployment", f"the package {package}", "it is not installed", todo)
+
+
 def _need_nats() -> None:
-    try:
-        import nats  # noqa: F401
-    except ImportError:
-        todo = 'pip install "silograph[deploy]"'
-        raise InputError("deployment", "the package nats-py", "it is not installed", todo) from None
+    _need("nats", "nats-py", "deploy")
 
 
-def answering(organisation: Approved) -> Answerer:
-    """An organisation's connection to its server."""
+def answering(organisation: Approved, websocket: int | None = None, proxy: str | None = None) -> Answerer:
+    """An organisation's connection to its server: to its WebSocket at that port, through that proxy."""
     _need_nats()
+    if websocket is not None:
+        _need("aiohttp", "aiohttp", "websocket")
+    from silograph.engines.route import Proxy, Route
     from silograph.engines.transport import Answerer
 
-    deployment, folder = organisation.deployment, organisation.folder
+    deployment, folder, address = organisation.deployment, organisation.folder, organisation.address
     tls, ca = organisation.tls, organisation.ca if deployment.terms.tls else folder / CA
-    return Answerer(organisation.address, tls, deployment.digest, organisation.organisation, organisation.node_key, ca)
+    if websocket is not None:
+        address = f"{address.rpartition(':')[0]}:{websocket}"
+    route = Route(websocket is not None, None if proxy is None else Proxy.parse(proxy))
+    return Answerer(address, tls, deployment.digest, organisation.organisation, organisation.node_key, ca, route)
 
 
 @contextlib.contextmanager
@@ -62,9 +71,11 @@ def asking(
     port: int | None = None,
     nats: str | None = None,
     region: str | None = None,
+    websocket: int | None = None,
 ) -> Iterator[Asker]:
     """The server's connection to the organisations: over a nats-server of its own, at `host` and `port` if these are
-    not the deployment's, or over the organisation's NATS at `nats`, which is configured as nats.conf says.
+    not the deployment's, and for WebSocket at that port; or over the organisation's NATS at `nats`, which is
+    configured as nats.conf says.
 
     The server of a `region` has its neighbours among them, as far as their links are kept here."""
     _need_nats()
@@ -82,7 +93,7 @@ def asking(
         secured = Secured(folder / SERVER, folder / SERVER_KEY, clients)
         tls = client_tls(folder / CA, folder)
     server = SERVER_NAME if region is None else node_name(node_of(region))
-    configuration = write_configuration(folder, host, port, digest, keys, secured, server)
+    configuration = write_configuration(folder, host, port, digest, keys, secured, server, websocket)
     with contextlib.ExitStack() as open_ends:
         if nats is None:
             open_ends.enter_context(Broker(configuration, host, port))
@@ -111,20 +122,28 @@ def guests_of(folder: Path, deployment: Deployment, region: str) -> dict[str, Re
 
 @contextlib.contextmanager
 def among_neighbours(
-    folder: Path, deployment: Deployment, region: str, asking: Asking, say: Callable[[str], None]
+    folder: Path,
+    deployment: Deployment,
+    region: str,
+    asking: Asking,
+    say: Callable[[str], None],
+    proxy: str | None = None,
 ) -> Iterator[Neighbours]:
-    """A region's server among its neighbours: `asking` reaches those that come here; to the others it goes itself."""
+    """A region's server among its neighbours: `asking` reaches those that come here; to the others it goes itself,
+    through that proxy."""
     _need_nats()
+    from silograph.engines.route import Proxy, Route
     from silograph.engines.transport import Answerer
 
     cards, digest, key = _neighbours(folder, deployment, region), deployment.digest, folder / NODE_KEY
+    route = Route(proxy=None if proxy is None else Proxy.parse(proxy))
     with contextlib.ExitStack() as open_ends:
         lines = {}
         for name in cards:
             if name < region:
                 address, ca = deployment.regions[name], authority_of(folder / NODES / f"{name}{CARD}")
                 tls = client_tls(ca, folder) if deployment.terms.tls else None
-                lines[name] = open_ends.enter_context(Answerer(address, tls, digest, node_of(region), key, ca))
+                lines[name] = open_ends.enter_context(Answerer(address, tls, digest, node_of(region), key, ca, route))
         topo = part_of_job(deployment, region, folder).topo
         keys = {name: card.node.encode() for name, card in cards.items()}
         patience = deployment.terms.patience

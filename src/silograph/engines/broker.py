@@ -62,8 +62,10 @@ def write_configuration(
     organisations: Mapping[str, object],
     secured: Secured | None,
     server: str = SERVER_NAME,
+    websocket: int | None = None,
 ) -> Path:
-    """nats.conf in `folder`, for the subjects of `transport`; without `secured` all is open to this machine."""
+    """nats.conf in `folder`, for the subjects of `transport`; without `secured` all is open to this machine.
+    At the port `websocket` it listens for WebSocket, too, for the same organisations."""
     users = [_user(server, subject(deployment, None, "ask"), subject(deployment, None, "say"))]
     users += [
         _user(node_name(name), subject(deployment, name, "say"), subject(deployment, name, "ask"))
@@ -82,18 +84,23 @@ def write_configuration(
         "ping_max": 3,
         "write_deadline": "10s",
     }
+    web: dict[str, object] = {"listen": f"{host}:{websocket}", "handshake_timeout": f"{_HANDSHAKE}s"}
     if secured is not None:
         write_atomically(folder / CLIENTS, secured.clients)
-        settings["tls"] = {
+        tls = {
             "cert_file": str(secured.certificate.resolve()),
             "key_file": str(secured.key.resolve()),
             "ca_file": str((folder / CLIENTS).resolve()),
             "verify_and_map": True,
-            "handshake_first": True,
             "min_version": "1.3",
             "timeout": _HANDSHAKE,
         }
+        settings["tls"], web["tls"] = {**tls, "handshake_first": True}, tls
         settings["authorization"] = {"timeout": _HANDSHAKE, "users": users}
+    else:
+        web["no_tls"] = True
+    if websocket is not None:
+        settings["websocket"] = web
     write_atomically(folder / CONFIGURATION, (json.dumps(settings, indent=1) + "\n").encode())
     return folder / CONFIGURATION
 

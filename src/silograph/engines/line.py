@@ -22,6 +22,7 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
 from silograph.engines.certificates import node_name
+from silograph.engines.route import Route
 
 LIMIT = 256 << 20  # bytes of a question or a reply
 _HEAD = struct.Struct(">c16sQQ")  # kind, which message, where the part begins, bytes of the whole message
@@ -29,6 +30,7 @@ LARGEST = 1 << 20  # bytes of a frame: what NATS takes unless it is told otherwi
 FRAME = LARGEST - _HEAD.size
 _IDLE_WARNING = "returning true from eof_received"  # of asyncio, whenever a server ends a TLS connection
 _LOOK = 0.1  # seconds until a broken connection is noticed
+_CONNECTING = 30.0  # seconds in which a connection is made or given up
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0  # seconds between attempts to connect
 
 
@@ -68,6 +70,13 @@ def frame(kind: bytes, number: bytes, start: int = 0, message: bytes = b"") -> b
     return b"".join([_HEAD.pack(kind, number, start, len(message)), part])
 
 
+def _root(error: BaseException) -> BaseException:
+    """What went wrong first: a library on the way wraps it in errors of its own."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
 def _tells_something(record: logging.LogRecord) -> bool:
     return not record.getMessage().startswith(_IDLE_WARNING)
 
@@ -75,8 +84,10 @@ def _tells_something(record: logging.LogRecord) -> bool:
 class Line:
     """A connection to NATS in a thread of its own, made again whenever it breaks."""
 
-    def __init__(self, address: str, tls: ssl.SSLContext | None, host: str, listening: str) -> None:
-        self.address = address
+    def __init__(
+        self, address: str, tls: ssl.SSLContext | None, host: str, listening: str, route: Route | None = None
+    ) -> None:
+        self.address, self._route = address, route or Route()
         self.online, self.trouble = threading.Event(), ""
         self._tls, self._host, self._listening = tls, host, listening
         self._client, self._stopped = Client(), False
@@ -84,7 +95,7 @@ class Line:
 
     def __enter__(self) -> Self:
         logging.getLogger("asyncio").addFilter(_tells_something)
-        self._loop = asyncio.new_event_loop()
+        self._loop = self._route.loop(self.address)
         self._thread.start()
         return self
 
@@ -121,24 +132,25 @@ class Line:
         pause = _FIRST_PAUSE
         while not self._stopped:
             client = self._client = Client()
-            problems: list[Exception] = []
+            problems: list[BaseException] = []
 
-            async def on_error(error: Exception, problems: list[Exception] = problems) -> None:
-                problems.append(error)
+            async def on_error(error: Exception, problems: list[BaseException] = problems) -> None:
+                problems.append(_root(error))
 
             try:
-                await client.connect(
-                    f"{'nats' if self._tls is None else 'tls'}://{self.address}",
-                    tls=self._tls,
-                    tls_hostname=self._host,
-                    tls_handshake_first=self._tls is not None,
-                    allow_reconnect=False,
-                    max_reconnect_attempts=1,
-                    reconnect_time_wait=0,
-                    connect_timeout=10,
-                    ping_interval=5,
-                    error_cb=on_error,
-                )
+                async with asyncio.timeout(_CONNECTING):
+                    await client.connect(
+                        self._route.url(self.address, self._tls is not None),
+                        tls=self._tls,
+                        tls_hostname=self._host,
+                        tls_handshake_first=self._tls is not None,
+                        allow_reconnect=False,
+                        max_reconnect_attempts=1,
+                        reconnect_time_wait=0,
+                        connect_timeout=10,
+                        ping_interval=5,
+                        error_cb=on_error,
+                    )
                 await client.subscribe(self._listening, cb=self._take, pending_bytes_limit=LIMIT)
                 await client.flush()
                 self.online.set()
@@ -147,9 +159,9 @@ class Line:
                 while client.is_connected and not self._stopped:  # no callback comes where closing itself fails
                     await asyncio.sleep(_LOOK)
             except (TimeoutError, NatsError, OSError, ValueError) as error:
-                problems.append(error)
+                problems.append(_root(error))
             self.online.clear()
-            self.trouble = str(problems[-1])[:200] if problems else "it was closed"
+            self.trouble = str(problems[0])[:200] if problems else "it was closed"
             self.disconnected(problems)
             with suppress(Exception):  # whatever state a connection that failed is in
                 await asyncio.wait_for(client.close(), 1.0)
@@ -168,7 +180,7 @@ class Line:
 
     def connected(self) -> None: ...
 
-    def disconnected(self, problems: list[Exception]) -> None: ...
+    def disconnected(self, problems: list[BaseException]) -> None: ...
 
     def heard(self, where: str, kind: bytes, number: bytes, start: int, total: int, part: bytes) -> None:
         raise NotImplementedError

@@ -26,6 +26,7 @@ from silograph.core.errors import InputError, OwnEyes, SilenceError
 from silograph.engines.certificates import not_ours, public_key, read_private, sign_reply, signed
 from silograph.engines.line import LIMIT, Incoming, Line, frame, host_of, subject
 from silograph.engines.remote import Answers, Refusal
+from silograph.engines.route import Route
 
 _PART, _MORE, _WHO, _HERE, _GONE = b"p", b"m", b"w", b"h", b"g"
 _REPLY, _REFUSED = b"r", b"x"
@@ -58,9 +59,15 @@ class Asker(Line):
     """The server's end. `keys` are the organisations' public keys, as in node.pub; NATS is certified as `host`."""
 
     def __init__(
-        self, address: str, tls: ssl.SSLContext | None, deployment: str, keys: Mapping[str, bytes], host: str
+        self,
+        address: str,
+        tls: ssl.SSLContext | None,
+        deployment: str,
+        keys: Mapping[str, bytes],
+        host: str,
+        route: Route | None = None,
     ) -> None:
-        super().__init__(address, tls, host, subject(deployment, None, "say"))
+        super().__init__(address, tls, host, subject(deployment, None, "say"), route)
         self._keys = {name: public_key(text, f"key of {name}") for name, text in keys.items()}
         self._names = {subject(deployment, name, "say"): name for name in keys}
         self._to = {name: subject(deployment, name, "ask") for name in keys}
@@ -170,9 +177,16 @@ class Answerer(Line):
     """An organisation's end. It answers one question at a time, in the thread that calls `serve`."""
 
     def __init__(
-        self, address: str, tls: ssl.SSLContext | None, deployment: str, organisation: str, key: Path, ca: Path
+        self,
+        address: str,
+        tls: ssl.SSLContext | None,
+        deployment: str,
+        organisation: str,
+        key: Path,
+        ca: Path,
+        route: Route | None = None,
     ) -> None:
-        super().__init__(address, tls, host_of(address), subject(deployment, organisation, "ask"))
+        super().__init__(address, tls, host_of(address), subject(deployment, organisation, "ask"), route)
         self._to, self._key, self._ca = subject(deployment, organisation, "say"), read_private(key), ca
         self._session, self._incoming, self._bell = b"", Incoming(), threading.Condition()
         self._next: tuple[bytes, bytes] | None = None  # the newest question: the server has given up older ones
@@ -235,15 +249,15 @@ class Answerer(Line):
         await self.publish(self._to, frame(_GONE, bytes(16)))
         await super().leave()
 
-    def disconnected(self, problems: list[Exception]) -> None:
+    def disconnected(self, problems: list[BaseException]) -> None:
         for error in problems:
             if isinstance(error, ssl.SSLCertVerificationError):
                 self._fatal = not_ours(self.address, self._ca, error)
         if any(map(_turns_away, problems)):
             self._turned_away = self._turned_away or time.monotonic()
             self._heard_at = time.monotonic()
-        else:  # a server that is gone, or about to be, may come back and know us
-            self._turned_away = 0.0
+        elif not any(isinstance(error, ConnectionResetError | BrokenPipeError) for error in problems):
+            self._turned_away = 0.0  # a server that is gone may come back and know us; a reset says nothing either way
 
     def heard(self, where: str, kind: bytes, number: bytes, start: int, total: int, part: bytes) -> None:
         with self._bell:
@@ -262,7 +276,7 @@ class Answerer(Line):
                     self._bell.notify_all()
 
 
-def _turns_away(error: Exception) -> bool:
+def _turns_away(error: BaseException) -> bool:
     """Whether a server said no, rather than nothing."""
     broken_off = isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError)
     return (isinstance(error, ssl.SSLError) and not broken_off) or "uthorization" in str(error)
