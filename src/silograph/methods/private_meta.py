@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from silograph.core.errors import InputError, SolverError
+from silograph.core.threads import in_parts
 from silograph.core.types import Array, Carry, Json
 from silograph.kernels.draws import draw_key, silo_ids, uniforms
 from silograph.methods.base import Limits, Outcome, Outlet, Plain, Private, ServerOutlet, Start, Up, everywhere
@@ -82,6 +83,7 @@ def padded(pairs: Sequence[tuple[NDArray[Any], NDArray[Any]]], part: str, width:
         out[f"{part}_{name}"] = np.zeros((len(pairs), width or counts.max(), *first.shape[1:]), dtype=first.dtype)
         for row, pair in zip(out[f"{part}_{name}"], pairs, strict=True):
             row[: len(pair[place])] = pair[place]
+        out[f"{part}_{name}"].flags.writeable = False  # so that it can stay where sums are taken
     return out
 
 
@@ -198,7 +200,11 @@ class PrivateMeta(OneStart):
     ) -> Known:
         """The sum over a sample, divided by its expected size, and released if records are protected."""
         expected = self.rate * data[batch.part]
-        total /= expected[:, None]
+
+        def divide(part: slice) -> None:
+            total[part] /= expected[part, None]
+
+        in_parts(divide, len(total), total[:1].size)
         if clip is None:
             return total
         why = f"every record's part of the sum is clipped to {clip:g}; the sum is divided by the public q N"
@@ -231,17 +237,25 @@ def descended(model: Known, step: float, slope: Known) -> Known:
 def _descended(model: Array, step: float, slope: Array) -> Array:
     """Client by client: large models stay in the cache that way."""
     out = np.empty(model.shape)
-    for row, here, down in zip(out, model, slope, strict=True):
-        np.multiply(down, -step, out=row)
-        row += here
+
+    def descend(part: slice) -> None:
+        for row, here, down in zip(out[part], model[part], slope[part], strict=True):
+            np.multiply(down, -step, out=row)
+            row += here
+
+    in_parts(descend, len(out), out[:1].size)
     return out
 
 
 def mean_model(models: Array, weights: NDArray[np.int64]) -> Array:
     """(3), over the clients that answered."""
-    out = np.zeros(models.shape[1])
-    for model, share in zip(models, weights / weights.sum(), strict=True):
-        out += share * model
+    out, shares = np.zeros(models.shape[1]), weights / weights.sum()
+
+    def add(part: slice) -> None:
+        for model, share in zip(models, shares, strict=True):
+            out[part] += share * model[part]
+
+    in_parts(add, len(out), len(models))
     return out
 
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from silograph.core.errors import LeakError
+from silograph.core.threads import in_threads
 from silograph.core.types import Array
 from silograph.privacy.bound import ADD_OR_REMOVE_ONE, REPLACE_ONE, Bounded, Within, clip_rows
 from silograph.privacy.flooding import Joined
@@ -25,8 +24,6 @@ from silograph.privacy.sums import masked_total, plain_total
 
 if TYPE_CHECKING:
     from silograph.privacy.door import Door
-
-_WORTH_A_THREAD = 1 << 16  # numbers of noise
 
 
 class Gate:
@@ -100,7 +97,7 @@ class Gate:
                 **sampling,
             )
 
-        for row in _in_threads(released, range(len(self.silos)), bounded.value[:1].size):
+        for row in in_threads(released, range(len(self.silos)), bounded.value[:1].size):
             self.door.admit(row)
         return Released(out, _SEAL, owned=True)
 
@@ -213,13 +210,3 @@ class Gate:
         }
         digest = mark.hexdigest()[:16]
         return Row(**place, dim=int(np.size(sent)), digest=digest, **(nothing | {"sampling": 1.0} | facts))
-
-
-def _in_threads(work: Callable[[int], Row], items: Sequence[int], size: int) -> Iterator[Row]:
-    """The work on each item in their order; large ones at the same time, where there are processors."""
-    workers = min(len(items), len(os.sched_getaffinity(0)))
-    if size < _WORTH_A_THREAD or workers < 2:
-        yield from map(work, items)
-        return
-    with ThreadPoolExecutor(workers) as pool:
-        yield from pool.map(work, items)

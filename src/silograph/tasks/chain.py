@@ -49,8 +49,8 @@ class _Tape:
         if loss == "cross-entropy":
             # The softmax; torch's own takes five times as long for so few classes.
             odds = (a - a.amax(-1, keepdim=True)).exp_()
-            self.chance = delta = odds / torch.matmul(odds, odds.new_ones(a.shape[-1], 1))
-            delta = delta.scatter_add(-1, y[..., None], delta.new_full((1, 1, 1), -1.0).expand(*y.shape, 1))
+            self.chance = odds.div_(odds.sum(-1, keepdim=True))
+            delta = self.chance.scatter_add(-1, y[..., None], a.new_full((1, 1, 1), -1.0).expand(*y.shape, 1))
         else:
             delta = a - y
         self.deltas = [delta] * len(self.layers)
@@ -62,12 +62,12 @@ class _Tape:
         """The first layer with parameters: nothing before it needs to be known."""
         return next(i for i, layer in enumerate(self.layers) if layer.size)
 
-    def clipped(self, mask: Tensor, clip: float | None, out: Tensor) -> None:
+    def clipped(self, mask: Tensor, clip: float | None, out: Tensor, doubtful: bool) -> None:
         """Add the sum of clipped gradients to `out`."""
         nothing: list[Tensor | None] = [None] * len(self.layers)
-        self._add(mask, clip, nothing, nothing, out)
+        self._add(mask, clip, nothing, nothing, out, doubtful)
 
-    def curved(self, v: Tensor, mask: Tensor, clip: float | None, out: Tensor) -> None:
+    def curved(self, v: Tensor, mask: Tensor, clip: float | None, out: Tensor, doubtful: bool) -> None:
         """Add the sum of clipped curvatures along `v` to `out`."""
         last, first = len(self.layers) - 1, self._first
         moved: list[Tensor | None] = []  # at the inputs
@@ -87,7 +87,7 @@ class _Tape:
                 rdelta, self.deltas[i], outputs[i], self.kept[i], self.models[:, part], v[:, part]
             )
             turned[i - 1] = rdelta
-        self._add(mask, clip, moved, turned, out)
+        self._add(mask, clip, moved, turned, out, doubtful)
 
     def _add(
         self,
@@ -96,27 +96,30 @@ class _Tape:
         moved: Sequence[Tensor | None],
         turned: Sequence[Tensor | None],
         out: Tensor,
+        doubtful: bool,
     ) -> None:
         known: dict[int, Any] = {}  # of each layer: its records' gradients, or what they are made of
-        squared = torch.zeros(mask.shape, dtype=torch.float64, device=mask.device)
+        lengths = []
         for i, layer in enumerate(self.layers):
             if isinstance(layer, Convolution):
-                known[i] = layer.each(self.kept[i], self.deltas[i], moved[i], turned[i])[None].double()
-                squared += squares(known[i])
+                known[i] = layer.each(self.kept[i], self.deltas[i], moved[i], turned[i])[None]
+                lengths.append(squares(known[i], torch.float64))
             elif isinstance(layer, Dense):
                 known[i] = (self.kept[i], self.deltas[i], moved[i], turned[i])
-                squared += layer.lengths(*known[i])
+                lengths.append(layer.lengths(*known[i]))
+        squared = sum(lengths[1:], lengths[0])
         c = mask.double() if clip is None else shrink(squared, clip, self.rounding.slack) * mask
-        if clip is not None and not bool(torch.isfinite(squared).all()):
+        if clip is not None and doubtful:
             # What is no number has no length either: such a record counts as nothing under a clip.
             known = {i: _without(~torch.isfinite(squared), value) for i, value in known.items()}
+        c = c.to(self.rounding.kind)
         for i, value in known.items():
             layer, part = self.layers[i], out[:, self.parts[i]]
             if isinstance(layer, Dense):
                 a, delta, ra, rdelta = value
-                layer.add(c.to(self.rounding.kind), a, delta, ra, rdelta, self.rounding.kind, part)
+                layer.add(c, a, delta, ra, rdelta, self.rounding.kind, part)
             else:
-                part += torch.bmm(c[:, None], value)[:, 0].to(part.dtype)
+                part += torch.bmm(c[:, None], value.to(c.dtype))[:, 0]
 
 
 def _without(bad: Tensor, value: Any) -> Any:
@@ -155,7 +158,7 @@ def shrink(squared: Tensor, clip: float, slack: float) -> Tensor:
     bound has to hold for the numbers as computed."""
     inner = clip * (1.0 - slack)
     factor = inner / squared.sqrt().clamp(min=inner)
-    return torch.where(torch.isfinite(squared) & (factor > _LEAST_FACTOR), factor, 0.0)
+    return factor.where(factor > _LEAST_FACTOR, 0.0)  # nor is what has no length, or an infinite one
 
 
 class ChainPasses:
@@ -202,10 +205,10 @@ class ChainPasses:
                 self._tape = tape
             yield tape, rows, span
 
-    def gradient(self, clip: float | None, out: Tensor) -> None:
+    def gradient(self, clip: float | None, out: Tensor, doubtful: bool) -> None:
         for tape, rows, span in self._tapes():
-            tape.clipped(self._mask[rows, span], clip, out[rows])
+            tape.clipped(self._mask[rows, span], clip, out[rows], doubtful)
 
-    def curvature(self, direction: Tensor, clip: float | None, out: Tensor) -> None:
+    def curvature(self, direction: Tensor, clip: float | None, out: Tensor, doubtful: bool) -> None:
         for tape, rows, span in self._tapes():
-            tape.curved(direction[rows], self._mask[rows, span], clip, out[rows])
+            tape.curved(direction[rows], self._mask[rows, span], clip, out[rows], doubtful)

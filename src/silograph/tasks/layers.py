@@ -175,9 +175,9 @@ class Dense(Layer):
         weight = torch.bmm(scaled.mT, a.value.to(kind))
         if rdelta is not None and ra is not None:
             weight.baddbmm_((delta.to(kind) * c[..., None]).mT, ra.to(kind))
-        out[:, : self.outputs * self.inputs] += weight.flatten(1).to(out.dtype)
+        out[:, : self.outputs * self.inputs] += weight.flatten(1)
         if self.bias:
-            out[:, self.outputs * self.inputs :] += scaled.sum(1).to(out.dtype)
+            out[:, self.outputs * self.inputs :] += scaled.sum(1)
 
 
 @dataclass(frozen=True)
@@ -245,10 +245,12 @@ class Convolution(Layer):
         return torch.cat([weight.flatten(1), out.sum(2)], 1) if self.bias else weight.flatten(1)
 
 
-def squares(x: Tensor) -> Tensor:
-    """Squared lengths in float64, measured in the vectors' own precision; what may underflow there is added."""
-    lost = x.shape[-1] * torch.finfo(x.dtype).smallest_normal * torch.finfo(x.dtype).eps
-    return torch.square(torch.linalg.vector_norm(x, dim=-1).double()) + lost
+def squares(x: Tensor, kind: torch.dtype | None = None) -> Tensor:
+    """Squared lengths in float64, measured in the vectors' own precision or another; what may underflow is added."""
+    least = torch.finfo(kind or x.dtype)
+    lost = x.shape[-1] * least.smallest_normal * least.eps
+    lengths: Tensor = torch.linalg.vector_norm(x, dim=-1, dtype=kind)
+    return lengths.double().square_().add_(lost)
 
 
 def _dots(x: Tensor, y: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, Protocol
@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, jvp, vmap
 
 from silograph.core.errors import InputError
+from silograph.core.threads import in_parts
 from silograph.core.types import Array, BoolArray
 from silograph.tasks.chain import ChainPasses, Rounding, shrink
 from silograph.tasks.layers import layers_of
@@ -36,17 +37,25 @@ PROTECTED_UNIT = "one record"
 
 _ROOM = 1 << 25  # numbers that the gradients of single records may take at once
 _ALIGNMENT = 64  # bytes: the widest vectors of today's processors, and what torch's own memory has
-_LEAST_TILE, _LARGEST_TILE = 16, {"cpu": 128, "cuda": 512}  # records: for the cache, or for few launches
+_LEAST_TILE, _LARGEST_TILE = 16, {"cpu": 160, "cuda": 256}  # records: for the cache, or for few launches
+_TABLES = 4  # that stay where sums are taken: two sets of records, and two of others
+
+
+#: Records, answers, and which slots are taken.
+Tile = tuple[Tensor, Tensor, Tensor]
 
 
 class Passes(Protocol):
-    """A tile of records of some clients, at their models. Sums over records are added to `out`, (K, P)."""
+    """A tile of records of some clients, at their models. Sums over records are added to `out`, (K, P).
 
-    def gradient(self, clip: float | None, out: Tensor) -> None:
+    `doubtful`: under a clip leave out what is no number, which else comes through to the sum.
+    """
+
+    def gradient(self, clip: float | None, out: Tensor, doubtful: bool) -> None:
         """Of the loss; each record's no longer than `clip`."""
         ...
 
-    def curvature(self, direction: Tensor, clip: float | None, out: Tensor) -> None:
+    def curvature(self, direction: Tensor, clip: float | None, out: Tensor, doubtful: bool) -> None:
         """The Hessian times a direction; each record's no longer than `clip`."""
         ...
 
@@ -64,20 +73,20 @@ class RecordwisePasses:
     mask: Tensor
     rounding: Rounding
 
-    def gradient(self, clip: float | None, out: Tensor) -> None:
-        self._add(vmap(grad(self._value), (None, 0, 0)), None, clip, out)
+    def gradient(self, clip: float | None, out: Tensor, doubtful: bool) -> None:
+        self._add(vmap(grad(self._value), (None, 0, 0)), None, clip, out, doubtful)
 
-    def curvature(self, direction: Tensor, clip: float | None, out: Tensor) -> None:
+    def curvature(self, direction: Tensor, clip: float | None, out: Tensor, doubtful: bool) -> None:
         def product(model: Tensor, v: Tensor, x: Tensor, y: Tensor) -> Tensor:
             return jvp(lambda w: grad(self._value)(w, x, y), (model,), (v,))[1]  # type: ignore[no-any-return]
 
-        self._add(vmap(product, (None, None, 0, 0)), direction, clip, out)
+        self._add(vmap(product, (None, None, 0, 0)), direction, clip, out, doubtful)
 
     def _value(self, model: Tensor, x: Tensor, y: Tensor) -> Tensor:
         out = functional_call(self.module, unflatten(model, self.layout), (x[None],))[0]
         return record_loss(out, y, self.loss)
 
-    def _add(self, each: Any, direction: Tensor | None, clip: float | None, out: Tensor) -> None:
+    def _add(self, each: Any, direction: Tensor | None, clip: float | None, out: Tensor, doubtful: bool) -> None:
         for k, model in enumerate(self.models):
             at = (model,) if direction is None else (model, direction[k])
             step = max(1, _ROOM // len(model))
@@ -88,6 +97,7 @@ class RecordwisePasses:
                 c = self.mask[k, part].double()
                 if clip is not None:
                     c = c * shrink(squared, clip, self.rounding.slack)
+                if clip is not None and doubtful:
                     parts = torch.where(torch.isfinite(squared)[:, None], parts, 0.0)
                 out[k] += (c @ parts).to(out.dtype)
 
@@ -172,13 +182,32 @@ class Neural:
         size = tile_size(places, rate, _LARGEST_TILE[self._on_device.type])
         widest = max(max(shape[0], math.prod(shape[1:])) for _, shape in self.layout)
         rounding = Rounding.of(self._dtype, widest, size, places)
-        for part in tiles(x, y, chosen, size):
-            tensors = weights, self._tensor(part[0]), self._answers(part[1]), self._tensor(part[2])
+        for part in self._tiles(x, y, chosen, size):
             if self._layers is not None:
-                passes.append(ChainPasses(self._layers, self.loss, *tensors, rounding))
+                passes.append(ChainPasses(self._layers, self.loss, weights, *part, rounding))
             else:
-                passes.append(RecordwisePasses(self._skeleton, self.layout, self.loss, *tensors, rounding))
+                passes.append(RecordwisePasses(self._skeleton, self.layout, self.loss, weights, *part, rounding))
         return Sums(passes, self, models.shape, rounding.kind)
+
+    def _tiles(self, x: NDArray[Any], y: NDArray[Any], chosen: BoolArray, size: int) -> Iterable[Tile]:
+        """What `tiles` has, where sums are taken. Of whole tables that nobody can write to it stays there."""
+        if x.flags.writeable or y.flags.writeable or not chosen.all():
+            return map(self._tile, tiles(x, y, chosen, size))
+        key = tuple((table.ctypes.data, table.shape, table.strides) for table in (x, y))
+        if (key, size) not in self._kept:
+            while len(self._kept) >= _TABLES:
+                del self._kept[next(iter(self._kept))]
+            # With the tables themselves: no other can come to lie where they do.
+            self._kept[key, size] = (x, y, [self._tile(part) for part in tiles(x, y, chosen, size)])
+        return self._kept[key, size][2]
+
+    @cached_property
+    def _kept(self) -> dict[Any, tuple[NDArray[Any], NDArray[Any], list[Tile]]]:
+        return {}
+
+    def _tile(self, part: tuple[NDArray[Any], NDArray[Any], BoolArray]) -> Tile:
+        x, y, taken = part
+        return self._tensor(x), self._answers(y), self._tensor(taken)
 
     def _tensor(self, x: NDArray[Any]) -> Tensor:
         return torch.from_numpy(placed(x, np.float64 if self.precise else np.float32)).to(self._on_device)
@@ -224,8 +253,15 @@ def placed(x: NDArray[Any], kind: type[np.generic]) -> NDArray[Any]:
     room = np.empty(x.size * np.dtype(kind).itemsize + _ALIGNMENT, np.uint8)
     begin = -room.ctypes.data % _ALIGNMENT
     out = room[begin : begin + x.size * np.dtype(kind).itemsize].view(kind).reshape(x.shape)
-    out[...] = x
+    _copy(x, out)
     return out
+
+
+def _copy(x: NDArray[Any], out: NDArray[Any]) -> None:
+    def copy(part: slice) -> None:
+        out[part] = x[part]
+
+    in_parts(copy, len(out), out[:1].size)
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,20 +274,26 @@ class Sums:
     kind: torch.dtype
 
     def gradient(self, clip: float | None) -> Array:
-        return self._total(lambda tile, out: tile.gradient(clip, out))
+        return self._total(clip, lambda tile, out, doubtful: tile.gradient(clip, out, doubtful))
 
     def curvature(self, direction: Array, clip: float | None) -> Array:
         v = self.task._tensor(direction)
-        return self._total(lambda tile, out: tile.curvature(v, clip, out))
+        return self._total(clip, lambda tile, out, doubtful: tile.curvature(v, clip, out, doubtful))
 
-    def _total(self, add: Callable[[Passes, Tensor], None]) -> Array:
+    def _total(self, clip: float | None, add: Callable[[Passes, Tensor, bool], None]) -> Array:
         with torch.no_grad():
-            total = torch.zeros(self.shape, dtype=self.kind, device=self.task._on_device)
-            for tile in self.passes:
-                add(tile, total)
+            total = self._added(add, doubtful=False)
+            if clip is not None and not bool(torch.isfinite(total).all()):
+                total = self._added(add, doubtful=True)
             out = np.empty(self.shape)  # numpy's memory comes in large pages, torch's does not
-            torch.from_numpy(out).copy_(total)
+            _copy(total.cpu().numpy(), out)
             return out
+
+    def _added(self, add: Callable[[Passes, Tensor, bool], None], doubtful: bool) -> Tensor:
+        total = torch.zeros(self.shape, dtype=self.kind, device=self.task._on_device)
+        for tile in self.passes:
+            add(tile, total, doubtful)
+        return total
 
 
 def tile_size(places: int, rate: float, largest: int) -> int:
