@@ -184,7 +184,7 @@ class StarFamily:
             "star.html.j2",
             run,
             self.privacy_of(run),
-            releases=summarise(run.ledger, by=("silo", "release_point", "mechanism")),
+            releases=summarise(run.ledger, by=("release_point", "mechanism", "observer")),
             learned=(f"{counted(sites, 'site')} learned {self.goal}.", f"The run took {counted(rounds, 'round')}."),
         )
 

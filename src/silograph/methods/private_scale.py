@@ -158,7 +158,8 @@ class ScaledFirst(Plain):
         for name in ("graph", "consensus", "signs", "consensus_signs"):
             if name in arrays:
                 arrays[name] = arrays[name] * (told[a] & told[b])
-        return Outcome(arrays, {**found.facts, "untold": np.flatnonzero(~told).tolist()})
+        more = {"rounds": found.facts["rounds"] + len(_STAGES), "untold": np.flatnonzero(~told).tolist()}
+        return Outcome(arrays, {**found.facts, **more})
 
     def noise(self, sites: int) -> float:
         """The deviation of the noise in a count of so many sites."""

@@ -123,9 +123,10 @@ def lines_svg(
     heights = _decades(min(values), max(values)) if log_y else ticks(*padded(values), outside=True)
     across = Axis(scale(first), scale(last), left, width - right)
     down = Axis(rise(heights[0]), rise(heights[-1]), height - below, above)
+    whole = float(all(float(x).is_integer() for x, _ in shown))  # no half rounds
     powers = [10.0**k for k in range(math.ceil(across.low - 1e-9), math.floor(across.high + 1e-9) + 1)] if log_x else []
     # Between two powers of ten there is none to write: the ends must do.
-    columns = (powers if len(powers) > 1 else [first, last]) if log_x else ticks(first, last)
+    columns = (powers if len(powers) > 1 else [first, last]) if log_x else ticks(first, last, least=whole)
     grid = [f'<path d="M{left} {down(rise(y)):.1f}H{width - right}"/>' for y in heights]
     marks = [
         f'<text x="{left - 9}" y="{down(rise(y)) + 4:.1f}" text-anchor="end">{number(y)}</text>' for y in heights

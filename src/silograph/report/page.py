@@ -22,6 +22,13 @@ from silograph.report.traffic import traffic
 
 #: The scripts of a page, in their order. Every page can be read without.
 TABLES, GRAPH = "tables.js", "graph.js"
+#: What result.json calls a mode, in the words of a page.
+MODES = {
+    "dp": "differential privacy",
+    "exact": "no privacy: values as they are",
+    "obfuscation": "obfuscation: no guarantee",
+    "paper:": "the paper’s own version",
+}
 
 
 def render(template: str, scripts: Sequence[str] = (), **values: Any) -> str:
@@ -49,13 +56,14 @@ def render_run(
         made=run.made,
         run_id=run.id,
         plan=run.plan,
+        mode=MODES.get(run.result.privacy.mode, run.result.privacy.mode),
         protected=privacy.is_protected(),
         protection=privacy.verdict(),
         private=privacy.summary(),
         audits=run.audits,
         attacked=strongest(run.audits),
         unprotected=privacy.left_open(),
-        releases=_by_what(releases, privacy),
+        releases=[row | {"silo": privacy.everybody(row["silos"])} for row in releases],
         traffic=traffic(run),
         spending=_spending(run),
         **(shared | values),
@@ -77,25 +85,10 @@ def summarise(ledger: Iterable[Json], by: Sequence[str]) -> list[Json]:
         return words.listed(words.first_seen(str(row[key]) for row in rows if row.get(key) is not None), most=4)
 
     return [
-        {"count": len(rows)}
-        | {
-            key: texts(rows, key)
-            for key in ("silo", "release_point", "mechanism", "observer", "randomness", "why", "part")
-        }
+        {"count": len(rows), "silos": words.first_seen(str(row["silo"]) for row in rows)}
+        | {key: texts(rows, key) for key in ("release_point", "mechanism", "observer", "randomness", "why", "part")}
         | {key: words.spread(row.get(key) for row in rows) for key in ("round", "dim", "l2", "noise", "sampling")}
         for rows in groups.values()
-    ]
-
-
-def _by_what(releases: Iterable[Json], privacy: PrivacyWords) -> list[Json]:
-    """One line for all silos that released the same, in the same way."""
-    same: dict[str, list[Json]] = {}
-    for row in releases:
-        said = {key: value for key, value in row.items() if key != "silo"}
-        same.setdefault(repr(said), []).append(row)
-    return [
-        rows[0] | {"silo": privacy.everybody([row["silo"] for row in rows]), "count": sum(row["count"] for row in rows)}
-        for rows in same.values()
     ]
 
 

@@ -101,10 +101,10 @@ class PrivacyWords:
         return sentence
 
     def guarantees(self) -> Json:
-        """What observers can learn, and what a paper claims: one line for all names and observers of which it is equal;
-        of more lines than fit, those that protect least."""
+        """What observers can learn, and what a paper claims: one line for all names and observers with the same printed
+        numbers; if lines are too many, those that protect least."""
         stated = [(each.site, each.observer, each) for each in self._privacy.guarantees]
-        found = alike(stated, key=lambda each: repr((each.epsilon, each.delta, each.accountant, each.claim)))
+        found = alike(stated, key=_as_printed)
         if len(found) > MOST_GUARANTEES:
             found.sort(key=lambda line: -line[0].epsilon)
         rows = [
@@ -198,6 +198,10 @@ class PrivacyWords:
         return listed([self.observers.get(name, name) for name in observers])
 
 
+def _as_printed(row: Guarantee) -> str:
+    return repr((bound(row.epsilon), bound(row.delta), row.accountant, row.claim))
+
+
 def _meaning(rows: Sequence[Guarantee]) -> str:
     """What the largest epsilon means to whoever looks for somebody."""
     from silograph.privacy.accounting import Cost, caught  # its quantiles take a while to import
@@ -207,8 +211,8 @@ def _meaning(rows: Sequence[Guarantee]) -> str:
     alarms = f"{100.0 * FALSE_ALARMS:g} %"
     most = f"at most {math.ceil(100.0 * share)} %" if share < MOST_SHARE else "nearly all"
     return (
-        f"In other words: an attacker who knows all other data, and who accepts {alarms} false alarms, recognises "
-        f"{most} of those looked for (guessing: {alarms})."
+        f"In other words: an attacker who knows all other data and accepts {alarms} false alarms recognises "
+        f"{most} of what is protected (by guessing: {alarms})."
     )
 
 

@@ -281,7 +281,7 @@ def test_the_ledger_is_summed_up_by_mechanism(tmp_path: Path) -> None:
     rows = table(build(make_run(tmp_path, regions=6)), "Summary of the ledger")
     assert len(rows) == 2
     assert rows[1][:6] == [
-        "region 0, region 1, region 2 and 3 more",
+        "Every region",
         "update clipped mean update",
         "gaussian",
         "neighbour",

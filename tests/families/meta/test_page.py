@@ -399,7 +399,7 @@ def test_equal_guarantees_share_a_line_and_the_claim_stands_beside(tmp_path: Pat
     text = Page(html).text
     assert "Each source client is differentially private with ε = 4 and δ = 10⁻⁵ against the server, other" in text
     assert "what is protected is one record (relation: add-or-remove-one: a record's place is left empty)" in text
-    assert "<dt>Neighbouring relation</dt><dd>add-or-remove-one</dd>" in html
+    assert '<dt>Neighbouring relation</dt><dd class="words">add-or-remove-one</dd>' in html
     assert "Not protected: which clients there are." in text
 
 
@@ -416,7 +416,7 @@ def test_the_papers_own_version_is_not_called_private_without_more(tmp_path: Pat
         "too good",
         f"S4 Theorem 1. Defect: {DEFECT}",
     ]
-    assert "<dt>Mode</dt><dd>S4’s own version</dd>" in html
+    assert '<dt>Mode</dt><dd class="words">S4’s own version</dd>' in html
     assert "moves it by up to twice that" in html
 
 
@@ -518,7 +518,7 @@ def test_the_ledger_is_summed_up_with_its_samples(tmp_path: Path) -> None:
         "personal step clipped to 1",
     ]
     assert rows[0][2:7] == ["gaussian", "server", "90", "0 to 4", "20"]
-    assert rows[3][0] == "new-00, new-01, new-02 and new-03"
+    assert rows[3][0] == "Every new client"
     paper = table(build(make_run(tmp_path / "paper", version="paper:")), "Summary of the ledger")[1:]
     assert paper[0][1] == "inner 0, from a sample of all records at the rate 0.2 clipped to 1"
 

@@ -41,7 +41,7 @@ def _by_probability(run: GraphRun) -> Iterator[str]:
         often = f"{100 * SURE:g} % of draws of the signals"
         yield f"{sure} of {counted(len(chances), 'edge')} come again in {often} or more."
     if len(run.sites) > 1:
-        yield "Sites were learned together: an edge that all of them have was not found so many times independently."
+        yield "Sites were learned together: an edge that all of them have is not an independent finding of each."
 
 
 def _behind_noise(run: GraphRun) -> Iterator[str]:
@@ -51,17 +51,20 @@ def _behind_noise(run: GraphRun) -> Iterator[str]:
     if run.sites and rows:
         low, high = min(rows.values()), max(rows.values())
         span = f"{low:.0f}" if round(low) == round(high) else f"{low:.0f} to {high:.0f}"
-        yield f"Noise leaves {span} effective rows per site; {need}."
+        yield (
+            f"After the noise the graph of each site is as good as one from {span} rows without noise (what it takes "
+            f"from the other sites is counted, too); {need}."
+        )
         weak = [name for name, left in rows.items() if left < ENOUGH]
         if weak:
             where = "every site" if len(weak) == len(rows) else listed(weak, _MOST_NAMED)
             yield f"Treat single edges of {where} with caution."
     else:
-        yield f"Noise leaves {consensus:.0f} effective rows in all; {need}."
+        yield f"After the noise the graph is as good as one from {consensus:.0f} rows without noise; {need}."
     if consensus < ENOUGH:
         yield "Treat single edges of the consensus with caution: believe what many edges say together."
     elif run.sites:
-        yield f"The consensus has {consensus:.0f}."
+        yield f"The consensus is as good as one from {consensus:.0f} rows."
     nodes = len(run.result.nodes)
     share = 2.0 * len(run.consensus) / (nodes * max(nodes - 1, 1))
     if share > MANY_PAIRS and run.result.degree is None:

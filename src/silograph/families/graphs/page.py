@@ -77,7 +77,7 @@ def page(run: GraphRun) -> str:
         run,
         privacy_of(run),
         scripts=(TABLES, GRAPH),
-        releases=summarise(run.ledger, by=("silo", "release_point", "mechanism")),
+        releases=summarise(run.ledger, by=("release_point", "mechanism", "observer")),
         believe=belief(run),
         exact=_exact(run.result),
         pictures=_pictures(run),

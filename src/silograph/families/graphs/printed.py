@@ -33,7 +33,10 @@ def summary(result: GraphResult) -> Iterator[str]:
     shown = [k for k, name in enumerate(header) if noisy or name != "effective rows"]
     yield from table(tuple(header[k] for k in shown), [tuple(row[k] for k in shown) for row in rows])
     if noisy:
-        yield "effective rows: so many without noise would give as good a graph; 20 nodes need about 500"
+        yield (
+            "effective rows: a graph of so many rows without noise is as good; a site's include what it takes from "
+            "others; 20 nodes need about 500"
+        )
     yield f"{_times(result.rounds, 'round')}, {_sent(result)}{_exactness(result)}"
     if (line := beside_distance(result)) is not None:
         yield line

@@ -1,8 +1,9 @@
 // Every table with several rows can be sorted by its columns, and what is long is shown in pages. Without this script, and
 // in print, tables keep their order and everything is there.
 (() => {
-  const ROWS = 12;
-  const PICTURES = matchMedia("(max-width: 40rem)").matches ? 3 : 6;
+  const NARROW = matchMedia("(max-width: 40rem)").matches;
+  const ROWS = NARROW ? 8 : 12;
+  const PICTURES = NARROW ? 2 : 6;
   const RAISED = { "⁻": "-", "⁰": "0", "¹": "1", "²": "2", "³": "3", "⁴": "4", "⁵": "5", "⁶": "6", "⁷": "7", "⁸": "8", "⁹": "9" };
 
   // The number that a cell begins with, as the page writes numbers; null where there is none.
