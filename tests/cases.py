@@ -62,7 +62,7 @@ def with_the_page() -> Iterator[None]:
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """One plan of a family; `twin` puts another method in the place of its own."""
+    """One plan of a family; `twin` puts another method instead of its own."""
 
     family: str
     title: str

@@ -82,7 +82,7 @@ def _changed(x, world, record):
 
 
 def by_hand(kind, case) -> Holding:
-    """Records beyond all clips in the place of what an audit would take: for attacks on the last bits of a number."""
+    """Records beyond all clips instead of what an audit would take: for attacks on the last bits of a number."""
     topo = kind.topology()
     records = kind.records(topo=topo) if kind is federations else kind.data_of(case)
     protect = getattr(case.method, "protect", "clients")

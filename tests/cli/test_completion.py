@@ -29,7 +29,7 @@ pytestmark = pytest.mark.skipif(not SILOGRAPH.exists(), reason="silograph is not
 
 
 def completed(*words):
-    """What may stand in the place of the last word."""
+    """What may stand instead of the last word."""
     asked = {
         "_SILOGRAPH_COMPLETE": "complete_bash",
         "COMP_WORDS": " ".join(("silograph", *words)),

@@ -505,17 +505,17 @@ def wrong(table, change):
 WRONG = [
     ("graphs, one release", "bob", lambda t: t.drop(columns="q"), "it lacks 'q'"),
     ("graphs, one release", "bob", lambda t: t.assign(z=1.5), "it also has 'z'"),
-    ("graphs, one release", "bob", lambda t: t.iloc[:-1], "expected 81 records of 'bob', as told, but there are 80"),
+    ("graphs, one release", "bob", lambda t: t.iloc[:-1], "expected 81 records of 'bob', as reported, but there are 80"),
     ("graphs", "bob", lambda t: pd.concat([t, t]), "there are 162"),
     ("clustered, records", "west", lambda t: t.drop(columns="v"), "it lacks 'v'"),
     ("clustered, records", "west", lambda t: t.iloc[:-1], "there are"),
     ("clustered, records", "west", lambda t: t[t["agent"] != "w1"], "it lacks 'w1'"),
-    ("clustered, records", "west", lambda t: t.assign(kind="red"), "'w1' in cluster 'blue', as told, but it is in"),
+    ("clustered, records", "west", lambda t: t.assign(kind="red"), "'w1' in cluster 'blue', as reported, but it is in"),
     ("federation, private", "west", lambda t: t.assign(agent="new"), "it also has 'new'"),
     ("federation, private", "west", lambda t: t.drop(columns="v"), "it lacks 'v'"),
     ("federation, private", "west", lambda t: t[t["agent"] != "w1"], "it lacks 'w1'"),
     ("meta, private", "bea", lambda t: t.drop(columns="v"), "it lacks 'v'"),
-    ("meta, private", "bea", lambda t: t.iloc[1:], "expected 12 records of 'bea', as told, but there are 11"),
+    ("meta, private", "bea", lambda t: t.iloc[1:], "expected 12 records of 'bea', as reported, but there are 11"),
     ("meta, private", "bea", lambda t: t.assign(trend="424242"), "found another label"),
     ("meta", "bea", lambda t: t.assign(trend="sideways"), "found 'sideways'"),
 ]
@@ -550,7 +550,7 @@ def test_columns_in_another_order_are_the_same_table(folder, tmp_path):
 def test_a_picture_of_another_shape(folder, tmp_path):
     plan = PLANS["meta, pictures"]
     np.savez(tmp_path / "bea.npz", x=np.zeros((12, 1, 5, 4)), y=np.array(["up", "down"] * 6))
-    with pytest.raises(InputError, match=r"records of the shape \(1, 4, 5\), as told"):
+    with pytest.raises(InputError, match=r"records of the shape \(1, 4, 5\), as reported"):
         open_organisation(plan, gather_facts(plan, folder), "bea", tmp_path / "bea.npz", folder)
 
 

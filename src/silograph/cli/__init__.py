@@ -38,7 +38,7 @@ def _say_version(wanted: bool) -> None:
 @app.callback()
 def _about(
     version: Annotated[
-        bool, typer.Option("--version", help="Which version this is.", callback=_say_version, is_eager=True)
+        bool, typer.Option("--version", help="Show the version.", callback=_say_version, is_eager=True)
     ] = False,
 ) -> None:
     """Learn together from data that may not be shared, and believe the privacy number."""

@@ -57,12 +57,12 @@ def audit(
     strategy: OneStrategy = None,
     as_json: AsJson = False,
 ) -> None:
-    """Attack a plan through its own pipeline: how much of its promise can an attack use up?
+    """Attack a plan with its own code, and hold what the attack finds against what the plan promises.
 
-    TARGET is a plan file: it is attacked, and nothing is written. Or it is a run folder: its plan is attacked, with the
-    tables where it says; what is found is added to audit.json in the folder and shown in its report. Or it is what
-    `silograph deploy` wrote: its organisations are asked dishonest questions, as their server could; made-up tables
-    take the place of theirs, and nothing is written.
+    A plan file: the plan is attacked, and nothing is written. A run folder: its plan is attacked with the tables that
+    it names; the finding goes into audit.json in the folder and into its report. A folder of `silograph deploy`: its
+    organisations are asked dishonest questions, as their server could ask them; they hold made-up tables, and nothing
+    is written.
 
     Exit code 0: not refuted. 3: refuted. 2: bad input. 1: a failure, such as a finding that could not be written (it
     is printed first). 130: Ctrl-C.

@@ -30,7 +30,7 @@ def compare(
     out: Annotated[Path | None, typer.Option("-o", "--out", help="Also write a page to look at, an HTML file.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Put runs side by side: edges gained and lost, errors, cost, and what their plans do not have in common."""
+    """Put runs side by side: edges gained and lost, errors, cost, and how their plans differ."""
     from silograph.core.files import write_atomically
     from silograph.report.compare import compare as read_runs
     from silograph.report.compare_page import page

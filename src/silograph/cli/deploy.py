@@ -43,7 +43,7 @@ def facts(
     data: Annotated[Path, typer.Argument(help="Your own table.")],
     out: Annotated[Path | None, typer.Option("-o", "--out", help="File to write; left out: standard output.")] = None,
 ) -> None:
-    """What others must know of your table before a deployment: names, columns, how many records. Read it, send it."""
+    """Write what others must know of your table before a deployment: names, columns, numbers of records."""
     from silograph.core.files import write_atomically
     from silograph.deploy.public_facts import organisation_facts
     from silograph.run.plan import load
@@ -58,7 +58,7 @@ def facts(
 
 def deploy(
     plan: Annotated[Path, typer.Argument(help="The plan file; tables or NAME.facts.json lie beside it.")],
-    out: Out,
+    out: Annotated[Path, typer.Option("-o", "--out", help="Folder to write; new or empty.")],
     address: Annotated[str, typer.Option(help="Where organisations reach the server, HOST:PORT.")] = "127.0.0.1:8765",
     minimum: Annotated[int, typer.Option(help="The fewest silos with which a round goes on.")] = 2,
     deadline: Annotated[float, typer.Option(help="Seconds a round waits for its organisations.")] = 120.0,
@@ -117,7 +117,7 @@ def organisation_check(folder: Path, data: Path, as_json: bool) -> None:
 
 
 def enrol(folder: Folder, data: Table = None, as_json: AsJson = False) -> None:
-    """Check your table, approve the deployment as it is, make your keys. Once."""
+    """Check your table, approve the deployment and make your keys; once."""
     from silograph.deploy.organisation import enrol as register_organisation
 
     if data is None:
@@ -154,7 +154,7 @@ def drop(
     folder: Annotated[Path, typer.Argument(help="The folder of your region's server.")],
     neighbour: Annotated[str, typer.Argument(help="The region that you will not hear from again.")],
 ) -> None:
-    """Give up the link to a neighbour for good. Whoever runs it does the same, unless it is gone."""
+    """Give up the link to a neighbour for good. The neighbour does the same, unless it no longer exists."""
     from silograph.deploy.region import drop as give_up
 
     left = give_up(folder, neighbour)
@@ -267,7 +267,7 @@ def serve(
     out: Out,
     host: Annotated[str | None, typer.Option(help="Address to listen at, if not that of the deployment.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen at, if not that of the deployment.")] = None,
-    nats: Annotated[str | None, typer.Option(help="HOST:PORT of a NATS of yours; left out: one is started.")] = None,
+    nats: Annotated[str | None, typer.Option(help="HOST:PORT of your own nats-server; left out: starts one.")] = None,
     websocket: Web = None,
     proxy: Through = None,
     monitor: Port = None,
@@ -325,7 +325,7 @@ def serve(
             print("This run was over before.")
         show(table(("site", "privacy", "against", "how"), cost_rows(guarantees)))
         if finished.unaware:
-            print(f"not yet told that it is over: {', '.join(finished.unaware)}; the same command tells them")
+            print(f"these do not know yet that it is over: {', '.join(finished.unaware)}. The same command tells them.")
         print(f"report: {finished.folder / 'report.html'}")
 
     say(as_json, finished.result, words)
@@ -333,7 +333,7 @@ def serve(
 
 def watch(
     out: Annotated[Path, typer.Argument(help="The run folder that a server or a run writes.", metavar="RUN")],
-    once: Annotated[bool, typer.Option("--once", help="Say it once and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print it once and end.")] = False,
     page: Annotated[int | None, typer.Option(help="Port of this machine for a live page, until Ctrl-C.")] = None,
     as_json: AsJson = False,
 ) -> None:

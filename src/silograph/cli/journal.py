@@ -86,4 +86,4 @@ def terminable(what: str) -> Iterator[None]:
 
 
 def terminated(what: str) -> TerminatedError:
-    return TerminatedError(what, "the end of the run", "SIGTERM came first", "The same command goes on.")
+    return TerminatedError(what, "the end of the run", "the process got SIGTERM first", "The same command goes on.")

@@ -20,7 +20,7 @@ from silograph.families.samples import samples
 
 Track = Annotated[
     Literal["mlflow"] | None,
-    typer.Option(help="Tell MLflow of the finished run: MLFLOW_TRACKING_URI, or mlflow.db in this folder."),
+    typer.Option(help="Record the finished run in MLflow: MLFLOW_TRACKING_URI, or mlflow.db in this folder."),
 ]
 NodesIn = Annotated[Literal["columns", "rows"], typer.Option(help="Where the nodes are in the tables.")]
 SAMPLES = samples()
@@ -41,7 +41,7 @@ def sample(
     as_json: AsJson = False,
     **asked: bool,
 ) -> None:
-    """Write five sites' sample tables, or others with a plan to start from; from a seeded generator."""
+    """Write sample tables of five sites, or another sample with a plan to start from."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(str(folder), "a new or empty folder", "something is there", "Choose another.")
     chosen = [name for name in SAMPLES if asked[name]] or ["sites"]
@@ -67,7 +67,7 @@ def check(
     site_column: Annotated[str | None, typer.Option(help="The column that names a row's site.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Read the sites' tables, match their nodes, and list every problem that is there.
+    """Read the sites' tables, match their nodes, and list every problem.
 
     With an organisation's folder and --data: whether its table is what the deployment needs. Nothing leaves this
     machine.
@@ -178,7 +178,7 @@ def _execute(plan: Any, base: Path, out: Path, as_json: bool, track: str | None)
         show(page_part(result.method).summary(result))
         show(f"note: {note}" for note in result.privacy.notes)
         if before is not None:
-            print("note: This run was finished before. Nothing ran; MLflow was told of it.")
+            print("note: This run was finished before. Nothing ran; MLflow has it now.")
         print(f"report: {os.path.relpath(finished.folder / 'report.html')}")
 
     say(as_json, finished.result, words)

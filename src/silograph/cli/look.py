@@ -18,7 +18,7 @@ def privacy(
     what: Annotated[Path, typer.Argument(help="A plan file, or a run folder.", metavar="PLAN|RUN")],
     as_json: AsJson = False,
 ) -> None:
-    """What a plan will cost before it runs, or what a run did cost."""
+    """Show what a plan will cost in privacy before it runs, or what a run did cost."""
     from silograph.core.results import read_result
     from silograph.report.audits import read_audits
     from silograph.report.build import page_part

@@ -28,7 +28,7 @@ def predict(
     who: Annotated[
         str | None,
         typer.Option(
-            help="Whose model: a region, a client or a cluster. Left out: the regions' mean, or each "
+            help="The model to use: a region, a client or a cluster. Left out: the regions' mean, or each "
             "record's own client, by the column that named the clients."
         ),
     ] = None,
@@ -116,7 +116,7 @@ def _answers(column: pd.Series[Any], classes: tuple[str, str] | None, where: str
 
 
 def _owners(run: FinishedRun, records: pd.DataFrame, agent: str, who: str | None, where: str) -> Any:
-    """Whose model answers each record."""
+    """The name of the model that answers each record."""
     import numpy as np
 
     from silograph.families.federation.read import CENTROID
@@ -129,12 +129,12 @@ def _owners(run: FinishedRun, records: pd.DataFrame, agent: str, who: str | None
             raise InputError("--who", f"one of {', '.join(list(run.models)[:9])}, ...", f"found {who}")
         return np.full(len(records), known[who], dtype=object)
     if agent not in records:
-        todo = "Add it, or say whose model is asked: --who."
+        todo = "Add it, or name one model for all records: --who."
         raise InputError(where, f"a column {agent!r} that names every record's client", "there is none", todo)
     homes = {name.split("/", 1)[1]: name for name in run.models if "/" in name}
     names = records[agent].astype(str).str.strip()
     if strange := [name for name in names if name not in homes]:
-        todo = "Leave its records out, or say whose model is asked: --who."
+        todo = "Leave its records out, or name one model for all records: --who."
         raise InputError(where, "clients that the run learned models for", f"{strange[0]!r} is none of them", todo)
     return names.map(homes).to_numpy(dtype=object)
 

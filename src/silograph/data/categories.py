@@ -56,7 +56,7 @@ def cell_text(cell: object) -> str:
 
 
 def with_levels(grid: Grid, categories: Mapping[str, Sequence[str]] | None, where: str, private: bool) -> Grid:
-    """The grid with 0 and 1 in the place of categories; a gap stays one. A value of no level is refused."""
+    """The grid with 0 and 1 instead of categories; a gap stays one. A value of no level is refused."""
     if not categories or grid.column_names is None:
         return grid
     columns: list[NDArray[Any]] = []

@@ -42,7 +42,7 @@ _DATE_NAME = re.compile(
 _DROP = "Leave it out with --drop {name} (`drop` in a plan)"
 _KEEP = "or say that it is a measurement with --keep {name}."
 _REMEDY: dict[Kind, str] = {
-    "identifier": f"If it says whose a row is, name it with --unit-column {{name}} (with --epsilon). {_DROP}, {_KEEP}",
+    "identifier": f"If it names each row's person: --unit-column {{name}} (with --epsilon). {_DROP}, {_KEEP}",
     "counter": f"{_DROP}, {_KEEP}",
     "date": f"{_DROP}, {_KEEP}",
     "category": "Leave it out with --drop {name} (`drop` in a plan), or declare its levels with --categories {levels}.",

@@ -18,10 +18,10 @@ def read_groups(path: Path, unit_column: str, column: str, groups: Sequence[str]
     where = shown(path)
     _, grid = read_columns(path, [unit_column, column])
     names = [name.strip() for name in grid.column_names or ()]
-    for wanted, what in ((unit_column, "whose a signal is"), (column, "which group a person is in")):
+    for wanted, what in ((unit_column, "names persons"), (column, "names the group of each person")):
         if wanted not in names:
             found = f"its columns are {listed(names)}"
-            raise InputError(where, f"a column {shortened(wanted)}, which says {what}", found)
+            raise InputError(where, f"a column {shortened(wanted)}, which {what}", found)
     persons, told = (
         [_text(cell) for cell in grid.columns[names.index(name)].tolist()] for name in (unit_column, column)
     )

@@ -131,12 +131,12 @@ def _persons(grid: Grid, names: Sequence[str], unit_column: str, where: str) -> 
     """Whose each row is, counted from 0."""
     if unit_column not in names:
         found = f"its columns are {listed(names)}" if names else "its columns have no names"
-        raise InputError(where, f"a column {shortened(unit_column)}, which says whose a signal is", found)
+        raise InputError(where, f"a column {shortened(unit_column)}, which names the person of each row", found)
     cells = grid.columns[names.index(unit_column)].tolist()
     persons = ["" if cell is None or cell != cell else str(cell).strip() for cell in cells]
     if "" in persons:
         place = f"{where}, column {shortened(unit_column)}, {grid.at(persons.index(''))}"
-        raise InputError(place, "whose signal it is", "it is empty", "Say it, or leave out the row.")
+        raise InputError(place, "the name of a person", "it is empty", "Fill it in, or leave out the row.")
     return np.unique(persons, return_inverse=True)[1].astype(np.intp)
 
 

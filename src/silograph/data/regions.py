@@ -227,7 +227,7 @@ def _rows_of_agents(region: FeatureTable, agent: str) -> dict[str, list[int]]:
     for row, cell in enumerate(region.columns[agent].tolist()):
         name = _text(cell)
         if not can_name_file(name):
-            found, todo = (f"found {shortened(name)}", RENAME) if name else ("it is empty", "Say whose record it is.")
+            found, todo = (f"found {shortened(name)}", RENAME) if name else ("it is empty", "Fill it in.")
             place = f"{region.where}, column {shortened(agent)}, {region.at(row)}"
             raise InputError(place, "the name of an agent", found, todo)
         rows.setdefault(name, []).append(row)

@@ -3,7 +3,7 @@
 Read are NPZ files (see `WEATHER`, `BRITTANY`, `TRAFFIC`), and tables: `readings.csv`, a column for each sensor and, if
 the first column is called `time`, when a row was read; beside it, if there are any, `coordinates.csv` (node,x,y[,z])
 and, for roads, `los_adj.csv` or `adjacency.csv`, a square table of weights without header. T-GCN's `los_speed.csv` is
-read in the place of `readings.csv`.
+read instead of `readings.csv`.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def read_sites(
 
 
 def in_folders(paths: Iterable[str | Path]) -> list[Path]:
-    """The files, with the tables in it in the place of every folder."""
+    """The files, with the tables in it instead of every folder."""
     sources = list(_sources([Path(path) for path in paths], None))
     deep = next((source for source in sources if source.files), None)
     if deep is not None:
@@ -131,7 +131,7 @@ def _put_together(source: _Source, read: Read, person: str | None, private: bool
     where = shown(source.path)
     if private and person is None:
         todo = f'Say --unit-column {FILE} (unit_column = "{FILE}" in a plan), so that a person is protected.'
-        raise InputError(where, "to know that a file is a person, under privacy", "nobody said so", todo)
+        raise InputError(where, "a statement that each file is a person, for privacy", "there is none", todo)
     grids = [(file, *read(file)) for file in source.files]
     notes = [note for file, _, grid in grids for note in _index(file, grid, private)]
     parts = [(file, name, without_index(grid, private)) for file, name, grid in grids]

@@ -322,7 +322,7 @@ class Approved:
 
 
 def _mark(folder: Path, table: Path) -> str:
-    """Whether a table is the one that was enrolled can be told by its owner alone: whoever could compute it as well
+    """Only its owner can check that a table is the one that was enrolled: whoever could compute it as well
     would try tables until one fits."""
     return hmac.digest(_identity(folder).private_bytes_raw(), _read(table), "sha256").hex()
 

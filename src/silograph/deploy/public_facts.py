@@ -333,7 +333,7 @@ def open_server(plan: Plan, facts: Facts, base: Path) -> Job:
 
 
 def open_organisation(plan: Plan, facts: Facts, organisation: str, path: Path, base: Path) -> Job:
-    """The job with the records of one organisation, whose table at `path` must be what the facts say of it."""
+    """The job with the records of one organisation, whose table at `path` must agree with the facts."""
     plan = _checked(plan, facts)
     agreed = next((holding for holding in facts.holdings if holding.organisation == organisation), None)
     if agreed is None:
@@ -361,17 +361,17 @@ def _check_agreed(own: Facts, shape: tuple[int, ...], agreed: Holding, where: st
     (holding,) = own.holdings
     todo = "Take the table that the facts were made from, or make them anew: all organisations need the new ones."
     if own.shape != shape:
-        raise InputError(where, f"records of the shape {shape}, as told", f"they have the shape {own.shape}", todo)
+        raise InputError(where, f"records of the shape {shape}, as reported", f"they have the shape {own.shape}", todo)
     check_same_names(
-        holding.agents, agreed.agents, where, f"the agents of {shortened(agreed.organisation)}, as told", todo
+        holding.agents, agreed.agents, where, f"the agents of {shortened(agreed.organisation)}, as reported", todo
     )
     silos = [shortened(agent) for agent in agreed.agents] or [shortened(agreed.organisation)]
     if agreed.records is not None and holding.records is not None:
         for silo, told, count in zip(silos, agreed.records, holding.records, strict=True):
             if told != count:
-                raise InputError(where, f"{told} records of {silo}, as told", f"there are {count}", todo)
+                raise InputError(where, f"{told} records of {silo}, as reported", f"there are {count}", todo)
     if holding.gaps != agreed.gaps:
-        expected = "rows with gaps, as told" if agreed.gaps else "complete rows, as told"
+        expected = "rows with gaps, as reported" if agreed.gaps else "complete rows, as reported"
         raise InputError(where, expected, "they are not", todo)
     if holding.lacks != agreed.lacks:
         expected, found = (listed(each.lacks or ()) or "none" for each in (agreed, holding))
@@ -379,12 +379,12 @@ def _check_agreed(own: Facts, shape: tuple[int, ...], agreed: Holding, where: st
     if agreed.clusters:
         for silo, said, cluster in zip(silos, agreed.clusters, holding.clusters, strict=True):
             if said != cluster:
-                expected = f"{silo} in cluster {shortened(said)}, as told"
+                expected = f"{silo} in cluster {shortened(said)}, as reported"
                 raise InputError(where, expected, f"it is in {shortened(cluster)}", todo)
 
 
 def _open(plan: Plan, facts: Facts, here: Mapping[str, Any], base: Path) -> Job:
-    """The job of records that are here, by silo, with nothing but a shape in the place of all others."""
+    """The job of records that are here, by silo, with nothing but a shape instead of all others."""
 
     def records(absent: Callable[[int], Any]) -> tuple[Any, ...]:
         absent = cache(absent)  # one for all silos with that many

@@ -36,7 +36,7 @@ ACROSS = (
 
 APART = (
     "Every region ran its own server, and this is what one of them knows: its own model, and the cost to its own "
-    "silos as they reported it, signed. How far regions are apart can be told by whoever has all their folders."
+    "silos as they reported it, signed. Whoever has the folders of all regions can compute how far apart they are."
 )
 
 DROPPED_LINKS = (

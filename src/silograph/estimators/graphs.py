@@ -352,7 +352,7 @@ class ConsensusGraph(PlanEstimator):
         private, data = plan.privacy is not None, plan.data
         if data.files:
             if names is not None:
-                raise InputError("names", "none with files, whose names are the sites'", f"found {list(names)}")
+                raise InputError("names", "no names with files: files name the sites", f"found {list(names)}")
             silos = read_sites(plan, [Path(name) for name in data.files])
             self.n_features_in_ = len(silos.nodes)
             return silos

@@ -1,4 +1,4 @@
-"""Who masks towards whom in a large secure sum: a sparse graph of partners in the place of all pairs.
+"""Who masks towards whom in a large secure sum: a sparse graph of partners instead of all pairs.
 
 Up to `ALL_PAIRS` agents everybody is everybody's partner, as in `secure_sum`. Beyond, the graph is the union of
 independent uniform Hamiltonian cycles over the n agents, drawn from the session that all agree on. An agent with k

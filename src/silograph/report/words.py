@@ -106,7 +106,7 @@ def is_number(value: object) -> TypeGuard[int | float]:
 
 
 def visible(text: str) -> str:
-    """The text with a mark in the place of every character that could hide or reorder what is read."""
+    """The text with a mark instead of every character that could hide or reorder what is read."""
     return INVISIBLE.sub("\ufffd", text)
 
 

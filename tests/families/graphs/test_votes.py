@@ -160,7 +160,7 @@ def test_a_column_of_persons_with_another_name_is_refused(folder, tmp_path):
     for site in SITES:
         (tmp_path / f"{site}.csv").write_bytes((folder / f"{site}.csv").read_bytes())
     (tmp_path / "bob.csv").write_text((folder / "bob.csv").read_text().replace("who", "whose", 1))
-    with pytest.raises(InputError, match=r"bob\.csv: expected a column 'who', which says whose a signal is"):
+    with pytest.raises(InputError, match=r"bob\.csv: expected a column 'who', which names the person of each row"):
         run(PLAN, tmp_path, tmp_path / "out")
     assert not list(tmp_path.glob("*out*"))
 

@@ -11,7 +11,7 @@ from silograph.report.words import number
 class SpokenOfClusters(OfServers):
     one, group = "client", "server and cluster"
     goal = "personal models for clients in clusters"
-    comes_back = "the model of each client’s cluster at its server"
+    comes_back = "the model that its server holds for each client’s cluster"
     kept = "your clients’ models"
 
     @property

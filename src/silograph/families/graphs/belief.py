@@ -17,7 +17,7 @@ _MOST_NAMED = 3
 
 def belief(run: GraphRun) -> list[str]:
     """Sentences for the top of the page; none where the run says nothing about how sure its edges are, and of votes,
-    which say it in the place of exactness."""
+    which say it instead of exactness."""
     if run.voted:
         return []
     if run.result.consensus.effective_rows is not None:

@@ -62,9 +62,9 @@ class SpokenOfGraphs(Spoken):
     @property
     def comes_back(self) -> str:
         if self._scaled:
-            return "private means and spreads of columns; the results are the operator’s to hand out"
+            return "private means and spreads of columns; the operator hands out the results"
         if self._once:
-            return "nothing: the results are the operator’s to hand out"
+            return "nothing: the operator hands out the results"
         return "the consensus graph and the parameters of the round"
 
     def sent(self) -> Iterator[Leaving]:

@@ -48,13 +48,13 @@ class Data:
         panel=PAPERS,
     )
     search: Literal["exact", "approximate"] | None = option(
-        None, "How neighbours are searched for; beyond 30000 nodes it has to be said.", panel=PAPERS
+        None, "How neighbours are searched for; required beyond 30000 nodes.", panel=PAPERS
     )
     unit_column: str | None = option(
         None, "The column that names the person a signal belongs to: a person is protected, not one signal."
     )
     group_column: str | None = option(
-        None, "The column that says which of two groups a person is in: what sets them apart is looked for (votes)."
+        None, "The column that names the group of each person; finds the edges in which two groups differ (votes)."
     )
     groups: tuple[str, ...] = option((), "A group, as that column names it; twice.", option="group")
     drop: tuple[str, ...] = option((), "Leave this column out, at every site that has it; may be repeated.")

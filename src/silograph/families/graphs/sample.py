@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-OPTION, HELP = "sites", "Five sites' tables of signals (this, if nothing is said)."
+OPTION, HELP = "sites", "Tables of signals of five sites (default)."
 
 
 def write(folder: Path, seed: int) -> list[Path]:
