@@ -5,8 +5,13 @@ A unit weighs z = (mean of what it is) / clip, and all stages share one budget; 
 
     look    how answers are spread: a histogram over their public range gives a centre and a scale; and the features'
             means and squares, where noise leaves anything of them. From here on all have mean 0 and size 1.
+    length  r = 1 / sqrt(n), n being how many records an agent has (in the mean of logarithms): so much shorter than
+            each is a mean of vectors that point anywhere
     level   the mean answer a: the constant
     step    w <- w + eta times the mean of e u, e = y - u.w or y - chance(u.w): gradient descent; its tail is averaged
+            (an agent's mean is clipped to half of what chance alone makes it, r sqrt(features + 1) / 2: the noise
+            beside what a shorter clip lets pass would be no less, and beside a longer one's more. Of agents with many
+            records eta is up to three times as long: there is less noise, and further to go in steps so short)
     check   with f = u.w / |w|, the means of e, f, f^2 and e f, e = y - a: a second opinion on a, weighed with the
             first by their noise; and answers regressed on the model's own, so that
 
@@ -43,6 +48,8 @@ from silograph.methods.base import Limits, Outcome, Outlet, Plain, Private, Rows
 from silograph.methods.calibration import (
     CHECK_CLIP,
     CLASS_SIZE,
+    MOST_LONGER,
+    MOST_RECORDS,
     SPREAD_CLIP,
     STAGES,
     STEP_CLIP,
@@ -115,6 +122,7 @@ class Calibrated(Plain):
             "movement": np.float64(0.0),
             "where": np.tile([0.0, 1.0], (count, 1)),  # centre and scale of the answers, within -1 and 1
             "scales": np.tile([[0.0], [0.5]], (count, 1, slopes)),
+            "length": np.ones(count),
             "level": np.zeros(count),
             "level_noise": np.zeros(count),
             "model": np.zeros((count, slopes + 1)),
@@ -129,7 +137,7 @@ class Calibrated(Plain):
     def answer(self, servers: Carry) -> dict[str, Array]:
         group = servers["cell"] % self._count
         stage = STAGES.index(self._stage(int(servers["round"]))[0])
-        told = {name: servers[name][group] for name in ("where", "scales", "level", "model")}
+        told = {name: servers[name][group] for name in ("where", "scales", "length", "level", "model")}
         return {"stage": np.full(len(group), float(stage)), **told}
 
     def limits(self) -> dict[str, Limits]:
@@ -138,6 +146,7 @@ class Calibrated(Plain):
             "stage": Limits(0.0, len(STAGES) - 1.0, whole=True),
             "where": Limits(np.array([-1.0, 1e-3]), np.array([1.0, 1.0])),
             "scales": Limits(np.array([[-1e3], [1e-2]]), np.array([[1e3], [1e3]])),
+            "length": Limits(1.0 / math.sqrt(MOST_RECORDS), 1.0),
             "level": wide,
             "model": wide,
         }
@@ -150,7 +159,7 @@ class Calibrated(Plain):
         vectors, clip = self._vectors(stage, told, data)
         real = (np.arange(data["y"].shape[1]) < data["count"][:, None]).astype(np.float64)
         if self.counts is None:
-            mean = np.einsum("nr,nrk->nk", real, vectors) / data["count"][:, None]
+            mean = np.einsum("nr,nrk->nk", real, vectors) / (data["count"] * _size(stage, told["length"]))[:, None]
             return {}, {"sum": gate.contribute(mean, stage, clip)}
         # A record of a pair is in two vectors.
         reach, why = (2.0, ", and so is its pair's") if stage == "spread" else (1.0, "")
@@ -167,6 +176,9 @@ class Calibrated(Plain):
             parts = [] if self._classes else [_histogram(y)]
             parts += [x / math.sqrt(self._slopes), x**2 / math.sqrt(self._slopes)] if self.choice.moments else []
             return np.concatenate(parts, -1), math.sqrt((not self._classes) + 2.0 * self.choice.moments)
+        if stage == "length":
+            records = np.minimum(np.log2(data["count"]) / math.log2(MOST_RECORDS), 1.0)
+            return np.broadcast_to(2.0 * records[:, None, None] - 1.0, (*y.shape, 1)), 1.0
         y = self._centred(y, told["where"])
         if stage == "level":
             return y[..., None], self.choice.level_clip
@@ -206,8 +218,11 @@ class Calibrated(Plain):
     def gather(self, servers: Carry, up: Up, topo: Topology, gate: ServerOutlet) -> tuple[Carry, Message]:
         stage, share = self._stage(int(servers["round"]))
         seen = self._means(stage, share, servers["cell"], up, topo, gate)
+        size = _size(stage, servers["length"])[: len(seen.mean)]
+        seen = seen._replace(mean=size[:, None] * seen.mean, noise=size * seen.noise)
         fresh = {
             "look": self._looked,
+            "length": self._measured,
             "level": self._levelled,
             "step": self._stepped,
             "check": self._checked,
@@ -262,6 +277,11 @@ class Calibrated(Plain):
             fresh["scales"] = np.stack([centre, np.sqrt(np.maximum(square - centre**2, least))], 1)
         return {name: np.array(np.broadcast_to(value, servers[name].shape)) for name, value in fresh.items()}
 
+    def _measured(self, servers: Carry, seen: _Seen) -> Carry:
+        records = MOST_RECORDS ** np.clip(0.5 * (seen.mean[:, 0] + 1.0), 0.0, 1.0)
+        length = 1.0 / np.sqrt(records)
+        return {"length": np.array(np.broadcast_to(length, servers["length"].shape))}
+
     def _levelled(self, servers: Carry, seen: _Seen) -> Carry:
         mean = (seen.mean if self.separate else _towards_each_other(seen.mean, seen.noise**2, seen.heard))[:, 0]
         noise = seen.noise
@@ -274,7 +294,8 @@ class Calibrated(Plain):
 
     def _stepped(self, servers: Carry, seen: _Seen) -> Carry:
         size = CLASS_SIZE if self._classes else 1.0
-        model = servers["model"] + self.choice.step * size * seen.mean
+        eta = self.choice.step * np.minimum(servers["length"] ** -0.5, MOST_LONGER)[:, None]
+        model = servers["model"] + eta * size * seen.mean
         done = int(servers["round"]) - [stage for stage, _ in self.choice.schedule].index("step") + 1
         half = max(self.choice.rounds // 2, 1)
         if done <= self.choice.rounds - half:
@@ -296,7 +317,7 @@ class Calibrated(Plain):
         size, curve = self._scale_of_level(level)
         spread = np.maximum(np.maximum(2.0 * ff - f**2, 4.0 * seen.noise), 0.1)
         # A direction found on these very records has d / n of them by chance; clips and few steps leave half of it.
-        chance = seen.noise**2 + 0.5 * self._slopes / seen.units
+        chance = seen.noise**2 + 0.5 * self._slopes * servers["length"][: len(e)] ** 2 / seen.units
         sure = np.clip((np.maximum(ef, 0.0) ** 2 / chance - 1.0) / 5.0, 0.0, 1.0)
         w, length = servers["model"][:, :-1], _length(servers["model"][:, :-1])[:, 0]
         s = np.minimum(np.maximum(sure * ef, 0.0) * size / (spread * curve), length)
@@ -392,6 +413,13 @@ def _between(scatter: Array, classes: bool) -> float:
         curve = min(whole * CLASS_SIZE**2, 0.25)
         return float(between * CLASS_SIZE**2 / curve**2)
     return float(between / max(whole - between, 0.1 * whole))
+
+
+def _size(stage: Stage, length: Array) -> Array:
+    """How long an agent's mean vector is, beside that of an agent with one record; of a check, half f^2 stays."""
+    if stage == "step":
+        return length
+    return 0.5 * (1.0 + length) if stage == "check" else np.ones_like(length)
 
 
 def _in_pairs(e: Array, count: Array) -> tuple[Array, Array]:

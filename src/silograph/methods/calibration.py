@@ -9,17 +9,20 @@ from typing import Literal
 
 from silograph.privacy.masking import counted_on
 
-Stage = Literal["look", "level", "step", "check", "offset", "spread"]
-STAGES: tuple[Stage, ...] = ("look", "level", "step", "check", "offset", "spread")
+Stage = Literal["look", "length", "level", "step", "check", "offset", "spread"]
+STAGES: tuple[Stage, ...] = ("look", "length", "level", "step", "check", "offset", "spread")
 
-#: Clips of the vectors of a stage, in sizes of answers.
+#: Clips of the vectors of a stage, in sizes of answers; those of steps and checks are of agents with one record.
 STEP_CLIP, CHECK_CLIP, SPREAD_CLIP = 0.5, 1.5, 2.0
+MOST_RECORDS = 1024.0  # of an agent, as far as its vectors' length goes
+MOST_LONGER = 3.0  # are the steps of agents with many records
 CLASS_SIZE = 0.45  # of y - chance, about
 
 _LOOK, _CHECK, _SPREAD = 0.1, 0.15, 0.05  # shares of the budget
 _LEVEL, _MOST_LEVEL = 0.05, 0.35
 _FINE, _COARSE = 0.003, 0.008  # squared error of the level, in variances: what it should have, and may have
 _FINE_OFFSET, _COARSE_OFFSET = 0.02, 0.1  # of a group's own level, before it is shrunk
+_FINE_LENGTH, _LENGTH, _MOST_LENGTH = 0.25, 0.01, 0.05  # error of r in octaves; the least share of it, and the most
 _MOMENTS = 0.15  # error of a feature's mean, of its half range
 _SIGNAL, _SIGNAL_APART = 0.5, 0.1  # expected error of slopes, in variances: beyond, they are not tried
 _LEVEL_CLIPS = (1.0, 1.25, 1.5, 2.0, 3.0, 4.0)
@@ -31,7 +34,8 @@ class Choice:
     """What is done with a budget. `noise` is the standard deviation in a mean of vectors of length 1 that has all of
     it, in one group; `schedule` has a stage and a share of the budget for every round. `expected` is the excess squared
     error to expect in the variance of answers (for classes: in that of their logits), beyond what the features leave
-    unexplained; `slopes` whether there are any, `together` whether groups share them."""
+    unexplained, if agents have one record each: more records make it less. `slopes` says whether there are any,
+    `together` whether groups share them."""
 
     schedule: tuple[tuple[Stage, float], ...]
     step: float
@@ -79,13 +83,16 @@ def choose(
     personal: bool = False,
     rounds: int | None = None,
     step: float | None = None,
+    agents: bool = True,
 ) -> Choice:
     """From public numbers: the noise in a mean of vectors of length 1, in a group and over all groups, and how many
-    features there are beside the constant. Given `rounds` and `step` win. With one group both noises are the same."""
+    features there are beside the constant. Given `rounds` and `step` win. With one group both noises are the same.
+    `agents` says whether these are the protected units, not their records."""
     several = noise != noise_together
     for together in dict.fromkeys((not several, True)):
         for moments in (True, False):
-            found = _with_slopes(noise, noise_together, features, classes, personal, together, moments, rounds, step)
+            asked = (noise, noise_together, features, classes, personal, together, moments, rounds, step, agents)
+            found = _with_slopes(*asked)
             if found is not None:
                 return found
     look = 0.0 if classes else _LOOK
@@ -93,7 +100,7 @@ def choose(
     offset = _of_offset(noise, classes) if several else 0.0
     level = 1.0 - look - spread - offset
     expected, clip = _of_level(noise_together, level, classes)
-    schedule = _scheduled(look, level, 0.0, 0, 0.0, offset, spread)
+    schedule = _scheduled(look, 0.0, level, 0.0, 0, 0.0, offset, spread)
     return Choice(schedule, 0.0, clip, noise, False, False, True, expected)
 
 
@@ -127,6 +134,7 @@ def _with_slopes(
     moments: bool,
     rounds: int | None,
     step: float | None,
+    agents: bool,
 ) -> Choice | None:
     """Slopes, if they can be had beside a level that is good enough."""
     look = _LOOK if moments or not classes else 0.0
@@ -137,7 +145,9 @@ def _with_slopes(
     of_level, level_clip = _of_level(own, level, classes)
     offset = _of_offset(noise, classes) if together and noise != noise_together else 0.0
     spread = _SPREAD if personal else 0.0
-    steps = 1.0 - look - level - _CHECK - offset - spread
+    octaves = 0.25 * math.log2(MOST_RECORDS) * noise_together  # of r, with all of the budget
+    length = min(max((octaves / _FINE_LENGTH) ** 2, _LENGTH), _MOST_LENGTH) if agents else 0.0
+    steps = 1.0 - look - length - level - _CHECK - offset - spread
     if steps <= 0.0:
         return None
     clip = STEP_CLIP * math.sqrt(features + 1.0)
@@ -146,14 +156,14 @@ def _with_slopes(
         return None
     count = rounds or round(min(max(4.0 / math.sqrt(of_slopes), _FEWEST), _MOST))
     eta = step or (4.0 if classes else 1.0) / (1.0 + 0.3 * features)
-    schedule = _scheduled(look, level, steps, count, _CHECK, offset, spread)
+    schedule = _scheduled(look, length, level, steps, count, _CHECK, offset, spread)
     return Choice(schedule, eta, level_clip, noise, True, moments, together, of_level + of_slopes)
 
 
 def _scheduled(
-    look: float, level: float, steps: float, count: int, checked: float, offset: float, spread: float
+    look: float, length: float, level: float, steps: float, count: int, checked: float, offset: float, spread: float
 ) -> tuple[tuple[Stage, float], ...]:
-    each: list[tuple[Stage, float]] = [("look", look), ("level", level)]
+    each: list[tuple[Stage, float]] = [("look", look), ("length", length), ("level", level)]
     each += [("step", steps / max(count, 1))] * count
     each += [("check", checked), ("offset", offset), ("spread", spread)]
     return tuple((stage, share) for stage, share in each if share > 0.0)

@@ -234,7 +234,10 @@ def test_the_starter_plan_is_the_readmes(tmp_path, silograph):
 def test_the_starter_has_a_curators_noise_and_says_what_that_costs(tmp_path, silograph):
     """Sums for each region, by the zCDP that they were charged by before, had .0731 in a coordinate of the centroid."""
     silograph("sample", tmp_path / "clinics", "--clinics")
-    planned = json.loads(silograph("privacy", tmp_path / "clinics/plan.toml", "--json")[1])
+    chosen = (tmp_path / "clinics/plan.toml").read_text()
+    papers = chosen.replace('loss = "logistic"', 'loss = "logistic"\nreach = "all"\nclip = 0.5')
+    (tmp_path / "clinics/papers.toml").write_text(papers)
+    planned = json.loads(silograph("privacy", tmp_path / "clinics/papers.toml", "--json")[1])
     region, everybody = planned["reach"]
     assert everybody["chosen"]
     assert everybody["centroid_noise"] <= 0.022
@@ -246,6 +249,8 @@ def test_the_starter_has_a_curators_noise_and_says_what_that_costs(tmp_path, sil
     text = silograph("privacy", tmp_path / "clinics/plan.toml")[1]
     assert "all (this plan)" in text
     assert "12.35" in text
+    assert "chosen from public numbers: 20 steps" in text
+    assert "length 1 %" in text
 
 
 def test_no_deployment_has_a_sum_over_all_regions_yet(clinics):

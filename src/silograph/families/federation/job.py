@@ -343,11 +343,9 @@ class FederationJob(ServersJob):
         """The centroid beside what needs all records in one place, and what each region would get alone."""
         if self.test is None or not self.plan.compares:
             return []
-        chosen = self.plan.method
-        task = replace(self.method.task, rho=max(chosen.ridge, 1e-6))
         data = self.data()
-        regions = [self._fitted(task, data, self.topo.home == p) for p in range(len(self.topo.servers))]
-        everybody = self._fitted(task, data, np.ones(len(self.topo.silos), dtype=np.bool_))
+        regions = [self._fitted(data, self.topo.home == p) for p in range(len(self.topo.servers))]
+        everybody = self._fitted(data, np.ones(len(self.topo.silos), dtype=np.bool_))
         alone = [each for each in self._errors(np.array(regions)) if each is not None]
         return [
             Compared("this run", error),
@@ -355,10 +353,12 @@ class FederationJob(ServersJob):
             Compared("each region alone, without privacy", float(np.mean(alone))),
         ]
 
-    def _fitted(self, task: Linear, data: Private, rows: BoolArray) -> Array:
-        """The best model on all records of some agents, each record weighing the same."""
+    def _fitted(self, data: Private, rows: BoolArray) -> Array:
+        """The best model on all records of some agents, each record weighing the same: with the plan's ridge weight, or
+        with 1 / (2 records), scikit-learn's, beside calibrated models, which have none."""
         own = take(data, np.flatnonzero(rows))
-        return task.optimum(own, own["count"])
+        given = self.plan.method.ridge if learner_of(self.plan) == "papers" else 0.5 / float(own["count"].sum())
+        return replace(self.method.task, rho=max(given, 1e-6)).optimum(own, own["count"])
 
     def _errors(self, models: Array) -> list[float | None]:
         if self.test is None:
