@@ -111,12 +111,18 @@ def _sources(paths: Sequence[Path], person: str | None) -> Iterator[_Source]:
             yield _Source(folder, tuple(own), (*notes, *left) if folder == folders[0] else left)
 
 
+def _is_run(path: Path) -> bool:
+    """Whether it is a folder of results, as `silograph learn` leaves one beside the tables."""
+    return (path / "result.json").is_file() and (path / "ledger.jsonl").is_file()
+
+
 def _looked_into(folder: Path) -> tuple[list[Path], list[Path], tuple[str, ...]]:
     """Its folders, its tables, and a word on other files; what is hidden is not looked at."""
     try:
         inside = sorted(path for path in folder.iterdir() if not path.name.startswith((".", "~$")))
     except OSError as problem:
         raise InputError(shown(folder), "a folder that can be read", f"reading failed ({problem.strerror})") from None
+    inside = [path for path in inside if not _is_run(path)]
     folders = [path for path in inside if path.is_dir()]
     tables = [path for path in inside if path not in folders and is_table(path)]
     if not folders and not tables:

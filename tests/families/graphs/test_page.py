@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 
 from graph_runs import make_run, some_edges, write_edges
@@ -323,3 +324,22 @@ def test_the_top_says_what_to_believe_before_how_exact_it_is(silograph, tmp_path
     rows = [site["effective_rows"] for site in json.loads((tmp_path / "private/result.json").read_text())["sites"]]
     assert f"as good as one from {min(rows):.0f} to {max(rows):.0f} rows without noise" in private
     assert "accepts 5 % false alarms recognises at most 12 %" in private
+
+
+def test_a_private_graph_in_the_columns_own_units_is_not_to_be_believed_without_more(silograph, tmp_path: Path) -> None:
+    """Rows that are too few for private means and spreads, of columns with a level each."""
+    draw = np.random.default_rng(5)
+    for name in "abc":
+        rows = draw.standard_normal((400, 6)) * [1, 30, 9, 4, 25, 2] + [6, 200, 130, 27, 110, 140]
+        columns = ",".join(f"column {k}" for k in range(6))
+        np.savetxt(tmp_path / f"{name}.csv", rows, delimiter=",", header=columns, comments="", fmt="%.6f")
+    silograph("learn", tmp_path, "-o", tmp_path / "run", "--epsilon", 2, "--degree", 3, "--seed", 1)
+    page = build(tmp_path / "run")
+    assert page.index("do not believe this graph unless all columns have one unit") < page.index("rows without noise")
+
+
+def test_a_run_beside_the_tables_is_not_one_of_them(silograph, tmp_path: Path) -> None:
+    silograph("sample", tmp_path / "sites")
+    for name in ("out", "again"):
+        silograph("learn", tmp_path / "sites", "-o", tmp_path / "sites" / name, "--degree", 6)
+    assert (tmp_path / "sites/out/consensus.csv").read_bytes() == (tmp_path / "sites/again/consensus.csv").read_bytes()

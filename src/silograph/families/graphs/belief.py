@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from silograph.families.graphs.read import GraphRun
-from silograph.families.graphs.result import LOUDEST
+from silograph.families.graphs.result import LOUDEST, OWN_UNITS
 from silograph.report.words import counted, listed
 
 #: Effective rows at which nine edges in ten of 20 nodes with six neighbours are right (docs/private-graphs.md).
@@ -13,6 +13,10 @@ ENOUGH = 500.0
 SURE = 0.9
 MANY_PAIRS = 1.0 / 3.0
 _MOST_NAMED = 3
+_IN_OWN_UNITS = (
+    "Columns were taken in their own units: do not believe this graph unless all columns have one unit and vary around "
+    "0. Otherwise scale them by public constants (--scale FILE), or learn with a larger budget or more rows."
+)
 
 
 def belief(run: GraphRun) -> list[str]:
@@ -21,8 +25,10 @@ def belief(run: GraphRun) -> list[str]:
     if run.voted:
         return []
     if run.result.consensus.effective_rows is not None:
-        loudest = [note for note in run.result.privacy.notes if note.startswith(LOUDEST)]
-        return loudest or list(_behind_noise(run))
+        notes = run.result.privacy.notes
+        loudest = [note for note in notes if note.startswith(LOUDEST)]
+        own = [_IN_OWN_UNITS for note in notes if note.startswith(OWN_UNITS)]
+        return loudest or [*own, *_behind_noise(run)]
     return list(_by_probability(run))
 
 

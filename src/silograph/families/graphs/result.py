@@ -11,6 +11,7 @@ from silograph.core.results import Result
 UNSAID = {"left_out": True}
 
 
+OWN_UNITS = "Columns are taken as they are"  # how the note on columns begins that nothing scaled
 LOUDEST = "Nearly all that varies is in"  # how the note on a node begins whose units decide a private graph
 
 

@@ -25,6 +25,7 @@ from silograph.families.graphs.feasible import feasibility
 from silograph.families.graphs.files import CONFIDENCE, COULD_SEE, PROBABILITY, SHARED, SIGN, Edge, edges, write_graph
 from silograph.families.graphs.findings import Looked
 from silograph.families.graphs.plan import GraphPlan, learner_of, private_scale_fits
+from silograph.families.graphs.result import OWN_UNITS
 from silograph.families.graphs.units import said_of_loudest, said_of_units, said_of_untold
 from silograph.families.graphs.vote_results import write_votes
 from silograph.kernels.own_nodes import own_of, pairs_of
@@ -137,9 +138,8 @@ def _of_units(plan: GraphPlan, setup: Setup) -> Iterator[str]:
     elif plan.data.scale is None and learner_of(plan, setup.task.nodes) != "votes":
         few = _FEW if private_scale_fits(plan) and not setup.lacks else ""
         yield (
-            f"{few}Columns are taken as they are: unless all have one unit and vary around 0, edges follow the size of "
-            "units. --scale FILE scales them by public constants (column,centre,spread); --scale none says that they "
-            "are fine."
+            f"{OWN_UNITS}: unless all have one unit and vary around 0, edges follow the size of units. {few}--scale "
+            "FILE scales columns by public constants (column,centre,spread); --scale none says that they are fine."
         )
 
 
