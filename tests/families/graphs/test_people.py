@@ -72,7 +72,7 @@ def test_numbers_name_persons_as_written(tmp_path):
     ("rows", "words"),
     [
         ("a,b,c\n1,2,3\n2,1,3\n", "a column 'who'"),
-        ("who,a,b,c\nx,1,2,3\n,2,1,3\n", "data row 2: expected whose signal it is"),
+        ("who,a,b,c\nx,1,2,3\n,2,1,3\n", "data row 2: expected the name of a person"),
         ("who,a,b,c\nx,1,2,3\ny,2,oh,3\n", "column 'b', data row 2: expected a number"),
         ("who,a,b\nx,1,2\ny,2,3\n", "at least 3 nodes"),
     ],

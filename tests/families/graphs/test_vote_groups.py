@@ -122,7 +122,7 @@ def test_plans_that_do_not_say_which_groups_are_refused(changes, words):
     [
         ("who,dx,a\np,ill,1\np,well,2\n", "data row 2: expected one group for all rows of a person"),
         ("who,dx,a\np,ill,1\nq,unknown,2\n", "data row 2: expected one of the groups 'ill', 'well'"),
-        ("who,group,a\np,ill,1\n", "a column 'dx', which says which group a person is in"),
+        ("who,group,a\np,ill,1\n", "a column 'dx', which names the group of each person"),
     ],
 )
 def test_tables_that_do_not_say_the_group_of_a_person_are_refused(tmp_path, rows, words):
