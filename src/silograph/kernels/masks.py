@@ -1,13 +1,19 @@
-"""Correlations of sites that saw some pairs of nodes in fewer rows than others, or never: pooled, and made definite."""
+"""Moments of sites that saw some pairs of nodes in fewer rows, or never: pooled, filled up, made definite."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from silograph.core.types import Array
+from silograph.core.types import Array, BoolArray
 from silograph.kernels.edges import node_count, pairs
 
 _LEAST = 0.01  # eigenvalue of correlations that are made definite
+_SMALL = 1e-6  # of the largest eigenvalue: directions that say nothing of others
+
+
+def where_missing(pair_rows: Array | None, counts: Array) -> Array | None:
+    """None where all rows saw all pairs: then the problem is the complete one, bit for bit."""
+    return None if pair_rows is None or (pair_rows == counts[:, None, None]).all() else pair_rows
 
 
 def definite(correlations: Array) -> Array:
@@ -18,6 +24,36 @@ def definite(correlations: Array) -> Array:
     lifted = (vectors * np.maximum(values, _LEAST)) @ vectors.T
     own = np.sqrt(np.diagonal(lifted))
     return np.asarray(lifted / np.outer(own, own))
+
+
+def filled_up(own: Array, whole: Array, here: BoolArray) -> Array:
+    """Moments of all nodes from those of the nodes `here` (h), what is lacking (g) being related to them as in `whole`:
+
+    R = S_gh S_hh^+,    M_gh = R M_hh,    M_gg = R M_hh R' + S_gg - R S_hg                                       (a)
+    """
+    known, gone = np.flatnonzero(here), np.flatnonzero(~here)
+    hh, gh = np.ix_(known, known), np.ix_(gone, known)
+    filled = np.zeros_like(whole)
+    filled[hh] = own
+    if gone.size:
+        follows = whole[gh] @ np.linalg.pinv(whole[hh], rcond=_SMALL, hermitian=True)
+        filled[gh] = follows @ own
+        filled[np.ix_(gone, gone)] = filled[gh] @ follows.T + whole[np.ix_(gone, gone)] - follows @ whole[gh].T
+        filled[np.ix_(known, gone)] = filled[gh].T
+    return filled
+
+
+def filled_by_others(correlations: Array, rows: Array) -> tuple[Array, Array]:
+    """Correlations (K, d, d) with what a site lacks filled up as in the mean of all, and `rows` (K, p) with the site's
+    mean for the pairs of which it lacks a node and others know both."""
+    a, b = pairs(correlations.shape[-1])
+    own: BoolArray = np.any(square(rows) != np.eye(correlations.shape[-1]), axis=-1)
+    if own.all():
+        return correlations, rows
+    mean = definite(square(pooled(correlations[:, a, b], rows)))
+    filled = [filled_up(one[np.ix_(mine, mine)], mean, mine) for one, mine in zip(correlations, own, strict=True)]
+    lacking = (rows > 0.0).any(0) & ~(own[:, a] & own[:, b])
+    return np.array(filled), np.where(lacking, mean_rows(rows)[:, None], rows)
 
 
 def pooled(values: Array, rows: Array) -> Array:

@@ -29,7 +29,7 @@ from silograph.core.types import Array, BoolArray, Json
 from silograph.kernels import joint_likelihood, log_det
 from silograph.kernels.edge_mixture import Posterior, posterior
 from silograph.kernels.edges import adjacency, moment_distances, pairs
-from silograph.kernels.masks import square
+from silograph.kernels.masks import filled_by_others, square
 from silograph.kernels.pooling import effective_rows, empirical_bayes
 from silograph.tasks.smooth_graph import centred_basis, distances_of
 
@@ -65,10 +65,12 @@ def joint_evidence(
     correlations: Array, rows: Array, nonnegative: bool, tolerance: float, device: Device = "cpu",
     pair_rows: Array | None = None,
 ) -> Evidence:  # fmt: skip
-    """`pair_rows` (K, p), where not all rows saw a pair: `rows` is then their mean."""
-    first = _first_pass(correlations, rows, nonnegative, tolerance, device=device, pair_rows=pair_rows)
-    r, found = _by_mixture(correlations, rows, first, nonnegative, pair_rows)
-    shared, gap = _shared(found.shared, correlations, rows, first, nonnegative, tolerance, pair_rows)
+    """`pair_rows` (K, p), where not all rows saw a pair: `rows` is then their mean. A graph of some nodes alone would
+    join those whose common neighbours a site lacks: for the first pass these are filled up, and say nothing after."""
+    filled, known = (correlations, None) if pair_rows is None else filled_by_others(correlations, pair_rows)
+    first = _first_pass(filled, rows, nonnegative, tolerance, device=device, pair_rows=known)
+    r, found = _by_mixture(filled, rows, first, nonnegative, pair_rows)
+    shared, gap = _shared(found.shared, filled, rows, first, nonnegative, tolerance, pair_rows, known)
     sure = _doubted(found.site, _DOUBT), _doubted(shared, _DOUBT_SHARED)
     return Evidence(r, found.site, shared, *sure, found.prior, max(first.relative_gap, gap))
 
@@ -133,14 +135,14 @@ def _doubted(probability: Array, power: float) -> Array:
 
 def _shared(
     probability: Array, correlations: Array, counts: Array, first: joint_likelihood.Joint, nonnegative: bool,
-    tolerance: float, pair_rows: Array | None,
+    tolerance: float, pair_rows: Array | None, known: Array | None,
 ) -> tuple[Array, float]:  # fmt: skip
     """The mean of two passes' probabilities: what sites share has more rows behind it than what one has, and where rows
     are few a larger penalty tells more of it."""
     nodes = correlations.shape[1]
     if len(counts) == 1 or nodes >= _MANY or counts.mean() >= _FEW_ROWS * nodes:
         return probability, 0.0
-    second = _first_pass(correlations, counts, nonnegative, tolerance, _SHARPER, first.theta, pair_rows=pair_rows)
+    second = _first_pass(correlations, counts, nonnegative, tolerance, _SHARPER, first.theta, pair_rows=known)
     again = _by_mixture(correlations, counts, second, nonnegative, pair_rows)[1]
     return 0.5 * (probability + again.shared), second.relative_gap
 

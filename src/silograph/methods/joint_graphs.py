@@ -28,7 +28,7 @@ from silograph.core.errors import InputError
 from silograph.core.types import Array, BoolArray, Json
 from silograph.kernels import joint_likelihood, support_likelihood
 from silograph.kernels.edges import pairs
-from silograph.kernels.masks import definite, drawn_with_gaps, mean_rows, over_seen, pooled
+from silograph.kernels.masks import definite, drawn_with_gaps, mean_rows, over_seen, pooled, where_missing
 from silograph.methods.edge_evidence import Device, Evidence, joint_evidence, laplacian_evidence
 from silograph.methods.edge_numbers import (
     TRIED,
@@ -96,12 +96,12 @@ def learn_graphs(
     of F consecutive parts of a site's rows: they show the noise of dependent rows, and allow held-out likelihood.
     `pair_rows` (K, d, d) says how many rows saw both nodes of a pair, where that is not all of them.
 
-    At most one of `edges`, `degree` and `density` says how many edges every site gets. `laplacian`: rows are complete,
-    have no level common to all nodes, and relations are positive. With the device cuda a GPU makes the first pass.
+    At most one of `edges`, `degree` and `density` says how many edges every site gets. `laplacian`: relations are
+    positive, and rows have no level common to all nodes but the one that `moments` were given. With the device cuda a
+    GPU makes the first pass.
     """
-    if pair_rows is not None and (pair_rows == np.asarray(counts)[:, None, None]).all():
-        pair_rows = None
     moments, counts = _checked(moments, counts)
+    pair_rows = where_missing(pair_rows, counts)
     nodes = moments.shape[1]
     a, b = pairs(nodes)
     seen = None if pair_rows is None else pair_rows[:, a, b]  # rows of every pair, (K, p)
@@ -238,7 +238,7 @@ def _evidence(
     if laplacian and pair_rows is None:
         return laplacian_evidence(moments, rows)
     correlations = _standardised(moments, pair_rows is not None)[0]
-    return joint_evidence(correlations, rows, nonnegative, _LOOSER * tolerance, device, pair_rows)
+    return joint_evidence(correlations, rows, nonnegative or laplacian, _LOOSER * tolerance, device, pair_rows)
 
 
 def _ranks(found: Evidence, counts: Array, pair_rows: Array | None) -> tuple[Array, Array]:

@@ -16,8 +16,8 @@ import numpy as np
 from silograph.core.errors import InputError
 from silograph.core.types import Array, BoolArray, Carry, Json
 from silograph.kernels.edges import edge_count, pairs
-from silograph.kernels.levels import sums_to_nothing, with_level, with_mean
-from silograph.kernels.masks import mean_rows
+from silograph.kernels.levels import sums_to_little, sums_to_nothing, with_level, with_mean
+from silograph.kernels.masks import definite, mean_rows, pooled, where_missing
 from silograph.methods.base import Limits, Outcome, Outlet, Private, Start, Up, put, take
 from silograph.methods.edge_evidence import Device
 from silograph.methods.joint_graphs import Criterion, JointGraphs, learn_graphs, strengths_of
@@ -60,10 +60,16 @@ class JointLearner:
     def learn(
         self, moments: Array, counts: Array, folds: Array | None = None, pair_rows: Array | None = None
     ) -> JointGraphs:
-        levelled, lacking = with_level(moments) if pair_rows is None else _own_levels(moments, pair_rows)
-        laplacian = pair_rows is None and self._is_laplacian(np.tensordot(counts / counts.sum(), moments, 1), counts)
+        pair_rows = where_missing(pair_rows, counts)
+        if pair_rows is None:
+            levelled, lacking = with_level(moments)
+            laplacian = self._is_laplacian(np.tensordot(counts / counts.sum(), moments, 1), counts)
+            own = None
+        else:
+            levelled, lacking = _own_levels(moments, pair_rows)
+            laplacian, own = self._is_laplacian_with_gaps(moments, pair_rows), np.einsum("kaa->ka", pair_rows) > 0.0
         if laplacian:
-            levelled = with_mean(moments)
+            levelled = with_mean(moments, own)
         if folds is not None:
             folds = folds + (levelled - moments)[:, None]
         learned = learn_graphs(
@@ -82,11 +88,22 @@ class JointLearner:
         )
         return replace(learned, reason=f"{learned.reason}; {NO_LEVEL}") if lacking.any() or laplacian else learned
 
-    def _is_laplacian(self, pooled: Array, counts: Array) -> bool:
+    def _is_laplacian(self, mean: Array, counts: Array) -> bool:
         """Whether complete rows have no level common to all nodes, and relations are positive."""
-        if len(pooled) > _MOST_NODES_LAPLACIAN or not sums_to_nothing(pooled):
+        if len(mean) > _MOST_NODES_LAPLACIAN or not sums_to_nothing(mean):
             return False
-        return self.nonnegative or not has_negative(pooled, float(counts.sum()))
+        return self.nonnegative or not has_negative(mean, float(counts.sum()))
+
+    def _is_laplacian_with_gaps(self, moments: Array, pair_rows: Array) -> bool:
+        """The same, from what sites have together."""
+        together = pooled(moments, pair_rows)
+        if len(together) > _MOST_NODES_LAPLACIAN or not sums_to_little(together):
+            return False
+        deviation = np.sqrt(np.diagonal(together))
+        scale = np.outer(deviation, deviation)
+        levelled = with_mean((definite(together / scale) * scale)[None])[0]
+        rows = float(mean_rows(pair_rows[:, *pairs(len(together))]).sum())
+        return self.nonnegative or not has_negative(levelled, rows)
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,9 @@ post-processing:
 where v_i is the variance of site i's coordinates and tau^2 how far sites differ; of a secure sum, mean_kl is
 S_kl / N_kl with the records N_kl of the sites that see k and l. Pairs that no site sees are never joined.
 
-A graph of some nodes alone would join those whose common neighbours a site lacks. So what a site lacks (g) follows from
-what it has (h) as in the mean S of all sites:
-
-    R = S_gh S_hh^+,    M_gh = R M_hh,    M_gg = R M_hh R' + S_gg - R S_hg                                           (c)
-
-and of the graph that is learned from this, a site gets the pairs that it sees.
+A graph of some nodes alone would join those whose common neighbours a site lacks. So what a site lacks follows from
+what it has as in the mean of all sites ((a) of `kernels/masks.py`), and of the graph that is learned from this, a site
+gets the pairs that it sees.
 """
 
 from __future__ import annotations
@@ -28,6 +25,7 @@ import numpy as np
 
 from silograph.core.types import Array, BoolArray, Carry
 from silograph.kernels.edges import moment_distances, pairs
+from silograph.kernels.masks import filled_up
 from silograph.kernels.own_nodes import own_of, pairs_of
 from silograph.kernels.pooling import denoise, effective_rows, project_psd, undo_clip
 from silograph.kernels.spaces import AllPairs
@@ -37,8 +35,6 @@ from silograph.methods.summed_graph import SummedConsensus
 from silograph.tasks.smooth_graph import SmoothGraph, from_coordinates
 
 Lacks = tuple[tuple[int, ...], ...]
-
-_SMALL = 1e-6  # of the largest eigenvalue: directions of the mean that say nothing of others
 
 
 @dataclass(frozen=True)
@@ -171,16 +167,9 @@ class _Row:
 
 def _site(noisy: Array, variance: float, task: SmoothGraph, own: BoolArray, union: _Row, shrink: bool) -> _Row:
     """From a site's own coordinates."""
-    here, gone = np.flatnonzero(own), np.flatnonzero(~own)
-    hh, gh, gg = np.ix_(here, here), np.ix_(gone, here), np.ix_(gone, gone)
-    inner = np.zeros_like(union.inner)
-    inner[hh] = _clean(noisy, variance, task, shrink)
-    if gone.size:
-        mean = union.inner * np.trace(inner[hh]) / max(float(np.trace(union.inner[hh])), 1e-300)
-        follows = mean[gh] @ np.linalg.pinv(mean[hh], rcond=_SMALL, hermitian=True)  # R of (c)
-        inner[gh] = follows @ inner[hh]
-        inner[gg] = inner[gh] @ follows.T + mean[gg] - follows @ mean[gh].T
-        inner[np.ix_(here, gone)] = inner[gh].T
+    clean, here = _clean(noisy, variance, task, shrink), np.ix_(own, own)
+    as_large = union.inner * np.trace(clean) / max(float(np.trace(union.inner[here])), 1e-300)
+    inner = filled_up(clean, as_large, own)
     return _row(inner, task, _effective(noisy, variance), union.pair_rows)
 
 
