@@ -1,6 +1,7 @@
 """Numbers that a page repeats are those of the page or the program that has them first."""
 
 import importlib
+import json
 import re
 import sys
 from pathlib import Path
@@ -66,3 +67,86 @@ def test_what_an_attacker_recognises_is_what_the_accountant_says(page, said):
     for words, epsilon in said.items():
         share = norm.sf(norm.isf(0.05) - gaussian_mu(float(epsilon), 1e-6))
         assert words.format(f"{100 * share:.0f}") in text(page)
+
+
+# ---- the examples on real data: numbers.json is what run.py printed, and tests/examples runs it again ----------------
+
+
+def kept(example):
+    return json.loads((ROOT / "examples" / example / "numbers.json").read_text(encoding="utf-8"))
+
+
+def percent(share):
+    return f"{100 * share:.0f} %"
+
+
+def span(values, last=""):
+    return f"{min(values)} to {max(values)}{last}"
+
+
+def test_weather_is_what_its_example_printed():
+    page, known = text("examples/weather/README.md"), kept("weather")
+    for graph in ("consensus", "winter", "spring", "summer", "autumn"):
+        edges, near, state, km = (
+            known[f"seasons, {graph}, {name}"]
+            for name in ("edges", "share among nearest", "share in one state", "median km")
+        )
+        assert f"| {graph} | {edges} | {km:.0f} km | {percent(near)} | {percent(state)} |" in page
+    pairs = (known[f"seasons, consensus, {name}"] for name in ("share among nearest, all pairs", "all pairs"))
+    whole = known["seasons, consensus, median km of all pairs"]
+    assert f"| all pairs | | {whole:.0f} km | {' | '.join(map(percent, pairs))} |" in page
+    edges, km, all_km, near, all_near = (
+        known[f"brittany, consensus, {name}"]
+        for name in (
+            "edges",
+            "median km",
+            "median km of all pairs",
+            "share among nearest",
+            "share among nearest, all pairs",
+        )
+    )
+    assert f"{edges} edges, {km:.0f} km in the median where all pairs have {all_km:.0f} km" in page
+    assert f"{percent(near)} among the 6 nearest (all pairs: {percent(all_near)})" in page
+
+
+def test_traffic_is_what_its_example_printed():
+    page, known = text("examples/traffic/README.md"), kept("traffic")
+    names = ("edges", "share along roads", "of the pairs along roads")
+    edges, along, share = (known[f"consensus, {name}"] for name in names)
+    assert f"| consensus | {edges} | {percent(along)} | {percent(share)} |" in page
+    edges, *shares = ([known[f"day_{k}, {name}"] for k in range(1, 8)] for name in names)
+    along, share = (span([round(100 * each) for each in values], " %") for values in shares)
+    assert f"| single days, seven graphs | {span(edges)} | {along} | {share} |" in page
+    assert f"| all pairs | | {percent(known['all pairs, share along roads'])} | |" in page
+    beyond = percent(known["edges that only days have, share along roads"])
+    assert f"Of the edges that days have beyond that, {beyond} are along roads." in page
+
+
+def test_pictures_are_what_their_example_printed():
+    page, known = text("examples/views/README.md"), kept("views")
+    measures = ("communities", "NMI", "RI", "FMI")
+    consensus, *views = (
+        [f"{known[f'{graph}, {name}']:g}" for name in measures] for graph in ("consensus", "view_1", "view_2", "view_3")
+    )
+    assert f"| consensus | {' | '.join(consensus)} |" in page
+    assert views == [views[0]] * 3
+    assert f"| each of the three views | {' | '.join(views[0])} |" in page
+    assert f"one draw of objects ({' and '.join(known['objects'].rsplit(', ', 1))})" in page
+
+
+def test_brains_are_what_their_example_printed():
+    page, known = text("examples/brain/README.md"), kept("brain")
+    assert f"On {known['persons']} persons" in page
+    assert f"| edges of the consensus graph | {known['edges of the consensus']}, exact" in page
+    assert f"| {known['joined to it']} of {known['regions with a counterpart']} (" in page
+    sides = " and ".join(f"{known[name]:.1f}" for name in ("edges with autism", "edges without"))
+    assert f"{sides}, p = {known['p of it']:.2f} |" in page
+    largest = known["largest difference of an edge, in standard errors"]
+    assert f"{largest:.1f} standard errors, p = {known['p of it, over all edges']:.3f}" in page
+    votes = known["votes at epsilon 8: F1 of their edges, mean of 10 rehearsals"]
+    assert f"| {votes:.2f} in ten rehearsals; {known['F1 of as many pairs anywhere']:.2f} if as many" in page
+    sure = known["votes at epsilon 4: edges with a probability above .9, mean"]
+    assert f"| {sure:.0f} of 348 in ten rehearsals, {100 * known['true among them, mean']:.0f} in a hundred" in page
+    mean = known["F1 of private edges, mean of 10 rehearsals"]
+    ends = f"from {known['least']:.2f} to {known['most']:.2f} in ten rehearsals"
+    assert f"| {mean:.2f}, {ends}; {known['F1 of as many edges anywhere']:.2f} if as many" in page

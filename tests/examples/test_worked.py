@@ -1,6 +1,7 @@
 """The worked examples run from data to numbers, on stand-ins, and find what was put into them."""
 
 import json
+import os
 import runpy
 import sys
 from pathlib import Path
@@ -97,3 +98,13 @@ def test_missing_data_are_one_line(name, play, tmp_path):
     with pytest.raises(SystemExit) as stopped:
         play(name)
     assert "there is none" in str(stopped.value.code)
+
+
+@pytest.mark.skipif("SILOGRAPH_DATA" not in os.environ, reason="SILOGRAPH_DATA names the folder with the real data")
+@pytest.mark.parametrize("name", ["brain", "views", "weather", "traffic"])
+def test_real_data_give_the_numbers_of_the_pages_again(name, play):
+    kept = json.loads((EXAMPLES / name / "numbers.json").read_text())
+    found, _, _ = play(name, os.environ["SILOGRAPH_DATA"])
+    assert found.keys() == kept.keys()
+    for what, value in kept.items():
+        assert found[what] == (value if isinstance(value, str) else pytest.approx(value, rel=1e-3)), what

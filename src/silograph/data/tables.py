@@ -248,7 +248,8 @@ def _check_size(where: str, nodes: int, signals: int, nodes_in: NodesIn) -> None
 
 def looks_like_identifier(name: str) -> bool:
     """Whether a column of this name is likely to say whose a row is."""
-    return _IDENTIFIER.fullmatch(name.strip()) is not None
+    place = name.strip().endswith(", ID")  # Boise, ID: in Idaho
+    return _IDENTIFIER.fullmatch(name.strip()) is not None and not place
 
 
 def named(name: str) -> str:
