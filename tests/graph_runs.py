@@ -22,6 +22,16 @@ def write_edges(path: Path, edges: list[Edge]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([("source", "target", "weight"), *edges])
+    if (path.parent / "result.json").exists():
+        recount(path.parent)
+
+
+def recount(folder: Path) -> None:
+    """Let result.json say how many edges the consensus has."""
+    told = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    with (folder / "consensus.csv").open(newline="", encoding="utf-8") as file:
+        told["consensus"]["edges"] = len(list(csv.reader(file))) - 1
+    (folder / "result.json").write_text(json.dumps(told), encoding="utf-8")
 
 
 def make_run(

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from graph_runs import make_run, write_edges
+from graph_runs import make_run, recount, write_edges
 from silograph.report.build import build
 
 Visit = Callable[..., Any]
@@ -120,6 +120,7 @@ def test_edges_gained_and_lost_have_their_colours(runs: dict[str, Path], pages: 
 def test_pointer_and_keys_tell_weight_and_confidence(visit: Visit, tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run", nodes=["a", "b", "c"], sites=["s"], edges=1)
     (folder / "consensus.csv").write_text("source,target,weight,confidence\na,b,1.5,0.75\nb,c,0.25,1\n")
+    recount(folder)
     path = tmp_path / "confidence.html"
     path.write_text(build(folder))
     page = visit(path).page

@@ -143,7 +143,7 @@ def test_graphml_and_csv_hold_the_same_graph(silograph, sites, tmp_path):
 
 def test_privacy_by_default_is_one_release_within_budget(silograph, sites, tmp_path):
     out = tmp_path / "out"
-    code, text, _ = silograph("learn", *sites, "-o", out, "--epsilon", 4, "--delta", 1e-5, "--degree", 6)
+    code, text, _ = silograph("learn", *sites, "-o", out, "--epsilon", 4, "--delta", 1e-5, "--scale", "none")
     assert code == 0
     assert "epsilon 4, delta 1e-05" in text
     rows = Ledger(out / "ledger.jsonl").rows
@@ -169,7 +169,7 @@ def test_per_round_noise_shows_the_papers_claim_beside_the_truth(silograph, site
 
 
 def test_plans_are_rerunnable_and_seeds_fix_everything(silograph, sites, tmp_path):
-    words = ["--epsilon", 4, "--seed", 9, "--degree", 4]
+    words = ["--epsilon", 4, "--seed", 9, "--degree", 4, "--scale", "none"]
     assert silograph("learn", *sites, "-o", tmp_path / "one", *words)[0] == 0
     assert silograph("run", tmp_path / "one/plan.toml", "-o", tmp_path / "two")[0] == 0
     for name in ("result.json", "ledger.jsonl", "consensus.csv", "report.html", "plan.toml"):
@@ -178,7 +178,7 @@ def test_plans_are_rerunnable_and_seeds_fix_everything(silograph, sites, tmp_pat
 
 def test_without_a_seed_private_runs_differ(silograph, sites, tmp_path):
     for name in ("one", "two"):
-        assert silograph("learn", *sites, "-o", tmp_path / name, "--epsilon", 4)[0] == 0
+        assert silograph("learn", *sites, "-o", tmp_path / name, "--epsilon", 4, "--scale", "none")[0] == 0
     assert (tmp_path / "one/consensus.csv").read_bytes() != (tmp_path / "two/consensus.csv").read_bytes()
 
 
@@ -281,7 +281,7 @@ def test_folders_that_are_no_run(silograph, tmp_path):
 
 def test_a_changed_ledger_is_not_priced(silograph, sites, tmp_path):
     out = tmp_path / "out"
-    assert silograph("learn", *sites, "-o", out, "--epsilon", 4)[0] == 0
+    assert silograph("learn", *sites, "-o", out, "--epsilon", 4, "--scale", "none")[0] == 0
     ledger = out / "ledger.jsonl"
     ledger.write_text(ledger.read_text().replace('"dim": 190', '"dim": 19', 1))
     for words in (["privacy", out], ["report", out]):
@@ -305,7 +305,7 @@ def test_import_is_light():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("words", [[], ["--epsilon", "4", "--seed", "1"], ["--solver", "paper"]])
+@pytest.mark.parametrize("words", [[], ["--epsilon", "4", "--seed", "1", "--scale", "none"], ["--solver", "paper"]])
 def test_only_candidate_edges_are_used(silograph, sites, tmp_path, words):
     nodes = list(pd.read_csv(sites[0]).columns)
     ring = {frozenset((nodes[k], nodes[(k + step) % 20])) for k in range(20) for step in (1, 2, 3)}
@@ -347,7 +347,7 @@ def test_a_record_never_becomes_the_names_of_the_nodes(silograph, tmp_path):
 
 def test_a_rehearsal_says_so_wherever_it_states_a_number(silograph, sites, tmp_path):
     out = tmp_path / "out"
-    assert "(rehearsal)" in silograph("learn", *sites, "-o", out, "--epsilon", 4, "--seed", 1)[1]
+    assert "(rehearsal)" in silograph("learn", *sites, "-o", out, "--epsilon", 4, "--seed", 1, "--scale", "none")[1]
     for what in (out, out / "plan.toml"):
         assert "(rehearsal)" in silograph("privacy", what)[1]
         assert all(site["rehearsal"] for site in json.loads(silograph("privacy", what, "--json")[1])["sites"])
@@ -357,7 +357,7 @@ def test_a_rehearsal_says_so_wherever_it_states_a_number(silograph, sites, tmp_p
 @pytest.mark.parametrize("keep", [0, 2])
 def test_a_ledger_that_lost_its_end_is_not_priced(silograph, sites, tmp_path, keep):
     out = tmp_path / "out"
-    assert silograph("learn", *sites, "-o", out, "--epsilon", 4)[0] == 0
+    assert silograph("learn", *sites, "-o", out, "--epsilon", 4, "--scale", "none")[0] == 0
     ledger = out / "ledger.jsonl"
     ledger.write_text("".join(ledger.read_text().splitlines(keepends=True)[:keep]))
     for words in (["privacy", out], ["report", out]):
@@ -409,7 +409,7 @@ def test_a_clip_far_too_long_draws_no_graph_of_noise(silograph, sites, tmp_path)
 
 def test_a_result_that_contradicts_its_ledger_is_refused(silograph, sites, tmp_path):
     out = tmp_path / "out"
-    assert silograph("learn", *sites, "-o", out, "--epsilon", 4)[0] == 0
+    assert silograph("learn", *sites, "-o", out, "--epsilon", 4, "--scale", "none")[0] == 0
     result = json.loads((out / "result.json").read_text())
     for guarantee in result["privacy"]["guarantees"]:
         guarantee["epsilon"] = 0.1

@@ -89,3 +89,22 @@ def test_a_column_that_no_table_has_is_refused(tmp_path: Path) -> None:
         _frame().to_csv(tmp_path / name, index=False)
     with pytest.raises(InputError, match="Did you mean ward"):
         read_silos([tmp_path / "a.csv", tmp_path / "b.csv"], categories=LEVELS | {"wards": ("a", "b")})
+
+
+def test_a_level_that_says_nothing_at_a_site_is_a_node_that_it_lacks(tmp_path: Path) -> None:
+    """No row has it, or every row; or no row has the reference, so that the others follow from each other."""
+    for name, there in (("all", "abcd"), ("few", "ab"), ("late", "bc"), ("one", "b")):
+        frame = _frame().assign(ward=np.resize(np.array(list(there)), 40))
+        frame.to_csv(tmp_path / f"{name}.csv", index=False)
+    levels, files = {"sex": ("f", "m"), "ward": ("a", "b", "c", "d")}, sorted(tmp_path.glob("*.csv"))
+    silos = read_silos(files, categories=levels, rule="all")
+    assert dict(zip(silos.names, map(sorted, silos.lacks), strict=True)) == {
+        "all": [],
+        "few": ["ward=c", "ward=d"],
+        "late": ["ward=b", "ward=d"],
+        "one": ["ward=b", "ward=c", "ward=d"],
+    }
+    assert [note.split("left out")[0] for note in silos.notes] == [f"{file}: " for file in files[1:]]
+    told = read_silos(files, categories=levels, private=True)  # which levels occur is not told
+    assert told.lacks == ()
+    assert told.notes == ()

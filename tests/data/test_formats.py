@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 
 from silograph.core.errors import InputError
+from silograph.data.delimited import csv_rows
 from silograph.data.readers import read_table
 from silograph.data.silos import from_arrays
 
@@ -160,3 +161,62 @@ def test_frames_of_all_packages(package: str) -> None:
 
 def test_nothing_heavy_is_imported_to_know_a_frame() -> None:
     assert importlib.import_module("silograph.data.tables").as_frame(np.ones((3, 3))) is None
+
+
+def _open_document(path: Path) -> None:
+    """The least that a spreadsheet program writes."""
+    rows = [FRAME.columns.tolist(), *FRAME.to_numpy().tolist()]
+
+    def cell(value: object) -> str:
+        if isinstance(value, str):
+            return f'<table:table-cell office:value-type="string"><text:p>{value}</text:p></table:table-cell>'
+        return f'<table:table-cell office:value-type="float" office:value="{value!r}"/>'
+
+    inside = "".join(f"<table:table-row>{''.join(map(cell, row))}</table:table-row>" for row in rows)
+    names = " ".join(
+        f'xmlns:{name}="urn:oasis:names:tc:opendocument:xmlns:{name}:1.0"' for name in ("office", "table", "text")
+    )
+    sheet = f'<table:table table:name="one">{inside}</table:table>'
+    body = f"<office:body><office:spreadsheet>{sheet}</office:spreadsheet></office:body>"
+    kind = "application/vnd.oasis.opendocument.spreadsheet"
+    path.write_bytes(
+        _zipped(
+            {
+                "mimetype": kind.encode(),
+                "content.xml": f"<office:document-content {names}>{body}</office:document-content>".encode(),
+                "META-INF/manifest.xml": b"<?xml version='1.0'?><manifest/>",
+            }
+        )
+    )
+
+
+def test_open_document_sheets_are_read(tmp_path: Path) -> None:
+    pytest.importorskip("python_calamine")
+    _open_document(tmp_path / "a.ods")
+    table = read_table(tmp_path / "a.ods")
+    assert table.nodes == tuple(NAMES)
+    np.testing.assert_array_equal(table.signals, FRAME.to_numpy())
+
+
+def test_text_that_is_called_a_sheet_says_so(tmp_path: Path) -> None:
+    (tmp_path / "a.xls").write_text("a\tb\n1\t2\n")
+    with pytest.raises(InputError, match="text under another name"):
+        read_table(tmp_path / "a.xls")
+
+
+def test_another_encoding_says_how_to_save_it_again(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes("âge,b,c\n1,2,3\n4,5,7\n".encode("cp1252"))
+    with pytest.raises(InputError, match=r"CSV UTF-8.*iconv"):
+        read_table(tmp_path / "a.csv")
+
+
+def test_small_lists_have_any_separator_and_decimal_commas(tmp_path: Path) -> None:
+    plain = "column,centre,spread\na,0.5,1\nb,-2,1e-3\n"
+    (tmp_path / "plain.csv").write_text(plain)
+    (tmp_path / "other.csv").write_text("\ufeff" + plain.replace(",", ";").replace(".", ","), encoding="utf-8")
+    (tmp_path / "tabs.csv").write_text(plain.replace(",", "\t"))
+    expected = csv_rows(tmp_path / "plain.csv", "a list")
+    assert csv_rows(tmp_path / "other.csv", "a list") == expected == csv_rows(tmp_path / "tabs.csv", "a list")
+    (tmp_path / "thousands.csv").write_text("column;centre;spread\na;1,500;2\n")
+    with pytest.raises(InputError, match="thousands"):
+        csv_rows(tmp_path / "thousands.csv", "a list")

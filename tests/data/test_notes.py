@@ -69,3 +69,12 @@ def test_gaps_and_few_rows_are_no_reason_to_speak() -> None:
     sites[0][::3, 2] = np.nan
     assert _notes(sites) == []
     assert _notes(_sites(3, 3)) == []
+
+
+def test_one_table_under_two_names_is_named() -> None:
+    sites = _sites()
+    sites[3] = np.concatenate([sites[1][:150], sites[3][:50]])
+    (note,) = _notes(sites)
+    assert "'site_1' and 'site_3' have 150 rows in common" in note
+    coarse = [np.rint(own / 3.0) for own in _sites()]  # rows of few values meet by chance
+    assert not [note for note in _notes(coarse) if "in common" in note]

@@ -106,3 +106,12 @@ def test_a_changed_file_in_a_folder_is_seen(tmp_path: Path) -> None:
     assert content_of(folder) == before
     _folder(folder, south=_frame(2))
     assert content_of(folder) != before
+
+
+def test_lists_among_the_tables_are_no_sites(tmp_path: Path) -> None:
+    folder = _folder(tmp_path / "sites", north=_frame(1), south=_frame(2))
+    (folder / "scale.csv").write_text("column;centre;spread\na;0,5;1\n")
+    (folder / "pairs.csv").write_text("source,target\na,b\n")
+    silos = read_silos([folder])
+    assert silos.names == ("north", "south")
+    assert ["no site" in note for note in silos.notes] == [True, True]

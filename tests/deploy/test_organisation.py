@@ -20,6 +20,7 @@ from silograph.run.plan import load
 PLAN = """format = 1
 [data]
 files = ["hill.csv", "mill.csv"]
+scale = "none"
 [method]
 name = "consensus_graph"
 degree = 2

@@ -73,11 +73,11 @@ def test_sites_keep_the_order_they_were_given_in():
 
 def test_the_privacy_budget_is_met():
     signals = list(federation().values())
-    model = ConsensusGraph(degree=3, epsilon=2.0, delta=1e-5, random_state=0).fit(signals)
+    model = ConsensusGraph(degree=3, epsilon=2.0, delta=1e-5, scale="none", random_state=0).fit(signals)
     again = clone(model).fit(signals)
     np.testing.assert_array_equal(model.graphs_, again.graphs_)
     assert all(g["epsilon"] <= 2.0 for g in model.privacy_["guarantees"])
-    secret = ConsensusGraph(degree=3, epsilon=2.0, delta=1e-5).fit(signals)
+    secret = ConsensusGraph(degree=3, epsilon=2.0, delta=1e-5, scale="none").fit(signals)
     assert not np.array_equal(model.graphs_, secret.graphs_)
     assert all("secret" in row.randomness for row in secret.ledger_)
 
@@ -313,8 +313,8 @@ def test_persons_a_long_table_a_secure_sum_and_public_lists(tmp_path):
     plain = ConsensusGraph(degree=2).fit(frames)
     parted = ConsensusGraph(degree=2, site_column="site", drop=("person",)).fit(long)
     np.testing.assert_array_equal(parted.graphs_, plain.graphs_)
-    asked = {"degree": 2, "unit_column": "person", "epsilon": 8.0, "mode": "secure-sum", "random_state": 1}
-    people = ConsensusGraph(**asked, site_column="site").fit(long)
+    asked = {"degree": 2, "unit_column": "person", "epsilon": 8.0, "mode": "secure-sum", "scale": "none"}
+    people = ConsensusGraph(**asked, site_column="site", random_state=1).fit(long)
     assert people.privacy_["protected_unit"].startswith("one person of one site")
     assert people.graphs_ is None
     assert len(people.consensus_) == 6
@@ -336,6 +336,6 @@ def test_persons_a_long_table_a_secure_sum_and_public_lists(tmp_path):
 
 def test_a_search_under_a_budget_is_refused_in_words():
     table = framed()["north"]
-    search = GridSearchCV(ConsensusGraph(epsilon=50.0), {"degree": [1, 2]}, cv=2, error_score="raise")
+    search = GridSearchCV(ConsensusGraph(epsilon=50.0, scale="none"), {"degree": [1, 2]}, cv=2, error_score="raise")
     with pytest.raises(InputError, match="spends it in every fit"):
         search.fit(table)

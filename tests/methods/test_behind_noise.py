@@ -176,7 +176,7 @@ def plan_of(folder, rows, **method):
         header = ",".join(f"node{k}" for k in range(table.shape[1]))
         np.savetxt(folder / f"{name}.csv", table, delimiter=",", header=header, comments="")
     files = tuple(f"{name}.csv" for name in rows)
-    return GraphPlan(Data(files), ConsensusGraph(degree=2.0, **method), Privacy(4.0, 1e-6), seed=3)
+    return GraphPlan(Data(files, scale="none"), ConsensusGraph(degree=2.0, **method), Privacy(4.0, 1e-6), seed=3)
 
 
 def test_a_private_run_writes_signs_and_its_page_reads_them(tmp_path):

@@ -126,7 +126,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     from silograph.report.build import build
 
     base = tmp_path_factory.mktemp("finished")
-    data = Data(tuple(map(str, write_sample_sites(base / "sites", 1)[:2])))
+    data = Data(tuple(map(str, write_sample_sites(base / "sites", 1)[:2])), scale="none")
     budgets = {"open": None, "tight": Privacy(1.0), "loose": Privacy(4.0)}
     plans = {name: GraphPlan(data, ConsensusGraph(degree=5.0), privacy) for name, privacy in budgets.items()}
     return {name: execute(plan, base, base / name, lambda *_: None, build).folder for name, plan in plans.items()}

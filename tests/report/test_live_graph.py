@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from graph_runs import make_run, some_edges, write_edges
+from graph_runs import make_run, recount, some_edges, write_edges
 from pages import NASTY, Page, change, table
 from silograph.core.errors import DamageError
 from silograph.report import heat_map, projections
@@ -60,6 +60,7 @@ def test_a_confidence_is_shown_where_the_run_states_it(tmp_path: Path) -> None:
     folder = make_run(tmp_path, nodes=["a", "b", "c"], sites=["s"], edges=2)
     text = "source,target,weight,confidence\na,b,1.5,0.75\nb,c,0.5,\n"
     (folder / "consensus.csv").write_text(text)
+    recount(folder)
     html = build(folder)
     assert [edge[4:] for edge in data_of(html)["graphs"][0]["edges"]] == [[0.75], []]
     assert "a – b: 1.5, confidence 0.75" in html

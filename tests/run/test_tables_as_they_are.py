@@ -301,3 +301,40 @@ def test_a_site_in_other_units_is_named_where_units_matter(folder, tmp_path):
     assert any(note.startswith("The values of tens spread") for note in raw["findings"])
     own = finished(GraphPlan(Data(files), ConsensusGraph(learner="papers")), folder, tmp_path / "own").result
     assert json.dumps(own).count("other units") == 0
+
+
+def test_a_site_that_shows_nothing_of_what_others_show_is_named(folder, tmp_path, silograph):
+    """False alarm: none of 6 sites that are like the others, and each shuffled one is named."""
+    frames = {site: pd.read_csv(folder / "gaps" / f"{site}.csv") for site in SITES}
+    rng, odd = np.random.default_rng(7), SITES[4]
+    frames[odd] = pd.DataFrame(rng.permuted(frames[odd].to_numpy(), axis=0), columns=NAMES)
+    (tmp_path / "tables").mkdir()
+    for site, frame in frames.items():
+        frame.to_csv(tmp_path / "tables" / f"{site}.csv", index=False)
+    said = "shows nothing of the"
+    code, text, error = silograph("check", tmp_path / "tables")
+    assert code == 0, error
+    assert [odd in line for line in text.splitlines() if said in line] == [True]
+    told = " ".join(learn(tmp_path, "tables", tmp_path / "out").result["findings"])
+    assert told.count(said) == 1
+    assert said not in " ".join(learn(folder, "gaps", tmp_path / "good").result.get("findings", []))
+
+
+def test_a_private_graph_of_units_is_refused_before_anything_is_spent(folder, tmp_path, silograph):
+    """Rows are too few to tell means and spreads: what would do is said, and does."""
+    words = ["learn", folder / "plain", "--epsilon", 1, "--seed", 1]
+    code, _, error = silograph(*words, "-o", tmp_path / "no")
+    assert code == 2
+    assert "--scale FILE" in error
+    assert "Nothing was spent" in error
+    enough = float(error.split("An epsilon of about ")[1].split()[0])
+    assert silograph(*words[:2], "--epsilon", 1.05 * enough, "--seed", 1, "-o", tmp_path / "more")[0] == 0
+    assert (tmp_path / "more" / "scale.csv").exists()
+    if "--privacy secure-sum" in error:
+        assert silograph(*words, "--privacy", "secure-sum", "-o", tmp_path / "sum")[0] == 0
+    assert silograph(*words, "--scale", "none", "-o", tmp_path / "raw")[0] == 0
+
+
+def test_the_papers_model_says_what_degree_is_usual(folder, tmp_path):
+    assert "usually" in learn(folder, "plain", tmp_path / "usual", learner="papers").result["reason"]
+    assert "reason" not in learn(folder, "plain", tmp_path / "asked", learner="papers", degree=2.0).result

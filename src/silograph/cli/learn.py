@@ -75,6 +75,7 @@ def check(
     from silograph.data.gaps import at_every_site
     from silograph.data.notes import notes_on
     from silograph.data.silos import problems, read_silos
+    from silograph.families.graphs.findings import strangers_among
     from silograph.report.printed import table
 
     if data is not None:
@@ -97,7 +98,7 @@ def check(
             raise
         several = "\n  ".join([f"there are {len(found)} problems:", *found]).rstrip(".")
         raise InputError("tables", "tables that can be learned from", several) from None
-    notes = [*silos.notes, *notes_on(silos)]
+    notes = [*silos.notes, *notes_on(silos), *strangers_among(silos)]
     sites = [{"name": name, "signals": len(x)} for name, x in zip(silos.names, silos.signals, strict=True)]
     payload = {"sites": sites, "nodes": list(silos.nodes), "notes": notes}
 

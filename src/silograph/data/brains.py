@@ -16,7 +16,8 @@ import numpy as np
 from silograph.core.errors import InputError
 from silograph.core.types import Array, BoolArray
 from silograph.data.collections import first_data, read_arrays, worded
-from silograph.data.tables import csv_rows, listed, shown
+from silograph.data.delimited import csv_rows
+from silograph.data.tables import listed, shown
 
 PLACES = ("abide/abide_um_aal116.npz", "abide", "ABIDE_pcp")
 ATLAS = "aal"

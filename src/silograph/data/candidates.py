@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from silograph.core.errors import InputError
-from silograph.data.tables import csv_rows
+from silograph.data.delimited import csv_rows
 
 Ends = tuple[NDArray[np.int64], NDArray[np.int64]]
 

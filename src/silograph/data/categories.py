@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from typing import Annotated, Any
 
@@ -72,6 +73,25 @@ def with_levels(grid: Grid, categories: Mapping[str, Sequence[str]] | None, wher
             columns.append(np.where(number < 0, np.nan, number == k))
             names.append(f"{name}={level}")
     return Grid(columns, names, grid.row_names, grid.place)
+
+
+def occurring(grid: Grid, categories: Mapping[str, Sequence[str]] | None) -> tuple[Grid, list[str]]:
+    """The grid without columns of levels that say nothing here, and their names: levels that no row has, or every one;
+    and where no row has the reference, the first of the others, which follows from them."""
+    gone: list[str] = []
+    if not categories or grid.column_names is None:
+        return grid, gone
+    names = list(grid.column_names)
+    column = dict(zip(names, grid.columns, strict=True))
+    for category, levels in categories.items():
+        made = [name for name in (f"{category}={level.strip()}" for level in levels[1:]) if name in column]
+        values = {name: column[name][~np.isnan(column[name])] for name in made}
+        still = [name for name in made if not values[name].size or (values[name] == values[name][0]).all()]
+        vary = [name for name in made if name not in still]
+        seen = sum(values[name] for name in made) if len(made) == len(levels) - 1 else np.zeros(1)
+        gone += still + (vary[:1] if np.all(seen == 1.0) else [])
+    kept = [k for k, name in enumerate(names) if name not in gone]
+    return replace(grid, columns=[grid.columns[k] for k in kept], column_names=[names[k] for k in kept]), gone
 
 
 def _numbered(column: NDArray[Any], levels: Sequence[str], where: str, grid: Grid, private: bool) -> NDArray[np.intp]:

@@ -13,7 +13,8 @@ import numpy as np
 
 from silograph.core.errors import InputError
 from silograph.core.types import Array
-from silograph.data.tables import check_same_names, csv_rows, shortened, shown
+from silograph.data.delimited import csv_rows
+from silograph.data.tables import check_same_names, shortened, shown
 
 
 @dataclass(frozen=True, eq=False)

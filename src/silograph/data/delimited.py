@@ -8,14 +8,19 @@ import io
 import re
 from collections.abc import Collection, Sequence
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from silograph.core.errors import InputError
-from silograph.data.tables import MISSING, Grid, NodesIn, frame_grid, is_missing, named, reads_as_number
+from silograph.data.tables import MISSING, Grid, NodesIn, frame_grid, is_missing, named, reads_as_number, shown
 
 _SEPARATORS = ",;\t|"
 _SAMPLE = 50  # rows that a separator is known by
 _MARKS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+_TO_UTF_8 = (
+    "Save it again as UTF-8: in Excel as 'CSV UTF-8', or with iconv -f windows-1252 -t utf-8. Which letters are "
+    "meant differs by country, so it is not guessed."
+)
 _MONTH = r"(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*"
 #: Dates and times with letters in them; those without are known by that.
 _DATE = re.compile(
@@ -82,6 +87,31 @@ def read_delimited(
     return grid
 
 
+def csv_rows(path: Path, what: str) -> tuple[list[str], list[dict[str, str]]]:
+    """The names in the first line of a small file with `what` in it, and its rows by these names: cells are separated
+    by what the first line has most of, and numbers have decimal points, whatever the file has."""
+    where = shown(path)
+    if path.exists() and not path.is_file():
+        raise InputError(where, what, "it is no ordinary file")
+    try:
+        data = _plain_text(path.read_bytes(), where)
+        delimiter = max(_SEPARATORS, key=lambda mark: len(_first_row(data, mark)))
+        commas = _has_decimal_commas(data, delimiter, where, private=False)
+        reader = csv.DictReader(_lines(data), delimiter=delimiter, restval="")
+        names, rows = list(reader.fieldnames or []), list(reader)
+    except FileNotFoundError:
+        raise InputError(where, what, "there is no such file") from None
+    except (OSError, csv.Error) as error:
+        raise InputError(where, what, f"it cannot be read ({error})") from None
+    if commas:
+        rows = [{name: _with_point(cell) for name, cell in row.items()} for row in rows]
+    return names, rows
+
+
+def _with_point(cell: Any) -> Any:
+    return cell.replace(",", ".") if isinstance(cell, str) and _has_decimal_comma(cell) else cell
+
+
 def _version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(".")[:2])
 
@@ -92,8 +122,8 @@ def _plain_text(data: bytes, where: str) -> bytes:
     try:
         text = data.decode(encoding or "utf-8-sig")
     except UnicodeDecodeError as problem:
-        found = f"byte {problem.start + 1} is in another encoding"
-        raise InputError(where, "UTF-8 text", found, "Save it again as UTF-8.") from None
+        found = f"byte {problem.start + 1} is in another encoding, as of older Windows programs"
+        raise InputError(where, "UTF-8 text", found, _TO_UTF_8) from None
     if "\0" in text:  # the parser would silently end the cell there
         raise InputError(where, "a table in plain text", "it holds binary data", "Save it again as UTF-8 text.")
     return data.removeprefix(codecs.BOM_UTF8) if encoding is None else text.encode()

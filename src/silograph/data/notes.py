@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
@@ -19,6 +19,7 @@ _AGREE = 2.0
 _MOST_PARTS = 5  # columns that a column is made of; more are a property of the whole table, such as signals of mean 0
 _EXACT = 1e-9  # of a column's length
 _SHOWN = 5
+_COMPARED = 10_000  # rows of a site that are looked for at others
 
 
 def notes_on(silos: Silos, named: Collection[str] = ()) -> list[str]:
@@ -32,7 +33,7 @@ def notes_on(silos: Silos, named: Collection[str] = ()) -> list[str]:
         spread = np.array([np.nanstd(own, axis=0) for own in signals])
         usual = np.nanmedian(spread, axis=0)
     many = np.array([len(own) >= _ROWS for own in signals])
-    told = [*_apart(silos, usual), *_other_units(silos, spread, many, named)]
+    told = [*_twice(silos, signals), *_apart(silos, usual), *_other_units(silos, spread, many, named)]
     made = next(filter(None, map(_made_of_others, signals)), None)
     if made is not None:
         column, parts = made
@@ -42,6 +43,22 @@ def notes_on(silos: Silos, named: Collection[str] = ()) -> list[str]:
             f"does: edges between them say that and no more. Leave one of them out, as with --drop {shlex.quote(name)}."
         )
     return told
+
+
+def _twice(silos: Silos, signals: Sequence[Array]) -> Iterator[str]:
+    """Sites with the same rows, where rows differ so much that they do not meet by chance."""
+    rows = [[row.tobytes() for row in own[:_COMPARED]] for own in signals]
+    known = [set(own) for own in rows]
+    for k, a in enumerate(known):
+        for other, b in enumerate(known[:k]):
+            fewer = min(len(rows[k]), len(rows[other]))
+            differ = len(a) > 0.9 * len(rows[k]) and len(b) > 0.9 * len(rows[other])
+            if differ and len(a & b) > 0.5 * fewer and len(a & b) >= _ROWS // 2:
+                yield (
+                    f"Sites {shortened(silos.names[other])} and {shortened(silos.names[k])} have {len(a & b)} rows in "
+                    "common: is it one table under two names? Then its rows count twice, and edges look surer than "
+                    "they are."
+                )
 
 
 def _apart(silos: Silos, usual: Array) -> Iterator[str]:

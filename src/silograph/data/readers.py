@@ -1,4 +1,4 @@
-"""Tables from files: CSV and TSV, packed too, Excel, Parquet, Feather, NPY, NPZ and MAT, read exactly or refused."""
+"""Tables from files, read exactly or refused: CSV and TSV, packed too, spreadsheets, Parquet, Feather, NPY, MAT."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from silograph.core.errors import InputError
-from silograph.data.categories import with_levels
+from silograph.data.categories import occurring, with_levels
 from silograph.data.columns import ColumnsError, findings, without
 from silograph.data.delimited import check_row_names, is_header, read_delimited
 from silograph.data.matlab import read_mat
@@ -39,6 +39,7 @@ from silograph.data.tables import (
 __all__ = ["SUFFIXES", "Table", "is_table", "read_columns", "read_grid", "read_people", "read_table", "site_table"]
 
 _V73 = "Matlab's v7.3 (HDF5) files are not read: save it again with save(..., '-v7')."
+_SHEETS = {".xlsx": "openpyxl", ".xls": "calamine", ".xlsb": "calamine", ".ods": "calamine"}
 _EXCEL = "Install it with: pip install 'silograph[excel]'. Or save the sheet as CSV."
 
 
@@ -120,11 +121,15 @@ def site_table(
         drop = {unit_column, *drop}
     grid = with_levels(without(without_index(grid, private), drop), categories, where, private)
     grid = without(grid, drop)  # a level may be dropped, too
+    levels = [named(name) for name in grid.column_names or ()]
+    grid, gone = (grid, []) if private else occurring(grid, categories)
     if odd := findings(grid, private, keep):
         raise ColumnsError({where: odd})
     table = checked_table(grid, name, path, where, nodes_in, private)
-    known = tuple(dict.fromkeys([*columns, *table.nodes]))
-    return replace(table, person=person, columns=known if columns else ())
+    known = tuple(dict.fromkeys([*columns, *levels]))
+    why = "no row or every row has them, or they follow from the others"
+    notes = (f"{where}: left out, as levels that say nothing there ({why}): {listed(gone)}.",) if gone else ()
+    return replace(table, person=person, columns=known if columns else (), notes=notes)
 
 
 def _persons(grid: Grid, names: Sequence[str], unit_column: str, where: str) -> NDArray[np.intp]:
@@ -242,14 +247,17 @@ def _framed(frame: Any, nodes_in: NodesIn, text: Collection[str]) -> Grid:
     return frame_grid(frame, [str(name) for name in frame.columns], nodes_in)
 
 
-def _excel(data: bytes, where: str, nodes_in: NodesIn, text: Collection[str] = ()) -> Grid:
+def _excel(data: bytes, where: str, nodes_in: NodesIn, engine: str, text: Collection[str] = ()) -> Grid:
     """The only sheet that is not empty; rows and columns without any cell are no part of it."""
     import pandas as pd
 
+    if b"\0" not in data and not data.startswith(b"PK"):
+        raise InputError(where, "a spreadsheet", "it is text under another name", "Rename it to .csv or .tsv.")
     try:
-        sheets = pd.read_excel(io.BytesIO(data), sheet_name=None, header=None, engine="openpyxl")
+        sheets = pd.read_excel(io.BytesIO(data), sheet_name=None, header=None, engine=engine)  # type: ignore[call-overload]
     except ImportError:
-        raise InputError(where, "the package openpyxl, to read Excel files", "it is not installed", _EXCEL) from None
+        package = "openpyxl" if engine == "openpyxl" else "python-calamine"
+        raise InputError(where, f"the package {package}, to read such files", "it is not installed", _EXCEL) from None
     full = {name: sheet.dropna(how="all").dropna(how="all", axis=1) for name, sheet in sheets.items()}
     full = {name: sheet for name, sheet in full.items() if sheet.size}
     if len(full) != 1:
@@ -328,7 +336,11 @@ _TEXT_PARSERS: dict[str, Callable[..., Grid]] = {
     ".tsv.zip": _zipped,
     ".zip": _zipped,
 }
-_FRAME_PARSERS: dict[str, Callable[..., Grid]] = {".xlsx": _excel, ".parquet": _parquet, ".feather": _feather}
+_FRAME_PARSERS: dict[str, Callable[..., Grid]] = {
+    **{suffix: partial(_excel, engine=engine) for suffix, engine in _SHEETS.items()},
+    ".parquet": _parquet,
+    ".feather": _feather,
+}
 _ARRAY_PARSERS: dict[str, Callable[..., Grid]] = {".npy": _npy, ".npz": _npz, ".mat": _mat}
 #: The longest first: a file is called by its name without it.
 SUFFIXES = tuple(sorted([*_TEXT_PARSERS, *_FRAME_PARSERS, *_ARRAY_PARSERS], key=len, reverse=True))

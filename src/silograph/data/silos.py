@@ -183,6 +183,7 @@ def read_silos(
         notes += site.notes
         try:
             tables.append(_table(site, nodes_in, private, unit_column, drop, keep, categories))
+            notes += tables[-1].notes
         except ColumnsError as problem:
             odd |= problem.by_file
     if odd:
@@ -295,7 +296,7 @@ def from_arrays(
     if odd:
         raise ColumnsError(odd)
     check_named(drop, keep, [name for table in tables for name in table.columns], categories)
-    return align(tables, rule=rule)
+    return replace(align(tables, rule=rule), notes=tuple(note for table in tables for note in table.notes))
 
 
 def _array_table(

@@ -7,7 +7,7 @@ Where the column that says whose a row is is called "file", a named folder witho
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +20,9 @@ from silograph.data.tables import Grid, check_same_names, has_index, listed, nam
 
 #: Of a table that was put together from files, the column that says from which one a row is.
 FILE = "file"
+
+#: First lines of lists that runs read beside the tables, or write: no site has these columns.
+_LISTS = (["column", "centre", "spread"], ["source", "target"], ["node", "x", "y"], ["node", "x", "y", "z"])
 
 #: Reads a file: its name without the suffix, and its table.
 Read = Callable[[Path], tuple[str, Grid]]
@@ -53,14 +56,21 @@ def read_sites(
     private: bool = False,
 ) -> Iterator[Site]:
     """Each site's table, one after the other; `person` is the column that says whose a row is, if there is one."""
+    aside: tuple[str, ...] = ()
     for source in _sources([Path(path) for path in paths], person):
         if source.files:
             site = _put_together(source, read, person, private)
         else:
             name, grid = read(source.path)
+            if list(grid.column_names or ()) in _LISTS:
+                aside += (
+                    f"{shown(source.path)}: no site, left out: its columns are {listed(grid.column_names or ())}.",
+                )
+                continue
             site = Site(
                 name, source.path, shown(source.path), grid, (*source.notes, *_index(source.path, grid, private))
             )
+        site, aside = replace(site, notes=(*aside, *site.notes)), ()
         yield from [site] if site_column is None else _divided(site, named(site_column), private)
 
 

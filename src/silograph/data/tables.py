@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 import unicodedata
 from collections import Counter
@@ -68,6 +67,7 @@ class Table:
     path: Path
     person: NDArray[np.intp] | None = None  # where a column says it: whose each signal is, counted from 0
     columns: tuple[str, ...] = ()  # of the file, those that were left out too
+    notes: tuple[str, ...] = ()  # what was left out here alone, for people
 
 
 @dataclass(frozen=True)
@@ -352,21 +352,6 @@ def _check_values(values: Array, place: Place, private: bool, gaps: bool = False
     refuse(np.isnan(values) & (not gaps), "a number", "missing", "Fill the gaps, or leave out those rows or columns.")
     refuse(np.isinf(values), "a finite number", "infinite", "Replace it, or leave out those rows or columns.")
     refuse(np.abs(values) > LARGEST, f"numbers of at most {LARGEST:g}", "larger", "Its powers overflow: rescale it.")
-
-
-def csv_rows(path: Path, what: str) -> tuple[list[str], list[dict[str, str]]]:
-    """The names in the first line of a CSV file, and its rows by these names."""
-    where = shown(path)
-    if path.exists() and not path.is_file():
-        raise InputError(where, what, "it is no ordinary file")
-    try:
-        with open(path, newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file, restval="")
-            return list(reader.fieldnames or []), list(reader)
-    except FileNotFoundError:
-        raise InputError(where, what, "there is no such file") from None
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(where, what, f"it cannot be read ({error})") from None
 
 
 def write_sample(path: Path, header: Sequence[str], lines: Sequence[str]) -> Path:

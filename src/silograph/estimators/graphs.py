@@ -94,7 +94,7 @@ class ConsensusGraph(PlanEstimator):
     [('node_0', 'node_1'), ('node_2', 'node_3')]
     >>> model.signs_[0][2]
     array([ 0.,  0.,  0., -1.])
-    >>> private = ConsensusGraph(edges=2, epsilon=4).fit(sites)
+    >>> private = ConsensusGraph(edges=2, epsilon=4, scale="none").fit(sites)
     >>> sorted({(cost["site"], round(cost["epsilon"], 3)) for cost in private.privacy_["guarantees"]})
     [('north', 4.0), ('south', 4.0)]
     """

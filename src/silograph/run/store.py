@@ -177,6 +177,7 @@ class RunFolder:
     def _remove_secrets(self) -> None:
         for name in _SECRET:
             (self.path / name).unlink(missing_ok=True)
+            (self.path / f"{name}.tmp").unlink(missing_ok=True)  # of a process that was killed while it wrote
 
     def release(self) -> None:
         """Let others at the folder, and leave it as it is."""

@@ -265,6 +265,7 @@ def test_an_epsilon_that_is_none_is_refused(tmp_path: Path, epsilon: float | str
     [
         ("", "the columns"),
         ("source,target\n", "the columns"),
+        ("source,target,weight\n", "expected 20 edges, as result.json counts them, but found 0"),
         ("source,target,weight\nnode 0,node 1\n", "line 2: expected 3 values"),
         ("source,target,weight\nnode 0,node 1,nan\n", "line 2: expected a finite weight"),
         ("source,target,weight\nnode 0,node 1,heavy\n", "line 2: expected a finite weight"),

@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import product
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from silograph.core.errors import InputError
@@ -128,9 +129,30 @@ def test_plans_that_do_not_say_which_groups_are_refused(changes, words):
 def test_tables_that_do_not_say_the_group_of_a_person_are_refused(tmp_path, rows, words):
     (tmp_path / "x.csv").write_text(rows)
     with pytest.raises(InputError, match=words):
-        read_groups(tmp_path / "x.csv", "who", "dx", ("ill", "well"))
+        read_groups([tmp_path / "x.csv"], "who", "dx", ("ill", "well"))
 
 
 def test_groups_are_of_persons_in_the_order_of_their_names(tmp_path):
     (tmp_path / "x.csv").write_text("who,dx,a\nq,well,1\np10,ill,1\np9,well,2\nq,well,3\n")
-    assert read_groups(tmp_path / "x.csv", "who", "dx", ("ill", "well")).tolist() == [0, 1, 1]
+    assert read_groups([tmp_path / "x.csv"], "who", "dx", ("ill", "well"))["x"].tolist() == [0, 1, 1]
+
+
+def test_folders_and_one_long_table_say_the_groups_too(folder, tmp_path):
+    """A folder of sites, a folder of folders with a file a person, and one table of all sites are the same sites."""
+    named = read_sites(PLAN, [folder / name for name in DATA.files])
+    frames = {site: pd.read_csv(folder / f"{site}.csv") for site in SITES}
+    pd.concat([frame.assign(site=site) for site, frame in frames.items()]).to_csv(tmp_path / "long.csv", index=False)
+    for site, frame in frames.items():
+        (tmp_path / "persons" / site).mkdir(parents=True)
+        for person, rows in frame.groupby("who"):
+            rows.drop(columns="who").to_csv(tmp_path / "persons" / site / f"{person}.csv", index=False)
+    ways = (
+        ([folder], {}),
+        ([tmp_path / "long.csv"], {"site_column": "site"}),
+        ([tmp_path / "persons"], {"unit_column": "file"}),
+    )
+    for files, said in ways:
+        silos = read_sites(replace(PLAN, data=replace(DATA, **said)), files)
+        assert silos.names == named.names
+        for own, other in zip(silos.signals, named.signals, strict=True):
+            np.testing.assert_array_equal(own.group, other.group)

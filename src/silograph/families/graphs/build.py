@@ -239,18 +239,35 @@ def _scaled_first(plan: GraphPlan, setup: Setup) -> Setup:
             todo = "Say --nodes common, or name a CSV file with public column,centre,spread: --scale FILE."
             raise InputError("plan, scale", "the same nodes at all sites, to scale privately", "found others", todo)
         return setup
-    share = share_needed(method)
-    if share <= (MOST_SHARE_ASKED if asked else MOST_SHARE):
-        scaled = with_share(method, share)
-        return replace(setup, method=scaled, mechanism=scaled.inner.mechanism, releases=3, scale_share=share)
-    if asked:
-        raise InputError(
-            "plan, scale",
-            f"rows enough to tell private means and spreads with {100 * MOST_SHARE_ASKED:.0f} % of the budget",
-            f"found {sum(setup.counts)} of {len(setup.counts)} sites",
-            "Nothing was spent. Name a CSV file with public column,centre,spread: --scale FILE; or raise epsilon.",
-        )
-    return setup
+    share, most = share_needed(method), MOST_SHARE_ASKED if asked else MOST_SHARE
+    if share > most:
+        raise _too_few_to_scale(plan, setup, share, most)
+    scaled = with_share(method, share)
+    return replace(setup, method=scaled, mechanism=scaled.inner.mechanism, releases=3, scale_share=share)
+
+
+def _too_few_to_scale(plan: GraphPlan, setup: Setup, share: float, most: float) -> InputError:
+    """Raw columns would make a graph of units, so nobody gets them who did not say that they are fine."""
+    assert plan.privacy is not None
+    method, todo = setup.method, ["Nothing was spent."]
+    multiplier = accounting.gaussian_multiplier(plan.privacy.epsilon, plan.privacy.total_delta, 1)
+    if isinstance(method, ReleasedConsensus) and len(setup.counts) >= Masks().minimum:
+        summed = SummedConsensus(method.task, LikelyGraphs(), SharedGaussian(multiplier), setup.counts)
+        if share_needed(summed) <= MOST_SHARE:
+            todo.append("--privacy secure-sum has rows enough (a consensus, no graphs of sites).")
+    if math.isfinite(share):  # noise is as 1 / mu, and the share that is needed as its square
+        enough = accounting.gaussian_epsilon(math.sqrt(share / MOST_SHARE) / multiplier, plan.privacy.total_delta)
+        todo.append(f"An epsilon of about {enough:.2g} is enough.")
+    todo.append(
+        "--scale FILE has public column,centre,spread; --scale none says that all columns have one unit and vary "
+        "around 0: else edges would follow the size of units."
+    )
+    return InputError(
+        "plan, scale",
+        f"rows enough to tell private means and spreads of columns with {100 * most:.0f} % of the budget",
+        f"found {sum(setup.counts)} of {len(setup.counts)} sites",
+        " ".join(todo),
+    )
 
 
 def _moment(plan: GraphPlan, privacy: Privacy, nodes: int, candidates: EdgeList | None, lacks: Lacks) -> SmoothGraph:

@@ -21,6 +21,8 @@ MOST_NODES = 2000  # beyond, all pairs are more than a note is worth
 MOST_RANKED = 5_000_000  # values of all sites
 STRONG = 0.5  # of a negative correlation that is pointed out
 _SHOWN = 5
+_CLEAR = 5.0  # deviations of a relation that others show
+_ENOUGH_TO_SHOW, _NOTHING = 10.0, 3.0  # deviations: what a site like the others shows, and what a stranger may
 _APART = 3.0  # times that a site's values spread more, or less, than those of the others
 
 
@@ -128,6 +130,31 @@ def of_lacking(silos: Silos) -> Iterator[str]:
             f"{listed(some)}. A site's graph has its own nodes; the column could_see of the consensus says how many "
             "sites could have seen an edge. Are they named alike everywhere? --nodes common leaves them out."
         )
+
+
+def of_strangers(looked: Looked, sites: Sequence[str], ranks: Array | None = None) -> Iterator[str]:
+    """Sites that show nothing of what all others together show, though they have rows enough to show it.
+
+    With the others' strong correlations as weights w, the sum of w r is |w|^2 in the mean at a site that is like them,
+    and 0 at one whose columns have nothing to do with each other, with the variance sum of w^2 / rows.
+    """
+    found, rows = looked.correlations if ranks is None else ranks, looked.pair_rows
+    for k, name in enumerate(sites if len(sites) > 1 else ()):
+        rest = np.arange(len(sites)) != k
+        mean, count = pooled(found[rest], rows[rest]), rows[rest].sum(0)
+        w = np.where((np.abs(mean) * np.sqrt(count) > _CLEAR) & (rows[k] > 3.0), mean, 0.0)
+        deviation = float(np.sqrt((w**2 / np.maximum(rows[k], 1.0)).sum()))
+        if float(w @ w) > _ENOUGH_TO_SHOW * deviation > 0.0 and float(w @ found[k]) < _NOTHING * deviation:
+            yield (
+                f"Site {shortened(name)} shows nothing of the {int((w != 0.0).sum())} relations that all others show "
+                "together. Were its columns sorted, shuffled or named apart from each other?"
+            )
+
+
+def strangers_among(silos: Silos) -> list[str]:
+    """The same of tables, before anything is learned from them."""
+    looked = of_tables(silos, silos.names) if len(silos.names) > 1 else None
+    return [] if looked is None else list(of_strangers(looked, silos.names, ranks_of(silos, silos.names)))
 
 
 def _negative(looked: Looked, nodes: Sequence[str]) -> Iterator[str]:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from silograph.core import schema
-from silograph.core.errors import InputError
 from silograph.core.files import write_atomically
 from silograph.core.types import Array, Json
 from silograph.data.candidates import read_candidates
@@ -25,6 +24,7 @@ from silograph.families.graphs.findings import (
     of_lacking,
     of_messages,
     of_spreads,
+    of_strangers,
     of_tables,
     ranks_of,
     spread_apart,
@@ -149,6 +149,7 @@ class GraphJob:
             edges = int((outcome.arrays["consensus"] > self.plan.method.threshold).sum())
             ranks = ranks_of(self.silos, self.topo.silos)
             yield from notes(looked, self.topo.silos, self.silos.nodes, signed, edges, ranks)
+            yield from of_strangers(looked, self.topo.silos, ranks)
             if "signs" not in outcome.arrays:
                 yield from of_spreads(self.silos, self.topo.silos)
 
@@ -175,11 +176,8 @@ def read_sites(plan: GraphPlan, files: Sequence[Path], nodes: Sequence[str] | No
     )
     if data.group_column is None or data.unit_column is None:
         return silos
-    if len(silos.names) != len(files):
-        expected = "one table for each site where groups are compared"
-        raise InputError("plan, group_column", expected, "found a folder, or a long table", "Name every table.")
-    groups = [read_groups(path, data.unit_column, data.group_column, data.groups) for path in files]
-    people = zip(silos.signals, groups, strict=True)
+    groups = read_groups(files, data.unit_column, data.group_column, data.groups, data.site_column)
+    people = [(own, groups[name]) for name, own in zip(silos.names, silos.signals, strict=True)]
     return replace(silos, signals=tuple(replace(own, group=at) for own, at in people if isinstance(own, People)))
 
 

@@ -73,6 +73,11 @@ def read(run: RunFolder[GraphResult]) -> GraphRun:
     files: dict[str | None, Path] = {None: folder / "consensus.csv"}
     files |= {name: folder / "sites" / site_file(name) for name in names}
     found = {name: _read_edges(file, nodes) for name, file in files.items()}
+    counts = {None: result.consensus.edges} | {site.name: site.edges for site in result.sites}
+    for name, (edges, *_) in found.items():
+        if len(edges) != counts[name]:
+            expected = f"{counts[name]} edges, as result.json counts them"
+            raise DamageError(str(files[name]), expected, f"found {len(edges)}", ADVICE)
     return GraphRun(
         **vars(run),
         consensus=found[None][0],

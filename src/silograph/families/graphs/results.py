@@ -13,8 +13,6 @@ from silograph.core.results import Claim
 from silograph.core.types import Array, Json
 from silograph.data.coordinates import Coordinates
 from silograph.families.graphs.build import (
-    MOST_SHARE,
-    MOST_SHARE_ASKED,
     Setup,
     effective_rows,
     effective_rows_of_sum,
@@ -24,7 +22,7 @@ from silograph.families.graphs.expected import sum_instead
 from silograph.families.graphs.feasible import feasibility
 from silograph.families.graphs.files import CONFIDENCE, COULD_SEE, PROBABILITY, SHARED, SIGN, Edge, edges, write_graph
 from silograph.families.graphs.findings import Looked
-from silograph.families.graphs.plan import GraphPlan, learner_of, private_scale_fits
+from silograph.families.graphs.plan import GraphPlan, learner_of
 from silograph.families.graphs.result import OWN_UNITS
 from silograph.families.graphs.units import said_of_loudest, said_of_units, said_of_untold
 from silograph.families.graphs.vote_results import write_votes
@@ -121,12 +119,6 @@ def _notes(plan: GraphPlan, setup: Setup, facts: Json | None = None) -> list[str
     return notes
 
 
-_FEW = (
-    f"Rows are too few for private means and spreads of columns with {100 * MOST_SHARE:.0f} % of the budget "
-    f"(--scale private takes up to {100 * MOST_SHARE_ASKED:.0f} %). "
-)
-
-
 def _of_units(plan: GraphPlan, setup: Setup) -> Iterator[str]:
     """What scales columns, or why nothing does."""
     if setup.scale_share is not None:
@@ -136,10 +128,9 @@ def _of_units(plan: GraphPlan, setup: Setup) -> Iterator[str]:
             "column,centre,spread. --scale none takes columns as they are."
         )
     elif plan.data.scale is None and learner_of(plan, setup.task.nodes) != "votes":
-        few = _FEW if private_scale_fits(plan) and not setup.lacks else ""
         yield (
-            f"{OWN_UNITS}: unless all have one unit and vary around 0, edges follow the size of units. {few}--scale "
-            "FILE scales columns by public constants (column,centre,spread); --scale none says that they are fine."
+            f"{OWN_UNITS}: unless all have one unit and vary around 0, edges follow the size of units. --scale FILE "
+            "scales columns by public constants (column,centre,spread); --scale none says that they are fine."
         )
 
 
@@ -255,6 +246,7 @@ def write_graphs(
     consensus = list(edges(arrays["consensus"], nodes, threshold, space, more, least))
     write_graph(folder / "consensus", consensus, nodes, list(more), coordinates)
     facts = outcome.facts
+    learner = _learner(setup, facts)
     voted = write_votes(folder, consensus, nodes, arrays, facts, coordinates)
     privacy = privacy_section(plan, setup, door, facts)
     privacy["notes"] += facts.get("notes", [])
@@ -268,7 +260,7 @@ def write_graphs(
     return {
         "method": plan.method.name,
         "solver": plan.method.solver,
-        "learner": _learner(setup, facts),
+        "learner": learner,
         **({} if setup.learner_why is None else {"learner_why": setup.learner_why}),
         "counted": _counted(plan),
         "parameters": facts["parameters"],
@@ -284,14 +276,22 @@ def write_graphs(
         "consensus": _summary(consensus) | _behind_noise(effective, agreement, -1),
         "objective": _finite(facts["objective"]),
         "certified_gap": _finite(facts["certified_gap"]),
-        "rounds": facts["rounds"],
+        "rounds": facts["rounds"] + (0 if setup.scale_share is None else 2),  # means and spreads come first
         "trace": facts.get("trace", trace),
         **{name: facts[name] for name in ("reason", "path") if facts.get(name) is not None},
+        **_of_degree(plan, setup, len(nodes), learner),
         "scale": said_of_units(plan, len(nodes), setup.scale_share),
         **({"findings": list(findings)} if findings else {}),
         "privacy": privacy,
         "numbers_are": dict.fromkeys(_released(arrays, facts), "released"),
     }
+
+
+def _of_degree(plan: GraphPlan, setup: Setup, nodes: int, learner: str) -> Json:
+    """Of the papers' model, why it has as many edges where nobody asked for any number of them."""
+    if learner != "papers" or setup.degree is None or plan.method.wanted_degree(nodes) is not None:
+        return {}
+    return {"reason": f"the papers' model usually takes a mean degree of {setup.degree:g}; --degree asks for another"}
 
 
 _RELEASED = ("edges", "mean_weight", "weight", "smoothness", "objective", "gap")

@@ -15,8 +15,9 @@ import numpy as np
 from silograph.core.errors import InputError
 from silograph.core.files import write_atomically
 from silograph.core.types import Array
+from silograph.data.delimited import csv_rows
 from silograph.data.silos import Elsewhere, People, Silos, standardise
-from silograph.data.tables import csv_rows, listed, shortened, shown
+from silograph.data.tables import listed, shortened, shown
 from silograph.families.graphs.plan import GraphPlan, learner_of, private_scale_fits
 from silograph.families.graphs.result import LOUDEST
 
@@ -24,8 +25,7 @@ _COLUMNS = ("column", "centre", "spread")
 
 
 def units_of(plan: GraphPlan, nodes: int) -> str:
-    """ "own", "private", "none" or the name of a file: what was asked for, or what fits the learner. Where rows are too
-    few, nobody gets private ones who did not ask for them: `Setup.scale_share` knows."""
+    """ "own", "private", "none" or the name of a file: what was asked for, or what fits the learner."""
     if plan.data.standardise:
         return "own"
     if plan.data.scale is not None:
