@@ -32,7 +32,9 @@ def f_score(graphs):
 
 
 # All columns have one unit and vary around 0, which everybody knows: no scale has to be paid for.
-models = {e: ConsensusGraph(degree=degree, epsilon=e, delta=1e-6, scale="none", random_state=1).fit(sites) for e in EPSILONS}
+models = {
+    e: ConsensusGraph(degree=degree, epsilon=e, delta=1e-6, scale="none", random_state=1).fit(sites) for e in EPSILONS
+}
 exact = ConsensusGraph(degree=degree, learner="papers").fit(sites)
 print("epsilon  F-score  accounted")
 for epsilon, model in models.items():
