@@ -328,13 +328,13 @@ def test_the_top_says_what_to_believe_before_how_exact_it_is(silograph, tmp_path
 
 
 def test_a_private_graph_in_the_columns_own_units_is_not_to_be_believed_without_more(silograph, tmp_path: Path) -> None:
-    """Rows that are too few for private means and spreads, of columns with a level each."""
+    """Noise that private means and spreads cannot have, of columns with a level each."""
     draw = np.random.default_rng(5)
     for name in "abc":
         rows = draw.standard_normal((400, 6)) * [1, 30, 9, 4, 25, 2] + [6, 200, 130, 27, 110, 140]
         columns = ",".join(f"column {k}" for k in range(6))
         np.savetxt(tmp_path / f"{name}.csv", rows, delimiter=",", header=columns, comments="", fmt="%.6f")
-    silograph("learn", tmp_path, "-o", tmp_path / "run", "--epsilon", 2, "--degree", 3, "--seed", 1)
+    silograph("learn", tmp_path, "-o", tmp_path / "run", "--epsilon", 40, "--mechanism", "laplace", "--seed", 1)
     page = build(tmp_path / "run")
     assert page.index("do not believe this graph unless all columns have one unit") < page.index("rows without noise")
 
