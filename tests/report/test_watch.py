@@ -29,7 +29,8 @@ def tables(tmp_path_factory):
 
 def plan_of(tables, **changes) -> GraphPlan:
     return GraphPlan(
-        Data(tables[1], scale="none"), **{"method": ConsensusGraph(degree=3.0), "privacy": Privacy(3.0), "seed": None} | changes
+        Data(tables[1], scale="none"),
+        **{"method": ConsensusGraph(degree=3.0), "privacy": Privacy(3.0), "seed": None} | changes,
     )
 
 
