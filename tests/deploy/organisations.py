@@ -118,10 +118,16 @@ class Organisations:
 
     # ---- what came of it ----
 
+    def in_one_process(self) -> Path:
+        """The folder of the same run, beside the tables; it is made once."""
+        expected = self.plan.parent / "expected"
+        if not expected.exists():
+            execute(self.deployment.plan, self.plan.parent, expected, lambda number, line: None, lambda folder: "")
+        return expected
+
     def check_same_as_in_one_process(self) -> None:
         """Result and ledgers, byte for byte; every organisation's own ledger has its rows, once."""
-        expected = self.folder / "expected"
-        execute(self.deployment.plan, self.plan.parent, expected, lambda number, line: None, lambda folder: "")
+        expected = self.in_one_process()
         for path in expected.rglob("*"):
             if path.is_file() and path.name not in ("plan.toml", "report.html", "result.json"):
                 assert (self.out / path.relative_to(expected)).read_bytes() == path.read_bytes(), path.name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,6 @@ from silograph.deploy.region import enrol_region
 from silograph.privacy.ledger import Ledger
 from silograph.report.deployment import page
 from silograph.run.plan import load
-from silograph.run.run import execute
 
 NAMES = ("east", "north", "south", "west")
 
@@ -39,14 +39,17 @@ def tables(folder: Path, agents: int = 3, apart: bool = True, seed: int = 0) -> 
             shutil.copy(folder / f"{region}.csv", folder / "there")
 
 
+@dataclass
 class Regions(Organisations):
-    """The same as a star's organisations, but for who is there."""
+    """The same as a star's organisations, but for who is there; `addresses` are where regions are reached."""
+
+    addresses: dict = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         terms = Terms(f"127.0.0.1:{free_port()}", **{"minimum": 2, "deadline": 60.0, "patience": 120.0} | self.options)
         self.goal, self.out = self.folder / "deployment", self.folder / "out"
         there = self.plan.parent / "there"
-        at = {name: f"127.0.0.1:{free_port()}" for name in NAMES}
+        at = self.addresses or {name: f"127.0.0.1:{free_port()}" for name in NAMES}
         self.deployment = deploy(load(self.plan), there, self.goal, terms, page, at)
         facts = self.deployment.facts
         self.regions, self.organisations = list(self.deployment.regions), list(facts.organisations)
@@ -70,7 +73,8 @@ class Regions(Organisations):
 
     def command(self, name: str) -> list[str]:
         if name in self.regions:
-            return [*COMMAND, "serve", str(self.goal / "regions" / name), "-o", str(self.out / name)]
+            more = self.more.get(name, [])
+            return [*COMMAND, "serve", str(self.goal / "regions" / name), "-o", str(self.out / name), *more]
         return [*COMMAND, "join", str(self.goal / "silos" / name.removeprefix("silo "))]
 
     def kill_nats_of(self, region: str) -> None:
@@ -83,8 +87,7 @@ class Regions(Organisations):
 
     def check_same_as_in_one_process(self) -> None:
         """Every region's model, its server's ledger and its silos' own ledgers, as all in one process have them."""
-        expected = self.folder / "expected"
-        execute(self.deployment.plan, self.plan.parent, expected, lambda number, line: None, lambda folder: "")
+        expected = self.in_one_process()
         rows = Ledger(expected / "ledger.jsonl").rows
         found = []
         for region in self.regions:

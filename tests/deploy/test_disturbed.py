@@ -1,0 +1,288 @@
+"""Deployments under all that can go wrong, several things at once, at moments drawn from a seed.
+
+Every run ends with the bits of one process and every ledger row once, and whoever stops on the way says why in words.
+
+Two of a hundred in `make test`, all by `make test-deploy`; SILOGRAPH_DISTURBED=17,18 for some.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("nats", reason="deployments need the extra `deploy`")
+
+from forks import Forks
+from organisations import QUIET, TERMINATED, Organisations, free_port
+from regions import NAMES, Regions, tables
+from test_processes import GRAPHS, graph_tables
+from test_regions import S1, plan
+
+from proxies import HERE, BadLine
+
+FULL = os.environ.get("SILOGRAPH_DEPLOY") == "full"
+RUNS = range(100) if FULL else (0, 1)
+if "SILOGRAPH_DISTURBED" in os.environ:
+    RUNS = [int(each) for each in os.environ["SILOGRAPH_DISTURBED"].split(",")]
+
+HANGS = 240.0  # seconds until a run counts as hung
+FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")  # Debian's package faketime
+CLOCKS = ("-12h", "+40d", "-9d", "+9y", "x1.3", "x0.7")  # wrong by so much, too fast, too slow
+REFUSALS = ("expected ", "No space", "File too large")  # of four parts, or what the system says of a disk
+TERMS = {"deadline": 30.0, "patience": 120.0}  # with all as a minimum, the bits do not depend on luck
+
+
+@dataclass
+class World:
+    """One deployment, made once; every run has a copy of its folders, and reaches servers over bad lines."""
+
+    made: Organisations
+    servers: dict[str, int]  # the port at which each really listens; the deployment has that of its line
+    forks: Forks
+
+    def begin(self, folder: Path) -> Run:
+        there = copy.copy(self.made)
+        there.folder, there.goal, there.out, there.running = folder, folder / "deployment", folder / "out", {}
+        there.more = {name: ["--port", str(port)] for name, port in self.servers.items()}
+        shutil.copytree(self.made.goal, there.goal)
+        terms = there.deployment
+        lines = {
+            name: BadLine((HERE, port), int((terms.regions.get(name) or terms.terms.address).rpartition(":")[2]))
+            for name, port in self.servers.items()
+        }
+        return Run(there, lines, self.forks)
+
+
+@dataclass
+class Run:
+    there: Organisations
+    lines: dict[str, BadLine]
+    forks: Forks
+    clocks: dict[str, str] = field(default_factory=dict)  # what faketime does to whom
+    refused: list[str] = field(default_factory=list)  # last words of those that stopped
+    full: set[str] = field(default_factory=set)  # whose disk is full
+    read: dict[str, int] = field(default_factory=dict)  # how much of a log was read
+    later: list = field(default_factory=list)  # (moment, what to do then)
+
+    @property
+    def names(self) -> list[str]:
+        return getattr(self.there, "everybody", ["server", *self.there.organisations])
+
+    def start(self, name: str) -> None:
+        if name in self.clocks:
+            clock = {"LD_PRELOAD": str(FAKETIME), "FAKETIME": self.clocks[name], "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+            with pytest.MonkeyPatch.context() as patch:
+                for key, value in {**clock, **QUIET}.items():
+                    patch.setenv(key, value)
+                self.there.start(name)
+        else:
+            words = self.there.command(name)[3:]
+            self.there.running[name] = self.forks.start(words, self.there.folder / f"{name}.log")
+        if name in self.full:
+            self.fill(name)
+
+    def alive(self, name: str) -> bool:
+        return self.there.running[name].poll() is None
+
+    def fill(self, name: str, size: int = 0) -> None:
+        """From now on no file of this process can grow beyond so many bytes, until `empty`."""
+        self.full.add(name)
+        with contextlib.suppress(ProcessLookupError):
+            resource.prlimit(self.there.running[name].pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+    def empty(self, name: str) -> None:
+        self.full.discard(name)
+        with contextlib.suppress(ProcessLookupError):
+            unlimited = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+            resource.prlimit(self.there.running[name].pid, resource.RLIMIT_FSIZE, unlimited)
+
+    def said(self, name: str) -> str:
+        """The refusal among its last words, or else the very last."""
+        lines = [line for line in self.there.log(name)[self.read.get(name, 0) :].splitlines() if line.strip()]
+        self.read[name] = len(self.there.log(name))
+        refusals = [line for line in lines if any(each in line for each in REFUSALS)]
+        return (refusals or lines or ["nothing"])[-1]
+
+    def to_the_end(self, disturb) -> None:
+        """Whoever ends is started again, as a supervisor does; who stops on its own must say why."""
+        begun = time.monotonic()
+        for name in self.names:
+            self.start(name)
+        while any(process.poll() != 0 for process in self.there.running.values()):
+            now = time.monotonic() - begun
+            if now > HANGS:
+                told = [f"--- {name}: {self.there.log(name)[-2000:]}" for name in self.names]
+                raise TimeoutError("\n".join(told))
+            for name, process in list(self.there.running.items()):
+                code = process.poll()
+                if code in (None, 0):
+                    continue
+                if code not in (-signal.SIGKILL, TERMINATED):
+                    words = self.said(name)
+                    assert "Traceback" not in self.there.log(name), self.there.log(name)[-3000:]
+                    assert code in (1, 2), (name, code, words)
+                    assert any(each in words for each in REFUSALS), (name, code, self.there.log(name)[-3000:])
+                    self.refused.append(f"{name}: {words}")
+                    self.clocks.pop(name, None)  # its people read that, and set the clock
+                    self.empty(name)
+                    time.sleep(0.5)
+                self.start(name)
+            for moment, act in [each for each in self.later if each[0] <= now]:
+                self.later.remove((moment, act))
+                act()
+            disturb(now)
+            time.sleep(0.02)
+
+    def close(self) -> None:
+        for line in self.lines.values():
+            line.close()
+        for process in self.there.running.values():
+            if process.poll() is None:
+                process.send_signal(signal.SIGCONT)
+                process.kill()
+                process.wait()
+
+
+# ---- what goes wrong -------------------------------------------------------------------------------------------------
+
+
+class Disturbances:
+    """Some of everything; when and to whom is drawn from the seed."""
+
+    def __init__(self, run: Run, seed: int, span: float) -> None:
+        self.run, self.chance, self.told = run, random.Random(seed), []
+        kinds = ["kill", "kill", "nats", "sleep", "cut", "partition", "slow", "corrupt", "disk"]
+        chosen = self.chance.sample(kinds, 4)
+        self.due = sorted((self.chance.uniform(0.3, span), kind) for kind in chosen)
+        if seed % 5 == 0 and FAKETIME.exists():
+            name, clock = (
+                self.chance.choice(run.names),
+                self.chance.choice(["-12h", "+40d", "-9d", "+9y", "x1.3", "x0.7"]),
+            )
+            run.clocks[name] = ("+0 " if clock[0] == "x" else "") + clock
+            self.told.append(f"clock of {name} {clock}")
+        self.longest = 60.0 if seed % 10 == 3 else 6.0
+
+    def __call__(self, now: float) -> None:
+        while self.due and now > self.due[0][0]:
+            kind = self.due.pop(0)[1]
+            getattr(self, kind)(now)
+
+    def after(self, now: float, seconds: float, act) -> None:
+        self.run.later.append((now + seconds, act))
+
+    def someone(self) -> str:
+        return self.chance.choice(self.run.names)
+
+    def line(self) -> BadLine:
+        return self.run.lines[self.chance.choice(sorted(self.run.lines))]
+
+    def kill(self, now: float) -> None:
+        name = self.someone()
+        self.told.append(f"{now:.1f} kill {name}")
+        self.run.there.running[name].send_signal(signal.SIGKILL)
+
+    def nats(self, now: float) -> None:
+        there = self.run.there
+        if isinstance(there, Regions):
+            there.kill_nats_of(self.chance.choice(there.regions))
+        else:
+            there.kill_nats()
+        self.told.append(f"{now:.1f} kill nats-server")
+
+    def sleep(self, now: float) -> None:
+        name, seconds = self.someone(), self.chance.uniform(1.0, 6.0)
+        self.told.append(f"{now:.1f} {name} stopped for {seconds:.1f}")
+        process = self.run.there.running[name]
+        process.send_signal(signal.SIGSTOP)
+        self.after(now, seconds, lambda: process.send_signal(signal.SIGCONT))
+
+    def cut(self, now: float) -> None:
+        line = self.line()
+        for k in range(5):
+            self.after(now, 0.4 * k, line.cut)
+        self.told.append(f"{now:.1f} cut")
+
+    def partition(self, now: float) -> None:
+        line, seconds = self.line(), self.chance.uniform(0.7, 1.0) * self.longest
+        self.told.append(f"{now:.1f} partition for {seconds:.1f}")
+        line.closed = True
+        line.cut()
+        self.after(now, seconds, lambda: setattr(line, "closed", False))
+
+    def slow(self, now: float) -> None:
+        line = self.line()
+        self.told.append(f"{now:.1f} slow")
+        line.delay = 0.3
+        self.after(now, 4.0, lambda: setattr(line, "delay", 0.0))
+
+    def corrupt(self, now: float) -> None:
+        line = self.line()
+        self.told.append(f"{now:.1f} corrupt")
+        line.corrupt = 0.1
+        self.after(now, 4.0, lambda: setattr(line, "corrupt", 0.0))
+
+    def disk(self, now: float) -> None:
+        name, seconds = self.someone(), self.chance.uniform(1.0, 4.0)
+        self.told.append(f"{now:.1f} disk of {name} full for {seconds:.1f}")
+        self.run.fill(name, self.chance.choice([0, 300, 2000]))
+        self.after(now, seconds, lambda: self.run.empty(name))
+
+
+# ---- the runs --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def worlds(tmp_path_factory):
+    forks = Forks()
+    made = {}
+
+    def world(kind: str) -> World:
+        if kind not in made:
+            folder = tmp_path_factory.mktemp(kind)
+            (folder / "data").mkdir()
+            names = NAMES if kind == "ring" else ("server",)
+            ports = {name: free_port() for name in names}
+            if kind == "ring":
+                tables(folder / "data", apart=False)
+                text = plan(f'{S1}perturbation = "homomorphic"\n'.replace("rounds = 8", "rounds = 40"))
+            else:
+                graph_tables(folder / "data")
+                text = GRAPHS.replace("rounds = 15", "rounds = 60")
+            (folder / "data" / "plan.toml").write_text(text)
+            if kind == "ring":
+                there = Regions(folder, folder / "data" / "plan.toml", TERMS | {"minimum": 1})
+            else:
+                there = Organisations(folder, folder / "data" / "plan.toml", TERMS | {"minimum": 3})
+            forks.warm(there.deployment.plan_text, there.plan.parent, there.plan.parent / "expected")
+            made[kind] = World(there, ports, forks)
+        return made[kind]
+
+    yield world
+    forks.close()
+
+
+@pytest.mark.parametrize("seed", RUNS)
+def test_a_disturbed_run_ends_with_the_bits_of_one_process(worlds, tmp_path, seed):
+    run = worlds("ring" if seed % 2 else "star").begin(tmp_path)
+    disturb = Disturbances(run, seed, 6.0)
+    begun = time.monotonic()
+    try:
+        run.to_the_end(disturb)
+        run.there.check_same_as_in_one_process()
+    finally:
+        told = {"seed": seed, "disturbed": disturb.told, "stopped": run.refused, "left": disturb.due}
+        told |= {"spoiled": sum(line.spoiled for line in run.lines.values()), "seconds": time.monotonic() - begun}
+        print(json.dumps(told))
+        run.close()
