@@ -61,7 +61,9 @@ def test_engines_agree_bit_for_bit(method, loss):
     task = Proximal(FEATURES, MOST, loss)
     options = {} if method is Alone else {"rounds": 4}
     data = data_of(named("logistic")) if loss == "logistic" else records()
-    (one, first), (other, second) = (run(method(task, LAM, **options), data, engine) for engine in ENGINES)
+    (one, first), (other, second) = (
+        run(method(task, LAM, **options), data, engine) for engine in ("vector", "silowise")
+    )
     for name, value in one.arrays.items():
         np.testing.assert_array_equal(value, other.arrays[name])
     assert first.ledger.rows == second.ledger.rows

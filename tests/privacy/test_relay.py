@@ -72,13 +72,13 @@ def played(method, engine):
     return method.outcome(state.servers, place.deliver(method, state), TOPO)
 
 
-@pytest.mark.parametrize("engine", list(ENGINES))
+@pytest.mark.parametrize("engine", ["vector", "silowise"])
 @pytest.mark.parametrize("way", list(WAYS))
 def test_a_server_may_relay_what_it_computed_from_released_values(way, engine):
     np.testing.assert_array_equal(played(Mean(server=WAYS[way]), engine).arrays["mean"], DATA["x"].mean(0))
 
 
-@pytest.mark.parametrize("engine", list(ENGINES))
+@pytest.mark.parametrize("engine", ["vector", "silowise"])
 @pytest.mark.parametrize("way", list(WAYS))
 @pytest.mark.parametrize("part", ["local", "deliver"])
 def test_a_method_that_relays_in_a_silo_is_refused_by_name(part, way, engine):

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from importlib.util import find_spec
+from typing import Literal, Protocol
 
 import numpy as np
 
+from silograph.core.errors import InputError
 from silograph.core.types import Array, Carry
 from silograph.methods.base import Method, Outlet, Private, Rows, State, put, take, values
 from silograph.privacy.door import Door
 from silograph.privacy.relay import inside
 from silograph.privacy.released import Sent, check_message, stack
 from silograph.topology import Topology
+
+#: How silos are simulated: all in one call, one by one, or in groups on a Ray cluster.
+EngineName = Literal["vector", "silowise", "ray"]
 
 
 class Engine(Protocol):
@@ -23,6 +28,11 @@ class Engine(Protocol):
         ...
 
     def deliver(self, method: Method, state: State) -> dict[str, Array]: ...
+
+
+def stacked(data: Sequence[Private] | Private) -> Private:
+    """Axis 0 of every array is "which silo"."""
+    return data if isinstance(data, dict) else {name: np.stack([part[name] for part in data]) for name in data[0]}
 
 
 class InProcess:
@@ -40,9 +50,7 @@ class InProcess:
     ) -> None:
         self.topo, self.door, self._grouping = topo, door, grouping
         self._all = np.arange(len(topo.silos))
-        self._data: Private = (
-            data if isinstance(data, dict) else {name: np.stack([part[name] for part in data]) for name in data[0]}
-        )
+        self._data = stacked(data)
 
     def local(self, method: Method, state: State, rows: Rows) -> tuple[Carry, Sent, Rows]:
         carry, messages = state.carry, []
@@ -84,3 +92,12 @@ def vector(data: Sequence[Private] | Private, topo: Topology, door: Door) -> InP
 def silowise(data: Sequence[Private] | Private, topo: Topology, door: Door) -> InProcess:
     """One silo at a time, as each would run on its own machine: what the other engines are held against."""
     return InProcess(data, topo, door, lambda rows: [rows[k : k + 1] for k in range(len(rows))])
+
+
+def on_ray(data: Sequence[Private] | Private, topo: Topology, door: Door) -> Engine:
+    """Groups of silos as workers of a Ray cluster, which is asked for here alone, when it is needed."""
+    if find_spec("ray") is None:
+        raise InputError("engine ray", "the package ray", "it is not installed", 'pip install "silograph[ray]"')
+    from silograph.engines.on_ray import OnRay
+
+    return OnRay(data, topo, door)

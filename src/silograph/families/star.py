@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from silograph.core.toml import parse_toml
 from silograph.core.types import Array, Json
 from silograph.data.silos import Elsewhere, Silos, read_silos, records_of
 from silograph.deploy.public_facts import Facts, Holding, Records, check_columns, check_plain
+from silograph.engines.base import EngineName
 from silograph.methods.base import Method, Outcome, Private, begin
 from silograph.privacy import accounting
 from silograph.privacy.bound import RECORD
@@ -66,7 +67,7 @@ class StarPlan(Plan):
 
     data: StarData
     privacy: StarBudget | None = None
-    engine: Literal["vector", "silowise"] = "vector"
+    engine: EngineName = "vector"
     seed: Seed | None = None
 
 

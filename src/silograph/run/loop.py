@@ -9,7 +9,7 @@ import numpy as np
 
 from silograph.core.errors import SilenceError
 from silograph.core.types import Carry
-from silograph.engines.base import Engine, InProcess, silowise, vector
+from silograph.engines.base import Engine, EngineName, on_ray, silowise, vector
 from silograph.methods.base import Across, Method, Outcome, Private, Rows, State, advance, begin
 from silograph.privacy.door import Budget, Door
 from silograph.privacy.ledger import Ledger
@@ -24,9 +24,10 @@ SECRET = "secret entropy of this machine"
 
 EMPTY_ROUNDS = 10  # nobody waits for ever
 
-ENGINES: dict[str, Callable[[Sequence[Private] | Private, Topology, Door], InProcess]] = {
+ENGINES: dict[EngineName, Callable[[Sequence[Private] | Private, Topology, Door], Engine]] = {
     "vector": vector,
     "silowise": silowise,
+    "ray": on_ray,
 }
 
 
@@ -90,7 +91,7 @@ def play(
     data: Sequence[Private] | Private,
     door: Door,
     watch: Watch = lambda state: None,
-    engine: str = "vector",
+    engine: EngineName = "vector",
 ) -> tuple[State, Outcome]:
     """A whole run in this process, of what each silo's task made of its records."""
     return go_on(method, topo, ENGINES[engine](data, topo, door), door, begin(method, topo), watch)
@@ -109,7 +110,7 @@ def simulate(
     mechanism: Noise | None = None,
     budget: Budget | None = None,
     seed: int = 0,
-    engine: str = "vector",
+    engine: EngineName = "vector",
     randomness: str = REHEARSAL,
     masks: Masks | None = None,
 ) -> tuple[Outcome, Door]:

@@ -8,6 +8,7 @@ from typing import Literal
 from silograph.core.errors import InputError
 from silograph.core.schema import Amount, Cohort, Count, Portion, Positive, Scale, Seed, Share
 from silograph.data.features import Classes, FeatureOptions
+from silograph.engines.base import EngineName
 from silograph.families.servers import Servers, check_classes, check_masks, left_out_of_servers
 from silograph.run.plan import DEFAULT_DELTA, NOT_COMPARED, Plan
 from silograph.run.sections import Delta, TotalEpsilon, naming_files, option
@@ -102,7 +103,7 @@ class ClusteredPlan(Plan):
     topology: Servers = field(default_factory=Servers)
     method: ClusteredMethod = ClusteredMethod()
     privacy: ClusterBudget | None = None
-    engine: Literal["vector", "silowise"] = "vector"
+    engine: EngineName = "vector"
     seed: Seed | None = None
 
     @property

@@ -8,6 +8,7 @@ from typing import Literal
 from silograph.core.errors import InputError
 from silograph.core.schema import Amount, Cohort, Count, Portion, Scale, Seed, Span
 from silograph.data.features import Between, Classes, FeatureOptions
+from silograph.engines.base import EngineName
 from silograph.families.servers import Servers, check_answers, check_classes, check_masks, left_out_of_servers
 from silograph.run.plan import DEFAULT_DELTA, NOT_COMPARED, Plan
 from silograph.run.sections import Delta, TotalEpsilon, naming_files
@@ -79,7 +80,7 @@ class FederationPlan(Plan):
     topology: Servers = field(default_factory=Servers)
     method: FederationMethod = FederationMethod()
     privacy: AgentBudget | None = None
-    engine: Literal["vector", "silowise"] = "vector"
+    engine: EngineName = "vector"
     seed: Seed | None = None
 
     @property

@@ -8,6 +8,7 @@ from typing import Literal, Self
 
 from silograph.core.errors import InputError
 from silograph.data.categories import Categories
+from silograph.engines.base import EngineName
 from silograph.families.graphs.plan_checks import check_data, check_method, check_unit_column
 from silograph.families.graphs.who_votes import adds_up, check_groups, no_votes
 from silograph.run.plan import DEFAULT_DELTA, Plan
@@ -180,7 +181,7 @@ class GraphPlan(Plan):
     method: ConsensusGraph = ConsensusGraph()
     privacy: Privacy | None = None
     topology: Literal["star"] = "star"
-    engine: Literal["vector", "silowise"] = option("vector", "How silos are simulated.")
+    engine: EngineName = option("vector", "How silos are simulated.")
     seed: int | None = option(None, "Fixes every random number (a rehearsal, under privacy).")
 
     @property

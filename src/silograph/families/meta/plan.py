@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from silograph.core.errors import InputError
 from silograph.core.schema import Scale, Seed, Share, Such
 from silograph.data.features import FeatureOptions
+from silograph.engines.base import EngineName
 from silograph.families.meta.result import USUAL_LAYERS
 from silograph.privacy.accounting import LEAST_SAMPLED_DELTA
 from silograph.run.plan import DEFAULT_DELTA, NOT_COMPARED, Plan
@@ -104,7 +105,7 @@ class MetaPlan(Plan):
     data: MetaData
     method: MetaMethod = MetaMethod()
     privacy: MetaBudget | None = None
-    engine: Literal["vector", "silowise"] = "vector"
+    engine: EngineName = "vector"
     seed: Seed | None = None
 
     @property
