@@ -15,6 +15,7 @@ import random
 import resource
 import shutil
 import signal
+import subprocess
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,8 +38,42 @@ if "SILOGRAPH_DISTURBED" in os.environ:
     RUNS = [int(each) for each in os.environ["SILOGRAPH_DISTURBED"].split(",")]
 
 HANGS = 240.0  # seconds until a run counts as hung
-FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")  # Debian's package faketime
-CLOCKS = ("-12h", "+40d", "-9d", "+9y", "x1.3", "x0.7")  # wrong by so much, too fast, too slow
+COMPILER = shutil.which("cc")
+HOUR, DAY = 3600, 86400
+CLOCKS = ((-12 * HOUR, 1), (40 * DAY, 1), (-9 * DAY, 1), (3300 * DAY, 1), (0, 30), (0, 0.1))  # seconds ahead, and rate
+
+#: Goes before the C library of a process: the time of day is wrong for all of it, OpenSSL too; intervals are right.
+WRONG_CLOCK = """
+#define _GNU_SOURCE
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+int clock_gettime(clockid_t which, struct timespec *told) {
+    static double begun = 0;
+    int failed = syscall(SYS_clock_gettime, which, told);
+    if (failed || which != CLOCK_REALTIME) return failed;
+    double now = told->tv_sec + told->tv_nsec * 1e-9;
+    if (!begun) begun = now;
+    now = begun + atof(getenv("CLOCK_AHEAD")) + (now - begun) * atof(getenv("CLOCK_RATE"));
+    told->tv_sec = now, told->tv_nsec = (now - (time_t) now) * 1e9;
+    return 0;
+}
+time_t time(time_t *told) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (told) *told = now.tv_sec;
+    return now.tv_sec;
+}
+int gettimeofday(struct timeval *restrict told, void *restrict zone) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    told->tv_sec = now.tv_sec, told->tv_usec = now.tv_nsec / 1000;
+    return 0;
+}
+"""
 REFUSALS = ("expected ", "No space", "File too large")  # of four parts, or what the system says of a disk
 TERMS = {"deadline": 30.0, "patience": 120.0}  # with all as a minimum, the bits do not depend on luck
 
@@ -50,6 +85,7 @@ class World:
     made: Organisations
     servers: dict[str, int]  # the port at which each really listens; the deployment has that of its line
     forks: Forks
+    clock: Path  # WRONG_CLOCK, compiled
 
     def begin(self, folder: Path) -> Run:
         there = copy.copy(self.made)
@@ -61,7 +97,7 @@ class World:
             name: BadLine((HERE, port), int((terms.regions.get(name) or terms.terms.address).rpartition(":")[2]))
             for name, port in self.servers.items()
         }
-        return Run(there, lines, self.forks)
+        return Run(there, lines, self.forks, self.clock)
 
 
 @dataclass
@@ -69,7 +105,8 @@ class Run:
     there: Organisations
     lines: dict[str, BadLine]
     forks: Forks
-    clocks: dict[str, str] = field(default_factory=dict)  # what faketime does to whom
+    clock: Path
+    clocks: dict[str, tuple[int, float]] = field(default_factory=dict)  # whose clock is wrong, and how
     refused: list[str] = field(default_factory=list)  # last words of those that stopped
     full: set[str] = field(default_factory=set)  # whose disk is full
     read: dict[str, int] = field(default_factory=dict)  # how much of a log was read
@@ -81,7 +118,8 @@ class Run:
 
     def start(self, name: str) -> None:
         if name in self.clocks:
-            clock = {"LD_PRELOAD": str(FAKETIME), "FAKETIME": self.clocks[name], "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+            ahead, rate = self.clocks[name]
+            clock = {"LD_PRELOAD": str(self.clock), "CLOCK_AHEAD": str(ahead), "CLOCK_RATE": str(rate)}
             with pytest.MonkeyPatch.context() as patch:
                 for key, value in {**clock, **QUIET}.items():
                     patch.setenv(key, value)
@@ -165,13 +203,10 @@ class Disturbances:
         kinds = ["kill", "kill", "nats", "sleep", "cut", "partition", "slow", "corrupt", "disk"]
         chosen = self.chance.sample(kinds, 4)
         self.due = sorted((self.chance.uniform(0.3, span), kind) for kind in chosen)
-        if seed % 5 == 0 and FAKETIME.exists():
-            name, clock = (
-                self.chance.choice(run.names),
-                self.chance.choice(["-12h", "+40d", "-9d", "+9y", "x1.3", "x0.7"]),
-            )
-            run.clocks[name] = ("+0 " if clock[0] == "x" else "") + clock
-            self.told.append(f"clock of {name} {clock}")
+        if seed % 5 == 0 and COMPILER is not None:
+            name = self.chance.choice(run.names)
+            run.clocks[name] = self.chance.choice(CLOCKS)
+            self.told.append(f"clock of {name} {run.clocks[name]}")
         self.longest = 60.0 if seed % 10 == 3 else 6.0
 
     def __call__(self, now: float) -> None:
@@ -247,6 +282,10 @@ class Disturbances:
 def worlds(tmp_path_factory):
     forks = Forks()
     made = {}
+    source = tmp_path_factory.mktemp("clock") / "clock.c"
+    source.write_text(WRONG_CLOCK)
+    if COMPILER is not None:
+        subprocess.run([COMPILER, "-shared", "-fPIC", "-O1", "-o", source.with_suffix(".so"), source], check=True)
 
     def world(kind: str) -> World:
         if kind not in made:
@@ -266,7 +305,7 @@ def worlds(tmp_path_factory):
             else:
                 there = Organisations(folder, folder / "data" / "plan.toml", TERMS | {"minimum": 3})
             forks.warm(there.deployment.plan_text, there.plan.parent, there.plan.parent / "expected")
-            made[kind] = World(there, ports, forks)
+            made[kind] = World(there, ports, forks, source.with_suffix(".so"))
         return made[kind]
 
     yield world
