@@ -1,6 +1,6 @@
 # make setup: .venv with everything; make demo: the main job; make test: all checks and tests; make quick: a minute of them;
-# make docs: the site, in build/site; make test-deploy: the long lane of deployments; make test-hostile: 1,000 servers that
-# lie; make test-tables: 10,000 odd tables; make fuzz: an hour of fuzzing;
+# make docs: the site, in build/site; make test-deploy: the long lane of deployments; make test-ray: the engine on Ray;
+# make test-hostile: 1,000 servers that lie; make test-tables: 10,000 odd tables; make fuzz: an hour of fuzzing;
 # make bench: all benchmarks beside their peers; make dist: wheel and source archive; make test-wheel: both as a stranger installs
 # them; make test-lowest: with the oldest versions it allows; make test-site: all pages in a
 # browser; make coverage: what tests run; make lint-workflows: .github;
@@ -11,7 +11,7 @@ READY := .venv/.ready
 
 FUZZ_SECONDS ?= 3600
 
-.PHONY: setup demo test quick test-deploy test-hostile test-tables test-wheel test-lowest fuzz docs bench dist lock sbom lint
+.PHONY: setup demo test quick test-deploy test-ray test-hostile test-tables test-wheel test-lowest fuzz docs bench dist lock sbom lint
 .PHONY: lint-workflows coverage test-site clean
 
 setup: $(READY)
@@ -57,6 +57,12 @@ quick: lint
 # Every fault a deployment must survive, with real processes; about half an hour on two cores.
 test-deploy: setup
 	SILOGRAPH_DEPLOY=full $(BIN)/python -m pytest tests/deploy
+
+# Every case of every family on a Ray cluster of this machine, in an environment of its own; ten minutes on two cores.
+test-ray: setup
+	test -x build/ray/bin/python || $(PYTHON) -m venv build/ray
+	build/ray/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,ray]'
+	build/ray/bin/python -m pytest tests/engines/test_on_ray.py
 
 # Random strategies of a server against every method that promises something; a few minutes on two cores.
 test-hostile: setup
