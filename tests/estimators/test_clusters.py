@@ -109,7 +109,7 @@ def test_it_is_an_estimator():
         ({}, {"clusters": ["a"] * 36, "servers": ["s"]}, "one for each of the 36 clients"),
         ({"tau": 2.0}, {"clusters": ["a"] * 36}, "tau"),
         ({"penalty": 0.0}, {"clusters": ["a"] * 36}, "penalty"),
-        ({"epsilon": 1.0}, {"clusters": ["a"] * 36}, "clip"),
+        ({"epsilon": 1.0}, {"clusters": ["a"] * 36}, "answers"),
         ({"clip": 1.0}, {"clusters": ["a"] * 36}, "epsilon"),
         ({"find": 99}, {}, "at most as many"),
     ],

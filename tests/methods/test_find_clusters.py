@@ -67,7 +67,7 @@ def test_one_record_never_moves_the_gradient_further_than_its_bound():
     task, seen = Linear(FEATURES, MOST), []
 
     class Recorder(OpenGate):
-        def release(self, bounded, release_point):
+        def release(self, bounded, release_point, share):
             seen.append(bounded)
             return self.reveal(bounded.value, release_point, "")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
@@ -14,11 +15,15 @@ from silograph.core.errors import InputError
 from silograph.core.keys import seed_of
 from silograph.core.types import Array
 from silograph.estimators.base import RandomState
-from silograph.estimators.linear import CLASSES, LinearModels
+from silograph.estimators.linear import ANSWERS, BOUNDS, CLASSES, MASKS, LinearModels
 from silograph.families.clusters.job import ClusteredJob
-from silograph.families.clusters.plan import ClusterBudget, ClusterData, ClusteredMethod, ClusteredPlan
-from silograph.families.servers import Servers, graph_of
+from silograph.families.clusters.plan import ClusterBudget, ClusterData, ClusteredMethod, ClusteredPlan, learner_of
+from silograph.families.servers import Servers, graph_of, with_intercept
+from silograph.methods.calibrated import Calibrated, own_constant
+from silograph.methods.random_effects import RandomEffects
 from silograph.report.notebook_card import card, most_paid
+
+_OWN = "Give an epsilon and no clip; without privacy models are the clients' own anyway."
 
 
 @dataclass(eq=False, repr=False)
@@ -30,7 +35,11 @@ class ClusteredModels(LinearModels):
 
         y = u . w_k + noise,    w_k = beta + a_q + b_k
 
-    With privacy, or with a setting that only S2 has (penalty rho, ridge, tau), by S2: in every round
+    With epsilon all settings are chosen from public numbers, clusters have models of their own as far as these are not
+    noise, and a model is a constant where noise leaves nothing else. `personalise` then gives a client's model a
+    constant of its own.
+
+    With a setting that only S2 has (penalty rho, ridge, tau, clip), by S2: in every round
 
         in a client         w_k = argmin f_k(w) - <phi_k, w - what> + (rho/2) |w - what|^2                      (4)
         at its server       w_q = the mean of w_k - phi_k/rho over the server's clients in cluster q            (8)
@@ -38,7 +47,7 @@ class ClusteredModels(LinearModels):
         between clusters    what_q = (1 - tau) wbar_q + tau times the mean over other clusters                  (10)
         in a client         phi_k = phi_k + rho (what - w_k)                                                    (5)
 
-    With privacy (4) is one gradient step, with records' gradients clipped, and noise is added to its result.
+    With epsilon (4) is one gradient step, with records' gradients clipped, and noise is added to its result.
 
     Attributes
     ----------
@@ -50,6 +59,8 @@ class ClusteredModels(LinearModels):
     feature_names_in_ : The columns' names, where they had names.
     variances_ : Variances of the clients' deviations b_k and of the clusters' a_q, for the constant and for the slopes,
         relative to the noise in a record; None with S2.
+    own_constants_ : With epsilon: the variance of clients' own constants relative to the noise in a record, or for
+        classes that of their logits, estimated with privacy; None where it was not.
     exchange_ : S2's learned weights: how much each cluster takes of each; None without them.
     ledger_ : The rows of what left every client.
     privacy_ : The cost, computed from the ledger.
@@ -72,13 +83,17 @@ class ClusteredModels(LinearModels):
 
     _sections = (ClusteredMethod, Servers, ClusterBudget)
     _words: ClassVar[Mapping[str, str]] = {
-        "clip": "With epsilon, and needed there: a longer gradient of a record is scaled back to this length.",
+        "clip": "With epsilon, for S2: a longer gradient of a record is scaled back to this length; None: all settings "
+        "are chosen automatically.",
+        "bounds": BOUNDS,
+        "answers": ANSWERS,
+        "masks": MASKS,
         "classes": CLASSES,
     }
 
     find: int | None = ClusteredMethod.find
     _: KW_ONLY
-    learner: Literal["effects", "papers"] | None = ClusteredMethod.learner
+    learner: Literal["calibrated", "effects", "papers"] | None = ClusteredMethod.learner
     loss: Literal["ridge", "huber", "logistic"] = ClusteredMethod.loss
     penalty: float = ClusteredMethod.penalty
     ridge: float = ClusteredMethod.ridge
@@ -88,7 +103,11 @@ class ClusteredModels(LinearModels):
     graph: Literal["complete", "ring", "grid", "random", "erdos-renyi"] = "complete"
     epsilon: float | None = None
     delta: float = ClusterBudget.delta
+    protect: Literal["records", "clients"] = ClusterBudget.protect
     clip: float | None = ClusteredMethod.clip
+    bounds: Sequence[tuple[float, float]] | None = None
+    answers: tuple[float, float] | None = None
+    masks: Literal["protocol", "skipped", "none"] | None = ClusteredMethod.masks
     classes: Sequence[Any] | None = None
     random_state: RandomState = None
 
@@ -108,21 +127,45 @@ class ClusteredModels(LinearModels):
         records = self._read(X, "client")
         if clusters is not None and len(clusters) != len(records):
             raise InputError("clusters", f"one for each of the {len(records)} clients", f"there are {len(clusters)}")
-        tables, names = self._tables(records, self._homes(servers, len(records), "servers"), clusters)
         plan = self._plan(clusters is not None)
+        bounded = self._bounded = learner_of(plan) == "calibrated" or self.bounds is not None
+        if bounded:
+            records = self._scaled(records, self.bounds)
+        tables, names = self._tables(records, self._homes(servers, len(records), "servers"), clusters)
         job = ClusteredJob.of(plan, tables, {}, graph_of(plan.topology, tables.regions, Path()))
         outcome, door = self._learn(job)
         place = job.topo.index(names)
-        told = "model" if self.epsilon is None else "cell_model"
-        self.models_ = outcome.arrays[told][place]
-        self.cluster_models_ = outcome.arrays["cluster_model"].mean(0)
-        cluster = outcome.arrays.get("cluster", np.array(job.inner.clusters))[place].astype(int)
+        arrays, told = outcome.arrays, "model" if self.epsilon is None else "cell_model"
+        models = arrays[told][place], arrays["cluster_model"].mean(0)
+        self.models_, self.cluster_models_ = (self._unscaled(each, self.bounds) if bounded else each for each in models)
+        cluster = arrays.get("cluster", job.given_clusters)[place].astype(int)
         self.clusters_ = np.array([job.names[q] for q in cluster])
-        self.exchange_ = outcome.arrays.get("exchange")
-        arrays, spread = outcome.arrays, ("variance", "cluster_variance")
-        self.variances_ = np.stack([arrays[name] for name in spread]) if spread[0] in arrays else None
+        self.exchange_ = arrays.get("exchange")
+        effects = isinstance(job.inner, RandomEffects)
+        self.variances_ = np.stack([arrays["variance"], arrays["cluster_variance"]]) if effects else None
+        told_own = isinstance(job.inner, Calibrated) and job.inner.choice.personal
+        self.own_constants_ = float(arrays["variance"][0]) if told_own else None
         self.privacy_ = job.privacy_section(door)
         return self
+
+    def personalise(self, X: Any, y: Any, client: int) -> Self:
+        """A copy in which one client's model has a constant of its own, from that client's records (X, y).
+
+        Needs a fit with epsilon and no clip, which estimates how far clients' constants are apart. It costs nothing,
+        as long as the copy stays with the client: it tells of these records, and no noise hides them.
+        """
+        model, (x, answers) = self._model(client), self._read_own(X, y)
+        if self.own_constants_ is None:
+            raise InputError("personalise", "a fit that estimated clients' own constants", "found none", _OWN)
+        own, classes = copy.copy(self), self.loss == "logistic"
+        answers = 2.0 * answers - 1.0 if classes else answers
+        own.models_ = self.models_.copy()
+        own.models_[client] = own_constant(model, with_intercept(x, True), answers, self.own_constants_, classes)
+        return own
+
+    def _write(self, folder: Path, goal: Path) -> None:
+        self._refuse_bounded()
+        super()._write(folder, goal)
 
     def _model(self, client: int) -> Array:
         check_is_fitted(self)
@@ -156,6 +199,10 @@ class ClusteredModels(LinearModels):
             found = "found both" if told else "found neither"
             raise InputError("ClusteredModels", "clusters in fit, or how many to find", found)
         privacy = self._budget(ClusterBudget, "clip")
-        method = self._section(ClusteredMethod, step="exact" if privacy is None else "linearised")
-        data = ClusterData("client", "answer", cluster="cluster" if told else None)
+        data = self._section(
+            ClusterData, agent="client", target="answer", cluster="cluster" if told else None, bounds=None, classes=None
+        )
+        # S2's own step has no bounded gradient.
+        step = "exact" if privacy is None or self.clip is None else "linearised"
+        method = self._section(ClusteredMethod, step=step)
         return ClusteredPlan(data, self._section(Servers), method, privacy, seed=seed_of(self.random_state))

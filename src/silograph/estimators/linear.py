@@ -42,6 +42,7 @@ class LinearModels(PlanEstimator):
         intercept: Any
         epsilon: Any
         classes: Any
+        bounds: Any
 
     # ---- records ----
 
@@ -105,7 +106,35 @@ class LinearModels(PlanEstimator):
         self.classes_ = found
         return [(y == found[1]).astype(np.float64) for y in answers]
 
+    def _read_own(self, X: Any, y: Any) -> Records:
+        """One silo's records, for a model that knows columns and classes; what lies beyond a bound is the bound."""
+        x, known = self._within(self._numbers(X, "records")), getattr(self, "classes_", None)
+        answers = np.asarray(y)
+        if known is not None:
+            if not np.isin(answers, known).all():
+                raise InputError("records, answers", f"the labels {known[0]} and {known[1]}", "found another")
+            answers = answers == known[1]
+        if x.shape[1:] != (self.n_features_in_,) or answers.shape != (len(x),):
+            expected = f"records of {self.n_features_in_} features, and an answer for each"
+            raise InputError("records", expected, f"found shapes {x.shape} and {answers.shape}")
+        return x, np.asarray(answers, dtype=np.float64)
+
     # ---- public bounds ----
+
+    _bounded = False  # whether features were scaled by them
+
+    def _refuse_bounded(self) -> None:
+        check_is_fitted(self)
+        if self._bounded:
+            found = "they were scaled by bounds, which a folder's models would not say"
+            todo = "Put the bounds in a plan instead."
+            raise InputError(type(self).__name__, "features as they are, to save", found, todo)
+
+    def _within(self, x: Array) -> Array:
+        """Columns as the models know them: they never saw what lies beyond a bound."""
+        if not self._bounded or x.ndim != 2 or x.shape[1] != self.n_features_in_:
+            return x
+        return np.clip(x, *self._ends(self.bounds).T)
 
     def _scaled(self, records: Sequence[Records], bounds: Any) -> list[Records]:
         """Columns from -1 to 1 by public bounds; what lies beyond counts as the bound."""
@@ -122,6 +151,8 @@ class LinearModels(PlanEstimator):
 
     def _ends(self, bounds: Any) -> Array:
         where, expected = f"{type(self).__name__}, bounds", "the least and the most of every column"
+        if not self.intercept:
+            raise InputError(where, "models with a constant", "found intercept=False")
         if bounds is None:
             todo = "From public knowledge: bounds=[(0, 120), (-1, 1), ...]. Noise is sized for columns of a known size."
             raise InputError(where, f"{expected}, with privacy", "found none", todo)
@@ -165,7 +196,7 @@ class LinearModels(PlanEstimator):
         x = self._numbers(np.atleast_2d(X) if not hasattr(X, "columns") else X, "records")
         if x.shape[1] != self.n_features_in_:
             raise InputError("records", f"records of {self.n_features_in_} features", f"found shape {x.shape}")
-        margin = np.einsum("nm,m->n", x, model[: self.n_features_in_])
+        margin = np.einsum("nm,m->n", self._within(x), model[: self.n_features_in_])
         return np.asarray(margin + (model[-1] if self.intercept else 0.0))
 
     def _predicted(self, X: Any, model: Array) -> NDArray[Any]:

@@ -115,12 +115,7 @@ class RegionModels(LinearModels):
         return self
 
     def _write(self, folder: Path, goal: Path) -> None:
-        check_is_fitted(self)
-        if self._bounded:
-            found = "they were scaled by bounds, which a folder's models would not say"
-            raise InputError(
-                "RegionModels", "features as they are, to save", found, "Put the bounds in a plan instead."
-            )
+        self._refuse_bounded()
         super()._write(folder, goal)
 
     def _model(self, region: Any) -> Array:

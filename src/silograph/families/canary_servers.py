@@ -40,14 +40,14 @@ def stage_of_agents(
     job: Job, method: GraphFederation | ClusteredADMM | Calibrated, sizes: NDArray[np.intp]
 ) -> RegionStage:
     """A trial is a server with as few agents as the plan has anywhere, all silent but the canaries."""
-    chosen: Any = job.plan.method
-    topo = job.topo
+    plan: Any = job.plan
+    chosen, topo = plan.method, job.topo
     task = method.task
     assert isinstance(task, Linear), "agents have linear models"
     features, loss = task.features - chosen.intercept, task.loss
     least = int(sizes[sizes >= (1 if job.masks is None else job.masks.minimum)].min())
     if chosen.sample is not None:
-        least = min(chosen.sample * (len(topo.servers) if chosen.reach == "all" else 1), least)
+        least = min(chosen.sample * (len(topo.servers) if plan.reach == "all" else 1), least)
     length = 1e3 if loss == "logistic" else 1.0
     if loss == "logistic" and isinstance(method, GraphFederation):
         # Long enough for the clip in one local step, and not so long that the loss is flat after it.

@@ -126,7 +126,7 @@ class ServersJob:
 
     def at(self, region: str, without: Collection[str] = ()) -> Any:
         """The job as one region's server does it, with its neighbours and nobody in the middle."""
-        if self.plan.method.reach == "all":
+        if self.plan.reach == "all":
             found = 'found "all": servers would pass sums on to each other, which no deployment has them do yet'
             raise InputError(
                 "deployment, reach", '"region"', found, 'Say reach = "region", or simulate in one process.'
@@ -221,7 +221,7 @@ def of_choice(choice: Choice) -> Json:
     }
 
 
-def calibration_notes(method: Calibrated, unbounded: bool) -> list[str]:
+def calibration_notes(method: Calibrated, data: Any) -> list[str]:
     """What follows from the choice, in words."""
     choice = method.choice
     what = "of answers" if method.task.loss != "logistic" else "of the classes' logits"
@@ -236,7 +236,7 @@ def calibration_notes(method: Calibrated, unbounded: bool) -> list[str]:
             f"the mean answer. Expect noise to cost {choice.expected:.2g} of the variance {what}. A larger epsilon or "
             "more of what is protected would help."
         ]
-    if unbounded:
+    if data.files and data.bounds is None:  # what was in memory was scaled before
         notes.append("Features have no bounds in [data]: they are taken to be within -1 and 1, beyond as the bound.")
     return notes
 

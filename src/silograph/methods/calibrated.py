@@ -89,6 +89,7 @@ class Calibrated(Plain):
     answers: tuple[float, float] = (-1.0, 1.0)
     counts: tuple[int, ...] | None = None
     named: bool = False  # whether a ledger's rows name groups, or servers alone
+    share: float = 1.0  # of the run's precision
     separate: bool = False  # whether every server is a group, of which no other hears anything
 
     def __post_init__(self) -> None:
@@ -127,7 +128,7 @@ class Calibrated(Plain):
             "level_noise": np.zeros(count),
             "model": np.zeros((count, slopes + 1)),
             "tail": np.zeros((count, slopes + 1)),
-            "scatter": np.zeros((count, 3)),  # of residuals: pairs' products, squares, and how many have pairs
+            "scatter": np.zeros((count, 4)),  # of residuals: pairs' products, squares, how many have pairs; and noise
         }
         return Start({}, servers, self.answer(servers))
 
@@ -170,7 +171,7 @@ class Calibrated(Plain):
 
     def _vectors(self, stage: Stage, told: dict[str, Array], data: Private) -> tuple[Array, float]:
         """What every record adds (n, most, K), and the longest that the vector of a protected unit may be."""
-        y = self._scaled(data["y"])
+        y = within(data["y"], self.answers, self.task.loss)
         x = np.clip(data["x"][..., :-1], -1.0, 1.0)
         if stage == "look":
             parts = [] if self._classes else [_histogram(y)]
@@ -199,11 +200,6 @@ class Calibrated(Plain):
         pair, paired = _in_pairs(e, data["count"])
         return np.stack([pair, 0.5 * e**2, paired], -1), SPREAD_CLIP
 
-    def _scaled(self, y: Array) -> Array:
-        """Answers from -1 to 1; classes are."""
-        low, high = self.answers
-        return np.asarray(np.sign(y) if self._classes else np.clip((2.0 * y - low - high) / (high - low), -1.0, 1.0))
-
     def _centred(self, y: Array, where: Array) -> Array:
         return y if self._classes else np.clip((y - where[:, :1]) / where[:, 1:], -4.0, 4.0)
 
@@ -217,7 +213,7 @@ class Calibrated(Plain):
 
     def gather(self, servers: Carry, up: Up, topo: Topology, gate: ServerOutlet) -> tuple[Carry, Message]:
         stage, share = self._stage(int(servers["round"]))
-        seen = self._means(stage, share, servers["cell"], up, topo, gate)
+        seen = self._means(stage, share * self.share, servers["cell"], up, topo, gate)
         size = _size(stage, servers["length"])[: len(seen.mean)]
         seen = seen._replace(mean=size[:, None] * seen.mean, noise=size * seen.noise)
         fresh = {
@@ -348,7 +344,8 @@ class Calibrated(Plain):
         return CLASS_SIZE, _chance(level) * (1.0 - _chance(level))
 
     def _spread(self, servers: Carry, seen: _Seen) -> Carry:
-        return {"scatter": np.array(np.broadcast_to(seen.mean, servers["scatter"].shape))}
+        found = np.column_stack([seen.mean, seen.noise])
+        return {"scatter": np.array(np.broadcast_to(found, servers["scatter"].shape))}
 
     def settle(self, servers: Carry, across: dict[str, Array], topo: Topology) -> tuple[Carry, dict[str, Array]]:
         servers = {**servers, "round": servers["round"] + 1}
@@ -366,6 +363,10 @@ class Calibrated(Plain):
         movement = float(servers["movement"])
         return {"movement": movement, "disagreement": 0.0, "answered": answered, "skipped": 0}
 
+    def instead(self, servers: Carry, topo: Topology) -> dict[str, Array]:
+        """Nothing is handed over, by anybody."""
+        return {}
+
     def outcome(self, servers: Carry, delivered: dict[str, Array], topo: Topology) -> Outcome:
         """Models of features within -1 and 1 and of answers as they were; and the variance of agents' constants."""
         centre, scale = servers["scales"].swapaxes(0, 1)
@@ -382,6 +383,12 @@ class Calibrated(Plain):
         arrays = {"model": each[:, 0], "centroid": model[0], "cell_model": own, "cluster_model": each}
         arrays["variance"] = np.array([_between(servers["scatter"][0], self._classes)])
         return Outcome(arrays, {"rounds": int(servers["round"]), "disagreement": 0.0, "clusters": self._count})
+
+
+def within(y: Array, answers: tuple[float, float], loss: str) -> Array:
+    """Answers from -1 to 1, by their public bounds; classes are."""
+    low, high = answers
+    return np.asarray(np.sign(y) if loss == "logistic" else np.clip((2.0 * y - low - high) / (high - low), -1.0, 1.0))
 
 
 def own_constant(model: Array, x: Array, y: Array, variance: float, classes: bool) -> Array:
@@ -405,10 +412,11 @@ def own_constant(model: Array, x: Array, y: Array, variance: float, classes: boo
 
 def _between(scatter: Array, classes: bool) -> float:
     """The variance of agents' own constants, from what `spread` released."""
-    pairs, half_squares, paired = scatter
-    if paired <= 0.0 or half_squares <= 0.0:
+    pairs, half_squares, paired, noise = scatter
+    if min(paired, half_squares, pairs) <= noise:
         return 0.0
-    between, whole = max(pairs / paired, 0.0), 2.0 * half_squares
+    pairs -= noise**2 / pairs  # what of it is noise
+    between, whole = pairs / paired, 2.0 * half_squares
     if classes:  # products of y - chance are those of logits, times their curvature twice
         curve = min(whole * CLASS_SIZE**2, 0.25)
         return float(between * CLASS_SIZE**2 / curve**2)

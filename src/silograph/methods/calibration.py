@@ -23,6 +23,7 @@ _LEVEL, _MOST_LEVEL = 0.05, 0.35
 _FINE, _COARSE = 0.003, 0.008  # squared error of the level, in variances: what it should have, and may have
 _FINE_OFFSET, _COARSE_OFFSET = 0.02, 0.1  # of a group's own level, before it is shrunk
 _FINE_LENGTH, _LENGTH, _MOST_LENGTH = 0.25, 0.01, 0.05  # error of r in octaves; the least share of it, and the most
+_COARSE_SPREAD = 0.2  # error of the variance of agents' constants, of a record's: beyond, it is not asked
 _MOMENTS = 0.15  # error of a feature's mean, of its half range
 _SIGNAL, _SIGNAL_APART = 0.5, 0.1  # expected error of slopes, in variances: beyond, they are not tried
 _LEVEL_CLIPS = (1.0, 1.25, 1.5, 2.0, 3.0, 4.0)
@@ -54,6 +55,11 @@ class Choice:
     def offsets(self) -> bool:
         """Whether groups that share slopes have levels of their own."""
         return any(stage == "offset" for stage, _ in self.schedule)
+
+    @property
+    def personal(self) -> bool:
+        """Whether it is told how far agents' own constants are apart."""
+        return any(stage == "spread" for stage, _ in self.schedule)
 
     @property
     def grouped(self) -> bool:
@@ -96,7 +102,7 @@ def choose(
             if found is not None:
                 return found
     look = 0.0 if classes else _LOOK
-    spread = _SPREAD if personal else 0.0
+    spread = _of_spread(noise_together) if personal else 0.0
     offset = _of_offset(noise, classes) if several else 0.0
     level = 1.0 - look - spread - offset
     expected, clip = _of_level(noise_together, level, classes)
@@ -124,6 +130,11 @@ def _of_offset(noise: float, classes: bool) -> float:
     return share if error / share <= _COARSE_OFFSET else 0.0
 
 
+def _of_spread(noise: float) -> float:
+    """The share for the variance of agents' own constants, which is half of what is in a vector."""
+    return _SPREAD if 2.0 * noise * SPREAD_CLIP / math.sqrt(_SPREAD) <= _COARSE_SPREAD else 0.0
+
+
 def _with_slopes(
     noise: float,
     noise_together: float,
@@ -144,7 +155,7 @@ def _with_slopes(
     level = min(max(3.0 * own**2 / _FINE, _LEVEL), _MOST_LEVEL)
     of_level, level_clip = _of_level(own, level, classes)
     offset = _of_offset(noise, classes) if together and noise != noise_together else 0.0
-    spread = _SPREAD if personal else 0.0
+    spread = _of_spread(noise_together) if personal else 0.0
     octaves = 0.25 * math.log2(MOST_RECORDS) * noise_together  # of r, with all of the budget
     length = min(max((octaves / _FINE_LENGTH) ** 2, _LENGTH), _MOST_LENGTH) if agents else 0.0
     steps = 1.0 - look - length - level - _CHECK - offset - spread

@@ -27,6 +27,7 @@ from silograph.methods.base import (
     Up,
     everywhere,
 )
+from silograph.methods.calibrated import Calibrated, within
 from silograph.methods.clustered_admm import ClusteredADMM
 from silograph.methods.random_effects import RandomEffects
 from silograph.privacy.bound import Bounded, row_lengths
@@ -41,13 +42,16 @@ _STARTS = 20  # of k-means
 class FindClusters(Plain):
     """`count` clusters. With a `clip` every record's gradient is scaled back to it and the mean is released with noise.
 
-    The number of a client's records is public then: neighbours replace one.
+    The number of a client's records is public then: neighbours replace one. With `answers`, their public bounds, these
+    and features are brought within -1 and 1 first. The noise is for a `share` of the run's precision.
     """
 
     task: Linear
     count: Count
     clip: Positive | None = None
     seed: int = 0
+    answers: tuple[float, float] | None = None
+    share: float = 1.0
 
     def __post_init__(self) -> None:
         check(self, "clusters to find")
@@ -66,13 +70,16 @@ class FindClusters(Plain):
 
     def local(self, carry: Carry, down: Message, data: Private, gate: Outlet) -> tuple[Carry, Sent]:
         zero = np.zeros((len(data["count"]), self.task.features))
+        if self.answers is not None:
+            scaled = within(data["y"], self.answers, self.task.loss)
+            data = {**data, "x": np.clip(data["x"], -1.0, 1.0), "y": scaled}
         if self.clip is None:
             gradient = self.task.gradient(zero, data)
             return {}, {"gradient": gate.reveal(gradient, "gradient", "no protection was asked for")}
         gradient = self.task.gradient(zero, data, clip=self.clip)
         why = f"each record's gradient is clipped to {self.clip:g}: another one moves the mean of D by 2 clip / D"
         bounded = Bounded(gradient, 2.0 * self.clip / data["count"], PROTECTED_UNIT, why)
-        return {}, {"gradient": gate.release(bounded, "gradient")}
+        return {}, {"gradient": gate.release(bounded, "gradient", share=self.share)}
 
     def gather(self, servers: Carry, up: Up, topo: Topology, gate: ServerOutlet) -> tuple[Carry, Message]:
         gradient, heard = servers["gradient"].copy(), servers["heard"].copy()
@@ -108,7 +115,7 @@ class FoundClusters:
     """One round of `finder`, then `inner` with the clusters that were found; its own only say how many there are."""
 
     finder: FindClusters
-    inner: ClusteredADMM | RandomEffects
+    inner: ClusteredADMM | RandomEffects | Calibrated
 
     def start(self, topo: Topology) -> Start:
         self.finder.start(topo)

@@ -174,14 +174,11 @@ class Laplace(_Additive):
 
 
 class _Own:
-    """What those whose vectors are added up put in themselves. No single place has it."""
+    """What those whose vectors are added up put in themselves. No single place has it all."""
 
     @property
     def own_noise(self) -> Any:
         return self
-
-    def sampled(self, share: float) -> None:
-        return None
 
     def draw(self, stream: Keystream, steps: float, count: int) -> Integers:
         raise LeakError("noise of a secure sum", "to be made by its members", "a single place asked for it")
@@ -192,6 +189,10 @@ class SharedGaussian(_Own, Gaussian):
     """Gaussian noise of the sites of a secure sum, on a grid so fine that the exact curve holds."""
 
     least_share: ClassVar[float] = LEAST_FINE
+
+    def sampled(self, share: float) -> Gaussian:
+        """What a silo releases beside the sums has noise of its own."""
+        return Gaussian(self.multiplier / math.sqrt(share))
 
     @property
     def goal(self) -> float:

@@ -15,6 +15,7 @@ from silograph.report.page import markup, render_run, summarise
 from silograph.report.privacy_words import MOST_GUARANTEES, PrivacyWords
 from silograph.report.read import RunFolder, check_edge, check_unique
 
+_WORTH_SAYING = 60.0  # seconds
 #: More servers than this make neither a readable picture nor a quick layout.
 MOST_SERVERS = 400
 MOST_FEATURES, MOST_MODELS = 40, 12
@@ -75,6 +76,14 @@ def choice_lines(chosen: Json) -> list[str]:
         f"shares of the budget: {shares}",
         f"noise is expected to cost {chosen['expected']:.2g} of the answers' variance",
     ]
+
+
+def sums_lines(seconds: float | None) -> list[str]:
+    """How long secure sums take in this process, if anybody would notice."""
+    if seconds is None or seconds < _WORTH_SAYING:
+        return []
+    minutes = words.counted(math.ceil(seconds / 60.0), "minute")
+    return [f"the secure sums will take about {minutes} of one core here"]
 
 
 def observers(one: str, several: str) -> dict[str, str]:

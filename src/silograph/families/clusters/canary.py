@@ -77,6 +77,7 @@ def _worlds_of_records(job: ClusteredJob, facts: Facts) -> Worlds:
 
 def _of_clients(job: ClusteredJob, many: bool) -> Stage:
     inner, task = job.inner, job.task
+    assert isinstance(inner, ClusteredADMM)
     servers = inner.start(job.topo).servers
     took: list[list[int]] = [[] for _ in job.topo.silos]
     first = int(isinstance(job.method, FoundClusters))

@@ -13,6 +13,9 @@ _LINEARISED: Json = {**_METHOD, "step": "linearised", "clip": 1.0}
 _CLIENTS: Json = {**_METHOD, "clip": 0.4, "minimum": 2}
 _EFFECTS: Json = {"name": "clustered_admm", "rounds": 3}
 _BUDGET: Json = {"epsilon": 3.0, "delta": 1e-5}
+_CHOSEN: Json = {"name": "clustered_admm", "masks": "skipped", "rounds": 2}
+_MUCH: Json = {"epsilon": 12.0, "delta": 1e-5}
+_MORE: Json = {"epsilon": 400.0, "delta": 1e-5}
 
 
 def cases(folder: Path, seed: int) -> dict[str, Json]:
@@ -45,10 +48,17 @@ def cases(folder: Path, seed: int) -> dict[str, Json]:
         "clients, all servers": _plan(
             {**_CLIENTS, "masks": "protocol", "reach": "all", "tau": 0.2}, {**_BUDGET, "protect": "clients"}
         ),
+        "calibrated, records, a constant": _plan({**_CHOSEN, "masks": "protocol"}, _BUDGET, [-1, 1]),
+        "calibrated, records, slopes in common": _plan(_CHOSEN, _MUCH, [-1, 1]),
+        "calibrated, records, slopes": _plan({**_CHOSEN, "loss": "logistic"}, _MORE),
+        "calibrated, records, found clusters": _plan({**_CHOSEN, "find": 2}, _MORE, [-1, 1]),
+        "calibrated, clients": _plan(_CHOSEN, {**_MORE, "protect": "clients"}, [-1, 1]),
     }
 
 
-def _plan(method: Json, privacy: Json | None = None) -> Json:
+def _plan(method: Json, privacy: Json | None = None, answers: list[int] | None = None) -> Json:
     data: Json = {"files": [f"{server}.csv" for server in WARDED], "agent": "ward", "cluster": "kind", "target": "y"}
+    if answers is not None:
+        data["answers"] = answers
     plan: Json = {"format": 1, "seed": 1, "data": data, "method": method}
     return plan if privacy is None else {**plan, "privacy": privacy}

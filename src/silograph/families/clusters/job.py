@@ -16,12 +16,24 @@ from silograph.core.files import write_atomically
 from silograph.core.results import Compared, Privacy, Test, filled
 from silograph.core.types import Array, Json
 from silograph.data.regions import Records, RegionTables, check_one_home, read_regions, read_tests
+from silograph.families.clusters.learners import Learner, Task, clusters_sought, learner, task_of
 from silograph.families.clusters.plan import ClusteredPlan, learner_of
 from silograph.families.clusters.result import Client, Cluster, ClusteredResult, Parameters, Variances
-from silograph.families.servers import OBSERVERS, ServersJob, check_intercept, compared_note, csv_of, graph_of
+from silograph.families.servers import (
+    OBSERVERS,
+    ServersJob,
+    calibration_notes,
+    check_intercept,
+    compared_note,
+    csv_of,
+    graph_of,
+    of_choice,
+    with_intercept,
+)
 from silograph.methods.base import Method, Outcome, Private
+from silograph.methods.calibrated import Calibrated, own_constant
 from silograph.methods.clustered_admm import ClusteredADMM
-from silograph.methods.find_clusters import FindClusters, FoundClusters
+from silograph.methods.find_clusters import FoundClusters
 from silograph.methods.model_baselines import Alone
 from silograph.methods.random_effects import RandomEffects
 from silograph.privacy import accounting
@@ -29,15 +41,15 @@ from silograph.privacy.bound import CLIPPED_AGENT
 from silograph.privacy.door import Door
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.mechanisms import Gaussian, Noise, Scheduled, SharedGaussian
+from silograph.privacy.secure_partners import seconds
 from silograph.run.loop import play
 from silograph.run.results import UNPROTECTED, costs, rehearsal_note, stated
-from silograph.tasks.clustered import Linearised, Proximal
+from silograph.tasks.clustered import Proximal
 from silograph.tasks.linear import PROTECTED_UNIT, Linear, signs
 from silograph.topology import Topology, regions
 
 PACKAGES = ()
 
-Task = Proximal | Linearised | Linear
 
 #: By what a plan protects: the protected unit, and how neighbours differ.
 PROTECTED = {
@@ -52,7 +64,7 @@ class ClusteredJob(ServersJob):
     """`names` are the clusters'; where they are found rather than given they are numbered."""
 
     plan: ClusteredPlan
-    method: ClusteredADMM | RandomEffects | FoundClusters
+    method: Learner | FoundClusters
     tests: dict[str, Records]
     names: tuple[str, ...]
     task: Task
@@ -64,39 +76,23 @@ class ClusteredJob(ServersJob):
         if chosen.loss == "logistic" and not private:
             signs(tables.answers, f"column {data.target}")
         topo = regions(graph, np.bincount(tables.home).tolist(), tables.agents)
+        sought = clusters_sought(plan, tables)
         if chosen.find is None:
             names, told = tuple(sorted(set(tables.clusters))), list(tables.clusters)
         else:
-            names = tuple(f"cluster {k + 1}" for k in range(chosen.find))
-            told = [names[k % chosen.find] for k in range(len(tables.agents))]  # in turn, until they are found
+            names = tuple(f"cluster {k + 1}" for k in range(sought or 1))
+            told = [names[k % len(names)] for k in range(len(tables.agents))]  # in turn, until they are found
         of = dict(zip(tables.agents, told, strict=True))
-        task, clusters = _task(plan, tables), tuple(names.index(of[name]) for name in topo.silos)
-        inner: ClusteredADMM | RandomEffects
-        if learner_of(plan) == "effects":
-            inner = RandomEffects(task, clusters, chosen.intercept, chosen.rounds)
-        else:
-            assert isinstance(task, Proximal | Linearised)
-            inner = filled(
-                ClusteredADMM,
-                chosen,
-                task=task,
-                clusters=clusters,
-                rho=chosen.penalty,
-                lam=chosen.ridge,
-                protect=plan.protect,
-                clip=None if plan.protect == "records" else chosen.clip,
-                seed=plan.seed or 0,
-            )
-        method: ClusteredADMM | RandomEffects | FoundClusters = inner
-        if chosen.find is not None:
-            seen = Linear(task.features, task.most, chosen.loss, 0.0, chosen.huber)
-            method = FoundClusters(FindClusters(seen, chosen.find, chosen.clip if private else None), inner)
+        task, clusters = task_of(plan, tables), tuple(names.index(of[name]) for name in topo.silos)
+        method = learner(plan, task, tables, topo, clusters, sought)
         method.start(topo)  # refuses what does not fit together before anything is written
         job = cls(plan, tables, topo, method, tests, names, task)
         job._check()
         return job
 
     def at(self, region: str, without: Collection[str] = ()) -> ClusteredJob:
+        if isinstance(self.inner, Calibrated):
+            ServersJob.at(self, region, without)  # says why sums over all servers cannot be
         star_only = "needs all regions' models at one server"
         todo = "Leave --regions out: it runs as a star."
         if not isinstance(self.method, ClusteredADMM):
@@ -111,12 +107,12 @@ class ClusteredJob(ServersJob):
         return part
 
     @property
-    def inner(self) -> ClusteredADMM | RandomEffects:
+    def inner(self) -> Learner:
         return self.method.inner if isinstance(self.method, FoundClusters) else self.method
 
     def _too_small(self) -> list[str]:
         """Cells whose sum may never be known; with found clusters that cannot be told beforehand."""
-        if self.masks is None or self.plan.method.find is not None or self.plan.method.reach == "all":
+        if self.masks is None or self.plan.method.find is not None or self.plan.reach == "all":
             return []
         cells = np.bincount(self._cells, minlength=len(self.topo.servers) * len(self.names))
         names = [f"{server}/{name}" for server in self.topo.servers for name in self.names]
@@ -129,12 +125,17 @@ class ClusteredJob(ServersJob):
     @property
     def _cohorts(self) -> Array:
         """By client, with whom it is added up: its cell, or its cluster."""
-        return self._cells if self.plan.method.reach == "region" else np.array(self.inner.clusters)
+        if self.plan.reach == "region":
+            return self._cells
+        if isinstance(self.inner, Calibrated):  # levels and steps are of all
+            return np.zeros(len(self.topo.silos), dtype=np.intp)
+        return np.array(self.inner.clusters)
 
     @property
-    def _told_clusters(self) -> Array:
+    def given_clusters(self) -> Array:
         """Of the clients here, where the method knows those of all."""
-        return np.array(self.inner.clusters)[self.topo.graph.index(self.topo.silos)]
+        clusters = self.inner.groups if isinstance(self.inner, Calibrated) else self.inner.clusters
+        return np.array(clusters)[self.topo.graph.index(self.topo.silos)]
 
     def _check(self) -> None:
         if self.masks is not None and np.bincount(self._cohorts).max() < self.masks.minimum:
@@ -164,6 +165,8 @@ class ClusteredJob(ServersJob):
     @cached_property
     def releases(self) -> int:
         """The most that any client releases: its rounds follow from the public schedule."""
+        if isinstance(self.inner, Calibrated):
+            return self.most_rounds
         times, start = np.zeros(len(self.topo.silos)), self.inner.start(self.topo).servers
         for number in range(self.plan.method.rounds):
             rows = self.inner.asked({**start, "round": np.int64(number)}, self.topo)
@@ -175,6 +178,8 @@ class ClusteredJob(ServersJob):
         privacy, count = self.plan.privacy, self.plan.method.rounds
         if privacy is None:
             return None
+        if isinstance(self.inner, Calibrated):
+            return SharedGaussian(accounting.gaussian_multiplier(privacy.epsilon, privacy.delta, 1))
         if privacy.protect == "clients" and self.masks is not None:
             return SharedGaussian(accounting.gaussian_multiplier(privacy.epsilon, privacy.delta, count))
         if privacy.protect == "clients":
@@ -188,9 +193,13 @@ class ClusteredJob(ServersJob):
         return Scheduled(Gaussian(even.multiplier * math.sqrt(total / self.releases)), ratio)
 
     @property
+    def finds(self) -> bool:
+        """Whether clusters are found, before anything else."""
+        return isinstance(self.method, FoundClusters)
+
+    @property
     def most_rounds(self) -> int:
-        found = self.plan.method.find is not None  # before anything else
-        return (self.inner.most_rounds if isinstance(self.inner, RandomEffects) else self.inner.rounds) + found
+        return (self.inner.rounds if isinstance(self.inner, ClusteredADMM) else self.inner.most_rounds) + self.finds
 
     def data(self, silos: Sequence[str] | None = None) -> Private:
         return self.prepared(self.task, silos)
@@ -212,8 +221,18 @@ class ClusteredJob(ServersJob):
             # Calibrated to the budget; a client that takes part less often than the most pays less.
             cost = accounting.Cost(privacy.epsilon, privacy.delta, accounting.EXACT_GAUSSIAN)
             # A cell may release in every round, whoever of it is sampled.
-            releases = self.releases if privacy.protect == "records" else self.plan.method.rounds
-        return costs(releases, self.planned(self._sites, cost), None, self._notes(), noise_multiplier=None)
+            calibrated = isinstance(self.inner, Calibrated)
+            releases = self.releases if calibrated or privacy.protect == "records" else self.plan.method.rounds
+        further: Json = {"noise_multiplier": None, "sums_take": self._sums_take(), "chosen": None}
+        if isinstance(self.inner, Calibrated):
+            further["chosen"] = of_choice(self.inner.choice)
+        return costs(releases, self.planned(self._sites, cost), None, self._notes(), **further)
+
+    def _sums_take(self) -> float | None:
+        """About how many seconds of one core all secure sums take in this process."""
+        if self.plan.masks != "protocol" or self.plan.reach != "all":
+            return None
+        return self.most_rounds * sum(seconds(int(size)) for size in np.bincount(self._cohorts))
 
     def privacy_section(self, door: Door) -> Json:
         """For estimators, which show it as it would be written."""
@@ -249,12 +268,15 @@ class ClusteredJob(ServersJob):
             )
         if plan.protect == "clients" and self.masks is None:
             notes.append("A client's own server sees its clipped differences as they are: it is trusted.")
-        if plan.method.reach == "all" and plan.privacy is not None:
+        if isinstance(self.inner, Calibrated):
+            notes += calibration_notes(self.inner, plan.data) + self._choice_notes(self.inner)
+        if plan.reach == "all" and plan.privacy is not None:
+            whose = "all clients, or all of a cluster" if isinstance(self.inner, Calibrated) else "a cluster"
             notes.append(
-                "One sum for a cluster over all servers: the noise is sized for all its clients together, of whom "
+                f"One sum for {whose} over all servers: the noise is sized for all its clients together, of whom "
                 "fewer than a third may drop out or tell others what noise they drew."
             )
-        if plan.method.masks == "skipped":
+        if plan.masks == "skipped":
             notes.append("Masks were skipped in this simulation: the sums are the ones the secure sum gives.")
         if plan.privacy is not None:
             notes.append(
@@ -268,11 +290,32 @@ class ClusteredJob(ServersJob):
             notes.append("The test table is not protected: errors on it are exact.")
         return notes + self.of_tables()
 
+    def _choice_notes(self, inner: Calibrated) -> list[str]:
+        """What of clusters and clients the budget leaves."""
+        notes = []
+        if self.plan.method.find is not None and not self.finds:
+            notes.append(
+                "Clusters are not looked for: behind the noise of this budget a client has too few records to tell "
+                "which it is of. All clients are in one cluster."
+            )
+        elif len(self.names) > 1 and not inner.choice.grouped:
+            notes.append(
+                "Clusters have nothing of their own: they are too small for this budget. Their clients share a model."
+            )
+        elif inner.choice.offsets:
+            notes.append("Clusters share slopes and have constants of their own, as far as these are not noise.")
+        if inner.choice.personal:
+            notes.append(
+                "A last sum tells how far clients' constants are apart. By it a client makes the model its own, from "
+                "its own records and at no cost (`personalise`); that model is not told to anybody, nor written here."
+            )
+        return notes
+
     # ---- what it leaves ----
 
     def write(self, folder: Path, outcome: Outcome, trace: list[Json], door: Door) -> ClusteredResult:
         arrays, chosen = outcome.arrays, self.plan.method
-        cluster = arrays.get("cluster", self._told_clusters).astype(int)
+        cluster = arrays.get("cluster", self.given_clusters).astype(int)
         # Under protection a client's own model is its own: what is told is its cell's.
         models = arrays["model"] if self.plan.protect == "none" and self.masks is None else arrays["cell_model"]
         clusters = arrays["cluster_model"].mean(0)
@@ -284,7 +327,7 @@ class ClusteredJob(ServersJob):
         ):
             lines = [(*name, *map(repr, row.tolist())) for name, row in zip(names, rows, strict=True)]
             write_atomically(folder / "models" / file, csv_of((*header, *self.features), lines))
-        effects = isinstance(self.inner, RandomEffects)
+        papers, effects = isinstance(self.inner, ClusteredADMM), isinstance(self.inner, RandomEffects)
         tau = 0.0 if chosen.tau == "learned" else chosen.tau * chosen.tau_decay ** (chosen.rounds - 1)
         return ClusteredResult(
             method=chosen.name,
@@ -292,12 +335,15 @@ class ClusteredJob(ServersJob):
             parameters=filled(
                 Parameters,
                 chosen,
-                **dict.fromkeys(("penalty", "tau", "tau_decay", "form", "weights", "step") if effects else ()),
+                **dict.fromkeys(() if papers else ("penalty", "tau", "tau_decay", "form", "weights", "step")),
                 learner=learner_of(self.plan),
                 variances=_variances(arrays) if effects else None,
+                **_told_choice(self.inner, arrays),
                 protect=self.plan.protect,
+                masks=self.plan.masks,
+                reach=self.plan.reach,
                 noise=max((row.noise for row in door.ledger.rows if row.noise is not None), default=None),
-                found=chosen.find is not None,
+                found=self.finds,
             ),
             topology=self.told_graph,
             clusters=[
@@ -313,7 +359,7 @@ class ClusteredJob(ServersJob):
             clients=[
                 Client(name, name.split("/", 1)[0], of, self._mean([k], models)) for k, (name, of) in enumerate(named)
             ],
-            comparison=self._comparison(models),
+            comparison=self._comparison(models, _told_choice(self.inner, arrays).get("own_constants")),
             test=self._test(),
             disagreement=None if self.apart else outcome.facts["disagreement"],
             rounds=outcome.facts["rounds"],
@@ -335,9 +381,12 @@ class ClusteredJob(ServersJob):
                 wrong, count = wrong + len(y) * float(self.errors(self.task, models[k], x, y)), count + len(y)
         return wrong / count if count else None
 
-    def _comparison(self, models: Array) -> list[Compared]:
+    def _comparison(self, models: Array, spread: float | None) -> list[Compared]:
         everybody = list(range(len(models)))
         rows = [Compared("this run", self._mean(everybody, models))]
+        if self.plan.compares and isinstance(self.inner, Calibrated) and spread is not None and spread > 0.0:
+            own = self._with_own_constants(models, spread)
+            rows.append(Compared("with each client's own constant, which stays with it", self._mean(everybody, own)))
         if self.plan.compares:
             chosen, silos, intercept = self.plan.method, len(models), self.plan.method.intercept
             bare = "" if self.plan.privacy is None else ", without privacy"
@@ -349,6 +398,16 @@ class ClusteredJob(ServersJob):
             ):
                 rows.append(Compared(name, self._mean(everybody, self._learned(method, task))))
         return rows
+
+    def _with_own_constants(self, models: Array, spread: float) -> Array:
+        """What every client has in the end, for itself."""
+        of = dict(zip(self.tables.agents, self.tables.records, strict=True))
+        classes, own = self.task.loss == "logistic", []
+        for name, model in zip(self.topo.silos, models, strict=True):
+            x, y = of[name]
+            y = signs(y, f"column {self.plan.data.target}") if classes else y
+            own.append(own_constant(model, with_intercept(np.clip(x, -1.0, 1.0), True), y, spread, classes))
+        return np.array(own)
 
     def _learned(self, method: Method, task: Linear) -> Array:
         """Another method's models of the same data, in memory."""
@@ -366,18 +425,6 @@ def open_job(plan: ClusteredPlan, base: Path) -> ClusteredJob:
     return ClusteredJob.of(plan, tables, tests, graph_of(plan.topology, tables.regions, base))
 
 
-def _task(plan: ClusteredPlan, tables: RegionTables) -> Task:
-    chosen, most = plan.method, max(len(y) for _, y in tables.records)
-    features = len(tables.features) + chosen.intercept
-    if learner_of(plan) == "effects":
-        return Linear(features, most, chosen.loss, 0.0, chosen.huber)
-    if chosen.step == "linearised":
-        return Linearised(
-            features, most, chosen.loss, chosen.huber, clip=chosen.clip if plan.protect == "records" else None
-        )
-    return Proximal(features, most, chosen.loss, chosen.huber, radius=chosen.radius)
-
-
 def _tests(plan: ClusteredPlan, path: Path, tables: RegionTables) -> dict[str, Records]:
     check_one_home(tables.agents, "server", "client")
     data = plan.data
@@ -386,6 +433,14 @@ def _tests(plan: ClusteredPlan, path: Path, tables: RegionTables) -> dict[str, R
     if unknown:
         raise InputError(str(path), "clients of the tables", f"{unknown[0]!r} is none of them")
     return tests
+
+
+def _told_choice(inner: Learner, arrays: dict[str, Array]) -> Json:
+    if not isinstance(inner, Calibrated):
+        return {}
+    choice = inner.choice
+    told: Json = {"rounds": inner.most_rounds, "slopes": choice.slopes, "expected": choice.expected}
+    return told | {"own_constants": float(arrays["variance"][0]) if choice.personal else None}
 
 
 def _variances(arrays: dict[str, Array]) -> Variances:

@@ -159,4 +159,6 @@ def measured(run: ClusteredRun) -> Iterator[Measured]:
 
 
 def forecast(told: Json) -> Iterator[str]:
-    return iter(())
+    if (chosen := told.get("chosen")) is not None:
+        yield from servers.choice_lines(chosen)
+    yield from servers.sums_lines(told.get("sums_take"))

@@ -7,9 +7,9 @@ from typing import Literal
 
 from silograph.core.errors import InputError
 from silograph.core.schema import Amount, Cohort, Count, Portion, Positive, Scale, Seed, Share
-from silograph.data.features import Classes, FeatureOptions
+from silograph.data.features import Between, Classes, FeatureOptions
 from silograph.engines.base import EngineName
-from silograph.families.servers import Servers, check_classes, check_masks, left_out_of_servers
+from silograph.families.servers import Servers, check_answers, check_classes, check_masks, left_out_of_servers
 from silograph.run.plan import DEFAULT_DELTA, NOT_COMPARED, Plan
 from silograph.run.sections import Delta, TotalEpsilon, naming_files, option
 
@@ -22,7 +22,7 @@ class ClusterData(FeatureOptions):
 
     Without a `cluster` column, or where the method says `find`, clusters are found. `test` is a table of the same
     clients that nobody asks to be protected: errors are measured on it. `classes` are a target's two words, the one
-    that is 0 first.
+    that is 0 first; `answers` the least and the most of a target in numbers, from public knowledge.
     """
 
     agent: str
@@ -31,19 +31,22 @@ class ClusterData(FeatureOptions):
     cluster: str | None = None
     test: str | None = naming_files(None, private=False)
     classes: Classes | None = None
+    answers: Between | None = None
 
 
 @dataclass(frozen=True)
 class ClusteredMethod:
-    """Random effects, or S2 (4)-(13): `learner_of` says which. `find` is how many clusters to look for.
+    """Random effects, calibrated models with a budget, or S2 (4)-(13): `learner_of` says which. `find` is how many
+    clusters to look for.
 
-    All but `loss`, `huber`, `intercept`, `rounds`, `find` and `compare` is S2's. `tau` is the weight of other clusters,
-    or `learned`.
+    All but `loss`, `huber`, `intercept`, `rounds`, `find`, `masks`, `minimum`, `reach` and `compare` is S2's. `tau` is
+    the weight of other clusters, or `learned`.
     `step` is the client's: its own problem solved exactly, or a gradient step, whose gradient can be clipped for any
     loss. `radius` bounds the length of a record's features, `clip` a record's gradient (records) or a client's
     difference (clients, masks). `compare` also learns what each client gets alone and what one model gives to all,
     without privacy: by default where there is a test table.
-    With `reach` all there is one sum for a cluster over all servers' clients, under masks, not one for each server.
+    With `reach` all there is one sum for a cluster over all servers' clients, under masks, not one for each server;
+    calibrated models have no other.
     """
 
     name: Literal["clustered_admm"] = "clustered_admm"
@@ -57,7 +60,9 @@ class ClusteredMethod:
         0.01, "S2's lambda: the weight of half a model's squared length, which a server's clients share."
     )
     rounds: Count = option(
-        100, "How many rounds S2 takes; with random effects, the most that each of three stages takes."
+        100,
+        "How many rounds S2 takes; with random effects, the most that each of three stages takes; of calibrated models "
+        "it follows from the budget.",
     )
     tau: Portion | Literal["learned"] = option(
         "learned", 'S2: the weight of other clusters, from 0 to 1, or "learned".'
@@ -67,17 +72,18 @@ class ClusteredMethod:
     weights: Literal["uniform", "mixing", "alone"] = "mixing"
     step: Literal["exact", "linearised"] = "exact"
     sample: Count | None = None
-    learner: Literal["effects", "papers"] | None = option(
+    learner: Literal["calibrated", "effects", "papers"] | None = option(
         None,
-        '"effects" shrinks clients to clusters by estimated variances, "papers" is S2; None: chosen automatically.',
+        '"effects" shrinks clients to clusters by estimated variances, "calibrated" is for a budget and chooses all '
+        'settings, "papers" is S2; None: chosen automatically.',
     )
     find: Count | None = option(None, "How many clusters to find; None means that the clusters are given.")
     radius: Scale | None = None
     clip: Scale | None = None
-    masks: Literal["protocol", "skipped", "none"] = "none"
+    masks: Literal["protocol", "skipped", "none"] | None = None
     minimum: Cohort = 3
     compare: bool | None = None
-    reach: Literal["region", "all"] = "region"
+    reach: Literal["region", "all"] | None = None
 
 
 @dataclass(frozen=True)
@@ -92,7 +98,9 @@ class ClusterBudget:
         metadata={"help": "Budget of every client over the whole run; None means no privacy."}
     )
     delta: Delta = option(DEFAULT_DELTA, "Delta of the budget.")
-    protect: Literal["records", "clients"] = "records"
+    protect: Literal["records", "clients"] = option(
+        "records", 'What the budget is for: each of a client\'s "records", or whole "clients".'
+    )
     schedule: Literal["even", "variance_decay", "leakage_decay"] = "even"
     decay: Share = 0.99
 
@@ -112,7 +120,7 @@ class ClusteredPlan(Plan):
 
     @property
     def masks(self) -> Literal["protocol", "skipped", "none"]:
-        return self.method.masks
+        return self.method.masks or ("protocol" if learner_of(self) == "calibrated" else "none")
 
     @property
     def compares(self) -> bool:
@@ -120,7 +128,7 @@ class ClusteredPlan(Plan):
 
     @property
     def reach(self) -> Literal["region", "all"]:
-        return self.method.reach
+        return self.method.reach or ("all" if learner_of(self) == "calibrated" else "region")
 
     @property
     def tells_counts(self) -> bool:
@@ -135,12 +143,12 @@ class ClusteredPlan(Plan):
         # Organisations agree on what they send by its name, not by what a default was.
         learner = "effects" if learner_of(self) == "effects" else self.method.learner
         chosen = replace(self.method, compare=False, learner=learner)
-        chosen = replace(chosen, masks="protocol") if chosen.masks == "skipped" else chosen
+        chosen = replace(chosen, masks="protocol") if self.masks == "skipped" else chosen
         return replace(self, data=replace(self.data, test=None), method=chosen)
 
     def left_out(self) -> list[str]:
         compared = [NOT_COMPARED] if self.compares else []
-        return left_out_of_servers(self.data.test, self.method.masks) + compared
+        return left_out_of_servers(self.data.test, self.masks) + compared
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -149,19 +157,32 @@ class ClusteredPlan(Plan):
         if self.data.cluster is None and chosen.find is None:
             expected = "a cluster column in [data], or how many to find in [method]"
             raise InputError("plan, clusters", expected, "found neither")
-        check_masks(chosen.masks, chosen.clip, chosen.sample, chosen.minimum)
-        if chosen.reach == "all" and chosen.masks == "none":
+        if learner_of(self) == "calibrated":
+            self._check_calibrated()
+            return
+        check_masks(self.masks, chosen.clip, chosen.sample, chosen.minimum)
+        if self.reach == "all" and self.masks == "none":
             found = "found none: some server would have to see all clients' differences"
             raise InputError("plan, masks", 'masks with reach = "all"', found, 'Say masks = "protocol".')
-        if chosen.find is not None and chosen.masks != "none":
+        if chosen.find is not None and self.masks != "none":
             found = "found clusters to find: every client would show its server a gradient"
             raise InputError("plan, find", "given clusters with masks", found)
         if chosen.step == "linearised" and chosen.radius is not None:
             raise InputError("plan, radius", "none with the linearised step, whose clip bounds gradients", "found one")
-        if chosen.learner == "effects" and (given := papers_only(self)):
-            raise InputError(f"plan, {given}", 'learner = "papers"', "random effects have no such setting")
+        if chosen.learner == "effects" and (given := papers_only(self) or ("privacy" if self.privacy else None)):
+            todo = "Leave learner out." if given == "privacy" else ""
+            raise InputError(f"plan, {given}", 'learner = "papers"', "random effects have no such setting", todo)
         if self.privacy is not None:
             self._check_privacy(self.privacy)
+
+    def _check_calibrated(self) -> None:
+        if self.privacy is None:
+            raise InputError("plan, learner", "a budget with calibrated models", "found none", "Leave learner out.")
+        if given := papers_only(self):
+            raise InputError(f"plan, {given}", 'learner = "papers"', "calibrated models have no such setting")
+        check_answers(self.data.answers, self.method.loss)
+        if self.method.find is not None and self.privacy.protect == "clients":
+            raise InputError("plan, find", "given clusters where clients are protected", "found clusters to find")
 
     def _check_privacy(self, privacy: ClusterBudget) -> None:
         chosen = self.method
@@ -181,8 +202,8 @@ class ClusteredPlan(Plan):
 
     def _check_records(self) -> None:
         chosen = self.method
-        if chosen.masks != "none":
-            raise InputError("plan, masks", "none where records are protected", f"found {chosen.masks}")
+        if self.masks != "none":
+            raise InputError("plan, masks", "none where records are protected by S2", f"found {self.masks}")
         if chosen.step == "exact" and (chosen.loss == "ridge" or chosen.radius is None):
             raise InputError(
                 "plan, step",
@@ -200,20 +221,32 @@ class ClusteredPlan(Plan):
             raise InputError("plan, find", 'step = "linearised" to find clusters under privacy', "found the exact step")
 
 
+_SHARED = ("name", "loss", "huber", "intercept", "rounds", "learner", "find", "masks", "minimum", "reach", "compare")
+
+
 def papers_only(plan: ClusteredPlan) -> str | None:
     """The first thing asked for that only S2 has."""
-    plain, both = (
-        ClusteredMethod(),
-        ("name", "loss", "huber", "intercept", "rounds", "learner", "find", "minimum", "compare"),
-    )
-    names = (part.name for part in fields(plain) if part.name not in both)
-    given = next((name for name in names if getattr(plan.method, name) != getattr(plain, name)), None)
-    return given or (None if plan.privacy is None else "privacy")
+    plain, chosen, privacy = ClusteredMethod(), plan.method, plan.privacy
+    names = (part.name for part in fields(plain) if part.name not in _SHARED)
+    given = next((name for name in names if getattr(chosen, name) != getattr(plain, name)), None)
+    if privacy is None:  # random effects have no masks, and no other sums than over all
+        settled = {"masks": chosen.masks not in (None, "none"), "reach": chosen.reach == "all"}
+    else:
+        settled = {
+            "loss": chosen.loss == "huber",
+            "intercept": not chosen.intercept,
+            "masks": chosen.masks == "none",
+            "reach": chosen.reach == "region",
+            "schedule": privacy.schedule != "even",
+        }
+    return given or next((name for name, found in settled.items() if found), None)
 
 
-def learner_of(plan: ClusteredPlan) -> Literal["effects", "papers"]:
-    """What was asked for, or S2 where a setting or a protection was that only S2 has."""
-    return plan.method.learner or ("effects" if papers_only(plan) is None else "papers")
+def learner_of(plan: ClusteredPlan) -> Literal["calibrated", "effects", "papers"]:
+    """What was asked for, or S2 where a setting was that only S2 has; else what privacy leaves."""
+    if plan.method.learner is not None or papers_only(plan) is not None:
+        return plan.method.learner or "papers"
+    return "effects" if plan.privacy is None else "calibrated"
 
 
 PLAN = ClusteredPlan

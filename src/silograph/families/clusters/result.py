@@ -19,7 +19,8 @@ class Variances:
 
 @dataclass(frozen=True)
 class Parameters:
-    """What only S2 has is None where random effects learned."""
+    """What only S2 has is None where random effects or calibrated models learned. `own_constants` is the variance of
+    clients' own constants, relative to a record's noise (of logits, for classes); None where nobody asked."""
 
     penalty: float | None
     rounds: int
@@ -38,6 +39,9 @@ class Parameters:
     reach: str = "region"
     learner: str = "papers"
     variances: Variances | None = None
+    slopes: bool | None = None
+    expected: float | None = None
+    own_constants: float | None = None
 
 
 @dataclass(frozen=True)

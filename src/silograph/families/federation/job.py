@@ -260,7 +260,7 @@ class FederationJob(ServersJob):
                 "that skips them shows every update to the agent's own server."
             )
         if isinstance(self.method, Calibrated):
-            notes += calibration_notes(self.method, self.plan.data.bounds is None)
+            notes += calibration_notes(self.method, self.plan.data)
         if self.plan.reach == "all" and self.plan.privacy is not None:
             region, everybody = (each["coalitions"][-1] for each in self.reaches())
             notes.append(

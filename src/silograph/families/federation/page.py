@@ -17,7 +17,6 @@ __all__ = ["RESULT", "forecast", "measured", "page", "privacy_of", "read", "summ
 
 RESULT = FederationResult
 MOST_REGIONS_DRAWN = 100
-_WORTH_SAYING = 60.0  # seconds
 
 
 def privacy_of(run: FederationRun) -> PrivacyWords:
@@ -155,8 +154,7 @@ def forecast(told: Json) -> Iterator[str]:
         least, most = (f"{end(told['noise']):.3g}" for end in (min, max))
         size = least if least == most else f"{least} to {most}, more in smaller regions"
         yield f"noise in a coordinate of what a region sends: standard deviation {size}"
-    if (take := told.get("sums_take") or 0.0) > _WORTH_SAYING:
-        yield f"the secure sums will take about {words.counted(math.ceil(take / 60.0), 'minute')} of one core here"
+    yield from servers.sums_lines(told.get("sums_take"))
     if reaches := told.get("reach"):
         names = [each["reach"] + (" (this plan)" if each["chosen"] else "") for each in reaches]
         rows = [("noise in a coordinate of the centroid", *(f"{each['centroid_noise']:.3g}" for each in reaches))]
