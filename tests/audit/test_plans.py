@@ -145,6 +145,12 @@ def test_one_run_catches_half_the_noise(name, folder, monkeypatch):
     assert (found.trials > 6) is (name != "clusters, clients, trusted server")
 
 
+@private("clusters, calibrated, records, a constant", "clusters, calibrated, records, slopes in common")
+def test_calibrated_clusters_without_their_clip_are_caught(name, folder, monkeypatch):
+    monkeypatch.setattr("silograph.methods.calibrated.clip_rows", lambda rows, clip: rows)
+    assert audit_job(job(PRIVATE[name], folder), runs=LEAST_RUNS, root=ROOT).refuted
+
+
 def test_one_run_catches_a_missing_clip_and_claims_no_more_than_canaries_move(folder, monkeypatch):
     """Of S0's Corollary 1 no canary moves a release as far as its bound: pairs and one run show what they do."""
     made = job(PRIVATE["graphs, per round, Corollary 1"], folder)
@@ -293,7 +299,9 @@ def test_a_trial_too_few_is_refused(folder):
         audit_job(job(PRIVATE["graphs, one release"], folder), runs=LEAST_RUNS - 1)
 
 
-@private(*(name for name in PRIVATE if not name.startswith(("federation", "clusters, clients"))))
+@private(
+    *(name for name in PRIVATE if not name.startswith(("federation", "clusters, clients", "clusters, calibrated")))
+)
 def test_from_outside_all_tables_look_alike(name, folder):
     """Whether a silo answers, how much it sends and how it fails does not depend on its records, absurd ones too."""
     needs_torch(name)

@@ -97,13 +97,14 @@ def audit_job(
         raise InputError("audit, runs", expected, f"found {runs}" + " with a single run" * one_run)
     stages, root = stages_of(job, many=one_run), secret_root() if root is None else root
     first = play(stages[0], np.array([[False], [True]]), root)
-    claimed = [each for each in OBSERVERS if _promise(job, stages[0], first.rows, each).claimed]
+    rows = _rows_of_all(stages, first, root)
+    claimed = [each for each in OBSERVERS if _promise(job, stages[0], rows, each).claimed]
     against: Observer = observer or (claimed or OBSERVERS)[0]
-    promise = _promise(job, stages[0], first.rows, against)
+    promise = _promise(job, stages[0], rows, against)
     if not promise.claimed:
         return replace(promise, attacks=tuple(exposure(job, against, root)))
     if math.isinf(promise.accounted.epsilon):
-        what = next(row.release_point for row in first.rows if row.mechanism == "reveal")
+        what = next(row.release_point for row in rows if row.mechanism == "reveal")
         return replace(promise, leak=f"what is sent at {what!r} leaves without protection, though the plan promises it")
     enough = default_runs(stages, first, promise)
     confidence = 1.0 - (1.0 - CONFIDENCE) / len(stages)
@@ -112,19 +113,27 @@ def audit_job(
         seen_by = root + k * _MOST_RUNS, hidden_from(against), confidence
         trials = _Trials(kind, *seen_by) if one_run else _worst_scene(kind, *seen_by)
         stage = trials.stage
-        start = replace(
-            promise, site=stage.site, protected_unit=_protected_unit(first.rows, stage), canary=stage.canary
-        )
+        start = replace(promise, site=stage.site, protected_unit=_protected_unit(rows, stage), canary=stage.canary)
 
         def share(done: float, before: int = k) -> None:
             progress((before + done) / len(stages))
 
         if one_run:
-            fit = all(row.mechanism in GAUSSIANS for row in first.rows)
+            fit = all(row.mechanism in GAUSSIANS for row in rows)
             found.append(_in_one_run(start, trials, enough, stage.most if fit else stage.distinct or stage.most))
         else:
             found.append(_in_many(start, trials, runs or enough, share))
     return max(found, key=lambda finding: finding.epsilon_lower)
+
+
+def _rows_of_all(stages: Sequence[Stage], first: Played, root: int) -> list[Row]:
+    """Of a run whose releases the stages share out, or all play: each release once."""
+    rows = list(first.rows)
+    for stage in stages[1:]:
+        known = {(row.round, row.release_point) for row in rows}
+        more = play(stage, np.array([[False], [True]]), root).rows
+        rows += [row for row in more if (row.round, row.release_point) not in known]
+    return rows
 
 
 def against_coalition(stage: RegionStage, delta: float, runs: int, root: int) -> float:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from silograph.audit.exposure import Listener, found, off_by
-from silograph.audit.scenes import DIVIDED, LOUD, QUIET, by_pattern, divided, flat_basis, nearest
-from silograph.audit.stages import Bits, Scene, SiloStage, Stage, Tables
+from silograph.audit.scenes import DIVIDED, LOUD, QUIET, by_pattern, divided, flat_basis, joined, nearest, with_tellers
+from silograph.audit.stages import Bits, RegionStage, Scene, SiloStage, Stage, Tables
 from silograph.audit.worlds import Worlds, fewest
 from silograph.core.types import Array, Json
 from silograph.deploy.public_facts import Facts
@@ -17,10 +20,11 @@ from silograph.families.canary_servers import OWN_UPDATES, Record, stage_of_agen
 from silograph.families.clusters.job import ClusteredJob
 from silograph.families.servers import with_intercept
 from silograph.methods.base import Private, begin
+from silograph.methods.calibrated import Calibrated
 from silograph.methods.clustered_admm import ClusteredADMM
-from silograph.methods.find_clusters import FoundClusters
 from silograph.methods.random_effects import RandomEffects
 from silograph.privacy.attacks.duals import gradients_of_steps, parabola
+from silograph.privacy.masking import Masks, counted_on
 from silograph.tasks.clustered import Proximal
 from silograph.tasks.linear import Linear
 
@@ -28,11 +32,19 @@ _LOUD = 1e6  # times a feature: longer than any clip, and far from where a table
 
 
 def stages(job: ClusteredJob, many: bool) -> tuple[Stage, ...]:
+    inner = job.inner
+    assert not isinstance(inner, RandomEffects)  # they promise nothing to attack
     if job.plan.protect == "records":
-        return (_of_clients(job, many),)
-    assert isinstance(job.inner, ClusteredADMM)  # random effects promise nothing to attack
-    cohorts = job.inner.start(job.topo).servers["cell"] if job.plan.method.reach == "region" else job.inner.clusters
-    return (stage_of_agents(job, job.inner, np.bincount(cohorts)),)
+        alone = () if isinstance(inner, Calibrated) and not job.finds else (_of_clients(job, many),)
+        return (*alone, _of_records_in_sums(job, inner, many)) if isinstance(inner, Calibrated) else alone
+    return (stage_of_agents(job, inner, _cohorts(job, inner)),)
+
+
+def _cohorts(job: ClusteredJob, inner: ClusteredADMM | Calibrated) -> NDArray[np.intp]:
+    """How many clients are added up together, where they are fewest."""
+    if isinstance(inner, Calibrated):
+        return np.bincount(inner.groups)
+    return np.bincount(inner.start(job.topo).servers["cell"] if job.plan.reach == "region" else inner.clusters)
 
 
 def worlds(job: ClusteredJob, facts: Facts) -> Worlds:
@@ -75,13 +87,67 @@ def _worlds_of_records(job: ClusteredJob, facts: Facts) -> Worlds:
     )
 
 
+def _of_records_in_sums(job: ClusteredJob, inner: Calibrated, many: bool) -> Stage:
+    """A client's records among silent clients, with whom it is added up."""
+    task, features = inner.task, inner.task.features - 1
+    cohorts = _cohorts(job, inner)
+    assert inner.counts is not None
+    assert job.masks is not None
+    size, count = int(cohorts[cohorts >= job.masks.minimum].min()), inner.counts[nearest(inner.counts, many)[0]]
+    classes = task.loss == "logistic"
+    yes, no, silent = (1.0, -1.0, -1.0) if classes else (1e8, -1e8, 0.0)
+    loud = math.sqrt(features) * flat_basis(features)
+
+    def tables(neighbours: Sequence[Record], pairs: Sequence[tuple[Record, Record]]) -> Tables:
+        def of_site(own: Sequence[Record], canaries: Sequence[tuple[Record, Record]]) -> Tables:
+            def prepared(bits: Bits) -> Private:
+                made = []
+                for pattern in bits:
+                    records = [canaries[k][int(with_it)] for k, with_it in enumerate(pattern)] + list(own)
+                    x, y = zip(*records[:count], strict=True)
+                    made.append((with_intercept(np.array(x), True), np.array(y)))
+                return task.prepare_all(made)
+
+            return partial(by_pattern, prepare=prepared)
+
+        others = [(np.zeros(features), silent)] * count
+        sites = {k: of_site(neighbours if k == 0 else others, pairs[count * k :] or pairs) for k in range(size)}
+        return joined(sites, (count,) * size)
+
+    pairs = [((loud[:, k % features], no), (loud[:, k % features], yes)) for k in range(count * size)]
+    quiet: Record = (np.zeros(features), silent)
+    scenes = (
+        Scene(f"a record at the clip, or a silent one; {LOUD}", tables([pairs[0][1]] * count, [(quiet, pairs[0][1])])),
+        Scene(
+            f"a record at the clip, or all but none; {DIVIDED}",
+            tables([pairs[0][1] if each == 1.0 else quiet for each in divided(count)][1:], [(quiet, pairs[0][1])]),
+        ),
+    )
+    told = partial(with_tellers, size=size, honest=counted_on(size))
+    words = "a record whose vector is as long as the clip, against the opposite one; all other records silent"
+    return RegionStage(
+        job,
+        replace(inner, counts=(count,) * len(inner.groups)),
+        job.topo.servers[0],
+        size,
+        told(words),
+        tuple(range(int(job.finds), job.most_rounds)),
+        count * size,
+        tables([quiet] * count, pairs),
+        Masks("skipped", job.masks.minimum),
+        victim=0,
+        distinct=features,
+        scenes=tuple(replace(scene, canary=told(scene.canary)) for scene in scenes),
+    )
+
+
 def _of_clients(job: ClusteredJob, many: bool) -> Stage:
+    """A client's records in what it releases itself."""
     inner, task = job.inner, job.task
-    assert isinstance(inner, ClusteredADMM)
     servers = inner.start(job.topo).servers
     took: list[list[int]] = [[] for _ in job.topo.silos]
-    first = int(isinstance(job.method, FoundClusters))
-    for number in range(inner.rounds):
+    first = int(job.finds)
+    for number in range(inner.rounds if isinstance(inner, ClusteredADMM) else 0):
         rows = inner.asked({**servers, "round": np.int64(number)}, job.topo)
         for k in range(len(took)) if rows is None else rows:
             took[k].append(number + first)
