@@ -92,7 +92,7 @@ def _calibrated(
     together = noise_in_mean(multiplier, len(topo.silos), int(units.sum()))
     rounds = None if plan.method.rounds == ClusteredMethod.rounds else plan.method.rounds
     personal = max(counts) > 1 or not records  # of one record nobody can say what is the client's
-    choice = choose(noise, together, task.features - 1, task.loss == "logistic", personal, rounds)
+    choice = choose(noise, together, task.features - 1, task.loss == "logistic", personal, rounds, agents=not records)
     answers = plan.data.answers or (-1.0, 1.0)
     return Calibrated(task, clusters, choice, answers, counts if records else None, named=True, share=share)
 
