@@ -236,7 +236,10 @@ def test_under_privacy_gaps_are_not_counted(tmp_path):
 def test_a_file_of_another_kind_is_told_all_that_would_do(tmp_path):
     (tmp_path / "client.docx").write_text("PK")
     message = refused(read_clients, [tmp_path / "client.docx"], "y")
-    assert "a name that ends in .csv, .tsv, .zip, .xlsx, .parquet, .feather, .npz, but its name ends in" in message
+    assert (
+        "a name that ends in .csv, .tsv, .zip, .xlsx, .xls, .xlsb, .ods, .parquet, .feather, .npz, but its name ends in"
+        in message
+    )
 
 
 def test_under_privacy_no_refusal_depends_on_all_records_together(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 from silograph.core.errors import InputError
 from silograph.data.clients import read_clients
-from silograph.data.features import FeatureOptions, raw_values
+from silograph.data.features import FeatureOptions, as_learned, raw_values
 from silograph.data.regions import read_regions, read_test
 
 RNG = np.random.default_rng(9)
@@ -121,3 +122,44 @@ def test_raw_values_get_a_word_where_nothing_is_protected() -> None:
     assert "bounds" in note
     assert raw_values(["left", "right"], pixels, private=True) == []
     assert raw_values(["left", "right"], [pixel / 16.0 for pixel in pixels], private=False) == []
+
+
+def test_a_gap_counts_as_the_middle_of_bounds_or_as_what_the_model_learns(tmp_path: Path) -> None:
+    frame = _frame()
+    frame.to_csv(tmp_path / "north.csv", index=False)
+
+    def read(fill: str) -> tuple[tuple[str, ...], np.ndarray]:
+        told = replace(TOLD, fill={"age": fill})
+        tables = read_regions([tmp_path / "north.csv"], "clinic", "back", told=told, classes=("no", "yes"))
+        x, _ = read_test(tmp_path / "north.csv", "back", tables.features, "clinic", told, ("no", "yes"))
+        assert sorted(map(tuple, np.concatenate([own for own, _ in tables.records]))) == sorted(map(tuple, x))
+        later = as_learned(frame, told)  # what somebody wants predicted
+        np.testing.assert_array_equal(later[list(tables.features)].to_numpy(dtype=float), x)
+        return tables.features, x
+
+    gap = frame.age.isna().to_numpy()
+    features, middle = read("middle")
+    assert features == ("age", "dose", "sex=m")
+    np.testing.assert_array_equal(middle[gap, 0], 0.0)
+    features, learned = read("learned")
+    assert features == ("age", "dose", "sex=m", "age missing")
+    np.testing.assert_array_equal(learned[:, :3], middle)
+    np.testing.assert_array_equal(learned[:, 3], gap)
+    with pytest.raises(InputError, match="bounds for 'sex=m' as well"):
+        replace(TOLD, fill={"sex=m": "middle"}).fills()
+
+
+def test_what_is_learned_for_gaps_is_at_least_as_good_as_any_number() -> None:
+    """Least squares against every fill from -2 to 2, the mean of what is there among them: answers depend on gaps."""
+    x, gap = RNG.standard_normal((300, 2)), RNG.random(300) < 0.3
+    y = x @ [1.0, -1.0] + 0.7 * gap + 0.1 * RNG.standard_normal(300)
+
+    def loss(*columns: np.ndarray) -> float:
+        design = np.column_stack([*columns, x[:, 1], np.ones(300)])
+        return float(((y - design @ np.linalg.lstsq(design, y, rcond=None)[0]) ** 2).sum())
+
+    told = FeatureOptions(fill={"a": "learned"}, bounds={"a": (-1.0, 1.0)})
+    made = told.with_fills({"a": np.where(gap, np.nan, x[:, 0])}, "here")
+    fills = [*np.linspace(-2.0, 2.0, 41), float(x[~gap, 0].mean())]
+    best = min(loss(np.where(gap, value, x[:, 0])) for value in fills)
+    assert loss(made["a"], made["a missing"]) <= best + 1e-9

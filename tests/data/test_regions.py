@@ -160,7 +160,7 @@ def test_regions_need_names_of_their_own(tmp_path):
 def test_arrays_without_columns_are_no_regions(tmp_path):
     np.save(tmp_path / "region.npy", np.ones((3, 3)))
     message = refused(read_regions, [tmp_path / "region.npy"], "clinic", "y")
-    assert ".csv, .tsv, .zip, .xlsx, .parquet" in message
+    assert ".csv, .tsv, .zip, .xlsx, .xls, .xlsb, .ods, .parquet" in message
     assert ".npy," not in message
 
 

@@ -1,7 +1,12 @@
 """Features of models: the same tables with the same care, gaps filled and columns scaled by public numbers.
 
 What fills a gap and what a column is scaled by stand in the plan. Found in the tables, both would depend on all records
-before anything is protected.
+before anything is protected. What fits a gap best can be learned with the model, for which no mean has to be released:
+where a gap counts as the middle c of a column's bounds, and u is 1 for a gap and 0 else, any other value m is
+
+    w (x with m for gaps) = w (x with c for gaps) + w (m - c) u,
+
+the weight of one more feature u. The model has the least loss over all m, the mean among them.
 """
 
 from __future__ import annotations
@@ -10,7 +15,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +43,8 @@ Floats = TypeVar("Floats", bound=NDArray[Any])
 Classes = Annotated[
     tuple[str, str], Such('two different names, such as ["no", "yes"]', lambda pair: pair[0].strip() != pair[1].strip())
 ]
+#: What a gap counts as: a number, the middle of the column's bounds, or what the model learns that fits best.
+Fill = Finite | Literal["middle", "learned"]
 Between = Annotated[tuple[Finite, Finite], Such("the least and the most of a column", lambda ends: ends[0] < ends[1])]
 #: What does harm among features. A constant or a copy does none.
 _HARMFUL = ("identifier", "counter", "date", "category")
@@ -50,7 +57,8 @@ class FeatureOptions:
 
     drop        columns that are left out; keep: columns that are measurements, whatever they look like
     categories  columns of words with their levels, each a feature of 0 and 1 but the first
-    fill        what stands for a gap, by column
+    fill        what stands for a gap, by column: a number; "middle", of the column's bounds; "learned": the same, and a
+                feature "COLUMN missing" of 0 and 1, by which the model learns what fits best
     bounds      the least and the most of a column, which become -1 and 1; what lies beyond counts as the bound
     site_column of one long table, the column that names a row's region or client
     """
@@ -58,9 +66,31 @@ class FeatureOptions:
     drop: tuple[str, ...] | None = None
     keep: tuple[str, ...] | None = None
     categories: Categories | None = None
-    fill: Mapping[str, Finite] | None = None
+    fill: Mapping[str, Fill] | None = None
     bounds: Mapping[str, Between] | None = None
     site_column: str | None = None
+
+    def fills(self) -> dict[str, float]:
+        """What a gap counts as, by column."""
+        ends = {named(name): between for name, between in (self.bounds or {}).items()}
+        found: dict[str, float] = {}
+        for name, value in ((named(name), value) for name, value in (self.fill or {}).items()):
+            if isinstance(value, str) and name not in ends:
+                expected, todo = f"bounds for {shortened(name)} as well", f"Say bounds = {{{name} = [low, high]}}."
+                raise InputError("plan, fill", expected, f"found {value!r} alone", todo)
+            found[name] = 0.5 * sum(ends[name]) if isinstance(value, str) else value
+        return found
+
+    def with_fills(self, columns: Mapping[str, NDArray[Any]], where: str) -> dict[str, NDArray[Any]]:
+        """The columns without the gaps that are declared, and those that say where there were some."""
+        fills, made = self.fills(), dict(columns)
+        for name in (name for name in columns if name in fills):
+            made[name] = np.where(gap := _gaps(columns[name]), fills[name], columns[name])
+            if (self.fill or {}).get(name) == "learned":
+                if f"{name} missing" in columns:
+                    raise InputError(where, f"no column {name} missing", "there is one", "Rename it.")
+                made[f"{name} missing"] = gap.astype(np.float64)
+        return made
 
     def told(self) -> dict[str, Any]:
         """What was said of columns, for those who read a table by themselves later."""
@@ -150,11 +180,7 @@ def _checked(
     odd = findings(without(grid, roles), private, told.keep or ())
     if harmful := [each for each in odd if each.kind in _HARMFUL]:
         raise ColumnsError({site.where: harmful})
-    fill = {named(name): value for name, value in (told.fill or {}).items()}
-    columns = {
-        name: _filled(column, fill[name]) if name in fill else column
-        for name, column in zip(names, grid.columns, strict=True)
-    }
+    columns = told.with_fills(dict(zip(names, grid.columns, strict=True)), site.where)
     known = (*map(named, whole.column_names or ()), *names)
     return FeatureTable(site.name, site.path, site.where, columns, grid, known, site.notes)
 
@@ -164,13 +190,8 @@ def as_learned(frame: Any, told: FeatureOptions) -> Any:
     refused for what it looks like."""
     grid = frame_grid(frame, [str(name) for name in frame.columns], "columns")
     grid = with_levels(grid, told.categories, "records", False)
-    fill = {named(name): value for name, value in (told.fill or {}).items()}
-    made = type(frame)(
-        {
-            name: _filled(column, fill[name]) if name in fill else column
-            for name, column in zip(map(named, grid.column_names or ()), grid.columns, strict=True)
-        }
-    )
+    columns = dict(zip(map(named, grid.column_names or ()), grid.columns, strict=True))
+    made = type(frame)(told.with_fills(columns, "records"))
     for name in (named(name) for name in told.bounds or () if named(name) in made):
         made[name] = scaled(made[[name]].to_numpy(dtype=np.float64, copy=True), [name], told.bounds)[:, 0]
     return made
@@ -191,15 +212,13 @@ def odd_features(tables: Iterable[Any], private: bool) -> list[str]:
     return list(said)
 
 
-def _filled(column: NDArray[Any], value: float) -> NDArray[Any]:
+def _gaps(column: NDArray[Any]) -> NDArray[np.bool_]:
     if column.dtype.kind == "f":
-        return np.where(np.isnan(column), value, column)
+        return np.asarray(np.isnan(column))
     if column.dtype.kind != "O":
-        return column
-    missing = [cell is None or cell != cell or (isinstance(cell, str) and is_missing(cell)) for cell in column.tolist()]
-    filled = column.copy()
-    filled[missing] = value
-    return filled
+        return np.zeros(len(column), bool)
+    cells = column.tolist()
+    return np.array([cell is None or cell != cell or (isinstance(cell, str) and is_missing(cell)) for cell in cells])
 
 
 def scaled(values: Floats, names: Sequence[str], bounds: Mapping[str, tuple[float, float]] | None) -> Floats:

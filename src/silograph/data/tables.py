@@ -51,6 +51,7 @@ _IDENTIFIER = re.compile(
     re.IGNORECASE,
 )
 _UNNAMED = "Unnamed: 0"  # as pandas calls an index that it read and writes again
+_FILL = "Say what a gap counts as (`fill` in a plan), or leave out those rows or columns."
 _NUMBERS_ONLY = (
     "Every column must hold real numbers: leave others out with --drop, or declare the levels of words with "
     "--categories."
@@ -349,7 +350,7 @@ def _check_values(values: Array, place: Place, private: bool, gaps: bool = False
             others = f", one of {number}" if number > 1 and not private else ""
             raise InputError(at, expected, f"it is {found}{others}", todo)
 
-    refuse(np.isnan(values) & (not gaps), "a number", "missing", "Fill the gaps, or leave out those rows or columns.")
+    refuse(np.isnan(values) & (not gaps), "a number", "missing", _FILL)
     refuse(np.isinf(values), "a finite number", "infinite", "Replace it, or leave out those rows or columns.")
     refuse(np.abs(values) > LARGEST, f"numbers of at most {LARGEST:g}", "larger", "Its powers overflow: rescale it.")
 

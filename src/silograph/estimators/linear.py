@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from silograph.core.errors import InputError
 from silograph.core.types import Array
+from silograph.data.features import odd_features
 from silograph.data.regions import Records, RegionTables
 from silograph.data.tables import LARGEST, check_same_names, listed, shortened
 from silograph.estimators.base import PlanEstimator, plain
@@ -59,6 +60,8 @@ class LinearModels(PlanEstimator):
         self.__dict__.pop("feature_names_in_", None)
         if named[0]:
             self.feature_names_in_ = np.array([str(name) for name in silos[0][0].columns], dtype=object)
+        for question in odd_features([x for x, _ in silos], self.epsilon is not None):
+            warnings.warn(question, stacklevel=3)
         records = [self._numbers(x, f"{what} {k}") for k, (x, _) in enumerate(silos)]
         self.n_features_in_ = records[0].shape[1]
         answers = self._answers([np.asarray(y) for _, y in silos], what)
@@ -80,6 +83,12 @@ class LinearModels(PlanEstimator):
             raise InputError(where, "records of numbers", "found something else") from None
         if x.ndim != 2:
             raise InputError(where, "records of two dimensions", f"found shape {x.shape}")
+        if np.isnan(x).any():
+            todo = (
+                "Fill them by a public value, as sklearn.impute.SimpleImputer(strategy='constant', add_indicator=True) "
+                "does; or say `fill` in a plan."
+            )
+            raise InputError(where, "records without gaps", "some values are missing", todo)
         if np.abs(x).max(initial=0.0) > LARGEST:
             raise InputError(where, f"numbers of at most {LARGEST:g}", "found a larger one", "Rescale it.")
         return x
