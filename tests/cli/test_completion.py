@@ -46,7 +46,7 @@ def test_commands_are_listed():
 
 def test_options_and_their_values_are_listed():
     assert {"--epsilon", "--delta", "--degree", "--track", "--json"} <= set(completed("learn", "--"))
-    assert completed("learn", "--engine", "") == ["vector", "silowise"]
+    assert completed("learn", "--engine", "") == ["vector", "silowise", "ray"]
     assert completed("reproduce", "--f") == ["--full"]
     assert completed("reproduce", "s3-table1") == ["s3-table1"]
     assert "all" in completed("reproduce", "a")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,3 +18,6 @@ Carry = dict[str, Any]
 Json = dict[str, Any]
 
 Options = Mapping[str, Any]
+
+#: How silos are simulated: all in one call, one by one, or in groups on a Ray cluster.
+EngineName = Literal["vector", "silowise", "ray"]

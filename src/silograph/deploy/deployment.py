@@ -271,7 +271,7 @@ name = "silograph-deployment"
 version = "1.0.0"
 description = "deployment {deployment.digest}"
 license = "Apache-2.0"
-dependencies = ["flwr>=1.41,<1.42"]
+dependencies = ["flwr>=1.41,<1.43"]
 
 [tool.flwr.app]
 publisher = "silograph"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -15,9 +15,6 @@ from silograph.privacy.door import Door
 from silograph.privacy.relay import inside
 from silograph.privacy.released import Sent, check_message, stack
 from silograph.topology import Topology
-
-#: How silos are simulated: all in one call, one by one, or in groups on a Ray cluster.
-EngineName = Literal["vector", "silowise", "ray"]
 
 
 class Engine(Protocol):

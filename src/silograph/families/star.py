@@ -23,10 +23,9 @@ from silograph.core.files import write_atomically
 from silograph.core.results import Privacy, Result
 from silograph.core.schema import Seed
 from silograph.core.toml import parse_toml
-from silograph.core.types import Array, Json
+from silograph.core.types import Array, EngineName, Json
 from silograph.data.silos import Elsewhere, Silos, read_silos, records_of
 from silograph.deploy.public_facts import Facts, Holding, Records, check_columns, check_plain
-from silograph.engines.base import EngineName
 from silograph.methods.base import Method, Outcome, Private, begin
 from silograph.privacy import accounting
 from silograph.privacy.bound import RECORD

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from silograph.core.errors import SilenceError
-from silograph.core.types import Carry
-from silograph.engines.base import Engine, EngineName, on_ray, silowise, vector
+from silograph.core.types import Carry, EngineName
+from silograph.engines.base import Engine, on_ray, silowise, vector
 from silograph.methods.base import Across, Method, Outcome, Private, Rows, State, advance, begin
 from silograph.privacy.door import Budget, Door
 from silograph.privacy.ledger import Ledger

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, cast
 from silograph import families
 from silograph.core.errors import InputError
 from silograph.core.schema import check, of_format, read, write
-from silograph.engines.base import EngineName
+from silograph.core.types import EngineName
 from silograph.run.sections import read_toml
 
 FORMAT = 1

@@ -7,8 +7,8 @@ from typing import Literal
 
 from silograph.core.errors import InputError
 from silograph.core.schema import Amount, Cohort, Count, Portion, Positive, Scale, Seed, Share
+from silograph.core.types import EngineName
 from silograph.data.features import Between, Classes, FeatureOptions
-from silograph.engines.base import EngineName
 from silograph.families.servers import Servers, check_answers, check_classes, check_masks, left_out_of_servers
 from silograph.run.plan import DEFAULT_DELTA, NOT_COMPARED, Plan
 from silograph.run.sections import Delta, TotalEpsilon, naming_files, option

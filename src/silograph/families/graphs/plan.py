@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, Self
 
 from silograph.core.errors import InputError
+from silograph.core.types import EngineName
 from silograph.data.categories import Categories
-from silograph.engines.base import EngineName
 from silograph.families.graphs.plan_checks import check_data, check_method, check_unit_column
 from silograph.families.graphs.who_votes import adds_up, check_groups, no_votes
 from silograph.run.plan import DEFAULT_DELTA, Plan

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 from silograph.core.errors import InputError
 from silograph.core.schema import Scale, Seed, Share, Such
+from silograph.core.types import EngineName
 from silograph.data.features import FeatureOptions
-from silograph.engines.base import EngineName
 from silograph.families.meta.result import USUAL_LAYERS
 from silograph.privacy.accounting import LEAST_SAMPLED_DELTA
 from silograph.run.plan import DEFAULT_DELTA, NOT_COMPARED, Plan
