@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from silograph.core.errors import SilographError
 from silograph.engines.remote import Answers, Refusal, Remote
 from silograph.engines.silo import Silo
-from silograph.engines.sums import SumAgents
+from silograph.engines.sums import SumAgents, home_of
 from silograph.methods.base import take
 from silograph.privacy.door import Door
 from silograph.privacy.ledger import Ledger
@@ -75,7 +75,7 @@ class Federation:
         names = tuple(self.organisations[organisation])
         door = Door(self.seed, Ledger(folder / "ledger.jsonl"), self.mechanism, self.budget, masks=self.masks)
         (folder / "roster.json").write_text(json.dumps({name: key.hex() for name, key in self.keys().items()}))
-        sums = SumAgents(DEPLOYMENT, self.identities[organisation], names, folder / "roster.json")
+        sums = SumAgents(DEPLOYMENT, self.identities[organisation], names, folder / "roster.json", home_of(self.topo))
         rows = take(self.data, self.topo.index(names)) if self.parts is None else None
         method, held = (self.method, rows) if self.parts is None else self.parts[organisation]
         common = {"most_rounds": self.most_rounds, "minimum": self.minimum} | options

@@ -92,6 +92,11 @@ class Topology:
         return self.named or self.servers
 
     @cached_property
+    def place(self) -> IntArray:
+        """The place of each server in the whole graph."""
+        return np.array([self.graph.servers.index(server) for server in self.servers], dtype=np.intp)
+
+    @cached_property
     def own(self) -> IntArray:
         """The place of each server among those that are heard."""
         return np.array([self.heard.index(server) for server in self.servers], dtype=np.intp)

@@ -135,8 +135,8 @@ class Watching:
             self._door.told[place] = self._gate.release(bounded, release_point, *rest, **more)
         return self._door.told[place]
 
-    def contribute(self, value, release_point, clip=None, share=1.0):
-        sealed = self._gate.contribute(value, release_point, clip, share)
+    def contribute(self, value, release_point, clip=None, share=1.0, joined=False):
+        sealed = self._gate.contribute(value, release_point, clip, share, joined)
         bound = 2.0 * clip if sealed.within is None else sealed.within.l2  # two vectors, each within the clip
         stated = Bounded(sealed_rows(sealed), np.full(len(sealed), bound), "vector", "clip")
         self._door.seen[release_point, self.round, tuple(self.silos)] = stated

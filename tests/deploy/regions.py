@@ -53,7 +53,7 @@ class Regions(Organisations):
         self.deployment = deploy(load(self.plan), there, self.goal, terms, page, at)
         facts = self.deployment.facts
         self.regions, self.organisations = list(self.deployment.regions), list(facts.organisations)
-        cards = {name: enrol_region(self.goal / "regions" / name) for name in self.regions}
+        cards, of_silos = {name: enrol_region(self.goal / "regions" / name) for name in self.regions}, []
         for name, made in cards.items():
             for other in made.neighbours:
                 shutil.copy(made.card, self.goal / "regions" / other / "nodes")
@@ -66,9 +66,13 @@ class Regions(Organisations):
                 shutil.copy(made.card, silo)
             for card in enrolled:
                 shutil.copy(card, self.goal / "regions" / name / "nodes")
-                for silo in silos:
-                    (silo / "nodes").mkdir(exist_ok=True)
-                    shutil.copy(card, silo / "nodes")
+            of_silos += [(card, name) for card in enrolled]
+        far = self.deployment.plan.reach == "all"  # then agents are added up with those of all regions
+        for card, name in of_silos:
+            for silo in self.organisations:
+                if far or self.deployment.home_of(silo) == name:
+                    (self.goal / "silos" / silo / "nodes").mkdir(exist_ok=True)
+                    shutil.copy(card, self.goal / "silos" / silo / "nodes")
         self.everybody = [*self.regions, *(f"silo {name}" for name in self.organisations)]
 
     def command(self, name: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from threading import Barrier
 
 import numpy as np
@@ -10,18 +11,15 @@ import pytest
 
 import clusters
 import federations
-from silograph.methods.base import EACH, Here
+from silograph.methods.base import ALL, EACH, Here
 from silograph.run.loop import rounds
 from silograph.topology import regions, server_graph
 
 RING = regions(server_graph("ring", 4), (5, 4, 7, 4))
 
 S1 = [(federations, case, RING) for case in federations.cases()]
-S2 = [
-    (clusters, case, clusters.topology())
-    for case in clusters.cases()
-    if case.method.tau != "learned" and case.method.reach == "region"
-]
+LEARNED = replace(clusters.changed(clusters.named("ridge"), tau="learned", tau_decay=1.0, rounds=9), name="learned")
+S2 = [(clusters, case, clusters.topology()) for case in [*clusters.cases(), LEARNED]]
 
 
 class Wires:
@@ -37,11 +35,17 @@ class Wires:
         class There(Here):
             def exchange(self, round, half):
                 for name, value in half.sent.items():
-                    for other in part.heard:
+                    for other in wires.whole.servers if name == ALL else part.heard:
                         wires.given[round, name, me, other] = value[0, place(other)] if name == EACH else value[0]
                 wires.bell.wait(60)
                 rows = {
-                    name: np.stack([wires.given[round, name, other, me] for other in part.heard]) for name in half.sent
+                    name: np.stack(
+                        [
+                            wires.given[round, name, other, me]
+                            for other in (wires.whole.servers if name == ALL else part.heard)
+                        ]
+                    )
+                    for name in half.sent
                 }
                 return {name: value[None] if name == EACH else value for name, value in rows.items()}
 

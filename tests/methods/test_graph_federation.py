@@ -117,7 +117,7 @@ def test_a_contribution_cannot_be_read():
     door = Door(1, Ledger())
     sealed = door.gate(["a", "b"], 0).contribute(np.ones((2, 3)), "update")
     assert isinstance(sealed, Sealed)
-    told = ("release_point", "clip", "within", "elsewhere", "share")  # of the budget
+    told = ("release_point", "clip", "within", "elsewhere", "share", "joined")  # of the budget
     assert not [name for name in dir(sealed) if not name.startswith("_") and name not in told]
 
 

@@ -90,9 +90,16 @@ class Tap:
         return self._gate.reveal(value, release_point, why)
 
     def contribute(
-        self, value: Array | Bounded, release_point: str, clip: float | None = None, share: float = 1.0
+        self,
+        value: Array | Bounded,
+        release_point: str,
+        clip: float | None = None,
+        share: float = 1.0,
+        joined: bool = False,
     ) -> Sealed:
-        return self._gate.contribute(value, release_point, clip, share)
+        # Gates of tests take fewer arguments: no more than are needed.
+        more = {"joined": True} if joined else {}
+        return self._gate.contribute(value, release_point, clip, share, **more)
 
     def total(
         self,
@@ -101,21 +108,15 @@ class Tap:
         home: Rows,
         names: Sequence[str],
         joined: Joined | None = None,
-        share: float = 1.0,
     ) -> Total:
         assert joined is None, "a trial has one server"
-        # Only where there is a share: gates of tests take four arguments too.
-        made = (
-            self._gate.total(sealed, rows, home, names)
-            if share == 1.0
-            else self._gate.total(sealed, rows, home, names, share=share)
-        )
+        made = self._gate.total(sealed, rows, home, names)
         if made.released:
             self._kept.observed[sealed.release_point], self._kept.stated[sealed.release_point] = made, _stated(sealed)
             regions = [tuple(names[k] for k in rows[home[rows] == p]) for p in range(len(self._gate.silos))]
             asked = zip(regions, self._gate.silos, strict=True)
             self._kept.sums[sealed.release_point] = [
-                sum_of(self._gate, sealed, members, region, share) for members, region in asked
+                sum_of(self._gate, sealed, members, region) for members, region in asked
             ]
         return made
 
@@ -179,7 +180,6 @@ class Replay(Tap):
         home: Rows,
         names: Sequence[str],
         joined: Joined | None = None,
-        share: float = 1.0,
     ) -> Total:
         assert joined is None, "a trial has one server"
         value, place = sealed_rows(sealed), home[rows]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from silograph.core.errors import InputError
 from silograph.deploy.deployment import NODES, Deployment
 from silograph.deploy.organisation import Approved, Card
-from silograph.deploy.region import CARD, RegionCard, authority_of, part_of_job, read_region_card
+from silograph.deploy.region import CARD, RegionCard, authority_of, known_to, part_of_job, read_region_card
 from silograph.engines.certificates import (
     CA,
     NODE_KEY,
@@ -108,16 +108,16 @@ def asking(
 # ---- regions ---------------------------------------------------------------------------------------------------------
 
 
-def _neighbours(folder: Path, deployment: Deployment, region: str) -> dict[str, RegionCard]:
-    """The cards of all regions that this one talks to."""
-    heard = [name for name in part_of_job(deployment, region, folder).topo.heard if name != region]
-    return {name: read_region_card(folder / NODES / f"{name}{CARD}", name, deployment) for name in heard}
+def _known(folder: Path, deployment: Deployment, region: str) -> dict[str, RegionCard]:
+    """The cards of all regions that this one talks to, or whose words others pass on to it."""
+    known = [name for name in known_to(part_of_job(deployment, region, folder)) if name != region]
+    return {name: read_region_card(folder / NODES / f"{name}{CARD}", name, deployment) for name in known}
 
 
 def guests_of(folder: Path, deployment: Deployment, region: str) -> dict[str, RegionCard]:
     """Neighbours that come here: a link is kept by the region whose name comes first."""
-    found = _neighbours(folder, deployment, region)
-    return {node_of(name): card for name, card in found.items() if region < name}
+    found, heard = _known(folder, deployment, region), part_of_job(deployment, region, folder).topo.heard
+    return {node_of(name): card for name, card in found.items() if region < name and name in heard}
 
 
 @contextlib.contextmanager
@@ -135,16 +135,16 @@ def among_neighbours(
     from silograph.engines.route import Proxy, Route
     from silograph.engines.transport import Answerer
 
-    cards, digest, key = _neighbours(folder, deployment, region), deployment.digest, folder / NODE_KEY
+    cards, digest, key = _known(folder, deployment, region), deployment.digest, folder / NODE_KEY
+    topo = part_of_job(deployment, region, folder).topo
     route = Route(proxy=None if proxy is None else Proxy.parse(proxy))
     with contextlib.ExitStack() as open_ends:
         lines = {}
         for name in cards:
-            if name < region:
+            if name < region and name in topo.heard:
                 address, ca = deployment.regions[name], authority_of(folder / NODES / f"{name}{CARD}")
                 tls = client_tls(ca, folder) if deployment.terms.tls else None
                 lines[name] = open_ends.enter_context(Answerer(address, tls, digest, node_of(region), key, ca, route))
-        topo = part_of_job(deployment, region, folder).topo
         keys = {name: card.node.encode() for name, card in cards.items()}
         patience = deployment.terms.patience
         there = Neighbours(topo, digest, read_private(key), keys, asking, lines, patience, say)

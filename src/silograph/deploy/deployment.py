@@ -152,9 +152,6 @@ class Deployment:
         if getattr(self.plan.privacy, "mode", None) == "correlated":
             found = "found noise shared by two sites: it takes a key for every two, which no deployment makes yet"
             raise InputError(f"{where}, privacy", "one-release, secure-sum or per-round", found)
-        if getattr(self.plan, "reach", None) == "all":
-            found = 'found "all": servers would pass sums on to each other, which no deployment has them do yet'
-            raise InputError(f"{where}, reach", '"region"', found, 'Say reach = "region", or simulate in one process.')
 
     def lay_out(self, folder: Path) -> None:
         """The plan's public files, where the plan looks for them."""

@@ -40,7 +40,7 @@ from silograph.engines.certificates import (
 )
 from silograph.engines.question import Question
 from silograph.engines.silo import OWN, Silo
-from silograph.engines.sums import SumAgents
+from silograph.engines.sums import SumAgents, home_of
 from silograph.methods.base import Method, Private
 from silograph.privacy.door import Budget
 from silograph.privacy.ledger import Ledger
@@ -259,7 +259,7 @@ class Approved:
             door,
             job.most_rounds,
             minimum,
-            SumAgents(deployment.digest, _identity(folder), names, folder / ROSTER),
+            SumAgents(deployment.digest, _identity(folder), names, folder / ROSTER, home_of(job.topo)),
             seed is None,
             tell,
             warn,

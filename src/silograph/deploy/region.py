@@ -25,10 +25,12 @@ from silograph.engines.certificates import (
     make_node_key,
     node_name,
 )
-from silograph.engines.neighbours import Neighbours, Rows, node_of
+from silograph.engines.neighbours import Neighbours, node_of
+from silograph.engines.notes import Notes
+from silograph.engines.turns import Rows
 from silograph.methods.base import Half
 from silograph.privacy.door import Door
-from silograph.run.jobs import Job
+from silograph.run.jobs import Divisible, Job
 from silograph.run.store import Kept, RunFolder
 
 APPROVED, DROPPED, CARD = "approved.json", "dropped.json", ".region.json"
@@ -48,7 +50,8 @@ class RegionCard:
 
 @dataclass(frozen=True)
 class EnrolledRegion:
-    """`card` goes to `silos` and to `neighbours`; nothing in it is secret."""
+    """`card` goes to `silos` and to `neighbours`, or to all other regions where a sum is over all of them; nothing in
+    it is secret."""
 
     card: Path
     digest: str
@@ -79,7 +82,7 @@ def enrol_region(folder: Path) -> EnrolledRegion:
         make_node_key(folder)
     card = write_region_card(folder, region, deployment)
     write_atomically(folder / APPROVED, json.dumps({"deployment": deployment.digest}).encode())
-    others = tuple(name for name in job.topo.heard if name != region)
+    others = tuple(name for name in known_to(job) if name != region)
     silos = deployment.facts.regions[region]
     return EnrolledRegion(card, deployment.digest, fingerprint(folder / NODE_PUBLIC), silos, others)
 
@@ -130,6 +133,12 @@ def part_of_job(deployment: Deployment, region: str, folder: Path) -> Job:
     return divided(open_job(deployment, folder), region, dropped(folder, deployment))
 
 
+def known_to(job: Job) -> tuple[str, ...]:
+    """The regions whose cards a region's server needs: those it hears, or all."""
+    assert isinstance(job, Divisible), "it was divided"
+    return job.topo.graph.servers if job.hears_all else job.topo.heard
+
+
 def dropped(folder: Path, deployment: Deployment) -> tuple[str, ...]:
     """Neighbours to which this region has no link any more."""
     if not (folder / DROPPED).exists():
@@ -152,6 +161,7 @@ def drop(folder: Path, neighbour: str) -> tuple[str, ...]:
         found = f"{neighbour} is the only one that is left"
         raise InputError(f"region {region}", "another neighbour to go on with", found, "Wait for it, or end the run.")
     links = [*dropped(folder, deployment), neighbour]
+    divided(open_job(deployment, folder), region, links)  # refuses what takes all regions
     content = json.dumps({"deployment": deployment.digest, "links": links})
     write_atomically(folder / DROPPED, content.encode())
     return tuple(name for name in left if name != neighbour)
@@ -162,7 +172,11 @@ class Linked(Kept):
 
     def __init__(self, folder: RunFolder, door: Door, neighbours: Neighbours) -> None:
         super().__init__(folder, door)
-        self._neighbours = neighbours
+        self._neighbours, self._notes = neighbours, Notes(folder.path)
+
+    def held(self, round: int) -> Half | None:
+        self._neighbours.begin(round, self._notes, lambda: self.sent(round - 1))
+        return super().held(round)
 
     def exchange(self, round: int, half: Half) -> Rows:
         return self._neighbours.exchange(round, half.sent, lambda: self.sent(round - 1))

@@ -132,7 +132,7 @@ def serve(
         across = Kept(run, door)
         if region is not None:
             assert meet is not None, "whoever serves a region can meet its neighbours"
-            neighbours = meet(deployment, region, place.link)
+            place.around = neighbours = meet(deployment, region, place.link)
             across = Linked(run, door, neighbours)
         if not (run.path / RESULT).exists():
             if region is not None and run.load() is None:

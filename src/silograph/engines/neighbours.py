@@ -4,10 +4,18 @@ A link is kept by the end whose name comes first: that one asks, with its own ro
 soon as it has one. Neither can get anything but what is for it. Both keep their last two rounds, and nobody can need an
 older one: who has held round t has heard all its neighbours' rows of t - 1, so these have heard all of t - 2. So a kill
 of either end costs nothing but time. Rounds below 0 are a muster, the one after the last a farewell; both are empty.
+
+What is for all servers is flooded, in turns of a round before its exchange: hop by hop, as many as the graph is wide,
+every server passes on what it has heard. Whose word it is has signed it, for this turn of this round, so nobody can
+change it, say it again later, or speak for another. With every row goes what was heard in the last flood: who tells two
+servers two things is found out by two neighbours in the next turn. Each turn is noted before the next, as a round is
+held.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -18,20 +26,20 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from silograph.core.errors import InputError, SilenceError, SilographError
-from silograph.core.types import Array
+from silograph.core.types import Array, Json
 from silograph.engines.certificates import public_key, sign_reply, signed
+from silograph.engines.notes import Notes
 from silograph.engines.remote import Asking
+from silograph.engines.turns import Row, Rows, first, last, last_heard, marks, middle, pack_turn, read_turn, round_of
 from silograph.engines.wire import pack, unpack
-from silograph.methods.base import EACH
+from silograph.methods.base import ALL, EACH
 from silograph.topology import Topology
 
-_PURPOSE = b"silograph neighbours 1"
+_PURPOSE = b"silograph neighbours 2"
 _LOOK = 1.0  # seconds between looks at what may have ended
 _AGAIN = 0.5  # seconds until who has stopped is asked again
 _PARTING = 15.0  # seconds in which last answers leave
-
-#: What one server has for another, by field.
-Rows = dict[str, Array]
+_FAR = 1 << 60  # no turn is as far
 
 
 def node_of(region: str) -> str:
@@ -48,8 +56,9 @@ class Answering(Protocol):
 
 
 class Neighbours:
-    """`topo` is one server of a graph; `keys` are the neighbours' public keys. `asking` reaches those whose links are
-    kept here, `answering` leads to the others. Nobody is waited for longer than `patience`."""
+    """`topo` is one server of a graph; `keys` are the neighbours' public keys, or all servers' where something is for
+    all. `asking` reaches those whose links are kept here, `answering` leads to the others. Nobody is waited for longer
+    than `patience`."""
 
     def __init__(
         self,
@@ -65,14 +74,18 @@ class Neighbours:
         (self.me,) = topo.servers
         self._topo, self._deployment, self._key = topo, deployment, key
         self._keys = {name: public_key(text, f"key of region {name}") for name, text in keys.items()}
+        self._keys[self.me] = key.public_key()
         self._asking, self._answering, self._patience, self._say = asking, answering, patience, say
         self._place = {name: k for k, name in enumerate(topo.graph.servers)}
         self._guests = [name for name in topo.heard if name != self.me and name not in answering]
-        self._sent: dict[int, Rows] = {}  # ours, of the last two rounds
-        self._theirs: dict[str, dict[int, Rows]] = {name: {} for name in answering}
-        self._said = dict.fromkeys(answering, -(1 << 30))  # the last round that was answered, by who asked
+        self._others = [name for name in topo.heard if name != self.me]
+        self._sent: dict[int, dict[str, Row]] = {}  # ours, of the last two turns, by who gets it
+        self._theirs: dict[str, dict[int, Row]] = {name: {} for name in answering}
+        self._said = dict.fromkeys(answering, -_FAR)  # the last turn that was answered, by who asked
         self._broken: dict[str, Exception] = {}
-        self._bell, self._over, self._last = threading.Condition(), False, 1 << 30
+        self._bell, self._over, self._end = threading.Condition(), False, _FAR
+        self._notes: Notes | None = None
+        self._turn, self._heard = 0, dict[str, str]()
         self._threads = [threading.Thread(target=self._serve, args=(name,), daemon=True) for name in answering]
 
     def __enter__(self) -> Self:
@@ -94,75 +107,191 @@ class Neighbours:
     def muster(self) -> None:
         """Until all servers of the graph are there, not only neighbours: one step for each link that lies between."""
         for step in range(-self._topo.graph.diameter, 0):
-            self._meet(step, {})
+            self._give(step, {})
+            self._get(step)
+
+    def begin(self, round: int, notes: Notes, before: Callable[[], Rows | None]) -> None:
+        """A round, or one that a kill broke off: `before` brings our rows of the last one."""
+        notes.begin(round)
+        self._notes, self._turn, self._heard = notes, first(round), {}
+        turns = [name for name in notes.now if name.startswith("turn ")]
+        with self._bell:
+            self._sent |= {int(name.removeprefix("turn ")): read_turn(notes.now[name])[0] for name in turns[-2:]}
+        self._recall(round, before)
 
     def exchange(self, round: int, sent: Rows, before: Callable[[], Rows | None]) -> Rows:
-        """Rows of all who are heard, in their order. `before` brings ours of the last round, after a kill."""
-        if round - 1 not in self._sent and (known := before()) is not None:
-            self._sent[round - 1] = known
-        theirs = self._meet(round, sent)
-        theirs[self.me] = self._part(sent, self.me)
-        rows = {name: np.stack([theirs[server][name] for server in self._topo.heard]) for name in sent}
-        return {name: value[None] if name == EACH else value for name, value in rows.items()}
+        """Rows of all who are heard, in their order; of `ALL`, of all servers. `before` brings ours of the last round,
+        after a kill."""
+        self._recall(round, before)
+        servers = self._topo.graph.servers
+        found: Rows = {}
+        if ALL in sent:
+            self._turn = middle(round)
+            mine = sent[ALL][0]
+            words = self.flood(pack({}, {ALL: mine}))
+            parts = {name: self._checked(unpack(words[name])[1], {ALL: mine.shape}, name) for name in servers}
+            found[ALL] = np.stack([parts[name][ALL] for name in servers])
+        if self._notes is not None:
+            self._heard = last_heard(self._notes.now)
+        near = {name: value for name, value in sent.items() if name != ALL}
+        self._give(last(round), near)
+        shapes = {name: value.shape for name, value in self._part(near, self.me).items()}
+        theirs = {name: self._checked(row.rows, shapes, name) for name, row in self._get(last(round)).items()}
+        theirs[self.me] = self._part(near, self.me)
+        for name in near:
+            rows = np.stack([theirs[server][name] for server in self._topo.heard])
+            found[name] = rows[None] if name == EACH else rows
+        return found
 
     def farewell(self, round: int, before: Callable[[], Rows | None]) -> None:
         """After the last round: until no neighbour needs ours any more."""
-        if round - 1 not in self._sent and (known := before()) is not None:
-            self._sent[round - 1] = known
-        self._meet(round, {})
-        self._last = round
+        self._recall(round, before)
+        self._heard = {}
+        self._give(first(round), {})
+        self._get(first(round))
+        self._end = first(round)
         for thread in self._threads:
             thread.join(_PARTING)
 
-    def _meet(self, round: int, sent: Rows) -> dict[str, Rows]:
-        """Give and get one round; by neighbour, its row."""
+    def _recall(self, round: int, before: Callable[[], Rows | None]) -> None:
+        """Our row of the round before, where this process did not give it."""
+        if max(self._sent, default=-_FAR) >= last(round - 1) or round < 1 or (known := before()) is None:
+            return
+        heard = {} if self._notes is None else last_heard(self._notes.before)
+        near = {name: value for name, value in known.items() if name != ALL}
         with self._bell:
-            self._sent = {known: rows for known, rows in self._sent.items() if known == round - 1} | {round: sent}
+            self._sent[last(round - 1)] = {name: Row(self._part(near, name), heard) for name in self._others}
+
+    # ---- what is for all ----
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """All of the graph."""
+        return self._topo.graph.servers
+
+    def once(self, name: str, make: Callable[[], bytes]) -> bytes:
+        """What happens between two floods, and only once also where a kill comes between."""
+        assert self._notes is not None, "a round begins first"
+        return self._notes.once(f"{self._turn} {name}", make)
+
+    def flood(self, own: bytes) -> dict[str, bytes]:
+        """Everybody's words, by server."""
+        begun, graph = self._turn, self._topo.graph
+        known = {self.me: self.once("own", lambda: self._signed(begun, own))}
+        fresh: dict[str, set[str]] = {self.me: set()}  # by whose word it is: who has told it
+        for turn in range(begun, begun + graph.diameter):
+            to = {name: {of: known[of] for of, by in fresh.items() if name not in by} for name in self._others}
+            fresh = {}
+            for name, words in self._passed_on(turn, to).items():
+                for of, word in words.items():
+                    if known.setdefault(of, word) != word:
+                        raise self._two_stories(of, name)
+                    fresh.setdefault(of, set()).add(name)
+        if missing := sorted(set(graph.servers) - known.keys()):
+            found = f"nobody passed on that of {', '.join(missing)}"
+            raise InputError(f"region {self.me}", "a word of every region", found, "Ask its neighbours.")
+        self._heard = {of: hashlib.sha256(word).hexdigest() for of, word in known.items()}
+        self.once("heard", lambda: json.dumps(self._heard).encode())
+        self._turn = begun + graph.diameter + 1
+        return {of: self._word(of, known[of], begun) for of in graph.servers}
+
+    def _passed_on(self, turn: int, to: Mapping[str, Mapping[str, bytes]]) -> dict[str, dict[str, bytes]]:
+        """Give neighbours the words that they have not, and get theirs: those that are new here."""
+
+        def meet() -> bytes:
+            parts = {name: {of: _array(word) for of, word in words.items()} for name, words in to.items()}
+            self._give_each(turn, parts)
+            ours, theirs = self._sent[turn], self._get(turn)
+            for name, row in theirs.items():
+                odd = row.rows.keys() - set(self._topo.graph.servers)
+                if odd or any(word.dtype != np.uint8 or word.ndim != 1 for word in row.rows.values()):
+                    raise InputError(f"region {name}", "words of the regions", "found something else")
+            return pack_turn(ours, theirs)
+
+        assert self._notes is not None, "a round begins first"
+        _, theirs = read_turn(self._notes.once(f"turn {turn}", meet))
+        return {name: {of: word.tobytes() for of, word in row.rows.items()} for name, row in theirs.items()}
+
+    def _signed(self, turn: int, own: bytes) -> bytes:
+        signature = sign_reply(self._key, self._about(turn, self.me), own)
+        return b"".join([bytes([len(signature)]), signature, own])
+
+    def _word(self, of: str, word: bytes, turn: int) -> bytes:
+        """What that server said, and nobody else, in this flood."""
+        size = word[0] if word else 0
+        signature, body = word[1 : 1 + size], word[1 + size :]
+        if not signed(self._keys[of], self._about(turn, of), body, signature):
+            found = "it was changed on the way, or is of another turn"
+            raise InputError(f"region {of}", "a word that it signed for this turn", found, "Ask its neighbours.")
+        return body
+
+    def _about(self, turn: int, of: str) -> bytes:
+        return json.dumps([_PURPOSE.decode(), self._deployment, of, turn]).encode()
+
+    def _two_stories(self, of: str, name: str) -> InputError:
+        todo = "One of the two tells its neighbours different things: compare what they have."
+        return InputError(f"region {of}", "the same word wherever it is heard", f"region {name} has another one", todo)
+
+    # ---- a turn ----
+
+    def _give(self, turn: int, sent: Rows) -> None:
+        self._give_each(turn, {name: self._part(sent, name) for name in self._others})
+
+    def _give_each(self, turn: int, parts: Mapping[str, Rows]) -> None:
+        with self._bell:
+            self._sent[turn] = {name: Row(part, self._heard) for name, part in parts.items()}
+            self._sent = {known: self._sent[known] for known in sorted(self._sent)[-2:]}
             self._bell.notify_all()
+
+    def _get(self, turn: int) -> dict[str, Row]:
+        """By neighbour, its row of a turn in which it has ours."""
         end = time.monotonic() + self._patience
-        shapes = {name: self._part(sent, self.me)[name].shape for name in sent}
-        theirs = {name: self._checked(rows, shapes, name) for name, rows in self._asked(round).items()}
+        theirs = self._asked(turn)
         for name in self._answering:
-            theirs[name] = self._checked(self._told(name, round, end), shapes, name)
+            theirs[name] = self._told(name, turn, end)
+        for name, row in theirs.items() if turn >= 0 else ():
+            for of in self._heard:
+                if row.heard.get(of) != self._heard[of]:
+                    raise self._two_stories(of, name)
         return theirs
 
-    def _asked(self, round: int) -> dict[str, Rows]:
+    def _asked(self, turn: int) -> dict[str, Row]:
         """The rows of those who answer us. Who stops while it is asked may come back, and is asked again."""
-        found: dict[str, Rows] = {}
+        found: dict[str, Row] = {}
         end = time.monotonic() + self._patience
         while missing := [name for name in self._guests if name not in found]:
             if (left := end - time.monotonic()) <= 0.0:
-                raise self._silent(missing, round)
-            heard = self._asking.ask({node_of(name): self._question(name, round) for name in missing}, left)
+                raise self._silent(missing, turn)
+            heard = self._asking.ask({node_of(name): self._question(name, turn) for name in missing}, left)
             for name in missing:
                 refusal, reply = heard.refusals.get(node_of(name)), heard.replies.get(node_of(name))
                 if refusal is not None and refusal.name != SilenceError.__name__:
                     todo = "Compare the digests of deployment.json, and which of the two folders is the newest."
                     said = f"it refused ({refusal.name})"
-                    raise InputError(f"region {name}", f"its row of round {round}", said, todo)
+                    raise InputError(f"region {name}", f"its row of round {round_of(turn)}", said, todo)
                 if reply is not None:
-                    found[name] = self._read(reply, name)[1].get(round, {})
+                    found[name] = self._read(reply, name)[1].get(turn, Row({}))
             if heard.refusals:
                 time.sleep(min(_AGAIN, max(0.0, end - time.monotonic())))
         return found
 
-    def _told(self, name: str, round: int, end: float) -> Rows:
+    def _told(self, name: str, turn: int, end: float) -> Row:
         """The row of one who asks us. After a kill it may be further than a muster."""
 
         def there() -> bool:
             known = self._theirs[name]
-            return name in self._broken or round in known or (round < 0 and max(known, default=round - 1) >= round)
+            return name in self._broken or turn in known or (turn < 0 and max(known, default=turn - 1) >= turn)
 
         with self._bell:
             self._bell.wait_for(there, max(0.0, end - time.monotonic()))
             if name in self._broken:
                 raise self._broken[name]
             if not there():
-                raise self._silent([name], round)
-            return self._theirs[name].get(round, {})
+                raise self._silent([name], turn)
+            return self._theirs[name].get(turn, Row({}))
 
-    def _silent(self, missing: Collection[str], round: int) -> SilenceError:
-        what = "all regions to be there" if round < 0 else f"the neighbours' rows of round {round}"
+    def _silent(self, missing: Collection[str], turn: int) -> SilenceError:
+        what = "all regions to be there" if turn < 0 else f"the neighbours' rows of round {round_of(turn)}"
         todo = "Ask whoever runs them, then type the same command again: it goes on where it stopped."
         return SilenceError(
             f"region {self.me}", f"{what} within {self._patience:g} s", f"missing: {', '.join(missing)}", todo
@@ -172,7 +301,7 @@ class Neighbours:
 
     def _serve(self, name: str) -> None:
         def over() -> bool:
-            return self._over or self._said[name] >= self._last
+            return self._over or self._said[name] >= self._end
 
         def answer(question: bytes) -> bytes:
             return self._answer(name, question)
@@ -189,52 +318,60 @@ class Neighbours:
         signature, body = question[1 : 1 + size], question[1 + size :]
         if not signed(self._keys[name], _PURPOSE, body, signature):
             raise InputError(f"region {name}", "a question that it signed", "found another")
-        round, rows = self._read(body, name)
+        turn, rows = self._read(body, name)
         with self._bell:
             self._theirs[name] = rows
             self._bell.notify_all()
-            while not self._over and max(self._sent, default=round - 1) < round:
+            while not self._over and max(self._sent, default=turn - 1) < turn:
                 self._bell.wait(_LOOK)
             if self._over:
                 raise SilenceError(f"region {self.me}", "a round to answer in", "it has stopped")
-            if round not in self._sent and round >= 0:
-                raise InputError(f"region {name}", f"a round from {min(self._sent)}", f"found {round}: an older copy")
-            self._said[name] = round
-            return self._packed(name, round, (round,))
+            if turn not in self._sent and turn >= 0:
+                least, round = round_of(min(self._sent)), round_of(turn)
+                raise InputError(f"region {name}", f"a turn from round {least}", f"found one of {round}: an older copy")
+            self._said[name] = turn
+            return self._packed(name, turn, (turn,))
 
     # ---- what goes over a link ----
 
-    def _question(self, name: str, round: int) -> bytes:
-        body = self._packed(name, round, (round - 1, round))
+    def _question(self, name: str, turn: int) -> bytes:
+        body = self._packed(name, turn, tuple(self._sent))
         signature = sign_reply(self._key, _PURPOSE, body)
         return b"".join([bytes([len(signature)]), signature, body])
 
-    def _packed(self, name: str, round: int, rounds: tuple[int, ...]) -> bytes:
-        facts = {"deployment": self._deployment, "from": self.me, "to": name, "round": round}
-        rows = {k: self._part(self._sent[k], name) for k in rounds if k in self._sent}
-        return pack({**facts, "rounds": list(rows)}, {f"{k}/{field}": v for k in rows for field, v in rows[k].items()})
+    def _packed(self, name: str, turn: int, turns: tuple[int, ...]) -> bytes:
+        facts: Json = {"deployment": self._deployment, "from": self.me, "to": name, "turn": turn}
+        there = {k: self._sent[k][name] for k in turns if k in self._sent}
+        facts["turns"] = [[k, row.heard] for k, row in there.items()]
+        return pack(facts, {f"{k}/{of}": value for k, row in there.items() for of, value in row.rows.items()})
 
     def _part(self, sent: Rows, name: str) -> Rows:
         """What of ours is for that neighbour."""
         return {field: value[0, self._place[name]] if field == EACH else value[0] for field, value in sent.items()}
 
-    def _read(self, blob: bytes, name: str) -> tuple[int, dict[int, Rows]]:
+    def _read(self, blob: bytes, name: str) -> tuple[int, dict[int, Row]]:
         facts, arrays = unpack(blob)
         where = f"region {name}"
         if (facts.get("deployment"), facts.get("from"), facts.get("to")) != (self._deployment, name, self.me):
             raise InputError(where, f"what is for {self.me}, in this deployment", "found something else")
-        round, known = facts.get("round"), facts.get("rounds")
-        if not isinstance(round, int) or not isinstance(known, list) or not set(known) <= {round - 1, round}:
-            raise InputError(where, "a round and the one before it", "found something else")
-        rows: dict[int, Rows] = {int(k): {} for k in known}
+        try:
+            turn, known = int(facts["turn"]), {int(k): Row({}, marks(heard)) for k, heard in facts["turns"]}
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise InputError(where, "a turn and the one before it", "found something else") from None
+        if len(known) > 2 or max(known, default=turn) != turn:
+            raise InputError(where, "a turn and the one before it", "found others")
         for key, value in arrays.items():
-            k, _, field = key.partition("/")
-            if k.lstrip("-").isdecimal() and int(k) in rows:
-                rows[int(k)][field] = value
-        return round, rows
+            k, _, of = key.partition("/")
+            if k.lstrip("-").isdecimal() and int(k) in known:
+                known[int(k)].rows[of] = value
+        return turn, known
 
     def _checked(self, rows: Rows, shapes: Mapping[str, tuple[int, ...]], name: str) -> Rows:
         found = {field: value.shape for field, value in rows.items()}
         if found != shapes or any(value.dtype != np.float64 or np.isnan(value).any() for value in rows.values()):
             raise InputError(f"region {name}", "numbers, in the shapes that this region sends", "found others")
         return rows
+
+
+def _array(word: bytes) -> Array:
+    return np.frombuffer(word, dtype=np.uint8)

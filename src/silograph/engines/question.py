@@ -114,9 +114,10 @@ class _About:
     clip: float | None
     within: Within | None
     share: Positive
+    joined: bool = field(default=False, kw_only=True)
 
     def sealed(self, vectors: Array) -> Sealed:
-        return Sealed(vectors, self.release_point, self.clip, self.within, self.share)
+        return Sealed(vectors, self.release_point, self.clip, self.within, self.share, self.joined)
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,7 @@ class _Waiting(_About):
 
 
 def about_sealed(sealed: Sealed) -> Json:
-    told: Json = write(_About(sealed.release_point, sealed.clip, sealed.within, sealed.share))
+    told: Json = write(_About(sealed.release_point, sealed.clip, sealed.within, sealed.share, joined=sealed.joined))
     return told
 
 
@@ -153,7 +154,8 @@ def pack_reply(reply: Reply, masked: bool) -> bytes:
         else:
             vectors = sealed_rows(value)
             count, length = vectors.shape
-            sealed[name] = _Waiting(value.release_point, value.clip, value.within, value.share, (count, length))
+            about = (value.release_point, value.clip, value.within, value.share)
+            sealed[name] = _Waiting(*about, (count, length), joined=value.joined)
             if not masked:
                 arrays[name] = vectors
     return pack({"version": VERSION, **write(_Facts(reply.organisation, reply.round, sealed, reply.rows))}, arrays)

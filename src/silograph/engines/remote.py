@@ -10,7 +10,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from silograph.core.errors import DamageError, InputError, SilenceError, SolverError
 from silograph.core.types import Array, Carry, Json
+from silograph.engines.joined import Around, Together
 from silograph.engines.question import NEVER, Kind, OlderServerError, Question, Reply, read_reply
-from silograph.engines.sums import SUMMED, one_question, read_answers, run_sum
+from silograph.engines.sums import SUMMED, home_of, one_question, read_answers, run_sum
 from silograph.methods.base import Method, Rows, StandsIn, State, values
 from silograph.privacy.door import Door
 from silograph.privacy.masking import MaskedSum
@@ -31,6 +32,7 @@ from silograph.privacy.sums import SummedError
 from silograph.topology import Topology
 
 ACCEPTED = "accepted"
+_TOLD = ("release_point", "clip", "within", "share", "joined")  # of what is handed over
 _COMING_BACK = 25.0  # seconds in which an organisation that lost its server comes back
 _PASSING = ("OSError",)  # refusals that may pass: a full disk
 _AGAIN = 1.0
@@ -74,6 +76,7 @@ class Remote:
 
     Who missed a round and is away is waited for a few seconds a round, so that the others do not race ahead of it;
     after `patience` nobody waits for it any more. `said` gets a line about every round, with its secure sums.
+    `around` are the servers of other organisations, for sums over all of them.
     """
 
     link: Asking
@@ -86,6 +89,7 @@ class Remote:
     patience: float = 600.0
     identities: Mapping[str, bytes] = field(default_factory=dict)
     said: Callable[[Json], None] = lambda line: None
+    around: Around | None = None
     _lost: dict[str, float] = field(default_factory=dict)  # since when
     _line: Json | None = None
     gone: tuple[str, ...] = ()  # when results were handed over
@@ -344,13 +348,22 @@ class Remote:
                 sent[name] = relay(np.concatenate([part.value for part in parts])[order])
             else:
                 rows = np.concatenate([sealed_rows(part) for part in parts])[order]
-                elsewhere = None if self.door.masks is None else partial(self._sum, name, tuple(names))
-                sent[name] = Sealed(rows, value.release_point, value.clip, value.within, value.share, elsewhere)
+                elsewhere = None if self.door.masks is None else _Sums(self, name, tuple(names))
+                sent[name] = replace(value, _rows=rows, elsewhere=elsewhere)
         return place[order], sent
 
     # ---- secure sums ----
 
-    def _sum(self, field: str, members: tuple[str, ...], asked: MaskedSum) -> tuple[Total, set[str]]:
+    def together(self, names: Sequence[str]) -> Together | None:
+        """A sum over the agents of all servers, of whom `names` are here; None where there is no other server."""
+        if self.around is None:
+            return None
+        own = {name: self.identities[name] for name in names}
+        return Together.come(self.around, own, home_of(self.topo))
+
+    def sum(
+        self, field: str, members: tuple[str, ...], asked: MaskedSum, together: Together | None
+    ) -> tuple[Total, set[str]]:
         """One question for each step and organisation; whoever misses one is left behind by the protocol."""
         begun = time.monotonic()
 
@@ -370,10 +383,30 @@ class Remote:
                 said |= {silo: told[silo] for silo in self.organisations[organisation] if silo in told}
             return said
 
-        total = run_sum(self.deployment, asked, field, self.identities, ask)
+        identities = self.identities if together is None else together.identities
+        total = run_sum(self.deployment, asked, field, identities, ask, together)
         if self._line is not None:
             self._line["seconds"] += time.monotonic() - begun
         return total
+
+
+@dataclass(eq=False)
+class _Sums:
+    """The secure sums of what one answer held back, among those who were asked."""
+
+    place: Remote
+    field: str
+    asked: tuple[str, ...]
+    _together: Together | None = None
+
+    def everybody(self, names: Sequence[str]) -> Mapping[str, str]:
+        self._together = self.place.together(names)
+        return {} if self._together is None else self._together.home
+
+    def total(self, asked: MaskedSum) -> tuple[Total, set[str]]:
+        together, self._together = self._together, None
+        members = self.asked if together is None else asked.members
+        return self.place.sum(self.field, members, asked, together)
 
 
 def _look(sent: Sent) -> tuple[Any, ...]:
@@ -381,6 +414,6 @@ def _look(sent: Sent) -> tuple[Any, ...]:
     return tuple(
         (name, "released", value.value.shape[1:])
         if isinstance(value, Released)
-        else (name, value.release_point, value.clip, value.within, value.share, sealed_rows(value).shape[1:])
+        else (name, *(getattr(value, told) for told in _TOLD), sealed_rows(value).shape[1:])
         for name, value in sorted(sent.items())
     )

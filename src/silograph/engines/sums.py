@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,31 +21,39 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from silograph.core.errors import InputError
 from silograph.core.types import Array, Json
+from silograph.engines.joined import AskMembers, Together
 from silograph.engines.question import Question
 from silograph.engines.wire import pack, unpack
 from silograph.privacy.door import Door
 from silograph.privacy.masking import MaskedSum
 from silograph.privacy.released import Sealed, sealed_rows
+from silograph.privacy.secure_graph import DishonestServerError
 from silograph.privacy.secure_messages import SAID, STEPS, TOLD, Message, ProtocolError, Step, Told, Total
 from silograph.privacy.secure_sum import Agent, Server, run_steps
 from silograph.privacy.secure_wire import from_json, to_json
 from silograph.privacy.sums import join, refuse_second, sum_of
+from silograph.topology import Topology
 
 # ---- at the server ---------------------------------------------------------------------------------------------------
 
 #: What stands for an agent that refused because it was added up before: it has paid, whatever became of that sum.
 SUMMED: Json = {"summed": True}
 
-#: Puts one question to each of the members and returns what came back; who is missing is left out.
-AskMembers = Callable[[Mapping[str, Json]], Mapping[str, Json]]
-
 
 def run_sum(
-    run: str, asked: MaskedSum, field: str, identities: Mapping[str, bytes], ask: AskMembers
+    run: str,
+    asked: MaskedSum,
+    field: str,
+    identities: Mapping[str, bytes],
+    ask: AskMembers,
+    together: Together | None = None,
 ) -> tuple[Total, set[str]]:
     """All steps with whoever answers; a total over nobody where too few did. And who may have paid: all who were asked
-    for a masked input, since one that did not arrive may have left, and all who say that they have."""
-    nonce, paid = secrets.token_hex(8), set[str]()
+    for a masked input, since one that did not arrive may have left, and all who say that they have.
+
+    In a sum that comes `together` over all servers, `ask` reaches the agents of this one."""
+    nonce, paid = secrets.token_hex(8) if together is None else together.nonce, set[str]()
+    ask = ask if together is None else together.asking(ask)
     session = asked.session(f"{run} {nonce}", identities)
     place: Json = {"nonce": nonce, "field": field, "region": asked.region, "members": list(asked.members)}
     place["identities"] = {name: identities[name].hex() for name in asked.members}
@@ -64,7 +72,9 @@ def run_sum(
         return said
 
     try:
-        return run_steps(Server(session), put), paid
+        return run_steps(Server(session), put) if together is None else together.steps(session, put), paid
+    except DishonestServerError:
+        raise
     except ProtocolError:
         return Total(np.zeros(asked.length, dtype=np.int64), asked.cohort.bits, ()), paid
 
@@ -99,6 +109,12 @@ class _Part:
     said: dict[str, tuple[Json, Json]] = field(default_factory=dict)
 
 
+def home_of(topo: Topology) -> dict[str, str]:
+    """The server of every silo there is."""
+    graph = topo.graph
+    return {silo: graph.servers[p] for silo, p in zip(graph.silos, graph.home, strict=True)}
+
+
 class SumAgents:
     """The agents of one organisation, with the organisation's registered identity.
 
@@ -106,8 +122,17 @@ class SumAgents:
     taken from the server. A sum among this organisation's own agents needs no such file.
     """
 
-    def __init__(self, run: str, identity: Ed25519PrivateKey, silos: Sequence[str], roster: Path) -> None:
+    def __init__(
+        self,
+        run: str,
+        identity: Ed25519PrivateKey,
+        silos: Sequence[str],
+        roster: Path,
+        home: Mapping[str, str] | None = None,
+    ) -> None:
+        """`home` is the server of every silo there is, where there are several."""
         self._run, self._identity, self._silos, self._roster = run, identity, silos, roster
+        self._home = home or {}
         self._parts: dict[str, _Part] = {}  # of this round, by silo
 
     def step(self, question: Question, sealed: Mapping[str, Sealed], silos: Sequence[str], door: Door) -> bytes:
@@ -149,6 +174,7 @@ class SumAgents:
             raise InputError("secure sum", "members and their identities", "found something else") from None
         if silo not in members or len(set(members)) < len(members) or not set(members) <= set(question.members):
             raise InputError("secure sum", "a cohort of this round", "found another one")
+        self._check_reach(silo, members, held.joined)
         gate = door.gate([silo], question.round)
         refuse_second(gate, held.release_point)
         asked = sum_of(gate, held, members, str(place["region"]))
@@ -157,6 +183,18 @@ class SumAgents:
         noise = asked.noise_source(door.root, silo)
         pay = partial(join, gate, asked, vector)
         return _Part(question.round, place, Agent(session, silo, self._identity, noise_source=noise, pay=pay))
+
+    def _check_reach(self, silo: str, members: Sequence[str], joined: bool) -> None:
+        """What protects an agent is the noise of those it is added up with: these are whom the plan says, the agents of
+        its own server or those of several."""
+        servers = {self._home.get(name) for name in members}
+        several = len(set(self._home.values())) > 1
+        if several and (len(servers) > 1) != joined:
+            raise ProtocolError(
+                "secure sum",
+                "agents of several servers" if joined else f"agents of the server of {silo}",
+                "found those of one" if joined else "found others",
+            )
 
     def _check_identities(self, identities: Mapping[str, bytes], silos: Sequence[str]) -> None:
         """A server that could name identities as it likes would play all other agents itself, and be left with one."""

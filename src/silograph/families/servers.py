@@ -126,12 +126,16 @@ class ServersJob:
 
     def at(self, region: str, without: Collection[str] = ()) -> Any:
         """The job as one region's server does it, with its neighbours and nobody in the middle."""
-        if self.plan.reach == "all":
-            found = 'found "all": servers would pass sums on to each other, which no deployment has them do yet'
-            raise InputError(
-                "deployment, reach", '"region"', found, 'Say reach = "region", or simulate in one process.'
-            )
+        if without and self.hears_all:
+            found = f"{', '.join(sorted(without))} would be left out"
+            todo = "What all servers add up takes all of them: make a new deployment, with those that are left."
+            raise InputError("deployment, regions", "all regions, neighbours or not", found, todo)
         return replace(self, topo=self.topo.at(region, without), tables=self.tables.at(region))
+
+    @property
+    def hears_all(self) -> bool:
+        """Whether servers know of all others what these pass on, and not of their neighbours alone."""
+        return bool(self.plan.reach == "all")
 
     @property
     def trusting(self) -> bool:

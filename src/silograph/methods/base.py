@@ -38,7 +38,12 @@ class Outlet(Protocol):
     def reveal(self, value: Array, release_point: str, why: str) -> Released: ...
 
     def contribute(
-        self, value: Array | Bounded, release_point: str, clip: float | None = None, share: float = 1.0
+        self,
+        value: Array | Bounded,
+        release_point: str,
+        clip: float | None = None,
+        share: float = 1.0,
+        joined: bool = False,
     ) -> Sealed: ...
 
     def uniforms(self, count: int, release_point: str) -> Array: ...
@@ -58,7 +63,6 @@ class ServerOutlet(Outlet, Protocol):
         home: Rows,
         names: Sequence[str],
         joined: Joined | None = None,
-        share: float = 1.0,
     ) -> Total: ...
 
     def relay(self, value: Array) -> Released: ...
@@ -171,6 +175,9 @@ class StandsIn(Protocol):
 #: Of what goes across, the field with a part for each server: axis 1 is to whom, in the order of the whole graph, and
 #: nobody else gets that part. It arrives with axis 0 for who got it and axis 1 for who is heard.
 EACH = "each"
+
+#: The field that is for all servers of the graph, neighbours or not. It arrives with a row for each of them.
+ALL = "all"
 
 
 @dataclass(frozen=True, eq=False)

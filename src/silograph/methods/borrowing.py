@@ -26,21 +26,28 @@ _NOTHING = 1e-100  # a model whose squares vanish
 _ROUND = 1e-3  # a touch of the learner's squared term, so that the weights are unique; where z is 1 it is 0.1 % of them
 
 
-def borrowed(servers: Carry, w: Array, round: int, when: int) -> Carry:
+def told(w: Array, model: Array, counts: Array) -> Array:
+    """What all servers have to know of each: its cells' models, their steps from there, and where somebody came."""
+    came = (counts > 0.0).reshape(*w.shape[:2], 1)
+    return np.concatenate([model, w - model, came], -1)
+
+
+def borrowed(servers: Carry, told: Array, round: int, when: int) -> Carry:
     """What a server remembers for this: the first round's steps, the mean of those in the second half of the rounds
-    before `when`, so that a round's sample of clients is not taken for a difference, and from then on the exchange."""
-    steps, begin = w - servers["model"], when // 2
+    before `when`, so that a round's sample of clients is not taken for a difference, and from then on the exchange.
+    `told` is of all servers."""
+    model, steps, came = np.split(told, [told.shape[-1] // 2, -1], -1)
+    begin = when // 2
     if round == 0:
         return {"early": steps}
     if begin <= round < when:
         return {
             "steps": servers["steps"] + steps / (when - begin),
-            "heard": servers["heard"] | (servers["counts"] > 0.0),
+            "heard": servers["heard"] | (came[..., 0] > 0.0),
         }
     if round != when:
         return {}
-    heard = servers["heard"].reshape(w.shape[:2])
-    return {"exchange": learned_exchange(servers["model"], servers["steps"], servers["early"], heard)}
+    return {"exchange": learned_exchange(model, servers["steps"], servers["early"], servers["heard"])}
 
 
 def learned_exchange(model: Array, steps: Array, first: Array, heard: BoolArray) -> Array:

@@ -117,7 +117,7 @@ class Calibrated(Plain):
     def start(self, topo: Topology) -> Start:
         slopes, count = self._slopes, self._count
         servers: Carry = {
-            "cell": topo.home * count + np.array(self.groups, dtype=np.intp),
+            "cell": topo.home * count + np.array(self.groups, dtype=np.intp)[topo.graph.index(topo.silos)],
             "round": np.int64(0),
             "came": np.int64(0),
             "movement": np.float64(0.0),
@@ -132,12 +132,12 @@ class Calibrated(Plain):
         }
         return Start({}, servers, self.answer(servers))
 
-    def _stage(self, round: int) -> tuple[Stage, float]:
-        return self.choice.schedule[min(round, self.most_rounds - 1)]
+    def _stage(self, round: int) -> Stage:
+        return self.choice.schedule[min(round, self.most_rounds - 1)][0]
 
     def answer(self, servers: Carry) -> dict[str, Array]:
         group = servers["cell"] % self._count
-        stage = STAGES.index(self._stage(int(servers["round"]))[0])
+        stage = STAGES.index(self._stage(int(servers["round"])))
         told = {name: servers[name][group] for name in ("where", "scales", "length", "level", "model")}
         return {"stage": np.full(len(group), float(stage)), **told}
 
@@ -158,16 +158,18 @@ class Calibrated(Plain):
         told = {name: field.value for name, field in down.items()}
         stage = STAGES[int(told["stage"][0])]
         vectors, clip = self._vectors(stage, told, data)
+        share = dict(self.choice.schedule)[stage] * self.share  # every step has the same
+        joined = not self.separate
         real = (np.arange(data["y"].shape[1]) < data["count"][:, None]).astype(np.float64)
         if self.counts is None:
             mean = np.einsum("nr,nrk->nk", real, vectors) / (data["count"] * _size(stage, told["length"]))[:, None]
-            return {}, {"sum": gate.contribute(mean, stage, clip)}
+            return {}, {"sum": gate.contribute(mean, stage, clip, share, joined)}
         # A record of a pair is in two vectors.
         reach, why = (2.0, ", and so is its pair's") if stage == "spread" else (1.0, "")
         total = np.einsum("nr,nrk->nk", real, clip_rows(vectors, clip))
         l2 = np.full(len(total), 2.0 * reach * clip)
         bounded = Bounded(total, l2, PROTECTED_UNIT, f"what a record adds is clipped to {clip:g}{why}")
-        return {}, {"sum": gate.contribute(bounded, stage, clip * max(self.counts))}
+        return {}, {"sum": gate.contribute(bounded, stage, clip * max(self.counts), share, joined)}
 
     def _vectors(self, stage: Stage, told: dict[str, Array], data: Private) -> tuple[Array, float]:
         """What every record adds (n, most, K), and the longest that the vector of a protected unit may be."""
@@ -212,8 +214,8 @@ class Calibrated(Plain):
     # ---- at the servers ----
 
     def gather(self, servers: Carry, up: Up, topo: Topology, gate: ServerOutlet) -> tuple[Carry, Message]:
-        stage, share = self._stage(int(servers["round"]))
-        seen = self._means(stage, share * self.share, servers["cell"], up, topo, gate)
+        stage = self._stage(int(servers["round"]))
+        seen = self._means(stage, servers["cell"], up, topo, gate)
         size = _size(stage, servers["length"])[: len(seen.mean)]
         seen = seen._replace(mean=size[:, None] * seen.mean, noise=size * seen.noise)
         fresh = {
@@ -229,9 +231,7 @@ class Calibrated(Plain):
         servers = {**servers, **fresh, "came": np.int64(len(up.rows)), "movement": np.float64(moved)}
         return servers, {"sums": gate.relay(np.repeat(seen.mean[None], len(topo.servers), 0))}
 
-    def _means(
-        self, stage: Stage, share: float, cells: NDArray[np.intp], up: Up, topo: Topology, gate: ServerOutlet
-    ) -> _Seen:
+    def _means(self, stage: Stage, cells: Rows, up: Up, topo: Topology, gate: ServerOutlet) -> _Seen:
         """Over the groups where they have models of their own, else one over everybody."""
         apart, count = self._apart(stage), self._count if self.named else 1
         group = cells % self._count if apart else np.zeros_like(cells)
@@ -243,7 +243,7 @@ class Calibrated(Plain):
             if self.named:
                 cell = cells
                 border = gate.over([f"{topo.servers[s]}/cluster-{q}" for s, q in zip(server, of, strict=True)])
-        total = border.total(up.sealed["sum"], up.rows, cell, topo.silos, joined, share)
+        total = border.total(up.sealed["sum"], up.rows, cell, topo.silos, joined)
         assert total.noise is not None, "agents put the noise in"
         size = self._count if apart else 1
         units = np.maximum(self._units(total.counts[:size], up.rows[total.summed], group), 1.0)
@@ -349,7 +349,7 @@ class Calibrated(Plain):
 
     def settle(self, servers: Carry, across: dict[str, Array], topo: Topology) -> tuple[Carry, dict[str, Array]]:
         servers = {**servers, "round": servers["round"] + 1}
-        if not self.choice.slopes and self._stage(int(servers["round"] - 1))[0] == "level":
+        if not self.choice.slopes and self._stage(int(servers["round"] - 1)) == "level":
             servers["model"] = np.column_stack([np.zeros((self._count, self._slopes)), servers["level"]])
         return servers, self.answer(servers)
 

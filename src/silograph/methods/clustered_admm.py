@@ -43,8 +43,8 @@ from silograph.core.schema import Amount, Count, Portion, Positive, Share, check
 from silograph.core.types import Array, Carry, Json
 from silograph.kernels.draws import silo_ids
 from silograph.kernels.mixing import combine, disagreement
-from silograph.methods.base import Limits, Outcome, Outlet, Private, Rows, ServerOutlet, Start, Up
-from silograph.methods.borrowing import borrowed
+from silograph.methods.base import ALL, Limits, Outcome, Outlet, Private, Rows, ServerOutlet, Start, Up
+from silograph.methods.borrowing import borrowed, told
 from silograph.methods.consensus_graph import OPEN
 from silograph.methods.sampling import check_growth, check_sample, sampled, within_reach
 from silograph.privacy.bound import CLIPPED_AGENT, Bounded, row_lengths
@@ -141,8 +141,9 @@ class ClusteredADMM:
         if self.steps == "single":
             at_servers |= {"xi": model, "towards": model}
         if self.tau == "learned":
-            cells = np.zeros(servers * self._count, dtype=np.bool_)
-            at_servers |= {"early": model, "steps": model, "heard": cells, "exchange": np.eye(self._count)}
+            nothing = np.zeros((len(topo.graph.servers), self._count, self.task.features))
+            cells = np.zeros(nothing.shape[:2], dtype=np.bool_)
+            at_servers |= {"early": nothing, "steps": nothing, "heard": cells, "exchange": np.eye(self._count)}
         if self.protect == "records":
             return Start(carry, at_servers, self.answer(at_servers), own)
         return Start(own | carry, at_servers, self.answer(at_servers))
@@ -174,7 +175,9 @@ class ClusteredADMM:
             sent = noisy.map(_without_dual, answer, sent)
             return {"model": noisy, "sent": sent}, {"sent": sent}
         sent = _without_dual(w, answer.value, sent)
-        return {"model": w, "sent": sent}, {"step": gate.contribute(sent - what, "step", self.clip)}
+        return {"model": w, "sent": sent}, {
+            "step": gate.contribute(sent - what, "step", self.clip, joined=self.reach == "all")
+        }
 
     def _record_bounded(self, w: Array, count: Array, what: Array, answer: Array, sent: Array) -> Bounded:
         largest = self.task.largest
@@ -207,7 +210,10 @@ class ClusteredADMM:
         came = np.zeros(len(topo.silos), dtype=np.bool_)
         came[up.rows] = True
         sent = gate.relay(w) if self.protect != "none" else gate.reveal(w, "sent", OPEN)
-        return {**servers, "came": came, "counts": counts}, {"sent": sent}
+        message = {"sent": sent}
+        if self.tau == "learned" and int(servers["round"]) <= self._learning:
+            message[ALL] = gate.relay(told(w, what, counts))
+        return {**servers, "came": came, "counts": counts}, message
 
     def _means(self, servers: Carry, up: Up, topo: Topology, gate: ServerOutlet) -> tuple[Array, Array]:
         """Each cell's mean difference, 0 where nobody came, and of how many clients it is."""
@@ -243,8 +249,8 @@ class ClusteredADMM:
             what = w[topo.own]
             servers = {**servers, **self._consensus(w, servers["xi"], round, topo)}
         else:
-            if self.tau == "learned":
-                servers = {**servers, **borrowed(servers, w, round, self.rounds // 3)}
+            if ALL in across:
+                servers = {**servers, **borrowed(servers, across[ALL], round, self._learning)}
             what = self._exchanged(self._averaged(w, topo), servers)
         first = servers["first"] or np.float64(np.abs(what).max())
         why, todo = f"rho = {self.rho:g} is too small for these records", f"Try a rho of {10.0 * self.rho:g}."
@@ -258,6 +264,11 @@ class ClusteredADMM:
             "movement": np.sqrt(((what - last) ** 2).sum(-1).mean()),
         }
         return servers, self.answer(servers)
+
+    @property
+    def _learning(self) -> int:
+        """The round in which the exchange is learned, if it is."""
+        return self.rounds // 3
 
     def _tau(self, round: int) -> float:
         assert self.tau != "learned"

@@ -42,7 +42,7 @@ from silograph.core.schema import Amount, Count, Portion, Positive, Span, check
 from silograph.core.types import Array, BoolArray, Carry, Json
 from silograph.kernels.draws import batches, draw_key, integers, silo_ids
 from silograph.kernels.mixing import centroid, combine, combine_links, disagreement
-from silograph.methods.base import EACH, Limits, Outcome, Outlet, Plain, Private, Rows, ServerOutlet, Start, Up
+from silograph.methods.base import ALL, EACH, Limits, Outcome, Outlet, Plain, Private, Rows, ServerOutlet, Start, Up
 from silograph.methods.sampling import check_growth, check_sample, sampled, within_reach
 from silograph.privacy.bound import CLIPPED_AGENT, Bounded
 from silograph.privacy.flooding import Joined
@@ -152,7 +152,11 @@ class GraphFederation(Plain):
             key = draw_key(self.seed, int(down["round"].value[0]), "batches")
             batch = batches(key, carry["id"], self.epochs[1], self.batch[1], count)
         moved = self.task.descend(model, data, batch, carry["epochs"], sizes, self.step)  # (6)
-        return {}, {"update": gate.contribute(moved - model, "update", self.clip)}
+        update, last = moved - model, bool(down["round"].value[0] == self.rounds)
+        if self.personal and last:  # a round of the others has 1/rounds of the rest of the budget
+            share = self.rounds * self.personal / (1.0 - self.personal)
+            return {}, {"update": gate.contribute(update, "update", self.clip, share)}
+        return {}, {"update": gate.contribute(update, "update", self.clip, joined=self.reach == "all")}
 
     # ---- at the servers ----
 
@@ -171,20 +175,22 @@ class GraphFederation(Plain):
         return {**servers, "own": own, "counts": counts}, {EACH if self.perturbation == "edge" else "sent": sent}
 
     def _gather_own(self, servers: Carry, up: Up, topo: Topology, gate: ServerOutlet) -> tuple[Carry, Message]:
-        """Each region's deviation from the regions' mean update, less what of it is noise."""
-        # A round of the others has 1/rounds of the rest of the budget.
-        share = self.rounds * self.personal / (1.0 - self.personal)
-        total = gate.total(up.sealed["update"], up.rows, topo.home, topo.silos, share=share)
+        """Each region's mean update, with the noise in it; all regions need all of them."""
+        total = gate.total(up.sealed["update"], up.rows, topo.home, topo.silos)
         assert total.noise is not None, "agents put the noise in"
         heard, counts = total.counts > 0.0, np.maximum(total.counts, 1.0)[:, None]
-        mean = total.sums / counts
+        told = np.column_stack([total.sums / counts, total.noise / counts[:, 0], heard])
+        return {**servers, "counts": total.counts}, {ALL: gate.relay(told)}
+
+    def _own_models(self, servers: Carry, told: Array, topo: Topology) -> Array:
+        """The common model, and each region's deviation from the regions' mean update, less what of it is noise."""
+        mean, off, heard = told[:, :-2], told[:, -2], told[:, -1] > 0.0
         v = np.where(heard[:, None], mean - mean[heard].mean(0), 0.0)
         degrees = max(int(heard.sum()) - 1, 1)
         spread = float((v**2).sum()) / degrees
-        noise = float(((total.noise / counts[:, 0])[heard] ** 2).mean()) * v.shape[1]
+        noise = float((off[heard] ** 2).mean()) * v.shape[1]
         shrunk = max(0.0, 1.0 - noise / spread) if spread > 0.0 else 0.0
-        own = servers["model"] + shrunk * v
-        return {**servers, "own": own, "counts": total.counts}, {"sent": gate.relay(own)}
+        return np.asarray(servers["model"] + shrunk * v[topo.place])
 
     def _bounded(self, mean: Array, counts: Array) -> Bounded:
         assert self.clip is not None
@@ -220,8 +226,10 @@ class GraphFederation(Plain):
         return np.asarray(deviation / math.sqrt(2.0) * np.sign(u - 0.5) * -np.log1p(-np.abs(2.0 * u - 1.0)))
 
     def settle(self, servers: Carry, across: dict[str, Array], topo: Topology) -> tuple[Carry, dict[str, Array]]:
-        if self.reach == "all" or servers["round"] == self.rounds:
-            model = servers["own"]  # the same everywhere, or each region's own at the end
+        if ALL in across:
+            model = self._own_models(servers, across[ALL], topo)
+        elif self.reach == "all":
+            model = servers["own"]  # the same everywhere
         else:
             links = topo.links
             heard = combine_links(links, across[EACH]) if EACH in across else combine(links, across["sent"])

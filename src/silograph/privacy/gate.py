@@ -130,10 +130,15 @@ class Gate:
         return Released(value, _SEAL)
 
     def contribute(
-        self, value: Array | Bounded, release_point: str, clip: float | None = None, share: float = 1.0
+        self,
+        value: Array | Bounded,
+        release_point: str,
+        clip: float | None = None,
+        share: float = 1.0,
+        joined: bool = False,
     ) -> Sealed:
-        """Hand a vector to the own server, for a sum. With a `clip` longer ones are scaled back to it first. Noise of
-        the silos is for that `share` of the run's precision.
+        """Hand a vector to the own server, for a sum over its silos, or over all servers' that are `joined`. With a
+        `clip` longer ones are scaled back to it first. Noise of the silos is for that `share` of the run's precision.
 
         What is no number counts as zero under a clip: the bound must hold for any data. Of a bounded value the
         protected unit that it names is protected, else a whole vector. Scaling back brings no two vectors further
@@ -147,7 +152,7 @@ class Gate:
             within, value = Within(float(value.l2.max(initial=0.0)), value.protected_unit, value.why), value.value
         if clip is not None:
             value = clip_rows(np.where(np.isfinite(value).all(-1, keepdims=True), value, 0.0), clip)
-        return Sealed(value, release_point, clip, within, share)
+        return Sealed(value, release_point, clip, within, share, joined)
 
     def uniforms(self, count: int, release_point: str) -> Array:
         """(silos, count) numbers in (0, 1) that only this place knows, for perturbations that are not privacy."""
@@ -163,18 +168,21 @@ class Gate:
         home: NDArray[np.intp],
         names: Sequence[str],
         joined: Joined | None = None,
-        share: float = 1.0,
     ) -> Total:
         """Add up what the silos `rows` handed to their servers, `home[k]` being the server of silo k.
 
         Without masks a server sees every vector; with masks it sees the sum, of its own silos or of all servers' that
-        are `joined`. Noise of the silos is for that `share` of a round's precision.
+        are `joined`.
         """
+        if (joined is not None) != sealed.joined:
+            ways = ("for their own server", "for all servers")
+            expected, found = ways[joined is not None], ways[sealed.joined]
+            where = f"sum at {sealed.release_point!r}"
+            raise LeakError(where, f"vectors that were handed over {expected}", f"they were {found}")
         if self.door.masks is not None:
-            return masked_total(self, self.door.masks, sealed, home[rows], [names[k] for k in rows], joined, share)
-        if joined is not None or share != 1.0:
-            expected = "masks for a sum over several servers, or for a share of the noise"
-            raise LeakError(f"sum at {sealed.release_point!r}", expected, "found none")
+            return masked_total(self, self.door.masks, sealed, home[rows], [names[k] for k in rows], joined)
+        if joined is not None:
+            raise LeakError(f"sum at {sealed.release_point!r}", "masks for a sum over several servers", "found none")
         return plain_total(self, sealed, home[rows])
 
     def relay(self, value: Array) -> Released:

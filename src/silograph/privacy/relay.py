@@ -68,7 +68,12 @@ class OpenGate:
         """There is no ledger."""
 
     def contribute(
-        self, value: Array | Bounded, release_point: str, clip: float | None = None, share: float = 1.0
+        self,
+        value: Array | Bounded,
+        release_point: str,
+        clip: float | None = None,
+        share: float = 1.0,
+        joined: bool = False,
     ) -> Sealed:
         raise LeakError(f"contribution at {release_point!r}", "nothing to add up behind an open gate", "found a vector")
 
@@ -79,7 +84,6 @@ class OpenGate:
         home: NDArray[np.intp],
         names: Sequence[str],
         joined: Joined | None = None,
-        share: float = 1.0,
     ) -> Total:
         raise LeakError(
             f"total at {sealed.release_point!r}", "nothing to add up behind an open gate", "a sum was asked for"

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,6 +108,18 @@ def _refuse_captured(function: Callable[..., Any]) -> None:
             _refuse_captured(value)
 
 
+class Elsewhere(Protocol):
+    """The secure sum among those who hold the vectors."""
+
+    def everybody(self, names: Sequence[str]) -> Mapping[str, str]:
+        """The region of each member of a sum over all servers: those `names` here, and all others'."""
+        ...
+
+    def total(self, asked: MaskedSum) -> tuple[SumTotal, Collection[str]]:
+        """The sum, and who here may have paid for it."""
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class Sealed:
     """What silos hand to their own server to be added up: no method can read it, a server's gate opens only sums.
@@ -115,7 +127,7 @@ class Sealed:
     Under masks between organisations the rows stay where they are: they are zeros here, and `elsewhere` runs the secure
     sum with those who hold them. It also says who may count it as spent, which they may where no sum came of it.
     What is protected is a whole vector, or what moves one from `within`. The silos' noise is for that `share` of the
-    run's precision.
+    run's precision. Where servers are `joined`, there is one sum over all of them.
     """
 
     _rows: Array
@@ -123,7 +135,8 @@ class Sealed:
     clip: float | None
     within: Within | None = None
     share: float = 1.0
-    elsewhere: Callable[[MaskedSum], tuple[SumTotal, Collection[str]]] | None = None
+    joined: bool = False
+    elsewhere: Elsewhere | None = None
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -171,7 +184,8 @@ def stack(parts: Sequence[Released | Sealed]) -> Released | Sealed:
         return parts[0]
     if isinstance(parts[0], Sealed):
         rows = [part._rows for part in parts if isinstance(part, Sealed)]
-        return Sealed(np.concatenate(rows), parts[0].release_point, parts[0].clip, parts[0].within, parts[0].share)
+        first = parts[0]
+        return Sealed(np.concatenate(rows), first.release_point, first.clip, first.within, first.share, first.joined)
     return Released(np.concatenate([part.value for part in parts if isinstance(part, Released)]), _SEAL)
 
 

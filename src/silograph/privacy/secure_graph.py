@@ -4,86 +4,99 @@ Agents talk to their own server alone; a server talks to its neighbours. After e
 (`flooding`), hop by hop, so that all servers know the same:
 
     advertise, share    the agents' signed keys and sealed shares, as they are
-    mask                the server adds its own agents' masked words and floods that sum, signed, and whose it is
+    mask                the server adds its own agents' masked words and floods that sum, and whose it is
     confirm             the agents' signatures under the one list of survivors and dropped of all regions
     unmask              the agents' shares of seeds and mask keys, as they are
 
 Every server then takes the masks off by itself and has the same sum, bit for bit. To agents nothing changes: what they
 check, sign and pay is as with one server. So the promise of `secure_sum` holds against all servers together, with
 fewer than a third of all agents: each server alone, or any number of them, is the one server of that promise.
+
+Servers that are organisations of their own sign what they pass on (`engines.neighbours`), and say with every word which
+words of all others they have heard: who tells two neighbours two things is found out before the next step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Generator, Mapping, Sequence
 
 import numpy as np
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from silograph.core.types import BoolArray
 from silograph.privacy.flooding import Traffic, flood
-from silograph.privacy.secure_keys import PLAIN, Curve, verified
+from silograph.privacy.secure_keys import PLAIN, Curve
 from silograph.privacy.secure_messages import Message, PartialSum, ProtocolError, Session, Step, Told, Total
 from silograph.privacy.secure_sum import Ask, Server
 
 FLOODS = 5  # one after every step
 
+#: What a server passes on after a step.
+Word = PartialSum | tuple[Message, ...]
+
+#: One server's part in a sum: it yields what it passes on, and is sent everybody's, in the order of the servers.
+Part = Generator[Word, Sequence[Word], Total]
+
+
+class DishonestServerError(ProtocolError):
+    """A server passed on what its agents cannot have said. No sum comes of it."""
+
+    code = "dishonest-server"
+
+
+def at_server(session: Session, home: Mapping[str, int], me: int, ask: Ask, curve: Curve = PLAIN) -> Part:
+    """All steps at server number `me`, agent `name` being at server `home[name]`; whoever falls silent, or is refused,
+    is left behind: by all servers alike, since all hold the same messages against the same rules."""
+    server = Server(session, curve)
+    left = [name for name in session.identities if home[name] == me]
+
+    def heard(step: Step, told: Callable[[str], Told | None]) -> tuple[Message, ...]:
+        said = ask(step, {name: told(name) for name in left}) if left else {}
+        return tuple(said[name] for name in left if name in said and said[name].sender == name)
+
+    def take(words: Sequence[Word]) -> None:
+        taken = set()
+        for p, each in enumerate(words):
+            if isinstance(each, PartialSum) or any(home.get(message.sender) != p for message in each):
+                raise _dishonest(session, p, "its own agents' messages", "found others")
+            taken |= {message.sender for message in each if _received(server, message)}
+        left[:] = [name for name in left if name in taken]
+
+    take((yield heard("advertise", lambda name: None)))
+    roster = server.roster()
+    take((yield heard("share", lambda name: server.roster_of(name, roster))))
+    deliveries = server.deliveries(left)
+    left[:] = [message.sender for message in heard("mask", deliveries.__getitem__) if _received(server, message)]
+    for p, partial in enumerate((yield server.partial(me))):
+        if not isinstance(partial, PartialSum) or any(home.get(name) != p for name in partial.senders):
+            raise _dishonest(session, p, "a server's own agents in its partial sum", "found others")
+        if p != me:
+            try:
+                server.take_in(partial)
+            except ProtocolError as error:
+                raise _dishonest(session, p, error.expected, error.found) from None
+    request = server.request()
+    take((yield heard("confirm", lambda name: request)))
+    proof = server.proof()
+    take((yield heard("unmask", lambda name: proof)))
+    return server.total()
+
 
 def run_over_graph(
     session: Session, home: Mapping[str, int], linked: BoolArray, ask: Ask, traffic: Traffic, curve: Curve = PLAIN
 ) -> Total:
-    """All steps, agent `name` at server `home[name]`; whoever falls silent, or is refused, is left behind."""
-    servers = [Server(session, curve) for _ in linked]
-    signing = [Ed25519PrivateKey.generate() for _ in linked]
-    public = [key.public_key().public_bytes_raw() for key in signing]
-    left = list(session.identities)
-
-    def heard(step: Step, told: Callable[[str], Told | None]) -> list[list[Message]]:
-        """What each server hears of its own agents."""
-        said = ask(step, {name: told(name) for name in left})
-        own: list[list[Message]] = [[] for _ in servers]
-        for name in left:
-            if name in said and said[name].sender == name:
-                own[home[name]].append(said[name])
-        return own
-
-    def keep(taken: Sequence[set[str]]) -> None:
-        """All servers hold the same messages against the same rules: they leave the same agents behind."""
-        left[:] = [name for name in left if all(name in each for each in taken)]
-
-    def spread(own: list[list[Message]]) -> None:
-        taken = []
-        for server, lists in zip(servers, flood(linked, own, traffic), strict=True):
-            taken.append({message.sender for each in lists for message in each if _received(server, message)})
-        keep(taken)
-
-    def spread_sums(own: list[list[Message]]) -> None:
-        made = []
-        for p, server in enumerate(servers):
-            for message in own[p]:
-                _received(server, message)
-            partial = server.partial(p)
-            made.append(replace(partial, signature=signing[p].sign(partial.text)))
-        taken = []
-        for p, (server, partials) in enumerate(zip(servers, flood(linked, made, traffic), strict=True)):
-            for partial in partials:
-                _check(session, partial, home, public)
-                if partial.server != p:
-                    server.take_in(partial)
-            taken.append({name for partial in partials for name in partial.senders})
-        keep(taken)
-
-    spread(heard("advertise", lambda name: None))
-    rosters = [server.roster() for server in servers]
-    spread(heard("share", lambda name: servers[home[name]].roster_of(name, rosters[home[name]])))
-    deliveries = [server.deliveries([n for n in left if home[n] == p]) for p, server in enumerate(servers)]
-    spread_sums(heard("mask", lambda name: deliveries[home[name]][name]))
-    requests = [server.request() for server in servers]
-    spread(heard("confirm", lambda name: requests[home[name]]))
-    proofs = [server.proof() for server in servers]
-    spread(heard("unmask", lambda name: proofs[home[name]]))
-    totals = [server.total() for server in servers]
+    """All servers in one process, step by step."""
+    parts = [at_server(session, home, p, ask, curve) for p in range(len(linked))]
+    words = [next(part) for part in parts]
+    while True:
+        known, words = flood(linked, words, traffic), []
+        totals: list[Total] = []
+        for part, heard in zip(parts, known, strict=True):
+            try:
+                words.append(part.send(heard))
+            except StopIteration as end:
+                totals.append(end.value)
+        if totals:
+            break
     for total in totals[1:]:
         if total.survivors != totals[0].survivors or not np.array_equal(total.whole, totals[0].whole):
             raise session.refusal("the same sum at every server", "found two", "There is no sum this round.")
@@ -98,12 +111,9 @@ def _received(server: Server, message: Message) -> bool:
     return True
 
 
-def _check(session: Session, partial: PartialSum, home: Mapping[str, int], public: Sequence[bytes]) -> None:
-    """Who relays a partial sum cannot change it, and no server speaks for another's agents."""
-    if not verified(public[partial.server], partial.signature, partial.text):
-        raise session.refusal("a partial sum signed by its server", "the signature is wrong")
-    if any(home.get(name) != partial.server for name in partial.senders):
-        raise session.refusal("a server's own agents in its partial sum", "found others")
+def _dishonest(session: Session, server: int, expected: str, found: str) -> DishonestServerError:
+    todo = "There is no sum. Ask whoever runs it."
+    return DishonestServerError(f"{session.place}, server {server}", expected, found, todo)
 
 
 def traffic_of(linked: BoolArray) -> Traffic:

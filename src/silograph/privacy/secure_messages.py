@@ -220,12 +220,6 @@ class PartialSum:
     server: int
     senders: tuple[str, ...]
     words: bytes
-    signature: bytes = b""
-
-    @property
-    def text(self) -> bytes:
-        """What the server signs."""
-        return _pack(self.session, str(self.server).encode(), *(name.encode() for name in self.senders), self.words)
 
 
 #: From the server to an agent.

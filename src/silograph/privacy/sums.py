@@ -50,31 +50,30 @@ def masked_total(
     place: NDArray[np.intp],
     names: Sequence[str],
     joined: Joined | None = None,
-    share: float = 1.0,
 ) -> Total:
     """Sums that are all a server sees, with noise that the silos put in, if the mechanism is such a one; `names` are
     of the vectors. Where the protected unit is within a silo's vector, every silo of the sum gets a row, else its
     server.
 
     There is a sum for every server, or one for all that are `joined`: then each of these servers has the same, and a
-    row of it if any of its silos took part.
+    row of it if any of its silos took part. Some of them may be elsewhere: they then know as much.
     """
     door, value, servers = gate.door, sealed_rows(sealed), len(gate.silos)
     sums, counts, noise = np.zeros((servers, value.shape[1])), np.zeros(servers), np.zeros(servers)
     summed = np.zeros(len(place), dtype=np.bool_)
     group = np.arange(servers) if joined is None else joined.group
-    if joined is not None and sealed.elsewhere is not None:
-        expected = "one server, or all in this process"
-        raise LeakError(f"sum at {sealed.release_point!r}", expected, "found others")
     for g, region in enumerate(gate.silos if joined is None else joined.names):
         members, cells = np.flatnonzero(group[place] == g), np.flatnonzero(group == g)
-        if len(members) < masks.minimum:
-            continue
-        there = tuple(names[int(k)] for k in members)
-        asked = sum_of(gate, sealed, there, region, share)
+        here = there = tuple(names[int(k)] for k in members)
         payers_there = [gate.silos[int(c)] for c in cells if (place[members] == c).any()]
-        facts = _facts(gate, asked, len(payers_there) if joined is not None else None)
-        for payer in payers_there if sealed.within is None else there:
+        regions = None if joined is None else len(payers_there)
+        if joined is not None and sealed.elsewhere is not None and (of := sealed.elsewhere.everybody(here)):
+            there, regions = tuple(sorted(of)), len(set(of.values()))
+        if len(there) < masks.minimum:
+            continue
+        asked = sum_of(gate, sealed, there, region)
+        facts = _facts(gate, asked, regions)
+        for payer in payers_there if sealed.within is None else here:
             door.afford(gate.row(payer, sealed.release_point, sums[g], **facts))  # before a server can know the sum
         if sealed.elsewhere is None:
             vectors, at = dict(zip(there, value[members], strict=True)), None
@@ -83,11 +82,11 @@ def masked_total(
             total = masked_sum(vectors, asked, door.root, at)
             paid: Collection[str] = there
         else:
-            total, paid = sealed.elsewhere(asked)
+            total, paid = sealed.elsewhere.total(asked)
         sums[cells], counts[cells] = total.values, len(total.survivors)
         noise[cells] = asked.cohort.noise_of(len(total.survivors))
-        summed[members] = [name in total.survivors for name in there]
-        payers = payers_there if sealed.within is None and paid else [name for name in there if name in paid]
+        summed[members] = [name in total.survivors for name in here]
+        payers = payers_there if sealed.within is None and paid else [name for name in here if name in paid]
         for payer in payers:
             row = gate.row(payer, sealed.release_point, sums[cells[0]], **facts)
             # Elsewhere a sum is made once: after a kill at this end nothing comes of it a second time.
@@ -99,15 +98,16 @@ def masked_total(
 # ---- at both ends ----------------------------------------------------------------------------------------------------
 
 
-def sum_of(gate: Gate, sealed: Sealed, members: tuple[str, ...], region: str, share: float = 1.0) -> MaskedSum:
+def sum_of(gate: Gate, sealed: Sealed, members: tuple[str, ...], region: str) -> MaskedSum:
     """What a sum under masks will be: the server asks for it, and an agent checks what it is asked."""
     masks, length = gate.door.masks, sealed_rows(sealed).shape[1]
     if masks is None or sealed.clip is None:
         raise LeakError(
             f"masks at {sealed.release_point!r}", "clipped vectors, whose sum cannot overflow", "found others"
         )
-    share *= sealed.share
-    noise = gate.own_noise if gate.own_noise is None or share == 1.0 else gate.own_noise.with_share(share)
+    share, noise = sealed.share, gate.own_noise
+    if noise is not None and share != 1.0:
+        noise = noise.with_share(share)
     return MaskedSum(
         members, gate.round, region, sealed.release_point, sealed.clip, length, masks, noise, sealed.within
     )

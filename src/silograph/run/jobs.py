@@ -73,6 +73,11 @@ class Divisible(Protocol):
         needs one server."""
         ...
 
+    @property
+    def hears_all(self) -> bool:
+        """Whether every server must know the keys of all others, whose words reach it through neighbours."""
+        ...
+
 
 class JobPart(Protocol):
     """A family's part `job`."""

@@ -20,6 +20,7 @@ from silograph.core.files import content_of, write_atomically
 from silograph.core.keys import secret_root
 from silograph.core.schema import read, write
 from silograph.core.types import Json
+from silograph.engines.notes import NOTES
 from silograph.engines.saved import load, save
 from silograph.methods.base import Half, Here, State
 from silograph.privacy.door import Door
@@ -27,7 +28,7 @@ from silograph.privacy.ledger import Ledger, Row
 
 _STATE, _IDENTITY, _ROOT, _LOCK = "state.npz", "identity.json", "root", "lock"
 _HALVES = ("half-0.npz", "half-1.npz")  # of even and odd rounds: who is behind needs none before the last but one
-_SECRET = (_STATE, _IDENTITY, _ROOT, _LOCK, *_HALVES)
+_SECRET = (_STATE, _IDENTITY, _ROOT, _LOCK, *_HALVES, *NOTES)
 _PARTS = ("carry", "servers", "down")
 _HALF = ("carry", "servers", "sent")
 

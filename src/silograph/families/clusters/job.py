@@ -91,20 +91,20 @@ class ClusteredJob(ServersJob):
         return job
 
     def at(self, region: str, without: Collection[str] = ()) -> ClusteredJob:
-        if isinstance(self.inner, Calibrated):
-            ServersJob.at(self, region, without)  # says why sums over all servers cannot be
         star_only = "needs all regions' models at one server"
         todo = "Leave --regions out: it runs as a star."
         if not isinstance(self.method, ClusteredADMM):
-            found = "found clusters that are found" if self.plan.method.find else "found random effects"
+            chosen = "found settings that are chosen" if isinstance(self.method, Calibrated) else "found random effects"
+            found = "found clusters that are found" if self.plan.method.find else chosen
             raise InputError(
                 "deployment, regions", 'learner = "papers" with clusters given', f"{found}: {star_only}", todo
             )
-        if self.method.tau == "learned":
-            found = f"found an exchange that is learned, which {star_only}"
-            raise InputError("deployment, regions, tau", "a number", found, todo)
         part: ClusteredJob = super().at(region, without)
         return part
+
+    @property
+    def hears_all(self) -> bool:
+        return super().hears_all or self.plan.method.tau == "learned"
 
     @property
     def inner(self) -> Learner:

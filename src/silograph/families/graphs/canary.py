@@ -282,7 +282,12 @@ class Keeper:
         return relay(bounded.value)
 
     def contribute(
-        self, value: Array | Bounded, release_point: str, clip: float | None = None, share: float = 1.0
+        self,
+        value: Array | Bounded,
+        release_point: str,
+        clip: float | None = None,
+        share: float = 1.0,
+        joined: bool = False,
     ) -> Any:
         if not isinstance(value, Bounded):
             raise InputError("search", "a bounded value", "found a whole vector")
