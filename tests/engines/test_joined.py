@@ -22,7 +22,8 @@ from silograph.deploy.region import Linked
 from silograph.engines.notes import Notes
 from silograph.engines.question import read_question
 from silograph.engines.remote import Remote
-from silograph.methods.calibrated import Calibrated, choose, noise_in_mean
+from silograph.methods.calibrated import Calibrated
+from silograph.methods.calibration import choose, noise_in_mean
 from silograph.privacy.accounting import gaussian_multiplier
 from silograph.privacy.door import Budget, Door
 from silograph.privacy.ledger import Ledger

@@ -636,16 +636,16 @@ def test_a_second_sum_in_a_round_is_refused_by_every_agent_that_was_in_the_first
     there = masked(tmp_path)
     link = Direct({organisation: there.silo(organisation) for organisation in there.organisations})
     door = there.door()
-    place, real = there.engine(link, door), Remote._sum
+    place, real = there.engine(link, door), Remote.sum
     again = []
 
-    def twice(self, field, members, asked):
-        first = real(self, field, members, asked)
-        again.append(real(self, field, members, asked)[0])
+    def twice(self, *asked):
+        first = real(self, *asked)
+        again.append(real(self, *asked)[0])
         return first
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Remote, "_sum", twice)
+        patch.setattr(Remote, "sum", twice)
         place = there.engine(link, door)
         list(rounds(there.method, there.topo, place, door))
     assert len(again) > 10
@@ -692,16 +692,16 @@ def test_a_sum_that_broke_off_before_a_masked_input_left_can_be_made_again(step,
     there = masked(tmp_path)
     expected = federations.run(next(case for case in federations.cases() if case.name == "private, masks"))
     link = Direct({organisation: there.silo(organisation) for organisation in there.organisations})
-    real, broken = Remote._sum, []
+    real, broken = Remote.sum, []
 
-    def breaking(self, field, members, asked):
+    def breaking(self, *asked):
         link.away = lambda organisation, blob: is_step(blob, step)
-        broken.append(real(self, field, members, asked)[0])
+        broken.append(real(self, *asked)[0])
         link.away = lambda organisation, blob: False
-        return real(self, field, members, asked)
+        return real(self, *asked)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Remote, "_sum", breaking)
+        patch.setattr(Remote, "sum", breaking)
         _, outcome, door = there.run(link, deadline=0.05)
     assert all(total.survivors == () for total in broken)
     same(outcome.arrays, expected.outcome.arrays)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 
 from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -13,8 +14,11 @@ from silograph.engines.remote import Answers, Refusal
 from silograph.topology import regions, server_graph
 
 RING = regions(server_graph("ring", 4), 2)
-KEYS = {name: ec.generate_private_key(ec.SECP256R1()) for name in RING.servers}
-PUBLIC = {name: public_line(key.public_key()) for name, key in KEYS.items()}
+
+
+@cache
+def key_of(name):
+    return ec.generate_private_key(ec.SECP256R1())
 
 
 class Wires:
@@ -68,5 +72,5 @@ class Wires:
         part = self.topo.at(name)
         others = [other for other in part.heard if other != name]
         hosts = {other: self.answering(name, other) for other in others if other < name}
-        keys = {other: PUBLIC[other] for other in self.topo.servers if other != name}
-        return Neighbours(part, deployment, KEYS[name], keys, self.asking(name), hosts, patience)
+        keys = {other: public_line(key_of(other).public_key()) for other in self.topo.servers if other != name}
+        return Neighbours(part, deployment, key_of(name), keys, self.asking(name), hosts, patience)

@@ -7,6 +7,7 @@ import json
 import math
 import signal
 from collections.abc import Iterator
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -70,6 +71,12 @@ def deploy(
     region: Annotated[
         list[str] | None, typer.Option(help="Where a region's server is reached, NAME=HOST:PORT; implies --regions.")
     ] = None,
+    after: Annotated[
+        Path | None, typer.Option(help="A folder of the deployment before: this one goes on there, with other silos.")
+    ] = None,
+    paused: Annotated[
+        int | None, typer.Option("--round", min=1, help="With --after: the rounds after which it paused.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Write a folder for the server and one for each organisation: all they need, and a page that says what to do."""
@@ -81,7 +88,10 @@ def deploy(
     chosen = load(plan)
     told = dict(each.partition("=")[::2] for each in region or [])
     terms = Terms(address, not plain, minimum, deadline, patience)
-    made = write(chosen, plan.parent, out, terms, page, told if regions or region else None)
+    if (after is None) != (paused is None):
+        raise InputError("deploy", "--after and --round together", "found one of them")
+    before = None if after is None or paused is None else (after, paused)
+    made = write(chosen, plan.parent, out, terms, page, told if regions or region else None, before)
     organisations = list(made.facts.organisations)
 
     def words() -> None:
@@ -116,14 +126,21 @@ def organisation_check(folder: Path, data: Path, as_json: bool) -> None:
     say(as_json, {**payload, "forecast": forecast}, words)
 
 
-def enrol(folder: Folder, data: Table = None, as_json: AsJson = False) -> None:
+def enrol(
+    folder: Folder,
+    data: Table = None,
+    after: Annotated[
+        Path | None, typer.Option(help="Your folder of the deployment before, if this one goes on there.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
     """Check your table, approve the deployment and make your keys; once."""
     from silograph.deploy.organisation import enrol as register_organisation
 
     if data is None:
         enrol_region(folder, as_json)
         return
-    made = register_organisation(folder, data)
+    made = register_organisation(folder, data, after)
 
     def words() -> None:
         if made.rehearsal:
@@ -270,6 +287,12 @@ def serve(
     nats: Annotated[str | None, typer.Option(help="HOST:PORT of your own nats-server; left out: starts one.")] = None,
     websocket: Web = None,
     proxy: Through = None,
+    pause: Annotated[
+        int | None, typer.Option(min=1, help="Stop after this round, to go on later or elsewhere.")
+    ] = None,
+    after: Annotated[
+        Path | None, typer.Option(help="With a deployment that goes on: where the run before it paused.", metavar="RUN")
+    ] = None,
     monitor: Port = None,
     json_log: AsLog = False,
     as_json: AsJson = False,
@@ -285,6 +308,7 @@ def serve(
     from silograph.engines.neighbours import Neighbours
     from silograph.engines.remote import Asking
     from silograph.report.build import build as build_report
+    from silograph.run.run import PausedError
 
     journal, watched = Journal(json_log), ServerMonitor(folder, out)
     with journal.errors(), terminable("serve"), contextlib.ExitStack() as open_links:
@@ -317,7 +341,12 @@ def serve(
         def meet(deployment: Deployment, region: str, line: Asking) -> Neighbours:
             return open_links.enter_context(among_neighbours(folder, deployment, region, line, journal.tell, proxy))
 
-        finished = run_server(folder, out, connect, progress, build_report, meet)
+        try:
+            finished = run_server(folder, out, connect, progress, build_report, meet, pause, after)
+        except PausedError as paused:
+            text = f"Paused after round {paused.round}. The same command without --pause goes on."
+            say(as_json, {"paused": paused.round}, partial(print, text))
+            return
     guarantees = finished.result["privacy"]["guarantees"]
 
     def words() -> None:

@@ -12,6 +12,7 @@ import os
 import re
 import secrets
 import shutil
+import tempfile
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -23,6 +24,7 @@ from silograph.core.files import LONGEST_FACTS, sync_folder, write_atomically
 from silograph.core.schema import Count, Positive, Such, check, of_format, read, read_json, write
 from silograph.core.toml import parse_toml
 from silograph.core.types import Json
+from silograph.deploy.after import After, follow
 from silograph.deploy.public_facts import Facts, gather_facts, open_server, part_of
 from silograph.deploy.supervised import COMPOSE, UNIT, compose, unit
 from silograph.engines.certificates import CA, DAYS, SERVER_NAME, certify_node, make_authority, make_node_key
@@ -80,7 +82,8 @@ class Terms:
 @dataclass(frozen=True)
 class Deployment:
     """`files` are the public files that the plan names, beside the tables: candidate edges, the graph of servers.
-    `regions` are the addresses of servers where every region has its own; the terms then are those of each."""
+    `regions` are the addresses of servers where every region has its own; the terms then are those of each. `after` is
+    the deployment where it goes on, with other silos."""
 
     plan_text: str = field(metadata={"key": "plan"})
     facts: Facts
@@ -88,6 +91,7 @@ class Deployment:
     run: str
     files: _Files = field(default_factory=dict)
     regions: Mapping[str, _Address] = field(default_factory=dict)
+    after: After | None = field(default=None, metadata={"left_out": True})
 
     def at(self, region: str | None) -> Terms:
         """The terms as they are at a region's server."""
@@ -162,8 +166,15 @@ class Deployment:
                 write_atomically(path, text.encode())
 
 
-def make(plan: Plan, base: Path, terms: Terms, regions: Mapping[str, str] | None = None) -> Deployment:
-    """The deployment of a plan; its tables, or the facts that their owners reported, lie relative to `base`."""
+def make(
+    plan: Plan,
+    base: Path,
+    terms: Terms,
+    regions: Mapping[str, str] | None = None,
+    before: tuple[Path, int] | None = None,
+) -> Deployment:
+    """The deployment of a plan; its tables, or the facts that their owners reported, lie relative to `base`. It goes on
+    after so many rounds of the deployment whose folder is `before`."""
     facts = gather_facts(plan, base)
     plan = plan.deployable().spelled_out(len(facts.columns), len(facts.organisations))
     files = {}
@@ -180,7 +191,21 @@ def make(plan: Plan, base: Path, terms: Terms, regions: Mapping[str, str] | None
     at = {} if regions is None else _addresses(regions, facts, terms)
     deployment = Deployment(dumps(whole), facts, terms, secrets.token_hex(16), files, at)
     deployment._check("deployment")
-    return deployment
+    return deployment if before is None else _going_on(deployment, *before)
+
+
+def _going_on(deployment: Deployment, folder: Path, round: int) -> Deployment:
+    old = Deployment.read(folder)
+    if bool(old.regions) != bool(deployment.regions):
+        raise InputError("deployment, after", "regions with servers of their own in both, or in none", "they differ")
+    with tempfile.TemporaryDirectory() as place:
+        jobs = []
+        for each in (old, deployment):
+            (Path(place) / each.digest).mkdir()
+            each.lay_out(Path(place) / each.digest)
+            jobs.append(open_job(each, Path(place) / each.digest))
+    after = follow(jobs[0], old.digest, old.facts.organisations, jobs[1], round)
+    return replace(deployment, after=after)
 
 
 def _addresses(told: Mapping[str, str], facts: Facts, terms: Terms) -> dict[str, str]:
@@ -190,14 +215,20 @@ def _addresses(told: Mapping[str, str], facts: Facts, terms: Terms) -> dict[str,
 
 
 def deploy(
-    plan: Plan, base: Path, goal: Path, terms: Terms, page: Page, regions: Mapping[str, str] | None = None
+    plan: Plan,
+    base: Path,
+    goal: Path,
+    terms: Terms,
+    page: Page,
+    regions: Mapping[str, str] | None = None,
+    before: tuple[Path, int] | None = None,
 ) -> Deployment:
     """Write a folder for the server and one for each organisation, with all that they need but their own keys and
     tables. With `regions`, every region has a server: at these addresses, or at the port of the terms and those that
-    follow it."""
+    follow it. With the folder of a deployment `before` and a round, it goes on after that round."""
     if goal.exists() and (not goal.is_dir() or any(goal.iterdir())):
         raise InputError(str(goal), "a new or empty folder", "something is there", "Choose another with -o.")
-    deployment = make(plan, base, terms, regions)
+    deployment = make(plan, base, terms, regions, before)
     goal.parent.mkdir(parents=True, exist_ok=True)
     making = goal.parent / f".{goal.name}.making"
     shutil.rmtree(making, ignore_errors=True)

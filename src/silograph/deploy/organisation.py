@@ -22,6 +22,7 @@ from silograph.core.keys import secret_root
 from silograph.core.schema import Such, read, read_json, write
 from silograph.core.toml import parse_toml
 from silograph.core.types import Json
+from silograph.deploy.after import refuse_moved, take_over_ledger
 from silograph.deploy.deployment import NODES, Deployment
 from silograph.deploy.public_facts import open_organisation
 from silograph.deploy.region import CARD as REGION_CARD
@@ -76,6 +77,7 @@ class _Agreed:
     deployment: str
     table: str
     content: str
+    ledger: str = ""  # the tip of what was taken over from a deployment before
 
 
 @dataclass(frozen=True)
@@ -105,8 +107,9 @@ def check(folder: Path, table: Path) -> Job:
     return open_organisation(deployment.plan, deployment.facts, organisation_of(folder, deployment), table, folder)
 
 
-def enrol(folder: Path, table: Path) -> Enrolled:
-    """Check the table, approve the deployment as it is now, make this organisation's keys."""
+def enrol(folder: Path, table: Path, before: Path | None = None) -> Enrolled:
+    """Check the table, approve the deployment as it is now, make this organisation's keys. `before` is its folder of
+    the deployment where this one goes on."""
     deployment, job = Deployment.read(folder), check(folder, table)
     organisation = organisation_of(folder, deployment)
     approved = folder / APPROVED
@@ -121,11 +124,27 @@ def enrol(folder: Path, table: Path) -> Enrolled:
         make_node_key(folder)
     if not (folder / IDENTITY).exists():
         write_atomically(folder / IDENTITY, Ed25519PrivateKey.generate().private_bytes_raw().hex().encode(), 0o600)
+    ledger = _taken_over(folder, deployment, organisation, before)
     card = _write_card(folder, organisation, deployment.digest)
-    agreed = _Agreed(deployment.digest, str(table.resolve()), _mark(folder, table))
+    agreed = _Agreed(deployment.digest, str(table.resolve()), _mark(folder, table), ledger)
     write_atomically(approved, json.dumps(write(agreed)).encode())
     rehearsal = deployment.plan.privacy is not None and deployment.plan.seed is not None
     return Enrolled(card, deployment.digest, fingerprint(folder / NODE_PUBLIC), rehearsal)
+
+
+def _taken_over(folder: Path, deployment: Deployment, organisation: str, before: Path | None) -> str:
+    """What was spent before is spent: its ledger goes on here, and its old folder is over."""
+    after = deployment.after
+    if (was := after is not None and organisation in after.organisations) != (before is not None):
+        todo = "Say --after and that folder: its ledger goes on here." if was else "Leave --after out."
+        expected = "its folder of the deployment before" if was else "no folder of a deployment before: it is new here"
+        raise InputError(f"organisation {organisation}", expected, "found none" if was else "found one", todo)
+    if before is None or after is None:
+        return ""
+    if Deployment.read(before).digest != after.deployment or organisation_of(before, deployment) != organisation:
+        expected = f"the folder of {organisation} in deployment {after.deployment[:16]}"
+        raise InputError(str(before), expected, "it is another one")
+    return take_over_ledger(folder, deployment.digest, after, before)
 
 
 def _write_card(folder: Path, organisation: str, digest: str) -> Path:
@@ -177,11 +196,13 @@ class Approved:
     deployment: Deployment
     organisation: str
     table: Path
+    ledger: str = ""
 
     @classmethod
     def open(cls, folder: Path, table: Path | None = None) -> Approved:
         deployment = Deployment.read(folder)
         organisation = organisation_of(folder, deployment)
+        refuse_moved(folder)
         where = str(folder / APPROVED)
         try:
             told = read_json(folder / APPROVED, LONGEST_CARD, where, DamageError, _ANEW)
@@ -195,7 +216,7 @@ class Approved:
         table = Path(agreed.table) if table is None else table
         if not hmac.compare_digest(_mark(folder, table), agreed.content):
             raise InputError(str(table), "the table that was enrolled", "it changed since", f"Put it back. {_ANEW}")
-        return cls(folder, deployment, organisation, table)
+        return cls(folder, deployment, organisation, table, agreed.ledger)
 
     @property
     def tls(self) -> ssl.SSLContext | None:
@@ -246,7 +267,9 @@ class Approved:
         names = deployment.facts.organisations[self.organisation]
         seed = deployment.plan.seed
         door = door_of(job, self._root() if seed is None else seed, Ledger(folder / LEDGER), seed)
-        minimum = max(deployment.terms.minimum, 1 if job.masks is None else job.masks.minimum)
+        # A sum over all regions has cohorts of all of them; a region may have few agents, whatever the sum's minimum.
+        far = getattr(deployment.plan, "reach", "region") == "all"
+        minimum = max(deployment.terms.minimum, 1 if job.masks is None or far else job.masks.minimum)
         self._write_roster()
         return Silo(
             folder,
@@ -263,6 +286,7 @@ class Approved:
             seed is None,
             tell,
             warn,
+            self.ledger,
         )
 
     def _write_roster(self) -> None:
@@ -309,7 +333,8 @@ class Approved:
         """Secret entropy of this machine, bound to the deployment and the table: others never meet the same noise."""
         path = self.folder / ROOT
         if not path.exists():
-            if (self.folder / LEDGER).exists() and not (self.folder / OWN).exists():
+            began = Ledger(self.folder / LEDGER, mend=False).tip == (self.ledger or Ledger().tip)
+            if not began and not (self.folder / OWN).exists():
                 raise DamageError(str(path), "the secret root of this organisation's noise", "it is gone")
             write_atomically(path, str(secret_root()).encode(), 0o600)
         try:

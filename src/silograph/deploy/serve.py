@@ -14,15 +14,16 @@ from silograph.core.errors import InputError, SilographError
 from silograph.core.files import LONGEST_CARD, LONGEST_FACTS, write_atomically
 from silograph.core.schema import read, read_json
 from silograph.core.types import Json
+from silograph.deploy.after import refuse_moved, take_over_run
 from silograph.deploy.deployment import FILE, NODES, Deployment, open_job
 from silograph.deploy.organisation import ENROLMENT, Card
 from silograph.deploy.region import Linked, check_approved, dropped, part_of_job, region_of
 from silograph.engines.certificates import check_certified, node_name
 from silograph.engines.neighbours import Neighbours
 from silograph.engines.remote import Asking, Remote
-from silograph.run.jobs import door_of
+from silograph.run.jobs import Job, door_of
 from silograph.run.results import write_result
-from silograph.run.run import Finished, Progress, finish
+from silograph.run.run import Finished, PausedError, Progress, finish
 from silograph.run.store import Kept, RunFolder
 
 RESULT, REPORT, ROUNDS, ENDING = "result.json", "report.html", "rounds.jsonl", "ending.json"
@@ -87,11 +88,13 @@ def serve(
     progress: Progress,
     report: Callable[[Path], str],
     meet: Callable[[Deployment, str, Asking], Neighbours] | None = None,
+    pause: int | None = None,
+    before: Path | None = None,
 ) -> Ended:
     """Run the deployment in `folder` to a finished run folder at `goal`, or go on with one that was interrupted.
 
     `connect` opens the link to the organisations, `meet` those of a region to its neighbours; whoever passed them in
-    closes them.
+    closes them. After `pause` rounds it is a PausedError. `before` is where the run of the deployment before paused.
     """
     deployment = Deployment.read(folder)
     deployment.lay_out(folder)
@@ -111,6 +114,8 @@ def serve(
         return _end_again(goal, deployment.digest, waiting, lambda: connect(deployment, cards), terms.deadline)
     run = RunFolder(goal, deployment.plan_text, [folder / FILE], plan.seed)
     try:
+        refuse_moved(run.path)
+        _begin(run, job, deployment, before)
         door = door_of(job, run.root, run.ledger, plan.seed)
         identities = {
             name: bytes.fromhex(cards[organisation].identity)
@@ -129,13 +134,14 @@ def serve(
             identities,
             lambda line: _note(run.path, line),
         )
-        across = Kept(run, door)
+        across, first = Kept(run, door), 0 if deployment.after is None else deployment.after.round
         if region is not None:
             assert meet is not None, "whoever serves a region can meet its neighbours"
             place.around = neighbours = meet(deployment, region, place.link)
             across = Linked(run, door, neighbours)
         if not (run.path / RESULT).exists():
-            if region is not None and run.load() is None:
+            known = run.load()
+            if region is not None and (known is None or known[0].round == first):
                 place.wait_for_everybody()
                 neighbours.muster()
 
@@ -143,7 +149,12 @@ def serve(
                 place.tell()
                 progress(number, line)
 
-            _, told = finish(job, place, door, run, after, ACROSS if region is None else APART, across)
+            try:
+                _, told = finish(job, place, door, run, after, ACROSS if region is None else APART, across, pause)
+            except PausedError as paused:
+                if isinstance(across, Linked):
+                    across.part(paused.round)
+                raise
             if region is not None and (links := dropped(folder, deployment)):
                 told.privacy.notes.append(DROPPED_LINKS.format(", ".join(links)))
             if place.gone:
@@ -160,6 +171,18 @@ def serve(
         raise
     result: Json = json.loads((run.path / RESULT).read_text(encoding="utf-8"))
     return Ended(run.finish(), result, tuple(_waiting_for_the_end(goal, deployment.digest) or ()))
+
+
+def _begin(run: RunFolder, job: Job, deployment: Deployment, before: Path | None) -> None:
+    """Where this deployment goes on after another one, with what that one's run left here."""
+    if (run.path / RESULT).exists() or run.load() is not None:
+        return
+    if (deployment.after is None) != (before is None):
+        todo = "Say --after and the run folder that paused." if before is None else "Leave --after out."
+        expected, found = ("a run to go on from", "none") if before is None else ("a run from its beginning", "another")
+        raise InputError("serve, after", f"{expected}, as deployment.json has it", f"found {found}", todo)
+    if deployment.after is not None and before is not None:
+        take_over_run(run, job, deployment.digest, deployment.after, before)
 
 
 # ---- after the end ---------------------------------------------------------------------------------------------------

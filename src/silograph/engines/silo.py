@@ -44,6 +44,7 @@ from silograph.engines.saved import load, save
 from silograph.engines.sums import SumAgents
 from silograph.methods.base import Method, Private, Rows, begin, put, take
 from silograph.privacy.door import Door
+from silograph.privacy.ledger import Ledger
 from silograph.privacy.relay import inside, relay
 from silograph.privacy.released import Sealed, Sent, bare, check_message, sealed_rows
 from silograph.privacy.sums import hand_over
@@ -88,7 +89,7 @@ class Silo:
     `silos` are the topology's that it holds, `data` their prepared records. `most_rounds` is how often the plan lets
     them be asked, `minimum` the smallest cohort. With a `secret` root, noise is named by the question and by the
     history too: a copy of this folder that is asked something else draws other noise. `warn` is for the organisation's
-    own eyes.
+    own eyes. `taken_over` is the tip of a ledger that a deployment before left.
     """
 
     def __init__(
@@ -107,11 +108,13 @@ class Silo:
         secret: bool = False,
         tell: Callable[[Question], None] = lambda question: None,
         warn: Callable[[str], None] = lambda text: None,
+        taken_over: str = "",
     ) -> None:
         self._folder, self._deployment, self._organisation, self._silos = folder, deployment, organisation, tuple(silos)
         self._method, self._topo, self._data, self._door = method, topo, data, door
         self._most_rounds, self._minimum, self._sums, self._tell = most_rounds, minimum, sums, tell
         self._secret, self._warn, self._limits = secret, warn, method.limits()
+        self._first_tip = taken_over or Ledger().tip
         down = begin(method, topo).down
         self._shapes: dict[bool, dict[str, tuple[int, ...]]] = {
             True: {name: value.value.shape[1:] for name, value in down.items()},
@@ -352,7 +355,7 @@ class Silo:
         if self.finished:
             return _Memory({})
         if not path.exists():
-            if self._door.ledger.rows:
+            if self._door.ledger.tip != self._first_tip:
                 raise self._damaged(path)
             return _Memory(self._begun())
         try:

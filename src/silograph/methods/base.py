@@ -172,6 +172,15 @@ class StandsIn(Protocol):
         ...
 
 
+@runtime_checkable
+class GoesOn(Protocol):
+    """A method whose servers can go on with other silos than before."""
+
+    def taken_over(self, servers: Carry, topo: Topology) -> Start:
+        """As after the last round, with what these servers knew then, and what they tell the silos of now."""
+        ...
+
+
 #: Of what goes across, the field with a part for each server: axis 1 is to whom, in the order of the whole graph, and
 #: nobody else gets that part. It arrives with axis 0 for who got it and axis 1 for who is heard.
 EACH = "each"
@@ -244,7 +253,7 @@ class State:
 def begin(method: Method, topo: Topology) -> State:
     """The state before the first round."""
     start = method.start(topo)
-    return State(0, {**_relayed(start.public), **start.carry}, start.servers, _relayed(start.down))
+    return State(0, {**relayed(start.public), **start.carry}, start.servers, relayed(start.down))
 
 
 def advance(
@@ -273,7 +282,7 @@ def advance(
         across.hold(state.round, half)
     gate.sync()
     servers, down = method.settle(half.servers, across.exchange(state.round, half), topo)
-    return State(state.round + 1, half.carry, servers, _relayed(down))
+    return State(state.round + 1, half.carry, servers, relayed(down))
 
 
 def play_at_server(method: Method, topo: Topology, data: Private) -> tuple[Outcome, list[Json]]:
@@ -297,7 +306,8 @@ def values(message: Sent) -> dict[str, Array]:
     return {name: value.value for name, value in message.items() if isinstance(value, Released)}
 
 
-def _relayed(down: dict[str, Array]) -> Message:
+def relayed(down: dict[str, Array]) -> Message:
+    """What servers tell silos."""
     return {name: relay(value) for name, value in down.items()}
 
 

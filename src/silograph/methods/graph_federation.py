@@ -32,7 +32,7 @@ round's noise (`privacy.unmixing`): it is obfuscation, like the two before it.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -115,6 +115,13 @@ class GraphFederation(Plain):
         if self.perturbation == "private":
             servers["tail"] = model
         return Start(carry, servers, self._answer(servers, topo))
+
+    def taken_over(self, servers: Carry, topo: Topology) -> Start:
+        """Models and the mean of the last half's; agents of now have the numbers that were drawn for their names."""
+        begun = self.start(topo)
+        kept = ("model", "own", "round", "first", "tail")
+        carry: Carry = {name: servers[name] if name in kept else value for name, value in begun.servers.items()}
+        return replace(begun, servers=carry, down=self._answer(carry, topo))
 
     def _drawn(self, ids: np.typing.NDArray[np.uint64], release_point: str, bounds: tuple[int, int]) -> Array:
         """A number between the bounds for each agent, for good."""

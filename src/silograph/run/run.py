@@ -39,6 +39,17 @@ class Finished:
     result: Json
 
 
+class PausedError(SilographError):
+    """A run stops where it was asked to, with all that it needs to go on."""
+
+    code = "paused"
+    exit_code = 0
+
+    def __init__(self, round: int) -> None:
+        self.round = round
+        super().__init__("run", "its end", f"it paused after round {round}, as it was asked to")
+
+
 def execute(
     plan: Plan,
     base: Path,
@@ -88,26 +99,31 @@ def finish(
     progress: Progress,
     note: str,
     across: Across | None = None,
+    pause: int | None = None,
 ) -> tuple[State, Result]:
     """From where the folder's run is to its end; returns the last state, and what the job says of it.
 
     `note` says where the parts of it ran. With `across`, other organisations remember what they sent, so no round may
-    be forgotten here.
+    be forgotten here. After `pause` rounds it is a PausedError.
     """
     state, trace = folder.load() or (begin(job.method, job.topo), [])
-    saved, pause = time.monotonic(), _SAVE_EVERY
+    if pause is not None and state.round >= pause and not job.method.done(state.servers):
+        raise PausedError(state.round)
+    saved, rest = time.monotonic(), _SAVE_EVERY
 
     def watch(state: State) -> None:
-        nonlocal saved, pause
+        nonlocal saved, rest
         line = job.method.trace(state.servers)
         if line is not None:
             trace.append({"round": state.round, **line})
         progress(state.round, line)
         begun = time.monotonic()
-        if across is not None or (not job.method.done(state.servers) and begun - saved > pause):
+        if across is not None or (not job.method.done(state.servers) and begun - saved > rest):
             folder.save(state, trace)
             saved = time.monotonic()
-            pause = max(_SAVE_EVERY, _SAVE_SHARE * (saved - begun))
+            rest = max(_SAVE_EVERY, _SAVE_SHARE * (saved - begun))
+        if state.round == pause and not job.method.done(state.servers):
+            raise PausedError(state.round)
 
     state, outcome = go_on(job.method, job.topo, place, door, state, watch, across)
     told = job.write(folder.path, outcome, trace, door)

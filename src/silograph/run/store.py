@@ -36,7 +36,11 @@ _HALF = ("carry", "servers", "sent")
 class RunFolder:
     """The folder of one run on its way to `goal`."""
 
-    def __init__(self, goal: Path, plan_text: str, inputs: Sequence[Path], seed: int | None) -> None:
+    def __init__(
+        self, goal: Path, plan_text: str, inputs: Sequence[Path], seed: int | None, known: bool = False
+    ) -> None:
+        """`known`: whose plan and inputs these are was looked at before."""
+        self._known = known
         self.goal = goal
         self.path = goal.parent / f".{goal.name}.unfinished"
         refuse_occupied(goal)
@@ -54,7 +58,7 @@ class RunFolder:
         self.finished = (self.path / "result.json").exists() and not (self.path / _IDENTITY).exists()
         if self.finished and (self.path / "plan.toml").read_text(encoding="utf-8") != plan_text:
             raise self._changed("plan")
-        if not self.finished:
+        if not self.finished and not self._known:
             self._check_identity(plan_text, inputs)
         self.root = seed if seed is not None else self._secret_root(plan_text, inputs)
         self.ledger = Ledger(self._evidence)

@@ -13,7 +13,7 @@ import pytest
 
 from silograph.core.errors import InputError
 from silograph.data.federation import write_sample_clinics
-from silograph.deploy.deployment import Terms, make
+from silograph.deploy.deployment import Terms, make, open_job
 from silograph.privacy.accounting import cost, rdp_epsilon
 from silograph.privacy.ledger import Ledger
 from silograph.run.plan import load, parse
@@ -253,10 +253,17 @@ def test_the_starter_has_a_curators_noise_and_says_what_that_costs(tmp_path, sil
     assert "length 1 %" in text
 
 
-def test_no_deployment_has_a_sum_over_all_regions_yet(clinics):
+def test_a_deployment_has_a_sum_over_all_regions_with_all_of_them(clinics):
+    """In a star, or with a server for every region; then no link can be given up."""
     plan = load(write_plan(clinics, "deployed", f'{METHOD}reach = "all"\n{PRIVACY}'))
-    with pytest.raises(InputError, match='reach: expected "region", but found "all"'):
-        make(plan, clinics, Terms("127.0.0.1:9999", tls=False, minimum=1))
+    terms = Terms("127.0.0.1:9999", tls=False, minimum=1)
+    make(plan, clinics, terms)
+    made = make(plan, clinics, terms, {})
+    first, second, *_ = made.regions
+    job = open_job(made, clinics)
+    assert job.at(first).hears_all
+    with pytest.raises(InputError, match=f"all regions, neighbours or not, but {second} would be left out"):
+        job.at(first, [second])
 
 
 def test_a_run_over_all_regions_leaves_one_model_and_a_cost_that_adds_up(clinics, tmp_path, silograph):
