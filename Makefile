@@ -3,7 +3,7 @@
 # make test-hostile: 1,000 servers that lie; make test-tables: 10,000 odd tables; make fuzz: an hour of fuzzing;
 # make bench: all benchmarks beside their peers; make dist: wheel and source archive; make test-wheel: both as a stranger installs
 # them; make test-lowest: with the oldest versions it allows; make test-site: all pages in a
-# browser; make coverage: what tests run; make lint-workflows: .github;
+# browser; make coverage: what tests run; make lint-workflows: .github; make picture: the README's;
 # make lock, make sbom: what it stands on.
 PYTHON ?= python3
 BIN := .venv/bin
@@ -12,7 +12,7 @@ READY := .venv/.ready
 FUZZ_SECONDS ?= 3600
 
 .PHONY: setup demo test quick test-deploy test-ray test-hostile test-tables test-wheel test-lowest fuzz docs bench dist lock sbom lint
-.PHONY: lint-workflows coverage test-site clean
+.PHONY: lint-workflows coverage test-site picture clean
 
 setup: $(READY)
 
@@ -80,6 +80,10 @@ fuzz: setup
 # The documentation; a broken link, name or example is an error. Open build/site/index.html.
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+# The README's picture of a report, as reports look today.
+picture: setup
+	$(BIN)/python docs/picture.py
 
 # Every page of the site in a browser, wide and narrow, light and dark; some minutes.
 test-site: setup

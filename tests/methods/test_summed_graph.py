@@ -348,7 +348,7 @@ def test_a_run_leaves_a_consensus_and_says_that_sites_have_no_graphs(folder, tmp
     assert "or tell others what noise they drew, are no more than 1" in notes
     page = (finished.folder / "report.html").read_text()
     assert "Sites have no graphs of their own: their statistics were added up under masks" in page
-    assert "of which only the sum was seen" in page
+    assert "only their sum was seen" in page
     assert "how many sites have each of them" not in page
 
 

@@ -141,7 +141,7 @@ def test_the_headline_says_whose_models_they_are(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "private")
     change(folder, parameters=result_of(folder)["parameters"] | {"found": True})
     text = Page(build(folder)).text
-    assert "what is told of it here is the model that its server holds for its cluster" in text
+    assert "this page shows the model that its server holds for its cluster" in text
     assert "The clusters were found by the run." in text
 
 

@@ -283,7 +283,7 @@ def test_of_an_error_less_is_better(tmp_path: Path) -> None:
         ["This run simulation only", "1.350", "0.55 better", ""],
         ["The start without a step simulation only", "2.075", "0.175 worse", ""],
         ["Each client alone simulation only", "1.600", "0.3 better", ""],
-        ["The mean baseline (always the mean a client saw)", "1.900", "–", ""],
+        ["The mean baseline: always the mean a client saw", "1.900", "–", ""],
     ]
 
 
@@ -317,7 +317,7 @@ def test_a_comparison_is_marked_as_simulation_only(tmp_path: Path) -> None:
         ["The start without a step simulation only", "0.1750", "0.125 worse", ""],
         ["Each client alone simulation only", "0.3500", "0.05 better", ""],
         ["Reptile, then the same steps simulation only", "0.6000", "0.3 better", ""],
-        ["The majority baseline (always the class a client saw most)", "0.3000", "–", ""],
+        ["The majority baseline: always the class a client saw most", "0.3000", "–", ""],
     ]
     assert re.findall(r'<td class="bar ([\w ]*)"><span style="width: ([\d.]+)%">', html) == [
         ("simulation only", "100.0"),
@@ -329,7 +329,7 @@ def test_a_comparison_is_marked_as_simulation_only(tmp_path: Path) -> None:
     assert (
         "On 800 records that 4 new clients held back, the accuracy after one step of their own is 0.75 on average, "
         "beside 0.175 (the start without a step), 0.35 (each client alone), 0.6 (Reptile, then "
-        "the same steps) and 0.3 (the majority baseline (always the class a client saw most))." in Page(html).text
+        "the same steps) and 0.3 (the majority baseline: always the class a client saw most)." in Page(html).text
     )
 
 

@@ -24,8 +24,8 @@ RESULT = MetaResult
 MOST_CLIENTS = 40
 
 BASELINE_WORDS = {
-    ACCURACY: "the majority baseline (always the class a client saw most)",
-    "mean squared error": "the mean baseline (always the mean a client saw)",
+    ACCURACY: "the majority baseline: always the class a client saw most",
+    "mean squared error": "the mean baseline: always the mean a client saw",
 }
 
 
