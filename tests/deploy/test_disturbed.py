@@ -269,7 +269,9 @@ class Disturbances:
         self.after(now, 4.0, lambda: setattr(line, "corrupt", 0.0))
 
     def disk(self, now: float) -> None:
-        name, seconds = self.someone(), self.chance.uniform(1.0, 4.0)
+        # Whose clock is wrong keeps its log itself, on the same disk, and could not say why it stopped.
+        name = self.chance.choice([name for name in self.run.names if name not in self.run.clocks])
+        seconds = self.chance.uniform(1.0, 4.0)
         self.told.append(f"{now:.1f} disk of {name} full for {seconds:.1f}")
         self.run.fill(name, self.chance.choice([0, 300, 2000]))
         self.after(now, seconds, lambda: self.run.empty(name))
