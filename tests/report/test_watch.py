@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import math
+import re
 import shutil
 import threading
 import time
@@ -190,4 +191,10 @@ def test_a_live_page_says_what_the_terminal_says_and_loads_itself_until_the_run_
     assert "<b>" not in page
     page = live_page(done)
     assert 'http-equiv="refresh"' not in page
-    assert html.escape(state_of(done).text()) in page
+    assert all(html.escape(text) in page for text in state_of(done)._sentences())
+    bars = {
+        silo: float(share) for share, silo in re.findall(r'value="([0-9.e-]+)" aria-label="spent by ([^"]+)"', page)
+    }
+    assert bars == pytest.approx({row.silo: min(1.0, row.epsilon / 3.0) for row in state_of(done).spent})
+    drawn = live_page(out).partition('points="')[2].partition('"')[0].split()
+    assert len(drawn) == 2

@@ -13,7 +13,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from html import escape
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,6 +31,7 @@ State = Literal["under way", "finished", "failed"]
 
 _LATELY = 20  # rounds
 _SHOWN = 20  # silos
+_DRAWN = 200  # rounds in a page's picture
 _TRIES = 5
 _LOOK = 1.0  # seconds between looks
 _AGAIN = 2  # seconds until a page loads itself anew
@@ -154,18 +154,36 @@ def follow(out: Path) -> None:
 
 def live_page(out: Path) -> str:
     """The same view as a page that loads itself anew until the run is over; it needs no script."""
+    from silograph.report.page import render  # late: a terminal needs no pages
+
     try:
-        seen = state_of(out)
-        text, over = seen.text(), seen.state != "under way"
+        return render("watch.html.j2", **_shown(state_of(out)))
     except InputError:
-        text, over = f"{out}: nothing is written yet", False
-    again = "" if over else f'<meta http-equiv="refresh" content="{_AGAIN}">'
-    return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8">{again}'
-        f'<meta name="viewport" content="width=device-width"><title>silograph: {escape(out.name)}</title>'
-        "<style>body{margin:2rem;color-scheme:light dark}pre{font-size:1rem;overflow-x:auto}</style></head>"
-        f'<body><main><h1>A run, as it is now</h1><pre tabindex="0">{escape(text)}</pre></main></body></html>\n'
-    )
+        nothing: Json = {"sentences": [f"{out}: nothing is written yet"], "line": "", "rows": [], "left": None, "more": ""}
+        return render("watch.html.j2", name=out.name, again=_AGAIN, **nothing)
+
+
+def _shown(seen: Seen) -> Json:
+    head, *rows = seen._table() or [()]
+    budget = None if seen.budget is None else seen.budget["epsilon"]
+    seconds = [line["seconds"] for line in seen.rounds[-_DRAWN:]]
+    longest = max(seconds, default=0.0)
+    return {
+        "name": seen.folder.name,
+        "again": _AGAIN if seen.state == "under way" else None,
+        "sentences": list(seen._sentences()),
+        "line": " ".join(
+            f"{100.0 * k / (len(seconds) - 1):.1f},{19.0 - 18.0 * value / longest:.1f}"
+            for k, value in enumerate(seconds)
+            if longest > 0.0 and len(seconds) > 1
+        ),
+        "shown": len(seconds),
+        "longest": f"{longest:.2g} s",
+        "head": head,
+        "rows": rows[:_SHOWN],
+        "left": None if budget is None else [min(1.0, row.against_others / budget) for row in seen.spent[:_SHOWN]],
+        "more": f"and {len(rows) - _SHOWN} more" if len(rows) > _SHOWN else "",
+    }
 
 
 def _look(out: Path, folder: Path, state: State) -> Seen:
