@@ -16,6 +16,7 @@ from silograph.audit.exposure import exposure
 from silograph.audit.parts import stages_of
 from silograph.audit.trials import Kept, Tap, There, play
 from silograph.core.errors import BudgetError, DamageError, InputError
+from silograph.data.persons import present
 from silograph.methods.graph_federation import GraphFederation
 from silograph.privacy import accounting, masking
 from silograph.privacy.attacks.channels import seen_from_outside
@@ -409,6 +410,21 @@ def test_half_the_noise_of_networks_is_caught(folder, monkeypatch):
     needs_torch("meta")
     monkeypatch.setattr("silograph.privacy.mechanisms.perturb", with_noise(0.25))
     content = plan("meta, first order", EPS, rate=1.0, rounds=1, local_steps=1)
+    assert audit_job(job(content, folder), runs=500, root=ROOT).refuted
+
+
+@pytest.mark.parametrize("twin", ["every record counts", "each counts by the root"])
+def test_a_person_of_a_shared_start_who_counts_for_every_record_is_caught(twin, folder, monkeypatch):
+    """The twins take no mean over a person's records: of eight that say the same each adds a clip, or a third of it."""
+    needs_torch("meta")
+
+    def shares(y, chosen):
+        whole = (chosen[..., None] * present(y)).astype(np.float32)
+        return whole if twin == "every record counts" else np.sqrt(whole / np.maximum(whole.sum(-1, keepdims=True), 1))
+
+    monkeypatch.setattr("silograph.methods.private_meta.shares", shares)
+    content = plan("meta, persons", EPS, rate=1.0, rounds=1)
+    content["data"]["unit_rows"] = 8
     assert audit_job(job(content, folder), runs=500, root=ROOT).refuted
 
 

@@ -62,6 +62,22 @@ def scores(model, x, module=None):
 # ---- fit, personalise, predict ---------------------------------------------------------------------------------------
 
 
+def test_with_persons_a_person_is_protected():
+    pairs = clients()
+    whose = [[f"p{k // 3}" for k in range(len(y))] for _, y in pairs]
+    model = PrivateMetaClassifier("linear", rounds=2, epsilon=4, delta=1e-3, classes=[0, 1], bounds=(-5, 5))
+    model.fit(pairs, persons=whose)
+    assert {row.protected_unit.partition(" of the ")[0] for row in model.ledger_} == {
+        "one person (all records of a person at one client)"
+    }
+    assert model.privacy_["protected_unit"].startswith("one person")
+    assert model.personalise(*pairs[0]).score(*pairs[0]) > 0.5
+    with pytest.raises(InputError, match="a person for each of the 20 records"):
+        model.fit(pairs, persons=[["ann"]] * len(pairs))
+    with pytest.raises(InputError, match="a privacy budget, whose protected unit it names"):
+        PrivateMetaClassifier("linear").fit(pairs, persons=whose)
+
+
 def test_a_personal_model_is_gradient_steps_from_the_shared_start():
     parts = clients()
     shared = PrivateMetaClassifier(**QUICK, inner_step=0.3).fit(parts)

@@ -10,7 +10,7 @@ from scipy import stats
 from silograph.core.errors import InputError, SolverError
 from silograph.methods.meta_baselines import LocalTraining, PaperMeta
 from silograph.methods.personalising import OWN, Personalise
-from silograph.methods.private_meta import QUERY, SUPPORT, PrivateMeta, divided, mean_model, padded
+from silograph.methods.private_meta import PERSON, QUERY, SUPPORT, PrivateMeta, divided, mean_model, padded
 from silograph.privacy.accounting import EXACT_GAUSSIAN, gaussian_epsilon
 from silograph.privacy.door import Door
 from silograph.privacy.gate import Gate
@@ -67,6 +67,49 @@ def trained(method, data, mechanism=None, present=None, seed=SEED, engine="vecto
     place = ENGINES[engine](data, TOPO, door)
     *_, last = rounds(method, TOPO, place, door, present=present)
     return last.servers["model"], door
+
+
+# ---- persons ---------------------------------------------------------------------------------------------------------
+
+
+def by_persons(most=3, seed=4):
+    """Of each client six to nine persons with up to `most` records."""
+    rng = np.random.default_rng(seed)
+    tables = []
+    for count in (6, 9, 7):
+        y = rng.integers(0, CLASSES, (count, most))
+        y[np.arange(most) >= rng.integers(1, most + 1, count)[:, None]] = -1
+        tables.append((rng.standard_normal((count, most, FEATURES)) * 3.0, y))
+    return divided(tables, TOPO.silos, SEED)
+
+
+def test_a_person_adds_the_mean_of_their_clipped_gradients(task):
+    """Against gradients of single records, by autograd."""
+    clip, data = 0.4, by_persons()
+    method = meta(task, data, clip=clip, protected_unit=PERSON)
+    gate = Door(SEED, Ledger()).gate(TOPO.silos, 0)
+    batch = gate.poisson(data[QUERY], 0.7, "query 0", QUERY)
+    got = method._at(np.repeat(task.start[None], 3, 0), data, batch).gradient(clip)
+    for k in range(3):
+        expected = np.zeros(task.size)
+        for p in np.flatnonzero(batch.chosen[k]):
+            own = [j for j, label in enumerate(data[f"{QUERY}_y"][k, p]) if label >= 0]
+            for j in own:
+                w = torch.from_numpy(task.start).requires_grad_()
+                x, y = data[f"{QUERY}_x"][k, p, j : j + 1], data[f"{QUERY}_y"][k, p, j : j + 1]
+                (slope,) = torch.autograd.grad(total_loss(w, x, y), w)
+                expected += slope.numpy() * min(1.0, clip / float(slope.norm())) / len(own)
+        np.testing.assert_allclose(got[k], expected, rtol=1e-5, atol=1e-7)
+
+
+def test_the_ledger_names_a_person_and_what_bounds_one(task):
+    data = by_persons()
+    method = meta(task, data, clip=0.5, protected_unit=PERSON, rate=0.5)
+    _, door = trained(method, data, Gaussian(3.0))
+    row = door.ledger.of("ada")[0]
+    assert row.protected_unit == "one person (all records of a person at one client) of the query set"
+    assert "their mean" in row.why
+    assert row.l2 == pytest.approx(0.5 / (0.5 * 3), rel=1e-6)  # three of ada's six persons are in the query set
 
 
 # ---- the oracle ------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from silograph.core.errors import InputError
 from silograph.data.categories import cell_text
 from silograph.data.collections import read_arrays
 from silograph.data.features import FeatureOptions, FeatureTable, read_features, scaled
+from silograph.data.persons import Persons, by_person, names_of
 from silograph.data.silos import check_file_names
 from silograph.data.sites import in_folders
 from silograph.data.tables import (
@@ -53,7 +54,7 @@ class ClientTables:
     """Client `names[k]` has `records[k]`; label number c is `classes[c]`, and a regression has no classes.
 
     A record has the given shape: one number for each of `features`, or channels, height and width of a picture, whose
-    pixels have no names. Not every client has records of every class.
+    pixels have no names. Not every client has records of every class. By person, records are as `by_person` makes them.
     """
 
     names: tuple[str, ...]
@@ -75,6 +76,7 @@ class _Client:
     features: tuple[str, ...]
     x: Single
     labels: NDArray[Any]
+    whose: NDArray[Any] | None = None  # the person of each record
 
 
 def read_clients(
@@ -87,6 +89,7 @@ def read_clients(
     least: int = 2,
     fewest_classes: int = 2,
     told: FeatureOptions = _PLAIN,
+    persons: Persons | None = None,
 ) -> ClientTables:
     """One file a client, called and sorted by its name: tables with the column `target`, or NPZ files with x and y.
 
@@ -103,14 +106,18 @@ def read_clients(
         raise InputError("clients", "NPZ files or tables", found, "Save all in one format.")
     notes: tuple[str, ...] = ()
     if packed:
-        clients = [_read_npz(path, private) for path in files]
+        clients = [_read_npz(path, private, persons) for path in files]
     else:
-        texts, roles = [] if regression else [target], [target]
-        tables = read_features(files, told, texts, roles, private, [_NPZ], needed={target: "target"})
-        clients = [_of_table(table, named(target), told, private) for table in tables]
+        texts, roles, needed = [] if regression else [target], [target], {target: "target"}
+        if persons is not None:
+            texts, roles = [*texts, persons.column], [*roles, persons.column]
+            needed |= {} if persons.most is None else {persons.column: "person"}
+        tables = read_features(files, told, texts, roles, private, [_NPZ], needed=needed)
+        clients = [_of_table(table, named(target), told, private, persons) for table in tables]
         notes = tuple(note for table in tables for note in table.notes)
     clients.sort(key=lambda client: client.name)
-    together = _together(clients, private, classes, regression, features, least, fewest_classes)
+    most = None if persons is None else persons.most
+    together = _together(clients, private, classes, regression, features, least, fewest_classes, most)
     return replace(together, notes=notes)
 
 
@@ -122,8 +129,13 @@ def from_arrays(
     private: bool = False,
     features: Sequence[str] | None = None,
     least: int = 2,
+    whose: Sequence[Any] | None = None,
+    most: int | None = None,
 ) -> ClientTables:
-    """The same of an (X, y) for each client, in the given order; they are client_0, client_1, ... unless named."""
+    """The same of an (X, y) for each client, in the given order; they are client_0, client_1, ... unless named.
+
+    `whose` says of each client whose its records are, of whom `most` take part.
+    """
     pairs = data if isinstance(data, list | tuple) else [data]
     if not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs):
         todo = "For a single client write [(X, y)]."
@@ -132,7 +144,13 @@ def from_arrays(
     if len(names) != len(data):
         raise InputError("names", f"one for each of the {len(data)} clients", f"there are {len(names)}")
     clients = [_given(name, *pair, private) for name, pair in zip(names, data, strict=True)]
-    return _together(clients, private, classes, regression, features, least)
+    if whose is not None:
+        if len(whose) != len(data):
+            found = f"there are {len(whose)}"
+            raise InputError("persons", f"a list of names for each of the {len(data)} clients", found)
+        pairs_of = zip(clients, whose, strict=True)
+        clients = [replace(c, whose=names_of(own, len(c.x), f"{c.where}, persons")) for c, own in pairs_of]
+    return _together(clients, private, classes, regression, features, least, most=most)
 
 
 def as_pictures(array: NDArray[Any], where: str) -> Single:
@@ -159,22 +177,29 @@ def as_pictures(array: NDArray[Any], where: str) -> Single:
     return np.ascontiguousarray(x)
 
 
-def _of_table(table: FeatureTable, target: str, told: FeatureOptions, private: bool) -> _Client:
+def _of_table(
+    table: FeatureTable, target: str, told: FeatureOptions, private: bool, persons: Persons | None
+) -> _Client:
     columns = dict(table.columns)
     labels = columns.pop(target)
+    whose = None if persons is None else columns.pop(named(persons.column), None)
 
     def place(row: int) -> str:
         return f"{table.where}, column {shortened(target)}, {table.at(row)}"
 
     x = scaled(_numbers(columns, table.where, private, table.at), tuple(columns), told.bounds)
-    return _client(table.name, table.path, table.where, place, tuple(columns), x, labels)
+    return replace(_client(table.name, table.path, table.where, place, tuple(columns), x, labels), whose=whose)
 
 
-def _read_npz(path: Path, private: bool) -> _Client:
+def _read_npz(path: Path, private: bool, persons: Persons | None) -> _Client:
     where, arrays = shown(path), read_arrays(path)
-    if not {"x", "y"} <= set(arrays):
-        raise InputError(where, "the arrays x and y", f"it holds {listed(list(arrays)) or 'none'}")
-    return _of_arrays(path.name[: -len(_NPZ)], path, where, arrays["x"], arrays["y"], private)
+    wanted = ["x", "y"] if persons is None or persons.most is None else ["x", "y", persons.column]
+    if not set(wanted) <= set(arrays):
+        raise InputError(where, f"the arrays {listed(wanted)}", f"it holds {listed(list(arrays)) or 'none'}")
+    client = _of_arrays(path.name[: -len(_NPZ)], path, where, arrays["x"], arrays["y"], private)
+    if len(wanted) == 2:
+        return client
+    return replace(client, whose=names_of(arrays[wanted[2]], len(client.x), f"{where}, {shortened(wanted[2])}"))
 
 
 def _given(name: str, x: Any, y: Any, private: bool) -> _Client:
@@ -258,6 +283,7 @@ def _together(
     features: Sequence[str] | None,
     least: int,
     fewest_classes: int = 2,
+    most: int | None = None,
 ) -> ClientTables:
     if not clients:
         raise InputError("clients", "at least one", "found none")
@@ -281,7 +307,7 @@ def _together(
         if classes is not None:
             raise InputError("classes", "none for a regression", f"found {listed([str(c) for c in classes])}")
         answers = [_answers(client, private) for client in clients]
-        return ClientTables(names, wanted, (), shape, tuple(zip(inputs, answers, strict=True)))
+        return ClientTables(names, wanted, (), shape, _records(clients, inputs, answers, most))
     public = None if classes is None else listed_classes(classes)
     if private and public is None:
         todo = "Which labels occur is itself private: list all that may."
@@ -289,7 +315,19 @@ def _together(
     labels = [_labels(client) for client in clients]
     known = _occurring(clients, labels, fewest_classes) if public is None else public
     numbers = [_numbered(client, own, known, private) for client, own in zip(clients, labels, strict=True)]
-    return ClientTables(names, wanted, known, shape, tuple(zip(inputs, numbers, strict=True)))
+    return ClientTables(names, wanted, known, shape, _records(clients, inputs, numbers, most))
+
+
+def _records(
+    clients: Sequence[_Client], inputs: Sequence[Single], answers: Sequence[NDArray[Any]], most: int | None
+) -> tuple[Labelled, ...]:
+    """Of every client: one by one or, with a number of places, by person."""
+    found = []
+    for client, x, y in zip(clients, inputs, answers, strict=True):
+        found.append(
+            (x, y) if most is None or client.whose is None else by_person(x, y, client.whose, most, client.where)
+        )
+    return tuple(found)
 
 
 def _matched(client: _Client, wanted: tuple[str, ...], owner: str) -> Single:

@@ -227,7 +227,7 @@ def scaled(values: Floats, names: Sequence[str], bounds: Mapping[str, tuple[floa
     for k, name in enumerate(names):
         if name in ends:
             low, high = ends[name]
-            values[:, k] = 2.0 * (np.clip(values[:, k], low, high) - low) / (high - low) - 1.0
+            values[..., k] = 2.0 * (np.clip(values[..., k], low, high) - low) / (high - low) - 1.0
     return values
 
 

@@ -30,7 +30,7 @@ from silograph.report.notebook_card import card, most_paid
 if TYPE_CHECKING:
     from silograph.tasks.neural import Neural
 
-_TARGET = "answer"
+_TARGET, _PERSON = "answer", "person"
 _SAME = "Give the module it was learned with."
 #: From a label's text to the label, by numpy's letters for kinds of arrays.
 _KINDS: dict[str, Callable[[str], Any]] = {"b": "True".__eq__, "i": int, "u": int, "f": float}
@@ -46,6 +46,7 @@ class _PrivateMeta(PlanEstimator):
         "labels and becomes public, so give it where the presence of a label is private.",
         "bounds": "The least and the most of all features, or of each, from public knowledge: they become -1 and 1, "
         "and a value beyond a bound counts as the bound. None: features are taken as they are.",
+        "unit_rows": "If `fit` is told whose records are: of a person with more, so many take part; a public number.",
     }
     _answers: ClassVar[Literal["classes", "numbers"]]
 
@@ -65,12 +66,24 @@ class _PrivateMeta(PlanEstimator):
     clip: float = MetaMethod.clip
     curvature_clip: float | None = MetaMethod.curvature_clip
     classes: Sequence[Any] | None = None
+    unit_rows: int = MetaData.unit_rows
     bounds: tuple[float, float] | Sequence[tuple[float, float]] | None = None
     device: str = MetaMethod.device
     random_state: RandomState = None
 
-    def fit(self, X: Sequence[tuple[Any, Any]], y: None = None, *, names: Sequence[str] | None = None) -> Self:
-        """Learn the shared start from a list of (records, answers), one for each client; `names` are the clients'."""
+    def fit(
+        self,
+        X: Sequence[tuple[Any, Any]],
+        y: None = None,
+        *,
+        names: Sequence[str] | None = None,
+        persons: Sequence[Any] | None = None,
+    ) -> Self:
+        """Learn the shared start from a list of (records, answers), one for each client; `names` are the clients'.
+
+        `persons` says of each client, record by record, whose it is: with epsilon a person is protected then, and not
+        one record. Who has records at several clients is protected at each by itself.
+        """
         regression, private = self._answers == "numbers", self.epsilon is not None
         labels = plain(self.classes)
         if not isinstance(labels, list | None):
@@ -79,12 +92,12 @@ class _PrivateMeta(PlanEstimator):
         if private and classes is None and not regression:
             classes = list(from_arrays(X, names).classes)
             warnings.warn("The labels that occur are taken for public; say `classes` if they are not.", stacklevel=2)
-        tables = from_arrays(X, names, classes, regression, private)
+        tables = from_arrays(X, names, classes, regression, private, whose=persons, most=self.unit_rows)
         told = self._told(tables)
         tables = _within(tables, told)
         for odd in odd_features([records for records, _ in X], private):
             warnings.warn(odd, stacklevel=2)
-        plan = self._plan(tables)
+        plan = self._plan(tables, persons is not None)
         job = MetaJob.of(plan, tables, None, self._network(plan, tables))
         outcome, door = self._learn(job)
         self.task_: Neural = job.task
@@ -160,9 +173,10 @@ class _PrivateMeta(PlanEstimator):
         x = stream(0, "", 0, "records to know a network by").standard_normal((2, *self.spec_["shape"]))
         return list(self.task_.predict(self.model_, x).tolist())
 
-    def _plan(self, tables: ClientTables) -> MetaPlan:
+    def _plan(self, tables: ClientTables, persons: bool) -> MetaPlan:
         classes = tables.classes if self._answers == "classes" else None
-        data = MetaData(_TARGET, answers=self._answers, classes=classes)
+        column = _PERSON if persons else None
+        data = MetaData(_TARGET, answers=self._answers, classes=classes, unit_column=column, unit_rows=self.unit_rows)
         privacy = self._budget(MetaBudget)
         method = self._section(MetaMethod, **({} if isinstance(self.model, str | None) else {"model": None}))
         return MetaPlan(data, method, privacy, seed=seed_of(self.random_state))

@@ -13,6 +13,9 @@ S4 clips the mean over the records, not each record: a record moves it by up to 
 than C / (q N). It also charges the query sample once for two uses. Here R1 and R3, from one sample, share its
 precision, with noise larger by sqrt(2) each: every query record and every support record sees one sampled Gaussian a
 local step, and pays for its own set alone.
+
+Where persons are protected, a person takes a record's place: all their records are in one set and in the same samples,
+and they add the mean of their clipped gradients, which is no longer than the clip, since none of these is.
 """
 
 from __future__ import annotations
@@ -27,7 +30,8 @@ from numpy.typing import NDArray
 
 from silograph.core.errors import InputError, SolverError
 from silograph.core.threads import in_parts
-from silograph.core.types import Array, Carry, Json
+from silograph.core.types import Array, BoolArray, Carry, Json
+from silograph.data.persons import present
 from silograph.kernels.draws import draw_key, silo_ids, uniforms
 from silograph.methods.base import Limits, Outcome, Outlet, Plain, Private, ServerOutlet, Start, Up, everywhere
 from silograph.methods.sampling import DIVERGED, check_growth
@@ -42,6 +46,7 @@ Order = Literal["first", "second"]
 
 QUERY, SUPPORT = "query", "support"
 PROTECTED_UNIT = "one record"
+PERSON = "one person (all records of a person at one client)"
 IN_THE_CLEAR = "no protection was asked for"
 
 #: What a client goes on from: released where records are protected.
@@ -56,7 +61,7 @@ def part_sizes(count: int) -> dict[str, int]:
 def divided(
     records: Sequence[tuple[NDArray[Any], NDArray[Any]]], names: Sequence[str], seed: int, most: int | None = None
 ) -> Private:
-    """Every client's records as a query and a support set of equal size, padded to the largest client's.
+    """Every client's records, or persons, as a query and a support set of equal size, padded to the largest client's.
 
     `most` says how many records that has, where it is not among these. Which place of a table is in which set follows
     from the seed and the client's name, not from what is in it.
@@ -131,7 +136,7 @@ class PrivateMeta(OneStart):
     """`inner_step` eta, `outer_step` beta, `local_steps` tau0, Poisson samples at `rate` q.
 
     `clip` bounds a record's gradient, `curvature_clip` (the same if left out) its curvature. Without a clip nothing is
-    protected, and this is Per-FedAvg.
+    protected, and this is Per-FedAvg. Records may be given person by person, `protected_unit` being a person.
     """
 
     inner_step: float = 0.1
@@ -141,6 +146,7 @@ class PrivateMeta(OneStart):
     order: Order = "second"
     clip: float | None = None
     curvature_clip: float | None = None
+    protected_unit: str = PROTECTED_UNIT
 
     def __post_init__(self) -> None:
         positive = {name: getattr(self, name) for name in ("inner_step", "outer_step", "clip", "curvature_clip")}
@@ -186,7 +192,13 @@ class PrivateMeta(OneStart):
         return descended(w, self.outer_step, descended(r2, self.inner_step, r3))  # (9)
 
     def _at(self, model: Known, data: Private, batch: Batch) -> Any:
-        return self.task.at(bare(model), data[f"{batch.part}_x"], data[f"{batch.part}_y"], batch.chosen, self.rate)
+        x, y = data[f"{batch.part}_x"], data[f"{batch.part}_y"]
+        if y.ndim == 2:
+            return self.task.at(bare(model), x, y, batch.chosen, self.rate)
+        clients, persons, most = y.shape
+        weights = shares(y, batch.chosen).reshape(clients, persons * most)
+        x, y = (table.reshape(clients, persons * most, *table.shape[3:]) for table in (x, y))
+        return self.task.at(bare(model), x, y, weights, self.rate)
 
     def _mean(
         self,
@@ -208,13 +220,24 @@ class PrivateMeta(OneStart):
         if clip is None:
             return total
         why = f"every record's part of the sum is clipped to {clip:g}; the sum is divided by the public q N"
-        bounded = Bounded(total, clip / expected, f"{PROTECTED_UNIT} of the {batch.part} set", why, ADD_OR_REMOVE_ONE)
+        if self.protected_unit == PERSON:
+            why = f"a person's records add their mean, each clipped to {clip:g}; the sum is divided by the public q N"
+        unit = f"{self.protected_unit} of the {batch.part} set"
+        bounded = Bounded(total, clip / expected, unit, why, ADD_OR_REMOVE_ONE)
         return gate.release(bounded, release_point, batch, share)
 
     # ---- at the server ----
 
     def gather(self, servers: Carry, up: Up, topo: Topology, gate: ServerOutlet) -> tuple[Carry, Message]:
         return servers, {"model": gate.relay(mean_model(up.values["model"], np.array(self.weights)[up.rows])[None])}
+
+
+def shares(y: NDArray[Any], chosen: BoolArray) -> NDArray[np.float32]:
+    """How much every place counts of the chosen persons (K, N), whose records are (K, N, most): a person counts once,
+    with all records alike, less what single precision may round."""
+    there = present(y)
+    each = (1.0 - 1e-6) / np.maximum(there.sum(-1, keepdims=True), 1)
+    return np.asarray(chosen[..., None] * there * each, dtype=np.float32)
 
 
 def _first(start: Array) -> np.float64:

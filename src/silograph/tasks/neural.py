@@ -41,8 +41,11 @@ _LEAST_TILE, _LARGEST_TILE = 16, {"cpu": 160, "cuda": 512}  # records: for the c
 _TABLES = 4  # that stay where sums are taken: two sets of records, and two of others
 
 
-#: Records, answers, and which slots are taken.
+#: Records, answers, and how much they count: nothing in slots that are not taken.
 Tile = tuple[Tensor, Tensor, Tensor]
+
+#: Whether, or how much up to 1, each record counts.
+Weights = BoolArray | NDArray[np.float32]
 
 
 class Passes(Protocol):
@@ -173,8 +176,9 @@ class Neural:
     def _dtype(self) -> torch.dtype:
         return torch.float64 if self.precise else torch.float32
 
-    def at(self, models: Array, x: NDArray[Any], y: NDArray[Any], chosen: BoolArray, rate: float = 1.0) -> Sums:
-        """The chosen records (K, B) of clients with their models (K, P); about a share `rate` of them is chosen."""
+    def at(self, models: Array, x: NDArray[Any], y: NDArray[Any], chosen: Weights, rate: float = 1.0) -> Sums:
+        """The chosen records (K, B) of clients with their models (K, P); about a share `rate` of them is chosen. A
+        chosen one may count for less than 1."""
         if x.shape[2:] != self.shape:
             raise InputError("records", f"shape {self.shape}, as the network takes", f"found {x.shape[2:]}")
         weights, places = self._tensor(models), chosen.shape[1]
@@ -189,9 +193,9 @@ class Neural:
                 passes.append(RecordwisePasses(self._skeleton, self.layout, self.loss, weights, *part, rounding))
         return Sums(passes, self, models.shape, rounding.kind)
 
-    def _tiles(self, x: NDArray[Any], y: NDArray[Any], chosen: BoolArray, size: int) -> Iterable[Tile]:
+    def _tiles(self, x: NDArray[Any], y: NDArray[Any], chosen: Weights, size: int) -> Iterable[Tile]:
         """What `tiles` has, where sums are taken. Of whole tables that nobody can write to it stays there."""
-        if x.flags.writeable or y.flags.writeable or not chosen.all():
+        if x.flags.writeable or y.flags.writeable or not (chosen == 1).all():
             return map(self._tile, tiles(x, y, chosen, size))
         key = tuple((table.ctypes.data, table.shape, table.strides) for table in (x, y))
         if (key, size) not in self._kept:
@@ -205,7 +209,7 @@ class Neural:
     def _kept(self) -> dict[Any, tuple[NDArray[Any], NDArray[Any], list[Tile]]]:
         return {}
 
-    def _tile(self, part: tuple[NDArray[Any], NDArray[Any], BoolArray]) -> Tile:
+    def _tile(self, part: tuple[NDArray[Any], NDArray[Any], Weights]) -> Tile:
         x, y, taken = part
         return self._tensor(x), self._answers(y), self._tensor(taken)
 
@@ -318,9 +322,9 @@ def tile_size(places: int, rate: float, largest: int) -> int:
 
 
 def tiles(
-    x: NDArray[Any], y: NDArray[Any], chosen: BoolArray, size: int
-) -> Iterator[tuple[NDArray[Any], NDArray[Any], BoolArray]]:
-    """The chosen records, a tile of every client's at a time: (K, R, ...), (K, R), and which slots are taken.
+    x: NDArray[Any], y: NDArray[Any], chosen: Weights, size: int
+) -> Iterator[tuple[NDArray[Any], NDArray[Any], Weights]]:
+    """The chosen records, a tile of every client's at a time: (K, R, ...), (K, R), and how much each slot counts.
 
     Record k is always in slot k mod R, in whichever tile, and empty slots are zeros: what becomes of a record has
     nothing to do with who else was chosen. R follows from public numbers.
@@ -332,7 +336,7 @@ def tiles(
             yield x[:, part], y[:, part], chosen[:, part]
         return
     slots = np.zeros((clients, -(-places // size) * size), dtype=np.bool_)
-    slots[:, :places] = chosen
+    slots[:, :places] = chosen > 0
     slots = slots.reshape(clients, -1, size)
     tile = slots.cumsum(1) - 1  # of every record that is chosen
     count = int(tile.max(initial=-1)) + 1
@@ -344,4 +348,4 @@ def tiles(
         taken = which >= 0
         part_x, part_y = x[everybody, which], y[everybody, which]
         part_x[~taken], part_y[~taken] = 0, 0
-        yield part_x, part_y, taken
+        yield part_x, part_y, np.where(taken, chosen[everybody, which], 0)

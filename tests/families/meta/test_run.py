@@ -26,8 +26,10 @@ from silograph.core.errors import BudgetError, DamageError, InputError
 from silograph.data.class_clients import ACTIVITY_PAIRS, MOTIONS
 from silograph.families.meta import job as meta_job
 from silograph.families.meta.plan import MetaBudget, MetaData, MetaMethod, MetaPlan
+from silograph.methods.private_meta import PERSON
 from silograph.privacy.accounting import cost, rdp_epsilon
 from silograph.privacy.ledger import Ledger
+from silograph.report.build import build
 from silograph.run import run as running
 from silograph.run.cost import cost_of_plan, cost_of_run
 from silograph.run.jobs import open_job
@@ -129,6 +131,7 @@ def within(seconds):
 
 DATA = {"files": ["a.csv"], "target": "y"}
 PRIVATE = {"data": DATA | {"classes": ["no", "yes"]}, "privacy": {"epsilon": 1.0}}
+WHOSE = PRIVATE["data"] | {"unit_column": "who"}
 
 
 def content(change):
@@ -195,6 +198,15 @@ def test_counts_are_whole_numbers_from_1(key, value, came):
         (PRIVATE | {"privacy": {"personal_epsilon": 0}}, "plan.toml, privacy.personal_epsilon", "above 0", "found 0"),
         (PRIVATE | {"privacy": {"epsilon": 1, "personal_epsilon": 1}}, "plan, personal_epsilon", "new", "found none"),
         (PRIVATE | {"privacy": {"epsilon": 1, "protect": "clients"}}, "plan, protect", "records", "found clients"),
+        (PRIVATE | {"privacy": {"epsilon": 1, "protect": "persons"}}, "plan, protect", "whose a record is", "none"),
+        (PRIVATE | {"data": WHOSE, "privacy": {"epsilon": 1, "protect": "records"}}, "plan, protect", "persons", "unit_"),
+        (PRIVATE | {"data": WHOSE | {"unit_column": " "}}, "plan, unit_column", "the name of a column", "empty"),
+        (PRIVATE | {"data": WHOSE, "method": {"version": "paper:"}}, "plan, unit_column", "no persons", "found some"),
+        ({"data": WHOSE}, "plan, unit_column", "a privacy budget", "found none"),
+        (
+            PRIVATE | {"data": WHOSE | {"new": ["d.csv"]}, "privacy": {"epsilon": 1, "personal_epsilon": 1}},
+            "plan, personal_epsilon", "where persons are protected", "one record",
+        ),
         (PRIVATE | {"data": DATA}, "plan, classes", "the labels there can be", "is private too"),
         ({"engine": "gpu"}, "plan.toml, engine", "vector, silowise", "found 'gpu'"),
         ({"seed": -1}, "plan.toml, seed", "a whole number from 0 up", "found -1"),
@@ -443,6 +455,26 @@ def test_a_linear_regression_is_the_papers_recursion_to_the_digit(order, tmp_pat
     assert row["after"] == pytest.approx((off * shrink) ** 2, rel=1e-4)
     assert row["loss"] == pytest.approx(row["after"] / 2.0)
     assert result_of(folder)["test"] == {"records": 2, "measure": "mean squared error", "baseline": 0.0}
+
+
+def test_a_plan_that_names_persons_protects_them(clients, tmp_path):
+    """Their number is public then, and not that of records; new clients need not say whose theirs are."""
+    for name in SOURCES:
+        made = pd.read_csv(clients / f"{name}.csv")
+        made.assign(who=[f"p{k // 2}" for k in range(len(made))]).to_csv(tmp_path / f"{name}.csv", index=False)
+    for name in NEW:
+        shutil.copy(clients / f"{name}.csv", tmp_path)
+    data = {"unit_column": "who", "unit_rows": 3}
+    folder = finished(planned(MetaBudget(EPSILON, DELTA, protect="persons"), data=data), tmp_path, tmp_path / "out")
+    result = result_of(folder)
+    assert result["privacy"]["protected_unit"].startswith("one person")
+    assert [client["records"] for client in result["clients"]] == [10, 7, 13]
+    assert result["task"]["features"] == ["a", "b", "c"]
+    assert any("how many persons each has" in note for note in result["privacy"]["notes"])
+    assert {row.protected_unit.partition(" of the ")[0] for row in rows_of(folder).rows} == {PERSON}
+    page = build(folder)
+    assert "A person added the mean over their records" in page
+    assert "Persons of each" in page
 
 
 def test_under_privacy_new_clients_keep_their_models(clients, tmp_path):

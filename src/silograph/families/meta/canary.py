@@ -15,6 +15,7 @@ from silograph.audit.scenes import DIVIDED, LOUD, divided
 from silograph.audit.stages import Bits, Scene, SiloStage, Stage
 from silograph.audit.worlds import Worlds, as_csv, fewest
 from silograph.core.types import Array, Json
+from silograph.data.persons import present
 from silograph.deploy.public_facts import Facts
 from silograph.families.meta.job import MetaJob
 from silograph.families.meta.plan import MetaPlan
@@ -37,6 +38,9 @@ def stages(job: MetaJob, many: bool) -> tuple[Stage, ...]:
     victim = int(np.argmin(job.data()[QUERY]))
     own = job.data([job.topo.silos[victim]])
     x, y = _loudest(job, own)
+    unit, times = "a record", 1
+    if job.plan.data.unit_column is not None:
+        unit, times = "a person", job.plan.data.unit_rows  # with the same record over and over
 
     def tables(bits: Bits, part: str, company: Sequence[float] = ()) -> Private:
         """Canaries, and after them their company: the loudest record at these sizes."""
@@ -47,6 +51,8 @@ def stages(job: MetaJob, many: bool) -> tuple[Stage, ...]:
             beside = [size * x[:1] for size in company] if each == part else []
             one_x = np.concatenate([x[:width], *beside])
             one_y = np.concatenate([y[:width], *(y[:1] for _ in beside)])
+            if job.plan.data.unit_column is not None:
+                one_x, one_y = one_x[:, None].repeat(times, 1), one_y[:, None].repeat(times, 1)
             made |= {f"{each}_x": one_x[None].repeat(trials, 0), f"{each}_y": one_y[None].repeat(trials, 0)}
             made[each] = own[each].repeat(trials)  # how many places there are is public
         return made
@@ -57,7 +63,7 @@ def stages(job: MetaJob, many: bool) -> tuple[Stage, ...]:
     start, rounds = begin(job.method, job.topo), tuple(range(job.method.rounds))
 
     def stage(part: str) -> SiloStage:
-        alone = f"a record of the {part} set whose gradient is as long as the clip, or its place left empty"
+        alone = f"{unit} of the {part} set whose gradient is as long as the clip, or its place left empty"
         places = int(own[part][0])
         size = min(_COMPANY, places - 1 - places % 2)
         scenes = tuple(
@@ -107,14 +113,16 @@ def worlds(job: MetaJob, facts: Facts) -> Worlds:
 
     def table(organisation: str, sign: float) -> bytes:
         count = next(h.records[0] for h in facts.holdings if h.organisation == organisation and h.records)
-        x = np.zeros((count, *facts.shape), dtype=np.float32)
-        x[0] = 30.0 * sign
-        which = np.zeros(count, dtype=np.int64)
-        which[0] = sign > 0.0
-        answers = 1e3 * sign * (np.arange(count) == 0) if regression else np.array(facts.classes)[which]
-        return _labelled(job.plan, facts, x, answers)
+        times = 1 if job.plan.data.unit_column is None else job.plan.data.unit_rows
+        whose = np.arange(count).repeat(times)  # all have as many records
+        x = np.zeros((len(whose), *facts.shape), dtype=np.float32)
+        x[whose == 0] = 30.0 * sign
+        which = ((whose == 0) & (sign > 0.0)).astype(np.int64)
+        answers = 1e3 * sign * (whose == 0) if regression else np.array(facts.classes)[which]
+        return _labelled(job.plan, facts, x, answers, whose)
 
-    words = "a record whose gradient is longer than the clip, against the opposite one; all others are alike"
+    one = "a record" if job.plan.data.unit_column is None else "a person"
+    words = f"{one} whose gradient is longer than the clip, against the opposite one; all others are alike"
     tables = (table(holding.organisation, -1.0), table(holding.organisation, 1.0), table(holding.organisation, 0.0))
     suffix = ".csv" if facts.columns else ".npz"
     return Worlds(
@@ -128,12 +136,15 @@ def worlds(job: MetaJob, facts: Facts) -> Worlds:
     )
 
 
-def _labelled(plan: MetaPlan, facts: Facts, x: Any, answers: Any) -> bytes:
+def _labelled(plan: MetaPlan, facts: Facts, x: Any, answers: Any, whose: Any) -> bytes:
+    column = plan.data.unit_column
     if facts.columns:
-        lines = [[*row, answer] for row, answer in zip(x.tolist(), answers.tolist(), strict=True)]
-        return as_csv([*facts.columns, plan.data.target], lines)
+        named = [] if column is None else [column]
+        rows = zip(x.tolist(), answers.tolist(), whose.tolist(), strict=True)
+        lines = [[*row, answer, *(f"p{person}" for _ in named)] for row, answer, person in rows]
+        return as_csv([*facts.columns, plan.data.target, *named], lines)
     packed = io.BytesIO()
-    np.savez(packed, x=x, y=answers)
+    np.savez(packed, x=x, y=answers, **({} if column is None else {column: whose}))
     return packed.getvalue()
 
 
@@ -159,7 +170,8 @@ def exposed(job: MetaJob, own: bool, root: int) -> list[Json]:
 
 def _support(data: Mapping[str, Array], client: int) -> tuple[Array, Array]:
     count = int(data[SUPPORT][client])
-    return data[f"{SUPPORT}_x"][client, :count], data[f"{SUPPORT}_y"][client, :count]
+    x, y = data[f"{SUPPORT}_x"][client, :count], data[f"{SUPPORT}_y"][client, :count]
+    return (x, y) if y.ndim == 1 else (x[present(y)], y[present(y)])
 
 
 def _leaning(job: MetaJob, model: Array, x: Array, y: Array) -> Array:

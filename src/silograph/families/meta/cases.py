@@ -23,6 +23,11 @@ def cases(folder: Path, seed: int) -> dict[str, Json]:
         write_table(folder / f"{client}.csv", list("abcdy"), [[*row, "up" if row[0] > 0 else "down"] for row in x])
         np.savez(folder / f"{client}_drawn.npz", x=x.reshape(12, 1, 2, 2), y=np.where(x[:, 0] > 0, "up", "down"))
         write_table(folder / f"{client}_numbers.csv", list("abcdy"), [[*row, row[0] - row[1]] for row in x])
+    for client in CLIENTS:
+        visits = [
+            [*row, "up" if row[0] > 0 else "down", f"p{k % 12}"] for k, row in enumerate(rng.normal(size=(20, 4)))
+        ]
+        write_table(folder / f"{client}_visits.csv", [*"abcdy", "who"], visits)
     numbers = {"files": [f"{client}_numbers.csv" for client in CLIENTS], "answers": "numbers"}
     return {
         "open": _plan({**_METHOD, "rate": 1.0}),
@@ -32,7 +37,13 @@ def cases(folder: Path, seed: int) -> dict[str, Json]:
         "second order": _plan(_METHOD, _BUDGET),
         "first order": _plan({**_METHOD, "order": "first", "local_steps": 2}, _BUDGET),
         "paper:": _plan({**_METHOD, "version": "paper:"}, _BUDGET),
+        "persons": _visits(_plan(_METHOD, _BUDGET)),
     }
+
+
+def _visits(plan: Json) -> Json:
+    files = [f"{client}_visits.csv" for client in CLIENTS]
+    return plan | {"data": plan["data"] | {"files": files, "unit_column": "who", "unit_rows": 2}}
 
 
 def _plan(method: Json, privacy: Json | None = None) -> Json:

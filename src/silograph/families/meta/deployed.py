@@ -43,7 +43,9 @@ def read_own(plan: MetaPlan, path: Path, facts: Facts | None = None) -> tuple[Fa
     data, private, regression = plan.data, plan.privacy is not None, plan.data.answers == "numbers"
     classes = None if regression else data.classes if facts is None else facts.classes
     columns = None if facts is None else facts.columns
-    clients = read_clients([path], data.target, private, classes, regression, columns, fewest_classes=1, told=data)
+    clients = read_clients(
+        [path], data.target, private, classes, regression, columns, fewest_classes=1, told=data, persons=data.persons
+    )
     check_one(clients.names, shown(path))
     holding = Holding(clients.names[0], records=(len(clients.records[0][1]),))
     own = Facts(plan.method.name, clients.features, (holding,), clients.shape, clients.classes)
@@ -52,7 +54,12 @@ def read_own(plan: MetaPlan, path: Path, facts: Facts | None = None) -> tuple[Fa
 
 def open_part(plan: MetaPlan, facts: Facts, records: Records, base: Path) -> MetaJob:
     answer = np.float32 if plan.data.answers == "numbers" else np.int64
-    labelled = records(lambda count: (Elsewhere.of((count, *facts.shape), np.float32), Elsewhere.of((count,), answer)))
+    each = () if plan.data.unit_column is None else (plan.data.unit_rows,)
+
+    def elsewhere(count: int) -> tuple[Elsewhere, Elsewhere]:
+        return Elsewhere.of((count, *each, *facts.shape), np.float32), Elsewhere.of((count, *each), answer)
+
+    labelled = records(elsewhere)
     clients = ClientTables(tuple(facts.organisations), facts.columns, facts.classes, facts.shape, labelled)
     # The server, which has no records, computes nothing with the network.
     computing = not all(isinstance(x, Elsewhere) for x, _ in labelled)

@@ -25,7 +25,7 @@ from silograph.families.meta.plan import MetaPlan, Settled
 from silograph.families.meta.result import Compared, MetaResult, Model, NewClient, Parameters, Round, SourceClient, Task
 from silograph.methods.base import Method, Outcome, Private
 from silograph.methods.meta_baselines import DEFECT, LocalTraining, PaperMeta
-from silograph.methods.private_meta import PROTECTED_UNIT, QUERY, SUPPORT, PrivateMeta, divided, part_sizes
+from silograph.methods.private_meta import PERSON, PROTECTED_UNIT, QUERY, SUPPORT, PrivateMeta, divided, part_sizes
 from silograph.privacy import accounting
 from silograph.privacy.bound import ADD_OR_REMOVE_ONE
 from silograph.privacy.door import Budget, Door
@@ -117,7 +117,12 @@ class MetaJob:
             weights=self._weights,
             clip=chosen.clip if private else None,
             curvature_clip=chosen.curvature_clip if private else None,
+            protected_unit=self.protected_unit,
         )
+
+    @property
+    def protected_unit(self) -> str:
+        return PROTECTED_UNIT if self.plan.data.unit_column is None else PERSON
 
     @property
     def _samples(self) -> int:
@@ -255,7 +260,7 @@ class MetaJob:
             return Privacy("exact", "none", "none", guarantees, self._notes())
         mode = "paper:" if self.chosen.version == "paper:" else "dp"
         relation = f"{ADD_OR_REMOVE_ONE}; how many places there are is public"
-        return Privacy(mode, PROTECTED_UNIT, relation, guarantees, self._notes())
+        return Privacy(mode, self.protected_unit, relation, guarantees, self._notes())
 
     def _notes(self) -> list[str]:
         plan, notes = self.plan, []
@@ -267,10 +272,16 @@ class MetaJob:
         if plan.privacy is None:
             notes.append("No privacy was asked for: clients send their models as they are.")
         else:
+            units = "records" if self.protected_unit == PROTECTED_UNIT else "persons"
             notes.append(
-                "Not protected: which clients there are, how many records each has, the classes, that a client took "
+                f"Not protected: which clients there are, how many {units} each has, the classes, that a client took "
                 "part, and how long it took. Runs add up: another one on the same data costs its budget again."
             )
+            if units == "persons":
+                notes.append(
+                    f"A person counts once, with up to {plan.data.unit_rows} records. Who has records at several "
+                    "clients is protected at each of them by itself."
+                )
             if plan.method.version == "paper:":
                 notes.append(f"S4's own version: {DEFECT}. The cost is read from what it really releases.")
         if self.new is not None:
@@ -388,10 +399,11 @@ def open_job(plan: MetaPlan, base: Path) -> MetaJob:
     data, private = plan.data, plan.privacy is not None
     regression = data.answers == "numbers"
     files = [base / name for name in data.files]
-    tables = read_clients(files, data.target, private, data.classes, regression, told=data)
+    tables = read_clients(files, data.target, private, data.classes, regression, told=data, persons=data.persons)
     new = None
     if data.new:
         paths = [base / name for name in data.new]
         classes = None if regression else tables.classes
-        new = read_clients(paths, data.target, private, classes, regression, tables.features, told=data)
+        features, nobody = tables.features, data.nobody
+        new = read_clients(paths, data.target, private, classes, regression, features, told=data, persons=nobody)
     return MetaJob.of(plan, tables, new, network(plan, tables))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from silograph.core.errors import InputError
 from silograph.core.schema import Scale, Seed, Share, Such
 from silograph.core.types import EngineName
 from silograph.data.features import FeatureOptions
+from silograph.data.persons import Persons
 from silograph.families.meta.result import USUAL_LAYERS
 from silograph.privacy.accounting import LEAST_SAMPLED_DELTA
 from silograph.run.plan import DEFAULT_DELTA, NOT_COMPARED, Plan
@@ -29,6 +30,9 @@ class MetaData(FeatureOptions):
     `target` is the column; of NPZ files, where it is always y, it is only what the page calls it.
     `new` clients take no part in learning: they personalise the start and hold back records to test it on. `classes`
     are the labels there can be, a public list; with privacy they have to be said.
+
+    With privacy `unit_column` names the person whose a record is: a person is protected then, and not one record. Of a
+    person with more records than `unit_rows`, a public number, that many take part.
     """
 
     target: str = "y"
@@ -36,6 +40,22 @@ class MetaData(FeatureOptions):
     new: tuple[str, ...] = naming_files(())
     answers: Literal["classes", "numbers"] = "classes"
     classes: tuple[str, ...] | None = None
+    unit_column: str | None = None
+    unit_rows: _Size = option(8, "Of a person with more records, so many take part; a public number.")
+
+    @property
+    def persons(self) -> Persons | None:
+        """For reading source clients."""
+        return None if self.unit_column is None else Persons(self.unit_column, self.unit_rows)
+
+    @property
+    def nobody(self) -> Persons | None:
+        """For reading new clients, whose records stay with them: whose each is does not matter."""
+        return None if self.unit_column is None else Persons(self.unit_column)
+
+    def told(self) -> dict[str, Any]:
+        said = super().told()
+        return said if self.unit_column is None else {**said, "drop": [*(self.drop or ()), self.unit_column]}
 
 
 @dataclass(frozen=True)
@@ -86,18 +106,18 @@ class Settled(MetaMethod):
 
 @dataclass(frozen=True)
 class MetaBudget:
-    """The total budget of every source client, for one of its records.
+    """The total budget of every source client, for one of its records or, with `unit_column`, one of its persons.
 
     A new client's model stays with it, unless it has a budget of its own for publishing it: `personal_epsilon`.
-    Whole clients, or persons with several records, are not protected, and a plan that asks for that is refused.
+    `protect` need not be said. Whole clients are not protected, and a plan that asks for that is refused.
     """
 
     epsilon: TotalEpsilon = field(
-        metadata={"help": "Budget for each record of each client, over the whole run; None means no privacy."}
+        metadata={"help": "Budget for each record, or person, of each client, over the whole run; None: no privacy."}
     )
     delta: Delta = option(DEFAULT_DELTA, "Delta of the budget.")
     personal_epsilon: TotalEpsilon | None = None
-    protect: Literal["records", "clients", "persons"] = "records"
+    protect: Literal["records", "clients", "persons"] | None = None
 
 
 @dataclass(frozen=True)
@@ -148,13 +168,34 @@ class MetaPlan(Plan):
         if chosen.version == "paper:" and chosen.order == "first":
             raise InputError("plan, order", "second, with S4's own version", "found first")
         if self.privacy is not None:
+            self._check_unit(self.privacy)
             self._check_privacy(self.privacy)
+        elif self.data.unit_column is not None:
+            expected = "a privacy budget, whose protected unit it names"
+            raise InputError("plan, unit_column", expected, "found none", "Add an epsilon, or drop the column.")
+
+    def _check_unit(self, privacy: MetaBudget) -> None:
+        column, protect = self.data.unit_column, privacy.protect
+        if column is not None and not column.strip():
+            raise InputError("plan, unit_column", "the name of a column", "found an empty one")
+        if protect == "clients":
+            expected = "records or persons: a start bounds what one of these can change at a client, and no more"
+            todo = 'Personal models can protect whole clients: name = "clustered_admm" with protect = "clients".'
+            raise InputError("plan, protect", expected, "found clients", todo)
+        if protect == "persons" and column is None:
+            todo = 'Name it in [data]: unit_column = "...".'
+            raise InputError("plan, protect", "the column that says whose a record is", "found none", todo)
+        if protect == "records" and column is not None:
+            found = "found records and a unit_column"
+            raise InputError("plan, protect", "persons where a column names them", found, "Leave out one of the two.")
+        if column is not None and self.method.version == "paper:":
+            raise InputError("plan, unit_column", "no persons with S4's own version, which bounds a mean", "found some")
+        if column is not None and privacy.personal_epsilon is not None:
+            expected = "new clients that keep their models, where persons are protected"
+            found = "a budget for publishing them, which protects one record"
+            raise InputError("plan, personal_epsilon", expected, found)
 
     def _check_privacy(self, privacy: MetaBudget) -> None:
-        if privacy.protect != "records":
-            expected = "records: a start bounds what one record of a client can change, and no more"
-            todo = 'Personal models can protect whole clients: name = "clustered_admm" with protect = "clients".'
-            raise InputError("plan, protect", expected, f"found {privacy.protect}", todo)
         chosen = self.method
         sampled = chosen.version == "paper:" if chosen.rate is None else chosen.rate < 1.0
         if sampled and privacy.delta < LEAST_SAMPLED_DELTA:
