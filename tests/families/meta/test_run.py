@@ -132,6 +132,7 @@ def within(seconds):
 DATA = {"files": ["a.csv"], "target": "y"}
 PRIVATE = {"data": DATA | {"classes": ["no", "yes"]}, "privacy": {"epsilon": 1.0}}
 WHOSE = PRIVATE["data"] | {"unit_column": "who"}
+RECORDS_OF_PERSONS = {"data": WHOSE, "privacy": {"epsilon": 1.0, "protect": "records"}}
 
 
 def content(change):
@@ -199,7 +200,7 @@ def test_counts_are_whole_numbers_from_1(key, value, came):
         (PRIVATE | {"privacy": {"epsilon": 1, "personal_epsilon": 1}}, "plan, personal_epsilon", "new", "found none"),
         (PRIVATE | {"privacy": {"epsilon": 1, "protect": "clients"}}, "plan, protect", "records", "found clients"),
         (PRIVATE | {"privacy": {"epsilon": 1, "protect": "persons"}}, "plan, protect", "whose a record is", "none"),
-        (PRIVATE | {"data": WHOSE, "privacy": {"epsilon": 1, "protect": "records"}}, "plan, protect", "persons", "unit_"),
+        (RECORDS_OF_PERSONS, "plan, protect", "persons where a column names them", "records and a unit_column"),
         (PRIVATE | {"data": WHOSE | {"unit_column": " "}}, "plan, unit_column", "the name of a column", "empty"),
         (PRIVATE | {"data": WHOSE, "method": {"version": "paper:"}}, "plan, unit_column", "no persons", "found some"),
         ({"data": WHOSE}, "plan, unit_column", "a privacy budget", "found none"),
