@@ -17,8 +17,8 @@ takes 3; rows of the ledger 3.4, half of it digests; keys, models and the rest 3
 With --device cuda, and with --net cnn (for pictures of 3 x 32 x 32), wall time counts: on all cores and, in the same
 process, on the device.
 On an H200 with 16 cores the cnn's round takes .57 s in first order and .95 s in second; both waited for copies of 30
-models from memory that the device cannot read by itself, and took 1.35 and 2.00 s. Of the .95, sums are half (launches of
-some 200 small kernels for each client), noise and ledger a quarter, and numbers in the server's memory the rest.
+models from memory that the device cannot read by itself, and took 1.35 and 2.00 s. Of the .95, sums are half (launches
+of some 200 small kernels for each client), noise and ledger a quarter, and numbers in the server's memory the rest.
 """
 
 from __future__ import annotations

@@ -44,7 +44,13 @@ def test_types_and_defaults_are_the_plans(estimator):
             assert hints[part.name] == kind, part.name
         if (estimator, part.name) not in OTHER_DEFAULT:
             assert given[part.name].default == (None if part.default is MISSING else part.default), part.name
-    assert set(given) - seen <= {"random_state", "classes", "bounds", "answers"}  # a plan has them in [data]
+    assert set(given) - seen <= {
+        "random_state",
+        "classes",
+        "bounds",
+        "answers",
+        "unit_rows",
+    }  # a plan has them in [data]
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)

@@ -195,7 +195,7 @@ def _read_npz(path: Path, private: bool, persons: Persons | None) -> _Client:
     where, arrays = shown(path), read_arrays(path)
     wanted = ["x", "y"] if persons is None or persons.most is None else ["x", "y", persons.column]
     if not set(wanted) <= set(arrays):
-        raise InputError(where, f"the arrays {listed(wanted)}", f"it holds {listed(list(arrays)) or 'none'}")
+        raise InputError(where, f"the arrays {' and '.join(wanted)}", f"it holds {listed(list(arrays)) or 'none'}")
     client = _of_arrays(path.name[: -len(_NPZ)], path, where, arrays["x"], arrays["y"], private)
     if len(wanted) == 2:
         return client

@@ -176,7 +176,8 @@ class _PrivateMeta(PlanEstimator):
     def _plan(self, tables: ClientTables, persons: bool) -> MetaPlan:
         classes = tables.classes if self._answers == "classes" else None
         column = _PERSON if persons else None
-        data = MetaData(_TARGET, answers=self._answers, classes=classes, unit_column=column, unit_rows=self.unit_rows)
+        public = {"target": _TARGET, "answers": self._answers, "classes": classes, "unit_column": column}
+        data = self._section(MetaData, bounds=None, **public)
         privacy = self._budget(MetaBudget)
         method = self._section(MetaMethod, **({} if isinstance(self.model, str | None) else {"model": None}))
         return MetaPlan(data, method, privacy, seed=seed_of(self.random_state))
