@@ -159,8 +159,9 @@ def live_page(out: Path) -> str:
     try:
         return render("watch.html.j2", **_shown(state_of(out)))
     except InputError:
-        nothing: Json = {"sentences": [f"{out}: nothing is written yet"], "line": "", "rows": [], "left": None, "more": ""}
-        return render("watch.html.j2", name=out.name, again=_AGAIN, **nothing)
+        nothing: Json = {"line": "", "rows": [], "left": None, "more": ""}
+        told = [f"{out}: nothing is written yet"]
+        return render("watch.html.j2", name=out.name, again=_AGAIN, sentences=told, **nothing)
 
 
 def _shown(seen: Seen) -> Json:
