@@ -330,6 +330,7 @@ def test_a_private_graph_of_units_is_refused_before_anything_is_spent(folder, tm
     enough = float(error.split("An epsilon of about ")[1].split()[0])
     assert silograph(*words[:2], "--epsilon", 1.05 * enough, "--seed", 1, "-o", tmp_path / "more")[0] == 0
     assert (tmp_path / "more" / "scale.csv").exists()
+    assert json.loads((tmp_path / "more" / "result.json").read_text())["rounds"] == 3
     if "--privacy secure-sum" in error:
         assert silograph(*words, "--privacy", "secure-sum", "-o", tmp_path / "sum")[0] == 0
     assert silograph(*words, "--scale", "none", "-o", tmp_path / "raw")[0] == 0

@@ -276,7 +276,7 @@ def write_graphs(
         "consensus": _summary(consensus) | _behind_noise(effective, agreement, -1),
         "objective": _finite(facts["objective"]),
         "certified_gap": _finite(facts["certified_gap"]),
-        "rounds": facts["rounds"] + (0 if setup.scale_share is None else 2),  # means and spreads come first
+        "rounds": facts["rounds"],
         "trace": facts.get("trace", trace),
         **{name: facts[name] for name in ("reason", "path") if facts.get(name) is not None},
         **_of_degree(plan, setup, len(nodes), learner),
