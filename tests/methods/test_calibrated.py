@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from silograph.methods.calibrated import Calibrated, own_constant
+from silograph.methods.calibrated import Calibrated, _spread_of, own_constant
 from silograph.methods.calibration import choose, noise_in_mean
 from silograph.privacy.accounting import gaussian_multiplier
 from silograph.privacy.door import Budget, Door
@@ -127,6 +127,19 @@ def test_the_variance_of_constants_is_told_and_makes_an_agents_own():
     x, y, _ = drawn(3, 300, 6, effect=0.0, own=1.0)
     found, _ = learned(x, y, 8.0, records=True)
     assert 2.0 < found["variance"][0] < 8.0
+
+
+def test_noise_that_shows_a_bin_does_not_hide_all_answers():
+    """Of 75 people at epsilon 1 a bin must look larger than all of them to be seen: it says nothing of the rest. Of
+    many people it says where nearly all are."""
+    middle = (np.arange(16) + 0.5) / 8.0 - 1.0
+    one = np.eye(16)[0]
+    centre, scale = _spread_of(1.4 * one, 0.44)
+    assert abs(centre) < 0.1
+    assert scale > 0.5
+    centre, scale = _spread_of(one, 0.001)
+    assert abs(centre - middle[0]) < 0.02
+    assert scale < 0.1
 
 
 def test_an_own_constant_is_the_best_linear_prediction():

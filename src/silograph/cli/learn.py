@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -153,6 +154,7 @@ def run(
 def _execute(plan: Any, base: Path, out: Path, as_json: bool, track: str | None) -> None:
     from silograph.report.build import build as build_report
     from silograph.report.build import page_part, result_of
+    from silograph.report.servers import sums_lines
     from silograph.run.run import execute, finished_before
 
     before = None
@@ -164,6 +166,10 @@ def _execute(plan: Any, base: Path, out: Path, as_json: bool, track: str | None)
     with bar("learning") as update:
 
         def progress(number: int, line: Json | None) -> None:
+            if number == 0:
+                for warning in sums_lines((line or {}).get("takes")):
+                    print(warning, file=sys.stderr)
+                return
             gap, most = line.get("gap") if line else None, plan.method.rounds
             known = most is not None and number <= most
             place = f"round {number} of {most}" if known else f"round {number}"

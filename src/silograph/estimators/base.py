@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import os
 import textwrap
+import warnings
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -28,7 +29,8 @@ from silograph.methods.base import Outcome, State
 from silograph.privacy.door import Door
 from silograph.privacy.ledger import Ledger
 from silograph.report.build import build
-from silograph.run.jobs import Job, run_in_memory
+from silograph.report.servers import sums_lines
+from silograph.run.jobs import Job, Slow, run_in_memory
 from silograph.run.plan import dumps
 from silograph.run.results import write_result
 from silograph.run.run import IN_ONE_PROCESS
@@ -79,6 +81,8 @@ class PlanEstimator(BaseEstimator):
         return None
 
     def _learn(self, job: Job) -> tuple[Outcome, Door]:
+        for words in sums_lines(job.takes) if isinstance(job, Slow) else ():
+            warnings.warn(words, stacklevel=3)
         trace: list[Json] = []
 
         def watch(state: State) -> None:

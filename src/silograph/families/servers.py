@@ -142,6 +142,14 @@ class ServersJob:
         """Whether an agent's own server sees what its budget protects."""
         raise NotImplementedError
 
+    def _sums_take(self) -> float | None:
+        """About how many seconds of one core all secure sums take in this process."""
+        raise NotImplementedError
+
+    @property
+    def takes(self) -> float | None:
+        return self._sums_take()
+
     @property
     def masks(self) -> Masks | None:
         arithmetic = self.plan.masks

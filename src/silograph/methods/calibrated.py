@@ -445,13 +445,15 @@ def _histogram(y: Array) -> Array:
 
 def _spread_of(shares: Array, noise: float) -> Array:
     """Centre and scale of what a noisy histogram shows; what it does not show lies beside that, so far
-    as it shows most, or anywhere."""
+    as it shows most, or anywhere. So much as noise alone could show, or hide in a bin, is not known to be there."""
     middle = (np.arange(_BINS) + 0.5) * 2.0 / _BINS - 1.0
-    seen = shares > _SURE * noise
+    unsure = min(_SURE * noise, 1.0)
+    seen = shares > unsure
     beside = ~seen & (np.convolve(seen, np.ones(3), "same") > 0.0)
-    rest = max(1.0 - float(shares[seen].sum()), 0.0)
-    anywhere = rest**2 if beside.any() else rest
-    chance = np.where(seen, shares, anywhere / max(int((~seen).sum()), 1))
+    shown = float(shares[seen].sum())
+    rest = max(1.0 - shown, unsure)
+    anywhere = max(rest**2, min(rest, unsure)) if beside.any() else rest
+    chance = np.where(seen, shares * (1.0 - rest) / max(shown, 1e-9), anywhere / max(int((~seen).sum()), 1))
     chance += (rest - anywhere) * beside / max(int(beside.sum()), 1)
     chance = chance / chance.sum()
     centre = float((chance * middle).sum())

@@ -26,6 +26,7 @@ Source = Callable[[int], bytes]
 PRIME = 65537
 _LIMB, _FIELD = np.dtype("<u2"), np.dtype("<u4")  # 65536 is a field element too, so an element takes four bytes
 _LARGEST_TABLE = 1 << 21  # numbers
+_ONE_THREAD = 200_000  # multiplications that BLAS does in one thread; a second would only wait, busily
 _REFUSED = np.uint32(2**32 - 1)
 
 _Elements = NDArray[np.int64]
@@ -50,7 +51,9 @@ def split(secret: bytes, points: Sequence[int], threshold: int, source: Source) 
     coefficients = np.vstack([limbs, _uniform((threshold - 1) * limbs.size, source).reshape(-1, limbs.size)])
     # Sums of up to 2^16 products of two 17-bit numbers are exact in 53 bits, so that BLAS may do them.
     powers = _powers(np.array(points, dtype=np.int64), threshold).astype(np.float64)
-    values = (powers @ coefficients.astype(np.float64)).astype(np.int64) % PRIME
+    pieces = np.array_split(powers, 1 + powers.size * limbs.size // _ONE_THREAD)
+    products = np.vstack([piece @ coefficients.astype(np.float64) for piece in pieces])
+    values = products.astype(np.int64) % PRIME
     return [row.tobytes() for row in values.astype(_FIELD)]
 
 

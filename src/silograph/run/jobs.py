@@ -65,6 +65,16 @@ class Job(Guarded, Protocol):
 
 
 @runtime_checkable
+class Slow(Protocol):
+    """A job that knows before it runs that it will take long."""
+
+    @property
+    def takes(self) -> float | None:
+        """About how many seconds of one core; None where that is not known."""
+        ...
+
+
+@runtime_checkable
 class Divisible(Protocol):
     """A job that servers can do each on their own, with nobody in the middle."""
 

@@ -16,7 +16,7 @@ from silograph.core.types import Json
 from silograph.engines.base import Engine
 from silograph.methods.base import Across, State, begin
 from silograph.privacy.door import Door
-from silograph.run.jobs import Job, door_of, open_job
+from silograph.run.jobs import Job, Slow, door_of, open_job
 from silograph.run.loop import ENGINES, go_on
 from silograph.run.plan import Plan, dumps
 from silograph.run.results import write_result
@@ -27,7 +27,8 @@ _SAVE_EVERY, _SAVE_SHARE = 1.0, 10.0  # seconds of work a kill may cost, or so m
 
 IN_ONE_PROCESS = "All sites were simulated here; costs are those of a real deployment."
 
-#: Called after every round with the round and what the method's trace says of it.
+#: Called after every round with the round and what the method's trace says of it; before the first, with 0 and how long
+#: all will take, by jobs that know.
 Progress = Callable[[int, Json | None], None]
 
 
@@ -68,6 +69,8 @@ def execute(
     try:
         if not folder.finished:
             door = door_of(job, folder.root, folder.ledger, plan.seed)
+            if isinstance(job, Slow):
+                progress(0, {"takes": job.takes})
             place = ENGINES[plan.engine](job.data(), job.topo, door)
             _, told = finish(job, place, door, folder, progress, IN_ONE_PROCESS)
             write_result(folder.path, plan_text, plan.seed, door, told)

@@ -14,6 +14,8 @@ import pytest
 from silograph.core.errors import InputError
 from silograph.data.federation import write_sample_clinics
 from silograph.deploy.deployment import Terms, make, open_job
+from silograph.estimators.regions import RegionModels
+from silograph.families.federation.job import FederationJob
 from silograph.privacy.accounting import cost, rdp_epsilon
 from silograph.privacy.ledger import Ledger
 from silograph.run.plan import load, parse
@@ -251,6 +253,17 @@ def test_the_starter_has_a_curators_noise_and_says_what_that_costs(tmp_path, sil
     assert "12.35" in text
     assert "chosen from public numbers: 20 steps" in text
     assert "length 1 %" in text
+
+
+def test_a_run_whose_sums_take_minutes_says_so_before_it_begins(clinics, tmp_path, silograph, monkeypatch):
+    monkeypatch.setattr(FederationJob, "_sums_take", lambda self: 3000.0)
+    plan = write_plan(clinics, "long", f'{METHOD}masks = "protocol"\n{PRIVACY}')
+    code, _, said = silograph("run", plan, "-o", tmp_path / "out")
+    assert code == 0
+    assert "about 50 minutes of one core" in said
+    records = [(np.ones((2, 1)), np.ones(2))] * 6
+    with pytest.warns(UserWarning, match="about 50 minutes"):
+        RegionModels("ridge", rounds=2, clip=1.0, epsilon=4.0, masks="protocol").fit(records)
 
 
 def test_a_deployment_has_a_sum_over_all_regions_with_all_of_them(clinics):
