@@ -1,6 +1,7 @@
 """Private means and spreads: what is told of columns, what one unit can change of it, and what it costs."""
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from silograph.kernels.column_scale import OCTAVES, PLACES, place_cells, spread_
 from silograph.methods.private_graph import LikelyGraphs, ReleasedConsensus
 from silograph.methods.private_scale import count_noise, share_needed, with_share
 from silograph.methods.summed_graph import SummedConsensus
+from silograph.methods.unlike_sites import UnlikeReleases
 from silograph.privacy.accounting import cost, gaussian_multiplier
 from silograph.privacy.door import Budget
 from silograph.privacy.masking import Masks
@@ -52,22 +54,25 @@ def test_a_column_that_never_changes_and_one_too_far_from_zero_are_not_told():
     assert (sure & found).tolist() == [False, True, False]
 
 
-def moved(task, one, other, spread):
+def moved(task, one, other, spread, lacks=()):
     """How far another table moves what is counted, in units of the bound."""
     raw, order = RawSignals(task), np.random.default_rng(5).random((1, 400))
-    held = [{name: value[None] for name, value in raw.prepare(table).items()} for table in (one, other)]
+    held = [{name: value[None] for name, value in raw.prepare(table, lacks).items()} for table in (one, other)]
     counted = [[raw.spreads(own, order), raw.centres(own, spread)] for own in held]
     return max(float(np.linalg.norm(a.value - b.value) / a.l2[0]) for a, b in zip(*counted, strict=True))
 
 
+@pytest.mark.parametrize("lacks", [(), (1, 3)])
 @pytest.mark.parametrize("persons", [False, True])
-def test_no_unit_moves_counts_beyond_their_bound_whatever_its_gaps(persons):
-    """Swaps of a row, or of all rows of a person, with any gaps and any size; the worst of 60 comes near the bound."""
+def test_no_unit_moves_what_is_released_beyond_its_bound_whatever_its_gaps(persons, lacks):
+    """Swaps of a row, or of all rows of a person, with any gaps and any size, at a site that lacks columns too; the
+    worst of 60 comes near the bound of counts. Rows are scaled by whatever a server says before they are clipped."""
     rng, d, worst = np.random.default_rng(3), 5, 0.0
-    task = SmoothGraph(d, "moment", person="who" if persons else None)
+    task = SmoothGraph(d, "moment", person="who" if persons else None, common=(0, 2, 4) if lacks else None)
 
     def rows(n):
         values = rng.normal(size=(n, d)) * 10.0 ** rng.integers(-80, 80, size=(n, d))
+        values[:, list(lacks)] = np.nan
         return np.where(rng.random((n, d)) < rng.choice([0.0, 0.3, 0.9]), np.nan, values)
 
     for _ in range(60):
@@ -81,8 +86,47 @@ def test_no_unit_moves_counts_beyond_their_bound_whatever_its_gaps(persons):
             table = np.concatenate(each)
             who = np.repeat(np.arange(units), [len(x) for x in each])
             made.append(People(table, who) if persons else table)
-        worst = max(worst, moved(task, *made, 10.0 ** rng.uniform(-20, 20, size=(1, d))))
-    assert 0.8 < worst <= 1.0
+        spread = 10.0 ** rng.uniform(-20, 20, size=(1, d))
+        worst = max(worst, moved(task, *made, spread, lacks))
+        centre = rng.normal(size=(1, d))
+        told = [scaled_and_bounded(task, table, centre, spread, lacks) for table in made]
+        assert np.linalg.norm(told[0].value - told[1].value) <= told[0].l2[0] * (1.0 + 1e-9)
+    assert 0.8 * math.sqrt(1.0 - len(lacks) / d) < worst <= math.sqrt(1.0 - len(lacks) / d) * (1.0 + 1e-9)
+
+
+def scaled_and_bounded(task, table, centre, spread, lacks):
+    raw = RawSignals(task)
+    held = {name: value[None] for name, value in raw.prepare(table, lacks).items()}
+    return task.bounded(raw.statistic(held, centre, spread))
+
+
+def test_the_share_is_for_the_column_that_fewest_rows_have():
+    for which, rows in enumerate((600, 150)):
+        method = methods(2.0, rows)[which]
+        assert 0.1 < share_needed(method) < share_needed(method, ((2,), (2,), (), ()))
+
+
+@dataclass(frozen=True)
+class Unlike:
+    raw: RawSignals
+
+    def prepare(self, given):
+        return self.raw.prepare(*given)
+
+
+def test_sites_that_lack_columns_are_told_the_scale_of_all():
+    """One that two sites of four have is told too, by the rows of these two."""
+    lacks = ((2,), (), (4,), (2,))
+    given = tables()
+    for own, gone in zip(given.values(), lacks, strict=True):
+        own[:, list(gone)] = np.nan
+    task, counts = SmoothGraph(len(UNITS), "moment", common=(0, 1, 3, 5)), (2000,) * 4
+    whole = UnlikeReleases(task, LikelyGraphs(), Gaussian(gaussian_multiplier(4.0, 1e-6, 1)), counts, lacks=lacks)
+    method = with_share(whole, share_needed(whole, lacks))
+    named = {name: (own, gone) for (name, own), gone in zip(given.items(), lacks, strict=True)}
+    found = simulate(method, Unlike(method.raw), named, method.inner.mechanism)[0]
+    assert np.abs(np.log2(found.arrays["spread"] / UNITS)).max() < 0.6
+    assert np.abs((found.arrays["centre"] - MEANS) / UNITS).max() < 0.5
 
 
 def methods(epsilon, rows=2000, sites=4):

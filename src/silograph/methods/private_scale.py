@@ -10,6 +10,7 @@ scaled by, they are clipped after it.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,6 +19,7 @@ from silograph.core.errors import SilenceError
 from silograph.core.types import Array, Carry
 from silograph.kernels.column_scale import SURE, expected_score, told_centres, told_spreads
 from silograph.kernels.edges import pairs
+from silograph.kernels.own_nodes import own_of
 from silograph.methods.base import Limits, Outcome, Outlet, Plain, Private, ServerOutlet, Start, Up, put, take
 from silograph.methods.private_graph import PATIENCE, ReleasedConsensus
 from silograph.methods.summed_graph import SummedConsensus
@@ -179,10 +181,11 @@ def count_noise(inner: ReleasedConsensus | SummedConsensus, share: float, sites:
     return made.noise_of(sites)
 
 
-def share_needed(inner: ReleasedConsensus | SummedConsensus) -> float:
+def share_needed(inner: ReleasedConsensus | SummedConsensus, lacks: Sequence[Collection[int]] = ()) -> float:
     """The share of the budget with which the spreads of normal columns stand out, from public numbers alone: more than
-    1 where no share is enough. `inner` has the mechanism of the whole budget."""
-    expected = expected_score(sum(count // 2 for count in inner.counts))
+    1 where no share is enough. `inner` has the mechanism of the whole budget; `lacks` are the nodes that sites lack."""
+    told = own_of(lacks or ((),) * len(inner.counts), inner.task.nodes)
+    expected = expected_score(int((np.array(inner.counts) // 2 @ told).min()))  # of the column that fewest rows have
     noise = count_noise(inner, 1.0, len(inner.counts))
     needed = 2.0 * ((SURE + _MARGIN) * noise / expected) ** 2 if expected else math.inf  # noise is as 1 / sqrt(share)
     return max(LEAST_SHARE, needed)

@@ -7,7 +7,7 @@ sum is 1, to the cells of a count: replacing it moves these by at most sqrt(2), 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +21,7 @@ from silograph.tasks.smooth_graph import SmoothGraph
 
 SPREADS, CENTRES = "spreads", "centres"
 _HUGE = 1e70  # no square of anything up to here overflows
-_ROWS, _UNIT, _LENGTH, _COUNT = "rows", "unit", "length", "count"
+_ROWS, _UNIT, _LENGTH, _COUNT, _GONE = "rows", "unit", "length", "count", "gone"
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,13 @@ class RawSignals:
 
     task: SmoothGraph
 
-    def prepare(self, signals: Array | People) -> dict[str, Array]:
-        """The silo's rows, and whose each is: its own unit, or a person."""
+    def prepare(self, signals: Array | People, lacks: Collection[int] = ()) -> dict[str, Array]:
+        """The silo's rows, and whose each is: its own unit, or a person. `lacks`: the nodes that it lacks, by its
+        columns' names; they add nothing to any count."""
         rows, unit = _whose(signals)
         lengths = {_LENGTH: np.array(float(len(rows))), _COUNT: np.array(float(len(signals)))}
-        return {_ROWS: np.asarray(rows, dtype=float), _UNIT: np.asarray(unit, dtype=float), **lengths}
+        gone = {_GONE: np.isin(np.arange(self.task.nodes), list(lacks)).astype(float)}
+        return {_ROWS: np.asarray(rows, dtype=float), _UNIT: np.asarray(unit, dtype=float), **lengths, **gone}
 
     def size(self, point: str) -> int:
         return self.task.nodes * (OCTAVES if point == SPREADS else PLACES)
@@ -62,8 +64,11 @@ class RawSignals:
 
     def statistic(self, data: dict[str, Array], centre: Array, spread: Array) -> dict[str, Array]:
         """What the task prepares of scaled rows."""
-        each = zip(self._silos(data), centre, spread, strict=True)
-        made = [self.task.prepare(self._scaled(*own, middle, by)) for own, middle, by in each]
+        each = zip(self._silos(data), centre, spread, data[_GONE], strict=True)
+        made = [
+            self.task.prepare(self._scaled(*own, middle, by), np.flatnonzero(gone).tolist())
+            for own, middle, by, gone in each
+        ]
         return {name: np.stack([part[name] for part in made]) for name in made[0]}
 
     def _scaled(self, rows: Array, unit: NDArray[np.intp], units: int, centre: Array, spread: Array) -> Array | People:

@@ -234,11 +234,6 @@ def _scaled_first(plan: GraphPlan, setup: Setup) -> Setup:
     if not (asked or private_scale_fits(plan)):
         return setup
     assert isinstance(method, ReleasedConsensus | SummedConsensus)
-    if isinstance(method, UnlikeReleases | UnlikeSum):
-        if asked:
-            todo = "Say --nodes common, or name a CSV file with public column,centre,spread: --scale FILE."
-            raise InputError("plan, scale", "the same nodes at all sites, to scale privately", "found others", todo)
-        return setup
     share, most = share_needed(method), MOST_SHARE_ASKED if asked else MOST_SHARE
     if share > most:
         raise _too_few_to_scale(plan, setup, share, most)

@@ -47,7 +47,9 @@ def cases(folder: Path, seed: int) -> dict[str, Json]:
         "likelihood, different columns": _plan({}, **unlike),
         "exact, different columns": _plan({"learner": "papers", "degree": 3.0}, **unlike),
         "one release, different columns": _plan({}, _BUDGET, **unlike),
-        "secure sum, different columns": _plan({}, {**_BUDGET, "mode": "secure-sum"}, **unlike),
+        "secure sum, different columns, private scale": _plan(
+            {}, {**_BUDGET, "epsilon": 6.0, "mode": "secure-sum"}, **unlike, scale="private"
+        ),
         "paper, S3": _plan({"solver": "paper", "degree": 3.0, "rounds": 6}),
         "paper, S0": _plan({**_PAPER, "form": "S0", "local_steps": 1, "rounds": 20}),
         "one release": _plan({}, _BUDGET, scale="none"),

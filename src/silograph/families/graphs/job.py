@@ -113,11 +113,10 @@ class GraphJob:
 
     def _prepared(self, name: str, signals: Array | People) -> Private:
         task, lacks = self.setup.task, self.setup.lacks
+        gone = lacks[self.topo.silos.index(name)] if lacks else ()
         if isinstance(self.method, ScaledFirst):
-            return self.method.raw.prepare(signals)
-        if not lacks or not isinstance(task, SmoothGraph):
-            return task.prepare(signals)
-        return task.prepare(signals, lacks[self.topo.silos.index(name)])
+            return self.method.raw.prepare(signals, gone)
+        return task.prepare(signals, gone) if isinstance(task, SmoothGraph) else task.prepare(signals)
 
     def write(self, folder: Path, outcome: Outcome, trace: list[Json], door: Door) -> GraphResult:
         if self.coordinates is not None:
