@@ -23,6 +23,7 @@ from silograph.deploy.organisation import Approved, enrol
 from silograph.deploy.region import enrol_region, part_of_job
 from silograph.deploy.serve import serve
 from silograph.privacy.ledger import Ledger
+from silograph.report.deployment import page
 from silograph.run.plan import load
 from silograph.run.run import PausedError
 
@@ -61,6 +62,7 @@ class World:
     def __init__(self, folder: Path, apart: bool, more: str = ""):
         self.folder, self.apart, self.more = folder, apart, more
         self.wires = None
+        self.page = lambda *_: ""
 
     def deploy(self, name: str, there, before=None, more=None) -> Path:
         base, goal = self.folder / f"tables of {name}", self.folder / name
@@ -71,7 +73,7 @@ class World:
         (base / "plan.toml").write_text(PLAN.format(more=self.more if more is None else more))
         terms = Terms("127.0.0.1:9001", tls=False, minimum=1, deadline=5.0, patience=10.0)
         at = {region: f"127.0.0.1:{9100 + k}" for k, region in enumerate(REGIONS)} if self.apart else None
-        deploy(load(base / "plan.toml"), base, goal, terms, lambda *_: "", at, before)
+        deploy(load(base / "plan.toml"), base, goal, terms, self.page, at, before)
         return goal
 
     def silo(self, goal: Path, name: str) -> Path:
@@ -196,6 +198,15 @@ def test_models_go_on_from_where_they_were(world):
             for folder in (whole.folder / "out", world.folder / "later")
         ]
         assert ledgers[0] == ledgers[1]
+
+
+def test_pages_say_who_takes_what_over(world):
+    world.page = page
+    _, second = went_on(world)
+    for name, there in (("east-clinic-0", True), ("west-clinic-3", False)):
+        assert ("--after OLD" in (world.silo(second, name) / "README.html").read_text()) == there
+    for server in world.servers(second):
+        assert "-o out --after RUN" in (server / "README.html").read_text()
 
 
 def test_a_pause_alone_changes_nothing(world):

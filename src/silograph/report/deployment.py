@@ -62,6 +62,7 @@ def page(told: Json, digest: str, forecast: Json, organisation: str | None, regi
         held=[each for each in facts if organisation in (None, each["name"])],
         terms=told["terms"] if region is None else {**told["terms"], "address": told["regions"][region]},
         run=told["run"],
+        after=told.get("after"),
         digest=digest,
         seed=plan.get("seed"),
         plan=told["plan"],
