@@ -398,7 +398,7 @@ def test_an_organisation_that_is_gone_at_the_end_is_done_without_and_hears_of_it
     there.kill("bob")
     del there.running["bob"]
     there.run_on()
-    assert "these do not know yet that it is over:  bob" in there.log("server")
+    assert "these do not know yet that it is over: bob" in there.log("server")
     assert "bob did not hand over" in (there.out / "result.json").read_text()
     there.start("bob")
     there.start("server")
