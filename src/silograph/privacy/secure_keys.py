@@ -97,7 +97,7 @@ class Keys:
         self._once(message, None, lambda: self._check_advertisement(message))
 
     def _once(self, shown: object, beside: object, check: Callable[[], None]) -> None:
-        """Check what is shown, unless it was; it is kept, so that nothing else has its place in memory."""
+        """Check a card once and keep it, so that nothing else has its place in memory."""
         checked, place = self.curve.checked, (id(shown), id(beside))
         if checked is None:
             check()

@@ -148,7 +148,7 @@ class Server:
         return Roster(self.session.tag, tuple(self._advertised.values()))
 
     def roster_of(self, name: str, roster: Roster) -> Roster:
-        """What an agent is told of it: all, or its partners and itself."""
+        """The part of it that an agent gets: all, or its partners and itself."""
         if not self.session.cycles:
             return roster
         there = self._advertised.keys() & self.session.near(name) | {name}

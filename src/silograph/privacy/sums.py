@@ -1,4 +1,4 @@
-"""Adding up what silos contribute, and what the ledger says of it: by a trusted server, or under masks."""
+"""Sums of what silos contribute, and their rows in the ledger: by a trusted server, or under masks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class SummedError(LeakError):
-    """A silo was asked to be added up a second time at one place. The row of the first time is in its ledger."""
+    """A silo was asked for a second sum at one release point. The row of the first sum is in its ledger."""
 
     code = "summed"
 

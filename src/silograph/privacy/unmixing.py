@@ -1,4 +1,4 @@
-"""What whoever hears a server and all its neighbours learns about the region's updates (an attack on S1, (8) with
+"""What an observer of a server and all its neighbours learns about the region's updates (an attack on S1, (8) with
 (47)).
 
 Server p sends y_p = psi_p + g_p and takes -(1 - a_pp)/a_pp g_p into its own copy. Put into (8), that is

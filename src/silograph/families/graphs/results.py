@@ -364,7 +364,7 @@ def of_consensus(arrays: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def _behind_noise(effective: Array | None, agreement: Array | None, k: int) -> Json:
-    """Effective rows of a private graph: so many without noise would give as good a one."""
+    """Effective rows of a private graph: a graph of so many rows without noise is as good."""
     if effective is None or agreement is None:
         return {}
     return {"effective_rows": _finite(float(effective[k])), "agreement": _finite(float(agreement[k]))}

@@ -105,7 +105,7 @@ def threshold_trials(epsilon: float, delta: float, confidence: float) -> int | N
 
 
 def told_apart(tuning: Array, judged: Array) -> float:
-    """How often the right one of two worlds is told, at the threshold that does best on `tuning`."""
+    """How often an attacker names the right one of two worlds, at the threshold that does best on `tuning`."""
 
     def right(scores: Array, threshold: float) -> float:
         return 0.5 + 0.5 * float((scores[1] > threshold).mean() - (scores[0] > threshold).mean())
@@ -198,7 +198,8 @@ def _looks_independent(noise: Array) -> bool:
 
 
 def success(scores: Array) -> tuple[float, float]:
-    """How often the better of two worlds is told: the area under the curve, and the best accuracy over thresholds."""
+    """How often an attacker names the right one of two worlds: the area under the curve, and the best accuracy over
+    thresholds."""
     without, with_it = (np.sort(row) for row in scores)
     below = np.searchsorted(without, with_it, side="left") + np.searchsorted(without, with_it, side="right")
     area = float(below.sum() / (2.0 * without.size * with_it.size))

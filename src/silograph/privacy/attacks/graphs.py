@@ -1,4 +1,4 @@
-"""What an uploaded graph tells of the signals it was learned from.
+"""What an uploaded graph reveals about the signals it was learned from.
 
 A graph that minimises zbar.w - alpha sum log(deg + zeta) + 2 beta |w|^2 (S3 (7)) has a vanishing gradient on its
 edges, so there zbar, the mean squared differences of the silo's signals, is known to the last digit:

@@ -1,4 +1,4 @@
-"""Whose records was a model trained on? Scores by loss and by gradient, and how well they tell.
+"""Was a record in the training data of a model? Scores by loss and by gradient, and how well they answer.
 
 A record that a model has seen has a smaller loss than one it has not. Whoever sees updates does better: the update
 leans to the gradient of every record that is in it.
@@ -38,7 +38,7 @@ def by_gradient(update: Array, gradients: Array) -> Array:
 
 
 def told(outside: Array, inside: Array) -> Membership:
-    """How well scores of records that were not, and that were, trained on tell the two apart."""
+    """How well scores separate records outside the training data from those in it."""
     size = min(len(outside), len(inside))
     area, accuracy = success(np.stack([outside[:size], inside[:size]]))
     threshold = np.quantile(outside, 0.99)
