@@ -11,6 +11,11 @@ record, 12 others make it their own on half of their records. Ours is `PrivateMe
 diffprivlib's pooled logistic regression on the same records, which is told the largest record, and scikit-learn's
 without privacy: on all records together, and of each new client alone.
 
+With privacy, clients: the same tables, columns and answers within their least and most, which count as public. Ours is
+`ClusteredModels(epsilon=...)`, no setting touched, with clients dealt to two clusters in turn (which tells nothing);
+where records are protected each client makes the model its own (`personalise`). Theirs is diffprivlib's pooled model,
+which protects records too, and the constant.
+
 With privacy, people: six tables of scikit-learn and statsmodels (at most 1,500 people), half to learn from, each person
 an agent with one record, in five regions. Ours is `RegionModels(epsilon=...)`, no setting touched, whose unit is then
 diffprivlib's; secure sums are skipped in name. `choose` was made while looking at these tables.
@@ -28,6 +33,7 @@ import json
 import sys
 import tempfile
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,20 +50,42 @@ SPLITS, DELTA = 3, 1e-3
 Row = dict[str, Any]
 
 
+PROTECTED = ("records", "clients")
+
+
 def on_table(python: Path, name: str, seed: int) -> dict[str, float]:
-    """Errors on the test records: ours, and theirs by name."""
+    """Errors on the test records: ours without privacy and by what is protected, and theirs by name."""
     told = peers.answer(python, "grouped_models.py", name, seed)
     x, y, group, learn = (np.array(told[key]) for key in ("x", "y", "group", "learn"))
-    groups = sorted(set(group.tolist()))
+    groups, classes = sorted(set(group.tolist())), bool(told["classes"])
     parts = [(x[(group == k) & learn], y[(group == k) & learn]) for k in groups]
-    model = ClusteredModels(loss="logistic" if told["classes"] else "ridge").fit(parts, clusters=["all"] * len(parts))
-    wrong = []
-    for number, k in enumerate(groups):
-        rows = (group == k) & ~learn
-        if rows.any():
-            guess = model.predict(x[rows], number)
-            wrong.append(guess != y[rows] if told["classes"] else (guess - y[rows]) ** 2)
-    return {"ours": float(np.concatenate(wrong).mean()), **told["errors"]}
+
+    def error(answer: Any) -> float:
+        """`answer(records, client)` is held against the clients' test records."""
+        wrong = []
+        for number, k in enumerate(groups):
+            rows = (group == k) & ~learn
+            if rows.any():
+                guess = answer(x[rows], number)
+                wrong.append(guess != y[rows] if classes else (guess - y[rows]) ** 2)
+        return float(np.concatenate(wrong).mean())
+
+    loss: Any = "logistic" if classes else "ridge"
+    errors = {"ours": error(ClusteredModels(loss=loss).fit(parts, clusters=["all"] * len(parts)).predict)}
+    public: dict[str, Any] = {"bounds": list(zip(x.min(0), x.max(0), strict=True)), "masks": "skipped"}
+    public |= {"classes": (0.0, 1.0)} if classes else {"answers": (y.min(), y.max())}
+    clusters = [str(k % 2) for k in range(len(parts))]
+    for protect in PROTECTED:
+        for epsilon in (1.0, 4.0):
+            model = ClusteredModels(loss=loss, epsilon=epsilon, protect=protect, random_state=seed, **public)
+            model.fit(parts, clusters=clusters)
+            errors[f"ours, {protect}, epsilon {epsilon:g}"] = error(partial(_answer, model, parts))
+    return errors | told["errors"]
+
+
+def _answer(model: ClusteredModels, parts: list[tuple[Any, Any]], x: Any, client: int) -> Any:
+    own = model if model.own_constants_ is None else model.personalise(*parts[client], client)
+    return own.predict(x, client)
 
 
 def table_rows(python: Path, name: str) -> list[Row]:
@@ -69,9 +97,17 @@ def table_rows(python: Path, name: str) -> list[Row]:
     rows = []
     for other in (peer, "constant"):
         case = f"{name} ({kind}), no privacy, beside {'the best of three' if other == peer else 'a constant'}"
-        unit, theirs = "test error", mean[other]
-        rows.append({"case": case, "ours": mean["ours"], "peer": other, "theirs": theirs, "unit": unit})
-    return [row | {"ratio": row["theirs"] / row["ours"]} for row in rows]
+        rows.append({"case": case, "ours": mean["ours"], "peer": other, "theirs": mean[other]})
+    for protect in PROTECTED:
+        for epsilon in (1.0, 4.0):
+            same = (f"diffprivlib pooled, epsilon {epsilon:g}",) if protect == "records" else ()
+            for other in ("constant", *same):
+                case, ours = (
+                    f"{name}, {protect} protected, epsilon {epsilon:g}",
+                    mean[f"ours, {protect}, epsilon {epsilon:g}"],
+                )
+                rows.append({"case": case, "ours": ours, "peer": other, "theirs": mean[other]})
+    return [row | {"unit": "test error", "ratio": row["theirs"] / row["ours"]} for row in rows]
 
 
 def dealt(seed: int, clients: int = 40, known: int = 3) -> list[tuple[Any, Any]]:

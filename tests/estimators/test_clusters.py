@@ -131,3 +131,27 @@ def test_wrong_records_are_refused():
     huge = [(1e300 * parts[0][0], parts[0][1]), *parts[1:]]
     with pytest.raises(InputError, match="client 0: expected numbers of at most 1e"):
         ClusteredModels().fit(huge, servers=servers, clusters=clusters)
+
+
+def test_private_clusters_choose_everything_and_a_client_makes_its_model_its_own():
+    """Slopes 1 and -1 in two clusters, clients' constants of variance 1, noise of .3: own constants explain most."""
+    rng = np.random.default_rng(3)
+    x, own = rng.uniform(0.0, 10.0, (60, 20, 1)), rng.normal(size=60)
+    slope = np.where(np.arange(60) % 2, -0.3, 0.3)
+    y = x[..., 0] * slope[:, None] + own[:, None] + 0.3 * rng.normal(size=(60, 20))
+    model = ClusteredModels(epsilon=8.0, bounds=[(0, 10)], answers=(-6, 6), masks="skipped", random_state=1)
+    model.fit([(x[k], y[k]) for k in range(60)], clusters=["up", "down"] * 30)
+    assert model.predict([[10.0]], client=0) - model.predict([[0.0]], client=0) > 1.5
+    assert model.predict([[10.0]], client=1) - model.predict([[0.0]], client=1) < -1.5
+    assert model.privacy_["mode"] == "dp"
+    assert len({tuple(row) for row in model.models_}) == 2  # what is told is the clusters'
+
+    def error(answer):
+        return np.mean([((answer(k).predict(x[k, 10:], k) - y[k, 10:]) ** 2).mean() for k in range(60)])
+
+    assert error(lambda k: model.personalise(x[k, :10], y[k, :10], k)) < 0.5 * error(lambda k: model)
+    np.testing.assert_array_equal(model.predict([[11.0]], client=0), model.predict([[10.0]], client=0))
+    with pytest.raises(InputError, match="estimated clients' own constants"):
+        ClusteredModels().fit([(x[k], y[k]) for k in range(60)], clusters=["up", "down"] * 30).personalise(
+            x[0], y[0], 0
+        )

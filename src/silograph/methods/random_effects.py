@@ -20,6 +20,8 @@ model for each. Round 0 finds centres and scales. Partial sums travel over the s
 
 Likelihood alone would let one extreme record give everybody slopes of their own. So clients' slopes first have none,
 then some, and stay if records left out one at a time (by the leverage h of each, beta held) are predicted better.
+Classes' tangents make variances far too small where clients have few records (Breslow and Clayton 1993 find it too): so
+clients' are doubled as long as records left out are predicted better.
 """
 
 from __future__ import annotations
@@ -42,8 +44,10 @@ _FIRST = 0.1  # a variance before anything is known, of the noise's
 _LARGEST = 1e6  # of a variance, relative to the noise's
 _PRECISION = 1e-4  # of the largest move, in scaled units
 _LEAST_CURVATURE = 1e-5  # of a record's chance: p (1 - p)
-#: Clients have constants of their own; then slopes of their own too; then what was better of both.
-_CONSTANTS, _SLOPES, _CHOSEN, _DONE = range(4)
+#: Clients have constants of their own; then slopes of their own too; then what was better of both. With classes
+#: variances are then doubled as long as that pays; then what was best.
+_CONSTANTS, _SLOPES, _CHOSEN, _WIDER, _WIDEST, _DONE = range(6)
+_DOUBLINGS = 5
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,7 @@ class RandomEffects(Plain):
 
     @property
     def most_rounds(self) -> int:
-        return 3 * self.rounds
+        return (4 + _DOUBLINGS if self.task.loss == "logistic" else 3) * self.rounds
 
     @cached_property
     def _groups(self) -> Array:
@@ -98,6 +102,7 @@ class RandomEffects(Plain):
             "ridge": np.float64(1.0),  # the noise's variance, relative to that of beta's slopes
             "stage": np.int64(_CONSTANTS),
             "left_out": np.float64(np.inf),
+            "doubled": np.int64(0),
             **{f"best_{name}": value for name, value in self._kept_before(features).items()},
         }
         return Start({"model": np.zeros((silos, features))}, servers, self.answer(servers))
@@ -212,14 +217,21 @@ class RandomEffects(Plain):
     def _next_stage(self, servers: Carry, left_out: float) -> Carry:
         """After constants of their own, slopes of their own; after these, the better of the two."""
         again = {**servers, "movement": np.float64(np.inf)}
-        if servers["stage"] == _CONSTANTS and self.intercept and self.deviations and self.task.features > 1:
-            kept = {f"best_{name}": servers[name] for name in self._kept_before(1)}
+        stage = int(servers["stage"])
+        now = {f"best_{name}": servers[name] for name in self._kept_before(1)}
+        before = {name: servers[f"best_{name}"] for name in self._kept_before(1)}
+        if stage == _CONSTANTS and self.intercept and self.deviations and self.task.features > 1:
             variance = np.array([servers["variance"][0], _FIRST])
-            return {**again, **kept, "left_out": np.float64(left_out), "variance": variance, "stage": np.int64(_SLOPES)}
-        if servers["stage"] == _SLOPES and left_out > servers["left_out"]:
-            kept = {name: servers[f"best_{name}"] for name in self._kept_before(1)}
-            return {**again, **kept, "stage": np.int64(_CHOSEN)}
-        return {**servers, "stage": np.int64(_DONE)}
+            return {**again, **now, "left_out": np.float64(left_out), "variance": variance, "stage": np.int64(_SLOPES)}
+        if stage == _SLOPES and left_out > servers["left_out"]:
+            return {**again, **before, "stage": np.int64(_CHOSEN)}
+        if stage == _WIDEST or self.task.loss != "logistic" or not self.deviations:
+            return {**servers, "stage": np.int64(_DONE)}
+        doubled = int(servers["doubled"]) if stage == _WIDER else 0
+        if stage == _WIDER and (left_out > servers["left_out"] or doubled == _DOUBLINGS):
+            return {**again, **before, "stage": np.int64(_WIDEST)}
+        fresh = {"variance": 2.0 * servers["variance"], "doubled": np.int64(doubled + 1)}
+        return {**again, **now, **fresh, "left_out": np.float64(left_out), "stage": np.int64(_WIDER)}
 
     def _scales(self, sums: Array) -> Carry:
         """Centres and scales of the features and of the answer; a constant column keeps its own."""
@@ -260,19 +272,19 @@ class RandomEffects(Plain):
         }
         if self.task.loss != "logistic":
             noise = np.maximum(rest[:, 4].sum() / max(rest[:, 5].sum() - features, 1.0), 1e-12)
+        variance = servers["variance"]
+        if servers["stage"] < _WIDER:
+            variance = _updated(variance, noise, rest[:, :2], rest[:, 2:4])
         moved = pull - np.einsum("qij,j->qi", above, beta - servers["centre"])
         B = above - np.einsum("qij,jk,qkl->qil", above, inverse, above)
         slopes = self._groups[1]
         size_of_slopes = (slopes @ beta**2 + noise * (slopes @ inverse.diagonal())) / max(slopes.sum(), 1.0)
-        return (
-            fresh
-            | {
-                "noise": noise,
-                "ridge": noise / np.maximum(size_of_slopes, 1e-12),  # EM
-                "variance": _updated(servers["variance"], noise, rest[:, :2], rest[:, 2:4]),
-                "cluster_variance": _updated(servers["cluster_variance"], noise, *self._by_group(moved, B)),
-            }
-        )
+        return fresh | {
+            "noise": noise,
+            "ridge": noise / np.maximum(size_of_slopes, 1e-12),  # EM
+            "variance": variance,
+            "cluster_variance": _updated(servers["cluster_variance"], noise, *self._by_group(moved, B)),
+        }
 
     def done(self, servers: Carry) -> bool:
         return bool(servers["stage"] == _DONE)
