@@ -270,7 +270,7 @@ def test_a_run_folder_can_be_saved_and_loaded_and_is_what_the_command_writes(tmp
         assert (tmp_path / "memory" / name).read_bytes() == (tmp_path / "typed" / name).read_bytes()
     for name in ("result.json", "report.html", "plan.toml"):
         assert (tmp_path / "files" / name).read_bytes() == (tmp_path / "typed" / name).read_bytes()
-    assert "learned in Python from tables in memory" in model.report(tmp_path / "page.html")
+    assert "made in Python from tables in memory" in model.report(tmp_path / "page.html")
     assert model.report() == (tmp_path / "page.html").read_text() == (tmp_path / "memory/report.html").read_text()
     assert silograph("report", tmp_path / "memory")[0] == 0
     with pytest.raises(InputError, match="not empty"):
