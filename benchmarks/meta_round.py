@@ -10,7 +10,7 @@ every record, Opacus with ghost clipping, torch.func; and, without any privacy, 
 torch's noise and no ledger. Their sums without noise are compared with ours. Then the growth with the clients and the
 peak of memory, each size in a process of its own.
 
-Where a first-order round of 196-32-10 goes (24 ms on a core that others used too, 30 with what stood here before):
+Where a first-order round of 196-32-10 goes (23.5 ms on a core that others used too; before, 24.5 to 28.5 there):
 gradients 13.3, of which matrix products take 8, as fast as this processor multiplies; noise 3.7, of which the sampler
 takes 3; rows of the ledger 3.4, half of it digests; keys, models and the rest 3.1.
 
