@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ def _pack(content: Carry | Sent) -> _Packed:
         if isinstance(value, Released):
             return "released", value.value
         if isinstance(value, Sealed):
-            return "sealed", (sealed_rows(value), value.release_point, value.clip, value.within, value.share)
+            return "sealed", {part.name: getattr(value, part.name) for part in fields(value)}
         return "plain", value
 
     return {name: packed(value) for name, value in content.items()}
@@ -44,7 +45,7 @@ def _pack(content: Carry | Sent) -> _Packed:
 
 def _unpack(content: _Packed) -> dict[str, Any]:
     """What lies in shared memory can only be read, so a silo gets its own."""
-    made: dict[str, Callable[[Any], Any]] = {"released": relay, "sealed": lambda parts: Sealed(*parts), "plain": _own}
+    made: dict[str, Callable[[Any], Any]] = {"released": relay, "sealed": lambda parts: Sealed(**parts), "plain": _own}
     return {name: made[kind](value) for name, (kind, value) in content.items()}
 
 
@@ -166,7 +167,7 @@ def _joined(carries: Sequence[Carry]) -> Carry:
 def _in_order(value: Released | Sealed, order: Rows) -> Released | Sealed:
     if isinstance(value, Released):
         return value.rows(order)
-    return Sealed(sealed_rows(value)[order], value.release_point, value.clip, value.within, value.share)
+    return replace(value, _rows=sealed_rows(value)[order])
 
 
 def _connect() -> None:
