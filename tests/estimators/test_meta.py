@@ -21,6 +21,7 @@ from silograph.families.meta.plan import MetaBudget, MetaData, MetaMethod, MetaP
 from silograph.privacy.accounting import cost
 from silograph.run.run import execute
 from silograph.tasks import networks
+from silograph.tasks.fixed import FixedFeatures
 
 EPSILON, DELTA = 2.0, 1e-4
 QUICK = {"hidden": (4,), "rounds": 3, "rate": 1.0, "random_state": 1}
@@ -366,6 +367,42 @@ def test_a_module_of_ones_own_learns_from_its_own_start(make, tmp_path):
     with pytest.raises(InputError, match="parameters of the network it names") as error:
         PrivateMetaClassifier.load(tmp_path / "mine.npz", network(hidden=5))
     assert f"{first} of shape (4, 3), but found 0.weight of shape (5, 3)" in str(error.value)
+
+
+def on_an_extractor(middle=0.5):
+    """A head on features that somebody brought along, whose batch norm knows other records."""
+    norm = nn.BatchNorm1d(3)
+    norm.running_mean.fill_(middle)
+    return nn.Sequential(FixedFeatures(nn.Sequential(norm, nn.Tanh())), nn.Linear(3, 2))
+
+
+def test_a_head_on_an_extractor_is_a_linear_model_of_its_features(tmp_path):
+    torch.manual_seed(0)
+    module, parts = on_an_extractor(), clients()
+    options = {"rounds": 2, "rate": 1.0, "epsilon": EPSILON, "delta": DELTA, "random_state": 1}
+    model = PrivateMetaClassifier(module, **options).fit(parts)
+    linear = nn.Linear(3, 2)
+    linear.load_state_dict(module[1].state_dict())
+    features = [(np.tanh((x - 0.5) / np.sqrt(1.0 + 1e-5)), y) for x, y in parts]
+    by_hand = PrivateMetaClassifier(linear, **options).fit(features)
+    np.testing.assert_allclose(model.start_, by_hand.start_, rtol=1e-4, atol=1e-5)
+    assert len(model.start_) == 8
+    model.personalise(*parts[0]).save(tmp_path / "mine.npz")
+    PrivateMetaClassifier.load(tmp_path / "mine.npz", on_an_extractor())
+    with pytest.raises(InputError, match="the same parameters that computes something else"):
+        PrivateMetaClassifier.load(tmp_path / "mine.npz", on_an_extractor(0.4))
+
+
+@pytest.mark.parametrize("epsilon", [None, EPSILON])
+def test_random_features_come_back_from_a_file(epsilon, tmp_path):
+    """They are not in it: everybody draws the same."""
+    model = PrivateMetaClassifier("random_features", width=9, epsilon=epsilon, delta=DELTA, **QUICK).fit(clients())
+    assert len(model.start_) == (9 + 1) * 2
+    mine = model.personalise(*clients()[0])
+    mine.save(tmp_path / "mine.npz")
+    x = inputs(0)
+    loaded = PrivateMetaClassifier.load(tmp_path / "mine.npz")
+    np.testing.assert_array_equal(loaded.predict_proba(x), mine.predict_proba(x))
 
 
 def test_parameters_do_not_make_a_network(tmp_path):

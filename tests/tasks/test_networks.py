@@ -1,5 +1,6 @@
 """Networks: the paper's against plain numpy and closed forms, the check against home-made layers that mix records."""
 
+import copy
 import hashlib
 import json
 import math
@@ -21,6 +22,7 @@ from torch.func import functional_call, grad, jvp, vmap  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
 from silograph.tasks import networks  # noqa: E402
+from silograph.tasks.fixed import FixedFeatures, random_cosines  # noqa: E402
 from silograph.tasks.networks import (  # noqa: E402
     check_module,
     cnn,
@@ -28,6 +30,7 @@ from silograph.tasks.networks import (  # noqa: E402
     initialise,
     load_model,
     mlp,
+    random_features,
     resnet18,
     save_model,
     unflatten,
@@ -35,6 +38,7 @@ from silograph.tasks.networks import (  # noqa: E402
 
 MODELS = {
     "mlp": ((1, 14, 14), lambda: mlp(196, 10)),
+    "random features": ((1, 14, 14), lambda: random_features(196, 10, 32)),
     "cnn": ((1, 14, 14), lambda: cnn((1, 14, 14), 10)),
     "resnet18": ((3, 16, 16), lambda: resnet18((3, 16, 16), 10, width=8)),
 }
@@ -66,6 +70,40 @@ def test_mlp_is_dense_layers_with_relu_between(hidden):
         out = (np.maximum(out, 0.0) if k else out) @ numbers[k].T + numbers[k + 1]
     np.testing.assert_allclose(module(x).detach().numpy(), out, rtol=1e-12, atol=1e-13)
     assert size(module) == sum((a + 1) * b for a, b in pairwise((12, *hidden, 4)))
+
+
+def test_random_features_are_the_cosines_they_say_and_everybodys():
+    """Their inner products are those of the kernel but for some 1 / sqrt(features); another process draws the same."""
+    features = 4000
+    x = np.random.default_rng(0).uniform(-1.0, 1.0, (20, 6))
+    layer = random_cosines(6, features)
+    _, dense, _ = layer.extractor
+    weight, shift = dense.weight.double().numpy(), dense.bias.double().numpy()
+    out = layer(torch.from_numpy(x.reshape(20, 2, 3)).float()).numpy()
+    np.testing.assert_allclose(out, np.sqrt(2 / features) * np.cos(x @ weight.T + shift), atol=1e-6)
+    kernel = np.exp(-2.0 * ((x[:, None] - x) ** 2).sum(2) / 6)
+    np.testing.assert_allclose(out @ out.T, kernel, atol=5.0 / math.sqrt(features))
+    np.testing.assert_array_equal(random_cosines(6, features).extractor[1].weight, dense.weight)
+    assert hashlib.sha256(np.round(weight[:5], 4).tobytes()).hexdigest()[:8] == "2ed465aa"
+    head = initialise(random_features(6, 3, 5), 1)
+    assert [name for name, _ in head.named_parameters()] == ["1.weight", "1.bias"]
+    with pytest.raises(InputError, match="random_features: expected sizes from 1"):
+        random_features(6, 3, 0)
+
+
+def test_an_extractor_is_copied_frozen_and_stays_in_use():
+    extractor = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Dropout(0.5))
+    before = copy.deepcopy(extractor.state_dict())
+    head = on_features(extractor)
+    initialise(head.train(), 3)
+    x = records((6,), 5).float()
+    with torch.no_grad():
+        expected = head[1](extractor.eval()(x))
+    torch.testing.assert_close(head(x), expected)
+    head(x).sum().backward()
+    assert [name for name, _ in head.named_parameters()] == ["1.weight", "1.bias"]
+    assert all(torch.equal(before[name], value) for name, value in extractor.state_dict().items())
+    assert all(parameter.grad is None for parameter in extractor.parameters())
 
 
 def test_cnn_is_convolutions_pooling_and_relu():
@@ -287,6 +325,10 @@ def test_the_papers_networks_pass(model):
     check_module(module, shape, 10)
 
 
+def on_features(*extractor):
+    return nn.Sequential(FixedFeatures(nn.Sequential(*extractor)), nn.Linear(4, 3))
+
+
 @pytest.mark.parametrize(
     ("module", "shape"),
     [
@@ -297,6 +339,7 @@ def test_the_papers_networks_pass(model):
         (nn.Sequential(nn.Linear(6, 3), nn.LayerNorm(3), nn.Dropout(0.0)), (6,)),
         (blind(Wrapped(torch.tanh)), (6,)),
         (mlp(6, 3).double().eval(), (6,)),
+        (on_features(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Dropout(0.5)), (6,)),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else "",
 )
@@ -337,6 +380,10 @@ def test_batch_norm_is_refused_with_the_reason_and_the_replacement(norm):
         (nn.Flatten(), "parameters to learn, but there are none"),
         (hooked(lambda m: m[1].bias.requires_grad_(False)), "parameter 1.bias.*frozen.*buffer"),
         (mlp(6, 3).half(), "parameter 1.weight.*float16"),
+        (on_features(nn.BatchNorm1d(6), nn.Linear(6, 4)).append(nn.BatchNorm1d(3)), "layer 2.*others in its batch"),
+        (on_features(nn.Linear(6, 4), nn.BatchNorm1d(4, track_running_stats=False)), "others in its batch"),
+        (on_features(hooked(lambda m: m[1].register_forward_hook(lambda *_: None))), "layer 0.extractor.*hook"),
+        (FixedFeatures(nn.Linear(6, 3)), "parameters to learn, but there are none"),
     ],
 )
 def test_layers_and_parameters_that_will_not_do_are_refused_by_name(module, message):

@@ -22,7 +22,8 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils._pytree import tree_leaves  # noqa: E402
 
 from silograph.tasks import chain, layers, neural  # noqa: E402
-from silograph.tasks.networks import cnn, initialise, mlp, resnet18  # noqa: E402
+from silograph.tasks.fixed import FixedFeatures  # noqa: E402
+from silograph.tasks.networks import cnn, initialise, mlp, random_features, resnet18  # noqa: E402
 from silograph.tasks.neural import Neural  # noqa: E402
 
 
@@ -37,6 +38,14 @@ def strided():
     return nn.Sequential(first, nn.Tanh(), nn.Conv2d(3, 4, 2), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 3 * 2, 5))
 
 
+def on_an_extractor():
+    """Of pictures, with batch norm in use; a hidden layer above it."""
+    kept = nn.BatchNorm2d(3)
+    kept.running_mean.copy_(torch.tensor([0.3, -0.2, 0.1]))
+    features = FixedFeatures(initialise(nn.Sequential(nn.Conv2d(2, 3, 3)), 7).append(kept).append(nn.ReLU()))
+    return nn.Sequential(features, nn.Linear(18, 4), nn.Tanh(), nn.Linear(4, 5))
+
+
 #: Module, shape of a record, outputs, loss.
 NETS = {
     "linear": (lambda: mlp(6, 5, ()), (6,), 5, "cross-entropy"),
@@ -48,6 +57,8 @@ NETS = {
     "cnn": (lambda: cnn((2, 9, 8), 5, (3, 4), (6,)), (2, 9, 8), 5, "cross-entropy"),
     "strided cnn": (strided, (2, 9, 8), 5, "cross-entropy"),
     "cnn, regression": (lambda: cnn((1, 5, 5), 1, (2,), (3,)), (1, 5, 5), 1, "squared"),
+    "random features": (lambda: random_features(6, 5, 9), (2, 3), 5, "cross-entropy"),
+    "layers on an extractor": (on_an_extractor, (2, 5, 4), 5, "cross-entropy"),
 }
 
 every_net = pytest.mark.parametrize("name", NETS)
@@ -228,6 +239,10 @@ LOOKALIKES = {
         lambda: nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Flatten(), nn.Linear(8, 5)),
         (2, 3),
     ),
+    "features that are not the first": (
+        lambda: nn.Sequential(nn.Linear(6, 4), FixedFeatures(nn.Tanh()), nn.Linear(4, 5)),
+        (6,),
+    ),
     "overlapping pools": (
         lambda: nn.Sequential(nn.Conv2d(1, 2, 2), nn.MaxPool2d(3, 2), nn.Flatten(), nn.Linear(8, 5)),
         (1, 6, 6),
@@ -250,7 +265,7 @@ def test_what_only_looks_like_a_chain_is_right_too(name, monkeypatch):
         assert distance(problem.sums(clip), added(by_autograd(problem), clip, 3)) < 2e-9
 
 
-@pytest.mark.parametrize("name", ["two hidden", "cnn"])
+@pytest.mark.parametrize("name", ["two hidden", "cnn", "random features"])
 def test_a_clients_sums_are_its_own(name):
     problem = Problem(name)
     task, clip = problem.task(precise=True), problem.typical()
@@ -411,7 +426,7 @@ sums_of = pytest.mark.parametrize("curvature", [False, True], ids=["gradient", "
 
 
 @sums_of
-@pytest.mark.parametrize("name", ["linear", "one hidden", "tanh, no bias", "cnn"])
+@pytest.mark.parametrize("name", ["linear", "one hidden", "tanh, no bias", "cnn", "random features"])
 def test_no_record_moves_a_sum_by_more_than_the_clip(name, curvature):
     problem = Problem(name)
     task = problem.task()
@@ -645,7 +660,7 @@ def spread(array):
 
 
 @pytest.mark.parametrize("recordwise", [False, True])
-@pytest.mark.parametrize("name", ["two hidden", "regression", "cnn"])
+@pytest.mark.parametrize("name", ["two hidden", "regression", "cnn", "random features"])
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 def test_sums_are_the_same_bits_wherever_their_arrays_lie(name, kind, recordwise):
     """At every alignment and in every layout, with a sample and with all records: where a killed run is gone on with,

@@ -40,8 +40,9 @@ _KINDS: dict[str, Callable[[str], Any]] = {"b": "True".__eq__, "i": int, "u": in
 class _PrivateMeta(PlanEstimator):
     _sections = (MetaMethod, MetaBudget)
     _words: ClassVar[Mapping[str, str]] = {
-        "model": '"linear", "mlp" (with `hidden` units), "cnn", "resnet18", or a torch.nn.Module with an output for '
-        'each class, or with one for a regression; None: "linear" or "mlp" by the budget, "mlp" without one.',
+        "model": '"linear", "mlp" (with `hidden` units), "cnn", "resnet18", "random_features" '
+        "(linear on `width` of them), or a torch.nn.Module with an output for each class, or with one for a "
+        'regression; None: "linear" or "mlp" by the budget, "mlp" without one.',
         "classes": "The labels there can be, a public list (not for a regression). None: it is made of all clients' "
         "labels and becomes public, so give it where the presence of a label is private.",
         "bounds": "The least and the most of all features, or of each, from public knowledge: they become -1 and 1, "
@@ -53,6 +54,7 @@ class _PrivateMeta(PlanEstimator):
     model: Any = None
     _: KW_ONLY
     hidden: Sequence[int] = MetaMethod.hidden
+    width: int = MetaMethod.width
     rounds: int | None = None
     local_steps: int = MetaMethod.local_steps
     rate: float | None = None

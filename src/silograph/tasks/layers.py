@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from silograph.tasks.fixed import FixedFeatures
+
 _CANCELLED = 1e-9
 
 
@@ -57,6 +59,26 @@ class _Bent(Layer):
 
     def along(self, ra: Tensor | None, kept: Tensor, w: Tensor, v: Tensor) -> Tensor | None:
         return None if ra is None else self.back(ra, kept, w)
+
+
+@dataclass(frozen=True)
+class Fixed(Layer):
+    """Features of the records themselves, which nothing moves; nothing has to come back through it.
+
+    One client after the other, in memory that torch takes itself: a product's rounding may not depend on who else there
+    is, nor on where records lie.
+    """
+
+    features: nn.Module
+
+    def forward(self, a: Tensor, w: Tensor) -> tuple[Tensor, Any]:
+        return torch.stack([self.features(records.clone()) for records in a]), None
+
+    def along(self, ra: Tensor | None, kept: Any, w: Tensor, v: Tensor) -> Tensor | None:
+        return None
+
+    def back(self, delta: Tensor, kept: Any, w: Tensor) -> Tensor:
+        raise AssertionError("a fixed layer is the first one")
 
 
 class ReLU(_Bent):
@@ -264,10 +286,12 @@ def layers_of(module: nn.Module, axes: int) -> tuple[Layer, ...] | None:
     """The chain that a module is for records of so many axes, with its parameters in their order; None if it is none
     that is known here."""
     layers = _layers(module)
-    for layer in layers or ():
+    for place, layer in enumerate(layers or ()):
+        if isinstance(layer, Fixed) and place:
+            return None
         if (isinstance(layer, Dense) and axes != 1) or (isinstance(layer, Convolution | MaxPool) and axes != 3):
             return None
-        axes = 1 if isinstance(layer, Flat) else axes
+        axes = 1 if isinstance(layer, Flat | Fixed) else axes
     return layers
 
 
@@ -288,6 +312,8 @@ def _layer(module: nn.Module) -> tuple[Layer, ...] | None:
         return ()
     if type(module) is nn.Flatten and (module.start_dim, module.end_dim) == (1, -1):
         return (Flat(),)
+    if type(module) is FixedFeatures:
+        return (Fixed(module),)
     if type(module) is nn.ReLU:
         return (ReLU(),)
     if type(module) is nn.Tanh:

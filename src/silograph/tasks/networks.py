@@ -32,6 +32,7 @@ from silograph.core.files import write_atomically
 from silograph.core.keys import stream
 from silograph.core.types import Array, Json
 from silograph.data.tables import shown
+from silograph.tasks.fixed import FixedFeatures, random_cosines
 
 #: Names and shapes of a network's parameters, in the order in which a vector holds them.
 Layout = list[tuple[str, tuple[int, ...]]]
@@ -54,6 +55,12 @@ def mlp(inputs: int, outputs: int, hidden: Sequence[int] = (32,)) -> nn.Sequenti
     """Dense layers with ReLU between them; without hidden ones a linear model."""
     _check_sizes("mlp", (inputs, *hidden, outputs))
     return nn.Sequential(nn.Flatten(), *_dense((inputs, *hidden, outputs)))
+
+
+def random_features(inputs: int, outputs: int, features: int) -> nn.Sequential:
+    """A linear model of fixed random features: as many parameters as a linear model of so many inputs."""
+    _check_sizes("random_features", (inputs, features, outputs))
+    return nn.Sequential(random_cosines(inputs, features), nn.Linear(features, outputs))
 
 
 def cnn(
@@ -137,6 +144,8 @@ def initialise(module: nn.Module, seed: int) -> nn.Module:
     """
     for name, layer in module.named_modules():
         own = dict(layer.named_parameters(name, recurse=False))
+        if not own:
+            continue
         if isinstance(layer, nn.Linear | _ConvNd):
             bound = 1.0 / math.sqrt(math.prod(layer.weight.shape[1:]))
             for full, parameter in own.items():
@@ -144,7 +153,7 @@ def initialise(module: nn.Module, seed: int) -> nn.Module:
                 _write(parameter, (2.0 * draws - 1.0) * bound)
         elif isinstance(layer, nn.GroupNorm | nn.LayerNorm | _InstanceNorm):
             layer.reset_parameters()
-        elif own:
+        else:
             expected = "dense, convolution and norm layers"
             todo = "Give the module a start of your own, and leave this one out."
             raise InputError(f"start, {_called(name, layer)}", expected, "this has parameters of another kind", todo)
@@ -178,7 +187,10 @@ def _called(name: str, layer: nn.Module) -> str:
 
 
 def _check_layers(module: nn.Module) -> None:
+    fixed = {part for layer in module.modules() if isinstance(layer, FixedFeatures) for part in layer.modules()}
     for name, layer in module.named_modules():
+        if layer in fixed and not (isinstance(layer, _BatchNorm) and layer.running_mean is None):
+            continue  # with means that it brought along batch norm treats records one by one, and so does dropout
         where = f"network, {_called(name, layer)}"
         if isinstance(layer, _BatchNorm):
             found = (

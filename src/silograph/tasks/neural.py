@@ -162,15 +162,15 @@ class Neural:
 
     @cached_property
     def _layers(self) -> Any:
-        layers = layers_of(self.module, len(self.shape))
+        layers = layers_of(self._skeleton, len(self.shape))
         # A module that is used twice has its parameters once.
         is_chain = layers is not None and sum(layer.size for layer in layers) == self.size
         return layers if is_chain and not self.recordwise else None
 
     @cached_property
     def _skeleton(self) -> nn.Module:
-        """The module where the models are; what it holds itself is never used."""
-        return copy.deepcopy(self.module).to(self._on_device, self._dtype)
+        """The module where the models are, as it was checked; what parameters it holds itself is never used."""
+        return copy.deepcopy(self.module).train().to(self._on_device, self._dtype)
 
     @property
     def _dtype(self) -> torch.dtype:

@@ -34,6 +34,7 @@ def cases(folder: Path, seed: int) -> dict[str, Json]:
         "open, first order, two local steps": _plan({**_METHOD, "order": "first", "local_steps": 2}),
         "open, numbers": _plan(_METHOD) | {"data": numbers},
         "open, pictures": _plan(_METHOD) | {"data": {"files": [f"{client}_drawn.npz" for client in CLIENTS]}},
+        "random features": _plan({**_METHOD, "model": "random_features", "width": 6}, _BUDGET),
         "second order": _plan(_METHOD, _BUDGET),
         "first order": _plan({**_METHOD, "order": "first", "local_steps": 2}, _BUDGET),
         "paper:": _plan({**_METHOD, "version": "paper:"}, _BUDGET),

@@ -37,10 +37,11 @@ class SpokenOfAStart(Spoken):
         layers_asked = tuple(self.method["hidden"]) != USUAL_LAYERS
         usual = "network" if self.private and not layers_asked else "mlp"  # as the budget has it (`advice`)
         model, classes = self.method.get("model", usual), self.facts["classes"]
-        if model not in ("linear", "mlp"):
+        if model not in ("linear", "mlp", "random_features"):
             return f"as many numbers as the {model} has parameters"
         hidden = self.method["hidden"] if model == "mlp" else []
-        layers = [math.prod(self.facts["shape"]), *hidden, len(classes) or 1]
+        inputs = self.method["width"] if model == "random_features" else math.prod(self.facts["shape"])
+        layers = [inputs, *hidden, len(classes) or 1]
         return f"{number(sum((before + 1) * after for before, after in pairwise(layers)))} numbers"
 
 

@@ -50,6 +50,8 @@ def build_network(spec: Json, shape: tuple[int, ...], outputs: int, answers: str
     if spec["model"] in ("linear", "mlp"):
         hidden = () if spec["model"] == "linear" else spec["hidden"]
         module = networks.mlp(math.prod(shape), outputs, hidden)
+    elif spec["model"] == "random_features":
+        module = networks.random_features(math.prod(shape), outputs, spec["width"])
     elif len(shape) != 3:
         raise InputError(
             "plan, model", f"pictures for a {spec['model']}", f"found records of shape {shape}", "Use mlp."

@@ -15,7 +15,7 @@ from silograph.privacy.accounting import LEAST_SAMPLED_DELTA
 from silograph.run.plan import DEFAULT_DELTA, NOT_COMPARED, Plan
 from silograph.run.sections import Delta, TotalEpsilon, naming_files, option
 
-Model = Literal["linear", "mlp", "cnn", "resnet18"]
+Model = Literal["linear", "mlp", "cnn", "resnet18", "random_features"]
 
 _MOST = 10**6  # rounds, steps, units
 _Size = Annotated[int, Such(f"a whole number from 1 to {_MOST:g}", lambda size: 1 <= size <= _MOST)]
@@ -62,7 +62,8 @@ class MetaData(FeatureOptions):
 class MetaMethod:
     """S4 (1)-(11). `version` is sound, or S4's own, whose account does not hold.
 
-    `model` is linear, an mlp with `hidden` units, a cnn (64-128-256 filters, 128-256 units) or a resnet18 of `width`.
+    `model` is linear, an mlp with `hidden` units, a cnn (64-128-256 filters, 128-256 units), a resnet18 of `width`, or
+    linear on `width` fixed random features.
     A record's gradient is clipped to `clip` where records are protected, its curvature to `curvature_clip`. The
     personal model is `personal_steps` steps of size `personal_step` (inner_step if left out) away from the start.
     `compare` also learns without meta-learning: simulation only.
@@ -75,7 +76,7 @@ class MetaMethod:
     version: Literal["sound", "paper:"] = "sound"
     model: Model | None = None
     hidden: tuple[_Size, ...] = option(USUAL_LAYERS, "Sizes of an mlp's hidden layers.")
-    width: _Size = 64
+    width: _Size = option(64, "How many random features; of a resnet18, the filters it begins with.")
     rounds: _Size | None = option(None, "How often clients are asked; None: 5 to 50 by the budget, 200 without one.")
     local_steps: _Size = option(1, "How many steps a client takes each time it is asked.")
     rate: Share | None = option(

@@ -1,0 +1,61 @@
+"""Features that nobody learns, for a head that is: of a module with weights of its own, or random ones.
+
+A fixed layer has no parameters, so there is no noise on it and no budget goes to it. Its weights are public: a module
+that was trained on records tells of them, unless they are public too.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+
+from silograph.core.keys import stream
+
+
+class FixedFeatures(nn.Module):
+    """What a copy of a module makes of a record, in a row; its weights are buffers, and it always is as in use (eval).
+
+    So batch norm in it goes by the means it brought along, which makes a record's features that record's alone.
+    """
+
+    def __init__(self, extractor: nn.Module) -> None:
+        super().__init__()
+        self.extractor = copy.deepcopy(extractor)
+        for layer in self.extractor.modules():
+            for name, parameter in list(layer.named_parameters(recurse=False)):
+                delattr(layer, name)
+                layer.register_buffer(name, parameter.detach())
+        self.train()
+
+    def train(self, mode: bool = True) -> Self:
+        super().train(mode)
+        self.extractor.eval()
+        return self
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.extractor(x)
+        return out.flatten(1)
+
+
+class Cosine(nn.Module):
+    """cos, times sqrt(2 / inputs): about as long as 1 in all, as a clip of 1 wants it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.cos() * math.sqrt(2.0 / x.shape[-1])
+
+
+def random_cosines(inputs: int, features: int) -> FixedFeatures:
+    """cos(W x + b), whose inner products are about the kernel exp(-2 |x - x'|^2 / inputs): for inputs from -1 to 1.
+
+    W is normal with variance 4 / inputs, b uniform from 0 to 2 pi, both from a public stream: the same for everybody.
+    """
+    draws = stream(0, "", 0, f"{features} random features of {inputs} inputs")
+    dense = nn.Linear(inputs, features)
+    with torch.no_grad():
+        dense.weight.copy_(torch.from_numpy(draws.standard_normal((features, inputs)) * math.sqrt(4.0 / inputs)))
+        dense.bias.copy_(torch.from_numpy(draws.random(features) * 2.0 * math.pi))
+    return FixedFeatures(nn.Sequential(nn.Flatten(), dense, Cosine()))
