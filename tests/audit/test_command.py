@@ -174,7 +174,7 @@ def test_help_says_what_exit_codes_mean(monkeypatch, capsys):
     _, out = said(monkeypatch, capsys, "--help")
     words = " ".join(out.replace("│", " ").split())
     assert "Exit code 0: not refuted. 3: refuted. 2: bad input. 1: a failure" in words
-    assert "TARGET is a plan file: it is attacked, and nothing is written. Or it is a run folder" in words
+    assert "A plan file: the plan is attacked, and nothing is written. A run folder: its plan is attacked" in words
     assert "safe from" not in words
 
 

@@ -54,6 +54,16 @@ def test_a_copy_in_other_units_is_found() -> None:
     assert _kinds(kg=weight, lb=2.2046 * weight + 0.1 * RNG.standard_normal(ROWS)) == {}
 
 
+def test_a_copy_is_found_through_gaps() -> None:
+    """Also a negative one; what two columns share by chance in a few rows is none."""
+    weight, age = 70.0 + 10.0 * RNG.standard_normal(ROWS), RNG.random(ROWS)
+    gaps = [np.where(np.arange(ROWS) % k == 0, np.nan, 1.0) for k in (5, 7)]
+    assert _kinds(kg=weight * gaps[0], age=age, lb=(3.0 - 2.2046 * weight) * gaps[1]) == {"lb": "copy"}
+    assert _kinds(kg=weight * gaps[0], lb=(2.2046 * weight + 0.1 * RNG.standard_normal(ROWS)) * gaps[1]) == {}
+    few = np.where(np.arange(ROWS) < 12, 1.0, np.nan)
+    assert _kinds(kg=weight, lb=2.2046 * weight * few) == {}
+
+
 def test_measurements_are_left_alone() -> None:
     """Integers, counts, ages, rounded and skewed values; 300 tables, none of which may be accused."""
     for seed in range(300):

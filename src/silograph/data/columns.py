@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -31,6 +31,7 @@ _SAYABLE = 60  # characters of all levels together
 _SHOWN = 5  # findings in one message
 _SCREENED = 5000  # rows that say which columns may be copies
 _SAME = 1.0 - 1e-6  # correlation of a copy, in other units perhaps, and rounded
+_CONSTANT = 1e-12  # what rounding leaves of the spread of a column that is constant where another is known
 _DATE = re.compile(r"\s*(\d{4}[-/.]\d\d?[-/.]\d\d?|\d\d?[-/.]\d\d?[-/.]\d{2,4})([ T]\d\d?:\d\d.*)?\s*")
 
 _DATE_NAME = re.compile(
@@ -229,18 +230,16 @@ def _code(values: Array) -> bool:
 
 
 def _copies(numbers: dict[str, Array]) -> list[Finding]:
-    """Columns that are another one in other units. Some rows say which may be; all rows decide."""
-    complete = {name: column for name, column in numbers.items() if len(column) > 2 and np.isfinite(column).all()}
-    if len(complete) < 2:
+    """Columns that are another one in other units. Some rows say which may be; all rows that have both decide."""
+    if len(numbers) < 2:
         return []
-    names, step = list(complete), max(1, len(next(iter(complete.values()))) // _SCREENED)
-    some = _directions([column[::step] for column in complete.values()])
-    if not some.any(1).all():  # a column that is constant there
-        some = _directions(list(complete.values()))
+    names, step = list(numbers), max(1, len(next(iter(numbers.values()))) // _SCREENED)
+    some = np.array([column[::step] for column in numbers.values()])
+    if not all(map(_varies, some)):
+        some = np.array(list(numbers.values()))
     found = {}
-    for a, b in np.argwhere(np.triu(np.abs(some @ some.T) > _SAME, 1)):
-        pair = _directions([complete[names[a]], complete[names[b]]])
-        if b not in found and abs(float(pair[0] @ pair[1])) > _SAME:
+    for a, b in np.argwhere(np.triu(_alike(some), 1)):
+        if b not in found and _alike(np.array([numbers[names[a]], numbers[names[b]]]))[0, 1]:
             found[b] = a
     return [
         Finding(names[b], "copy", f"is column {shortened(names[a])}, in other units perhaps")
@@ -248,12 +247,24 @@ def _copies(numbers: dict[str, Array]) -> list[Finding]:
     ]
 
 
-def _directions(columns: Sequence[Array]) -> Array:
-    """The columns as rows of mean 0 and length 1, or 0 where they are constant."""
-    values = np.array(columns)
-    scale = np.abs(values).max(1, keepdims=True)
-    values /= np.where(scale > 0.0, scale, 1.0)
-    values -= values.mean(1, keepdims=True)
-    length = np.linalg.norm(values, axis=1, keepdims=True)
-    values /= np.where(length > 0.0, length, 1.0)
-    return values
+def _varies(column: Array) -> bool:
+    values = column[np.isfinite(column)]
+    return bool(values.size and values.max() > values.min())
+
+
+def _alike(columns: Array) -> NDArray[np.bool_]:
+    """Which columns, one a row, correlate as copies do, over the rows that have both: enough rows, and no constant."""
+    seen = np.isfinite(columns)
+    values = np.where(seen, columns, 0.0)
+    values /= np.maximum(np.abs(values).max(1, keepdims=True), np.finfo(np.float64).tiny)
+    count = np.maximum(seen.sum(1, keepdims=True), 1)
+    values -= np.where(seen, values.sum(1, keepdims=True) / count, 0.0)
+    values /= np.maximum(np.linalg.norm(values, axis=1, keepdims=True), np.finfo(np.float64).tiny)
+    there = seen.astype(np.float64)
+    both = there @ there.T
+    total = values @ there.T  # of a row's column, over the rows that the other has too
+    spread = both * (values**2 @ there.T) - total**2
+    covariance = both * (values @ values.T) - total * total.T
+    varies = np.minimum(spread, spread.T) > _CONSTANT * both
+    enough = both >= min(3 * _ENOUGH, columns.shape[1])
+    return np.asarray(enough & varies & (np.abs(covariance) > _SAME * np.sqrt(np.abs(spread * spread.T))))

@@ -10,10 +10,11 @@ import inspect
 import os
 import textwrap
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import MethodType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -146,6 +147,21 @@ class PlanEstimator(BaseEstimator):
 
     def _card(self) -> str:
         raise NotImplementedError
+
+
+class InTheOpen:
+    """A method that looks at records in the clear. Under a budget it is refused as soon as it is looked up: a search
+    does that before its first fit."""
+
+    def __init__(self, method: Callable[..., Any]) -> None:
+        self._method = method
+        self.__doc__ = method.__doc__
+
+    def __get__(self, owner: Any, kind: type[Any] | None = None) -> Any:
+        if owner is None:
+            return self._method
+        refuse_search(owner.epsilon)
+        return MethodType(self._method, owner)
 
 
 def refuse_search(epsilon: float | None) -> None:

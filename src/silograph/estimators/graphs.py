@@ -20,7 +20,7 @@ from silograph.core.types import Array
 from silograph.data.categories import Categories
 from silograph.data.silos import Silos, from_arrays
 from silograph.data.tables import as_frame, listed
-from silograph.estimators.base import PlanEstimator, RandomState, refuse_search
+from silograph.estimators.base import InTheOpen, PlanEstimator, RandomState
 from silograph.families.graphs.files import CONFIDENCE, COULD_SEE, PROBABILITY, SIGN, Edge, edges, to_networkx
 from silograph.families.graphs.job import GraphJob, read_sites
 from silograph.families.graphs.plan import ConsensusGraph as MethodPlan
@@ -241,6 +241,7 @@ class ConsensusGraph(PlanEstimator):
         if known:
             self.location_ = np.array([_location(np.asarray(own)) for own in silos.signals])
 
+    @InTheOpen
     def score(self, X: Any, y: None = None) -> float:
         """Mean log-likelihood of a row x under a Gaussian with mean m and precision T:
 
@@ -251,7 +252,6 @@ class ConsensusGraph(PlanEstimator):
         """
         check_is_fitted(self)
         precision, location, together = self.precision_, self.location_, self.consensus_precision_
-        refuse_search(self.epsilon)
         if precision is None or location is None or together is None:
             todo = "Fit with it, and without reveal='sum'."
             raise InputError("score", "the learner 'likelihood', with every site's moments", "found another", todo)
