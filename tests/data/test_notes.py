@@ -43,6 +43,13 @@ def test_a_site_in_other_units_is_named(factor: float) -> None:
     assert "'d'" in note
 
 
+def test_of_two_sites_in_different_units_the_wider_is_named() -> None:
+    first, second = _sites()[:2]
+    (note,) = _notes([first, 10.0 * second])
+    assert "'site_1'" in note
+    assert _notes([first, second]) == []
+
+
 def test_units_far_apart_are_said() -> None:
     (note,) = _notes([own * 10.0 ** np.arange(6) for own in _sites()])
     assert "'f'" in note

@@ -73,15 +73,17 @@ def _apart(silos: Silos, usual: Array) -> Iterator[str]:
 
 
 def _other_units(silos: Silos, spread: Array, many: Array, named: Collection[str]) -> Iterator[str]:
-    """Sites whose column is several times as wide or narrow as that of all others, which agree among themselves."""
-    if many.sum() < 3:
+    """Sites whose column is several times as wide or narrow as that of all others, which agree among themselves; of two
+    sites, the wider."""
+    if many.sum() < 2:
         return
     for k in np.flatnonzero(many):
         others = spread[many & (np.arange(len(spread)) != k)]
         low, high = others.min(0), others.max(0)
         fits = (low > 0.0) & (high <= _AGREE * low)
         factor = np.where(fits, spread[k] / np.where(low > 0.0, np.sqrt(low * high), 1.0), 1.0)
-        odd = np.flatnonzero((factor >= _OTHER_UNITS) | ((factor > 0.0) & (factor <= 1.0 / _OTHER_UNITS)))
+        narrow = (factor > 0.0) & (factor <= 1.0 / _OTHER_UNITS) & (len(others) > 1)
+        odd = np.flatnonzero((factor >= _OTHER_UNITS) | narrow)
         if len(odd) and silos.names[k] not in named:
             names = listed([silos.nodes[a] for a in odd])
             yield (
