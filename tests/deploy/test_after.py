@@ -17,10 +17,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "engines"))
 from wires import Wires
 
 from local_organisations import Direct
-from silograph.core.errors import DamageError, InputError, SilographError
+from silograph.core.errors import DamageError, InputError, SilenceError, SilographError
 from silograph.deploy.deployment import Deployment, Terms, deploy
 from silograph.deploy.organisation import Approved, enrol
-from silograph.deploy.region import enrol_region, part_of_job
+from silograph.deploy.region import Linked, enrol_region, part_of_job
 from silograph.deploy.serve import serve
 from silograph.privacy.ledger import Ledger
 from silograph.report.deployment import page
@@ -61,7 +61,7 @@ class World:
 
     def __init__(self, folder: Path, apart: bool, more: str = ""):
         self.folder, self.apart, self.more = folder, apart, more
-        self.wires = None
+        self.wires, self.patience = None, 10.0
         self.page = lambda *_: ""
 
     def deploy(self, name: str, there, before=None, more=None) -> Path:
@@ -109,7 +109,7 @@ class World:
 
         def one(server):
             def meet(deployment, region, link):
-                return life.enter_context(self.wires.at(region, 10.0, deployment.digest))
+                return life.enter_context(self.wires.at(region, self.patience, deployment.digest))
 
             def connect(deployment, cards):
                 return Direct({name: silos[name] for name in cards})
@@ -302,3 +302,29 @@ def test_one_sum_over_all_regions_goes_on_with_other_agents(tmp_path):
         *["9 agents of 3 regions"] * PAUSE,
         *["9 agents of 3 regions"] * (ROUNDS - PAUSE),
     ]
+
+
+def test_a_region_that_is_late_at_the_end_is_answered_by_serve_typed_again(tmp_path, monkeypatch):
+    """It stops after its last round; the others do not hear its goodbye, end without it, and say who it was."""
+    monkeypatch.setattr("silograph.engines.neighbours._PARTING", 0.2)
+    world = World(tmp_path, True, 'masks = "none"')
+    goal = world.deploy("first", EVERYBODY)
+    world.enrol(goal)
+    world.patience, late, part = 3.0, REGIONS[1], Linked.part
+
+    def stopped(across, round):
+        if across.folder.goal.name == late:
+            raise SilenceError("region", "its neighbours", "it was stopped")
+        return part(across, round)
+
+    monkeypatch.setattr(Linked, "part", stopped)
+    world.serve(goal, "out")
+    over = [tmp_path / "out" / name / "ending.json" for name in REGIONS if name != late]
+    assert [list(json.loads(path.read_text())["neighbours"]) for path in over] == [[late], [late]]
+    assert not (tmp_path / "out" / late).exists()
+
+    monkeypatch.setattr(Linked, "part", part)
+    found = world.serve(goal, "out")
+    assert all(isinstance(result, dict) for result in found), found
+    over.append(tmp_path / "out" / late / "ending.json")
+    assert [json.loads(path.read_text())["neighbours"] for path in over] == [{}, {}, {}]

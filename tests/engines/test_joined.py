@@ -230,7 +230,7 @@ def test_the_notes_of_a_round_are_as_many_as_are_killed(tmp_path):
     world, seen = World(SHORT, tmp_path), {}
     world.run(**{TOPO.servers[0]: lambda notes: seen.update(notes=notes)})
     world.close()
-    assert len(seen["notes"].now) == NOTED + 1  # and the round's number
+    assert len(seen["notes"].before) == NOTED + 1  # and the round's number
     assert not any((tmp_path / TOPO.servers[0]).glob("notes-*"))
 
 

@@ -12,6 +12,8 @@ from wires import RING, Wires
 
 from silograph.core.errors import InputError, SilenceError
 from silograph.engines.neighbours import node_of
+from silograph.engines.notes import NOTES, Notes
+from silograph.engines.remote import Answers
 from silograph.methods.base import EACH
 
 FIRST, SECOND, THIRD, FOURTH = RING.servers
@@ -136,3 +138,111 @@ def test_what_is_no_number_or_of_another_shape_stops_the_round_and_names_its_reg
                 return ""
 
             assert f"region {SECOND}" in each(one)[FIRST]
+
+
+ROUNDS = 3
+NOBODY = {name: {} for name in RING.servers}  # is waited for
+
+
+def to_the_last_word(wires, folder, name):
+    """All rounds: it has its neighbours' rows, they have its own."""
+    with wires.at(name) as there:
+        for number in range(ROUNDS):
+            there.begin(number, Notes(folder / name), lambda: None)
+            there.exchange(number, {"sent": row(name, number)[None]}, lambda: None)
+        return there
+
+
+def farewell(wires, folder, name, patience=5.0):
+    """Of a process that has just begun: what is noted in the folder is all it knows."""
+
+    def sent():
+        return {"sent": row(name, ROUNDS - 1)[None]}
+
+    with wires.at(name, patience) as there:
+        there.begin(ROUNDS, Notes(folder / name), sent)
+        return there.farewell(ROUNDS, sent)
+
+
+@pytest.fixture
+def at_the_end(tmp_path, monkeypatch):
+    """A ring after its last round, before any goodbye."""
+    monkeypatch.setattr("silograph.engines.neighbours._PARTING", 0.2)
+    wires = Wires()
+    for name in RING.servers:
+        (tmp_path / name).mkdir()
+    each(lambda name: to_the_last_word(wires, tmp_path, name))
+    return wires, tmp_path
+
+
+@pytest.mark.parametrize("victim", RING.servers)
+def test_who_is_killed_after_the_last_goodbye_waits_for_nobody(at_the_end, victim):
+    """All the others have ended well and are gone when it comes back."""
+    wires, folder = at_the_end
+    assert each(lambda name: farewell(wires, folder, name)) == NOBODY
+    begun = time.monotonic()
+    assert farewell(wires, folder, victim, patience=60.0) == {}
+    assert time.monotonic() - begun < 10.0
+
+
+def test_who_did_not_hear_a_goodbye_ends_after_its_patience(at_the_end):
+    """SECOND answers, FIRST is killed before the answer is there, and SECOND does not come back: it has ended."""
+    wires, folder = at_the_end
+
+    def one(name):
+        if name != FIRST:
+            return farewell(wires, folder, name)
+        with wires.at(name) as there:
+            there.begin(ROUNDS, Notes(folder / name), lambda: {"sent": row(name, ROUNDS - 1)[None]})
+            there._give(there._turn, {})
+            for to in there._guests:
+                wires.carry(name, node_of(to), there._question(to, there._turn), Answers({}, {}), time.monotonic() + 5)
+        return {}
+
+    assert each(one) == NOBODY
+    assert farewell(wires, folder, FIRST, patience=0.5).keys() == {SECOND, FOURTH}
+
+
+@pytest.mark.parametrize("late", RING.servers)
+def test_who_comes_after_the_others_ended_gets_their_last_rows_from_what_they_kept(at_the_end, late):
+    """It was killed before the last exchange was on its disk; the others are over, and say farewell again."""
+    wires, folder = at_the_end
+    near = [name for name in RING.at(late).heard if name != late]
+    kept = each(lambda name: {} if name == late else farewell(wires, folder, name, 0.5))
+    assert {name for name, left in kept.items() if left} == set(near)
+
+    def one(name):
+        if name not in near:
+            return {}
+        with wires.at(name) as there:
+            return there.farewell_again(ROUNDS, kept[name])
+
+    def again(name):
+        if name != late:
+            return one(name)
+        with wires.at(late) as there:
+            there.begin(ROUNDS - 1, Notes(folder / late), lambda: {"sent": row(late, ROUNDS - 2)[None]})
+            found = there.exchange(ROUNDS - 1, {"sent": row(late, ROUNDS - 1)[None]}, lambda: None)
+            np.testing.assert_array_equal(found["sent"], [row(other, ROUNDS - 1) for other in RING.at(late).heard])
+            there.begin(ROUNDS, Notes(folder / late), lambda: None)
+            return there.farewell(ROUNDS, lambda: None)
+
+    assert each(again) == NOBODY
+
+
+def test_a_goodbye_that_cannot_be_noted_is_not_answered_and_asked_for_again(at_the_end, monkeypatch):
+    wires, folder = at_the_end
+    times, once = [], Notes.once
+
+    def full(notes, name, make):
+        if name == f"goodbye {FIRST}" and notes._folder.name == SECOND and len(times) < 3:
+            times.append(name)
+            with open(notes._folder / NOTES[ROUNDS % 2], "ab") as file:
+                file.write(b"cut off")
+            raise OSError(28, "No space left on device")
+        return once(notes, name, make)
+
+    monkeypatch.setattr(Notes, "once", full)
+    assert each(lambda name: farewell(wires, folder, name)) == NOBODY
+    assert len(times) == 3
+    assert farewell(wires, folder, SECOND, patience=0.5) == {}

@@ -181,9 +181,14 @@ class Linked(Kept):
     def exchange(self, round: int, half: Half) -> Rows:
         return self._neighbours.exchange(round, half.sent, lambda: self.sent(round - 1))
 
-    def part(self, round: int) -> None:
-        """After the last round."""
-        self._neighbours.farewell(round, lambda: self.sent(round - 1))
+    def part(self, round: int) -> dict[str, bytes]:
+        """After the last round; by neighbour that did not say goodbye, what it may still need."""
+
+        def before() -> Rows | None:
+            return self.sent(round - 1)
+
+        self._neighbours.begin(round, self._notes, before)
+        return self._neighbours.farewell(round, before)
 
     def sent(self, round: int) -> Rows | None:
         """What was sent in a round before this process began."""

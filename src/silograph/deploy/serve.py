@@ -7,7 +7,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from silograph.core.errors import InputError, SilographError
@@ -49,7 +49,8 @@ GONE = "{} did not hand over a result in time: the consensus graph, or its clust
 
 @dataclass(frozen=True)
 class Ended(Finished):
-    """`unaware` organisations have not heard that the run is over; `before`: it was when this was called."""
+    """`unaware` organisations and regions have not heard that the run is over; `before`: it was when this was
+    called."""
 
     unaware: tuple[str, ...] = ()
     before: bool = False
@@ -111,7 +112,18 @@ def serve(
         job = part_of_job(deployment, region, folder)
     goal = Path(os.path.abspath(goal))
     if (waiting := _waiting_for_the_end(goal, deployment.digest)) is not None:
-        return _end_again(goal, deployment.digest, waiting, lambda: connect(deployment, cards), terms.deadline)
+        if not waiting.everybody:
+            return _ended(goal, waiting, before=True)
+        link = connect(deployment, cards)
+        heard = link.ask(waiting.organisations, terms.deadline).replies if waiting.organisations else {}
+        still = waiting.but(heard)
+        if waiting.neighbours:
+            assert region is not None, "only a region has neighbours"
+            assert meet is not None, "whoever serves a region can meet its neighbours"
+            left = meet(deployment, region, link).farewell_again(waiting.round, waiting.neighbours)
+            still = replace(still, neighbours=left)
+        still.keep(goal, deployment.digest)
+        return _ended(goal, still, before=True)
     run = RunFolder(goal, deployment.plan_text, [folder / FILE], plan.seed)
     try:
         refuse_moved(run.path)
@@ -163,14 +175,15 @@ def serve(
         write_atomically(run.path / REPORT, report(run.path).encode())
         if (last := run.load()) is not None:
             endings = place.endings(job.method, last[0])
-            _keep_endings(run.path, deployment.digest, endings, place.end(endings))
-            if isinstance(across, Linked):
-                across.part(last[0].round)
+            waiting = _Waiting(endings, {}, last[0].round).but(place.end(endings))
+            waiting.keep(run.path, deployment.digest)
+            if isinstance(across, Linked) and (left := across.part(last[0].round)):
+                replace(waiting, neighbours=left).keep(run.path, deployment.digest)
     except SilographError:
         run.release()  # the organisations remember what they sent: so must this folder, whatever went wrong
         raise
-    result: Json = json.loads((run.path / RESULT).read_text(encoding="utf-8"))
-    return Ended(run.finish(), result, tuple(_waiting_for_the_end(goal, deployment.digest) or ()))
+    run.finish()
+    return _ended(goal, _waiting_for_the_end(goal, deployment.digest))
 
 
 def _begin(run: RunFolder, job: Job, deployment: Deployment, before: Path | None) -> None:
@@ -188,30 +201,50 @@ def _begin(run: RunFolder, job: Job, deployment: Deployment, before: Path | None
 # ---- after the end ---------------------------------------------------------------------------------------------------
 
 
-def _keep_endings(folder: Path, digest: str, endings: Mapping[str, bytes], heard: Collection[str]) -> None:
-    """Who has not heard that the run is over, and what it is to hear: it can come later."""
-    left = {name: base64.b64encode(blob).decode() for name, blob in endings.items() if name not in heard}
-    write_atomically(folder / ENDING, (json.dumps({"deployment": digest, "waiting": left}) + "\n").encode(), 0o600)
+@dataclass(frozen=True)
+class _Waiting:
+    """Who has not heard that the run is over: organisations, and what they are to hear; neighbours, and what they may
+    still need of that many rounds."""
+
+    organisations: Mapping[str, bytes]
+    neighbours: Mapping[str, bytes]
+    round: int
+
+    @property
+    def everybody(self) -> tuple[str, ...]:
+        return (*sorted(self.organisations), *(f"region {name}" for name in sorted(self.neighbours)))
+
+    def but(self, heard: Collection[str]) -> _Waiting:
+        """Without organisations that have heard."""
+        return replace(self, organisations={k: blob for k, blob in self.organisations.items() if k not in heard})
+
+    def keep(self, folder: Path, digest: str) -> None:
+        told = {"deployment": digest, "round": self.round}
+        told |= {"waiting": _as_text(self.organisations), "neighbours": _as_text(self.neighbours)}
+        write_atomically(folder / ENDING, (json.dumps(told) + "\n").encode(), 0o600)
 
 
-def _waiting_for_the_end(goal: Path, digest: str) -> dict[str, bytes] | None:
-    """What organisations are still to hear of the finished run at `goal`; None where there is no such run."""
+def _as_text(blobs: Mapping[str, bytes]) -> Json:
+    return {name: base64.b64encode(blob).decode() for name, blob in blobs.items()}
+
+
+def _as_bytes(told: Json) -> dict[str, bytes]:
+    return {name: base64.b64decode(blob) for name, blob in told.items()}
+
+
+def _waiting_for_the_end(goal: Path, digest: str) -> _Waiting | None:
+    """Who is still to hear of the finished run at `goal`; None where there is no such run."""
     if not (goal / RESULT).is_file() or not (goal / ENDING).is_file():
         return None
     told = read_json(goal / ENDING, LONGEST_FACTS, str(goal / ENDING))
     if told.get("deployment") != digest:
         return None
-    return {name: base64.b64decode(blob) for name, blob in told["waiting"].items()}
+    return _Waiting(_as_bytes(told["waiting"]), _as_bytes(told.get("neighbours", {})), told.get("round", 0))
 
 
-def _end_again(
-    goal: Path, digest: str, waiting: dict[str, bytes], connect: Callable[[], Asking], deadline: float
-) -> Ended:
-    """`serve` was typed after its end: whoever missed the end can hear it now."""
-    heard = set(connect().ask(waiting, deadline).replies) if waiting else set()
-    _keep_endings(goal, digest, waiting, heard)
+def _ended(goal: Path, waiting: _Waiting | None, before: bool = False) -> Ended:
     result: Json = json.loads((goal / RESULT).read_text(encoding="utf-8"))
-    return Ended(goal, result, tuple(sorted(waiting.keys() - heard)), before=True)
+    return Ended(goal, result, () if waiting is None else waiting.everybody, before)
 
 
 def _note(folder: Path, line: Json) -> None:

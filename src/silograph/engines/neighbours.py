@@ -5,6 +5,10 @@ soon as it has one. Neither can get anything but what is for it. Both keep their
 older one: who has held round t has heard all its neighbours' rows of t - 1, so these have heard all of t - 2. So a kill
 of either end costs nothing but time. Rounds below 0 are a muster, the one after the last a farewell; both are empty.
 
+A goodbye says "I need nothing of yours". It is noted before anything else is done with it, so after a kill nobody waits
+for it again. Nobody can know that its own last word came through, so who has all rows waits for a goodbye only as long
+as its patience, ends, and keeps its last rows for whoever said none: it can say farewell again with these alone.
+
 What is for all servers is flooded, in turns of a round before its exchange: hop by hop, as many as the graph is wide,
 every server passes on what it has heard. Whose word it is has signed it, for this turn of this round, so nobody can
 change it, say it again later, or speak for another. With every row goes what was heard in the last flood: who tells two
@@ -14,6 +18,7 @@ held.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import threading
@@ -84,6 +89,7 @@ class Neighbours:
         self._said = dict.fromkeys(answering, -_FAR)  # the last turn that was answered, by who asked
         self._broken: dict[str, Exception] = {}
         self._bell, self._over, self._end = threading.Condition(), False, _FAR
+        self._leaving, self._parted = _FAR, set[str]()  # the turn of the farewell, and who said goodbye
         self._notes: Notes | None = None
         self._turn, self._heard = 0, dict[str, str]()
         self._threads = [threading.Thread(target=self._serve, args=(name,), daemon=True) for name in answering]
@@ -143,15 +149,41 @@ class Neighbours:
             found[name] = rows[None] if name == EACH else rows
         return found
 
-    def farewell(self, round: int, before: Callable[[], Rows | None]) -> None:
-        """After the last round: until no neighbour needs ours any more."""
+    def farewell(self, round: int, before: Callable[[], Rows | None]) -> dict[str, bytes]:
+        """After the last round: until no neighbour needs ours any more, or patience is over. By neighbour that did not
+        say goodbye, what it may still need."""
+        with self._bell:
+            self._leaving = first(round)
+            noted = {} if self._notes is None else self._notes.now
+            self._parted |= {name for name in self._others if _goodbye(name) in noted}
         self._recall(round, before)
         self._heard = {}
-        self._give(first(round), {})
-        self._get(first(round))
-        self._end = first(round)
+        self._give(self._leaving, {})
+        with contextlib.suppress(SilenceError):  # who has all rows can end without the last word of another
+            self._get(self._leaving)
+        self._end, end = self._leaving, time.monotonic() + _PARTING
         for thread in self._threads:
-            thread.join(_PARTING)
+            thread.join(max(0.0, end - time.monotonic()))
+        with self._bell:
+            ours = self._sent[last(round - 1)]
+            left = {name: pack_turn({name: ours[name]}, {}) for name in self._others if name not in self._parted}
+        if left:
+            todo = "If one still asks, type the same command again: it answers as long again."
+            self._say(f"no goodbye within {self._patience:g} s from {', '.join(left)}. {todo}")
+        return left
+
+    def farewell_again(self, round: int, left: Mapping[str, bytes]) -> dict[str, bytes]:
+        """After the end, for those that did not say goodbye; who has not done so still."""
+        with self._bell:
+            self._parted = set(self._others) - left.keys()
+            self._sent[last(round - 1)] = {name: read_turn(words)[0][name] for name, words in left.items()}
+        return self.farewell(round, lambda: None)
+
+    def _hear_goodbye(self, name: str) -> None:
+        if self._notes is not None:
+            self._notes.begin(round_of(self._leaving))  # takes away what a full disk cut off
+            self._notes.once(_goodbye(name), lambda: b"")
+        self._parted.add(name)
 
     def _recall(self, round: int, before: Callable[[], Rows | None]) -> None:
         """Our row of the round before, where this process did not give it."""
@@ -259,7 +291,7 @@ class Neighbours:
         """The rows of those who answer us. Who stops while it is asked may come back, and is asked again."""
         found: dict[str, Row] = {}
         end = time.monotonic() + self._patience
-        while missing := [name for name in self._guests if name not in found]:
+        while missing := [name for name in self._guests if name not in found and name not in self._parted]:
             if (left := end - time.monotonic()) <= 0.0:
                 raise self._silent(missing, turn)
             heard = self._asking.ask({node_of(name): self._question(name, turn) for name in missing}, left)
@@ -271,6 +303,9 @@ class Neighbours:
                     raise InputError(f"region {name}", f"its row of round {round_of(turn)}", said, todo)
                 if reply is not None:
                     found[name] = self._read(reply, name)[1].get(turn, Row({}))
+                    if turn == self._leaving:
+                        with self._bell:
+                            self._hear_goodbye(name)
             if heard.refusals:
                 time.sleep(min(_AGAIN, max(0.0, end - time.monotonic())))
         return found
@@ -280,6 +315,8 @@ class Neighbours:
 
         def there() -> bool:
             known = self._theirs[name]
+            if turn == self._leaving:
+                return name in self._broken or name in self._parted
             return name in self._broken or turn in known or (turn < 0 and max(known, default=turn - 1) >= turn)
 
         with self._bell:
@@ -329,6 +366,12 @@ class Neighbours:
             if turn not in self._sent and turn >= 0:
                 least, round = round_of(min(self._sent)), round_of(turn)
                 raise InputError(f"region {name}", f"a turn from round {least}", f"found one of {round}: an older copy")
+            if turn == self._leaving and name not in self._parted:
+                try:
+                    self._hear_goodbye(name)
+                except OSError as error:  # it asks again
+                    raise SilenceError(f"region {self.me}", "room to note a goodbye", str(error)) from None
+                self._bell.notify_all()
             self._said[name] = turn
             return self._packed(name, turn, (turn,))
 
@@ -371,6 +414,10 @@ class Neighbours:
         if found != shapes or any(value.dtype != np.float64 or np.isnan(value).any() for value in rows.values()):
             raise InputError(f"region {name}", "numbers, in the shapes that this region sends", "found others")
         return rows
+
+
+def _goodbye(name: str) -> str:
+    return f"goodbye {name}"
 
 
 def _array(word: bytes) -> Array:
