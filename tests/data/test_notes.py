@@ -50,6 +50,16 @@ def test_of_two_sites_in_different_units_the_wider_is_named() -> None:
     assert _notes([first, second]) == []
 
 
+def test_columns_that_hardly_differ_are_named_where_few_do() -> None:
+    rng = np.random.default_rng(5)
+    sites = _sites()
+    for own in sites:
+        own[:, 2] = 0.1 * rng.standard_normal(len(own)) * own[:, 1].std() - own[:, 1]
+    (note,) = _notes(sites)
+    assert "'b' and 'c' are nearly the same (correlation -0.99" in note
+    assert _notes([own[:, :1] + 0.01 * own for own in sites]) == []
+
+
 def test_units_far_apart_are_said() -> None:
     (note,) = _notes([own * 10.0 ** np.arange(6) for own in _sites()])
     assert "'f'" in note

@@ -238,8 +238,9 @@ def _copies(numbers: dict[str, Array]) -> list[Finding]:
     if not all(map(_varies, some)):
         some = np.array(list(numbers.values()))
     found = {}
-    for a, b in np.argwhere(np.triu(_alike(some), 1)):
-        if b not in found and _alike(np.array([numbers[names[a]], numbers[names[b]]]))[0, 1]:
+    for a, b in np.argwhere(np.triu(np.abs(correlations(some)) > _SAME, 1)):
+        pair = correlations(np.array([numbers[names[a]], numbers[names[b]]]))
+        if b not in found and abs(pair[0, 1]) > _SAME:
             found[b] = a
     return [
         Finding(names[b], "copy", f"is column {shortened(names[a])}, in other units perhaps")
@@ -252,8 +253,8 @@ def _varies(column: Array) -> bool:
     return bool(values.size and values.max() > values.min())
 
 
-def _alike(columns: Array) -> NDArray[np.bool_]:
-    """Which columns, one a row, correlate as copies do, over the rows that have both: enough rows, and no constant."""
+def correlations(columns: Array) -> Array:
+    """Of every two columns, one a row, over the rows that have both; 0 where these are few, or one is constant."""
     seen = np.isfinite(columns)
     values = np.where(seen, columns, 0.0)
     values /= np.maximum(np.abs(values).max(1, keepdims=True), np.finfo(np.float64).tiny)
@@ -265,6 +266,5 @@ def _alike(columns: Array) -> NDArray[np.bool_]:
     total = values @ there.T  # of a row's column, over the rows that the other has too
     spread = both * (values**2 @ there.T) - total**2
     covariance = both * (values @ values.T) - total * total.T
-    varies = np.minimum(spread, spread.T) > _CONSTANT * both
-    enough = both >= min(3 * _ENOUGH, columns.shape[1])
-    return np.asarray(enough & varies & (np.abs(covariance) > _SAME * np.sqrt(np.abs(spread * spread.T))))
+    known = (np.minimum(spread, spread.T) > _CONSTANT * both) & (both >= min(3 * _ENOUGH, columns.shape[1]))
+    return np.asarray(np.where(known, covariance / np.sqrt(np.where(known, spread * spread.T, 1.0)), 0.0))

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 import numpy as np
 
 from silograph.core.types import Array
+from silograph.data.columns import correlations
 from silograph.data.silos import Elsewhere, People, Silos
 from silograph.data.tables import listed, shortened
 
@@ -16,6 +17,7 @@ _ROWS = 20  # from which a spread says something
 _APART = 1e3  # of the widest column to the narrowest
 _OTHER_UNITS = 5.0  # times the spread of other sites, which agree
 _AGREE = 2.0
+_NEARLY = 0.98  # correlation of two columns that hardly differ
 _MOST_PARTS = 5  # columns that a column is made of; more are a property of the whole table, such as signals of mean 0
 _EXACT = 1e-9  # of a column's length
 _SHOWN = 5
@@ -34,6 +36,7 @@ def notes_on(silos: Silos, named: Collection[str] = ()) -> list[str]:
         usual = np.nanmedian(spread, axis=0)
     many = np.array([len(own) >= _ROWS for own in signals])
     told = [*_twice(silos, signals), *_apart(silos, usual), *_other_units(silos, spread, many, named)]
+    told += _nearly_same(silos, [own for own, enough in zip(signals, many, strict=True) if enough])
     made = next(filter(None, map(_made_of_others, signals)), None)
     if made is not None:
         column, parts = made
@@ -89,6 +92,22 @@ def _other_units(silos: Silos, spread: Array, many: Array, named: Collection[str
             yield (
                 f"Site {shortened(silos.names[k])} spreads {np.median(factor[odd]):.2g} times as far as all others in "
                 f"{names}. Is it in other units there? Then convert them at that site."
+            )
+
+
+def _nearly_same(silos: Silos, signals: Sequence[Array]) -> Iterator[str]:
+    """Columns that hardly differ, where few do: many that do are a property of the whole table, such as stations that
+    lie close together."""
+    found: dict[tuple[int, int], float] = {}
+    for own in signals:
+        r = np.triu(correlations(own[:: max(1, len(own) // _COMPARED)].T), 1)
+        found |= {(int(a), int(b)): float(r[a, b]) for a, b in np.argwhere((np.abs(r) >= _NEARLY) & (np.abs(r) < 1.0))}
+    if 0 < len(found) <= _SHOWN and len({a for pair in found for a in pair}) < len(silos.nodes):
+        for (a, b), correlation in sorted(found.items()):
+            yield (
+                f"Columns {shortened(silos.nodes[a])} and {shortened(silos.nodes[b])} are nearly the same (correlation "
+                f"{correlation:.3f}): data hardly say which of the two others relate to, so do not believe single edges of "
+                f"either, however probable. Leave one of them out, as with --drop {shlex.quote(silos.nodes[b])}."
             )
 
 
