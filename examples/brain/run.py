@@ -113,7 +113,7 @@ def private_run(out, brains):
         rows = [parts_of(brains.series[k]) for k in np.flatnonzero(members)]
         person = np.repeat([brains.person[k] for k in np.flatnonzero(members)], [len(own) for own in rows])
         tables.append(write_table(out / "groups" / f"{group}.csv", PARTS, np.vstack(rows), person))
-    budget = ("--epsilon", EPSILON, "--delta", DELTA, "--unit-column", "person")
+    budget = ("--epsilon", EPSILON, "--delta", DELTA, "--unit-column", "person", "--scale", "none")  # all have one unit
     silograph("learn", *tables, "-o", out / "private", *budget)
     return tables
 
@@ -122,7 +122,7 @@ def found_again(tables):
     """How well the private consensus graph agrees with one of hardly any noise; only a rehearsal can know."""
 
     def consensus(epsilon, seed):
-        data = Data(tuple(map(str, tables)), unit_column="person")
+        data = Data(tuple(map(str, tables)), unit_column="person", scale="none")
         plan = GraphPlan(data, privacy=Privacy(epsilon, DELTA), seed=seed)
         return run_in_memory(open_job(plan, Path()), seed)[0].arrays["consensus"] > 0
 

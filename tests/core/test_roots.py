@@ -38,7 +38,9 @@ def of_an_organisation(tmp_path):
     folder, table = tmp_path / f"organisation{next(NUMBER)}", tmp_path / "own.csv"
     folder.mkdir()
     table.write_text("1,2\n")
-    return Approved._root(SimpleNamespace(folder=folder, deployment=SimpleNamespace(digest="agreed"), table=table))
+    return Approved._root(
+        SimpleNamespace(folder=folder, deployment=SimpleNamespace(digest="agreed"), table=table, ledger=None)
+    )
 
 
 def of_memory(tmp_path):

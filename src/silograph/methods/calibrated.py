@@ -466,11 +466,12 @@ def _towards_each_other(value: Array, noise: Array, heard: BoolArray) -> Array:
     was not heard gets the mean."""
     if len(value) == 1:
         return value
-    weight = np.where(heard, 1.0 / noise, 0.0)[:, None]
+    weight = np.divide(1.0, noise, out=np.zeros(len(noise)), where=heard)[:, None]
     mean = (weight * value).sum(0) / max(float(weight.sum()), 1e-300)
     off = np.where(heard[:, None], value - mean, 0.0)
     between = max(float((off**2).mean(1).sum()) / max(int(heard.sum()) - 1, 1) - float(noise[heard].mean()), 0.0)
-    return np.asarray(mean + off * (between / (between + noise))[:, None])
+    kept = np.divide(between, between + noise, out=np.zeros(len(noise)), where=heard)
+    return np.asarray(mean + off * kept[:, None])
 
 
 def _length(w: Array) -> Array:
