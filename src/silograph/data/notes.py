@@ -106,8 +106,8 @@ def _nearly_same(silos: Silos, signals: Sequence[Array]) -> Iterator[str]:
         for (a, b), correlation in sorted(found.items()):
             yield (
                 f"Columns {shortened(silos.nodes[a])} and {shortened(silos.nodes[b])} are nearly the same (correlation "
-                f"{correlation:.3f}): data hardly say which of the two others relate to, so do not believe single "
-                f"edges of either, however probable. Leave one of them out, as with --drop {shlex.quote(silos.nodes[b])}."
+                f"{correlation:.3f}): data cannot tell which of the two others relate to. Do not believe single edges "
+                f"of either, however probable. Leave one of them out, as with --drop {shlex.quote(silos.nodes[b])}."
             )
 
 
