@@ -725,15 +725,14 @@ def test_a_server_cannot_play_the_other_agents(roster, tmp_path):
     door = there.door()
     place = there.engine(link, door)
     run_on = iter(rounds(there.method, there.topo, place, door))
-    if not roster:
-        for path in tmp_path.glob("*/roster.json"):
-            path.unlink()
-    forged = {name: Ed25519PrivateKey.generate().public_key().public_bytes_raw() for name in place.identities}
     smallest = int(np.argmin(there.topo.sizes))  # whose agents are all sampled, in every round
-    mine = there.topo.silos[int(np.flatnonzero(there.topo.home == smallest)[0])]
+    mine, *others = (there.topo.silos[int(k)] for k in np.flatnonzero(there.topo.home == smallest))
     victim = f"organisation {mine}"
-    place.identities = {**forged, mine: there.keys()[mine]}
-    for _ in range(2):
+    forged = {name: Ed25519PrivateKey.generate().public_key().public_bytes_raw() for name in others}
+    place.identities = {**there.keys(), **forged}
+    for name in () if roster else (mine, *others):
+        (tmp_path / f"organisation {name}".replace("/", "_") / "roster.json").unlink()
+    with pytest.raises(InputError, match="agents that take part, but refused by"):
         next(run_on)
     assert {type(error) for organisation, error in link.refusals if organisation == victim} <= {ProtocolError}
     assert any(organisation == victim for organisation, _ in link.refusals)

@@ -27,7 +27,7 @@ from silograph.privacy.door import Door
 from silograph.privacy.masking import MaskedSum
 from silograph.privacy.relay import relay
 from silograph.privacy.released import Released, Sealed, Sent, check_message, sealed_rows
-from silograph.privacy.secure_messages import Total
+from silograph.privacy.secure_messages import STEPS, ProtocolError, Total, threshold
 from silograph.privacy.sums import SummedError
 from silograph.topology import Topology
 
@@ -304,6 +304,12 @@ class Remote:
             "what was spent stays spent.",
         )
 
+    def _nobody_comes(self, round: int, against: Sequence[str]) -> InputError:
+        """They would refuse in every round: without a word the run would learn nothing to its end."""
+        names = ", ".join(sorted(against))
+        todo = "`join` there says why: mostly an enrolment is missing in its `nodes`, or another was put there."
+        return InputError(f"secure sum of round {round}", "agents that take part", f"refused by {names}", todo)
+
     def _checked(self, blob: bytes, organisation: str, round: int, asked: Sequence[str]) -> Reply:
         """A reply of this organisation in this round."""
         where = f"answer of {organisation}"
@@ -375,12 +381,16 @@ class Remote:
                 questions[organisation] = question.pack()
             heard = self._ask(questions, self.deadline, partial(self._enough, set(questions), -math.inf))
             said: dict[str, Json] = {}
+            first = next(iter(messages.values()))["step"] == STEPS[0]
+            against = [name for name, why in heard.refusals.items() if first and why.name == ProtocolError.__name__]
             for organisation, refusal in heard.refusals.items():
                 if refusal.name == SummedError.__name__:
                     said |= dict.fromkeys(self._holders(list(messages))[organisation], SUMMED)
             for organisation, blob in heard.replies.items():
                 told = read_answers(blob)
                 said |= {silo: told[silo] for silo in self.organisations[organisation] if silo in told}
+            if against and len(said) < (threshold(len(messages)) if together is None else 1):
+                raise self._nobody_comes(asked.round, against)
             return said
 
         identities = self.identities if together is None else together.identities
