@@ -150,6 +150,19 @@ def test_a_server_that_breaks_off_is_waited_for_and_not_taken_for_one_that_refus
     assert not line._turned_away
 
 
+def test_a_line_that_spoils_what_it_carries_is_not_a_server_that_refuses(world, monkeypatch):
+    """A flipped bit makes TLS break off, at either end; and no connection at all for a while is no refusal either."""
+    line = world.answerer("north")
+    for words in ("decryption failed or bad record mac", "sslv3 alert bad record mac", "tlsv1 alert decode error"):
+        line.disconnected([ssl.SSLError(words)])
+        assert not line._turned_away
+    monkeypatch.setattr(transport, "_ADMISSION", 0.1)
+    line.disconnected([ssl.SSLError("tlsv13 alert certificate required")])
+    time.sleep(0.2)
+    line.disconnected([ConnectionResetError()])
+    assert line._look(False, 60.0, lambda text: None) is False  # and is not an error
+
+
 # ---- what who may come may do ----------------------------------------------------------------------------------------
 
 

@@ -153,8 +153,9 @@ def check_certified(content: bytes, node: bytes, name: str, where: str) -> None:
     if not sound:
         raise InputError(where, "a TLS certificate of its own key, in its own name", "found something else", todo)
     if held.not_valid_after_utc < datetime.now(UTC):
-        found = f"it expired on {held.not_valid_after_utc:%Y-%m-%d}"
-        raise InputError(where, "a TLS certificate that is valid", found, todo)
+        now = datetime.now(UTC)
+        found = f"it expired on {held.not_valid_after_utc:%Y-%m-%d}, and this machine's clock says {now:%Y-%m-%d}"
+        raise InputError(where, "a TLS certificate that is valid", found, f"If the clock is right: {todo}")
 
 
 def expires(content: bytes, where: str) -> datetime:

@@ -161,7 +161,7 @@ class Line:
             except (TimeoutError, NatsError, OSError, ValueError) as error:
                 problems.append(_root(error))
             self.online.clear()
-            self.trouble = str(problems[0])[:200] if problems else "it was closed"
+            self.trouble = (str(problems[0]) or type(problems[0]).__name__)[:200] if problems else "it was closed"
             self.disconnected(problems)
             with suppress(Exception):  # whatever state a connection that failed is in
                 await asyncio.wait_for(client.close(), 1.0)

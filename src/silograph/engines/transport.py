@@ -192,7 +192,7 @@ class Answerer(Line):
         self._next: tuple[bytes, bytes] | None = None  # the newest question: the server has given up older ones
         self._current, self._reply = b"", b""  # which question is being answered, or was; and the signed reply
         self._heard_at = time.monotonic()
-        self._turned_away = 0.0
+        self._turned_away: tuple[float, float] | None = None  # since when, and when last
         self._fatal: InputError | None = None
 
     def serve(
@@ -229,7 +229,7 @@ class Answerer(Line):
             say(f"Connected to {self.address}.")
         elif not here and online is not False:
             say(f"No connection to {self.address} ({self.trouble or 'not yet'}); trying again.")
-        if self._turned_away and now - self._turned_away > _ADMISSION:
+        if self._turned_away is not None and self._turned_away[1] - self._turned_away[0] > _ADMISSION:
             found = f"it did not let us in for {_ADMISSION:g} s ({self.trouble})"
             todo = "Send NAME.enrolment.json to whoever runs the server, and see that it is the newest one."
             raise InputError(
@@ -242,7 +242,7 @@ class Answerer(Line):
         return here
 
     def connected(self) -> None:
-        self._session, self._turned_away = secrets.token_bytes(16), 0.0
+        self._session, self._turned_away = secrets.token_bytes(16), None
         self.send(self._to, frame(_HERE, self._session))
 
     async def leave(self) -> None:
@@ -254,10 +254,10 @@ class Answerer(Line):
             if isinstance(error, ssl.SSLCertVerificationError):
                 self._fatal = not_ours(self.address, self._ca, error)
         if any(map(_turns_away, problems)):
-            self._turned_away = self._turned_away or time.monotonic()
             self._heard_at = time.monotonic()
+            self._turned_away = (self._turned_away or (self._heard_at,))[0], self._heard_at
         elif not any(isinstance(error, ConnectionResetError | BrokenPipeError) for error in problems):
-            self._turned_away = 0.0  # a server that is gone may come back and know us; a reset says nothing either way
+            self._turned_away = None  # a server that is gone may come back and know us; a reset says nothing either way
 
     def heard(self, where: str, kind: bytes, number: bytes, start: int, total: int, part: bytes) -> None:
         with self._bell:
@@ -277,9 +277,10 @@ class Answerer(Line):
 
 
 def _turns_away(error: BaseException) -> bool:
-    """Whether a server said no, rather than nothing."""
-    broken_off = isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError)
-    return (isinstance(error, ssl.SSLError) and not broken_off) or "uthorization" in str(error)
+    """Whether a server said no to who we are. A line that spoils what it carries makes other errors of TLS."""
+    said = str(error).lower()
+    about_us = "alert" in said and any(word in said for word in ("certificate", "unknown ca", "access denied"))
+    return (isinstance(error, ssl.SSLError) and about_us) or "uthorization" in said
 
 
 def _said(answer: Callable[[bytes], bytes], question: bytes, say: Callable[[str], None]) -> bytes:
