@@ -152,3 +152,23 @@ def test_columns_that_say_nothing_do_no_harm():
     parts, _ = world(7)
     parts = [(np.column_stack([x[:, 0], x[:, 0], np.full(len(x), 7.0)]), y) for x, y in parts]
     assert np.isfinite(learned(parts).arrays["model"]).all()
+
+
+def test_not_behind_each_alone_where_one_variance_for_all_slopes_is_too_small():
+    """Slopes hardly differ but for one, of a feature that is far apart between clients and hardly differs within."""
+    ours, alone = [], []
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        parts, tests, each = [], [], []
+        for _ in range(40):
+            x = rng.normal(size=(215, D))
+            within = x[:, 0].copy()
+            x[:, 0] = 30.0 * rng.normal() + within
+            y = x[:, 1:].sum(1) + 2.0 * rng.normal() * within + 0.2 * rng.normal(size=215)
+            parts.append((x[:15], y[:15]))
+            tests.append((x[15:], y[15:]))
+            one = LinearRegression().fit(*parts[-1])
+            each.append(np.append(one.coef_, one.intercept_))
+        ours.append(mean_error(learned(parts).arrays["model"], tests))
+        alone.append(mean_error(np.array(each), tests))
+    assert np.mean(ours) < 1.1 * np.mean(alone)

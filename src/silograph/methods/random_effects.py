@@ -18,10 +18,11 @@ fixed-point iteration (Harville 1977, Schall 1991) to where the restricted likel
 So nothing but sums leaves a server, for any number of records, and lambda = 0 is one model for all, lambda infinite a
 model for each. Round 0 finds centres and scales. Partial sums travel over the servers' graph until all have them.
 
-Likelihood alone would let one extreme record give everybody slopes of their own. So clients' slopes first have none,
-then some, and stay if records left out one at a time (by the leverage h of each, beta held) are predicted better.
-Classes' tangents make variances far too small where clients have few records (Breslow and Clayton 1993 find it too): so
-clients' are doubled as long as records left out are predicted better.
+Likelihood alone would let one extreme record give everybody slopes of their own, and one variance for all slopes can be
+far too small for one of them. So clients' slopes first have none, then some, then each client is nearly alone, and what
+stays predicts best the records that are left out one at a time (by the leverage h of each, beta held). Classes'
+tangents make variances far too small where clients have few records (Breslow and Clayton 1993 find it too): so clients'
+are doubled as long as records left out are predicted better.
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ _FIRST = 0.1  # a variance before anything is known, of the noise's
 _LARGEST = 1e6  # of a variance, relative to the noise's
 _PRECISION = 1e-4  # of the largest move, in scaled units
 _LEAST_CURVATURE = 1e-5  # of a record's chance: p (1 - p)
-#: Clients have constants of their own; then slopes of their own too; then what was better of both. With classes
-#: variances are then doubled as long as that pays; then what was best.
-_CONSTANTS, _SLOPES, _CHOSEN, _WIDER, _WIDEST, _DONE = range(6)
+#: Clients have constants of their own; then slopes of their own too; then (but for classes) all of their own; then what
+#: was best. With classes variances are then doubled as long as that pays; then what was best.
+_CONSTANTS, _SLOPES, _ALONE, _CHOSEN, _WIDER, _WIDEST, _DONE = range(7)
 _DOUBLINGS = 5
 
 
@@ -70,7 +71,7 @@ class RandomEffects(Plain):
 
     @property
     def most_rounds(self) -> int:
-        return (4 + _DOUBLINGS if self.task.loss == "logistic" else 3) * self.rounds
+        return (4 + _DOUBLINGS if self.task.loss == "logistic" else 4) * self.rounds
 
     @cached_property
     def _groups(self) -> Array:
@@ -215,23 +216,26 @@ class RandomEffects(Plain):
         return servers, self.answer(servers)
 
     def _next_stage(self, servers: Carry, left_out: float) -> Carry:
-        """After constants of their own, slopes of their own; after these, the better of the two."""
+        """After constants of their own, slopes of their own; then each alone; after these, the best."""
         again = {**servers, "movement": np.float64(np.inf)}
-        stage = int(servers["stage"])
-        now = {f"best_{name}": servers[name] for name in self._kept_before(1)}
+        stage, better, classes = int(servers["stage"]), left_out <= servers["left_out"], self.task.loss == "logistic"
+        now = {f"best_{name}": servers[name] for name in self._kept_before(1)} | {"left_out": np.float64(left_out)}
         before = {name: servers[f"best_{name}"] for name in self._kept_before(1)}
+        kept = now if better else {}
         if stage == _CONSTANTS and self.intercept and self.deviations and self.task.features > 1:
             variance = np.array([servers["variance"][0], _FIRST])
-            return {**again, **now, "left_out": np.float64(left_out), "variance": variance, "stage": np.int64(_SLOPES)}
-        if stage == _SLOPES and left_out > servers["left_out"]:
+            return {**again, **kept, "variance": variance, "stage": np.int64(_SLOPES)}
+        if stage in (_CONSTANTS, _SLOPES) and self.deviations and not classes:
+            return {**again, **kept, "variance": np.full(2, _LARGEST), "stage": np.int64(_ALONE)}
+        if stage in (_SLOPES, _ALONE) and not better:
             return {**again, **before, "stage": np.int64(_CHOSEN)}
-        if stage == _WIDEST or self.task.loss != "logistic" or not self.deviations:
+        if stage == _WIDEST or not classes or not self.deviations:
             return {**servers, "stage": np.int64(_DONE)}
         doubled = int(servers["doubled"]) if stage == _WIDER else 0
-        if stage == _WIDER and (left_out > servers["left_out"] or doubled == _DOUBLINGS):
+        if stage == _WIDER and (not better or doubled == _DOUBLINGS):
             return {**again, **before, "stage": np.int64(_WIDEST)}
         fresh = {"variance": 2.0 * servers["variance"], "doubled": np.int64(doubled + 1)}
-        return {**again, **now, **fresh, "left_out": np.float64(left_out), "stage": np.int64(_WIDER)}
+        return {**again, **now, **fresh, "stage": np.int64(_WIDER)}
 
     def _scales(self, sums: Array) -> Carry:
         """Centres and scales of the features and of the answer; a constant column keeps its own."""
@@ -273,7 +277,7 @@ class RandomEffects(Plain):
         if self.task.loss != "logistic":
             noise = np.maximum(rest[:, 4].sum() / max(rest[:, 5].sum() - features, 1.0), 1e-12)
         variance = servers["variance"]
-        if servers["stage"] < _WIDER:
+        if servers["stage"] in (_CONSTANTS, _SLOPES, _CHOSEN):
             variance = _updated(variance, noise, rest[:, :2], rest[:, 2:4])
         moved = pull - np.einsum("qij,j->qi", above, beta - servers["centre"])
         B = above - np.einsum("qij,jk,qkl->qil", above, inverse, above)

@@ -61,7 +61,7 @@ class ClusteredMethod:
     )
     rounds: Count = option(
         100,
-        "How many rounds S2 takes; with random effects, the most that each of three stages takes; of calibrated models "
+        "How many rounds S2 takes; with random effects, the most that each of four stages takes; of calibrated models "
         "it follows from the budget.",
     )
     tau: Portion | Literal["learned"] = option(
