@@ -137,7 +137,7 @@ def scores(world: Persons, seed: int) -> Iterator[tuple[float, dict[str, float]]
         run = partial(simulate, signals=world.silos, mechanism=noise, seed=seed, masks=Masks("skipped"))
         ours = run(SummedVotes(votes, noise, counts, confidence=-1.0), ready[votes])[0].arrays["probability"]
         learner = SmoothestGraph(degree=2.0 * world.edges / world.nodes)
-        former = float("nan")  # where it was refused: too little is left behind the noise
+        former = float("nan")  # where it was refused: too little is left after the noise
         with contextlib.suppress(InputError):
             theirs = run(SummedConsensus(moments, learner, noise, counts), ready[moments])[0].arrays["consensus"]
             former = float(world.truth[np.argsort(-theirs, kind="stable")[: world.edges]].mean())

@@ -176,7 +176,7 @@ def scores(learned: np.ndarray, truth: np.ndarray) -> np.ndarray:
 
 
 def measure(case: Case, seeds: Sequence[int]) -> dict[str, float | None]:
-    """Mean F-scores; ours is None where some run was refused, as too little is left behind the noise."""
+    """Mean F-scores; ours is None where some run was refused, as too little is left after the noise."""
     truths = [world(case.keep, case.counts, seed)[0].local for seed in seeds]
 
     def mean(learned: list[np.ndarray]) -> float:

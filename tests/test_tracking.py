@@ -186,7 +186,7 @@ def test_the_same_command_tells_of_a_finished_run_again(home, client_of, monkeyp
     uri = f"sqlite:///{home / 'again.db'}"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     assert learn(home, *words) == 0
-    assert "finished before" in capsys.readouterr().out
+    assert "already finished" in capsys.readouterr().out
     assert {path: path.read_bytes() for path in (home / "again").rglob("*") if path.is_file()} == files
     client = client_of(tracking_uri=uri)
     (run,) = client.search_runs([client.get_experiment_by_name("silograph").experiment_id])

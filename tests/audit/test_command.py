@@ -56,16 +56,16 @@ def test_words_for_people(folder, monkeypatch, capsys):
         "Rehearsal: the plan has a seed",
         "500 trials, each a pair of runs",
         "With 99 % confidence epsilon is at least",
-        "Not refuted: the attack could use",
+        "Not refuted: the attack proved",
         "An audit can refute a promise, not prove it",
     ):
         assert words in out
     assert "stands" not in out
     _, out = said(monkeypatch, capsys, folder / "private.toml", "--one-run")
     assert "1200 trials, each one canary of a single run" in out
-    assert "Not refuted: the attack could use" in out
+    assert "Not refuted: the attack proved" in out
     _, out = said(monkeypatch, capsys, folder / "laplace.toml", "--one-run")
-    assert "Could not have refuted: so few trials can show no more than epsilon" in out
+    assert "Could not have refuted: so few trials prove at most epsilon" in out
     assert "--runs 10000 could" in out
 
 
@@ -74,7 +74,7 @@ def test_words_for_people(folder, monkeypatch, capsys):
     [
         (3.0049, 3.0, "at least 3.004.", "REFUTED"),
         (3.00001, 3.0, "at least 3.00001.", "REFUTED"),
-        (2.999, 3.0, "at least 2.999.", "could use 99 % of the promise"),
+        (2.999, 3.0, "at least 2.999.", "proved 99 % of the promised epsilon"),
         (0.0, 3.0, "at least 0.", "Nothing found"),
     ],
 )
@@ -92,7 +92,7 @@ def test_what_is_printed_is_rounded_so_that_the_larger_looks_larger(lower, promi
     audit = schema.read(Audit, finding.to_json() | {"versions": {}}, "audit")
     page = pages.render("audit.html.j2", attacked=audit, audits=[audit])
     assert f">{shown.removeprefix('at least ').removesuffix('.')}, with 99 % confidence<" in page
-    assert ">99.9 % (a coin: 50 %)<" in page
+    assert ">99.9 % (guessing: 50 %)<" in page
 
 
 def test_numbers_for_machines(folder, monkeypatch, capsys):
@@ -119,7 +119,7 @@ def test_one_run(folder, monkeypatch, capsys):
 def test_a_plan_without_privacy_shows_the_attack_and_claims_nothing(folder, monkeypatch, capsys):
     code, out = said(monkeypatch, capsys, folder / "open.toml")
     assert code == 0
-    assert "no epsilon is claimed" in out
+    assert "claims no epsilon" in out
     assert "read as they are" in out
     _, out = said(monkeypatch, capsys, folder / "open.toml", "--json")
     told = json.loads(out)
@@ -133,7 +133,7 @@ def test_a_refuted_promise_has_an_exit_code_of_its_own(folder, monkeypatch, caps
     assert code == 3
     assert "REFUTED" in out
     assert "Do not run this" in out
-    assert "By chance alone an audit accuses at most 1 % of sound plans" in out
+    assert "By chance an audit accuses at most 1 % of sound plans" in out
 
 
 def test_a_finding_is_printed_before_it_is_written_and_a_full_disk_is_no_refutation(
@@ -152,7 +152,7 @@ def test_a_finding_is_printed_before_it_is_written_and_a_full_disk_is_no_refutat
         told = capsys.readouterr()
         assert end.value.code == 1
         assert "Not refuted" in told.out or json.loads(told.out)["refuted"] is False
-        assert "audit.json: No space left on device. What was found is printed above" in told.err
+        assert "audit.json: No space left on device. The finding is printed above" in told.err
     assert not (out / "audit.json").exists()
 
 
@@ -166,8 +166,8 @@ def test_an_interrupted_audit_does_not_claim_to_go_on(folder, monkeypatch, capsy
         cli.main()
     told = capsys.readouterr().err
     assert end.value.code == 130
-    assert "starts from the beginning" in told
-    assert "goes on where it stopped" not in told
+    assert "starts again from the beginning" in told
+    assert "to resume" not in told
 
 
 def test_help_says_what_exit_codes_mean(monkeypatch, capsys):
@@ -235,7 +235,7 @@ def test_a_run_without_privacy_shows_what_the_attack_made_of_it(folder, tmp_path
     out = finished("open", folder, tmp_path / "out", monkeypatch, capsys)
     assert said(monkeypatch, capsys, out)[0] == 0
     words = Page((out / "report.html").read_text()).text
-    assert "Against the server no epsilon was claimed" in words
+    assert "The plan claims no epsilon against the server" in words
     assert "read as they are" in words
     assert "The promise stands" not in words
 
@@ -247,7 +247,7 @@ def test_a_refuted_run_is_called_private_no_more(folder, tmp_path, monkeypatch, 
     page = (out / "report.html").read_text()
     assert '<div class="verdict none"><strong>Refuted by an attack</strong>' in page
     assert "Do not rely on the guarantees above." in page
-    assert "Chance alone accuses at most 1 % of sound plans" in page
+    assert "By chance an audit accuses at most 1 % of sound plans" in page
     assert ["Refuted", "yes"] in table(page, "Attacked")
     # A weaker audit afterwards does not hide it, and the bill says so too.
     monkeypatch.undo()
@@ -377,10 +377,10 @@ def test_a_leak_and_hostile_words_are_shown_as_they_are(audited, monkeypatch, ca
     path.write_text(json.dumps(changed(**leak)(json.loads(path.read_text()))))
     page = Page(build(audited))
     only_own_scripts(page)
-    assert f"can tell it whatever the noise: {NASTY}. No epsilon holds" in page.text
+    assert f"can recognise it however large the noise is: {NASTY}. No epsilon holds" in page.text
     told = said(monkeypatch, capsys, audited, command="privacy")[1]
     assert "REFUTED by an audit" in told
-    assert "No epsilon holds, whatever the noise" in told
+    assert "No epsilon holds, however large the noise" in told
     assert json.loads(said(monkeypatch, capsys, audited, "--json", command="privacy")[1])["leak"] == NASTY
 
 

@@ -200,14 +200,14 @@ def test_words_and_numbers(deployments, monkeypatch, capsys):
     chosen = ("--strategy", "older copy", "--runs", LEAST_PAIRS, "--seconds", 1)
     code, text = said(monkeypatch, capsys, deployments["graphs"].parent, *chosen)
     assert code == 0
-    for words in ("ada is promised, whatever its server asks, at most epsilon 3 at delta 1e-05", "not refuted"):
+    for words in ("The plan promises ada, whatever its server asks, at most epsilon 3 at delta 1e-05", "not refuted"):
         assert words in text.out
     code, text = said(monkeypatch, capsys, deployments["graphs"], *chosen, "--json")
     told = json.loads(text.out)
     assert (code, told["refuted"], told["epsilon_budget"], told["confidence"]) == (0, False, 3.0, 0.99)
     assert told["strategies"][0]["strategy"] == "older copy"
     code, text = said(monkeypatch, capsys, deployments["open"])
-    assert (code, "no epsilon is claimed" in text.out) == (0, True)
+    assert (code, "claims no epsilon" in text.out) == (0, True)
 
 
 def test_a_refuted_deployment_has_an_exit_code_of_its_own(deployments, monkeypatch, capsys):
@@ -216,7 +216,7 @@ def test_a_refuted_deployment_has_an_exit_code_of_its_own(deployments, monkeypat
     chosen = ("--strategy", "unconfirmed sums", "--runs", LEAST_PAIRS, "--seconds", 1)
     code, text = said(monkeypatch, capsys, deployments["units"], *chosen)
     assert code == 3
-    assert "REFUTED. A server can get more out than an organisation's ledger says." in text.out
+    assert "REFUTED. A server can learn more than an organisation's ledger says." in text.out
 
 
 @pytest.mark.parametrize(

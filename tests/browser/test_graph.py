@@ -236,7 +236,7 @@ def test_5000_nodes_fall_back_and_say_so(visit: Visit, tmp_path: Path) -> None:
     path.write_text(build(folder))
     assert path.stat().st_size < 6_000_000
     opened = visit(path)
-    assert "5,000 nodes are too many for a picture of lines" in opened.page.locator("#learned").inner_text()
+    assert "5,000 nodes are too many for a picture with lines" in opened.page.locator("#learned").inner_text()
     assert opened.page.locator("#threshold").count() == opened.page.locator("figure[data-live]").count() == 0
     assert opened.page.locator("figure[data-heat] svg").is_visible()
     held = "This page holds only the strongest 13,333 of"

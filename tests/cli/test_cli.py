@@ -395,7 +395,7 @@ def test_ctrl_c_says_how_to_go_on(sites, tmp_path):
     _, error = process.communicate()
     assert process.returncode == 130
     assert "Traceback" not in error
-    assert "The same command goes on" in error
+    assert "Type the same command again to resume" in error
     subprocess.run(command, check=True, capture_output=True)
     assert (out / "result.json").exists()
 

@@ -1,4 +1,4 @@
-"""The secret root of all noise: whoever guesses it takes the noise off. So it has 128 bits, and the operating system's.
+"""The secret root of all noise: whoever guesses it removes the noise. So it has 128 bits, and the operating system's.
 
 A root is hashed with the plan before anybody sees it, so its length says nothing: sixteen bits look as long. What is
 looked at is how many bits of the system's randomness a root depends on (turn each, and it must be another root), and

@@ -169,7 +169,7 @@ def test_a_run_across_processes_with_kills_is_the_run_in_one_process(organisatio
         assert f"<bdi>{organisation}</bdi>, the run is over" in (folder / "own.html").read_text()
     done = subprocess.run(there.command("server"), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "This run was over before." in done.stdout
+    assert "This run was already over." in done.stdout
 
 
 def fetched(port, page):
@@ -398,14 +398,14 @@ def test_an_organisation_that_is_gone_at_the_end_is_done_without_and_hears_of_it
     there.kill("bob")
     del there.running["bob"]
     there.run_on()
-    assert "these do not know yet that it is over: bob" in there.log("server")
+    assert "not yet informed that the run is over: bob" in there.log("server")
     assert "bob did not hand over" in (there.out / "result.json").read_text()
     there.start("bob")
     there.start("server")
     there.run_on()
-    assert "This run was over before." in there.log("server")
+    assert "This run was already over." in there.log("server")
     assert (there.goal / "bob" / "own.html").exists()
-    assert "not yet told" not in there.log("server").partition("This run was over before.")[2]
+    assert "not yet told" not in there.log("server").partition("This run was already over.")[2]
 
 
 @full

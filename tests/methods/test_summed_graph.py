@@ -343,12 +343,12 @@ def test_a_run_leaves_a_consensus_and_says_that_sites_have_no_graphs(folder, tmp
     epsilons = [guarantee["epsilon"] for guarantee in result["privacy"]["guarantees"]]
     assert epsilons == pytest.approx([8.0] * 4 * len(COUNTS), rel=1e-6)
     notes = " ".join(result["privacy"]["notes"])
-    assert "There are no graphs of sites" in notes
+    assert "There is a consensus, but no graph of any site" in notes
     assert "3 of 5 shares are enough" in notes
     assert "or tell others what noise they drew, are no more than 1" in notes
     page = (finished.folder / "report.html").read_text()
     assert "Sites have no graphs of their own: their statistics were added up under masks" in page
-    assert "only their sum was seen" in page
+    assert "the server saw only their sum" in page
     assert "how many sites have each of them" not in page
 
 
@@ -374,7 +374,7 @@ def test_the_summary_and_the_forecast_say_it_too(folder, tmp_path, silograph, mo
     budget = ["--epsilon", "8", "--delta", "1e-4", "--privacy", "secure-sum"]
     code, said, _ = silograph("learn", *files, "-o", tmp_path / "out", *budget)
     assert code == 0
-    assert "note: There are no graphs of sites, only the consensus" in said
+    assert "note: There is a consensus, but no graph of any site" in said
     _, said, _ = silograph("privacy", tmp_path / "out" / "plan.toml")
     assert "All 1460 signals together are at most" in said
     assert "3 protected releases per site" in said

@@ -115,7 +115,7 @@ def test_many_nodes_are_counted_and_not_drawn(tmp_path: Path) -> None:
     first, second = (make_run(tmp_path / name, nodes=nodes, sites=2, edges=50) for name in ("first", "second"))
     write_edges(second / "consensus.csv", some_edges(nodes, 50, seed=9))
     html = page(compare([first, second]))
-    assert "too many nodes for a picture of lines" in html
+    assert "too many nodes for a picture with lines" in html
     assert Page(html).tags["svg"] == 0
 
 

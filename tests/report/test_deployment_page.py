@@ -135,11 +135,19 @@ def test_an_organisation_reads_its_own_cost_and_the_operator_everybodys(tmp_path
 @pytest.mark.parametrize(
     ("name", "words", "never"),
     [
-        ("graphs", ["No protection", "ε is infinite against everybody"], ["The budget is kept on your machine"]),
-        ("graphs, a budget", ["Private", "The budget is kept on your machine", "whatever would cost more"], ["∞"]),
-        ("units, masks", ["No protection", "Masks hide", "no noise", "and subtract them"], ["also from one that lies"]),
-        ("units, a budget", ["only under masks", "not how many records an agent has", "one that lies"], ["∞"]),
-        ("units, a budget, trusting", ["Private in part", "is trusted to put the noise in"], ["whatever would cost"]),
+        ("graphs", ["No protection", "ε is infinite against everybody"], ["Your machine keeps the budget"]),
+        ("graphs, a budget", ["Private", "Your machine keeps the budget", "everything that would cost more"], ["∞"]),
+        (
+            "units, masks",
+            ["No protection", "Masks hide", "no noise", "and subtract them"],
+            ["also from a dishonest one"],
+        ),
+        ("units, a budget", ["only under masks", "not how many records an agent has", "a dishonest one"], ["∞"]),
+        (
+            "units, a budget, trusting",
+            ["Private in part", "trust the operator to add the noise"],
+            ["everything that would cost"],
+        ),
     ],
 )
 def test_protection_is_said_as_it_is(name, words, never, tmp_path):
@@ -150,7 +158,7 @@ def test_protection_is_said_as_it_is(name, words, never, tmp_path):
 
 def test_a_rehearsal_promises_nothing_and_plain_is_red(tmp_path):
     html = pages(tmp_path, PLANS["graphs, a budget"], top="seed = 7", tls=False)["east"]
-    assert "whoever knows it can take the noise off" in Page(html).text
+    assert "whoever knows it can remove the noise" in Page(html).text
     assert '<div class="verdict none"><strong>Rehearsal: no protection' in html
     assert '<div class="verdict none"><strong>PLAIN: nothing is encrypted' in html
     assert '<span class="none">PLAIN</span>' in html

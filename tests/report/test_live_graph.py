@@ -117,7 +117,7 @@ def test_many_nodes_fall_back_to_blocks_and_strongest_edges(tmp_path: Path) -> N
     html = build(folder)
     assert time.monotonic() - begun < 30.0
     assert len(html.encode()) < 6_000_000
-    assert "5,000 nodes are too many for a picture of lines: the heat map and the strongest edges" in html
+    assert "5,000 nodes are too many for a picture with lines: see the heat map and the strongest edges" in html
     assert "blocks of up to 42 by 42 nodes" in html
     assert len(table(html, "Strongest edges of the consensus")) == 201
     assert len(data_of(html)["graphs"][0]["edges"]) == 10_000  # a quarter of what a page holds
@@ -133,7 +133,7 @@ def test_a_huge_graph_still_makes_a_small_page(tmp_path: Path) -> None:
     html = build(folder)
     data = data_of(html)
     assert len(html.encode()) < 6_000_000
-    assert "Nodes stand in their given order: they are too many to look for communities." in html
+    assert "Nodes are in their given order: they are too many to look for communities." in html
     assert data["all_nodes"] == 60_000
     assert len(data["graphs"][0]["edges"]) == 5_000
     assert {node for edge in data["graphs"][0]["edges"] for node in edge[:2]} == set(range(len(data["nodes"])))
@@ -151,7 +151,7 @@ def test_nodes_with_coordinates_are_seen_from_three_sides(tmp_path: Path) -> Non
     html = build(folder)
     for name in ("x and y", "x and z", "y and z"):
         assert f'aria-label="The consensus in space, {name}' in html
-    assert "Left out, for want of coordinates: 1 node." in html
+    assert "Left out, because they have no coordinates: 1 node." in html
     write_places(folder, {f"node {i}": (i, i * i) for i in range(6)})
     assert build(folder).count('aria-label="The consensus in space') == 1
     assert "in space" not in build(make_run(tmp_path / "nowhere"))

@@ -92,7 +92,9 @@ def test_one_exchange_and_what_it_reveals(finished):
     result = finished.result
     assert (result["learner"], result["rounds"], result["trace"]) == ("likelihood", 1, [])
     assert {site["bytes_sent"] for site in result["sites"]} == {5 * 8 * NODES * (NODES + 1) // 2}  # of five parts
-    assert "every site reveals its second moments of 5 parts of its rows once" in result["privacy"]["notes"][0]
+    assert (
+        "every site reveals exactly, once, the second moments of 5 parts of its rows" in result["privacy"]["notes"][0]
+    )
     assert {row["epsilon"] for row in result["privacy"]["guarantees"]} == {"infinity"}
     assert result["certified_gap"] <= 1e-3
     path = result["path"]
@@ -138,7 +140,7 @@ def test_without_negative_relations_there_are_none_and_what_is_missing_is_said(f
         cli.main()
     assert ended.value.code in (0, None)
     assert set(signs_in(tmp_path / "out" / "consensus.csv")) <= {0, 1}
-    assert "is the nearest that was found: an edge is a whole one, and without negative" in capsys.readouterr().out
+    assert "is the nearest that was found: a graph has a whole number of edges" in capsys.readouterr().out
 
 
 def test_only_edges_of_the_wanted_probability_are_drawn(finished, folder, tmp_path):
@@ -154,7 +156,7 @@ def test_a_sum_leaves_a_consensus_alone(folder, tmp_path, truth):
     assert score(signs_in(finished.folder / "consensus.csv"), -np.sign(truth[A, B])) > 0.9
     assert finished.result["privacy"]["mode"] == "exact"
     assert "no site's own (secure sum)" in finished.result["privacy"]["notes"][0]
-    assert "nobody saw more than their sum" in (finished.folder / "report.html").read_text()
+    assert "nobody saw more than the sum" in (finished.folder / "report.html").read_text()
 
 
 @pytest.mark.parametrize("reveal", [None, "sum"])

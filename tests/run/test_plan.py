@@ -58,7 +58,7 @@ def test_a_written_plan_reads_back_the_same(plan, tmp_path):
         ({"method": {"coupling_by": "held-out", "solver": "paper"}}, "exact solver"),
         ({"method": {"resamples": -1}}, "from 0 to"),
         ({"method": {"coupling_by": "held-out", "consensus_density": 0.2}}, "no consensus_density"),
-        ({"privacy": {"epsilon": 1, "mode": "secure-sum"}, "method": {"consensus_density": 0.2}}, "Say density"),
+        ({"privacy": {"epsilon": 1, "mode": "secure-sum"}, "method": {"consensus_density": 0.2}}, "Use density"),
         ({"data": {"files": ["a"], "neighbours": 0}}, "from 1 up"),
         ({"data": {"files": ["a"], "search": "exact"}}, "how many neighbours"),
         ({"data": {"files": ["a"], "neighbours": 3, "candidates": "c.csv"}}, "found both"),

@@ -104,7 +104,7 @@ def test_the_papers_model_is_standardised_unless_raw_values_are_asked_for(folder
     raw = learn(folder, "plain", tmp_path / "raw", data={"scale": "none"}, edges=6)
     assert positive <= consensus(own).keys()
     assert len(positive & consensus(raw).keys()) < len(positive)
-    assert own.result["scale"].startswith("every site's nodes have mean 0")
+    assert own.result["scale"].startswith("each site's nodes have mean 0")
     assert raw.result["scale"].startswith("as in the tables")
     assert raw.result["learner"] == "papers"
     old = learn(folder, "plain", tmp_path / "old", data={"standardise": True}, learner="papers", edges=6)
@@ -300,7 +300,7 @@ def test_a_site_in_other_units_is_named_where_units_matter(folder, tmp_path):
     raw = finished(GraphPlan(Data(files, scale="none"), ConsensusGraph(edges=6)), folder, tmp_path / "raw").result
     assert any(note.startswith("The values of tens spread") for note in raw["findings"])
     own = finished(GraphPlan(Data(files), ConsensusGraph(learner="papers")), folder, tmp_path / "own").result
-    assert json.dumps(own).count("other units") == 0
+    assert json.dumps(own).count("check its units") == 0
 
 
 def test_a_site_that_shows_nothing_of_what_others_show_is_named(folder, tmp_path, silograph):
@@ -311,7 +311,7 @@ def test_a_site_that_shows_nothing_of_what_others_show_is_named(folder, tmp_path
     (tmp_path / "tables").mkdir()
     for site, frame in frames.items():
         frame.to_csv(tmp_path / "tables" / f"{site}.csv", index=False)
-    said = "shows nothing of the"
+    said = "shows none of the"
     code, text, error = silograph("check", tmp_path / "tables")
     assert code == 0, error
     assert [odd in line for line in text.splitlines() if said in line] == [True]
@@ -337,5 +337,5 @@ def test_a_private_graph_of_units_is_refused_before_anything_is_spent(folder, tm
 
 
 def test_the_papers_model_says_what_degree_is_usual(folder, tmp_path):
-    assert "usually" in learn(folder, "plain", tmp_path / "usual", learner="papers").result["reason"]
+    assert "by default" in learn(folder, "plain", tmp_path / "usual", learner="papers").result["reason"]
     assert "reason" not in learn(folder, "plain", tmp_path / "asked", learner="papers", degree=2.0).result

@@ -59,7 +59,7 @@ def main() -> None:
     except SilographError as error:
         _fail(str(error), error.code, error.exit_code)
     except KeyboardInterrupt:
-        _fail("Interrupted. The same command goes on where it stopped.", "interrupted", 130)
+        _fail("Interrupted. Type the same command again to resume.", "interrupted", 130)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
@@ -68,7 +68,10 @@ def main() -> None:
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
         _fail(
-            f"{place}{error.strerror or error}. Nothing was published; mend it and run the same command.", "system", 1
+            f"{place}{error.strerror or error}. No result was written. Fix the problem, then type the same command "
+            "again.",
+            "system",
+            1,
         )
 
 

@@ -22,25 +22,25 @@ REFUTED = 3  # exit code
 
 Target = Annotated[
     Path,
-    typer.Argument(help="A plan file; a run folder: what is found is then kept in it; or a deployment's folder."),
+    typer.Argument(help="A plan file; a run folder, which keeps the finding; or a deployment's folder."),
 ]
 Attacker = Annotated[
     Literal["server", "neighbour", "wire", "public"] | None,
-    typer.Option(help="Who attacks; left out: the first of these from whom the plan promises to hide something."),
+    typer.Option(help="Who attacks (default: the first of these from whom the plan promises to hide something)."),
 ]
 Runs = Annotated[
     int | None,
     typer.Option(
-        help="How many trials, each a pair of runs: one without the canary, one with it. "
-        "Left out: 10,000, or as many as take about a minute. Of a deployment: in every strategy."
+        help="How many trials, each a pair of runs: one without the canary, one with it (default: 10,000, or as many "
+        "as take about a minute). Of a deployment: per strategy."
     ),
 ]
 OneRun = Annotated[
-    bool, typer.Option("--one-run", help="Many canaries in a single run instead: seconds, and less sharp.")
+    bool, typer.Option("--one-run", help="Put many canaries into a single run: takes seconds, but is less sharp.")
 ]
-Seconds = Annotated[float | None, typer.Option(help="Of a deployment: about how long to try. Left out: 90.")]
+Seconds = Annotated[float | None, typer.Option(help="Of a deployment: about how many seconds to try (default: 90).")]
 OneStrategy = Annotated[
-    str | None, typer.Option(help="Of a deployment: play this strategy alone, e.g. one that was refuted, for longer.")
+    str | None, typer.Option(help="Of a deployment: play only this strategy, for example longer one that was refuted.")
 ]
 
 
@@ -57,12 +57,11 @@ def audit(
     strategy: OneStrategy = None,
     as_json: AsJson = False,
 ) -> None:
-    """Attack a plan with its own code, and hold what the attack finds against what the plan promises.
+    """Attack a plan with its own code, and compare what the attack finds with what the plan promises.
 
     A plan file: the plan is attacked, and nothing is written. A run folder: its plan is attacked with the tables that
-    it names; the finding goes into audit.json in the folder and into its report. A folder of `silograph deploy`: its
-    organisations are asked dishonest questions, as their server could ask them; they hold made-up tables, and nothing
-    is written.
+    it names; the finding goes into audit.json in the folder and into its report. A folder of `silograph deploy`: a
+    dishonest server asks its organisations questions; they hold made-up tables, and nothing is written.
 
     Exit code 0: not refuted. 3: refuted. 2: bad input. 1: a failure, such as a finding that could not be written (it
     is printed first). 130: Ctrl-C.
@@ -75,7 +74,7 @@ def audit(
         _audit_deployment(deployment, observer, runs, one_run, seconds, strategy, as_json)
         return
     if seconds is not None or strategy is not None:
-        raise InputError("audit, seconds and strategy", "a deployment", f"{target} is none", "Use --runs.")
+        raise InputError("audit, seconds and strategy", "a deployment's folder", f"{target} is none", "Use --runs.")
     finished = target.is_dir()
     if finished:
         from silograph.core.results import read_result
@@ -94,8 +93,8 @@ def audit(
             else:
                 finding = attack(target, observer, runs, one_run, progress=progress)
     except KeyboardInterrupt:
-        todo = "Nothing was kept; the same command starts from the beginning. --runs takes fewer trials."
-        raise InterruptError(f"audit of {target}", "to be let finish", "it was interrupted", todo) from None
+        todo = "Nothing was kept; the same command starts again from the beginning. --runs sets fewer trials."
+        raise InterruptError(f"audit of {target}", "to finish", "it was interrupted", todo) from None
     say(as_json, finding.to_json(), lambda: _words(finding))
     if finished:
         _keep(target, finding, as_json)
@@ -112,7 +111,7 @@ def _keep(folder: Path, finding: Finding, as_json: bool) -> None:
         keep(folder, finding, build_report)
     except OSError as error:
         print(f"silograph: {error.filename or folder}: {error.strerror or error}. ", end="", file=sys.stderr)
-        print("What was found is printed above, and not kept in the folder.", file=sys.stderr)
+        print("The finding is printed above, but could not be written into the folder.", file=sys.stderr)
         raise typer.Exit(1) from None
     if not as_json:
         print(f"report: {folder / 'report.html'}")
@@ -122,7 +121,7 @@ def _words(finding: Finding) -> None:
     from silograph.report.words import apart
 
     if not finding.claimed:
-        print(f"Against the observer '{finding.observer}' no epsilon is claimed: something leaves without protection.")
+        print(f"The plan claims no epsilon against the observer '{finding.observer}': something leaves unprotected.")
         for each in finding.attacks:
             print(f"attack: {each['attack']}, after {each['aim']}")
             print(f"  {each['words']}")
@@ -134,16 +133,16 @@ def _words(finding: Finding) -> None:
     budget = "no budget" if finding.budget is None else f"a budget of {finding.budget:g}"
     print(f"  its ledger costs {apart(0.0, accounted.epsilon)[1]} ({accounted.accountant}); the plan has {budget}.")
     if finding.rehearsal:
-        print("Rehearsal: the plan has a seed, and whoever knows it takes the noise off. What was attacked is the same")
-        print("  plan with noise that is secret.")
+        print("Rehearsal: the plan has a seed, and whoever knows the seed can remove the noise. The attack was on the")
+        print("  same plan with secret noise.")
     print(f"canary: {finding.canary} (at {finding.site})")
     if finding.leak is not None:
         print(f"REFUTED. {finding.leak}.")
-        print("Something leaves past the gate: whatever the noise, the promise does not hold. Do not run this.")
+        print("Something leaves without passing the gate, so no noise can make the promise hold. Do not run this.")
         return
     assert finding.bound is not None
     print(f"{finding.trials} trials, each {finding.trial}.")
-    print(f"The attacker could tell which was which in {_percent(finding.accuracy or 0.0)} of cases (a coin: 50 %).")
+    print(f"The attacker could tell which was which in {_percent(finding.accuracy or 0.0)} of cases (guessing: 50 %).")
     print(f"With 99 % confidence epsilon is at least {lower}.")
     print(f"  how: {finding.bound.how}; {finding.distinguisher}")
     _verdict(finding)
@@ -154,24 +153,25 @@ def _verdict(finding: Finding) -> None:
 
     if finding.epsilon_lower > finding.promised:
         print(
-            "REFUTED. The attack got more than the promise allows: noise, clip or accounting is wrong. Do not run this."
+            "REFUTED. The attack learned more than the promise allows: noise, clip or accounting is wrong. Do not run "
+            "this."
         )
-        print("  By chance alone an audit accuses at most 1 % of sound plans; a second audit tells.")
+        print("  By chance an audit accuses at most 1 % of sound plans; run a second audit to be sure.")
         return
     if finding.overspent:
         spent, budget = apart(finding.accounted.epsilon, finding.promised)
         print(f"REFUTED. The ledger itself costs epsilon {spent}, more than the budget of {budget}. Do not run this.")
         return
     if not finding.could_refute:
-        print(f"Could not have refuted: so few trials can show no more than epsilon {found(finding.largest)}, whatever")
-        more = "no number within reach is enough" if finding.enough is None else f"--runs {finding.enough} could"
-        print(f"  leaks; {more}.")
+        print(f"Could not have refuted: so few trials prove at most epsilon {found(finding.largest)}, whatever leaks.")
+        print(f"  {'No feasible number is enough' if finding.enough is None else f'--runs {finding.enough} could'}.")
     elif finding.epsilon_lower == 0.0:
-        print("Nothing found: the attack was too weak to say anything, which does not mean that nothing leaks.")
+        print("Nothing found: the attack was too weak to show anything. That does not mean that nothing leaks.")
     else:
         share = math.floor(100.0 * finding.epsilon_lower / finding.promised)
-        print(f"Not refuted: the attack could use {share} % of the promise. The rest may be caution or a weak attack.")
-    print("An audit can refute a promise, not prove it; what it says nothing of is in docs/threat-model.md.")
+        print(f"Not refuted: the attack proved {share} % of the promised epsilon.")
+        print("  The rest may be caution or a weak attack.")
+    print("An audit can refute a promise, not prove it; docs/threat-model.md says what it does not cover.")
 
 
 # ---- deployments -----------------------------------------------------------------------------------------------------
@@ -201,8 +201,8 @@ def _audit_deployment(
         with bar("attacking") as update:
             finding = audit_deployment(folder, runs, SECONDS if seconds is None else seconds, strategy, progress=update)
     except KeyboardInterrupt:
-        todo = "Nothing was kept; the same command starts from the beginning. --seconds takes less time."
-        raise InterruptError(f"audit of {folder}", "to be let finish", "it was interrupted", todo) from None
+        todo = "Nothing was kept; the same command starts again from the beginning. --seconds sets less time."
+        raise InterruptError(f"audit of {folder}", "to finish", "it was interrupted", todo) from None
     say(as_json, finding.to_json(), lambda: _deployment_words(finding))
     if finding.refuted:
         raise typer.Exit(REFUTED)
@@ -213,19 +213,20 @@ def _deployment_words(finding: DeploymentFinding) -> None:
 
     worlds = finding.worlds
     if worlds is None:
-        print("Against the server no epsilon is claimed: no question can break a promise.")
-        print("`silograph audit` of the plan shows what an attack makes of what is sent.")
+        print("The plan claims no epsilon against the server, so no question can break a promise.")
+        print("`silograph audit` of the plan shows what an attack learns from what is sent.")
         return
     budget = "what its ledger says" if finding.budget is None else f"epsilon {finding.budget:g}"
     print(
-        f"{worlds.organisation} is promised, whatever its server asks, at most {budget} at delta "
+        f"The plan promises {worlds.organisation}, whatever its server asks, at most {budget} at delta "
         f"{at_most(finding.delta)}."
     )
     if finding.rehearsal:
-        print("Rehearsal: the plan has a seed, and whoever knows it takes the noise off. What is attacked has none.")
+        print("Rehearsal: the plan has a seed, and whoever knows the seed can remove the noise. The attack is on the")
+        print("  same plan without a seed.")
     print(f"attacked: {worlds.silo}, with made-up records: {worlds.words}")
     if worlds.steps == 2:
-        print("Another record in a place is two steps of the neighbouring relation: what was paid counts twice.")
+        print("Replacing a record is two steps of the neighbouring relation: what was paid counts twice.")
     rows = []
     for each in finding.outcomes:
         lower, paid = apart(each.epsilon_lower, each.paid)
@@ -234,11 +235,11 @@ def _deployment_words(finding: DeploymentFinding) -> None:
     for each in finding.outcomes:
         _notes(each)
     if finding.refuted:
-        print("REFUTED. A server can get more out than an organisation's ledger says. Do not run this.")
-        print("  By chance alone an audit accuses at most 1 % of sound deployments; a second audit tells.")
+        print("REFUTED. A server can learn more than an organisation's ledger says. Do not run this.")
+        print("  By chance an audit accuses at most 1 % of sound deployments; run a second audit to be sure.")
     else:
         print("Not refuted, with 99 % confidence for all strategies together.")
-        print("An audit can refute a promise, not prove it; what it says nothing of is in docs/threat-model.md.")
+        print("An audit can refute a promise, not prove it; docs/threat-model.md says what it does not cover.")
 
 
 def _verdict_on(each: StrategyFinding) -> str:
@@ -267,7 +268,7 @@ def _notes(each: StrategyFinding) -> None:
             "was spent."
         )
     if each.times.epsilon > each.paid:
-        print(f"{name}: times alone tell epsilon {found(each.times.epsilon)}; no promise is made about times.")
+        print(f"{name}: times alone reveal epsilon {found(each.times.epsilon)}; no promise covers times.")
 
 
 def _percent(share: float) -> str:

@@ -52,7 +52,7 @@ def _check_page(out: Path) -> None:
     if out.suffix.lower() not in (".html", ".htm"):
         raise InputError(str(out), "the name of a page, ending in .html", "it does not")
     if out.exists() and not (out.is_file() and out.read_bytes()[:9].lower() == b"<!doctype"):
-        raise InputError(str(out), "a new file, or an older page", "something else is there", "Choose another name.")
+        raise InputError(str(out), "a new file, or an older page", "it is neither", "Choose another name.")
 
 
 def _words(found: Comparison, out: Path | None) -> None:

@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 
 Folder = Annotated[Path, typer.Argument(help="The folder that `silograph deploy` made for you.")]
 Table = Annotated[
-    Path | None, typer.Option("--data", help="Your own table; it stays where it is. A region's server has none.")
+    Path | None,
+    typer.Option("--data", help="Your own table; it stays where it is. Leave it out for a region's server."),
 ]
-Web = Annotated[int | None, typer.Option(min=1, max=65535, help="A port for WebSocket, by which web proxies let pass.")]
+Web = Annotated[int | None, typer.Option(min=1, max=65535, help="A port for WebSocket, which passes web proxies.")]
 Through = Annotated[
     str | None,
     typer.Option(envvar="SILOGRAPH_PROXY", help="A web proxy to go through, http://HOST:PORT.", show_envvar=True),
@@ -42,9 +43,9 @@ def register(app: typer.Typer) -> None:
 def facts(
     plan: Annotated[Path, typer.Argument(help="The plan file.")],
     data: Annotated[Path, typer.Argument(help="Your own table.")],
-    out: Annotated[Path | None, typer.Option("-o", "--out", help="File to write; left out: standard output.")] = None,
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="File to write (default: standard output).")] = None,
 ) -> None:
-    """Write what others must know of your table before a deployment: names, columns, numbers of records."""
+    """Write the facts about your table that others need before a deployment: names, columns, numbers of records."""
     from silograph.core.files import write_atomically
     from silograph.deploy.public_facts import organisation_facts
     from silograph.run.plan import load
@@ -54,32 +55,35 @@ def facts(
         print(text, end="")
     else:
         write_atomically(out, text.encode())
-        print(f"{out}: send it to whoever makes the deployment, to lie beside the plan as NAME.facts.json")
+        print(f"{out}: send it to whoever makes the deployment; it goes beside the plan as NAME.facts.json")
 
 
 def deploy(
-    plan: Annotated[Path, typer.Argument(help="The plan file; tables or NAME.facts.json lie beside it.")],
+    plan: Annotated[Path, typer.Argument(help="The plan file, with tables or NAME.facts.json beside it.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="Folder to write; new or empty.")],
     address: Annotated[str, typer.Option(help="Where organisations reach the server, HOST:PORT.")] = "127.0.0.1:8765",
-    minimum: Annotated[int, typer.Option(help="The fewest silos with which a round goes on.")] = 2,
+    minimum: Annotated[int, typer.Option(help="The fewest silos that a round needs.")] = 2,
     deadline: Annotated[float, typer.Option(help="Seconds a round waits for its organisations.")] = 120.0,
-    patience: Annotated[float, typer.Option(help="Seconds after which a run with too few organisations ends.")] = 600.0,
-    plain: Annotated[bool, typer.Option("--plain", help="No encryption: on this machine only, to try things.")] = False,
+    patience: Annotated[
+        float, typer.Option(help="Seconds to wait before a run with too few organisations ends.")
+    ] = 600.0,
+    plain: Annotated[bool, typer.Option("--plain", help="No encryption: only to try things on this machine.")] = False,
     regions: Annotated[
-        bool, typer.Option("--regions", help="A server for every region, at the ports from --address on.")
+        bool, typer.Option("--regions", help="Make a server for every region, at the ports from --address on.")
     ] = False,
     region: Annotated[
-        list[str] | None, typer.Option(help="Where a region's server is reached, NAME=HOST:PORT; implies --regions.")
+        list[str] | None, typer.Option(help="Address of a region's server, NAME=HOST:PORT; implies --regions.")
     ] = None,
     after: Annotated[
-        Path | None, typer.Option(help="A folder of the deployment before: this one goes on there, with other silos.")
+        Path | None,
+        typer.Option(help="A folder of the previous deployment, which this one continues with other silos."),
     ] = None,
     paused: Annotated[
-        int | None, typer.Option("--round", min=1, help="With --after: the rounds after which it paused.")
+        int | None, typer.Option("--round", min=1, help="With --after: the round after which it paused.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write a folder for the server and one for each organisation: all they need, and a page that says what to do."""
+    """Write a folder for the server and one for each organisation, with all they need and a page of instructions."""
     from silograph.deploy.deployment import REGIONS, SERVER, SILOS, Terms
     from silograph.deploy.deployment import deploy as write
     from silograph.report.deployment import page
@@ -104,7 +108,7 @@ def deploy(
         for organisation in organisations:
             print(f"organisation:  {out / SILOS / organisation if made.regions else out / organisation}")
         print(f"digest: {made.digest}")
-        print("Send every organisation its folder, by a way you trust; README.html in each says what to do.")
+        print("Send every organisation its folder, through a channel you trust; README.html in each says what to do.")
 
     say(as_json, {"folder": str(out), "organisations": organisations, "digest": made.digest}, words)
 
@@ -119,7 +123,7 @@ def organisation_check(folder: Path, data: Path, as_json: bool) -> None:
     payload = {"organisation": organisation, "digest": deployment.digest, "most_rounds": job.most_rounds}
 
     def words() -> None:
-        print(f"{data} is what the deployment needs of {organisation}. Nothing left this machine.")
+        print(f"{data} fits what the deployment needs from {organisation}. Nothing left this machine.")
         show(table(("site", "privacy", "against", "how"), cost_rows(forecast["guarantees"])))
         print(f"digest: {deployment.digest}")
 
@@ -130,11 +134,11 @@ def enrol(
     folder: Folder,
     data: Table = None,
     after: Annotated[
-        Path | None, typer.Option(help="Your folder of the deployment before, if this one goes on there.")
+        Path | None, typer.Option(help="Your folder of the previous deployment, if this one continues it.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check your table, approve the deployment and make your keys; once."""
+    """Check your table, approve the deployment and make your keys. Do this once."""
     from silograph.deploy.organisation import enrol as register_organisation
 
     if data is None:
@@ -144,7 +148,7 @@ def enrol(
 
     def words() -> None:
         if made.rehearsal:
-            print("REHEARSAL: the plan has a seed, so everybody who has it can take the noise off. Not for real data.")
+            print("REHEARSAL: the plan has a seed, so whoever has it can remove the noise. Do not use real data.")
         print(f"approved deployment {made.digest}")
         print(f"your key: {made.fingerprint}")
         print(f"send {made.card} to the server's operator, then: silograph join {folder}")
@@ -169,21 +173,21 @@ def enrol_region(folder: Path, as_json: bool) -> None:
 
 def drop(
     folder: Annotated[Path, typer.Argument(help="The folder of your region's server.")],
-    neighbour: Annotated[str, typer.Argument(help="The region that you will not hear from again.")],
+    neighbour: Annotated[str, typer.Argument(help="The region that will not answer again.")],
 ) -> None:
     """Give up the link to a neighbour for good. The neighbour does the same, unless it no longer exists."""
     from silograph.deploy.region import drop as give_up
 
     left = give_up(folder, neighbour)
-    print(f"the link to {neighbour} is given up; left are {', '.join(left)}. Type `silograph serve` again.")
-    print(f"{neighbour} can go on only if its operator gives up the link to you, too.")
+    print(f"you gave up the link to {neighbour}; links remain to {', '.join(left)}. Type `silograph serve` again.")
+    print(f"{neighbour} can continue only if its operator gives up the link to you, too.")
 
 
 def renew(
     folder: Folder, new_key: Annotated[bool, typer.Option("--new-key", help="Make a new key, too.")] = False
 ) -> None:
-    """Make a new TLS certificate before the old one expires, for an organisation or the server. The deployment stays
-    as it is."""
+    """Make a new TLS certificate before the old one expires, for an organisation or the server. The deployment does
+    not change."""
     from silograph.deploy.deployment import Deployment
     from silograph.deploy.organisation import renew as write_anew
     from silograph.deploy.region import region_of, write_region_card
@@ -206,7 +210,7 @@ def renew(
             print(f"send {write_region_card(folder, region, deployment)} to your silos and neighbours")
         else:
             certify_node(folder, SERVER_NAME)
-        print("type `silograph serve` again" + ("; the organisations need nothing new" if region is None else ""))
+        print("type `silograph serve` again" + ("; the organisations need not do anything" if region is None else ""))
         return
     card = write_anew(folder, new_key)
     if new_key:
@@ -217,13 +221,13 @@ def renew(
 def join(
     folder: Folder,
     data: Annotated[Path | None, typer.Option(help="Your table, if it moved since you enrolled.")] = None,
-    patience: Annotated[float | None, typer.Option(help="Seconds to wait for a server that is away.")] = None,
+    patience: Annotated[float | None, typer.Option(help="Seconds to wait for a server that does not answer.")] = None,
     websocket: Web = None,
     proxy: Through = None,
     monitor: Port = None,
     json_log: AsLog = False,
 ) -> None:
-    """Take part: answer the server until the run is over. After a crash, the same command goes on."""
+    """Take part: answer the server until the run is over. After a crash, type the same command to resume."""
     from silograph.cli.aside import conclude_aside, prepare_aside
     from silograph.deploy.connect import answering
     from silograph.deploy.organisation import Approved
@@ -264,7 +268,7 @@ def join(
         conclude_aside(organisation)
     if json_log:
         journal.note("over", "", result="own.npz", account="own.json")
-    print(f"The run is over. Your result: {folder / 'own.npz'}; what it cost you: {folder / 'own.html'}")
+    print(f"The run is over. Your result: {folder / 'own.npz'}; your cost: {folder / 'own.html'}")
 
 
 @contextlib.contextmanager
@@ -282,23 +286,24 @@ def _stoppable() -> Iterator[list[int]]:
 def serve(
     folder: Annotated[Path, typer.Argument(help="The server's folder that `silograph deploy` made.")],
     out: Out,
-    host: Annotated[str | None, typer.Option(help="Address to listen at, if not that of the deployment.")] = None,
-    port: Annotated[int | None, typer.Option(help="Port to listen at, if not that of the deployment.")] = None,
-    nats: Annotated[str | None, typer.Option(help="HOST:PORT of your own nats-server; left out: starts one.")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on (default: the deployment's).")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on (default: the deployment's).")] = None,
+    nats: Annotated[str | None, typer.Option(help="HOST:PORT of your own nats-server (default: start one).")] = None,
     websocket: Web = None,
     proxy: Through = None,
     pause: Annotated[
-        int | None, typer.Option(min=1, help="Stop after this round, to go on later or elsewhere.")
+        int | None, typer.Option(min=1, help="Pause after this round, to continue later or elsewhere.")
     ] = None,
     after: Annotated[
-        Path | None, typer.Option(help="With a deployment that goes on: where the run before it paused.", metavar="RUN")
+        Path | None,
+        typer.Option(help="With a deployment that continues another: the paused run folder.", metavar="RUN"),
     ] = None,
     monitor: Port = None,
     json_log: AsLog = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run a deployment: wait for the organisations, ask them, write the result. After a crash, the same command goes
-    on."""
+    """Run a deployment: wait for the organisations, ask them, write the result. After a crash, type the same command
+    to resume."""
     from silograph.deploy.connect import among_neighbours, asking
     from silograph.deploy.deployment import Deployment
     from silograph.deploy.organisation import Card
@@ -323,7 +328,8 @@ def serve(
                 ends[f"of {organisation}"] = expires(card.tls.encode(), f"certificate of {organisation}")
                 if card.silograph != here:
                     journal.tell(
-                        f"{organisation} enrolled with silograph {card.silograph or 'below 0.2'}, this is {here}"
+                        f"{organisation} enrolled with silograph {card.silograph or 'below 0.2'}; this server runs "
+                        f"{here}"
                     )
             for text in ending_soon(ends):
                 journal.tell(text)
@@ -344,17 +350,17 @@ def serve(
         try:
             finished = run_server(folder, out, connect, progress, build_report, meet, pause, after)
         except PausedError as paused:
-            text = f"Paused after round {paused.round}. The same command without --pause goes on."
+            text = f"Paused after round {paused.round}. Type the same command without --pause to continue."
             say(as_json, {"paused": paused.round}, partial(print, text))
             return
     guarantees = finished.result["privacy"]["guarantees"]
 
     def words() -> None:
         if finished.before:
-            print("This run was over before.")
+            print("This run was already over.")
         show(table(("site", "privacy", "against", "how"), cost_rows(guarantees)))
         if finished.unaware:
-            print(f"these do not know yet that it is over: {', '.join(finished.unaware)}. The same command tells them.")
+            print(f"not yet informed that the run is over: {', '.join(finished.unaware)}. Type the same command again.")
         print(f"report: {finished.folder / 'report.html'}")
 
     say(as_json, finished.result, words)
@@ -362,11 +368,13 @@ def serve(
 
 def watch(
     out: Annotated[Path, typer.Argument(help="The run folder that a server or a run writes.", metavar="RUN")],
-    once: Annotated[bool, typer.Option("--once", help="Print it once and end.")] = False,
-    page: Annotated[int | None, typer.Option(help="Port of this machine for a live page, until Ctrl-C.")] = None,
+    once: Annotated[bool, typer.Option("--once", help="Print the state once and exit.")] = False,
+    page: Annotated[
+        int | None, typer.Option(help="Show a live page at this port of this machine, until Ctrl-C.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """A live view of a run under way: rounds, who answered, the gap, the budget each silo has spent."""
+    """Watch a run under way: rounds, who answered, the gap, the budget each silo has spent."""
     from silograph.report.local_page import HTML, LocalPages
     from silograph.report.watch import follow, live_page, state_of
 

@@ -86,4 +86,5 @@ def terminable(what: str) -> Iterator[None]:
 
 
 def terminated(what: str) -> TerminatedError:
-    return TerminatedError(what, "the end of the run", "the process got SIGTERM first", "The same command goes on.")
+    todo = "Type the same command again to resume."
+    return TerminatedError(what, "the end of the run", "the process got SIGTERM first", todo)

@@ -38,13 +38,13 @@ def register(app: typer.Typer) -> None:
 
 def sample(
     folder: Annotated[Path, typer.Argument(help="Folder for the tables.")],
-    seed: Annotated[int, typer.Option(help="Which sample; the same seed writes the same bytes.")] = 1,
+    seed: Annotated[int, typer.Option(help="Which sample: the same seed always writes the same tables.")] = 1,
     as_json: AsJson = False,
     **asked: bool,
 ) -> None:
     """Write sample tables of five sites, or another sample with a plan to start from."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError(str(folder), "a new or empty folder", "something is there", "Choose another.")
+        raise InputError(str(folder), "a new or empty folder", "it is neither", "Choose another.")
     chosen = [name for name in SAMPLES if asked[name]] or ["sites"]
     if len(chosen) > 1:
         raise InputError("options", "one sample", f"found --{' and --'.join(chosen)}")
@@ -55,7 +55,7 @@ def sample(
 def check(
     files: Annotated[
         list[str],
-        typer.Argument(help="Tables to check, one per site, or folders of them; or an organisation's folder."),
+        typer.Argument(help="Tables to check, one per site, or folders of tables; or an organisation's folder."),
     ],
     data: Annotated[
         Path | None, typer.Option(help="The organisation's own table, with an organisation's folder.")
@@ -70,8 +70,7 @@ def check(
 ) -> None:
     """Read the sites' tables, match their nodes, and list every problem.
 
-    With an organisation's folder and --data: whether its table is what the deployment needs. Nothing leaves this
-    machine.
+    With an organisation's folder and --data: check whether its table fits the deployment. Nothing leaves this machine.
     """
     from silograph.data.gaps import at_every_site
     from silograph.data.notes import notes_on
@@ -115,7 +114,7 @@ def learn(
     files: Annotated[
         list[str],
         typer.Argument(
-            help="One table per site (CSV, TSV, packed too, Excel, Parquet, Feather, NPY, NPZ, MAT); or folders."
+            help="One table per site (CSV or TSV, also compressed, Excel, Parquet, Feather, NPY, NPZ, MAT), or folders."
         ),
     ],
     out: Out = OUT,
@@ -130,7 +129,7 @@ def learn(
     unused = [called(part) for part in fields(Privacy) if privacy.get(part.name, part.default) != part.default]
     if budget is None and unused:
         todo = f"Add --epsilon 1, or drop {' and '.join(unused)}."
-        raise InputError("options", f"--epsilon with {' and '.join(unused)}", "there is none", todo)
+        raise InputError("options", f"--epsilon with {' and '.join(unused)}", "it is missing", todo)
     method = ConsensusGraph(**chosen(ConsensusGraph, asked))
     if budget is not None and budget.mode == "per-round":
         method = replace(method, solver="paper")
@@ -162,7 +161,7 @@ def _execute(plan: Any, base: Path, out: Path, as_json: bool, track: str | None)
         from silograph import tracking
 
         tracking.require()
-        before = finished_before(plan, base, out)  # whom the store did not hear of is told again, and not run again
+        before = finished_before(plan, base, out)  # a finished run is recorded in MLflow without running again
     with bar("learning") as update:
 
         def progress(number: int, line: Json | None) -> None:
@@ -177,7 +176,7 @@ def _execute(plan: Any, base: Path, out: Path, as_json: bool, track: str | None)
 
         finished = before or execute(plan, base, out, progress, build_report)
         if track is not None:
-            update(None, "telling MLflow")
+            update(None, "recording in MLflow")
             tracking.send(finished.folder)
 
     def words() -> None:
@@ -185,7 +184,7 @@ def _execute(plan: Any, base: Path, out: Path, as_json: bool, track: str | None)
         show(page_part(result.method).summary(result))
         show(f"note: {note}" for note in result.privacy.notes)
         if before is not None:
-            print("note: This run was finished before. Nothing ran; MLflow has it now.")
+            print("note: This run was already finished. Nothing ran again; MLflow has it now.")
         print(f"report: {os.path.relpath(finished.folder / 'report.html')}")
 
     say(as_json, finished.result, words)
@@ -199,13 +198,13 @@ def personalise(
     step: Annotated[float | None, typer.Option(help="The size of a step (default: the plan's, or chosen).")] = None,
     choose: Annotated[
         bool,
-        typer.Option("--choose", help="Choose both, and whether the start helps, on the client's own records."),
+        typer.Option("--choose", help="Choose both, and whether to use the start at all, on the client's own records."),
     ] = False,
     test: Annotated[Path | None, typer.Option(help="Other labelled records, to test the model on.")] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     as_json: AsJson = False,
 ) -> None:
-    """Make a shared start a client's own, on the client's machine; nothing leaves it."""
+    """Turn a shared start into a client's own model, on the client's machine; nothing leaves it."""
     from silograph.families.meta.personalise import personalise as run_steps
 
     personal = run_steps(start, table, out, steps, step, test, device, choose)
@@ -215,10 +214,14 @@ def personalise(
         what = f"{records} it learned from" if personal.seen else f"{records} of {test}"
         print(f"{personal.measure} on {what}: {personal.before:.4f} before, {personal.after:.4f} after")
         if personal.chosen:
-            begin = "an untrained start: the shared one helps this client no further" if personal.alone else "the start"
+            begin = (
+                "an untrained start, because the shared one does not help this client"
+                if personal.alone
+                else "the start"
+            )
             print(f"chosen: {personal.steps} step{'s' * (personal.steps != 1)} of size {personal.step:g} from {begin}")
         if personal.seen:
-            print("note: other records will fare worse; --test says how")
+            print("note: the model will do worse on other records; --test measures how much")
         print(f"model: {out}")
 
     say(as_json, {"model": str(out), **personal.to_json()}, words)

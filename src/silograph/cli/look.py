@@ -38,9 +38,9 @@ def privacy(
 
     def words() -> None:
         if payload.get("refuted"):
-            print("REFUTED by an audit (audit.json): do not rely on the numbers below. The report says more.")
+            print("REFUTED by an audit (audit.json): do not rely on the numbers below. The report has details.")
         if payload.get("leak") is not None:
-            print(f"  No epsilon holds, whatever the noise: {payload['leak']}.")
+            print(f"  No epsilon holds, however large the noise: {payload['leak']}.")
         show(table(("site", "privacy", "against", "how"), cost_rows(payload["guarantees"])))
         print(f"{counted(payload['releases'], 'protected release')} per site")
         show(claim_lines(payload["claim"]))

@@ -38,7 +38,7 @@ def predict(
     from silograph.core.files import write_atomically
 
     if out.exists():
-        raise InputError(str(out), "a new file", "something is there", "Choose another with -o.")
+        raise InputError(str(out), "a new file", "it already exists", "Choose another with -o.")
     answers, payload = _of_network(what, table) if _is_network(what) else _of_run(what, table, who)
     write_atomically(out, answers.to_csv(index=False, lineterminator="\n").encode())
     payload = {"predictions": str(out), "records": len(answers), **payload}

@@ -76,7 +76,7 @@ class FeatureOptions:
         found: dict[str, float] = {}
         for name, value in ((named(name), value) for name, value in (self.fill or {}).items()):
             if isinstance(value, str) and name not in ends:
-                expected, todo = f"bounds for {shortened(name)} as well", f"Say bounds = {{{name} = [low, high]}}."
+                expected, todo = f"bounds for {shortened(name)} as well", f"Add bounds = {{{name} = [low, high]}}."
                 raise InputError("plan, fill", expected, f"found {value!r} alone", todo)
             found[name] = 0.5 * sum(ends[name]) if isinstance(value, str) else value
         return found
@@ -241,5 +241,5 @@ def raw_values(features: Sequence[str], records: Iterable[NDArray[Any]], private
     k = int(largest.argmax())
     return [
         f"Feature {shortened(features[k])} reaches {largest[k]:.3g}; steps and clips suit features of about -1 to 1. "
-        f"Say its least and most in the plan's [data], from public knowledge: bounds = {{{features[k]} = [low, high]}}."
+        f"Add its public least and most to [data] in the plan: bounds = {{{features[k]} = [low, high]}}."
     ]

@@ -42,8 +42,9 @@ def notes_on(silos: Silos, named: Collection[str] = ()) -> list[str]:
         column, parts = made
         name = silos.nodes[column]
         told.append(
-            f"Column {shortened(name)} follows exactly from {listed([silos.nodes[part] for part in parts])}, as a sum "
-            f"does: edges between them say that and no more. Leave one of them out, as with --drop {shlex.quote(name)}."
+            f"Column {shortened(name)} follows exactly from {listed([silos.nodes[part] for part in parts])}, like a "
+            "total: edges between them show only that. Leave one of them out, for example with --drop "
+            f"{shlex.quote(name)}."
         )
     return told
 
@@ -59,7 +60,7 @@ def _twice(silos: Silos, signals: Sequence[Array]) -> Iterator[str]:
             if differ and len(a & b) > 0.5 * fewer and len(a & b) >= _ROWS // 2:
                 yield (
                     f"Sites {shortened(silos.names[other])} and {shortened(silos.names[k])} have {len(a & b)} rows in "
-                    "common: is it one table under two names? Then its rows count twice, and edges look surer than "
+                    "common. If they are one table under two names, its rows count twice and edges look surer than "
                     "they are."
                 )
 
@@ -70,8 +71,8 @@ def _apart(silos: Silos, usual: Array) -> Iterator[str]:
     wide, narrow = int(usual.argmax()), int(usual.argmin())
     yield (
         f"Columns have very different units: {shortened(silos.nodes[wide])} spreads over {usual[wide]:.2g}, "
-        f"{shortened(silos.nodes[narrow])} over {usual[narrow]:.2g}. The default learner works with correlations, to "
-        "which units do not matter; the papers' model scales columns, unless --scale none is given."
+        f"{shortened(silos.nodes[narrow])} over {usual[narrow]:.2g}. The default learner uses correlations, so units "
+        "do not matter; the papers' model scales columns unless you give --scale none."
     )
 
 
@@ -91,7 +92,7 @@ def _other_units(silos: Silos, spread: Array, many: Array, named: Collection[str
             names = listed([silos.nodes[a] for a in odd])
             yield (
                 f"Site {shortened(silos.names[k])} spreads {np.median(factor[odd]):.2g} times as far as all others in "
-                f"{names}. Is it in other units there? Then convert them at that site."
+                f"{names}. If the units differ there, convert them at that site."
             )
 
 
@@ -105,9 +106,10 @@ def _nearly_same(silos: Silos, signals: Sequence[Array]) -> Iterator[str]:
     if 0 < len(found) <= _SHOWN and len({a for pair in found for a in pair}) < len(silos.nodes):
         for (a, b), correlation in sorted(found.items()):
             yield (
-                f"Columns {shortened(silos.nodes[a])} and {shortened(silos.nodes[b])} are nearly the same (correlation "
-                f"{correlation:.3f}): data cannot tell which of the two others relate to. Do not believe single edges "
-                f"of either, however probable. Leave one of them out, as with --drop {shlex.quote(silos.nodes[b])}."
+                f"Columns {shortened(silos.nodes[a])} and {shortened(silos.nodes[b])} are nearly the same "
+                f"(correlation {correlation:.3f}): the data cannot tell to which of the two other columns relate. Do "
+                "not believe single edges of either, however probable. Leave one of them out, for example with "
+                f"--drop {shlex.quote(silos.nodes[b])}."
             )
 
 

@@ -185,7 +185,7 @@ def _divided(site: Site, column: str, private: bool) -> Iterator[Site]:
     cells = [cell_text(cell) for cell in grid.columns[names.index(column)].tolist()]
     if "" in cells:
         place = f"{site.where}, column {shortened(column)}, {grid.at(cells.index(''))}"
-        raise InputError(place, "the name of a site", "it is empty", "Say it, or leave out the row.")
+        raise InputError(place, "the name of a site", "it is empty", "Fill it in, or leave out the row.")
     others, first = without(grid, [column]), True
     owner = np.array(cells, dtype=object)
     for name in sorted(set(cells)):

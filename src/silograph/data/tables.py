@@ -51,7 +51,7 @@ _IDENTIFIER = re.compile(
     re.IGNORECASE,
 )
 _UNNAMED = "Unnamed: 0"  # as pandas calls an index that it read and writes again
-_FILL = "Say what a gap counts as (`fill` in a plan), or leave out those rows or columns."
+_FILL = "Set what a gap counts as (`fill` in a plan), or leave out those rows or columns."
 _NUMBERS_ONLY = (
     "Every column must hold real numbers: leave others out with --drop, or declare the levels of words with "
     "--categories."

@@ -227,7 +227,7 @@ def deploy(
     tables. With `regions`, every region has a server: at these addresses, or at the port of the terms and those that
     follow it. With the folder of a deployment `before` and a round, it goes on after that round."""
     if goal.exists() and (not goal.is_dir() or any(goal.iterdir())):
-        raise InputError(str(goal), "a new or empty folder", "something is there", "Choose another with -o.")
+        raise InputError(str(goal), "a new or empty folder", "it is neither", "Choose another with -o.")
     deployment = make(plan, base, terms, regions, before)
     goal.parent.mkdir(parents=True, exist_ok=True)
     making = goal.parent / f".{goal.name}.making"

@@ -136,7 +136,7 @@ def _taken_over(folder: Path, deployment: Deployment, organisation: str, before:
     """What was spent before is spent: its ledger goes on here, and its old folder is over."""
     after = deployment.after
     if (was := after is not None and organisation in after.organisations) != (before is not None):
-        todo = "Say --after and that folder: its ledger goes on here." if was else "Leave --after out."
+        todo = "Add --after with that folder: its ledger continues here." if was else "Leave --after out."
         expected = "its folder of the deployment before" if was else "no folder of a deployment before: it is new here"
         raise InputError(f"organisation {organisation}", expected, "found none" if was else "found one", todo)
     if before is None or after is None:
@@ -300,7 +300,7 @@ class Approved:
             write_atomically(self.folder / ROSTER, (json.dumps(found, indent=1) + "\n").encode())
 
     def forget(self) -> None:
-        """After the run: without its root nobody can ever take the noise off again."""
+        """After the run: without its root nobody can ever remove the noise."""
         (self.folder / ROOT).unlink(missing_ok=True)
 
     def conclude(self, page: Callable[[Json, Json, Json], str]) -> None:

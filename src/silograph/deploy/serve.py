@@ -191,7 +191,7 @@ def _begin(run: RunFolder, job: Job, deployment: Deployment, before: Path | None
     if (run.path / RESULT).exists() or run.load() is not None:
         return
     if (deployment.after is None) != (before is None):
-        todo = "Say --after and the run folder that paused." if before is None else "Leave --after out."
+        todo = "Add --after with the run folder that paused." if before is None else "Leave --after out."
         expected, found = ("a run to go on from", "none") if before is None else ("a run from its beginning", "another")
         raise InputError("serve, after", f"{expected}, as deployment.json has it", f"found {found}", todo)
     if deployment.after is not None and before is not None:

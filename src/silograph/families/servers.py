@@ -102,7 +102,7 @@ def check_answers(answers: tuple[float, float] | None, loss: str) -> None:
 
 def check_intercept(intercept: bool, features: Sequence[str]) -> None:
     if intercept and INTERCEPT in features:
-        raise InputError("plan, intercept", f"no feature called {INTERCEPT}", "there is one", "Say intercept = false.")
+        raise InputError("plan, intercept", f"no feature called {INTERCEPT}", "there is one", "Set intercept = false.")
 
 
 def with_intercept(x: Array, intercept: bool) -> Array:
@@ -128,7 +128,7 @@ class ServersJob:
         """The job as one region's server does it, with its neighbours and nobody in the middle."""
         if without and self.hears_all:
             found = f"{', '.join(sorted(without))} would be left out"
-            todo = "What all servers add up takes all of them: make a new deployment, with those that are left."
+            todo = "All servers add up one sum, so all must take part: make a new deployment with those that are left."
             raise InputError("deployment, regions", "all regions, neighbours or not", found, todo)
         return replace(self, topo=self.topo.at(region, without), tables=self.tables.at(region))
 
@@ -239,24 +239,27 @@ def calibration_notes(method: Calibrated, data: Any) -> list[str]:
     what = "of answers" if method.task.loss != "logistic" else "of the classes' logits"
     if choice.slopes:
         notes = [
-            f"Expect noise to cost {choice.expected:.2g} of the variance {what}: it pays where features explain more. "
-            "A last sum measures that, and takes back what is noise; then the model is a constant."
+            f"Expect noise to cost {choice.expected:.2g} of the variance {what}: the model helps if features explain "
+            "more than that. A last sum measures it and removes what is noise; if all is noise, the model is a "
+            "constant."
         ]
     else:
         notes = [
-            "A constant would do as well: noise leaves nothing of the features' effects, and all of the budget goes to "
+            "A constant would do as well: noise leaves nothing of the features' effects, so all of the budget goes to "
             f"the mean answer. Expect noise to cost {choice.expected:.2g} of the variance {what}. A larger epsilon or "
-            "more of what is protected would help."
+            "more protected units would help."
         ]
     if data.files and data.bounds is None:  # what was in memory was scaled before
-        notes.append("Features have no bounds in [data]: they are taken to be within -1 and 1, beyond as the bound.")
+        notes.append(
+            "Features have no bounds in [data]: silograph takes them as within -1 and 1 and clips what is beyond."
+        )
     return notes
 
 
 def compared_note(each: str) -> str:
     return (
-        f"What {each} gets alone, and one model for all, were learned without privacy for comparison: simulation only. "
-        "Their errors are not protected: say compare = false to leave them out of what others see."
+        f"For comparison, {each} alone and one model for all were learned without privacy: simulation only. "
+        "Their errors are not protected: set compare = false to leave them out of what others see."
     )
 
 

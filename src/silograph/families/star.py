@@ -311,7 +311,7 @@ class StarJob:
         return [
             *rehearsal_note(self.plan),
             "Not protected: how many records a site has, the names of columns, that it took part, how long it took.",
-            "Runs add up: another run on the same data spends its own budget on top of this one.",
+            "Runs add up: another run on the same data spends its own budget in addition.",
         ]
 
     def forecast(self) -> Json:

@@ -89,7 +89,7 @@ def refuse(released: Array, effective: float, task: SmoothGraph) -> NoReturn:
         why, todo = "the clip is far longer than the signals", "Take a clip near the signals' length, or none."
     raise InputError(
         "released statistics",
-        f"at least {LEAST_EFFECTIVE_ROWS:.0f} effective rows behind the noise",
+        f"at least {LEAST_EFFECTIVE_ROWS:.0f} effective rows after the noise",
         f"there are at most {effective:.2g}: {why}",
         f"This budget is spent. {todo}",
     )

@@ -20,7 +20,7 @@ from silograph.report.words import alike, bound, first_seen, listed, number
 
 _OBSERVERS = {
     "server": "the server’s operator",
-    "own server": "the own server, which the operator runs",
+    "own server": "its own server, which the operator runs",
     "neighbour": "servers of other regions",
     "another agent": "agents of other organisations",
     "other sites": "the other organisations",
@@ -31,7 +31,7 @@ _OBSERVERS = {
 
 @dataclass(frozen=True)
 class Leaving:
-    """One thing that an organisation sends: `size` numbers, or as the words say; `open` where nothing protects it."""
+    """One thing that an organisation sends, with its size in words; `open`: nothing protects it."""
 
     what: str
     size: str
@@ -221,7 +221,7 @@ class Spoken:
 
     @property
     def leaving(self) -> list[Leaving]:
-        checksum = "without a value; a checksum under a key that stays" if self.private else "a checksum of each value"
+        checksum = "no values; checksums under a key that never leaves" if self.private else "a checksum of each value"
         ledger = Leaving("the new rows of the organisation’s ledger", "a few words each", "with every answer", checksum)
         return [*self.sent(), ledger]
 
@@ -231,7 +231,7 @@ class Spoken:
 
     def of_masks(self, when: str = "in every round") -> list[Leaving]:
         what = "keys of the round, sealed shares of them, signatures"
-        told = "sealed for the other agents, or of no use alone"
+        told = "sealed for the other agents, or useless alone"
         return [Leaving(what, "some for each other agent", when, told)] if self.masked else []
 
 
@@ -249,11 +249,11 @@ class OfServers(Spoken):
         """How a vector goes to the own server, and whether it lies open there."""
         sum_of = f"only under masks: the server learns the sum over at least {self.smallest_sum} {self.one}s of a"
         if self.masked and self.private:
-            return f"{sum_of} {self.group}, with noise that they put in themselves", False
+            return f"{sum_of} {self.group}, with noise that they add themselves", False
         if self.masked:
             return f"{sum_of} {self.group}, as it is: no noise", True
         if self.private:
-            return "clipped, and in the clear for the own server; others see it with noise only", True
+            return "clipped, and in the clear for its own server; others see it only with noise", True
         return BARE, True
 
 
@@ -265,7 +265,7 @@ class DeploymentWordsPart(Protocol):
 
 _FEWEST_IN_A_SUM = 3  # organisations, where a plan says nothing
 BARE = "as it is: no protection"
-NOISY = "noise for a share of the budget is in it"
+NOISY = "with noise, for a share of the budget"
 
 
 # ---- what it costs ---------------------------------------------------------------------------------------------------
@@ -276,7 +276,7 @@ def _verdict(kind: Spoken, guarantees: Sequence[Json]) -> tuple[str, str, str]:
     finite = [row for row in guarantees if row["epsilon"] != "infinity"]
     if not finite:
         bare = "The plan has no privacy budget: ε is infinite against everybody."
-        masked = f" Masks hide what each {kind.one} sends from the server, and not the sums that come of it."
+        masked = f" Masks hide from the server what each {kind.one} sends, but not the sums."
         return "none", "No protection", bare + (masked if kind.masked else "")
     epsilon = bound(max(row["epsilon"] for row in finite))
     delta = bound(max(row["delta"] or 0.0 for row in finite))
@@ -286,7 +286,7 @@ def _verdict(kind: Spoken, guarantees: Sequence[Json]) -> tuple[str, str, str]:
             "none",
             "Rehearsal: no protection",
             f"The noise comes from the seed in the plan, which everybody with deployment.json knows: whoever knows it "
-            f"can take the noise off. Without a seed the same plan would give away {promise}. Take no real records.",
+            f"can remove the noise. Without a seed the same plan would reveal {promise}. Do not use real records.",
         )
     if len(finite) < len(guarantees):
         bare = listed(_people(row["observer"] for row in guarantees if row["epsilon"] == "infinity"))

@@ -13,8 +13,8 @@ from silograph.report.read import RunFolder
 from silograph.report.words import alike, bound, capital, counted, first_seen, is_number, listed
 
 OBFUSCATED = (
-    "No guarantee is given: what was sent was blurred or masked, which hinders a casual listener, but whoever collects "
-    "enough of it can learn what went in. This is not differential privacy."
+    "There is no guarantee. What was sent was blurred or masked, which hinders a casual listener; but whoever collects "
+    "enough of it can learn the values behind it. This is not differential privacy."
 )
 
 FALSE_ALARMS, MOST_SHARE = 0.05, 0.99
@@ -23,7 +23,7 @@ MOST_GUARANTEES, MOST_NAMES = 20, 4
 
 OBSERVERS = {"server": "the server", "wire": "eavesdroppers", "public": "the public"}
 
-REFUTED = "An attack on this plan got more than the promise allows: do not rely on it, and see “Attacked”."
+REFUTED = "An attack on this plan learned more than the promise allows: do not rely on the promise; see “Attacked”."
 
 
 @dataclass(frozen=True)
@@ -93,11 +93,9 @@ class PrivacyWords:
             )
         if false := self._false_claims():
             claim = f"ε = {bound(false[0].epsilon)}"
-            sentence += f" {false[0].basis} claims {claim} of this version, which does not hold."
+            sentence += f" {false[0].basis} claims {claim} for this version; that claim is false."
         if self._is_rehearsal():
-            sentence += (
-                " This run was a rehearsal: its noise comes from a stated seed, and protects only where it is secret."
-            )
+            sentence += " This run was a rehearsal: its noise comes from a stated seed, and only secret noise protects."
         return sentence
 
     def guarantees(self) -> Json:
@@ -127,8 +125,8 @@ class PrivacyWords:
                 who = listed(first_seen(names)) if set(self.names) - set(names) else f"any {self.noun}"
                 found.append(f"Against {self._people([observer])} there is no protection (ε = ∞) for {who}.")
             found.append(
-                f"The guarantee covers {privacy.protected_unit}. A person who contributed to more than that is "
-                "protected less."
+                f"The guarantee covers {privacy.protected_unit}. A person who contributed more than that is protected "
+                "less."
             )
         else:
             found.append(self._why_not())
@@ -150,8 +148,8 @@ class PrivacyWords:
         if self._is_rehearsal():
             source = "a seed" if seed is None else f"the seed {seed} printed below"
             found.append(
-                f"The noise of this run was drawn from {source}: whoever knows the seed can take the noise off again."
-                + (" The guarantees describe a run whose noise is secret." if self.is_protected() else "")
+                f"The noise of this run was drawn from {source}: whoever knows the seed can remove the noise."
+                + (" The guarantees hold for the same run with secret noise." if self.is_protected() else "")
             )
         return [*found, self.stated]
 
@@ -212,7 +210,7 @@ def _meaning(rows: Sequence[Guarantee]) -> str:
     most = f"at most {math.ceil(100.0 * share)} %" if share < MOST_SHARE else "nearly all"
     return (
         f"In other words: an attacker who knows all other data and accepts {alarms} false alarms recognises "
-        f"{most} of what is protected (by guessing: {alarms})."
+        f"{most} of those it looks for (by guessing: {alarms})."
     )
 
 

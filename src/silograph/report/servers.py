@@ -69,7 +69,7 @@ def choice_lines(chosen: Json) -> list[str]:
     what = "a constant alone"
     if chosen["slopes"]:
         whose = " over all groups together" if chosen["together"] else ""
-        what = f"{chosen['rounds']} steps of size {chosen['step']:.3g}{whose}, and a check that they pay"
+        what = f"{chosen['rounds']} steps of size {chosen['step']:.3g}{whose}, and a check that they help"
     shares = ", ".join(f"{stage} {100.0 * share:.0f} %" for stage, share in chosen["shares"].items())
     return [
         f"chosen from public numbers: {what}",

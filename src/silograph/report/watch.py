@@ -84,7 +84,7 @@ class Seen:
         yield f"{self.folder}: {self.state}{rounds}{quiet}"
         if self.rounds:
             last, typical = self.rounds[-1], statistics.median(line["seconds"] for line in self.rounds[-_LATELY:])
-            yield f"{last['answered']} of {last['asked']} answered last, {typical:.2g} s until they were there"
+            yield f"{last['answered']} of {last['asked']} answered in the last round; answers took {typical:.2g} s"
             if refused := last.get("refused"):
                 yield (
                     f"refused: {listed([f'{organisation} ({kind})' for organisation, kind in refused.items()], most=6)}"
@@ -95,7 +95,7 @@ class Seen:
         if self.trace:
             yield ", ".join(f"{name} {number(value)}" for name, value in self.trace.items())
         if self.rehearsal:
-            yield "rehearsal: the noise comes from the seed of the plan, and protects nothing"
+            yield "rehearsal: the noise comes from the seed of the plan and protects nothing"
 
     def _table(self) -> list[tuple[str, ...]]:
         """Silos and what they have spent; those that have spent most come first."""

@@ -19,7 +19,7 @@ from silograph.privacy.observers import OTHER_SERVERS
 from silograph.privacy.released import Sent
 from silograph.topology import Topology, star
 
-REHEARSAL = "seed of the plan (rehearsal: whoever knows it can take the noise off)"
+REHEARSAL = "seed of the plan (rehearsal: whoever knows it can remove the noise)"
 SECRET = "secret entropy of this machine"
 
 EMPTY_ROUNDS = 10  # nobody waits for ever

@@ -67,8 +67,8 @@ def rehearsal_note(plan: Plan) -> list[str]:
     if not plan.rehearsal:
         return []
     return [
-        "Rehearsal: the noise comes from the seed in this folder, so whoever has it can take the noise off. "
-        "The guarantee is what the same plan gives without a seed. Run real data without one."
+        "Rehearsal: the noise comes from the seed in this folder, so whoever has the seed can remove the noise. "
+        "The guarantee is the one that the same plan gives without a seed. Run real data without one."
     ]
 
 

@@ -191,7 +191,7 @@ class RunFolder:
     def discard(self) -> None:
         """After a failure that would come again: keep what is evidence of protected releases, which stay spent.
 
-        Nobody can go on with them, so the secrets go: with the root whoever finds it could take the noise off.
+        Nobody can go on with them, so the secrets go: with the root whoever finds it could remove the noise.
         """
         if all(row.mechanism == "reveal" for row in self.ledger.rows):
             shutil.rmtree(self.path, ignore_errors=True)

@@ -201,7 +201,7 @@ def test_the_exchange_is_a_table_with_numbers(tmp_path: Path) -> None:
     assert re.findall(r"--depth: (\d+)%", html) == ["24", "12", "4", "10", "30", "0", "0", "0", "40"]
     assert "asthma and copd borrowed from others. The share that clusters keep of their own models is 0.6 to 1." in html
     identity = [[float(q == r) for r in range(3)] for q in range(3)]
-    assert "every cluster kept to its own clients" in build(make_run(tmp_path / "none", exchange=identity))
+    assert "every cluster learned only from its own clients" in build(make_run(tmp_path / "none", exchange=identity))
     alone = build(make_run(tmp_path / "one", clusters=["all"]))
     assert "nobody to borrow from" in alone
     assert "Exchange between clusters" not in alone
@@ -294,7 +294,7 @@ def test_different_guarantees_are_grouped_and_the_weakest_come_first(tmp_path: P
     told = table(html, "Guarantees")
     assert len(told) == 1 + 20
     assert told[1][:2] == ["a/ward-59", "7.125 at 10⁻⁵"]
-    assert "Those protected least come first; 40 clients more are only in" in html
+    assert "The least protected come first; 40 clients more are only in" in html
     change(folder, privacy=privacy | {"guarantees": rows[:13]})
     told = table(build(folder), "Guarantees")
     assert [row[1] for row in told[1:]] == ["1 at 10⁻⁵", "1.125 at 10⁻⁵", "1.25 at 10⁻⁵", "not stated"]
@@ -318,9 +318,9 @@ def test_a_cell_is_called_by_its_clusters_name_and_an_empty_one_not_at_all(tmp_p
 @pytest.mark.parametrize(
     "protect, sentences",
     [
-        ("none", ["No noise was added", "saw every answer of its clients by itself", "Nothing bounds how far one"]),
-        ("records", ["before it left the client", "deviation is at most 0.31", "A record’s gradient was shortened to"]),
-        ("clients", ["The sum over the clients of a server", "no single answer", "A client’s answer was shortened to"]),
+        ("none", ["No noise was added", "saw every single answer of its clients", "Nothing bounds how far one"]),
+        ("records", ["before it left the client", "deviation is at most 0.31", "A record’s gradient longer than"]),
+        ("clients", ["The sum over the clients of a server", "no single answer", "A client’s answer longer than"]),
     ],
 )
 def test_what_was_and_was_not_protected_is_said(tmp_path: Path, protect: str, sentences: list[str]) -> None:
@@ -333,7 +333,7 @@ def test_what_was_and_was_not_protected_is_said(tmp_path: Path, protect: str, se
 def test_parameters_have_meanings(tmp_path: Path) -> None:
     rows = table(build(make_run(tmp_path)), "Parameters")
     assert ["sample", "all", "how many clients of each server are asked in a round"] in rows
-    assert ["found", "no", "whether the run found the clusters, rather than being given them"] in rows
+    assert ["found", "no", "whether the run found the clusters, or they were given"] in rows
     assert ["radius", "–", "the length to which a record’s features are shortened"] in rows
     assert len(rows) == 1 + 2 + 14
     assert all(meaning for *_, meaning in rows)

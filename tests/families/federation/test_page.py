@@ -252,9 +252,9 @@ def test_a_rehearsal_is_not_private(tmp_path: Path) -> None:
 
 def test_what_was_and_was_not_protected_is_said(tmp_path: Path) -> None:
     text = Page(build(make_run(tmp_path))).text
-    assert "A server saw the sum, no single answer." in text
+    assert "A server saw the sum, but no single answer." in text
     assert "Its standard deviation is 0.31 in each coordinate." in text
-    assert "shortened to the length 1 where it was longer" in text
+    assert "longer than 1 was shortened to that length" in text
     assert "Against an agent’s own server there is no protection (ε = ∞) for any region." in text
     text = Page(build(make_run(tmp_path / "open", mode="exact"))).text
     assert "No privacy protection: whoever hears a server" in text

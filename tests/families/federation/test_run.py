@@ -292,7 +292,7 @@ def test_a_run_over_all_regions_leaves_one_model_and_a_cost_that_adds_up(clinics
         assert len(rows) == 6
         assert 0.999 * 4.0 < cost(rows, 1e-6).epsilon <= 4.0
     page = (tmp_path / "out/report.html").read_text()
-    assert "Every server saw the one sum over all agents" in page
+    assert "Every server saw one sum over all agents" in page
     assert "join up" in page
 
 

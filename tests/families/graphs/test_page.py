@@ -65,7 +65,7 @@ def test_large_graphs_draw_only_the_strongest_edges_and_say_so(tmp_path: Path) -
 
 def test_many_sites_and_nodes_still_make_a_small_page(tmp_path: Path) -> None:
     html = build(make_run(tmp_path, nodes=900, sites=60, edges=600, rounds=3))
-    assert "900 nodes are too many for a picture of lines" in html
+    assert "900 nodes are too many for a picture with lines" in html
     assert len(html.encode()) < 6_000_000
     assert "The first 40 of 60 sites are drawn." in build(make_run(tmp_path / "fewer", nodes=90, sites=60, edges=60))
 
@@ -119,7 +119,7 @@ def test_a_guarantee_names_observers_unit_and_relation(tmp_path: Path) -> None:
         "what is protected is one signal of one site (relation: replace-one)." in page.text
     )
     assert "No privacy protection" not in page.text
-    assert "take the noise off" not in page.text
+    assert "remove the noise" not in page.text
     assert ("div", "class", "verdict full") in page.attributes
 
 
@@ -148,9 +148,9 @@ def test_noise_from_a_printed_seed_is_warned_about(tmp_path: Path) -> None:
     ledger.write_text(ledger.read_text().replace("secret entropy", "named stream"))
     html = build(folder)
     assert html.index("This run was a rehearsal") < html.index("<main>")
-    assert "whoever knows the seed can take the noise off again" in html
+    assert "whoever knows the seed can remove the noise" in html
     change(folder, seed=None)
-    assert "take the noise off again" not in build(folder)
+    assert "remove the noise" not in build(folder)
 
 
 def test_a_papers_claim_stands_beside_the_accounted_number(tmp_path: Path) -> None:

@@ -269,7 +269,7 @@ def test_the_command_says_beforehand_what_to_expect(folder, tmp_path, capsys):
     app(["privacy", str(path)], standalone_mode=False)
     told = capsys.readouterr().out
     assert f"Expected: of {NODES} edges" in told
-    assert "Nine in ten need" in told
+    assert "For 90 % you need" in told
     assert not (tmp_path / "out").exists()
 
 

@@ -291,8 +291,8 @@ def test_clients_that_gained_nothing_are_counted(tmp_path: Path) -> None:
     folder = changed(make_run(tmp_path), ["new", 1, "after"], 0.05)
     html = build(folder)
     assert "1 client of 4 gained nothing by their own records." in html
-    assert "left the start" not in html
-    assert "2 clients of 4 left the start" in build(
+    assert "did not use the start" not in html
+    assert "2 clients of 4 did not use the start" in build(
         changed(changed(folder, ["new", 0, "left"], True), ["new", 3, "left"], True)
     )
     assert table(html, "New clients")[1] == [
@@ -369,7 +369,7 @@ def test_the_movement_is_drawn_and_a_round_is_told(tmp_path: Path) -> None:
     assert route
     assert len(route[1].split()) == 5
     text = Page(html).text
-    assert "every record is in it with the chance 0.2." in text
+    assert "every record is in it with probability 0.2." in text
     assert "After 3 steps the server takes the mean" in text
     assert "The query sample’s curvature says how that depends on the start" in text
     text = Page(build(changed(folder, ["parameters", "order"], "first"))).text
@@ -380,7 +380,7 @@ def test_the_movement_is_drawn_and_a_round_is_told(tmp_path: Path) -> None:
 
 def test_parameters_have_meanings(tmp_path: Path) -> None:
     rows = table(build(make_run(tmp_path)), "Parameters")
-    assert ["rate", "0.2", "the chance of a record to be in a sample"] in rows
+    assert ["rate", "0.2", "the probability that a record is in a sample"] in rows
     assert ["curvature_clip", "–", "the same for a record’s curvature, where it differs"] in rows
     assert len(rows) == 1 + 13
     assert all(meaning for *_, meaning in rows)
@@ -407,7 +407,7 @@ def test_the_papers_own_version_is_not_called_private_without_more(tmp_path: Pat
     html = build(make_run(tmp_path, version="paper:"))
     header = html.split("<main>")[0]
     assert '<div class="verdict partial"><strong>Private, but less than the paper claims</strong>' in header
-    assert "S4 Theorem 1 claims ε = 4 of this version, which does not hold." in header
+    assert "S4 Theorem 1 claims ε = 4 for this version; that claim is false." in header
     assert table(html, "What the paper claims")[1] == [
         "Every source client",
         "10.85",
@@ -437,7 +437,7 @@ def test_different_guarantees_have_lines_of_their_own_and_the_weakest_come_first
     told = table(html, "Guarantees")
     assert len(told) == 1 + 20
     assert told[1][:2] == ["device-59", "8.375"]
-    assert "Those protected least come first; 40 source clients more are only in" in html
+    assert "The least protected come first; 40 source clients more are only in" in html
     for row in result["privacy"]["guarantees"]:
         row["epsilon"] = 1.0 if row["observer"] in ("server", "wire") else 0.5
     change(folder, **result)
@@ -494,7 +494,7 @@ def test_a_records_budget_is_read_from_the_ledger(tmp_path: Path) -> None:
         ["The support set", "outer gradient", "10", "0.2", "2", "100 %"],
         ["All records of a new client", "personal step", "1", "1", "3", "100 %"],
     ]
-    assert "is in one of its two sets, and pays for what is released from that set alone" in html
+    assert "is in one of the client’s two sets and is charged only for what is released from that set" in html
 
 
 def test_what_the_papers_version_takes_from_one_sample_is_paid_by_every_record(tmp_path: Path) -> None:
@@ -506,7 +506,7 @@ def test_what_the_papers_version_takes_from_one_sample_is_paid_by_every_record(t
         ["All records", "together", "5", "0.2", "0.7071", "100 %"],
     ]
     assert "Every record is charged for all that a step releases." in html
-    assert "is in one of its two sets" not in html
+    assert "is in one of the client’s two sets" not in html
 
 
 def test_the_ledger_is_summed_up_with_its_samples(tmp_path: Path) -> None:
@@ -526,8 +526,8 @@ def test_the_ledger_is_summed_up_with_its_samples(tmp_path: Path) -> None:
 @pytest.mark.parametrize("order, two", [("second", True), ("first", False)])
 def test_what_was_done_is_said(tmp_path: Path, order: str, two: bool) -> None:
     text = Page(build(changed(make_run(tmp_path), ["parameters", "order"], order))).text
-    assert "A record’s gradient was shortened to the length 1 where it was longer" in text
-    assert "Noise of 2 times what one record can move" in text
+    assert "A record’s gradient longer than 1 was shortened to that length" in text
+    assert "noise of 2 times what one record can move" in text
     assert ("gave two releases" in text) == two
     assert ("its curvature to 1" in text) == two
 

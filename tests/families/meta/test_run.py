@@ -474,7 +474,7 @@ def test_a_plan_that_names_persons_protects_them(clients, tmp_path):
     assert any("how many persons each has" in note for note in result["privacy"]["notes"])
     assert {row.protected_unit.partition(" of the ")[0] for row in rows_of(folder).rows} == {PERSON}
     page = build(folder)
-    assert "A person added the mean over their records" in page
+    assert "A person contributed the mean over their records" in page
     assert "Persons of each" in page
 
 
@@ -728,7 +728,7 @@ def test_a_personal_step_far_too_long_ends_in_words(answers, privacy, clients, t
     assert code == 0 or "step" in error
     left = tmp_path / ".out.unfinished"
     assert left.exists() == (code != 0 and privacy is not None)
-    if left.exists():  # the ledger, and the start that was paid for; nothing that would take the noise off
+    if left.exists():  # the ledger, and the start that was paid for; nothing that would remove the noise
         assert set(contents(left)) == {"ledger.jsonl", "models/start.npz"}
         _, _, error = silograph("run", tmp_path / "plan.toml", "-o", tmp_path / "out")
         assert "tells what one has released and spent before it failed" in error
@@ -797,7 +797,7 @@ def test_stopped_by_ctrl_c_the_run_says_how_to_go_on_and_ends_with_the_same_byte
     stopped = subprocess.run(command, capture_output=True, text=True)
     assert stopped.returncode == 130
     assert "Traceback" not in stopped.stderr
-    assert "The same command goes on where it stopped" in stopped.stderr
+    assert "Type the same command again to resume" in stopped.stderr
     assert not out.exists()
     assert silograph("run", plan, "-o", out)[0] == 0
     assert contents(out) == straight
@@ -1045,7 +1045,7 @@ def test_one_record_is_enough_to_personalise_and_no_test(learned, tmp_path, silo
     code, text, _ = silograph("personalise", learned, tmp_path / "dee.csv", "-o", tmp_path / "mine.npz")
     assert code == 0
     assert "accuracy on the 1 record it learned from:" in text
-    assert "other records will fare worse; --test says how" in text
+    assert "the model will do worse on other records; --test measures how much" in text
     table(*records("dee")).head(0).to_csv(tmp_path / "none.csv", index=False)
     code, _, error = silograph("personalise", learned, tmp_path / "none.csv", "-o", tmp_path / "new.npz")
     assert code == 2
@@ -1114,7 +1114,7 @@ def test_personalise_overwrites_nothing(learned, clients, tmp_path, silograph):
     (tmp_path / "mine.npz").write_text("precious")
     code, _, error = silograph("personalise", learned, clients / "dee.csv", "-o", tmp_path / "mine.npz")
     assert code == 2
-    assert "a new file, but something is there" in error
+    assert "a new file, but it already exists" in error
     assert (tmp_path / "mine.npz").read_text() == "precious"
     assert silograph("personalise", tmp_path / "nowhere", clients / "dee.csv", "-o", tmp_path / "new.npz")[0] == 2
     assert silograph("personalise", learned, clients / "dee.csv", "-o", tmp_path / "no/new.npz")[0] == 1

@@ -252,37 +252,37 @@ class ClusteredJob(ServersJob):
             notes.append("No privacy was asked for: servers see their clients' updates, and results hold their models.")
         if plan.protect == "none" and self.masks is not None:
             notes.append(
-                "No privacy was asked for: masks hide a client's update from its server, not the sum over its cell. "
-                "What is written here for a client is its server's model of its cluster."
+                "No privacy was asked for: masks hide a client's update from its server, but not the sum over its "
+                "cell. The model written here for a client is its server's model of its cluster."
             )
         if silent := self._too_small():
             notes.append(
                 f"{len(silent)} cell{' has' if len(silent) == 1 else 's have'} fewer clients than the minimum of "
-                f"{plan.method.minimum}: their updates are left out, and their clients only get the others' models: "
+                f"{plan.method.minimum}: their updates are left out, and their clients get only the others' models: "
                 f"{', '.join(silent[:5])}" + (", ..." if len(silent) > 5 else ".")
             )
         if plan.protect == "records":
             notes.append(
-                "A client's own model stays with it. What is written here for a client is its server's model of its "
-                "cluster, which was computed from what all clients released."
+                "A client's own model stays with it. The model written here for a client is its server's model of its "
+                "cluster, computed from what all clients released."
             )
         if plan.protect == "clients" and self.masks is None:
-            notes.append("A client's own server sees its clipped differences as they are: it is trusted.")
+            notes.append("A client's own server sees its clipped differences as they are: clients must trust it.")
         if isinstance(self.inner, Calibrated):
             notes += calibration_notes(self.inner, plan.data) + self._choice_notes(self.inner)
         if plan.reach == "all" and plan.privacy is not None:
             whose = "all clients, or all of a cluster" if isinstance(self.inner, Calibrated) else "a cluster"
             notes.append(
-                f"One sum for {whose} over all servers: the noise is sized for all its clients together, of whom "
-                "fewer than a third may drop out or tell others what noise they drew."
+                f"There is one sum for {whose} over all servers: the noise is sized for all its clients together. "
+                "The guarantee holds if fewer than a third of them drop out or tell others what noise they drew."
             )
         if plan.masks == "skipped":
-            notes.append("Masks were skipped in this simulation: the sums are the ones the secure sum gives.")
+            notes.append("Masks were skipped in this simulation: the sums are those that the secure sum gives.")
         if plan.privacy is not None:
             notes.append(
                 "Not protected: which clients there are, their clusters if given, how many records each has "
                 "(where records are protected), and that they took part. Links "
-                "between a client and its server must be encrypted. Runs add up: another one costs its budget again."
+                "between a client and its server must be encrypted. Runs add up: another run costs its budget again."
             )
         if plan.compares:
             notes.append(compared_note("each client"))
@@ -295,19 +295,19 @@ class ClusteredJob(ServersJob):
         notes = []
         if self.plan.method.find is not None and not self.finds:
             notes.append(
-                "Clusters are not looked for: behind the noise of this budget a client has too few records to tell "
-                "which it is of. All clients are in one cluster."
+                "The run does not look for clusters: with the noise of this budget a client has too few records to "
+                "tell its cluster. All clients are in one cluster."
             )
         elif len(self.names) > 1 and not inner.choice.grouped:
             notes.append(
-                "Clusters have nothing of their own: they are too small for this budget. Their clients share a model."
+                "Clusters have no models of their own: they are too small for this budget. All clients share one model."
             )
         elif inner.choice.offsets:
-            notes.append("Clusters share slopes and have constants of their own, as far as these are not noise.")
+            notes.append("Clusters share slopes and have constants of their own, as far as those are not noise.")
         if inner.choice.personal:
             notes.append(
-                "A last sum tells how far clients' constants are apart. By it a client makes the model its own, from "
-                "its own records and at no cost (`personalise`); that model is not told to anybody, nor written here."
+                "A last sum tells how far clients' constants are apart. With it a client adapts the model to its own "
+                "records, at no cost (`personalise`); that model stays with the client and is not written here."
             )
         return notes
 

@@ -163,7 +163,7 @@ class ClusteredPlan(Plan):
         check_masks(self.masks, chosen.clip, chosen.sample, chosen.minimum)
         if self.reach == "all" and self.masks == "none":
             found = "found none: some server would have to see all clients' differences"
-            raise InputError("plan, masks", 'masks with reach = "all"', found, 'Say masks = "protocol".')
+            raise InputError("plan, masks", 'masks with reach = "all"', found, 'Set masks = "protocol".')
         if chosen.find is not None and self.masks != "none":
             found = "found clusters to find: every client would show its server a gradient"
             raise InputError("plan, find", "given clusters with masks", found)
@@ -209,7 +209,7 @@ class ClusteredPlan(Plan):
                 "plan, step",
                 "a gradient that is really bounded, to protect records",
                 "the exact step of this loss has none",
-                'Say step = "linearised" and a clip, or take huber or logistic with a radius.',
+                'Set step = "linearised" and a clip, or take huber or logistic with a radius.',
             )
         if chosen.step == "linearised" and chosen.clip is None:
             raise InputError(

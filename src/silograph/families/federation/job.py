@@ -209,7 +209,7 @@ class FederationJob(ServersJob):
             return None
         bound = chosen.clip / chosen.step  # an update no longer than the clip is a gradient no longer than this
         epsilon = claimed_epsilon(chosen.rounds, chosen.step, bound, math.sqrt(chosen.variance))
-        defect = "false: who hears a server and its neighbours takes all but one round's noise off again"
+        defect = "false: whoever hears a server and its neighbours can remove the noise of all rounds but one"
         return Claim(epsilon, 0.0, "S1 Theorem 2", defect)
 
     def privacy_section(self, door: Door) -> Json:
@@ -233,7 +233,7 @@ class FederationJob(ServersJob):
             seen = (
                 "a server sees its agents' updates"
                 if self.masks is None
-                else "masks hide an agent's update from a server that follows the plan, not the sum over its region"
+                else "masks hide an agent's update from a server that follows the plan, but not the sum over its region"
             )
             notes.append(f"No privacy was asked for: {seen}, and others see its region's model.")
         noises, clip = self._noises(), self.plan.method.clip
@@ -247,7 +247,7 @@ class FederationJob(ServersJob):
             # Rounds add their noise up, and servers average it.
             rounds, servers = self.plan.method.rounds, len(self.topo.servers)
             blur = max(noises) * math.sqrt(len(self.features) * rounds / servers)
-            useless = ": a constant would do as well" if blur > _BLURRED else ""
+            useless = "; a constant would do as well" if blur > _BLURRED else ""
             notes.append(f"Expect noise of about {blur:.2g} in a prediction for features of size 1{useless}.")
         if self.plan.perturbation in ("edge", "sender", "homomorphic"):
             notes.append(
@@ -256,16 +256,16 @@ class FederationJob(ServersJob):
             )
         if self.plan.masks == "skipped":
             notes.append(
-                "Masks were skipped in this simulation: the sums are the ones the secure sum gives, and a deployment "
-                "that skips them shows every update to the agent's own server."
+                "Masks were skipped in this simulation: the sums are those that the secure sum gives. A deployment "
+                "that skipped them would show every update to the agent's own server."
             )
         if isinstance(self.method, Calibrated):
             notes += calibration_notes(self.method, self.plan.data)
         if self.plan.reach == "all" and self.plan.privacy is not None:
             region, everybody = (each["coalitions"][-1] for each in self.reaches())
             notes.append(
-                f"One sum goes over all {sum(self.asked_sizes)} agents, and its noise is sized for all of them. If "
-                "others join up against an agent, less of that noise is left: epsilon "
+                f"There is one sum over all {sum(self.asked_sizes)} agents, and its noise is sized for all of them. If "
+                "others collude against an agent, less of that noise is left: epsilon "
                 f"{everybody['epsilon']:.4g} against {everybody['who']}, where sums for each region would keep "
                 f"{region['epsilon']:.4g}."
             )
@@ -275,10 +275,10 @@ class FederationJob(ServersJob):
                 "drop out or tell others what noise they drew, not counting the observer."
             )
         if self.plan.privacy is not None and self.masks is None:
-            notes.append("An agent's own server sees its clipped updates as they are: it is trusted.")
+            notes.append("An agent's own server sees its clipped updates as they are: agents must trust it.")
         if self.plan.privacy is not None:
             notes.append(
-                "Not protected: which agents there are, that they took part, how long they took. Links between an "
+                "Not protected: which agents there are, that they took part, and how long they took. Links between an "
                 "agent and its server must be encrypted. Runs add up: another run on the same data costs its own "
                 "budget again."
             )

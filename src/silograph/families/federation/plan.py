@@ -136,7 +136,7 @@ class FederationPlan(Plan):
         method = self.method
         if self.reach == "all" and self.masks == "none":
             found = "found none: some server would have to see all agents' updates"
-            raise InputError("plan, masks", 'masks with reach = "all"', found, 'Say masks = "protocol".')
+            raise InputError("plan, masks", 'masks with reach = "all"', found, 'Set masks = "protocol".')
         if self.reach == "all" and self.perturbation not in ("none", "private"):
             expected = 'none or private with reach = "all", where servers have nothing to hide from each other'
             raise InputError("plan, perturbation", expected, f"found {self.perturbation}")

@@ -15,7 +15,7 @@ MANY_PAIRS = 1.0 / 3.0
 _MOST_NAMED = 3
 _IN_OWN_UNITS = (
     "Columns were taken in their own units: do not believe this graph unless all columns have one unit and vary around "
-    "0. Otherwise scale them by public constants (--scale FILE), or learn with a larger budget or more rows."
+    "0. Otherwise scale them by public constants (--scale FILE), or use a larger budget or more rows."
 )
 
 
@@ -41,30 +41,30 @@ def _by_probability(run: GraphRun) -> Iterator[str]:
     if run.result.learner == "likelihood":
         yield (
             f"Of {counted(len(chances), 'edge')} of the consensus, {_rounded(wrong)} wrong; {sure} have a "
-            f"probability of {SURE:g} or more (a confidence of {SURE:g} draws these alone)."
+            f"probability of {SURE:g} or more (--confidence {SURE:g} draws only these)."
         )
     else:
-        often = f"{100 * SURE:g} % of draws of the signals"
-        yield f"{sure} of {counted(len(chances), 'edge')} come again in {often} or more."
+        often = f"{100 * SURE:g} % of the resampled tables"
+        yield f"{sure} of {counted(len(chances), 'edge')} appear again in {often} or more."
     if len(run.sites) > 1:
-        yield "Sites were learned together: an edge that all of them have is not an independent finding of each."
+        yield "Sites were learned together: an edge at all sites is not an independent finding at each."
 
 
 def _behind_noise(run: GraphRun) -> Iterator[str]:
     rows = {site.name: site.effective_rows for site in run.result.sites if site.effective_rows is not None}
     consensus = run.result.consensus.effective_rows or 0.0
-    need = f"about {ENOUGH:.0f} are needed for nine edges in ten to be right (20 nodes, six neighbours each)"
+    need = f"about {ENOUGH:.0f} are needed for nine edges in ten to be right (measured with 20 nodes of six neighbours)"
     if run.sites and rows:
         low, high = min(rows.values()), max(rows.values())
         span = f"{low:.0f}" if round(low) == round(high) else f"{low:.0f} to {high:.0f}"
         yield (
-            f"After the noise the graph of each site is as good as one from {span} rows without noise (what it takes "
-            f"from the other sites is counted, too); {need}."
+            f"After the noise the graph of each site is as good as one from {span} rows without noise (including what "
+            f"it takes from the other sites); {need}."
         )
         weak = [name for name, left in rows.items() if left < ENOUGH]
         if weak:
             where = "every site" if len(weak) == len(rows) else listed(weak, _MOST_NAMED)
-            yield f"Treat single edges of {where} with caution."
+            yield f"Treat single edges at {where} with caution."
     else:
         yield f"After the noise the graph is as good as one from {consensus:.0f} rows without noise; {need}."
     if consensus < ENOUGH:
@@ -74,7 +74,7 @@ def _behind_noise(run: GraphRun) -> Iterator[str]:
     nodes = len(run.result.nodes)
     share = 2.0 * len(run.consensus) / (nodes * max(nodes - 1, 1))
     if share > MANY_PAIRS and run.result.degree is None:
-        yield f"It joins {100 * share:.0f} % of all pairs: too many for single edges to mean much."
+        yield f"The consensus joins {100 * share:.0f} % of all pairs: too many for single edges to mean much."
 
 
 def _rounded(wrong: float) -> str:

@@ -177,9 +177,7 @@ def _why_papers(plan: GraphPlan, nodes: int) -> str | None:
         return None
     if given := papers_only(plan):
         return f"{given} is a setting that only the papers' model has"
-    return (
-        f"{nodes} nodes are more than {MOST_NODES_LIKELIHOOD}, to which the likelihood is quick; --learner likelihood"
-    )
+    return f"the likelihood is slow beyond {MOST_NODES_LIKELIHOOD} nodes and there are {nodes}; --learner likelihood"
 
 
 def _questions(nodes: Sequence[str]) -> Iterator[str]:
@@ -249,17 +247,17 @@ def _too_few_to_scale(plan: GraphPlan, setup: Setup, share: float, most: float) 
     if isinstance(method, ReleasedConsensus) and len(setup.counts) >= Masks().minimum:
         summed = SummedConsensus(method.task, LikelyGraphs(), SharedGaussian(multiplier), setup.counts)
         if share_needed(summed) <= MOST_SHARE:
-            todo.append("--privacy secure-sum has rows enough (a consensus, no graphs of sites).")
+            todo.append("With --privacy secure-sum the rows are enough (a consensus, no graphs of sites).")
     if math.isfinite(share):  # noise is as 1 / mu, and the share that is needed as its square
         enough = accounting.gaussian_epsilon(math.sqrt(share / MOST_SHARE) / multiplier, plan.privacy.total_delta)
         todo.append(f"An epsilon of about {enough:.2g} is enough.")
     todo.append(
-        "--scale FILE has public column,centre,spread; --scale none says that all columns have one unit and vary "
-        "around 0: else edges would follow the size of units."
+        "Or give public column,centre,spread (--scale FILE). Or say that all columns have one unit and vary around 0 "
+        "(--scale none); otherwise edges would follow the size of units."
     )
     return InputError(
         "plan, scale",
-        f"rows enough to tell private means and spreads of columns with {100 * most:.0f} % of the budget",
+        f"enough rows for private means and spreads of columns with {100 * most:.0f} % of the budget",
         f"found {sum(setup.counts)} of {len(setup.counts)} sites",
         " ".join(todo),
     )
@@ -436,7 +434,7 @@ def _enough_records(privacy: Privacy, nodes: int, counts: tuple[int, ...], total
         factor = math.sqrt(LEAST_EFFECTIVE_ROWS / max(total, 1e-300))
         raise InputError(
             f"privacy of {nodes} nodes at epsilon {privacy.epsilon:g}",
-            f"at least {LEAST_EFFECTIVE_ROWS:.0f} effective rows behind the noise",
+            f"at least {LEAST_EFFECTIVE_ROWS:.0f} effective rows after the noise",
             f"all {len(counts)} sites with {sum(counts)} signals have {total:.2g}: the graph would be chance",
-            f"Nothing was spent. About {factor:.1f} times as many signals, or a larger epsilon, would carry it.",
+            f"Nothing was spent. Use about {factor:.1f} times as many signals, or a larger epsilon.",
         )

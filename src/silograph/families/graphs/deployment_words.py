@@ -84,19 +84,19 @@ class SpokenOfGraphs(Spoken):
             parts = " for each of several parts of the rows" if self.method.get("choose_by") == "held-out" else ""
             size = f"{number(nodes * (nodes + 1) // 2)} numbers{parts}"
             what = "how strongly nodes vary together (second moments of the rows around their mean)"
-            yield Leaving(what, size, "once; asked again it sends the same", BARE, True)
+            yield Leaving(what, size, "once; if asked again, it sends the same", BARE, True)
         elif self.masked:
             told = (
                 f"only under masks: the server learns the sum over at least {self.smallest_sum} organisations, "
                 "with noise"
             )
             for what, size in self._of_scale():
-                yield Leaving(what, size, "once", f"{told} that they put in themselves")
-            yield Leaving(moment, pairs, "once", f"{told} that they put in themselves")
+                yield Leaving(what, size, "once", f"{told} that they add themselves")
+            yield Leaving(moment, pairs, "once", f"{told} that they add themselves")
             yield from self.of_masks("once")
         elif self._once:
             for what, size in (*self._of_scale(), (moment, pairs)):
-                yield Leaving(what, size, "once; asked again it sends the same", "noise for the budget is in it")
+                yield Leaving(what, size, "once; if asked again, it sends the same", "with noise, for the budget")
         elif self.private:
             step = "the graph after this round’s step"
             yield Leaving(step, pairs, "in every round, the last again at the end", NOISY)

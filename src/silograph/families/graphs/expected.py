@@ -47,7 +47,7 @@ def sum_instead(plan: GraphPlan, setup: Setup) -> str | None:
         return None
     before, after = (f"{least:.2f} to {most:.2f}" for least, most in scores)
     return (
-        f"If the consensus is what you want: --privacy secure-sum costs the same and has about {then:.0f} effective "
-        f"rows instead of {now:.0f}. Where sites share nine edges in ten, that was an F-score of {after} instead of "
-        f"{before}. There are no graphs of sites then."
+        f"If the consensus is all you need: --privacy secure-sum costs the same and leaves about {then:.0f} effective "
+        f"rows instead of {now:.0f}. On graphs in which sites share nine edges in ten, that gave an F-score of {after} "
+        f"instead of {before}. It gives no graphs of sites."
     )

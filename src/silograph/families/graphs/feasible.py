@@ -73,17 +73,17 @@ def _curves(nodes: int) -> list[Array]:
 def feasibility(method: SummedVotes | ReleasedVotes) -> Iterator[str]:
     """What to expect of votes, in words."""
     known, confidence = expected(method), method.confidence
-    drawn = f"{method.task.edges} edges" if confidence is None else f"{method.task.edges} edges, were they all drawn,"
+    drawn = f"{method.task.edges} edges" + ("" if confidence is None else ", if all were drawn")
     fewest, most = known.persons
     yield (
-        f"Expected: of {drawn} {100 * known.least:.0f} to {100 * known.most:.0f} in a hundred are true, by the kind of "
+        f"Expected: of {drawn}, {100 * known.least:.0f} to {100 * known.most:.0f} % are true, depending on the kind of "
         f"graph (noise of {known.noise:.2g} in the share of persons who have an edge; measured on synthetic persons). "
-        f"Nine in ten need {fewest} to {most} persons at this budget; there are {sum(method.counts)}."
+        f"For 90 % you need {fewest} to {most} persons at this budget; there are {sum(method.counts)}."
     )
     if isinstance(method, ReleasedVotes) and len(method.counts) >= Masks().minimum:
         shared = SharedGaussian(method.mechanism.multiplier)
         better = expected(SummedVotes(method.task, shared, method.counts))
         yield (
             f"A secure sum (--privacy secure-sum) would have noise of {better.noise:.2g} instead: "
-            f"{100 * better.least:.0f} to {100 * better.most:.0f} true edges in a hundred at the same cost."
+            f"{100 * better.least:.0f} to {100 * better.most:.0f} % true edges at the same cost."
         )

@@ -94,14 +94,13 @@ def _correlations(table: Array) -> Array:
 def notes(
     looked: Looked, sites: Sequence[str], nodes: Sequence[str], signed: bool, edges: int, ranks: Array | None = None
 ) -> Iterator[str]:
-    """`signed`: the learner shows negative relations; `edges` of the consensus; `ranks`: their correlations."""
+    """`signed`: the learner shows negative relations; `edges`: those of the consensus; `ranks`: rank correlations."""
     likely = chance(looked.correlations if ranks is None else ranks, looked.pair_rows)
     if likely > LEVEL:
-        drawn = "The consensus has no edge, and there may be none" if not edges else "Take its edges for noise"
+        drawn = "The consensus has no edge, and there may be none to find" if not edges else "Take its edges for noise"
         yield (
-            "The graph is no better than one of shuffled columns: relations as strong come by chance in "
-            f"{_percent(likely)} of tables whose columns have nothing to do with each other. {drawn}. More rows would "
-            "tell."
+            "The graph is no better than one of shuffled columns: if columns are unrelated, relations as strong as "
+            f"these appear by chance in {_percent(likely)} of tables. {drawn}. More rows would show which is true."
         )
     if not signed:
         yield from _negative(looked, nodes)
@@ -116,7 +115,8 @@ def of_gaps(looked: Looked, sites: Sequence[str], nodes: Sequence[str]) -> Itera
         k, worst = np.unravel_index(int(least.argmin()), least.shape)
         yield (
             f"Missing values: {', '.join(told[:_SHOWN])}{more}; most in column {shortened(nodes[int(worst)])} of "
-            f"{sites[int(k)]}, {_percent(1.0 - float(least.min()))}. An edge counts by the rows that have both nodes."
+            f"{sites[int(k)]}, {_percent(1.0 - float(least.min()))}. Evidence for an edge comes from the rows that "
+            "have both nodes."
         )
 
 
@@ -127,8 +127,9 @@ def of_lacking(silos: Silos) -> Iterator[str]:
         some = [name for name in silos.nodes if name in gone]
         yield (
             f"{len(some)} of {len(silos.nodes)} nodes {'is' if len(some) == 1 else 'are'} not at every site: "
-            f"{listed(some)}. A site's graph has its own nodes; the column could_see of the consensus says how many "
-            "sites could have seen an edge. Are they named alike everywhere? --nodes common leaves them out."
+            f"{listed(some)}. A site's graph has only its own nodes; the column could_see of the consensus says how "
+            "many sites could have seen an edge. Check that all sites use the same names. --nodes common leaves "
+            "these out."
         )
 
 
@@ -146,8 +147,8 @@ def of_strangers(looked: Looked, sites: Sequence[str], ranks: Array | None = Non
         deviation = float(np.sqrt((w**2 / np.maximum(rows[k], 1.0)).sum()))
         if float(w @ w) > _ENOUGH_TO_SHOW * deviation > 0.0 and float(w @ found[k]) < _NOTHING * deviation:
             yield (
-                f"Site {shortened(name)} shows nothing of the {int((w != 0.0).sum())} relations that all others show "
-                "together. Were its columns sorted, shuffled or named apart from each other?"
+                f"Site {shortened(name)} shows none of the {int((w != 0.0).sum())} relations that all other sites "
+                "together show. Check whether its columns were sorted or shuffled separately, or have wrong names."
             )
 
 
@@ -168,8 +169,8 @@ def _negative(looked: Looked, nodes: Sequence[str]) -> Iterator[str]:
     shown = [f"{shortened(nodes[a[e]])} and {shortened(nodes[b[e]])} ({mean[e]:.2f})" for e in strongest[:_SHOWN]]
     more = f" and {len(strongest) - _SHOWN} more pairs" if len(strongest) > _SHOWN else ""
     yield (
-        f"One falls as the other rises, which this learner cannot show: {', '.join(shown)}{more}. --learner likelihood "
-        "without --nonnegative has edges with signs."
+        "This learner cannot show relations in which one falls as the other rises: "
+        f"{', '.join(shown)}{more}. --learner likelihood without --nonnegative shows them."
     )
 
 
@@ -177,8 +178,8 @@ def of_spreads(silos: Silos, sites: Sequence[str]) -> Iterator[str]:
     """Where tables are taken as they are: a word on every site that is `spread_apart`."""
     for name, ratio in spread_apart(silos, sites).items():
         yield (
-            f"The values of {name} spread {ratio:.2g} times as far as those of other sites: is it in other units? Its "
-            "graph has other weights and another degree for that alone. --scale own takes units away."
+            f"The values of {name} spread {ratio:.2g} times as far as those of other sites: check its units. Different "
+            "units alone change the weights and the degree of its graph. --scale own removes the effect of units."
         )
 
 

@@ -59,14 +59,14 @@ MEANING = {
 
 
 def privacy_of(run: GraphRun) -> PrivacyWords:
-    known = "the sites’ second moments" if run.sites else "the sum of all sites’ correlations, and of no site its own,"
+    known = "the sites’ second moments" if run.sites else "the sum of all sites’ correlations, but no site’s own,"
     return PrivacyWords(
         run,
         noun="site",
         names=[site.name for site in run.result.sites],
         unprotected="No privacy protection: whoever receives these files or saw the messages "
         f"can learn {known} exactly.",
-        stated="The names of nodes and sites and the number of signals of each site are stated here as they are.",
+        stated="This page states the names of nodes and sites and the number of signals of each site as they are.",
     )
 
 
@@ -113,7 +113,7 @@ LEARNERS = {
     "likelihood": "joint likelihood of all sites",
     "log-det": "likelihood of Gaussian signals (log-det)",
     "votes": "votes of persons for the edges of their own graphs",
-    "signed": "likelihood of Gaussian signals, relations of both signs",
+    "signed": "likelihood of Gaussian signals with relations of both signs",
 }
 
 
@@ -123,7 +123,7 @@ def _exact(result: GraphResult) -> str:
         return f"{true_edges(result)}."
     if result.learner not in ("likelihood", "signed") or gap is None:
         return words.how_exact(gap)
-    proven = f"the likelihood is proven to be within {words.bound(gap)} nats a row and node of the best possible one"
+    proven = f"the likelihood is proven to be within {words.bound(gap)} nats per row and node of the best possible one"
     return f"{'Solved' if gap <= SOLVED else 'Not quite solved'}: {proven}."
 
 
@@ -324,11 +324,11 @@ def forecast(told: Json) -> Iterator[str]:
     for site in told["sites"]:
         if "effective_rows" in site:
             effective = f"{site['effective_rows']:.0f}"
-            yield f"{site['site']}: {site['signals']} signals are about {effective} effective rows behind the noise"
+            yield f"{site['site']}: {site['signals']} signals are about {effective} effective rows after the noise"
 
 
 def measured(run: GraphRun) -> Iterator[Measured]:
-    kind = "certified gap, nats a row and node" if run.signed else "certified relative gap"
+    kind = "certified gap, nats per row and node" if run.signed else "certified relative gap"
     if run.voted:
         yield Measured("expected true edges", "edges", "expected_true", run.result.expected_true)
     else:

@@ -26,19 +26,18 @@ class Data:
 
     files: tuple[str, ...] = naming_files(())
     nodes_in: Literal["columns", "rows"] = option("columns", "Where the nodes are in the tables.")
-    standardise: bool = option(False, "An older word for --scale own.")
+    standardise: bool = option(False, "The older name of --scale own.")
     scale: str | None = naming_files(
         None,
         words=("own", "private", "none"),
         help="own: each site scales its nodes to mean 0 and deviation 1 (default of the papers' model without "
-        "privacy); private: by means and spreads that a share of the budget pays for (default with privacy where rows "
-        "are enough); none: nodes stay as they are; or a CSV with columns column,centre,spread that are public "
-        "knowledge.",
+        "privacy); private: a share of the budget pays for means and spreads (default with privacy if there are enough "
+        "rows); none: nodes stay as they are; or a CSV with columns column,centre,spread that are public knowledge.",
     )
     nodes: Literal["all", "common", "same"] | None = option(
         None,
-        "Where sites have different nodes: take all of them (default without privacy), take those common to every "
-        "site, or refuse (same; default with privacy).",
+        "If sites have different nodes: take all nodes (default without privacy), only those common to every site, or "
+        "refuse (same; default with privacy).",
     )
     candidates: str | None = naming_files(
         None, help="CSV with columns source,target: the only edges allowed; a public list.", panel=PAPERS
@@ -49,26 +48,30 @@ class Data:
         panel=PAPERS,
     )
     search: Literal["exact", "approximate"] | None = option(
-        None, "How neighbours are searched for; required beyond 30000 nodes.", panel=PAPERS
+        None, "How to search for neighbours; required beyond 30000 nodes.", panel=PAPERS
     )
     unit_column: str | None = option(
-        None, "The column that names the person a signal belongs to: a person is protected, not one signal."
+        None, "The column that says whose a signal is: protects a person with all signals, instead of one signal."
     )
     group_column: str | None = option(
-        None, "The column that names the group of each person; finds the edges in which two groups differ (votes)."
+        None, "The column that names each person's group; finds the edges in which two groups differ (votes)."
     )
-    groups: tuple[str, ...] = option((), "A group, as that column names it; twice.", option="group")
+    groups: tuple[str, ...] = option((), "A group, as that column names it; give it twice.", option="group")
     drop: tuple[str, ...] = option((), "Leave this column out, at every site that has it; may be repeated.")
-    keep: tuple[str, ...] = option((), "This column is a measurement, whatever it looks like; may be repeated.")
+    keep: tuple[str, ...] = option(
+        (), "Keep this column: it is a measurement, whatever it looks like; may be repeated."
+    )
     categories: Categories | None = option(
-        None, "Columns of words and all their levels, 'sex=f,m;ward=a,b,c': a node of 0 and 1 for each but the first."
+        None,
+        "Columns of words and all their levels, 'sex=f,m;ward=a,b,c': each level but the first becomes a node of 0 "
+        "and 1.",
     )
     site_column: str | None = option(None, "In one long table of all sites: the column that names a row's site.")
     coordinates: str | None = naming_files(
         None,
         private=False,
-        help="CSV with columns node,x,y and perhaps z: where the nodes are, a public list; for drawing, and for votes, "
-        "where near nodes are likelier to be joined.",
+        help="CSV with columns node,x,y and optionally z: where the nodes are, a public list; for drawing. Votes also "
+        "take near nodes for likelier to be joined.",
     )
 
 
@@ -88,26 +91,26 @@ class ConsensusGraph:
     learner: Literal["likelihood", "papers", "log-det", "votes", "log-degree"] | None = option(
         None,
         "likelihood: of all sites together, or with privacy of what was released (default; without privacy up to 2000 "
-        "nodes); papers: the papers' model (8); log-det: the private likelihood of positive relations alone; votes: "
+        "nodes); papers: the papers' model (8); log-det: the private likelihood of positive relations only; votes: "
         "persons vote for edges (default with privacy and a unit column, beyond 50 nodes).",
     )
     reveal: Literal["moments", "sum"] | None = option(
         None,
-        "What sites reveal to the likelihood: each site its second moments (default), or only the secure sum of all "
-        "sites' correlations (a consensus, no graphs of sites).",
+        "What sites reveal for the likelihood: each its second moments (default), or only the secure sum of all sites' "
+        "correlations (a consensus, no graphs of sites).",
     )
     choose_by: Literal["expected-F", "ebic", "held-out"] | None = option(
         None, "How the likelihood chooses the number of edges (default: by the expected F-score)."
     )
     nonnegative: bool | None = option(
         None,
-        "Only positive relations, or both signs (likelihood; with privacy, chosen automatically if left out).",
+        "Only positive relations, or both signs (likelihood; default with privacy: chosen automatically).",
         option="nonnegative/--signed",
     )
     device: Literal["cpu", "cuda"] | None = option(
-        None, "Where the likelihood is computed: on the CPU, or on a GPU for thousands of nodes (needs PyTorch)."
+        None, "Where to compute the likelihood: on the CPU, or on a GPU for thousands of nodes (needs PyTorch)."
     )
-    confidence: float | None = option(None, "Draw only edges whose probability, or confidence, is at least this.")
+    confidence: float | None = option(None, "Draw only edges with at least this probability (or confidence).")
     solver: Literal["exact", "paper"] = option("exact", "The exact optimum, or the papers' Algorithm 1.", panel=PAPERS)
     degree: float | None = option(None, "Wanted mean degree of the sites' graphs.")
     density: float | None = option(
@@ -116,11 +119,13 @@ class ConsensusGraph:
     edges: int | None = option(None, "Wanted number of edges of a site's graph; instead of a degree.")
     consensus_density: float | None = option(None, "Wanted share of all pairs in the consensus graph.")
     coupling_by: Literal["rule", "held-out"] = option(
-        "rule", "How strongly sites are held together: by a rule, or by the loss of signals held out.", panel=PAPERS
+        "rule",
+        "How to choose how strongly sites are held together: by a rule, or by the loss on signals held out.",
+        panel=PAPERS,
     )
     resamples: int | None = option(
         None,
-        "How often signals are drawn again to say how sure an edge is (default: 100, or 0 for very large graphs).",
+        "How often to resample the signals, to say how sure an edge is (default: 100, or 0 for very large graphs).",
         panel=PAPERS,
     )
     alpha: float = option(1.0, "Weight of the log-degree term of (8).", panel=PAPERS)
@@ -134,9 +139,9 @@ class ConsensusGraph:
     zeta: float | None = option(None, "Guard added to degrees inside the logarithm.", panel=PAPERS)
     threshold: float = option(0.0, "Leave out edges with weights at or below this.")
     tolerance: float = 1e-7
-    rounds: int | None = option(None, "Most rounds (exact), or rounds (paper).", panel=PAPERS)
+    rounds: int | None = option(None, "Maximum number of rounds (exact), or number of rounds (paper).", panel=PAPERS)
     form: Literal["S3", "S0"] | None = option(None, "Which paper's form of Algorithm 1.", panel=PAPERS)
-    local_steps: int | None = option(None, "Local steps a round (paper).", panel=PAPERS)
+    local_steps: int | None = option(None, "Local steps per round (paper).", panel=PAPERS)
     step: float | None = option(None, "Step size (paper).", panel=PAPERS)
     momentum: float | None = option(None, "Momentum (paper).", panel=PAPERS)
     coupling: Literal["implicit", "explicit"] = option("implicit", "Coupling step (paper).", panel=PAPERS)
@@ -157,15 +162,15 @@ class Privacy:
     mode: Literal["one-release", "correlated", "secure-sum", "per-round"] | None = option(
         None,
         "one-release: each site releases once (default); correlated: the same, with noise that cancels between sites; "
-        "secure-sum: noise once, on the secure sum of all sites (a consensus, no graphs of sites; default where "
-        "persons vote); per-round: the papers' noise in every round.",
+        "secure-sum: noise once, on the secure sum of all sites (a consensus, no graphs of sites; default if persons "
+        "vote); per-round: the papers' noise in every round.",
         option="privacy",
     )
     mechanism: Literal["gaussian", "laplace"] = option("gaussian", "Shape of the noise.")
     clip: float | None = option(
         None,
-        "Public bound on a signal's length around its mean (default: every length is scaled to 1); with per-round "
-        "noise, on its squared differences, or on gradients where there are several local steps.",
+        "Public bound on a signal's length around its mean (default: scale every length to 1); with per-round noise, a "
+        "bound on its squared differences, or on gradients if there are several local steps.",
     )
 
     @property
@@ -181,7 +186,7 @@ class GraphPlan(Plan):
     method: ConsensusGraph = ConsensusGraph()
     privacy: Privacy | None = None
     topology: Literal["star"] = "star"
-    engine: EngineName = option("vector", "How silos are simulated.")
+    engine: EngineName = option("vector", "How to simulate the silos.")
     seed: int | None = option(None, "Fixes every random number (a rehearsal, under privacy).")
 
     @property
@@ -217,8 +222,8 @@ class GraphPlan(Plan):
                 raise InputError(
                     "plan, standardise" if self.data.standardise else "plan, scale",
                     "data as they are, or scaled by public constants, with privacy",
-                    "standardising was asked for: it reads every signal's values in the clear, unaccounted",
-                    "Say --scale private: a share of the budget pays for means and spreads. Or name a CSV file with "
+                    "standardising was asked for: it reads every signal in the clear, and no ledger counts that",
+                    "Add --scale private: a share of the budget pays for means and spreads. Or name a CSV file with "
                     "column,centre,spread that do not come from the tables: --scale FILE.",
                 )
         if self.data.scale == "private" and (missing := no_private_scale(self)):
@@ -242,7 +247,7 @@ def no_private_scale(plan: GraphPlan) -> tuple[str, str, str] | None:
     """What keeps columns from private means and spreads: expected, found, what to do."""
     private = plan.privacy
     if private is None:
-        return "a privacy budget for private means and spreads", "found none", "Say --scale own, or add an epsilon."
+        return "a privacy budget for private means and spreads", "found none", "Use --scale own, or add an epsilon."
     if private.mode in ("per-round", "correlated") or private.mechanism != "gaussian":
         found = f"found {private.mode}" if private.mechanism == "gaussian" else f"found {private.mechanism} noise"
         todo = "Take --privacy one-release or secure-sum with Gaussian noise, or name public constants: --scale FILE."
@@ -265,7 +270,7 @@ def _check_learner(plan: GraphPlan) -> None:
     if private is not None and method.nonnegative is False and plan.data.candidates is not None:
         raise InputError("plan, nonnegative", "no list of candidates with relations of both signs", "found one")
     if private is not None and (given := open_only(method)):
-        todo = "With privacy sites send one noisy release, or a noisy sum: say so with privacy's mode."
+        todo = "With privacy sites send one noisy release, or a noisy sum: set the mode in [privacy]."
         raise InputError(f"plan, {given}", "no privacy", "privacy was asked for", todo)
     if (given := likelihood_only(method)) and learner_of(plan) != "likelihood":
         why = f"{papers_only(plan) or 'learner'} asks for another"
@@ -282,7 +287,7 @@ def _check_learner(plan: GraphPlan) -> None:
     if method.reveal == "sum":
         for name in ("consensus_density", "choose_by"):
             if getattr(method, name) not in (None, "expected-F", "ebic"):
-                todo = "The sum has one graph and no parts of rows: say density, or choose by expected-F or ebic."
+                todo = "The sum gives one graph and has no parts of rows: use density, or choose by expected-F or ebic."
                 raise InputError(f"plan, {name}", "moments of every site for this setting", "found a sum", todo)
 
 
@@ -354,7 +359,7 @@ def _check_privacy(privacy: Privacy, method: ConsensusGraph) -> None:
     if privacy.mode in ("correlated", "secure-sum") and privacy.mechanism != "gaussian":
         raise InputError("plan, mechanism", f"gaussian in the mode {privacy.mode}", f"found {privacy.mechanism}")
     if privacy.mode == "secure-sum" and method.consensus_density is not None:
-        todo = "Say density: it is that of the only graph there is."
+        todo = "Use density: there is only one graph."
         raise InputError("plan, consensus_density", "none with a secure sum", "found one", todo)
     if privacy.mode == "secure-sum":
         plain = ConsensusGraph()
@@ -373,7 +378,7 @@ def _check_privacy(privacy: Privacy, method: ConsensusGraph) -> None:
             raise InputError(
                 "plan",
                 "numbers for beta, nu, lambda and clip with noise in every round",
-                f"{', '.join(missing)} did not come",
+                f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing",
                 "Choosing them on the private data would itself be a release; the mode 'one-release' chooses for free.",
             )
 

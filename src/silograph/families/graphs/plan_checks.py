@@ -77,9 +77,9 @@ def check_data(plan: GraphPlan) -> None:
     if plan.privacy is None:
         return
     leaks = (
-        ("neighbours", data.neighbours, None, "who is near whom would be told in the clear"),
-        ("coupling_by", plan.method.coupling_by, "rule", "signals that are held out would be looked at in the clear"),
-        ("resamples", plan.method.resamples or None, None, "signals that are drawn again would be looked at again"),
+        ("neighbours", data.neighbours, None, "who is near whom would be revealed in the clear"),
+        ("coupling_by", plan.method.coupling_by, "rule", "signals that are held out would be read in the clear"),
+        ("resamples", plan.method.resamples or None, None, "resampling would read the signals again"),
     )
     for name, value, plain, why in leaks:
         if value != plain:

@@ -34,8 +34,8 @@ def summary(result: GraphResult) -> Iterator[str]:
     yield from table(tuple(header[k] for k in shown), [tuple(row[k] for k in shown) for row in rows])
     if noisy:
         yield (
-            "effective rows: a graph of so many rows without noise is as good; a site's include what it takes from "
-            "others; 20 nodes need about 500"
+            "effective rows: so many rows without noise would give as good a graph; a site's include what it takes "
+            "from others; 20 nodes need about 500"
         )
     yield f"{_times(result.rounds, 'round')}, {_sent(result)}{_exactness(result)}"
     if (line := beside_distance(result)) is not None:
@@ -45,8 +45,8 @@ def summary(result: GraphResult) -> Iterator[str]:
     if result.communities is not None:
         known = result.communities
         yield (
-            f"communities: {len(known.kept)}; they agree to {known.agreement:.2f} with those of graphs that the noise "
-            "leaves possible (1: the same, 0: chance)"
+            f"communities: {len(known.kept)}; they agree to {known.agreement:.2f} with those of other graphs that the "
+            "noise leaves possible (1: the same, 0: chance)"
         )
     yield from _proven(result)
     if result.reason is not None:
@@ -69,28 +69,28 @@ def unmet(result: GraphResult) -> list[str]:
     if any(site.nodes is not None for site in result.sites):
         return []  # the reason says how many edges sites get that lack nodes
     if asked is not None and abs(got - asked) > (0.02 if likely else 0.05) * asked:
-        found.append(f"degree {asked:g} was asked for and {got:.1f} is the nearest that was found")
+        found.append(f"degree {asked:g} was asked for; {got:.1f} is the nearest that was found")
     asked, got = result.consensus_density, 2 * edges / nodes / (nodes - 1)
     if asked is not None and abs(got - asked) > (0.02 if likely else 0.1) * asked:
-        found.append(f"a consensus of density {asked:g} was asked for and {got:.2g} is the nearest that was found")
+        found.append(f"a consensus of density {asked:g} was asked for; {got:.2g} is the nearest that was found")
     return [f"{words}{_because(result)}" for words in found]
 
 
 def _because(result: GraphResult) -> str:
     """Why fewer edges are drawn than the likelihood was asked for: it takes exactly as many as that."""
     if result.learner in ("likelihood", "votes") and (result.confidence is not None or result.threshold):
-        return ": the threshold or the confidence leaves out the others"
+        return ", because the threshold or the confidence leaves out the others"
     if result.learner != "likelihood":
         return ""
-    return ": an edge is a whole one, and without negative relations (--nonnegative) further ones have weight 0"
+    return ": a graph has a whole number of edges, and with --nonnegative further ones would have weight 0"
 
 
 def true_edges(result: GraphResult) -> str:
     """How far a graph of votes can be relied on."""
     votes = int(result.parameters["votes"])
     return (
-        f"Of {_times(result.consensus.edges, 'edge')} about {result.expected_true or 0.0:.0f} are expected to be among "
-        f"the {votes} that most persons have, {votes} being what each person votes for (--degree)"
+        f"Of {_times(result.consensus.edges, 'edge')}, about {result.expected_true or 0.0:.0f} are expected to be "
+        f"among the {votes} that most persons have; each person votes for {votes} edges (--degree)"
     )
 
 
@@ -100,8 +100,8 @@ def of_groups(result: GraphResult) -> str | None:
         return None
     one, other = (f"{name} (about {persons:.0f})" for name, persons in zip(known.names, known.persons, strict=True))
     return (
-        f"{one} and {other} differ in {_times(known.edges, 'edge')} by more than {known.margin:g} of their persons, "
-        f"each with a probability above {known.confidence:g} (differences.csv)"
+        f"{one} and {other} differ by more than {known.margin:g} in the share of persons who have "
+        f"{_times(known.edges, 'edge')}, each with a probability above {known.confidence:g} (differences.csv)"
     )
 
 
@@ -110,7 +110,7 @@ def beside_distance(result: GraphResult) -> str | None:
     if result.distance_alone is None:
         return None
     edges = result.parameters["votes"]
-    return f"distance alone: of the {edges} nearest pairs {100 * result.distance_alone:.0f} in a hundred are edges"
+    return f"distance alone: {100 * result.distance_alone:.0f} % of the {edges:g} nearest pairs are edges"
 
 
 def _times(count: int, what: str) -> str:
@@ -129,11 +129,11 @@ def _proven(result: GraphResult) -> Iterator[str]:
     shares = [site.proven_nodes for site in result.sites if site.proven_nodes is not None]
     edges = f"{result.candidates} candidate edges"
     if not shares:
-        yield f"{edges}: the optimum among them; nothing is known about others"
+        yield f"{edges}: the graph is the optimum among them; nothing is known about other edges"
     elif min(shares) == 1.0:
-        yield f"{edges}: the optimum among all pairs, as no other can be active"
+        yield f"{edges}: the graph is the optimum among all pairs, because no other edge can have weight"
     else:
-        yield f"{edges}: proven to be all that matter at {min(shares):.1%} of the nodes; more --neighbours prove more"
+        yield f"{edges}: at {min(shares):.1%} of the nodes no other edge can matter; more --neighbours prove more"
 
 
 def _effective(graph: Site | Consensus) -> str:
@@ -147,7 +147,7 @@ def _exactness(result: GraphResult) -> str:
         drawn = true_edges(result)
         return drawn[0].lower() + drawn[1:]
     if result.learner in ("likelihood", "signed") and gap is not None:
-        return f"certified gap {gap:.1e} nats a row and node" + ("" if gap <= SOLVED else ": not quite solved")
+        return f"certified gap {gap:.1e} nats per row and node" + ("" if gap <= SOLVED else ": not quite solved")
     if result.solver == "paper":
         return "no certificate (solver paper)"
     if gap is None:

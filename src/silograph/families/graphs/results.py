@@ -97,7 +97,7 @@ def _notes(plan: GraphPlan, setup: Setup, facts: Json | None = None) -> list[str
     notes = [
         f"Not protected: how many {_counted(plan)} a site has, its node names, that it took part, and how long it "
         "took.",
-        "Runs add up: another run on the same data spends its own budget on top of this one.",
+        "Runs add up: another run on the same data spends its own budget in addition.",
         *_of_units(plan, setup),
         *setup.notes,
     ]
@@ -113,8 +113,8 @@ def _notes(plan: GraphPlan, setup: Setup, facts: Json | None = None) -> list[str
     if plan.seed is not None:
         notes.insert(
             0,
-            "Rehearsal: the noise comes from the seed in this folder, so whoever has it can take the noise off. The "
-            "guarantee is what the same plan gives without a seed. Run real data without --seed.",
+            "Rehearsal: the noise comes from the seed in this folder, so whoever has the seed can remove the noise. "
+            "The guarantee is the one that the same plan gives without a seed. Run real data without --seed.",
         )
     return notes
 
@@ -124,32 +124,32 @@ def _of_units(plan: GraphPlan, setup: Setup) -> Iterator[str]:
     if setup.scale_share is not None:
         yield (
             f"{100 * setup.scale_share:.0f} % of the budget pays for private means and spreads of columns, the same "
-            "for all sites, by which rows are scaled first. Known ones save that share: --scale FILE, with "
-            "column,centre,spread. --scale none takes columns as they are."
+            "for all sites; they scale the rows first. If you know public ones, they save that share: --scale FILE, "
+            "with column,centre,spread. --scale none takes columns as they are."
         )
     elif plan.data.scale is None and learner_of(plan, setup.task.nodes) != "votes":
         yield (
             f"{OWN_UNITS}: unless all have one unit and vary around 0, edges follow the size of units. --scale FILE "
-            "scales columns by public constants (column,centre,spread); --scale none says that they are fine."
+            "scales columns by public constants (column,centre,spread); --scale none says that the units are fine."
         )
 
 
 def _of_an_open_run(plan: GraphPlan, setup: Setup) -> Iterator[str]:
     """What sites reveal, each way, and what the other ways would."""
     if isinstance(setup.method, MomentsOnce):
-        parts = "" if setup.method.folds == 1 else f" of {setup.method.folds} parts of its rows"
+        parts = " of its rows" if setup.method.folds == 1 else f" of {setup.method.folds} parts of its rows"
         yield (
-            f"No privacy was asked for: every site reveals its second moments{parts} once, how every two nodes vary "
-            "together, exactly. --reveal sum reveals only the sum of all sites; --epsilon protects."
+            f"No privacy was asked for: every site reveals exactly, once, the second moments{parts}: how every two "
+            "nodes vary together. --reveal sum reveals only the sum of all sites; --epsilon protects."
         )
     elif isinstance(setup.method, MomentsSummed):
         yield (
-            "No privacy was asked for: everybody learns the sum of all sites' correlations, weighted by their rows, "
-            "exactly, and no site's own (secure sum). All sites but one together know the last one's. --epsilon "
+            "No privacy was asked for: everybody learns exactly the sum of all sites' correlations, weighted by their "
+            "rows, and no site's own (secure sum). All sites but one, together, can compute the last one's. --epsilon "
             "protects."
         )
     else:
-        yield "No privacy was asked for: from these messages a site's mean squared differences follow exactly."
+        yield "No privacy was asked for: a site's mean squared differences can be computed exactly from its messages."
 
 
 def _of_several_sites(setup: Setup) -> str:
@@ -157,8 +157,8 @@ def _of_several_sites(setup: Setup) -> str:
     summed = isinstance(setup.learning, SummedConsensus | SummedVotes)
     if summed or isinstance(setup.mechanism, CorrelatedGaussian):
         return (
-            "The guarantee is for a person with signals at one site. A person with signals at several is protected "
-            "less than the sum of these sites' budgets says, because the sites' noise is not independent."
+            "The guarantee is for a person with signals at one site. A person with signals at several sites is less "
+            "protected than the sum of these sites' budgets says, because the sites' noise is not independent."
         )
     return "A person with signals at several sites spends the budget of each of them."
 
@@ -168,28 +168,28 @@ def _of_a_sum(sites: int, facts: Json | None, what: str) -> list[str]:
     asked = sites if facts is None else facts["cohort"]
     held = (
         f"Every site adds a share of the noise, and {counted_on(asked)} of {asked} shares are enough; a site that "
-        "observes knows one more, its own. The guarantee holds as long as the sites that drop out while the sum is "
-        f"made, or tell others what noise they drew, are {_spared(asked)}."
+        "observes also knows its own share. The guarantee holds as long as the sites that drop out during the sum, or "
+        f"tell others what noise they drew, are {_spared(asked)}."
     )
     if facts is None:
         held += (
-            " That is if all take part. If fewer are in the sum, as the server names them, fewer than a third of them "
-            f"may fail; of {LEAST_SITES}, none."
+            " That is if all take part. If the server names fewer sites for the sum, fewer than a third of those may "
+            f"fail; of {LEAST_SITES}, none."
         )
     elif facts["dropped"]:
         held += f" In this run {facts['dropped']} dropped out."
     return [
-        "There are no graphs of sites, only the consensus: everybody, the server too, sees nothing but the noisy sum "
-        f"of all sites' {what} (secure sum).",
+        "There is a consensus, but no graph of any site: everybody, the server included, sees only the noisy sum of "
+        f"all sites' {what} (secure sum).",
         held,
     ]
 
 
 def _of_shared_noise(sites: int) -> str:
     return (
-        "Every two sites share noise that cancels between them, so that the consensus has less. The guarantee holds as "
-        f"long as the sites that tell others what noise they share or drew are {_spared(sites)}, not counting the "
-        "observer. It takes a secret key for every two sites, which runs across organisations do not make yet."
+        "Every two sites share noise that cancels between them, so the consensus has less noise. The guarantee holds "
+        f"as long as the sites that tell others what noise they share or drew are {_spared(sites)}, not counting the "
+        "observer. Every two sites need a secret key, which runs across organisations do not make yet."
     )
 
 
@@ -256,7 +256,7 @@ def write_graphs(
         privacy["notes"].insert(0, said_of_untold(nodes, facts["untold"]))
     privacy["notes"] += _not_drawn(setup.topo.silos if alone else (), effective)
     if not alone:
-        privacy["notes"] += [f"{name} took no part: it is not in the sum." for name in facts["silent"]]
+        privacy["notes"] += [f"{name} did not take part: it is not in the sum." for name in facts["silent"]]
     return {
         "method": plan.method.name,
         "solver": plan.method.solver,
@@ -291,7 +291,7 @@ def _of_degree(plan: GraphPlan, setup: Setup, nodes: int, learner: str) -> Json:
     """Of the papers' model, why it has as many edges where nobody asked for any number of them."""
     if learner != "papers" or setup.degree is None or plan.method.wanted_degree(nodes) is not None:
         return {}
-    return {"reason": f"the papers' model usually takes a mean degree of {setup.degree:g}; --degree asks for another"}
+    return {"reason": f"the papers' model takes a mean degree of {setup.degree:g} by default; --degree sets another"}
 
 
 _RELEASED = ("edges", "mean_weight", "weight", "smoothness", "objective", "gap")
@@ -373,8 +373,8 @@ def _behind_noise(effective: Array | None, agreement: Array | None, k: int) -> J
 def _not_drawn(sites: Sequence[str], effective: Array | None) -> list[str]:
     named = [] if effective is None else [*sites, "the consensus"]
     return [
-        f"No edges were drawn for {name}: behind the noise its data are {records:.2g} effective rows, and below "
-        f"{LEAST_EFFECTIVE_ROWS:.0f} any graph is chance. More records or a larger epsilon would help."
+        f"No edges were drawn for {name}: after the noise its data are {records:.2g} effective rows, and below "
+        f"{LEAST_EFFECTIVE_ROWS:.0f} any graph is chance. Get more records, or choose a larger epsilon."
         for name, records in zip(named, () if effective is None else effective, strict=True)
         if records < LEAST_EFFECTIVE_ROWS
     ]
@@ -416,8 +416,8 @@ def forecast(plan: GraphPlan, setup: Setup) -> Json:
     if effective is not None:
         notes.insert(
             0,
-            f"All {sum(setup.counts)} {_counted(plan)} together are at most {effective:.0f} effective rows behind "
-            "the noise.",
+            f"All {sum(setup.counts)} {_counted(plan)} together are at most {effective:.0f} effective rows after the "
+            "noise.",
         )
     if (better := sum_instead(plan, setup)) is not None:
         notes.insert(0, better)

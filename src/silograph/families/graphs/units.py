@@ -52,7 +52,7 @@ def said_of_units(plan: GraphPlan, nodes: int, share: float | None) -> str:
         return f"by private means and spreads of all sites together, for {100 * share:.0f} % of the budget (scale.csv)"
     units = units_of(plan, nodes)
     if units == "own":
-        return "every site's nodes have mean 0 and deviation 1 there (--scale own)"
+        return "each site's nodes have mean 0 and deviation 1 at that site (--scale own)"
     if units not in ("none", "private"):
         return f"by public constants for every column ({Path(units).name})"
     if learner_of(plan, nodes) == "votes" or (plan.privacy is None and learner_of(plan, nodes) == "likelihood"):
@@ -63,17 +63,18 @@ def said_of_units(plan: GraphPlan, nodes: int, share: float | None) -> str:
 def said_of_loudest(node: str) -> str:
     """Of a node whose values, as released, are so large that no graph can be told from them."""
     return (
-        f"{LOUDEST} {shortened(node)}, which varies far more than the others: edges follow its units. Do not believe "
-        "this graph. Scale columns by public constants (--scale FILE), or with a share of the budget (--scale private)."
+        f"{LOUDEST} {shortened(node)}, which varies far more than the other columns: edges follow its units. Do not "
+        "believe this graph. Scale columns by public constants (--scale FILE), or with a share of the budget (--scale "
+        "private)."
     )
 
 
 def said_of_untold(nodes: Sequence[str], untold: Collection[int]) -> str:
-    """Of columns whose mean and spread could not be told behind the noise."""
+    """Of columns whose mean and spread could not be told after the noise."""
     return (
-        f"No edges were drawn for {listed([nodes[k] for k in sorted(untold)])}: behind the noise nothing could be told "
-        "of its mean and spread. Does it hardly change, or is its mean more than 500 spreads from 0? Name public ones "
-        "(--scale FILE), or leave it out (--drop)."
+        f"No edges were drawn for {listed([nodes[k] for k in sorted(untold)])}: after the noise, mean and spread could "
+        "not be told. Does the column hardly change, or is its mean more than 500 spreads from 0? Give public values "
+        "(--scale FILE), or leave the column out (--drop)."
     )
 
 

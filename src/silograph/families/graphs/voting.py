@@ -69,9 +69,9 @@ def check_people(silos: Silos) -> None:
             first = int(np.flatnonzero(people.person == int(rows.argmin()))[0])
             raise InputError(
                 f"site {shortened(name)}, data row {first + 1}",
-                f"at least {LEAST_ROWS} rows of every person, who votes by a graph of its own",
+                f"at least {LEAST_ROWS} rows of every person, because each votes by a graph of its own rows",
                 "the person of this row has fewer",
-                "Nothing was spent. Leave the person out, or take a learner that needs no graph of each (log-det).",
+                "Nothing was spent. Leave the person out, or take a learner that needs no graph per person (log-det).",
             )
 
 
@@ -81,5 +81,5 @@ def check_no_votes(plan: GraphPlan) -> None:
         found = "a setting asks for another learner"
         raise InputError("plan, group_column", "persons who vote", found, "Nothing was spent. Take the learner votes.")
     if plan.method.confidence is not None:
-        found = f"up to {MOST_NODES_WITHOUT_VOTES} nodes another learner is usual, which states none for its edges"
+        found = f"up to {MOST_NODES_WITHOUT_VOTES} nodes another learner is the default; it gives edges no probability"
         raise InputError("plan, confidence", "votes, with privacy", found, "Nothing was spent. Take the learner votes.")

@@ -29,23 +29,23 @@ def check_gaps(plan: GraphPlan, silos: Silos) -> None:
     if learner_of(plan, len(silos.nodes)) == "likelihood":
         for setting, value in (("reveal", "sum"), ("choose_by", "held-out")):
             if getattr(plan.method, setting) == value:
-                refuse_lacking(silos, f"{setting} {value}", f"Leave {setting} out, or say --nodes common.")
+                refuse_lacking(silos, f"{setting} {value}", f"Leave {setting} out, or add --nodes common.")
                 refuse_gaps(silos, f"complete rows for {setting} {value}", f"Leave {setting} out, or fill the gaps.")
         return
     if plan.method.solver == "paper":
-        todo = "Take the exact solver, or say --nodes common."
+        todo = "Take the exact solver, or add --nodes common."
         refuse_lacking(silos, "the papers' Algorithm 1, which couples whole graphs", todo)
     if plan.data.candidates is not None or needs_neighbours(plan, len(silos.nodes)):
         refuse_gaps(silos, "complete rows for candidate edges", "Fill the gaps, or leave out candidates or neighbours.")
     if plan.method.coupling_by == "held-out":
-        refuse_lacking(silos, "coupling_by held-out", "Leave it out, or say --nodes common.")
+        refuse_lacking(silos, "coupling_by held-out", "Leave it out, or add --nodes common.")
         refuse_gaps(silos, "complete rows for coupling_by held-out", "Fill the gaps, or leave it out.")
     _check_pairs(silos)
 
 
 def _check_unlike(plan: GraphPlan, privacy: Privacy, silos: Silos) -> None:
     """By the names of columns alone, which are public."""
-    todo = "Nothing was spent. Say --nodes common: the nodes that every site has."
+    todo = "Nothing was spent. Add --nodes common: only the nodes that every site has."
     if learner_of(plan, len(silos.nodes)) == "votes":
         refuse_lacking(silos, "votes: a person votes for edges between any two nodes", todo)
     if privacy.mode in ("per-round", "correlated"):

@@ -66,7 +66,7 @@ class MetaJob:
             if both := sorted(set(self.new.names) & set(self.tables.names)):
                 expected, found = (
                     "a new client, or a source client",
-                    "it is both: it would be tested on its own lessons",
+                    "it is both: it would be tested on what it taught",
                 )
                 raise InputError(f"client {both[0]}", expected, found)
         privacy = self.plan.privacy
@@ -266,8 +266,9 @@ class MetaJob:
         plan, notes = self.plan, []
         if self.plan.rehearsal:
             notes.append(
-                "Rehearsal: the noise and the samples come from the seed in this folder, so whoever has it can take "
-                "the noise off. The guarantee is what the same plan gives without a seed. Run real data without one."
+                "Rehearsal: the noise and the samples come from the seed in this folder, so whoever has the seed can "
+                "remove the noise. The guarantee is the one that the same plan gives without a seed. Run real data "
+                "without one."
             )
         if plan.privacy is None:
             notes.append("No privacy was asked for: clients send their models as they are.")
@@ -275,25 +276,25 @@ class MetaJob:
             units = "records" if self.protected_unit == PROTECTED_UNIT else "persons"
             notes.append(
                 f"Not protected: which clients there are, how many {units} each has, the classes, that a client took "
-                "part, and how long it took. Runs add up: another one on the same data costs its budget again."
+                "part, and how long it took. Runs add up: another run on the same data costs its budget again."
             )
             if units == "persons":
                 notes.append(
-                    f"A person counts once, with up to {plan.data.unit_rows} records. Who has records at several "
-                    "clients is protected at each of them by itself."
+                    f"A person counts once, with up to {plan.data.unit_rows} records. A person with records at several "
+                    "clients is protected at each of them separately."
                 )
             if plan.method.version == "paper:":
-                notes.append(f"S4's own version: {DEFECT}. The cost is read from what it really releases.")
+                notes.append(f"S4's own version: {DEFECT}. The cost is computed from what it really releases.")
         if self.new is not None:
             kept = plan.privacy is None or plan.privacy.personal_epsilon is None
             notes.append(
-                "New clients' models stay with them. Their test scores are known to this simulation only."
+                "New clients' models stay with them. Their test scores are simulation only."
                 if kept and plan.privacy is not None
                 else "New clients' models are written here. Their test scores are exact and not protected."
             )
         notes += self._advice()
         if plan.method.compare:
-            notes.append("Other ways of learning were run for comparison: simulation only.")
+            notes.append("Other methods were run for comparison: simulation only.")
         here = [x for x, _ in self.tables.records if not isinstance(x, Elsewhere)]
         return [*notes, *self.tables.notes, *raw_values(self.tables.features, here, plan.privacy is not None)]
 
@@ -308,7 +309,8 @@ class MetaJob:
         if noise >= 2.0 * max(best.noise, 1.0) and chosen.model in ("linear", "mlp"):
             said.append(
                 f'A round\'s noise is {noise:.1f} times as long as the clip. With model = "{best.model}", rounds = '
-                f"{best.rounds} and rate = {best.rate:g} it would be {best.noise:.1f} times, at the same budget."
+                f"{best.rounds} and rate = {best.rate:g} it would be {best.noise:.1f} times as long, for the same "
+                "budget."
             )
         if best.noise > 1.0:
             said.append(

@@ -61,7 +61,7 @@ def personalise(
     if not (count >= 1 and 0.0 < size < float("inf")):
         raise InputError("personalise", "at least one step of a size above 0", f"found {count} of {size:g}")
     if out.exists():
-        raise InputError(str(out), "a new file", "something is there", "Choose another with -o.")
+        raise InputError(str(out), "a new file", "it already exists", "Choose another with -o.")
     regression = spec["answers"] == "numbers"
     outputs = 1 if regression else len(spec["classes"])
     task = build_network(spec, tuple(spec["shape"]), outputs, spec["answers"], device, 0)

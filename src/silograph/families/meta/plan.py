@@ -207,7 +207,7 @@ class MetaPlan(Plan):
                 "plan, classes",
                 "the labels there can be, with privacy",
                 "found none: which labels occur in private tables is private too",
-                'Say classes = ["...", "..."] in [data].',
+                'Set classes = ["...", "..."] in [data].',
             )
         if self.method.compare:
             found = "one was asked for: what is learned without protection would be told without being paid for"
