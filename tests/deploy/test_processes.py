@@ -409,6 +409,36 @@ def test_an_organisation_that_is_gone_at_the_end_is_done_without_and_hears_of_it
 
 
 @full
+def test_an_organisation_from_an_older_copy_ends_and_takes_part_again_with_the_newest(organisations):
+    there = organisations(GRAPHS.replace("rounds = 15", "rounds = 300"), options={"deadline": 30.0})
+    own, older, newest = there.goal / "ada", there.folder / "older", there.folder / "newest"
+
+    def at_round(number):
+        while f"round {number}:" not in there.log("ada"):
+            assert there.running["ada"].poll() is None, there.log("ada")
+            time.sleep(0.02)
+        there.kill("ada")
+
+    for name in ("server", *there.organisations):
+        there.start(name)
+    at_round(5)
+    shutil.copytree(own, older)
+    there.start("ada")
+    at_round(15)
+    own.rename(newest)
+    older.rename(own)
+    there.start("ada")
+    assert there.running["ada"].wait(60) == 2, there.log("ada")
+    assert "This folder is an older copy" in there.log("ada").splitlines()[-1]
+    shutil.rmtree(own)
+    newest.rename(own)
+    there.start("ada")
+    there.run_on()
+    rows = Ledger(own / "ledger.jsonl").rows
+    assert len({row.place for row in rows}) == len(rows) > 15
+
+
+@full
 def test_an_organisation_with_a_full_disk_sends_nothing_more_until_there_is_room(organisations):
     there = organisations(options={"deadline": 10.0, "minimum": 3})
     small = 6_000  # bytes a file may have: the ledger fills up after a few rounds

@@ -232,6 +232,7 @@ def join(
     from silograph.deploy.connect import answering
     from silograph.deploy.organisation import Approved
     from silograph.engines.certificates import ending_soon, ends_in
+    from silograph.engines.question import OlderFolderError
 
     if patience is not None and not 0.0 < patience < math.inf:
         raise InputError("join, patience", "seconds above 0", f"found {patience}")
@@ -250,14 +251,25 @@ def join(
                 print(f"round {question.round}: {question.kind}", flush=True)
 
         silo = organisation.silo(said, journal.tell, prepared)
-        watched = OrganisationMonitor(organisation, silo.answer)
+        older: list[OlderFolderError] = []
+
+        def answer(question: bytes) -> bytes:
+            try:
+                return silo.answer(question)
+            except OlderFolderError as error:  # it would refuse all that comes
+                older.append(error)
+                raise
+
+        watched = OrganisationMonitor(organisation, answer)
         try:
             if not silo.finished:
                 with _stoppable() as heard, answering(organisation, websocket, proxy) as line:
                     watched.line = line
                     wait = organisation.deployment.terms.patience if patience is None else patience
                     with monitored(monitor, watched.pulse, journal.tell):
-                        line.serve(watched, lambda: silo.finished or bool(heard), wait, journal.tell)
+                        line.serve(watched, lambda: silo.finished or bool(heard or older), wait, journal.tell)
+                if older:
+                    raise older[0]
                 if signal.SIGTERM in heard:
                     raise terminated("join")
                 if heard:

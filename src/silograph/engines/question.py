@@ -90,7 +90,7 @@ class OlderServerError(RefusedError):
 class OlderFolderError(RefusedError):
     """The server has used answers that this folder knows nothing of."""
 
-    todo_here = "This folder is an older copy: put the newest one back. Without it this organisation sits the run out."
+    todo_here = "This folder is an older copy: put the newest one back. The others go on if they are enough."
 
 
 # ---- answers ---------------------------------------------------------------------------------------------------------
