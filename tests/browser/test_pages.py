@@ -167,3 +167,15 @@ def test_numbers_sort_as_the_page_writes_them(visit: Visit, tmp_path: Path) -> N
     assert column(table, 0) == [*rising, "–"]
     table.locator("button").click()
     assert column(table, 0) == [*reversed(rising), "–"]
+
+
+#: A4 between the margins of the style sheet.
+PAPER = 688
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_paper_is_wide_enough(kind: str, pages: dict[str, Path], visit: Visit) -> None:
+    """Nobody can scroll paper, and one table that is too wide would shrink the print of the whole page."""
+    page = visit(pages[kind], width=PAPER).page
+    page.emulate_media(media="print")
+    assert page.evaluate("document.documentElement.scrollWidth") <= PAPER

@@ -191,7 +191,7 @@ def test_who_took_part_is_what_the_ledger_says(tmp_path: Path) -> None:
     (folder / "ledger.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     sent = Counter(a for row in rows for a in [row["silo"]] * int(str(row["dim"])))
     assert table(build(folder), "Who took part") == [
-        ["Silo", "Rounds, of 9", "Releases", "Numbers sent", "Bytes sent"],
+        ["Sent by", "Rounds, of 9", "Releases", "Numbers sent", "Bytes sent"],
         ["a", "9", "10", f"{sent['a']}", f"{8 * sent['a']:,}"],
         ["b", "2", "3", f"{sent['b']}", f"{8 * sent['b']:,}"],
     ]

@@ -105,7 +105,7 @@ def lines_svg(
     log_y: bool = False,
     palette: Palette = LIGHT,
 ) -> str:
-    """Several quantities, each named where it ends; `log_x`, `log_y`: over powers of ten.
+    """Several quantities, each named where it ends, a single one above; `log_x`, `log_y`: over powers of ten.
 
     A value that is not finite leaves a hole in its line. Without any value there is no picture.
     """
@@ -116,7 +116,8 @@ def lines_svg(
     shown = [(x, y) for _, points in kept for x, y in points if is_drawable(x, y)]
     if not shown:
         return ""
-    width, height, left, right, above, below = 800, 360, 62, 244, 34, 48
+    alone = len(kept) == 1
+    width, height, left, right, above, below = (460, 270, 50, 12, 38, 42) if alone else (800, 360, 62, 244, 34, 48)
     scale, rise = (math.log10 if log else float for log in (log_x, log_y))
     first, last = min(x for x, _ in shown), max(x for x, _ in shown)
     values = [y for _, y in shown]
@@ -134,7 +135,7 @@ def lines_svg(
         f'<text x="{across(scale(x)):.1f}" y="{height - below + 20}" text-anchor="middle">{number(x)}</text>'
         for x in columns
     ]
-    marks.append(f'<text x="{left - 50}" y="16">{text(y_name)}</text>')
+    marks.append(f'<text x="0" y="16">{text(y_name)}</text>')
     marks.append(f'<text x="{(left + width - right) / 2}" y="{height - 6}" text-anchor="middle">{text(x_name)}</text>')
     curves, ends = [], []
     for index, (name, points) in enumerate(kept):
@@ -155,6 +156,9 @@ def lines_svg(
     beside, leaders, legend = width - right + 24, [], []
     levels = _apart([y for (_, y), *_ in ends], 19, above, height - below)
     for ((x, y), name, look), level in zip(ends, levels, strict=True):
+        if alone:
+            legend += [f'<text x="{width - right}" y="16" text-anchor="end">{text(name, 36)}</text>'] * (name != y_name)
+            continue
         leaders.append(f'<path d="M{x + 6:.1f} {y:.1f}L{beside - 4} {level:.1f}"/>')
         legend.append(f'<path {look} d="M{beside} {level:.1f}h30"/>')
         legend.append(f'<text x="{beside + 37}" y="{level + 4:.1f}">{text(name, 22)}</text>')
@@ -164,7 +168,7 @@ def lines_svg(
         f'<g class="quiet" fill="{palette.quiet}" font-size="13">{"".join(marks)}</g>'
         f'<g class="ink" fill="{palette.ink}" font-size="13">{"".join(legend)}</g>'
     )
-    return svg(body, (width, height), label, "chart wide", palette, inline=True)
+    return svg(body, (width, height), label, "chart" if alone else "chart wide", palette, inline=True)
 
 
 def _decades(low: float, high: float) -> list[float]:

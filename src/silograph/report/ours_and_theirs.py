@@ -31,7 +31,7 @@ def beside_svg(rows: Sequence[Row], metric: str, *, palette: Palette = LIGHT) ->
     ends = [end for row in rows for end in (row.ours - row.std, row.ours + row.std)]
     columns = ticks(*padded([*ends, *theirs]), outside=True)
     lines = [f"{row.case}, {row.method}" for row in rows]
-    chart = RowChart(lines, columns, step=22, left=220, right=20, longest=32, font=12.5)
+    chart = RowChart(lines, columns, step=22, left=220, right=20, longest=32, font=12.5, width=640, kind="wide")
     across, left, bars, dots, diamonds = chart.across, chart.left, "", "", ""
     for index, (name, row, other) in enumerate(zip(lines, rows, theirs, strict=True)):
         y = chart.y(index)

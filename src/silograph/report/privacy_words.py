@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -137,13 +138,13 @@ class PrivacyWords:
         revealed: dict[tuple[str, str], list[str]] = {}
         for left in self.run.ledger:
             if left["mechanism"] == "reveal":
-                revealed.setdefault((left["release_point"], str(left.get("why") or "no reason given")), []).append(
-                    left["silo"]
-                )
+                # How many agents a sum has differs from server to server; that they trust it does not.
+                why = re.sub(r"^\d+ (?=agents)", "", str(left.get("why") or "no reason given"))
+                revealed.setdefault((left["release_point"], why), []).append(left["silo"])
         for (what, why), silos in revealed.items():
             found.append(
                 f"Released on purpose without protection: {what}, {counted(len(silos), 'time')}, "
-                f"by {listed(first_seen(silos))} ({why.rstrip('.')})."
+                f"by {listed(first_seen(silos), MOST_NAMES)} ({why.rstrip('.')})."
             )
         if self._is_rehearsal():
             source = "a seed" if seed is None else f"the seed {seed} printed below"
@@ -206,8 +207,8 @@ def _meaning(rows: Sequence[Guarantee]) -> str:
 
     worst = max(rows, key=lambda row: row.epsilon)
     share = caught(Cost(worst.epsilon, worst.delta or 0.0, worst.accountant), FALSE_ALARMS)
-    alarms = f"{100.0 * FALSE_ALARMS:g} %"
-    most = f"at most {math.ceil(100.0 * share)} %" if share < MOST_SHARE else "nearly all"
+    alarms = f"{100.0 * FALSE_ALARMS:g}\N{NO-BREAK SPACE}%"
+    most = f"at most {math.ceil(100.0 * share)}\N{NO-BREAK SPACE}%" if share < MOST_SHARE else "nearly all"
     return (
         f"In other words: an attacker who knows all other data and accepts {alarms} false alarms recognises "
         f"{most} of those it looks for (by guessing: {alarms})."

@@ -27,7 +27,9 @@ class RowChart:
     #: Of names, and how far the numbers stand below the rows.
     font: float = 13
     mark: int = 20
-    width: int = 640
+    width: int = 540
+    #: What the style sheet calls it: a chart of `rows` fits a telephone, a `wide` one scrolls there.
+    kind: str = "rows"
 
     @property
     def across(self) -> Axis:
@@ -60,7 +62,7 @@ class RowChart:
             f'<g class="quiet" fill="{palette.quiet}" font-size="12.5">{marks}{legend}</g>'
             f'<g class="ink" fill="{palette.ink}" font-size="{self.font}">{names}</g>'
         )
-        return svg(body, (self.width, self.bottom + self.below), label, "chart wide", palette, inline=True)
+        return svg(body, (self.width, self.bottom + self.below), label, f"chart {self.kind}", palette, inline=True)
 
 
 def bar_at(x: float, y: float, height: int, title: str = "") -> str:
@@ -100,9 +102,12 @@ def dots_svg(
     legend = (
         f'<circle class="dot" fill="{palette.shared}" fill-opacity="0.45" cx="{left + 5}" cy="16" r="4.5"/>'
         f'<text x="{left + 18}" y="20">{dot}</text>'
-        f'<rect class="centre" fill="{palette.own}" x="{second}" y="7" width="3.5" height="18" rx="1.5"/>'
-        f'<text x="{second + 13}" y="20">{bar}</text>'
     )
+    if bars:
+        legend += (
+            f'<rect class="centre" fill="{palette.own}" x="{second}" y="7" width="3.5" height="18" rx="1.5"/>'
+            f'<text x="{second + 13}" y="20">{bar}</text>'
+        )
     dashed = f'class="third" stroke="{palette.third}" stroke-width="1.8" stroke-dasharray="5 4"'
     if guessed:
         legend += f'<path {dashed} d="M{third} 16h26"/><text x="{third + 34}" y="20">the baseline</text>'

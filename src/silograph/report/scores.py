@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from silograph.core.results import Test
@@ -29,14 +29,25 @@ def gain(test: Test, ours: float, other: float) -> float:
     return ours - other if test.measure == ACCURACY else other - ours
 
 
-def beside(test: Test | None, ours: float | None, other: float | None) -> tuple[str, str]:
-    """A class of the style sheet, and how much better or worse than the other."""
-    if test is None or not words.is_number(ours) or not words.is_number(other):
+def beside(test: Test | None, pairs: Iterable[tuple[float | None, float | None]]) -> list[tuple[str, str]]:
+    """For ours and another of each row of a table: a class of the style sheet, and how much better or worse ours is."""
+    pairs = list(pairs)
+    gains = [
+        gain(test, ours, other) if test is not None and words.is_number(ours) and words.is_number(other) else None
+        for ours, other in pairs
+    ]
+    # With as many decimals as what they are differences of.
+    values = [value for pair in pairs for value in pair]
+    sizes = words.column([*values, *(None if better is None else abs(better) for better in gains)])[len(values) :]
+    return [_better(better, size) for better, size in zip(gains, sizes, strict=True)]
+
+
+def _better(better: float | None, size: str) -> tuple[str, str]:
+    if better is None:
         return "", "–"
-    better = gain(test, ours, other)
     if better > 0:
-        return "", f"{words.number(better)} better"
-    return "none", "no better" if better == 0 else f"{words.number(-better)} worse"
+        return "", f"{size} better"
+    return "none", "no better" if better == 0 else f"{size} worse"
 
 
 def with_baseline(scores: Sequence[Score], test: Test | None, name: str) -> list[Score]:
@@ -66,6 +77,8 @@ def table(scores: Sequence[Score], test: Test | None, numbers_are: Mapping[str, 
     values = [score.value for score in scores]
     sizes = [float(value) if words.is_number(value) and 0 < value < math.inf else 0.0 for value in values]
     top = max(sizes, default=0.0) or 1.0
+    baseline = None if test is None else test.baseline
+    gains = beside(test, [(score.value, None if score.mark == BASELINE else baseline) for score in scores])
     return [
         {
             "method": words.capital(score.name),
@@ -73,10 +86,10 @@ def table(scores: Sequence[Score], test: Test | None, numbers_are: Mapping[str, 
             "text": text,
             "share": f"{100 * (size / top):.1f}",
             "kind": "baseline" if score.mark == BASELINE else numbers_are.get(score.mark, ""),
-            "beside": ("", "–") if test is None or score.mark == BASELINE else beside(test, score.value, test.baseline),
-            "level": _level(score.value, None if test is None else test.baseline),
+            "beside": better,
+            "level": _level(score.value, baseline),
         }
-        for score, text, size in zip(scores, words.column(values), sizes, strict=True)
+        for score, text, size, better in zip(scores, words.column(values), sizes, gains, strict=True)
     ]
 
 

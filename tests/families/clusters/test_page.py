@@ -148,7 +148,7 @@ def test_the_headline_says_whose_models_they_are(tmp_path: Path) -> None:
 def test_a_comparison_is_marked_as_simulation_only(tmp_path: Path) -> None:
     html = build(make_run(tmp_path, protect="none"))
     assert table(html, "Comparison")[1:] == [
-        ["This run released", "0.1975", "0.028 better", ""],
+        ["This run released", "0.1975", "0.0280 better", ""],
         ["Each client alone simulation only", "0.3100", "0.0845 worse", ""],
         ["One model for all simulation only", "0.2100", "0.0155 better", ""],
         ["The majority baseline (always the commoner class)", "0.2255", "–", ""],
@@ -334,9 +334,14 @@ def test_parameters_have_meanings(tmp_path: Path) -> None:
     rows = table(build(make_run(tmp_path)), "Parameters")
     assert ["sample", "all", "how many clients of each server are asked in a round"] in rows
     assert ["found", "no", "whether the run found the clusters, or they were given"] in rows
-    assert ["radius", "–", "the length to which a record’s features are shortened"] in rows
-    assert len(rows) == 1 + 2 + 14
+    assert not any(value == "–" for _, value, _ in rows)  # what the run did not have is left out
     assert all(meaning for *_, meaning in rows)
+    folder = make_run(tmp_path / "effects")
+    parts = {"clients_constant": 0.0015, "clients_slopes": 0.25, "clusters_constant": 0.5, "clusters_slopes": 2.0}
+    change(folder, parameters=result_of(folder)["parameters"] | {"variances": parts})
+    (told,) = (value for name, value, _ in table(build(folder), "Parameters") if name == "variances")
+    assert "clients slopes: 0.25" in told
+    assert "{" not in told
 
 
 def test_cells_that_sat_out_are_counted(tmp_path: Path) -> None:

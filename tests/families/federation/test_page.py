@@ -111,6 +111,27 @@ def make_run(
     return folder
 
 
+def test_one_model_of_all_regions_is_shown_once(tmp_path: Path) -> None:
+    folder = make_run(tmp_path)
+    result = json.loads((folder / "result.json").read_text())
+    same = {"model": result["centroid"]["model"], "test_error": result["centroid"]["test_error"], "records": None}
+    for region in result["regions"]:
+        write_model(folder / "models" / site_file(region["name"]), result["task"]["features"], same["model"])
+    parameters = result["parameters"] | {"learner": "calibrated", "clip": None}
+    change(folder, regions=[r | same for r in result["regions"]], disagreement=0.0, parameters=parameters)
+    html = build(folder)
+    assert table(html, "Regions")[1:] == [
+        ["Every region", "30 to 33", "0.1975", "0.0280 better"],
+        ["Baseline", "–", "0.2255", "–"],
+    ]
+    assert table(html, "Weights of the models")[0] == ["Feature", "Every region"]
+    text = Page(html).text
+    assert "the error rate of the one model of all regions is 0.1975; the majority baseline" in text
+    # What bounds an agent follows from public numbers there, and is no setting of the plan.
+    assert "was shortened to a length that follows from public numbers" in text
+    assert "nothing bounds" not in text
+
+
 def test_the_headline_counts_agents_regions_features_and_rounds(tmp_path: Path) -> None:
     text = Page(build(make_run(tmp_path))).text
     assert "126 agents in 4 regions learned models together." in text
@@ -124,7 +145,7 @@ def test_test_errors_stand_beside_the_baseline(tmp_path: Path) -> None:
     rows = table(html, "Regions")
     assert rows[1] == ["region 0", "30", "1,200", "0.2000", "0.0255 better"]
     assert rows[4] == ["region 3", "33", "1,203", "0.2300", "0.0045 worse"]
-    assert rows[5] == ["Centroid", "–", "–", "0.1975", "0.028 better"]
+    assert rows[5] == ["Centroid", "–", "–", "0.1975", "0.0280 better"]
     assert rows[6] == ["Baseline", "–", "–", "0.2255", "–"]
     assert (
         "On 2,000 test records the error rate of the centroid is 0.1975, that of the regions’ own models 0.2 to 0.23; "
@@ -297,7 +318,7 @@ def test_parameters_have_meanings(tmp_path: Path) -> None:
     rows = table(build(folder), "Parameters")
     assert ["batch", "all", "how many records an agent uses for a local step"] in rows
     assert ["epochs", "1 to 10", "how many local steps an agent takes in a round"] in rows
-    assert ["clip", "–", "the length to which an agent’s update is shortened"] in rows
+    assert not any(name == "clip" for name, *_ in rows)
     assert ["steps", "1", ""] in rows
     assert sum(not meaning for *_, meaning in rows) == 1
 

@@ -63,10 +63,9 @@ def page(run: ClusteredRun) -> str:
 def _in_words(rows: Sequence[Client | Cluster], result: ClusteredResult) -> list[Json]:
     """The rows, each with its test error in words and how that compares with the baseline."""
     errors, test = words.column(row.test_error for row in rows), result.test
+    gains = scores.beside(test, [(row.test_error, None if test is None else test.baseline) for row in rows])
     return [
-        vars(row)
-        | {"error": error, "beside": scores.beside(test, row.test_error, None if test is None else test.baseline)}
-        for row, error in zip(rows, errors, strict=True)
+        vars(row) | {"error": error, "beside": better} for row, error, better in zip(rows, errors, gains, strict=True)
     ]
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 from silograph.core.types import Json
 from silograph.families.federation.read import FederationRun, read
-from silograph.families.federation.result import FederationResult
+from silograph.families.federation.result import FederationResult, Region
 from silograph.report import printed, row_charts, scores, servers, words
 from silograph.report.page import markup
 from silograph.report.privacy_words import PrivacyWords
@@ -53,53 +54,72 @@ def page(run: FederationRun) -> str:
 def how_accurate(result: FederationResult) -> tuple[str, str]:
     """A class of the style sheet, and how the models did on the test records beside a baseline that needs no model."""
     test, errors = result.test, [region.test_error for region in result.regions]
+    one = len(_groups(result)) < len(result.regions)
     known = [error for error in errors if words.is_number(error)]
     centroid = None if result.centroid is None else result.centroid.test_error
     if test is None or not (known or words.is_number(centroid)):
         return "", "Nothing is known of how well the models predict: they were not tested."
-    sentence = f"On {words.counted(test.records, 'test record')} the {test.measure} of the centroid is "
-    sentence += f"{words.number(centroid)}, that of the regions’ own models {words.spread(known)}"
+    sentence = f"On {words.counted(test.records, 'test record')} the {test.measure} of "
+    if one:
+        sentence += f"the one model of all regions is {words.number(centroid)}"
+    else:
+        sentence += f"the centroid is {words.number(centroid)}, that of the regions’ own models {words.spread(known)}"
     if not words.is_number(baseline := test.baseline):
         return "", f"{sentence}."
     sentence += f"; {servers.baseline(test)} gives {words.number(baseline)}."
     useless = sum(error >= baseline for error in known)
-    if useless:
+    if useless and one:
+        sentence += " It did no better than that."
+    elif useless:
         sentence += f" {useless} of {words.counted(len(known), 'region')} did no better than that."
     lost = useless or (words.is_number(centroid) and centroid >= baseline)
     return "partial" if lost else "", sentence
 
 
+def _groups(result: FederationResult) -> list[list[Region]]:
+    """The regions that each line of a table is about: all of them at once where all have the same model."""
+    same = result.centroid is not None and result.disagreement == 0
+    return [result.regions] if same else [[region] for region in result.regions]
+
+
 def _regions(result: FederationResult) -> Json:
     """The regions, then the centroid, each with its test error and how that compares with the baseline."""
-    test, centroid = result.test, result.centroid
+    test, centroid, groups = result.test, result.centroid, _groups(result)
     baseline = None if test is None else test.baseline
-    rows: list[tuple[str, int | None, int | None, float | None]] = [
-        (region.name, region.agents, region.records, region.test_error) for region in result.regions
-    ]
     error_of_all = None if centroid is None else centroid.test_error
-    rows.append(("Centroid", None, None, error_of_all))
-    *errors, guessed = words.column([*(row[-1] for row in rows), baseline])
-    told = [
+    errors = [*(group[0].test_error for group in groups), error_of_all]
+    *texts, guessed = words.column([*errors, baseline])
+    rows = [
         {
-            "name": name,
-            "agents": agents,
-            "records": records,
-            "error": text,
-            "beside": scores.beside(test, error, baseline),
+            "name": group[0].name if len(group) == 1 else "Every region",
+            "agents": words.spread(region.agents for region in group),
+            "records": words.spread(region.records for region in group),
         }
-        for (name, agents, records, error), text in zip(rows, errors, strict=True)
+        for group in groups
     ]
-    picture = ""
-    if test is not None:
+    rows.append({"name": "Centroid", "agents": "–", "records": "–"})
+    gains = scores.beside(test, [(error, baseline) for error in errors])
+    told = [row | {"error": text, "beside": better} for row, text, better in zip(rows, texts, gains, strict=True)]
+    apart, picture = len(groups) == len(result.regions), ""
+    if test is not None and apart:
         members = [(region.name, region.test_error) for region in result.regions[:MOST_REGIONS_DRAWN]]
-        groups = [("Regions’ own models", members, error_of_all)]
-        picture = servers.spread_of_errors(groups, test, "region", "centroid")
-    return {"rows": told[:-1], "centroid": told[-1], "baselineed": guessed, "picture": picture}
+        own = [("Regions’ own models", members, error_of_all)]
+        picture = servers.spread_of_errors(own, test, "region", "centroid")
+    return {
+        "rows": told[:-1],
+        "centroid": told[-1] if apart and centroid is not None else None,
+        "baselined": guessed,
+        "picture": picture,
+        "counted": any(region.records is not None for region in result.regions),
+    }
 
 
 def _weights(result: FederationResult) -> Json:
     """The models side by side: a picture, and a table of the regions that fit beside each other."""
     regions, centroid = result.regions, None if result.centroid is None else result.centroid.model
+    dot = "one region"
+    if len(_groups(result)) < len(regions):
+        regions, centroid, dot = [replace(regions[0], name="Every region")], None, "every region"
     features = servers.heaviest(result.task.features, map(abs, centroid or regions[0].model))
     label = f"Weights of {words.counted(len(features), 'feature')} in {words.counted(len(regions), 'region')}"
     label += "" if centroid is None else " and centroid"
@@ -113,9 +133,11 @@ def _weights(result: FederationResult) -> Json:
     ]
     listed = regions[: servers.MOST_MODELS]
     return {
-        "picture": markup(row_charts.dots_svg(drawn, label)),
+        "picture": markup(row_charts.dots_svg(drawn, label, dot=dot)),
         "drawn": min(len(regions), MOST_REGIONS_DRAWN),
         "regions": [region.name for region in listed],
+        "all": len(regions),
+        "centroid": centroid is not None,
         "rows": servers.weight_rows(
             features, [*([] if centroid is None else [centroid]), *(region.model for region in listed)]
         ),

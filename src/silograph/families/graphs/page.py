@@ -99,6 +99,7 @@ def page(run: GraphRun) -> str:
         likely=run.likely,
         summed=run.likely and not run.sites,
         negative=sum(sign < 0 for sign in run.sign_of[None].values()),
+        opposed=any(sign < 0 for signs in run.sign_of.values() for sign in signs.values()),
         drawn_to_mean=words.column(site.drawn_to_mean for site in run.result.sites),
         unmet=unmet(run.result) if run.likely else [],
         counted="Persons" if run.result.counted == "persons" else "Signals",

@@ -97,10 +97,9 @@ def _newcomers(result: MetaResult) -> Json:
     rows = sorted(new, key=lambda client: scores.gain(test, client.after, 0.0))[:MOST_CLIENTS]
     shown = ("before", "after", "alone", "loss")
     columns = {key: words.column(getattr(client, key) for client in rows) for key in shown}
+    better = scores.beside(test, [(client.after, client.before) for client in rows])
     told = [
-        vars(client)
-        | {key: column[k] for key, column in columns.items()}
-        | {"gain": scores.beside(test, client.after, client.before)}
+        vars(client) | {key: column[k] for key, column in columns.items()} | {"gain": better[k]}
         for k, client in enumerate(rows)
     ]
     spreads = {
