@@ -24,7 +24,7 @@ class SpokenOfClusters(OfServers):
 
     @property
     def rounds(self) -> str:
-        stages = 9 if self.method.get("loss") == "logistic" else 3  # of random effects
+        stages = 9 if self.method.get("loss") == "logistic" else 4  # of random effects
         most = stages * self.method.get("rounds", 100)
         return f"until solved, at most {number(most + ('find' in self.method))}" if self.effects else super().rounds
 
