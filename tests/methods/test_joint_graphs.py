@@ -175,6 +175,26 @@ def test_in_a_long_chain_friends_of_friends_are_no_edges():
     assert np.mean([score(signs != 0, b == a + 1) for signs in learned.signs]) > 0.98
 
 
+@pytest.mark.parametrize("rows", [100, 1000])
+def test_what_both_owe_to_a_third_node_is_no_edge_however_strong(rows):
+    """Every node follows one other and correlates with it by .9: all are alike, and 15 pairs alone are edges."""
+    said = []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        parents = [rng.integers(node) for node in range(1, NODES)]
+        tables = []
+        for _ in range(SITES):
+            x = rng.standard_normal((rows, NODES))
+            for node, parent in enumerate(parents, 1):
+                x[:, node] = 0.9 * x[:, parent] + np.sqrt(1.0 - 0.9**2) * x[:, node]
+            tables.append(x)
+        true = np.isin(_A * NODES + _B, [parent * NODES + node for node, parent in enumerate(parents, 1)])
+        learned = learn_graphs(*moments_of(tables))
+        assert np.mean([score(signs != 0, true) for signs in learned.signs]) > 0.9
+        said += [true[probability > 0.9] for probability in learned.probability]
+    assert np.concatenate(said).mean() > 0.9
+
+
 def test_the_expected_f_score_counts_probabilities():
     assert best_number(np.array([[1.0, 1.0, 0.0, 0.0]])) == 2
     assert best_number(np.array([[0.9, 0.45, 0.3, 0.0]])) == 2

@@ -5,6 +5,13 @@
 
        r_ke = -[T_ab sqrt(h) + (W - R)_ab / sqrt(h)],    h = W_aa W_bb + W_ab^2,    variance 1 / N_k                 (a)
 
+   Other edges are held still in (a). What the penalty took off strong ones then seems to be there between nodes that
+   both follow a third. So where others explain half of a node's variance or more, T_aa W_aa > 2 (the mean of all
+   sites), the penalty is lifted off the strong edges, and edges of that node take a step in all entries at once
+   (Jankova and van de Geer 2015, theorem 1):
+
+       D_k = 2 T_k - T_k R_k T_k,    r_ke = -D_ab / sqrt(T_aa T_bb + T_ab^2),    variance 1 / N_k                    (c)
+
    For rows that have no level common to all nodes and no negative relations, T_k is a Laplacian, the most likely one
    with a ridge (`kernels/log_det.py`) of moments drawn to the mean of all sites. With the resistance h of a pair, which
    is the mean squared difference z that T_k expects,
@@ -40,7 +47,9 @@ GROUPED = 0.7  # of that penalty, the part that is on all sites' entries of an e
 _DOUBT, _DOUBT_SHARED = 0.8, 0.7  # g: the most likely on 108 worlds like those of benchmarks/graph_quality.py
 _DOUBT_LAPLACIAN, _DOUBT_LAPLACIAN_SHARED = 0.6, 0.65  # on 68 worlds of the papers' signals, seeds 7000 to 7003
 _SHARPER, _FEW_ROWS = 1.5, 5.0  # times that penalty: a second pass for what is shared, below so many rows a node
-_MANY, _RELIEF = 200, 0.2  # nodes from which strong edges are relieved of their penalty, and what is left of it
+_MANY, _RELIEF = 200, 0.2  # nodes from which strong edges are always relieved of their penalty; what is left of it
+_LIFTS = 2  # times that is done: what strong edges hide shows after the first
+_EXPLAINED = 2.0  # T_aa W_aa: others explain half of the node's variance
 _ROUGH = 100.0  # times the tolerance is enough to see which edges are strong
 _LAPLACIAN_TOLERANCE = 1e-4
 
@@ -112,12 +121,25 @@ def laplacian_evidence(moments: Array, rows: Array) -> Evidence:
 
 
 def _strengths(correlations: Array, first: joint_likelihood.Joint) -> Array:
-    """(a), (K, p)."""
+    """(a), and (c) for edges of nodes that others explain; (K, p)."""
     a, b = pairs(correlations.shape[-1])
     theta, w = first.theta, first.covariance
     variance = np.einsum("kaa->ka", w)
     h = np.sqrt(variance[:, a] * variance[:, b] + w[:, a, b] ** 2)
-    return np.asarray(-(theta[:, a, b] * h + (w[:, a, b] - correlations[:, a, b]) / h))
+    r = -(theta[:, a, b] * h + (w[:, a, b] - correlations[:, a, b]) / h)
+    explained = _explained(first)
+    if explained.any():
+        of = np.flatnonzero(explained[a] | explained[b])
+        a, b, diagonal = a[of], b[of], np.einsum("kaa->ka", theta)
+        step = 2.0 * theta - theta @ correlations @ theta
+        r[:, of] = -step[:, a, b] / np.sqrt(diagonal[:, a] * diagonal[:, b] + theta[:, a, b] ** 2)
+    return np.asarray(r)
+
+
+def _explained(first: joint_likelihood.Joint) -> BoolArray:
+    """The nodes of whose variance others explain half or more, in the mean of all sites."""
+    left = np.einsum("kaa->ka", first.theta) * np.einsum("kaa->ka", first.covariance)
+    return np.asarray(left.mean(0) > _EXPLAINED)
 
 
 def _laplacian_strengths(z: Array, w: Array) -> Array:
@@ -164,16 +186,17 @@ def _first_pass(
         penalty = joint_likelihood.Penalty(lam * relief, gam * relief, nonnegative=nonnegative)
         return _solve(correlations, nu, penalty, start, tolerance, device)
 
-    if nodes < _MANY:
-        return solve(1.0, start, tolerance)
+    first = solve(1.0, start, tolerance if nodes < _MANY else _ROUGH * tolerance)
+    if nodes < _MANY and not _explained(first).any():
+        return first
     # So large a penalty takes so much off the strong edges that pairs with a common neighbour seem to have one.
-    rough = solve(1.0, None, _ROUGH * tolerance)
-    relief = np.ones((nodes, nodes))
     a, b = pairs(nodes)
-    loud = _strengths(correlations, rough) ** 2
-    strong = _beyond_noise(counts @ loud if pair_rows is None else (pair_rows * loud).sum(0), sites)
-    relief[a[strong], b[strong]] = relief[b[strong], a[strong]] = _RELIEF
-    return solve(relief, rough.theta, tolerance)
+    for _ in range(_LIFTS if nodes < _MANY else 1):
+        relief, loud = np.ones((nodes, nodes)), _strengths(correlations, first) ** 2
+        strong = _beyond_noise(counts @ loud if pair_rows is None else (pair_rows * loud).sum(0), sites)
+        relief[a[strong], b[strong]] = relief[b[strong], a[strong]] = _RELIEF
+        first = solve(relief, first.theta, tolerance)
+    return first
 
 
 def _solve(
