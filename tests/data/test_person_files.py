@@ -99,10 +99,12 @@ def test_what_cannot_be_read_is_refused_by_its_name(tmp_path):
         read_site(tmp_path)
     (tmp_path / "a.npz").unlink()
     (tmp_path / "a.csv").write_text("x,y,z\n1,2\n3,4,5\n")
-    with pytest.raises(InputError, match=r"line 3 has another number of cells"):
+    with pytest.raises(InputError, match=r"line 3 has a different number of cells"):
         read_site(tmp_path)
     (tmp_path / "a.csv").write_text("x,y,z\n1,2,3\n3,oh,5\n")
-    with pytest.raises(InputError, match=r"a\.csv: expected rows of one person, .*line 3 has a cell that is no number"):
+    with pytest.raises(
+        InputError, match=r"a\.csv: expected rows of one person, .*line 3 has a cell that is not a number"
+    ):
         read_site(tmp_path)
     (tmp_path / "a.csv").write_text("x,y,z\n1,2,3\n3,,5\n")
     assert read_site(tmp_path).masked == 1

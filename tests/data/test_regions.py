@@ -119,7 +119,7 @@ def test_numbers_and_an_index_name_agents_in_parquet(tmp_path):
         ("x,y,clinic\n1,2,a\n1,3\n", ["column 'clinic', data row 2", "empty"]),
         ('clinic,y,x\na,1,2\n"  ",1,3\n', ["column 'clinic', data row 2", "empty"]),
         ("clinic,y,x\na,1,2\n../b,1,3\n", ["column 'clinic', data row 2", "'../b'", "no slash"]),
-        ("clinic,y,x,x\na,1,2,3\n", ["column names that differ", "'x' comes 2 times"]),
+        ("clinic,y,x,x\na,1,2,3\n", ["column names that differ", "'x' occurs 2 times"]),
         ("clinic,y,,x\na,1,2,3\n", ["name of column 3 is empty"]),
         ("clinic,y,x\na,1,2,9\nb,1,2\n", ["line 2", "3 cells", "are 4"]),
         ("clinic;y;x\na;1;2,500\n", ["decimal comma", "thousands"]),

@@ -134,7 +134,7 @@ def test_objects_that_are_numbers():
         (np.array([[1, 2, 3], [4, 10**400, 6]], dtype=object), ["column 'node_1', data row 2", "2**53"]),
         (np.array([[1, 2, 3], [4, 2, 6]]), ["column 'node_1'", "every value is 2"]),
         (pd.DataFrame({"a": [1, 2], "b": [3, None], "c": [4, 5]}), ["column 'b'", "missing"]),
-        (pd.DataFrame([[1, 2, 3], [4, 5, 6]], columns=["a", "b", "a"]), ["'a' comes 2 times"]),
+        (pd.DataFrame([[1, 2, 3], [4, 5, 6]], columns=["a", "b", "a"]), ["'a' occurs 2 times"]),
         (
             pd.DataFrame({"a": pd.Series([1, pd.NA], dtype="Int64"), "b": [3, 4], "c": [4, 5]}),
             ["column 'a'", "missing"],

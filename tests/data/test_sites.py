@@ -114,4 +114,4 @@ def test_lists_among_the_tables_are_no_sites(tmp_path: Path) -> None:
     (folder / "pairs.csv").write_text("source,target\na,b\n")
     silos = read_silos([folder])
     assert silos.names == ("north", "south")
-    assert ["no site" in note for note in silos.notes] == [True, True]
+    assert ["not a site" in note for note in silos.notes] == [True, True]

@@ -45,7 +45,7 @@ def reproduce(
     full: Annotated[bool, typer.Option("--full", help="With all: the papers' own sizes, which take hours.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Redo a paper's table or figure: ours, its spread, the paper's number. With all: a gallery of everything."""
+    """Redo a paper's table or figure: our number, its spread, the paper's number. With all: a gallery of everything."""
     from silograph.report.reproduced_page import page
     from silograph.reproduce.runner import ENTRIES, find
 

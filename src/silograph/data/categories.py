@@ -22,7 +22,7 @@ from silograph.data.tables import Grid, is_missing, listed, named, shortened
 
 _POINT_ZERO = re.compile(r"([+-]?[0-9]{1,18})\.0*")  # how pandas writes whole numbers of a column that once had gaps
 _SAID = "--categories"
-_HOW = 'Say it as --categories \'sex=f,m;ward=a,b,c\', or in a plan as categories = {sex = ["f", "m"]}.'
+_HOW = 'Write it as --categories \'sex=f,m;ward=a,b,c\', or in a plan as categories = {sex = ["f", "m"]}.'
 
 
 def _good(levels: tuple[str, ...]) -> bool:
@@ -106,6 +106,6 @@ def _numbered(column: NDArray[Any], levels: Sequence[str], where: str, grid: Gri
             numbers[row] = -1
         else:
             found = "found another word" if private else f"found {shortened(text)}"
-            todo = f"Mend the cell, or add the level to {_SAID} (`categories` in a plan)."
+            todo = f"Correct the cell, or add the level to {_SAID} (`categories` in a plan)."
             raise InputError(f"{where}, {grid.at(row)}", f"one of the levels {listed(levels)}", found, todo)
     return numbers

@@ -393,7 +393,7 @@ def classes_at(places: dict[str, str], fewest: int = 2) -> tuple[str, ...]:
         expected = "labels that are all whole numbers or all text"
         found = f"{shortened(first[True])} is a number and {shortened(first[False])} is text"
         raise InputError(
-            f"{places[first[True]]} and {places[first[False]]}", expected, found, "Name the classes alike."
+            f"{places[first[True]]} and {places[first[False]]}", expected, found, "Use the same names for the classes."
         )
     if len(places) < fewest:
         raise InputError("clients' labels", f"at least {fewest} classes", f"all are {listed(list(places))}")
@@ -415,6 +415,6 @@ def _numbered(client: _Client, labels: Sequence[str], classes: Sequence[str], pr
     for row, label in enumerate(labels):
         if label not in number:
             found = "found another label" if private else f"found {shortened(label)}"
-            todo = "Mend the label, or add it to the classes."
+            todo = "Correct the label, or add it to the classes."
             raise InputError(client.place(row), f"one of the classes {listed(classes)}", found, todo)
     return np.array([number[label] for label in labels], dtype=np.int64)

@@ -30,7 +30,7 @@ _MOST_LEVELS = 50
 _SAYABLE = 60  # characters of all levels together
 _SHOWN = 5  # findings in one message
 _SCREENED = 5000  # rows that say which columns may be copies
-_SAME = 1.0 - 1e-6  # correlation of a copy, in other units perhaps, and rounded
+_SAME = 1.0 - 1e-6  # correlation of a copy, perhaps in other units, and rounded
 _CONSTANT = 1e-12  # what rounding leaves of the spread of a column that is constant where another is known
 _DATE = re.compile(r"\s*(\d{4}[-/.]\d\d?[-/.]\d\d?|\d\d?[-/.]\d\d?[-/.]\d{2,4})([ T]\d\d?:\d\d.*)?\s*")
 
@@ -179,7 +179,7 @@ def _by_values(column: NDArray[Any]) -> tuple[Kind | None, str]:
     if (values == np.rint(values)).all() and len(np.unique(values)) == len(values):
         span = float(np.ptp(values)) + 1.0
         if span <= _DENSE * len(values):
-            return "identifier", f"numbers its rows: {len(values)} different whole numbers, hardly one left out"
+            return "identifier", f"numbers its rows: {len(values)} different whole numbers, with hardly a gap"
         if _code(values):
             return "identifier", "holds different whole numbers of as many digits, evenly spread, as codes are"
     return None, ""
@@ -243,7 +243,7 @@ def _copies(numbers: dict[str, Array]) -> list[Finding]:
         if b not in found and abs(pair[0, 1]) > _SAME:
             found[b] = a
     return [
-        Finding(names[b], "copy", f"is column {shortened(names[a])}, in other units perhaps")
+        Finding(names[b], "copy", f"is the same as column {shortened(names[a])}, perhaps in other units")
         for b, a in sorted(found.items())
     ]
 

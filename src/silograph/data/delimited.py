@@ -208,7 +208,7 @@ def check_row_names(names: Sequence[str] | None, where: str) -> None:
             f"{where}, column 1, data row {found + 1}",
             "the name of a node, as in other rows, or data in all rows",
             "found what may be data: it must not become a name",
-            "Give every node a name that is not a number, a date or a time; if it is data, mend the other cells.",
+            "Give every node a name that is not a number, a date or a time; if it is data, correct the other cells.",
         )
 
 

@@ -30,7 +30,7 @@ def at_every_site(silos: Silos) -> str:
     """How many nodes all sites have, and what is missing, for people."""
     some = sorted(frozenset[str]().union(*silos.lacks))
     are = "is" if len(some) == 1 else "are"
-    alike = f"of which {len(some)} {are} not in every site: {listed(some)}" if some else "the same in every site"
+    alike = f"{len(some)} of them {are} not at every site: {listed(some)}" if some else "the same in every site"
     rows = [signals.rows if isinstance(signals, People) else signals for signals in silos.signals]
     own = sum(len(each) * (len(silos.nodes) - len(gone)) for each, gone in zip(rows, _lacks(silos), strict=True))
     gone = sum(int(np.isnan(each).sum()) for each in rows) - sum(each.size for each in rows) + own

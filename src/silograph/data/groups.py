@@ -40,7 +40,7 @@ def _groups_of(site: Site, unit_column: str, column: str, groups: Sequence[str])
     for row, (person, group) in enumerate(zip(persons, told, strict=True)):
         at = f"{where}, column {shortened(column)}, {grid.at(row)}"
         if group not in place:
-            raise InputError(at, f"one of the groups {listed(list(groups))}", "found another, or nothing")
+            raise InputError(at, f"one of the groups {listed(list(groups))}", "found another word, or nothing")
         if found_of.setdefault(person, place[group]) != place[group]:
             raise InputError(at, "one group for all rows of a person", "an earlier row of this person names the other")
     return np.array([found_of[person] for person in sorted(found_of)], dtype=np.intp)

@@ -74,7 +74,7 @@ def _arrays(path: Path) -> tuple[tuple[str, ...] | None, Array]:
         others = [name for name in held.files if name != "nodes"]
         if "signals" not in others and len(others) != 1:
             found = f"it has {len(others)}"
-            raise InputError(shown(path), "one array, or one called signals", found, "Save one array a person.")
+            raise InputError(shown(path), "one array, or one called signals", found, "Save one array per person.")
         return names, held["signals" if "signals" in others else others[0]].astype(np.float64)
 
 
@@ -90,7 +90,7 @@ def _text(path: Path, separator: str | None) -> tuple[tuple[str, ...] | None, Ar
     body = [line.split(separator) for line in lines[named:]]
     wrong = next((k for k, row in enumerate(body, 1 + named) if len(row) != len(body[0])), None)
     if wrong is not None:
-        raise ValueError(f"line {wrong} has another number of cells than the first")
+        raise ValueError(f"line {wrong} has a different number of cells than the first")
     rows = np.array([[_number(cell, k) for cell in row] for k, row in enumerate(body, 1 + named)])
     names = tuple(first) if named and not counts and body and len(first) == len(body[0]) else None
     return names, rows
@@ -105,7 +105,7 @@ def _number(cell: str, line: int) -> float:
     if cell.strip().lower() in _GAPS:
         return np.nan
     if not reads_as_number(cell):
-        raise ValueError(f"line {line} has a cell that is no number")
+        raise ValueError(f"line {line} has a cell that is not a number")
     return float(cell)
 
 
@@ -114,7 +114,7 @@ def read_site(folder: Path, column: str = "person", names: Sequence[str] | None 
     import pandas as pd
 
     if not folder.is_dir():
-        raise InputError(shown(folder), "a folder with one file for each person of a site", "it is none")
+        raise InputError(shown(folder), "a folder with one file for each person of a site", "it is not one")
     files = sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)
     if not files:
         raise InputError(shown(folder), f"files that end in {', '.join(SUFFIXES)}", "there are none")

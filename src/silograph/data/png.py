@@ -26,7 +26,7 @@ def read_grey_png(path: str | Path) -> NDArray[np.uint8]:
             width, height = picture.size
             if picture.mode != "L" or width * height > _MOST_PIXELS:
                 found = f"it has {width} x {height} pixels of Pillow's mode {picture.mode}"
-                raise InputError(where, "a grey picture of 8 bits a pixel", found, "Save it as such.")
+                raise InputError(where, "a grey picture of 8 bits per pixel", found, "Save it as such.")
             return np.asarray(picture)
     except (OSError, SyntaxError, Image.DecompressionBombError) as problem:  # what Pillow says of damage
         raise InputError(where, "a PNG picture", f"it cannot be read ({problem})") from None

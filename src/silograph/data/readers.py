@@ -128,7 +128,7 @@ def site_table(
     table = checked_table(grid, name, path, where, nodes_in, private)
     known = tuple(dict.fromkeys([*columns, *levels]))
     why = "no row or every row has them, or they follow from the others"
-    notes = (f"{where}: left out, as levels that say nothing there ({why}): {listed(gone)}.",) if gone else ()
+    notes = (f"{where}: left out, because these levels say nothing there ({why}): {listed(gone)}.",) if gone else ()
     return replace(table, person=person, columns=known if columns else (), notes=notes)
 
 

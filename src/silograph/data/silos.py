@@ -126,13 +126,13 @@ def _matched(tables: Sequence[Table], nodes: Sequence[str] | None, rule: NodeRul
     chosen = tuple(nodes or (every if rule == "all" else (name for name in every if name in shared)))
     if len(chosen) < 3:
         found = f"there {'is 1' if len(chosen) == 1 else f'are {len(chosen)}'}: {listed(chosen) or 'none'}"
-        raise InputError("sites", "at least 3 nodes that every site has", found, "Are they named alike everywhere?")
+        raise InputError("sites", "at least 3 nodes that every site has", found, "Do all sites use the same names?")
     known = set(chosen)
     for k, table in enumerate(tables if nodes is None and rule == "all" else ()):
         others = {name for other in (*tables[:k], *tables[k + 1 :]) for name in other.nodes}
         if len(others.intersection(table.nodes)) < 2:
             found = f"its nodes are {listed(table.nodes)}, the others' {listed(sorted(others))}"
-            todo = "Are they named alike everywhere, and is there a line of names at the top?"
+            todo = "Do all sites use the same names, and is there a line of names at the top?"
             raise InputError(f"site {shortened(table.name)}", "two nodes that other sites have as well", found, todo)
     for table in tables if nodes is not None and rule == "all" else ():
         if odd := [name for name in table.nodes if name not in known]:
@@ -204,7 +204,7 @@ def _sites(
     text = [name for name in (unit_column, site_column, *(categories or ())) if name is not None]
     if nodes_in == "rows" and text:
         found = f"found {shortened(text[0])}"
-        raise InputError("nodes in rows", "no column that says something of rows", found, "Turn the tables round.")
+        raise InputError("nodes in rows", "no column that says something of rows", found, "Transpose the tables.")
 
     def read(path: Path) -> tuple[str, Grid]:
         named_columns = unit_column is not None or site_column is not None
@@ -352,7 +352,7 @@ def check_file_names(named: Iterable[tuple[str, Path]], kind: str = "site") -> N
                 f"{shown(path)} and {shown(other_path)}",
                 f"{kind}s with different names",
                 f"{shortened(other)} and {shortened(name)} are the same",
-                f"Rename one: a {kind} is called by its file's name, and case is ignored.",
+                f"Rename one: a {kind} has the name of its file, and case is ignored.",
             )
         seen[name.casefold()] = name, path
 
@@ -363,7 +363,7 @@ def _reordered(table: Table, nodes: tuple[str, ...], expected: str) -> Array:
         nodes,
         f"site {shortened(table.name)}",
         expected,
-        "Every site must have the same nodes, by the same names, in any order. Or say --nodes common (`nodes` in a "
+        "Every site must have the same nodes, by the same names, in any order. Or add --nodes common (`nodes` in a "
         "plan): nodes that are not at every site are left out; or --nodes all: sites may lack some.",
     )
     if table.nodes == nodes:

@@ -64,7 +64,7 @@ def read_sites(
             name, grid = read(source.path)
             if list(grid.column_names or ()) in _LISTS:
                 aside += (
-                    f"{shown(source.path)}: no site, left out: its columns are {listed(grid.column_names or ())}.",
+                    f"{shown(source.path)}: not a site, left out: its columns are {listed(grid.column_names or ())}.",
                 )
                 continue
             site = Site(
@@ -79,7 +79,12 @@ def in_folders(paths: Iterable[str | Path]) -> list[Path]:
     sources = list(_sources([Path(path) for path in paths], None))
     deep = next((source for source in sources if source.files), None)
     if deep is not None:
-        raise InputError(shown(deep.path), "tables, one a client", "it is a folder inside a folder", "Name it alone.")
+        raise InputError(
+            shown(deep.path),
+            "tables, one per client",
+            "it is a folder inside a folder",
+            "Name the inner folder by itself.",
+        )
     return [source.path for source in sources]
 
 
@@ -95,7 +100,7 @@ def check_one(names: Collection[str], where: str) -> None:
 
 
 def _index(path: Path, grid: Grid, private: bool) -> list[str]:
-    told = f"{shown(path)}: the first column has no name and was left out, as a number of the row."
+    told = f"{shown(path)}: the first column has no name and was left out, because it counts the rows."
     return [told] if has_index(grid, private) else []
 
 
@@ -110,14 +115,14 @@ def _sources(paths: Sequence[Path], person: str | None) -> Iterator[_Source]:
             continue
         if folders and tables:
             found = f"{listed([table.name for table in tables])} beside {listed([folder.name for folder in folders])}"
-            todo = "Keep tables, one a site, or sub-folders, each a site with a table for every person."
+            todo = "Keep tables, one per site, or sub-folders, each a site with a table for every person."
             raise InputError(shown(path), "tables or sub-folders", f"found {found}", todo)
         yield from (_Source(table, (), notes if k == 0 else ()) for k, table in enumerate(tables))
         for folder in folders:
             deeper, own, left = _looked_into(folder)
             if deeper:
                 found = f"found the folder {shortened(deeper[0].name)}"
-                raise InputError(shown(folder), "one table a person, and no more folders", found)
+                raise InputError(shown(folder), "one table per person, and no more folders", found)
             yield _Source(folder, tuple(own), (*notes, *left) if folder == folders[0] else left)
 
 
@@ -139,7 +144,7 @@ def _looked_into(folder: Path) -> tuple[list[Path], list[Path], tuple[str, ...]]
         found = f"found {listed([path.name for path in inside])}" if inside else "it is empty"
         raise InputError(shown(folder), "a folder with tables", found, "Put the sites' tables there.")
     others = [path.name for path in inside if path not in folders and path not in tables]
-    return folders, tables, tuple([f"{shown(folder)}: no table, and left out: {listed(others)}."] if others else [])
+    return folders, tables, tuple([f"{shown(folder)}: not tables, left out: {listed(others)}."] if others else [])
 
 
 def _put_together(source: _Source, read: Read, person: str | None, private: bool) -> Site:
@@ -159,7 +164,7 @@ def _put_together(source: _Source, read: Read, person: str | None, private: bool
         own = [named(name) for name in part.column_names or ()]
         check_same_names(own, names, shown(file), owner, "All persons of a site must have the same columns.")
         if len(own) != len(names) or len(set(own)) != len(own):
-            raise InputError(shown(file), "names of columns that differ", "one comes several times", "Rename it.")
+            raise InputError(shown(file), "names of columns that differ", "one occurs several times", "Rename it.")
     ordered = [dict(zip(map(named, part.column_names or ()), part.columns, strict=True)) for _, _, part in parts]
     sizes = [len(columns[names[0]]) if names else 0 for columns in ordered]
     ends = np.cumsum(sizes)

@@ -243,7 +243,7 @@ def _check_size(where: str, nodes: int, signals: int, nodes_in: NodesIn) -> None
             where,
             "at least 3 nodes",
             f"there {'is 1' if nodes == 1 else f'are {nodes}'}",
-            f"A graph needs at least 3 nodes. Are the nodes in {other}? Then say nodes_in={other!r}.",
+            f"A graph needs at least 3 nodes. Are the nodes in {other}? Then set nodes_in={other!r}.",
         )
 
 
@@ -281,7 +281,10 @@ def checked_names(where: str, given: Sequence[str], count: int, kind: str = "nod
     if len(set(names)) < count:
         name, times = Counter(names).most_common(1)[0]
         raise InputError(
-            where, f"{kind} names that differ", f"{shortened(name)} comes {times} times", "Rename or remove the others."
+            where,
+            f"{kind} names that differ",
+            f"{shortened(name)} occurs {times} times",
+            "Rename or remove the others.",
         )
     return names
 

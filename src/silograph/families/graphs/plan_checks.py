@@ -99,4 +99,4 @@ def check_unit_column(plan: GraphPlan) -> None:
     if plan.privacy.mode == "per-round":
         raise InputError(where, "one release, where a person's signals can be bounded", "found noise in every round")
     if plan.data.nodes_in != "columns":
-        raise InputError(where, "nodes in columns", "found nodes in rows", "Turn the tables round.")
+        raise InputError(where, "nodes in columns", "found nodes in rows", "Transpose the tables.")
