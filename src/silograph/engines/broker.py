@@ -118,7 +118,7 @@ class Broker:
     """nats-server as a child of this process, until `__exit__` or the end of this process, however it ends."""
 
     def __init__(self, configuration: Path, host: str, port: int) -> None:
-        self._command = ["sh", "-c", _GUARD, binary(), str(configuration)]
+        self._command = ["sh", "-c", _GUARD, binary(), str(configuration.absolute())]
         self._log, self._place = configuration.parent / LOG, (host, port)
         self._stopped, self._lock = False, threading.Lock()
 
