@@ -73,6 +73,21 @@ def test_a_model_of_noise_is_a_constant():
     assert np.mean(excess) < 1.01
 
 
+@pytest.mark.parametrize(("agents", "epsilon"), [(50, 1.0), (100, 1.0), (50, 4.0)])
+def test_few_agents_are_told_what_their_noisy_mean_will_cost(agents, epsilon):
+    """Over twelve runs, answers being within four deviations: no more than is told, and of that order."""
+    cost = []
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        y = 0.5 + 3.5 / 4.0 * rng.normal(size=(agents, 1))
+        found, _ = learned(rng.uniform(-1.0, 1.0, (agents, 1, 4)), y, epsilon, seed=seed)
+        assert not found["centroid"][:-1].any()
+        cost.append((found["centroid"][-1] - y.mean()) ** 2 / y.var())
+    noise = noise_in_mean(gaussian_multiplier(epsilon, DELTA, 1), agents)
+    told = choose(noise, noise, 4, False).expected
+    assert 0.1 * told < np.mean(cost) < 1.5 * told
+
+
 @pytest.mark.parametrize("records", [True, False])
 def test_effects_are_found_with_agents_or_records_protected(records):
     x, y, w = drawn(1, 150, 2, effect=1.0)

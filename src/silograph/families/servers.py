@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,6 +32,7 @@ from silograph.topology import Topology, graph_from, server_graph, spectral_gap
 
 OBSERVERS = (OWN_SERVER, "neighbour", "another agent", "wire", "public")
 INTERCEPT = "intercept"
+NOTICED = 0.01  # of the variance of answers
 
 
 @dataclass(frozen=True)
@@ -235,19 +237,26 @@ def of_choice(choice: Choice) -> Json:
 
 def calibration_notes(method: Calibrated, data: Any) -> list[str]:
     """What follows from the choice, in words."""
-    choice = method.choice
-    what = "of answers" if method.task.loss != "logistic" else "of the classes' logits"
+    choice, classes = method.choice, method.task.loss == "logistic"
+    what = "of the classes' logits" if classes else "of answers"
+    cost = f"Expect noise to cost {choice.expected:.2g} of the variance {what}"
     if choice.slopes:
         notes = [
-            f"Expect noise to cost {choice.expected:.2g} of the variance {what}: the model helps if features explain "
-            "more than that. A last sum measures it and removes what is noise; if all is noise, the model is a "
-            "constant."
+            f"{cost}: the model helps if features explain more than that. A last sum measures it and removes what is "
+            "noise; if all is noise, the model is a constant."
         ]
     else:
+        answers = "mean answers, of all and of each cluster" if choice.offsets else "the mean answer"
+        if classes:  # near a half, a share is off by half of what its logit is, or less
+            blur = 0.5 * math.sqrt(choice.expected)
+            cost = f"Expect noise of {blur:.2g} in a class's share: nearer to a half the commoner class may be mistaken"
+        else:
+            cost += ", and more where their bounds are wider than four deviations to either side"
+            if choice.expected > NOTICED:
+                cost += "; a constant that everybody knows beforehand is better, where there is one"
         notes = [
             "A constant would do as well: noise leaves nothing of the features' effects, so all of the budget goes to "
-            f"the mean answer. Expect noise to cost {choice.expected:.2g} of the variance {what}. A larger epsilon or "
-            "more protected units would help."
+            f"{answers}. {cost}. A larger epsilon or more protected units would help."
         ]
     if data.files and data.bounds is None:  # what was in memory was scaled before
         notes.append(

@@ -53,6 +53,7 @@ from silograph.methods.calibration import (
     SPREAD_CLIP,
     STAGES,
     STEP_CLIP,
+    SURE,
     Choice,
     Stage,
     offset_clip,
@@ -65,7 +66,6 @@ from silograph.topology import Topology
 
 _BINS = 16
 _DOUBT = 1.5  # of the noise's part in how far groups are apart, which few groups tell badly
-_SURE = 3.0  # deviations of noise that a bin must rise above
 _LARGEST = 1e6
 
 
@@ -447,7 +447,7 @@ def _spread_of(shares: Array, noise: float) -> Array:
     """Centre and scale of what a noisy histogram shows; what it does not show lies beside that, so far
     as it shows most, or anywhere. So much as noise alone could show, or hide in a bin, is not known to be there."""
     middle = (np.arange(_BINS) + 0.5) * 2.0 / _BINS - 1.0
-    unsure = min(_SURE * noise, 1.0)
+    unsure = min(SURE * noise, 1.0)
     seen = shares > unsure
     beside = ~seen & (np.convolve(seen, np.ones(3), "same") > 0.0)
     shown = float(shares[seen].sum())

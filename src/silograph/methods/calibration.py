@@ -26,6 +26,10 @@ _FINE_LENGTH, _LENGTH, _MOST_LENGTH = 0.25, 0.01, 0.05  # error of r in octaves;
 _COARSE_SPREAD = 0.2  # error of the variance of agents' constants, of a record's: beyond, it is not asked
 _MOMENTS = 0.15  # error of a feature's mean, of its half range
 _SIGNAL, _SIGNAL_APART = 0.5, 0.1  # expected error of slopes, in variances: beyond, they are not tried
+SURE = 3.0  # deviations of noise that a bin of the histogram of answers must rise above
+#: Of answers whose bounds are four deviations from their middle: the fullest bin; and how many times their variance is
+#: taken for it where no bin is seen.
+_FULLEST, _UNSEEN = 0.2, 16.0 / 3.0
 _LEVEL_CLIPS = (1.0, 1.25, 1.5, 2.0, 3.0, 4.0)
 _FEWEST, _MOST = 20, 80  # steps
 
@@ -35,7 +39,8 @@ class Choice:
     """What is done with a budget. `noise` is the standard deviation in a mean of vectors of length 1 that has all of
     it, in one group; `schedule` has a stage and a share of the budget for every round. `expected` is the excess squared
     error to expect in the variance of answers (for classes: in that of their logits), beyond what the features leave
-    unexplained, if agents have one record each: more records make it less. `slopes` says whether there are any,
+    unexplained, if agents have one record each (more records make it less) and answers' bounds are no more than four
+    deviations from their middle. `slopes` says whether there are any,
     `together` whether groups share them."""
 
     schedule: tuple[tuple[Stage, float], ...]
@@ -106,6 +111,8 @@ def choose(
     offset = _of_offset(noise, classes) if several else 0.0
     level = 1.0 - look - spread - offset
     expected, clip = _of_level(noise_together, level, classes)
+    if not classes and SURE * noise_together / math.sqrt(look) > _FULLEST:
+        expected *= _UNSEEN
     schedule = _scheduled(look, 0.0, level, 0.0, 0, 0.0, offset, spread)
     return Choice(schedule, 0.0, clip, noise, False, False, True, expected)
 
