@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shlex
 import signal
 import subprocess
 import sys
@@ -12,8 +13,11 @@ import networkx as nx
 import numpy as np
 import pandas as pd
 import pytest
+from typer.main import get_command
 
+from silograph.cli import app
 from silograph.cli.console import time_left
+from silograph.cli.examples import EXAMPLES
 from silograph.data.synthetic import write_sample_sites
 from silograph.kernels.dual_newton import solve
 from silograph.kernels.edges import squared_distances
@@ -486,3 +490,22 @@ def test_every_command_has_a_short_help_and_calls_a_run_folder_one(silograph, co
     assert code == 0
     assert "finished run's folder" not in out
     assert "folder of a finished run" not in " ".join(out.split())
+
+
+def test_the_examples_below_help_are_commands_that_can_be_typed(silograph):
+    group = get_command(app)
+    assert set(EXAMPLES) == set(group.commands)
+    for name, lines in EXAMPLES.items():
+        for line in lines:
+            program, command, *words = shlex.split(line)
+            assert (program, command) == ("silograph", name)
+            group.commands[name].make_context(name, words)  # refuses an option that there is not
+            assert line in " ".join(silograph(name, "-h")[1].split())
+
+
+def test_help_of_learn_has_a_panel_for_each_question_and_the_papers_last(silograph):
+    shown = silograph("learn", "-h")[1]
+    at = [shown.index(f"─ {panel}") for panel in ("Options", "Graph", "Privacy", "Tables", "The papers' model")]
+    assert at == sorted(at)
+    assert shown.index("--epsilon") > at[2]
+    assert shown.index("--beta") > at[4]

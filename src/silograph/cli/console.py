@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -11,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from silograph.cli.examples import EXAMPLES
 from silograph.core.types import Json
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output, for machines.")]
@@ -24,9 +26,12 @@ _BAR_AFTER = 2.0  # seconds
 
 
 def register_in(app: typer.Typer, group: str, *commands: Callable[..., None]) -> None:
-    """Make functions commands that the help shows in this group."""
+    """Make functions commands that the help shows in this group, each with what one types most often."""
     for command in commands:
-        app.command(rich_help_panel=group, context_settings=HELP)(command)
+        # A paragraph is one line: the terminal breaks it where it is full.
+        told = "\n\n".join(" ".join(each.split()) for each in inspect.getdoc(command).split("\n\n"))  # type: ignore[union-attr]
+        typed = "\n\n".join(["For example:", *EXAMPLES[command.__name__]])
+        app.command(help=told, epilog=typed, rich_help_panel=group, context_settings=HELP)(command)
 
 
 def say(as_json: bool, payload: Json, words: Callable[[], None]) -> None:

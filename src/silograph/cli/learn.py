@@ -29,9 +29,10 @@ SAMPLES = samples()
 
 def register(app: typer.Typer) -> None:
     kinds = [option(name, bool, False, part.HELP) for name, part in SAMPLES.items()]
-    sections = [
-        parameter for section in (ConsensusGraph, Privacy, Data, GraphPlan) for parameter in options_of(section)
-    ]
+    everyday = {ConsensusGraph: "Graph", Privacy: "Privacy", Data: "Tables", GraphPlan: None}
+    sections = [parameter for section, panel in everyday.items() for parameter in options_of(section, panel)]
+    # The papers' own settings have a panel, too: the last one.
+    sections.sort(key=lambda each: each.annotation.__metadata__[0].rich_help_panel not in everyday.values())
     commands = (with_options(sample, kinds), check, with_options(learn, sections), run, personalise)
     register_in(app, START, *commands)
 

@@ -30,8 +30,9 @@ def called(part: Field[Any]) -> str:
     return _flag(part.metadata.get("option", key_of(part)))
 
 
-def options_of(section: type[Any]) -> list[inspect.Parameter]:
-    """An option for every field that says what it is for; what a section must have may be left out here."""
+def options_of(section: type[Any], panel: str | None = None) -> list[inspect.Parameter]:
+    """An option for every field that says what it is for; what a section must have may be left out here. The help
+    shows them in the panel, but for fields that name another."""
     hints = get_type_hints(section)
     made = []
     for part in (part for part in fields(section) if "help" in part.metadata):
@@ -42,7 +43,7 @@ def options_of(section: type[Any]) -> list[inspect.Parameter]:
             kind, default = list[str], []
         if get_origin(kind) is tuple:  # an option that may be repeated
             kind, default = list[get_args(kind)[0]], list(default or ())  # type: ignore[misc]
-        told = part.metadata["help"], called(part), part.metadata.get("panel")
+        told = part.metadata["help"], called(part), part.metadata.get("panel", panel)
         made.append(option(part.name, kind, default, *told))
     return made
 
