@@ -27,7 +27,19 @@ ROOT = Path(__file__).parent.parent
 GALLERY = ROOT / "examples" / "gallery"
 SCRIPTS = ("consensus_graph", "private_graph", "graph_federation", "clustered_models", "meta_learning")
 EXAMPLES = ("brain", "weather", "traffic", "views", "hospitals", "regions")
-sys.path.append(str(ROOT))  # benchmarks are no part of the package
+#: Figures that pages quote from a benchmark: the page, and how its table begins.
+QUOTED = {
+    "dense_graph": [("solver", "| nodes | ms | before |")],
+    "gaps": [("gaps", "| worlds | 200 rows, complete |")],
+    "graph_quality": [("choosing", "| rows a site | joint likelihood |")],
+    "model_gaps": [("tables", "| gaps | epsilon |")],
+    "private_graph": [
+        ("private-graphs", "| signals a site | epsilon | q = .5 |"),
+        ("private-graphs", "| graph, sites | epsilon |"),
+        ("person-votes", "| persons | epsilon | F |"),
+    ],
+    "sparse_graph": [("solver", "| nodes | candidates |")],
+}
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -173,7 +185,10 @@ def example_page(name: str) -> str:
 
 
 def all_benchmarks() -> str:
-    """What every benchmark measures and the command that prints it; with results, where `make bench` left some."""
+    """What every benchmark measures and the command that prints it; the figures that a page quotes, and those that
+    `make bench` left."""
+    if str(ROOT) not in sys.path:
+        sys.path.append(str(ROOT))  # benchmarks are no part of the package, and mkdocs forgets what a hook adds
     from benchmarks import page
     from benchmarks.__main__ import RESULTS, all_names
 
@@ -182,6 +197,16 @@ def all_benchmarks() -> str:
         title, text = page.described(name)
         lines += ["", f"### {title.rstrip('.')}", "", text]
         lines += ["", "```sh", f".venv/bin/python -m benchmarks.{name}", "```"]
+        for where in QUOTED.get(name, []):
+            lines += ["", *quoted(*where)]
         if (stored := RESULTS / f"{name}.json").exists():
             lines += ["", *page.table(name, json.loads(stored.read_text()))]
     return "\n".join(lines) + "\n"
+
+
+def quoted(name: str, beginning: str) -> list[str]:
+    """A table as it stands on a page, and where that is."""
+    rest = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8").split(f"\n{beginning}")
+    assert len(rest) == 2, f"docs/{name}.md has {len(rest) - 1} tables that begin with {beginning}"
+    table = f"{beginning}{rest[1]}".split("\n\n")[0]
+    return [f"Measured, as [this page]({name}.md) explains:", "", table]

@@ -115,6 +115,13 @@ def test_the_gallery_has_a_picture_for_every_script(site):
         assert "</svg>" in (site / "gallery" / f"{name}.svg").read_text(encoding="utf-8")
 
 
+def test_the_page_of_benchmarks_shows_what_was_measured(site):
+    text = (site / "benchmarks.html").read_text(encoding="utf-8")
+    for page in ("solver", "gaps", "choosing", "tables", "private-graphs", "person-votes"):
+        assert f'Measured, as <a href="{page}.html">' in text
+    assert text.count("<table") >= 9
+
+
 # ---- in a browser ----------------------------------------------------------------------------------------------------
 
 #: One page of every kind; `make test-site` looks at all of them.

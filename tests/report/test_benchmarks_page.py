@@ -100,6 +100,10 @@ def test_every_benchmark_says_what_it_measures(page):
         assert title
         assert "python -m" not in title
         assert len(text) > 40
+        # `make bench` asks each one for JSON.
+        source = (Path(main.HERE) / f"{name}.py").read_text(encoding="utf-8")
+        assert '"--json"' in source
+        assert '__name__ == "__main__"' in source
 
 
 def test_pages_are_made_of_what_is_stored(page, tmp_path):
