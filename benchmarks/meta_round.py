@@ -10,9 +10,11 @@ every record, Opacus with ghost clipping, torch.func; and, without any privacy, 
 torch's noise and no ledger. Their sums without noise are compared with ours. Then the growth with the clients and the
 peak of memory, each size in a process of its own.
 
-Where a first-order round of 196-32-10 goes (23.5 ms on a core that others used too; before, 24.5 to 28.5 there):
-gradients 13.3, of which matrix products take 8, as fast as this processor multiplies; noise 3.7, of which the sampler
-takes 3; rows of the ledger 3.4, half of it digests; keys, models and the rest 3.1.
+Where a first-order round of 196-32-10 goes (20.5 ms on a core that others used too): gradients 11.5, of which matrix
+products take 7 with records that come from memory (5 from the cache, as fast as this processor multiplies); noise 3.3,
+of which the sampler takes 2.7; rows of the ledger 3.0, half of it digests; keys, models and the rest 2.6. Opacus' ghost
+clipping, without a ledger, took 57.1 there: 2.8 times as much. Five times would be 11.4 ms, less than products, noise
+and digests take by themselves; with a gradient for every record it took 256, 12.5 times as much.
 
 With --device cuda, and with --net cnn (for pictures of 3 x 32 x 32), wall time counts: on all cores and, in the same
 process, on the device.

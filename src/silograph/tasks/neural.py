@@ -300,7 +300,7 @@ class Sums:
     def _total(self, clip: float | None, add: Callable[[Passes, Tensor, bool], None]) -> Array:
         with torch.no_grad():
             total = self._added(add, doubtful=False)
-            if clip is not None and not bool(torch.isfinite(total).all()):
+            if clip is not None and not math.isfinite(total.sum()):  # nor is a sum with what is no number in it
                 total = self._added(add, doubtful=True)
             if total.is_cuda:
                 return np.asarray(locked(self.shape, np.float64).copy_(total).numpy())
