@@ -25,17 +25,17 @@ from silograph.tasks.linear import signs
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """What the folder of a finished run holds.
+    """The contents of a finished run's folder.
 
     Attributes
     ----------
     folder : The run folder.
     result : The numbers of result.json.
-    ledger : The rows of what left every site.
+    ledger : A row for everything that left a site.
     plan : The text of the plan file.
-    edges : Where graphs were learned: the edges of the consensus, by the name "consensus", and of every site.
-    signs : By graph, 1 or -1 for every pair of nodes that is joined, where relations have signs.
-    models : Where linear models were learned: the weights of each, by its region, client ("server/client") or cluster.
+    edges : If graphs were learned: the edges of the consensus, by the name "consensus", and of every site.
+    signs : If relations have signs: for every graph, 1 or -1 for every pair of nodes that is joined.
+    models : If linear models were learned: the weights of each, by its region, client ("server/client") or cluster.
     """
 
     folder: Path
@@ -50,12 +50,12 @@ class FinishedRun:
     def graphs(self) -> dict[str, Any]:
         """Every graph as a networkx.Graph, by its name: "consensus", or a site's name.
 
-        The edge attributes are `weight`, and `sign` where relations have one.
+        The edge attributes are `weight` and, if relations have signs, `sign`.
         """
         return {name: self.graph(name) for name in self.edges}
 
     def graph(self, name: str = "consensus") -> Any:
-        """The consensus graph, or the graph of the site `name`, as a networkx.Graph like those of `graphs`."""
+        """Return the consensus graph, or the graph of the site `name`, as a networkx.Graph like those of `graphs`."""
         import networkx as nx
 
         if name not in self.edges:
@@ -69,7 +69,7 @@ class FinishedRun:
         return made
 
     def to_pandas(self, name: str = "consensus") -> Any:
-        """The edges of the graph `name` as a DataFrame: source, target, weight, and sign where relations have one."""
+        """Return the edges of the graph `name` as a DataFrame: source, target, weight and, if known, sign."""
         import pandas as pd
 
         made = self.graph(name)
@@ -84,22 +84,22 @@ class FinishedRun:
         return plot_graph(nodes, self.edges[name], self.signs.get(name, {}), name, ax)
 
     def predict(self, X: Any, who: str) -> Any:
-        """The answers of one linear model on records: numbers, or with the logistic loss the class 1 or 0.
+        """Predict with one linear model: numbers, or with the logistic loss the class 1 or 0.
 
-        `who` is a name in `models`. Columns of a DataFrame are matched by name, and other columns are not looked at.
+        `who` is a name in `models`. Columns of a DataFrame are matched by name; other columns are ignored.
         """
         margins = self._margins(X, who)
         return (margins >= 0.0).astype(int) if self.result["task"]["loss"] == "logistic" else margins
 
     def predict_proba(self, X: Any, who: str) -> Any:
-        """(records, 2): the chances of the classes 0 (or -1) and 1, by the model `who`."""
+        """Predict the probabilities of the classes 0 (or -1) and 1 with the model `who`: (records, 2)."""
         if (loss := self.result.get("task", {}).get("loss")) != "logistic":
             raise InputError("predict_proba", "a run with the logistic loss", f"its loss is {loss}", "Use predict.")
         chance = expit(self._margins(X, who))
         return np.column_stack([1.0 - chance, chance])
 
     def score(self, X: Any, y: Any, who: str) -> float:
-        """How good the model `who` is: accuracy with the logistic loss, where answers are 1 and 0 (or -1); else R^2."""
+        """Score the model `who`: accuracy with the logistic loss (answers are 1 and 0, or -1), else R^2."""
         guess, answers = self.predict(X, who), np.asarray(y, dtype=np.float64)
         if self.result["task"]["loss"] == "logistic":
             return float((guess == (signs(answers, "answers") > 0.0)).mean())
@@ -157,7 +157,7 @@ class FinishedRun:
 
 
 def open_run(folder: str | Path) -> FinishedRun:
-    """Read and check the folder of a finished run, which the command line, a deployment or `save` wrote.
+    """Read and check the folder of a finished run that the command line, a deployment or `save` wrote.
 
     Examples
     --------

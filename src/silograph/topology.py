@@ -26,11 +26,11 @@ _TRIES = 1000  # redraws before giving up on a connected Erdos-Renyi graph
 
 @dataclass(frozen=True, eq=False)
 class Topology:
-    """Silos in canonical (sorted) order, so that nothing depends on the order files were named in.
+    """Silos in canonical (sorted) order, so that the order of files does not matter, and how their servers mix.
 
-    Silo k belongs to server `home[k]`; server p takes `mixing[p, m]`, a_pm of S1 (5), of what server m sends. A star
-    needs neither. Without any silos it is a bare graph of servers, which `regions` fills. What `at` cuts from a `whole`
-    graph is one server of it, whose weights are for those that are `named`.
+    Silo k belongs to server `home[k]`; server p gives what server m sends the weight `mixing[p, m]`, a_pm of S1 (5). A
+    star needs neither. Without any silos it is a bare graph of servers, which `regions` fills. `at` cuts one server
+    out of a `whole` graph; its weights are for the servers `named`.
     """
 
     silos: tuple[str, ...]
@@ -63,14 +63,14 @@ class Topology:
         return [self._position[name] for name in silos]
 
     def members(self, server: int) -> IntArray:
-        """The silos of one server, in order."""
+        """Return the silos of one server, in order."""
         return np.flatnonzero(self.home == server)
 
     def at(self, server: str, without: Collection[str] = ()) -> Topology:
-        """One server of the graph: its own silos, and its row of weights for those whom it hears, in their order.
+        """Return one server of the graph: its own silos, and its row of weights for those that it hears, in order.
 
-        The weight of a neighbour that it is `without` is its own: where both ends do so, all weights are still
-        symmetric, and doubly stochastic.
+        It keeps the weight of a neighbour that it is `without`. If both ends do so, all weights are still symmetric and
+        doubly stochastic.
         """
         p = self.servers.index(server)
         silos = tuple(self.silos[k] for k in self.members(p))
@@ -115,8 +115,8 @@ class Topology:
 
     @cached_property
     def others(self) -> Array:
-        """1 - a_pp as the sum of the weights of others, from the first to the last: whatever was rounded, it is the
-        same at a server alone."""
+        """1 - a_pp as the sum of the weights of others, from the first to the last: despite rounding it is the same
+        at a server alone."""
         return np.asarray(_frozen(self.mixing.cumsum(1)[:, -1] - self.weight))
 
     @cached_property
@@ -126,7 +126,7 @@ class Topology:
 
     @cached_property
     def neighbourhood(self) -> Array:
-        """Weights of plain means over a server and its neighbours. Columns sum to 1 only where degrees are equal."""
+        """Weights of plain means over a server and its neighbours; columns sum to 1 only if degrees are equal."""
         near = self.mixing > 0.0
         return np.asarray(_frozen(near / near.sum(1, keepdims=True)))  # S2 (9)
 
@@ -149,7 +149,7 @@ class Topology:
 
 
 def star(silos: Sequence[str]) -> Topology:
-    """One server, every silo attached to it."""
+    """Make one server with every silo attached to it."""
     if not silos:
         raise InputError("topology", "at least one silo", "found none")
     if len(set(silos)) != len(silos):
@@ -160,10 +160,10 @@ def star(silos: Sequence[str]) -> Topology:
 def regions(
     graph: Topology | Sequence[str], agents: int | Sequence[int], names: Sequence[str] | None = None
 ) -> Topology:
-    """The graph's servers, each with its agents: the same number, or one number for each.
+    """Give the graph's servers their agents: the same number for all, or one number for each.
 
     `graph` may also be just the servers' names; then all of them talk to all. Agents are called unit-03/agent-017
-    unless `names` are given, region by region. Silos come out sorted by name, like everywhere.
+    unless `names` are given, region by region. Silos are sorted by name, as everywhere.
     """
     if not isinstance(graph, Topology):
         graph = graph_from(1.0 - np.eye(len(graph)), graph)
@@ -198,7 +198,7 @@ def server_graph(
     degree: float = 3.0,
     probability: float | None = None,
 ) -> Topology:
-    """A connected graph of servers, still without silos.
+    """Make a connected graph of servers, still without silos.
 
     ring           each talks to the next
     grid           nearly square; the last row may be short
@@ -227,10 +227,10 @@ def server_graph(
 def graph_from(
     graph: Any, names: Sequence[str] | None = None, *, weights: Weights | ArrayLike | None = None
 ) -> Topology:
-    """Servers from a networkx graph, the path of a GraphML file, or a matrix, in the order they come.
+    """Read servers from a networkx graph, the path of a GraphML file, or a matrix, in their order there.
 
-    A matrix of 0 and 1 with an empty diagonal says who talks to whom; one with a positive diagonal is the combination
-    matrix itself. The weights on the edges of a graph are not used: say `weights`, or lazy Metropolis is taken.
+    A matrix of 0 and 1 with a zero diagonal says who talks to whom; one with a positive diagonal is the combination
+    matrix itself. The weights on the edges of a graph are not used: give `weights` (default: lazy Metropolis).
     """
     import networkx as nx
 

@@ -1,7 +1,7 @@
-"""A finished run told to MLflow: what its folder says, and nothing else.
+"""Record a finished run in MLflow: what its folder says, and nothing else.
 
-Under a privacy budget only numbers that the run marks as released are told; what only a simulation can know never is,
-and neither is a report that shows it.
+Under a privacy budget only numbers that the run marks as released are recorded; numbers that only a simulation can
+know never are, and neither is a report that shows them.
 MLflow's own reports to its makers are switched off.
 """
 

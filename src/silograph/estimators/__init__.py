@@ -1,1 +1,1 @@
-"""Estimators in scikit-learn's shape; `silograph` itself has them by name."""
+"""Estimators that work like scikit-learn's; `import silograph` gives them by name."""

@@ -1,7 +1,7 @@
 """What all estimators share: parameters that are fields of a plan, one way to learn, a card for notebooks.
 
-Default values and descriptions of parameters stand in the plan's sections. An estimator is a dataclass that names the
-fields it offers; annotations stand in both places, so that editors know them, and a test compares them.
+The plan's sections have the default values and descriptions of parameters. An estimator is a dataclass that names the
+fields it offers; both have annotations, so that editors know them, and a test compares them.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class PlanEstimator(BaseEstimator):
             cls.__doc__ = f"{head}{parameters}\n\n{rule}{rest}"
 
     def _section(self, kind: type[Any], **settled: Any) -> Any:
-        """Parameters as a section of a plan, read like a file's: one of another type is refused by its name."""
+        """Read parameters as a section of a plan, like those of a file: one of another type is refused by its name."""
         given = self.get_params(deep=False) | settled
         differ = [part.name for part in fields(kind) if given.get(part.name, part.default) is not part.default]
         return read(kind, {public(name): plain(given[name]) for name in differ}, type(self).__name__)
@@ -96,7 +96,7 @@ class PlanEstimator(BaseEstimator):
         return outcome, door
 
     def __getstate__(self) -> dict[str, Any]:
-        """A pickle carries no table that the estimator learned from."""
+        """Leave out of a pickle the tables that the estimator learned from."""
         kept: dict[str, Any] = super().__getstate__()
         return {name: value for name, value in kept.items() if name != "_run"}
 
@@ -115,7 +115,7 @@ class PlanEstimator(BaseEstimator):
             os.replace(made, goal)
 
     def report(self, path: str | Path | None = None) -> str:
-        """The HTML page that a run folder has; written to a file, too, if one is named."""
+        """Make the HTML page that a run folder has; write it to a file, too, if one is named."""
         with TemporaryDirectory() as folder:
             self._write(Path(folder) / "run", Path.cwd() / "run")
             page = (Path(folder) / "run" / "report.html").read_text(encoding="utf-8")
@@ -150,8 +150,8 @@ class PlanEstimator(BaseEstimator):
 
 
 class InTheOpen:
-    """A method that looks at records in the clear. Under a budget it is refused as soon as it is looked up: a search
-    does that before its first fit."""
+    """Mark a method that reads records in the clear. With a budget silograph refuses it when it is looked up, so that
+    a search is refused before its first fit."""
 
     def __init__(self, method: Callable[..., Any]) -> None:
         self._method = method

@@ -1,4 +1,4 @@
-"""Clustered models (S2) as an estimator in scikit-learn's shape."""
+"""Clustered models (S2) as an estimator that works like scikit-learn's."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ _OWN = "Give an epsilon and no clip; without privacy models are the clients' own
 
 @dataclass(eq=False, repr=False)
 class ClusteredModels(LinearModels):
-    """Learn a linear model for every client, with the clients of its cluster and with clusters that are alike.
+    """Learn a linear model for every client, together with the clients of its cluster and with similar clusters.
 
-    Without privacy by random effects: the model w_k of client k is that of its cluster q and a deviation, both shrunk
-    by variances that are estimated from all records,
+    Without privacy, random effects are used: the model w_k of client k is that of its cluster q plus a deviation, both
+    shrunk by variances that are estimated from all records,
 
         y = u . w_k + noise,    w_k = beta + a_q + b_k
 
-    With epsilon all settings are chosen from public numbers, clusters have models of their own as far as these are not
-    noise, and a model is a constant where noise leaves nothing else. `personalise` then gives a client's model a
-    constant of its own.
+    With epsilon, all settings are chosen from public numbers. Clusters have their own models as far as these are not
+    noise; a model is a constant if noise leaves nothing else. `personalise` then gives a client's model its own
+    constant.
 
-    With a setting that only S2 has (penalty rho, ridge, tau, clip), by S2: in every round
+    With a setting that only S2 has (penalty rho, ridge, tau, clip), S2 is used. In every round it computes
 
         in a client         w_k = argmin f_k(w) - <phi_k, w - what> + (rho/2) |w - what|^2                      (4)
         at its server       w_q = the mean of w_k - phi_k/rho over the server's clients in cluster q            (8)
@@ -47,22 +47,22 @@ class ClusteredModels(LinearModels):
         between clusters    what_q = (1 - tau) wbar_q + tau times the mean over other clusters                  (10)
         in a client         phi_k = phi_k + rho (what - w_k)                                                    (5)
 
-    With epsilon (4) is one gradient step, with records' gradients clipped, and noise is added to its result.
+    With epsilon, (4) is one gradient step with clipped gradients of records, and noise is added to its result.
 
     Attributes
     ----------
-    models_ : (clients, features, and 1 with an intercept), a model for each client, in the order they were given; with
-        privacy, its server's model of its cluster.
+    models_ : (clients, features, plus 1 with an intercept), a model for each client, in the order they were given; with
+        privacy, the model that the client's server has of its cluster.
     cluster_models_ : A model for each cluster.
     clusters_ : The cluster of every client.
     classes_ : The two labels, with the logistic loss.
-    feature_names_in_ : The columns' names, where they had names.
+    feature_names_in_ : The names of the columns, if they had names.
     variances_ : Variances of the clients' deviations b_k and of the clusters' a_q, for the constant and for the slopes,
         relative to the noise in a record; None with S2.
-    own_constants_ : With epsilon: the variance of clients' own constants relative to the noise in a record, or for
-        classes that of their logits, estimated with privacy; None where it was not.
-    exchange_ : S2's learned weights: how much each cluster takes of each; None without them.
-    ledger_ : The rows of what left every client.
+    own_constants_ : With epsilon: the variance of clients' own constants relative to the noise in a record (for
+        classes, of their logits), estimated with privacy; None if it was not estimated.
+    exchange_ : S2's learned weights: how much each cluster takes from each other; None without them.
+    ledger_ : A row for everything that left a client.
     privacy_ : The cost, computed from the ledger.
 
     Examples
@@ -121,8 +121,8 @@ class ClusteredModels(LinearModels):
     ) -> Self:
         """Learn from a list of (records, answers), one for each client.
 
-        `servers` names each client's server; all have one if it is left out. `clusters` names each client's cluster; it
-        is left out with `find`. Columns of DataFrames are matched by their names.
+        `servers` names each client's server (default: one for all). `clusters` names each client's cluster; leave it
+        out with `find`. Columns of DataFrames are matched by their names.
         """
         records = self._read(X, "client")
         if clusters is not None and len(clusters) != len(records):
@@ -149,10 +149,10 @@ class ClusteredModels(LinearModels):
         return self
 
     def personalise(self, X: Any, y: Any, client: int) -> Self:
-        """A copy in which one client's model has a constant of its own, from that client's records (X, y).
+        """Return a copy in which one client's model has its own constant, from that client's records (X, y).
 
-        Needs a fit with epsilon and no clip, which estimates how far clients' constants are apart. It costs nothing,
-        as long as the copy stays with the client: it tells of these records, and no noise hides them.
+        This needs a fit with epsilon and no clip, which estimates how far clients' constants are apart. It costs
+        nothing as long as the copy stays with the client: the copy reveals these records, and no noise hides them.
         """
         model, (x, answers) = self._model(client), self._read_own(X, y)
         if self.own_constants_ is None:
@@ -174,15 +174,15 @@ class ClusteredModels(LinearModels):
         return np.asarray(self.models_[client])
 
     def predict(self, X: Any, client: int) -> Any:
-        """The answers of one client's model; `client` is its place, from 0, in the list that `fit` was given."""
+        """Predict with one client's model; `client` is its place, from 0, in the list that `fit` was given."""
         return self._predicted(X, self._model(client))
 
     def predict_proba(self, X: Any, client: int) -> Array:
-        """(records, 2): the chance of each class by one client's model, in the order of `classes_`."""
+        """Predict the probability of each class with one client's model: (records, 2), in the order of `classes_`."""
         return self._chances(X, self._model(client))
 
     def score(self, X: Any, y: Any = None, client: int | None = None) -> float:
-        """How good one client's model is: accuracy with the logistic loss, else R^2."""
+        """Score one client's model: accuracy with the logistic loss, else R^2."""
         if y is None or client is None:
             todo = "GridSearchCV would leave out whole clients, who then have no model: hold back records instead."
             raise InputError("score", "records, their answers and whose they are", "something is missing", todo)

@@ -1,4 +1,4 @@
-"""Consensus graphs as an estimator in scikit-learn's shape."""
+"""Consensus graphs as an estimator that works like scikit-learn's."""
 
 from __future__ import annotations
 
@@ -42,37 +42,37 @@ from silograph.run.plan import parse
 class ConsensusGraph(PlanEstimator):
     """Learn a graph for every site, and the consensus graph, from the sites' signals.
 
-    The likelihood finds the edges and their signs, and then fits the precision T of a site on these edges, R being the
-    site's correlations drawn to those of all sites; the papers' model (8) couples graphs w_i >= 0 with a consensus v:
+    The likelihood finds the edges and their signs, then fits the precision T of a site on these edges. R are the site's
+    correlations, shrunk towards those of all sites. The papers' model (8) couples graphs w_i >= 0 with a consensus v:
 
         likelihood    max over T    logdet T - tr(R T),    weight of an edge (a, b) = -T_ab / sqrt(T_aa T_bb)
         papers        min over w_i, v    sum_i g_i(w_i) + lam nu sum_i |w_i - v|_2 + lam |v|_1                 (8)
                       g_i(w) = z_i . w - alpha sum_a log(degree of a) + 2 beta |w|^2
 
-    z_i are the mean squared differences of two nodes' signals at site i. Missing values are NaN, or masked. DataFrames
-    of sites may have different columns: `nodes` says what happens then.
+    z_i are the mean squared differences of two nodes' signals at site i. Missing values are NaN, or masked. The sites'
+    DataFrames may have different columns: `nodes` says what happens then.
 
     Attributes
     ----------
     graphs_ : (sites, nodes, nodes) weight matrices, in the order the sites were given; sparse ones on candidate edges.
-        Weights of the likelihood are partial correlations, with their signs. None where only a sum was revealed.
+        Weights of the likelihood are partial correlations, with their signs. None if only a sum was revealed.
     consensus_ : (nodes, nodes) weight matrix.
     precision_ : (sites, nodes, nodes), as the likelihood fitted them; None with other learners.
     covariance_ : The inverse of each matrix in `precision_`, or None.
     consensus_precision_ : (nodes, nodes), the likelihood's precision of the pooled rows, or None.
-    signs_ : Like `graphs_`, with -1, 0 and 1; None where relations have no signs.
+    signs_ : Like `graphs_`, with -1, 0 and 1; None if relations have no signs.
     probabilities_ : Like `graphs_`, the probability that a site has an edge; None with other learners.
     consensus_probabilities_ : (nodes, nodes), the probability that sites share an edge; None with other learners.
-    path_ : The numbers of edges that were tried and how each scored, where the number was chosen.
+    path_ : The numbers of edges that were tried and the score of each, if the number was chosen.
     reason_ : Why this number of edges was chosen, in words.
     location_ : (sites, nodes), the mean row of every site, which stays with the site; None with other learners.
-    could_see_ : (nodes, nodes), how many sites have both nodes of a pair; None where all sites have all nodes.
-    confidence_ : Like `graphs_`, how often an edge is there when signals are drawn again; None with other learners than
+    could_see_ : (nodes, nodes), how many sites have both nodes of a pair; None if all sites have all nodes.
+    confidence_ : Like `graphs_`, how often an edge appears when signals are resampled; None with other learners than
         the papers' model, and with privacy.
     weights_ : (sites,), how much every site counts in the consensus.
-    gap_ : How far the graphs can be from the optimum, certified: for the likelihood in nats a row and node, for (8)
-        relative to its value. None with the papers' solver and with votes.
-    ledger_ : The rows of what left every site.
+    gap_ : The certified bound on how far the graphs are from the optimum: for the likelihood in nats per row and node,
+        for (8) relative to its value. None with the papers' solver and with votes.
+    ledger_ : A row for everything that left a site.
     privacy_ : The cost, computed from the ledger, as in result.json.
     parameters_ : The parameters of the learner, with those that were chosen automatically.
     names_ : The sites' names.
@@ -148,7 +148,7 @@ class ConsensusGraph(PlanEstimator):
         """Learn from one table (signals, nodes) per site.
 
         `X` is a list of arrays or DataFrames (pandas, polars, pyarrow), a dict of them by site, or paths of files and
-        folders; a single table is one site. `names` are the sites' names where `X` has none.
+        folders; a single table is one site. `names` are the sites' names if `X` has none.
         """
         plan = self._plan(X)
         silos = self._silos(plan, X, names)
@@ -183,8 +183,8 @@ class ConsensusGraph(PlanEstimator):
     def load(cls, folder: str | Path) -> Self:
         """Read the graphs of a run folder that `save`, the command line or a deployment wrote.
 
-        The folder holds what was learned, not what only `fit` knows: `precision_`, `covariance_` and `location_` are
-        None, and `score` is refused.
+        The folder does not hold what only `fit` knows: `precision_`, `covariance_` and `location_` are None, and
+        `score` is refused.
         """
         run, where = read(folder), str(Path(folder) / "plan.toml")
         plan = parse(parse_toml(run.plan, where), where, to_run=False)
@@ -247,8 +247,8 @@ class ConsensusGraph(PlanEstimator):
 
             (logdet T - (x - m)' T (x - m) - d log(2 pi)) / 2
 
-        A list of tables, one per site in the order of `fit`, is scored under each site's own graph; a single table is
-        scored under the consensus, or under the only site's graph.
+        A list of tables, one per site in the order of `fit`, is scored with each site's own graph; a single table is
+        scored with the consensus, or with the only site's graph.
         """
         check_is_fitted(self)
         precision, location, together = self.precision_, self.location_, self.consensus_precision_
@@ -275,19 +275,19 @@ class ConsensusGraph(PlanEstimator):
         return float(np.concatenate(scored).mean())
 
     def to_networkx(self, site: str | None = None, threshold: float = 0.0) -> Any:
-        """The consensus graph, or the graph of `site`, as a networkx.Graph.
+        """Return the consensus graph, or the graph of `site`, as a networkx.Graph.
 
-        Edges of weights at or below `threshold` are left out. Edge attributes are `weight`, and `sign` and
-        `probability` where they are known.
+        Edges with weights at or below `threshold` are left out. Edge attributes are `weight` and, if known, `sign` and
+        `probability`.
         """
         nodes, found = self._graph("to_networkx", site, threshold)
         return to_networkx(found, nodes)
 
     def to_pandas(self, site: str | None = None, threshold: float = 0.0) -> Any:
-        """The edges of the consensus graph, or of the graph of `site`, as a DataFrame.
+        """Return the edges of the consensus graph, or of the graph of `site`, as a DataFrame.
 
-        Its columns are those of a run's CSV files: source, target, weight, and what else is known of an edge. Edges of
-        weights at or below `threshold` are left out.
+        Its columns are those of a run's CSV files: source, target, weight, and what else is known about an edge. Edges
+        with weights at or below `threshold` are left out.
         """
         import pandas as pd
 

@@ -36,7 +36,7 @@ _TODO = "Give every client the same columns, by the same names; their order does
 
 
 class LinearModels(PlanEstimator):
-    """Linear models of several silos; a subclass says which model is asked."""
+    """Linear models of several silos; a subclass says which model predicts."""
 
     if TYPE_CHECKING:  # parameters of every subclass
         loss: Any

@@ -1,4 +1,4 @@
-"""Private meta-learning in scikit-learn's shape (S4): fit a start on many clients, make it a client's own, predict."""
+"""Private meta-learning (S4) as estimators like scikit-learn's: fit a shared start, personalise it, predict."""
 
 from __future__ import annotations
 
@@ -83,8 +83,8 @@ class _PrivateMeta(PlanEstimator):
     ) -> Self:
         """Learn the shared start from a list of (records, answers), one for each client; `names` are the clients'.
 
-        `persons` says of each client, record by record, whose it is: with epsilon a person is protected then, and not
-        one record. Who has records at several clients is protected at each by itself.
+        `persons` says for each client, record by record, whose it is: then epsilon protects a person instead of one
+        record. A person with records at several clients is protected at each of them separately.
         """
         regression, private = self._answers == "numbers", self.epsilon is not None
         labels = plain(self.classes)
@@ -117,10 +117,10 @@ class _PrivateMeta(PlanEstimator):
         return self
 
     def personalise(self, X: Any, y: Any, *, steps: int | None = None, step: float | None = None) -> Self:
-        """A copy with a client's own model: the start after steps on its records (4). Nothing leaves that client.
+        """Return a copy with a client's own model: the start after steps on its records (4). Nothing leaves the client.
 
-        One step is w - step times the gradient of the records' loss at w. Without a number or a size of steps, here or
-        in the constructor, both are chosen on these records, and so is whether to begin at the start at all.
+        One step is w - step times the gradient of the records' loss at w. If neither the number nor the size of steps
+        is given, here or in the constructor, both are chosen on these records, and so is whether to use the start.
         """
         check_is_fitted(self)
         mine = self._read(X, y)
@@ -147,7 +147,7 @@ class _PrivateMeta(PlanEstimator):
 
     @classmethod
     def load(cls, path: str | Path, module: Any = None, device: str = "cpu") -> Self:
-        """Read a model that `save` or a run wrote; a network of your own has to be given again as `module`."""
+        """Read a model that `save` or a run wrote; give your own network again as `module`."""
         spec, layout, vector = load_networks().load_model(path)
         if spec.get("answers") != cls._answers:
             raise InputError(str(path), f"a model for {cls._answers}", f"found one for {spec.get('answers')}")
@@ -252,8 +252,8 @@ class PrivateMetaClassifier(ClassifierMixin, _PrivateMeta):
         theta = w - eta grad query(w)                                              (1)
         w <- w - beta (I - eta Hessian of query(w)) grad support(theta)            (2)
 
-    and the server takes the mean of all clients' w, weighted by the numbers of their support records (3). With epsilon
-    every gradient and curvature of a record is clipped, and their sums have noise.
+    and the server takes the mean of all clients' w, weighted by their numbers of support records (3). With epsilon,
+    every gradient and curvature of a record is clipped, and noise is added to their sums.
 
     Attributes
     ----------
@@ -285,18 +285,18 @@ class PrivateMetaClassifier(ClassifierMixin, _PrivateMeta):
         self.classes_ = np.array(self.spec_.get("labels", [int(text) for text in texts] if numbers else texts))
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """(records, classes): the chance of each class, in the order of `classes_`."""
+        """Predict the probability of each class: (records, classes), in the order of `classes_`."""
         scores = self._outputs(X).astype(np.float64)
         odds = np.exp(scores - scores.max(1, keepdims=True)) if len(scores) else scores
         return np.asarray(odds / odds.sum(1, keepdims=True)) if len(odds) else odds
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """The likeliest label of every record."""
+        """Predict the likeliest label of every record."""
         scores = self._outputs(X)
         return np.asarray(self.classes_[scores.argmax(1)])
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Accuracy. Labels are read as `fit` reads them: 3, 3.0 and "3" are one label."""
+        """Return the accuracy. Labels are read as `fit` reads them: 3, 3.0 and "3" are one label."""
         check_is_fitted(self)
         right = self._outputs(X).argmax(1) == self._read(X, y).records[0][1]
         return float(np.average(right, weights=sample_weight))
@@ -331,5 +331,5 @@ class PrivateMetaRegressor(RegressorMixin, _PrivateMeta):
     _answers = "numbers"
 
     def predict(self, X: Any) -> NDArray[np.float64]:
-        """The predicted number of every record."""
+        """Predict the number of every record."""
         return np.asarray(self._outputs(X)[:, 0], dtype=np.float64)

@@ -1,4 +1,4 @@
-"""Graph federation (S1) as an estimator in scikit-learn's shape: a linear model for every region of agents."""
+"""Graph federation (S1) as an estimator like scikit-learn's: a linear model for every region of agents."""
 
 from __future__ import annotations
 
@@ -26,24 +26,25 @@ from silograph.report.notebook_card import card, most_paid
 class RegionModels(LinearModels):
     """Learn a linear model for every region of agents; the regions' servers mix their models over a graph (S1).
 
-    Without epsilon, or with a clip, by S1. In every round, mu being `step` and a_pm the weights of the servers' graph,
+    Without epsilon, or with a clip, S1 is used. In every round, with mu = `step` and the weights a_pm of the servers'
+    graph, it computes
 
         in an agent        w_k   = w_p - mu times the gradient of its loss at its region's model w_p     (3)
         at its server      psi_p = w_p + the mean of w_k - w_p over the agents of region p               (4)
         between servers    w_p   = the sum over servers m of a_pm psi_m                                  (5)
 
-    With epsilon and a clip updates w_k - w_p are clipped, and their sums have noise. With epsilon and no clip all
-    settings that are not given are chosen from public numbers, all regions have one model, and it is a constant where
+    With epsilon and a clip, updates w_k - w_p are clipped, and noise is added to their sums. With epsilon and no clip,
+    settings that you do not give are chosen from public numbers, and all regions have one model; it is a constant if
     noise leaves nothing else.
 
     Attributes
     ----------
-    models_ : (regions, features, and 1 with an intercept), the regions' models, in the order of `regions_`.
+    models_ : (regions, features, plus 1 with an intercept), the regions' models, in the order of `regions_`.
     centroid_ : The mean of the regions' models.
     regions_ : The regions' names.
     classes_ : The two labels, with the logistic loss.
-    feature_names_in_ : The columns' names, where they had names.
-    ledger_ : The rows of what left every agent.
+    feature_names_in_ : The names of the columns, if they had names.
+    ledger_ : A row for everything that left an agent.
     privacy_ : The cost, computed from the ledger.
 
     Examples
@@ -95,8 +96,7 @@ class RegionModels(LinearModels):
     def fit(self, X: Sequence[tuple[Any, Any]], y: None = None, *, regions: Sequence[Any] | None = None) -> Self:
         """Learn from a list of (records, answers), one for each agent.
 
-        `regions` names each agent's region; all are in one if it is left out. Columns of DataFrames are matched by
-        their names.
+        `regions` names each agent's region (default: one for all). Columns of DataFrames are matched by their names.
         """
         records = self._read(X, "agent")
         data = self._section(RegionData, agent="agent", target="answer", bounds=None, classes=None)
@@ -128,17 +128,17 @@ class RegionModels(LinearModels):
         return np.asarray(self.models_[self.regions_.index(str(region))])
 
     def predict(self, X: Any, region: Any = None) -> Any:
-        """The answers of the model of `region`, or without one of the mean of all regions' models."""
+        """Predict with the model of `region`, or by default with the mean of all regions' models."""
         return self._predicted(X, self._model(region))
 
     def predict_proba(self, X: Any, region: Any = None) -> Array:
-        """(records, 2): the chance of each class by the same model, in the order of `classes_`."""
+        """Predict the probability of each class with the same model: (records, 2), in the order of `classes_`."""
         return self._chances(X, self._model(region))
 
     def score(self, X: Any, y: Any = None, region: Any = None) -> float:
-        """How good a region's model is, or the mean of all: accuracy with the logistic loss, else R^2.
+        """Score a region's model, or the mean of all: accuracy with the logistic loss, else R^2.
 
-        Without `y`, as GridSearchCV asks: `X` is a list of (records, answers) of agents.
+        Without `y`, as in GridSearchCV, `X` is a list of (records, answers) of agents.
         """
         if y is not None:
             return self._scored(X, y, self._model(region))

@@ -25,7 +25,7 @@ Private = dict[str, Array]
 
 
 class Outlet(Protocol):
-    """What a method may do at a silo's border; `privacy.gate.Gate` does it."""
+    """What a method may do at a silo's border; implemented by `privacy.gate.Gate`."""
 
     def rows(self, index: Sequence[int] | Rows) -> Outlet: ...
 
@@ -50,7 +50,7 @@ class Outlet(Protocol):
 
 
 class ServerOutlet(Outlet, Protocol):
-    """What it may do at a server's, besides: no records are there."""
+    """What it may also do at a server's border, where there are no records."""
 
     def rows(self, index: Sequence[int] | Rows) -> ServerOutlet: ...
 
@@ -72,7 +72,7 @@ class ServerOutlet(Outlet, Protocol):
 
 @dataclass(frozen=True)
 class Up:
-    """What the present silos sent: row k of every value is from silo `rows[k]` of the topology.
+    """Messages of the silos that answered: row k of every value is from silo `rows[k]` of the topology.
 
     `sealed` are contributions to sums, which only the gate can open.
     """
@@ -94,7 +94,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a finished run knows: arrays by name (axis 0: silos, where it applies) and plain facts."""
+    """The result of a finished run: arrays by name (axis 0: silos, if it applies) and plain facts."""
 
     arrays: dict[str, Array]
     facts: Json
@@ -104,8 +104,8 @@ class Outcome:
 class Limits:
     """The numbers that an honest server can send down in one field: from `low` to `high`, or only whole ones of them.
 
-    A bound is one number, or an array for what one silo is sent. Silos of other organisations look at nothing but this
-    before they look at their records.
+    A bound is one number, or an array for the values sent to one silo. Silos of other organisations check only this
+    before they read their records.
     """
 
     low: float | Array
@@ -130,34 +130,34 @@ class Method(Protocol):
         ...
 
     def limits(self) -> dict[str, Limits]:
-        """What a server can honestly send down, field by field. Within it, `local` has no way to fail on any data."""
+        """Limits of what an honest server sends down, field by field. Within them `local` cannot fail on any data."""
         ...
 
     def local(self, carry: Carry, down: Message, data: Private, gate: Outlet) -> tuple[Carry, Sent]:
-        """In the silo. Axis 0 is the silos in this call: all of them, or one."""
+        """Run in the silo. Axis 0 is the silos in this call: all of them, or one."""
         ...
 
     def asked(self, servers: Carry, topo: Topology) -> Rows | None:
-        """Which silos this round is for; None means all."""
+        """Choose the silos of this round; None means all."""
         ...
 
     def gather(self, servers: Carry, up: Up, topo: Topology, gate: ServerOutlet) -> tuple[Carry, Message]:
-        """At each server: take in what the silos sent; returns what goes to the neighbouring servers."""
+        """Run at each server: take in what the silos sent; return what goes to the neighbouring servers."""
         ...
 
     def settle(self, servers: Carry, across: dict[str, Array], topo: Topology) -> tuple[Carry, dict[str, Array]]:
-        """At each server: combine with the neighbours, a row for each of `topo.heard`; returns the answer to the
+        """Run at each server: combine with the neighbours, a row for each of `topo.heard`; return the answer to the
         silos."""
         ...
 
     def done(self, servers: Carry) -> bool: ...
 
     def trace(self, servers: Carry) -> Json | None:
-        """The line this round adds to the trace, from what the server knows; None where there is none yet."""
+        """Return the line that this round adds to the trace, from what the server knows; None if there is none yet."""
         ...
 
     def deliver(self, carry: Carry, data: Private, gate: Outlet) -> Message:
-        """In the silo, once, at the end: what it hands over as its result."""
+        """Run in the silo, once, at the end: return what it hands over as its result."""
         ...
 
     def outcome(self, servers: Carry, delivered: dict[str, Array], topo: Topology) -> Outcome: ...
@@ -165,19 +165,19 @@ class Method(Protocol):
 
 @runtime_checkable
 class StandsIn(Protocol):
-    """A method that can end without somebody who is gone when results are handed over."""
+    """A method that can end although a silo is gone when results are handed over."""
 
     def instead(self, servers: Carry, topo: Topology) -> dict[str, Array]:
-        """What stands for a silo's result, field by field, with a row for each silo."""
+        """Return what replaces a silo's result, field by field, with a row for each silo."""
         ...
 
 
 @runtime_checkable
 class GoesOn(Protocol):
-    """A method whose servers can go on with other silos than before."""
+    """A method that lets its servers continue with other silos than before."""
 
     def taken_over(self, servers: Carry, topo: Topology) -> Start:
-        """As after the last round, with what these servers knew then, and what they tell the silos of now."""
+        """Return the state after the last round, with what these servers knew then, for the present silos."""
         ...
 
 
@@ -199,18 +199,18 @@ class Half:
 
 
 class Across(Protocol):
-    """How what servers send gets across, and what a kill before it has must not undo."""
+    """How the messages of servers get across, and what a kill must not undo before they have."""
 
     def held(self, round: int) -> Half | None:
-        """What was held of this round before a kill: then neither `local` nor `gather` runs again."""
+        """Return what was held of this round before a kill: then neither `local` nor `gather` runs again."""
         ...
 
     def hold(self, round: int, half: Half) -> None:
-        """Put it on disk with its ledger rows, which wait, before anybody can get what is sent."""
+        """Write it to disk with its waiting ledger rows before anybody can get what is sent."""
         ...
 
     def exchange(self, round: int, half: Half) -> dict[str, Array]:
-        """Give ours and get theirs: a row for each server that is heard."""
+        """Send our row and get theirs: a row for each server that is heard."""
         ...
 
 
@@ -228,7 +228,7 @@ class Here:
 
 
 class Plain:
-    """Hooks of a method that asks all silos in every round, has no trace, and hands nothing over at the end."""
+    """Default hooks: ask all silos in every round, keep no trace, hand nothing over at the end."""
 
     def asked(self, servers: Carry, topo: Topology) -> Rows | None:
         return None
@@ -242,7 +242,7 @@ class Plain:
 
 @dataclass(frozen=True)
 class State:
-    """Everything a run needs to go on from here."""
+    """Everything that a run needs to continue from here."""
 
     round: int
     carry: Carry
@@ -264,10 +264,11 @@ def advance(
     run_local: Callable[[State], tuple[Carry, Sent, Rows]],
     across: Across | None = None,
 ) -> State:
-    """One round: local -> gate -> gather -> gate -> exchange over the server graph -> settle -> back down.
+    """Play one round: local -> gate -> gather -> gate -> exchange over the server graph -> settle -> back down.
 
-    `run_local` is the engine: it may only return once the ledger rows of its messages are on disk. The same for a star,
-    for all servers of a graph in one process, and for one of them (`topo.at`), which then gets `across` to the others.
+    `run_local` is the engine: it returns only after the ledger rows of its messages are on disk. The round is the same
+    for a star, for all servers of a graph in one process, and for one of them (`topo.at`), which reaches the others by
+    `across`.
     """
     across = across or Here()
     half = across.held(state.round)
@@ -286,7 +287,7 @@ def advance(
 
 
 def play_at_server(method: Method, topo: Topology, data: Private) -> tuple[Outcome, list[Json]]:
-    """A whole method, and its trace, at a server whose `data` were released: all of it is post-processing."""
+    """Play a whole method at a server that has released `data`, and return its trace: all of it is post-processing."""
     gate, trace = OpenGate(), []
 
     def run_local(now: State) -> tuple[Carry, Sent, Rows]:

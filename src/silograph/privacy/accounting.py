@@ -1,8 +1,8 @@
 """What a ledger costs: epsilon is a reading of its rows.
 
-Gaussian releases compose to one Gaussian with mu^2 = sum (l2 / sd)^2, whose curve is exact; everything else goes to
-dp-accounting. This is the only module that imports it, and so it is a long one: closed forms lie beside what they are
-checked against.
+Gaussian releases compose to one Gaussian with mu^2 = sum (l2 / sd)^2, which has an exact curve; everything else goes to
+dp-accounting. Only this module imports it, so this module is long: closed forms are beside what they are checked
+against.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _LEAST_EPSILON, _MOST_EPSILON = 1e-6, 1e6  # outside, nothing is protected, or n
 
 @dataclass(frozen=True)
 class Cost:
-    """(epsilon, delta) and how it was computed."""
+    """A cost (epsilon, delta), and how it was computed."""
 
     epsilon: float
     delta: float
@@ -127,10 +127,10 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
 
 
 def caught(guarantee: Cost, false_alarms: float) -> float:
-    """The most that any attack can find of what it looks for, when it is wrong in this share of all other cases.
+    """Return the largest share that any attack can find of what it looks for, at this rate of false alarms.
 
-    Exact for Gaussian noise. Any epsilon with its delta bounds it from both ends of the trade-off, and where there is a
-    whole curve of them (zCDP), the best of its points.
+    Exact for Gaussian noise. Otherwise epsilon with its delta bounds it from both ends of the trade-off; for a whole
+    curve of them (zCDP) it is the best of the points.
     """
     epsilon, delta = guarantee.epsilon, guarantee.delta
     if not (0.0 <= epsilon <= _NOTHING_LEFT and 0.0 <= delta < 1.0):
@@ -160,7 +160,7 @@ def _ratio(row: Row) -> float:
 
 
 def cost(rows: Sequence[Row], delta: float) -> Cost:
-    """What one silo's rows cost at `delta`: the most that a record of any part pays. A record is in one part only."""
+    """Compute what one silo's rows cost at `delta`: the largest cost of any record. A record is in one part only."""
     parts = sorted({row.part for row in rows if row.part})
     shares = [_cost([row for row in rows if row.part in ("", part)], delta) for part in parts or [""]]
     return max(shares, key=lambda share: share.epsilon)
@@ -192,9 +192,9 @@ class Planned:
 
 
 class Tally:
-    """One silo's rows with a running sum, so that asking whether one more fits the budget costs next to nothing.
+    """One silo's rows with a running sum, so that checking whether one more fits the budget takes almost no time.
 
-    Rows that stay within what was `planned` need no accountant: its cost was computed once, for all silos.
+    Rows within what was `planned` need no accountant: the cost of the plan was computed once, for all silos.
     """
 
     def __init__(self, epsilon: float, delta: float, planned: Planned | None = None) -> None:
@@ -514,7 +514,7 @@ def planned_cost(mechanism: Mechanism, dim: int, releases: int, delta: float) ->
 
 
 def check_budget(epsilon: float, delta: float, records: int, where: str, protected_unit: str = "records") -> None:
-    """Refuse what is not a guarantee; `protected_unit` says, in the plural, what is protected."""
+    """Refuse an epsilon or delta that guarantees nothing; `protected_unit` is what is protected, in the plural."""
     if not _LEAST_EPSILON <= epsilon <= _MOST_EPSILON:
         expected = f"a privacy budget epsilon from {_LEAST_EPSILON:g} to {_MOST_EPSILON:g}"
         raise InputError(where, expected, f"epsilon is {epsilon:g}", "Try epsilon 1; above 10 little is protected.")

@@ -22,9 +22,9 @@ CLIPPED_AGENT = "one agent (all its records)"
 
 @dataclass(frozen=True, eq=False)
 class Bounded:
-    """`value` has one row per silo; changing one `protected_unit` of silo i moves row i by at most `l2[i]`.
+    """A value with one row per silo; changing one `protected_unit` of silo i moves row i by at most `l2[i]`.
 
-    `l2` is never a user's number: it comes from a clip that was performed or a theorem, named in `why`.
+    `l2` never comes from a user: it comes from a clip that was performed or from a theorem, named in `why`.
     """
 
     value: Array
@@ -45,8 +45,8 @@ class Bounded:
 
 @dataclass(frozen=True)
 class Within:
-    """How far one `protected_unit` inside a vector can move it: in a sum of such vectors it is protected, not a whole
-    vector."""
+    """How far one `protected_unit` inside a vector can move the vector: a sum of such vectors protects that unit, and
+    not a whole vector."""
 
     l2: Positive
     protected_unit: str
@@ -62,7 +62,7 @@ def clip_rows(x: Array, radius: float) -> Array:
 
 
 def row_lengths(x: Array) -> Array:
-    """Euclidean length of every row, as a column; no square overflows or vanishes."""
+    """Return the Euclidean length of every row, as a column; no square overflows or vanishes."""
     largest = np.abs(x).max(-1, keepdims=True)
     scale = np.where(largest > 0.0, largest, 1.0)
     return np.asarray(scale * np.sqrt(((x / scale) ** 2).sum(-1, keepdims=True)))

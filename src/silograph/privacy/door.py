@@ -45,7 +45,7 @@ class Door:
         return Gate(self, silos, round, observer)
 
     def admit(self, row: Row) -> None:
-        """Take a row for the next `sync`, unless it would break the budget or repeat a place with another value."""
+        """Keep a row for the next `sync`; refuse it if it exceeds the budget or repeats a place with another value."""
         known = self.ledger.find(row.place)
         if known is not None:
             if known != row:
@@ -89,8 +89,8 @@ class Door:
         return tally
 
     def mark_key(self, *place: str | int) -> bytes:
-        """The key of a row's digest. Under a budget nobody without the run's root can tell anything from the digest: a
-        ledger has many readers, and a row may be about a sum that is for one trusted server."""
+        """The key of a row's digest. Under a budget nobody without the run's root can learn anything from the digest:
+        a ledger has many readers, and a row may be about a sum that only one trusted server may see."""
         return b"" if self.budget is None else hashlib.sha256(repr((self.root, place)).encode()).digest()
 
     @property
@@ -105,7 +105,7 @@ class Door:
             self._waiting.clear()
 
     def forget(self) -> None:
-        """Drop the waiting rows: nothing of them was sent, and what is not in the ledger yet never happened."""
+        """Drop the waiting rows: their values were never sent, and what is not in the ledger never happened."""
         self._waiting.clear()
         self._tallies.clear()
 

@@ -47,13 +47,13 @@ class Gate:
 
     @property
     def own_noise(self) -> OwnNoise | None:
-        """What the agents of a secure sum put in themselves."""
+        """The noise that the agents of a secure sum add themselves."""
         return None if self.mechanism is None else self.mechanism.own_noise
 
     # ---- in the silo ----
 
     def poisson(self, counts: Array, rate: float, release_point: str, part: str) -> Batch:
-        """Choose among the first `counts[i]` records of silo i's `part`, each with chance `rate`."""
+        """Sample from the first `counts[i]` records of silo i's `part`, each with probability `rate`."""
         chosen = np.zeros((len(self.silos), int(counts.max(initial=0))), dtype=np.bool_)
         for i, (silo, count) in enumerate(zip(self.silos, counts, strict=True)):
             if rate == 1.0:
@@ -67,9 +67,9 @@ class Gate:
     def release(self, bounded: Bounded, release_point: str, batch: Batch | None = None, share: float = 1.0) -> Released:
         """Add the door's noise to each silo's row; one ledger row each.
 
-        What is computed from the records of a `batch` is charged as that. Several releases from one batch, or of one
-        budget, take a `share` each, of the precision that a single one would have: its noise is larger by
-        1 / sqrt(share).
+        A value computed from the records of a `batch` is charged as a release from that sample. Several releases from
+        one batch, or of one budget, take a `share` each of the precision that a single one would have: the noise of
+        each is larger by 1 / sqrt(share).
         """
         if len(bounded.value) != len(self.silos):
             raise LeakError(
@@ -104,7 +104,7 @@ class Gate:
     def _sampled(
         self, bounded: Bounded, release_point: str, batch: Batch | None, share: float
     ) -> tuple[Mechanism, dict[str, Any]]:
-        """The mechanism of a release, and what its rows say of the sample that it is from."""
+        """The mechanism of a release, and what its rows say about the sample that it comes from."""
         mechanism, where = self.mechanism, f"release at {release_point!r}"
         if mechanism is None:
             raise LeakError(where, "a mechanism", "the run has none", "Reveal on purpose, or plan one.")
@@ -124,7 +124,7 @@ class Gate:
         return sampled, {"sampling": batch.rate, "batch": batch.name, "part": batch.part}
 
     def reveal(self, value: Array, release_point: str, why: str) -> Released:
-        """Send on purpose without protection: epsilon is infinite from here on."""
+        """Send without protection, on purpose: from here on epsilon is infinite."""
         for silo, part in zip(self.silos, value, strict=True):
             self.admit_open(silo, release_point, part, self.observer, why)
         return Released(value, _SEAL)
@@ -137,12 +137,13 @@ class Gate:
         share: float = 1.0,
         joined: bool = False,
     ) -> Sealed:
-        """Hand a vector to the own server, for a sum over its silos, or over all servers' that are `joined`. With a
-        `clip` longer ones are scaled back to it first. Noise of the silos is for that `share` of the run's precision.
+        """Hand a vector to the silo's own server, for a sum over its silos, or over those of all servers if these are
+        `joined`. With a `clip`, longer vectors are scaled back to it first. The silos' noise is for that `share` of the
+        run's precision.
 
-        What is no number counts as zero under a clip: the bound must hold for any data. Of a bounded value the
-        protected unit that it names is protected, else a whole vector. Scaling back brings no two vectors further
-        apart.
+        A vector with a NaN or infinity counts as zero under a clip, because the bound must hold for any data. If the
+        value is bounded, the sum protects the protected unit that it names, else a whole vector. Scaling back moves no
+        two vectors further apart.
         """
         within = None
         if isinstance(value, Bounded):
@@ -155,7 +156,7 @@ class Gate:
         return Sealed(value, release_point, clip, within, share, joined)
 
     def uniforms(self, count: int, release_point: str) -> Array:
-        """(silos, count) numbers in (0, 1) that only this place knows, for perturbations that are not privacy."""
+        """Draw (silos, count) numbers in (0, 1) that only this place knows, for perturbations without a guarantee."""
         words = [Keystream(self.door.root, silo, self.round, release_point).words(count) for silo in self.silos]
         return np.asarray(((np.stack(words) >> np.uint64(12)) + 0.5) * 2.0**-52)
 
@@ -169,10 +170,10 @@ class Gate:
         names: Sequence[str],
         joined: Joined | None = None,
     ) -> Total:
-        """Add up what the silos `rows` handed to their servers, `home[k]` being the server of silo k.
+        """Add up what the silos `rows` handed to their servers; `home[k]` is the server of silo k.
 
-        Without masks a server sees every vector; with masks it sees the sum, of its own silos or of all servers' that
-        are `joined`.
+        Without masks a server sees every vector; with masks it sees only the sum: of its own silos, or of the silos of
+        all servers if these are `joined`.
         """
         if (joined is not None) != sealed.joined:
             ways = ("for their own server", "for all servers")
@@ -186,13 +187,13 @@ class Gate:
         return plain_total(self, sealed, home[rows])
 
     def relay(self, value: Array) -> Released:
-        """What a server computed from released values alone."""
+        """Mark a value that a server computed from released values alone."""
         return relay(value)
 
     # ---- the ledger ----
 
     def sync(self) -> None:
-        """Put the rows of this round on disk; only then may what they tell of be sent."""
+        """Write the rows of this round to disk; only then may their values be sent."""
         self.door.sync()
 
     def admit_open(self, silo: str, release_point: str, sent: Array, observer: str, why: str) -> None:

@@ -29,10 +29,10 @@ _Whole = Annotated[int, Such("a whole number of 64 bits", lambda count: abs(coun
 
 @dataclass(frozen=True)
 class Row:
-    """What one release was. `digest` is of the value that left, so that a repeated send can be told from a new one.
+    """One release. `digest` is that of the value that left, so that a repeated message can be told from a new one.
 
-    Releases that were made from one sample of the records have the same `batch`: they are paid for together. A silo may
-    divide its records for good into parts that share none; `part` says which one a release is about.
+    Releases from one sample of the records have the same `batch`: they are charged together. A silo may divide its
+    records for good into disjoint parts; `part` says which one a release is about.
     """
 
     silo: str
@@ -86,7 +86,7 @@ class Ledger:
         data = read_at_most(path, LONGEST_RESULT)
         keep = data.rfind(b"\n") + 1
         for number, raw in enumerate(data[:keep].splitlines(), 1):
-            where, todo = f"{path}, line {number}", f"{_EVIDENCE} Without it the run cannot go on."
+            where, todo = f"{path}, line {number}", f"{_EVIDENCE} Without it the run cannot continue."
             told = parse_json(raw, where, DamageError, todo)
             chain = told.pop("chain", None) if isinstance(told, dict) else None
             row = read(Row, old_names.ledger_row(told), where, DamageError, todo)
@@ -111,7 +111,7 @@ class Ledger:
 
     @property
     def tip(self) -> str:
-        """How many rows there are and the hash of the last: kept elsewhere, it shows a ledger that lost its end."""
+        """The number of rows and the hash of the last: kept elsewhere, it shows whether a ledger lost its end."""
         return f"{len(self.rows)}:{self._chain}"
 
     def check_tip(self, tip: str) -> None:
@@ -123,7 +123,7 @@ class Ledger:
                 str(self.path),
                 f"a ledger with the {count} rows that were written to it",
                 f"it holds {len(self.rows)}, or others",
-                f"{_EVIDENCE} Without it nothing can be said of the cost.",
+                f"{_EVIDENCE} Without it the cost is unknown.",
             )
 
     def find(self, place: tuple[str, int, str]) -> Row | None:

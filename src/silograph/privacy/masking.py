@@ -1,7 +1,7 @@
-"""The sum of a region's updates under masks, with or without noise that its agents put in themselves.
+"""The sum of a region's updates under masks, with or without noise that its agents add themselves.
 
-The agents' noise is counted as if only the secure sum's threshold of them, less one, had added any: fewer than a third
-of a cohort may drop out, or tell what noise they drew, and the guarantee still holds, also against another agent.
+The accounting counts the noise of only so many agents as the secure sum's threshold, less one: fewer than a third of
+a cohort may drop out, or tell others what noise they drew, and the guarantee still holds, also against another agent.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ class Masks:
 
 @dataclass(frozen=True)
 class Cohort:
-    """What the sum of so many agents' vectors, no longer than `clip`, will be protected by: known before it is made.
+    """The protection of a sum of so many agents' vectors, no longer than `clip`; known before the sum is made.
 
-    `l2` is how far another agent in one's place moves the sum, or another protected unit within an agent's vector; it
-    is charged against `deviation`, so that rho = (l2 / deviation)^2 / 2. `contributors` are those whose noise is
-    counted on.
+    `l2` is how far replacing an agent, or a protected unit within an agent's vector, moves the sum; it
+    is charged against `deviation`, so that rho = (l2 / deviation)^2 / 2. `contributors` are the agents that the noise
+    counts on.
     """
 
     l2: float
@@ -66,7 +66,7 @@ class Cohort:
 
 
 def counted_on(agents: int) -> int:
-    """Of how many the noise is counted: the threshold's, less one, who looks, is of the cohort and knows its own."""
+    """How many agents the noise counts on: the threshold, less one, an observer in the cohort that knows its own."""
     return threshold(agents) - 1
 
 
@@ -88,7 +88,7 @@ def planned(agents: int, clip: float, length: int, noise: OwnNoise | None, withi
 
 @dataclass(frozen=True)
 class MaskedSum:
-    """What a server asks for: the sum of the members' vectors at one place, none longer than `clip`. All public."""
+    """A server's request: the sum of the members' vectors at one place, none longer than `clip`. All is public."""
 
     members: tuple[str, ...]
     round: int
@@ -124,7 +124,7 @@ class MaskedSum:
         return Keystream(root, name, self.round, place).take
 
     def noise_of(self, root: int, name: str) -> Array:
-        """What an agent adds to its vector. It may tell: the guarantee is for the others' noise."""
+        """The noise that an agent adds to its vector. It may reveal it: the guarantee rests on the others' noise."""
         nothing, bits = np.zeros(self.length), self.cohort.bits
         return decode(noisy(nothing, self.clip, bits, self.cohort.share, self.noise_source(root, name)), bits)
 

@@ -26,7 +26,7 @@ _MOST = 2.0**61  # grid steps a value may have; beyond, it is held there
 
 
 class Place(NamedTuple):
-    """Where noise is drawn: no two places of a run have any in common."""
+    """The place of a run where noise is drawn: no two places share any noise."""
 
     root: int
     silo: str
@@ -35,8 +35,8 @@ class Place(NamedTuple):
 
 
 class Charge(NamedTuple):
-    """What a release costs: its sensitivity on the grid, the noise that this is held against, and what the promise
-    rests on beside the bound."""
+    """What a release is charged: its sensitivity on the grid, the noise that hides it, and what else the promise
+    depends on."""
 
     l2: float
     noise: float
@@ -44,7 +44,7 @@ class Charge(NamedTuple):
 
 
 class Noise(Protocol):
-    """What a run is given: a mechanism for every round."""
+    """A run's noise: a mechanism for every round."""
 
     def at(self, round: int) -> Mechanism: ...
 
@@ -54,7 +54,7 @@ class Mechanism(Noise, Protocol):
 
     @property
     def name(self) -> str:
-        """What its rows are read as by an accountant."""
+        """The kind of noise that an accountant reads from its rows."""
         ...
 
     @property
@@ -70,7 +70,7 @@ class Mechanism(Noise, Protocol):
         ...
 
     def perturb(self, value: Array, l2: float, place: Place, out: Array) -> None:
-        """Write `value` with noise for sensitivity `l2` to `out`, which is contiguous."""
+        """Write `value` plus noise for sensitivity `l2` to `out`, which is contiguous."""
         ...
 
     def charge(self, l2: float, dim: int) -> Charge: ...
@@ -87,7 +87,7 @@ class Mechanism(Noise, Protocol):
 
 
 class _Additive:
-    """What mechanisms have in common that draw a release's noise from a stream of its own."""
+    """Base of mechanisms that draw a release's noise from its own stream."""
 
     @property
     def own_noise(self) -> OwnNoise | None:
@@ -174,7 +174,7 @@ class Laplace(_Additive):
 
 
 class _Own:
-    """What those whose vectors are added up put in themselves. No single place has it all."""
+    """Noise that the members of a sum add themselves. No single place has all of it."""
 
     @property
     def own_noise(self) -> Any:

@@ -1,5 +1,5 @@
-"""Released values out of plain arrays: for servers, which know nothing but what was released, and for those who read
-back what was. Inside a silo there are `Released.map` and the gate; no method imports this module (import-linter)."""
+"""Make released values from plain arrays: for servers, which know only released values, and for reading released values
+back. Inside a silo use `Released.map` and the gate; no method imports this module (import-linter)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _INSIDE: ContextVar[str] = ContextVar("inside a silo", default="")
 
 @contextmanager
 def inside(part: str) -> Iterator[str]:
-    """While the named part of a method runs, which sees records, nothing is relayed."""
+    """Refuse to relay while the named part of a method runs that sees records."""
     token = _INSIDE.set(part)
     try:
         yield part
@@ -31,9 +31,9 @@ def inside(part: str) -> Iterator[str]:
 
 
 def relay(value: Array, owned: bool = False) -> Released:
-    """What is computed from released values alone, such as all that a server sends on: post-processing.
+    """Mark a value as computed from released values alone, such as all that a server sends on: post-processing.
 
-    `owned`: the caller gives the value away and writes to it no more, so that it need not be copied.
+    `owned`: the caller gives the value away and does not write to it again, so it need not be copied.
     """
     if part := _INSIDE.get():
         todo = "Use Released.map for what is computed from released values; all else passes the gate."
@@ -42,7 +42,7 @@ def relay(value: Array, owned: bool = False) -> Released:
 
 
 class OpenGate:
-    """The border of what is released already: whatever is computed from it is post-processing and passes free."""
+    """The border around released values: whatever is computed from them is post-processing and costs nothing."""
 
     def rows(self, index: Sequence[int] | NDArray[np.intp]) -> OpenGate:
         return self

@@ -27,7 +27,7 @@ Sent = Mapping[str, "Released | Sealed"]
 
 
 class Released:
-    """A value that passed the gate. It can be read, cut and post-processed, not made."""
+    """A value that passed the gate. You can read, slice and post-process it, but not make one."""
 
     __slots__ = ("value",)
     value: Array
@@ -48,9 +48,9 @@ class Released:
         raise AttributeError("a released value does not change")
 
     def map(self, function: Callable[..., Array], *constants: Released | float | int | bool | str) -> Released:
-        """Post-processing: `function(self.value, *constants)`.
+        """Post-process: `function(self.value, *constants)`.
 
-        The function may use nothing private, so constants are released values or plain numbers, and a function that
+        The function may use nothing private, so constants must be released values or plain numbers, and a function that
         has captured an array from its surroundings is refused.
         """
         _refuse_captured(function)
@@ -71,7 +71,7 @@ class Released:
         return Released(self.value[index], _SEAL, owned=True)
 
     def with_rows(self, index: Sequence[int] | NDArray[np.intp] | slice, fresh: Released) -> Released:
-        """The same with some rows replaced by released ones."""
+        """Return the same value with some rows replaced by released ones."""
         out = np.array(self.value)
         out[index] = fresh.value
         return Released(out, _SEAL, owned=True)
@@ -83,9 +83,9 @@ def bare(value: Any) -> Any:
 
 
 def _refuse_captured(function: Callable[..., Any]) -> None:
-    """An array held by a closure, a default, a bound object or a global would be a way around the gate.
+    """Refuse an array held by a closure, a default, a bound object or a global: it would be a way around the gate.
 
-    This catches mistakes. It cannot stop a method that wants to cheat: that is code you installed.
+    This catches mistakes. It cannot stop a method that wants to cheat: that is code that you installed.
     """
     held: list[object] = []
     if isinstance(function, partial):
@@ -122,7 +122,7 @@ class Elsewhere(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Sealed:
-    """What silos hand to their own server to be added up: no method can read it, a server's gate opens only sums.
+    """What silos hand to their own server to be added up: no method can read it, and a server's gate opens only sums.
 
     Under masks between organisations the rows stay where they are: they are zeros here, and `elsewhere` runs the secure
     sum with those who hold them. It also says who may count it as spent, which they may where no sum came of it.
@@ -160,10 +160,10 @@ class Total:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """A Poisson sample of the records of one part of each silo: row i has `chosen[i, k]` where record k takes part.
+    """A Poisson sample of the records of one part of each silo; `chosen[i, k]`: record k of silo i takes part.
 
-    Every record had its own coin, with chance `rate`. Who was chosen stays in the silo: the smaller cost of what is
-    released from a sample rests on that.
+    Every record has its own coin, with probability `rate`. The choice stays in the silo: the smaller cost of releases
+    from a sample depends on that.
     """
 
     chosen: BoolArray
@@ -190,7 +190,7 @@ def stack(parts: Sequence[Released | Sealed]) -> Released | Sealed:
 
 
 def check_message(message: Mapping[str, object], rows: int, sender: str) -> Sent:
-    """Nothing but released values may leave; a method that tries otherwise is refused by name."""
+    """Let only released values leave; refuse a method that sends anything else, and name it."""
     checked: dict[str, Released | Sealed] = {}
     for name, value in message.items():
         if not isinstance(value, Released | Sealed):

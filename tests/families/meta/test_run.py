@@ -208,7 +208,7 @@ def test_counts_are_whole_numbers_from_1(key, value, came):
             PRIVATE | {"data": WHOSE | {"new": ["d.csv"]}, "privacy": {"epsilon": 1, "personal_epsilon": 1}},
             "plan, personal_epsilon", "where persons are protected", "one record",
         ),
-        (PRIVATE | {"data": DATA}, "plan, classes", "the labels there can be", "is private too"),
+        (PRIVATE | {"data": DATA}, "plan, classes", "the labels there can be", "is private, too"),
         ({"engine": "gpu"}, "plan.toml, engine", "vector, silowise", "found 'gpu'"),
         ({"seed": -1}, "plan.toml, seed", "a whole number from 0 up", "found -1"),
         ({"topology": "star"}, "plan.toml", "only data, method, privacy, engine, seed", "found 'topology'"),

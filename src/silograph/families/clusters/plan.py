@@ -50,19 +50,17 @@ class ClusteredMethod:
     """
 
     name: Literal["clustered_admm"] = "clustered_admm"
-    loss: Literal["ridge", "huber", "logistic"] = option(
-        "ridge", "The loss that is minimised; logistic is for two classes."
-    )
+    loss: Literal["ridge", "huber", "logistic"] = option("ridge", "The loss to minimise; logistic is for two classes.")
     huber: Positive = 1.0
     intercept: bool = option(True, "Whether models have a constant.")
     penalty: Positive = option(3.0, "S2's rho: how strongly clients are held to their cluster.")
     ridge: Amount = option(
-        0.01, "S2's lambda: the weight of half a model's squared length, which a server's clients share."
+        0.01, "S2's lambda: the weight of half a model's squared length, shared among a server's clients."
     )
     rounds: Count = option(
         100,
-        "How many rounds S2 takes; with random effects, the most that each of four stages takes; of calibrated models "
-        "it follows from the budget.",
+        "How many rounds S2 takes; with random effects, the most that each of four stages takes; with calibrated "
+        "models it follows from the budget.",
     )
     tau: Portion | Literal["learned"] = option(
         "learned", 'S2: the weight of other clusters, from 0 to 1, or "learned".'
@@ -74,8 +72,8 @@ class ClusteredMethod:
     sample: Count | None = None
     learner: Literal["calibrated", "effects", "papers"] | None = option(
         None,
-        '"effects" shrinks clients to clusters by estimated variances, "calibrated" is for a budget and chooses all '
-        'settings, "papers" is S2; None: chosen automatically.',
+        '"effects" shrinks clients towards clusters by estimated variances, "calibrated" needs a budget and chooses '
+        'all settings, "papers" is S2; None: chosen automatically.',
     )
     find: Count | None = option(None, "How many clusters to find; None means that the clusters are given.")
     radius: Scale | None = None

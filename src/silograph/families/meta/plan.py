@@ -41,7 +41,7 @@ class MetaData(FeatureOptions):
     answers: Literal["classes", "numbers"] = "classes"
     classes: tuple[str, ...] | None = None
     unit_column: str | None = None
-    unit_rows: _Size = option(8, "Of a person with more records, so many take part; a public number.")
+    unit_rows: _Size = option(8, "If a person has more records, only so many take part; a public number.")
 
     @property
     def persons(self) -> Persons | None:
@@ -76,17 +76,19 @@ class MetaMethod:
     version: Literal["sound", "paper:"] = "sound"
     model: Model | None = None
     hidden: tuple[_Size, ...] = option(USUAL_LAYERS, "Sizes of an mlp's hidden layers.")
-    width: _Size = option(64, "How many random features; of a resnet18, the filters it begins with.")
-    rounds: _Size | None = option(None, "How often clients are asked; None: 5 to 50 by the budget, 200 without one.")
+    width: _Size = option(64, "How many random features, or first filters of a resnet18.")
+    rounds: _Size | None = option(
+        None, "How often clients are asked; None: 5 to 50, depending on the budget, or 200 without one."
+    )
     local_steps: _Size = option(1, "How many steps a client takes each time it is asked.")
     rate: Share | None = option(
-        None, "The chance that a record takes part in a step; None: 1 with a budget, 0.1 without."
+        None, "The probability that a record takes part in a step; None: 1 with a budget, 0.1 without."
     )
     order: Literal["first", "second"] = option("second", '"second" follows (2); "first" leaves the curvature out.')
     inner_step: _Step = option(0.1, "The size eta of the step that a client tries on its query records, (1).")
     outer_step: _Step = option(1.0, "The size beta of the step that the start then takes, (2).")
-    clip: Scale = option(1.0, "With privacy, a longer gradient of a record is scaled back to this length.")
-    curvature_clip: Scale | None = option(None, "The same for a record's curvature; None: as clip.")
+    clip: Scale = option(1.0, "With privacy, a record's gradient longer than this is scaled back to this length.")
+    curvature_clip: Scale | None = option(None, "The same for a record's curvature; None: the same as clip.")
     personal_step: _Step | None = option(None, "The size of the steps that personalise the start; None: inner_step.")
     personal_steps: _Size | None = option(
         None, "How many such steps; None: each client chooses number and size on its own records."
@@ -206,11 +208,11 @@ class MetaPlan(Plan):
             raise InputError(
                 "plan, classes",
                 "the labels there can be, with privacy",
-                "found none: which labels occur in private tables is private too",
+                "found none: which labels occur in private tables is private, too",
                 'Set classes = ["...", "..."] in [data].',
             )
         if self.method.compare:
-            found = "one was asked for: what is learned without protection would be told without being paid for"
+            found = "one was asked for: it would reveal what is learned without protection, and no budget pays for that"
             raise InputError("plan, compare", "no comparison, with privacy", found)
         if privacy.personal_epsilon is not None and not self.data.new:
             raise InputError("plan, personal_epsilon", "new clients in [data]", "found none")
