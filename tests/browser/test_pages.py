@@ -95,10 +95,11 @@ def test_epsilon_is_seen_on_a_telephone(kind: str, pages: dict[str, Path], visit
 
 def test_sixty_sites_of_three_hundred_nodes_open_quickly_and_in_pages(tmp_path: Path, visit: Visit) -> None:
     (tmp_path / "sixty.html").write_text(build(make_run(tmp_path / "run", nodes=300, sites=60, edges=600, mode="dp")))
+    height = "document.documentElement.scrollHeight"
+    assert visit(tmp_path / "sixty.html", width=375).page.evaluate(height) < 12_000
     opened = visit(tmp_path / "sixty.html", width=1200)
     page = opened.page
     assert page.evaluate("performance.getEntriesByType('navigation')[0].loadEventEnd") < 3000
-    height = "document.documentElement.scrollHeight"
     assert page.evaluate(height) < 12_000
     rows = page.locator("[aria-label=Sites] tbody tr")
     turns = page.get_by_role("group", name="Pages: Sites")
