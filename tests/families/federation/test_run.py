@@ -293,7 +293,7 @@ def test_a_run_over_all_regions_leaves_one_model_and_a_cost_that_adds_up(clinics
         assert 0.999 * 4.0 < cost(rows, 1e-6).epsilon <= 4.0
     page = (tmp_path / "out/report.html").read_text()
     assert "Every server saw one sum over all agents" in page
-    assert "join up" in page
+    assert "collude" in page
 
 
 def test_a_bad_test_table_is_refused_before_anything_is_spent_and_may_be_mended(tmp_path, silograph):
