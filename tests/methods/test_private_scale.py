@@ -44,6 +44,25 @@ def test_without_noise_columns_are_told_in_any_unit_however_sorted(unit):
     assert np.abs(centre / unit - [0.0, -7.0, 200.0]).max() < 0.1
 
 
+def test_columns_of_counts_and_of_0_and_1_get_their_mean_and_so_no_relation():
+    """A mean that is told wrongly in two columns is a relation that is not there."""
+    rng = np.random.default_rng(11)
+    n = 20_000
+    kinds = [
+        rng.random(n) < 0.1,
+        rng.random(n) < 0.5,
+        rng.integers(0, 3, n),
+        rng.integers(1, 8, n),
+        rng.poisson(0.5, n),
+    ]
+    x, who = np.stack(kinds, 1).astype(float), np.arange(n)
+    spread, _ = told_spreads(spread_cells(x, who, rng.random(n)), 1e-9)
+    centre, _ = told_centres(place_cells(x, who, n, spread), spread, 1e-9)
+    assert np.abs((centre - x.mean(0)) / spread).max() < 0.05
+    y = (x - centre) / spread
+    assert np.abs(y.T @ y / n - np.cov(y.T)).max() < 0.01
+
+
 def test_a_column_that_never_changes_and_one_too_far_from_zero_are_not_told():
     rng = np.random.default_rng(2)
     x = np.stack([np.full(5000, 3.0), rng.normal(size=5000), 5e4 + rng.normal(size=5000)], 1)

@@ -16,8 +16,8 @@ LACKS = ((1,), (4, 6), (), (6,))
 SITES = len(LACKS)
 
 
-def task(clip=None, person=None):
-    return SmoothGraph(NODES, "moment", clip, person=person, common=COMMON)
+def task(clip=None, person=None, with_mean=False):
+    return SmoothGraph(NODES, "moment", clip, person=person, common=COMMON, with_mean=with_mean)
 
 
 def tables(rows=4000, seed=0):
@@ -38,10 +38,11 @@ def extreme(rng):
     return row
 
 
+@pytest.mark.parametrize("with_mean", [False, True])
 @pytest.mark.parametrize("clip", [None, 1.5])
 @pytest.mark.parametrize("lacks", LACKS)
-def test_no_swap_of_a_row_with_any_gaps_moves_a_release_or_a_summand_beyond_its_bound(clip, lacks):
-    rng, made = np.random.default_rng([7, len(lacks)]), task(clip)
+def test_no_swap_of_a_row_with_any_gaps_moves_a_release_or_a_summand_beyond_its_bound(clip, lacks, with_mean):
+    rng, made = np.random.default_rng([7, len(lacks)]), task(clip, with_mean=with_mean)
     rows, worst = tables(rows=3)[0], 0.0
     rows[:, list(lacks)] = np.nan
     for _ in range(300):
@@ -145,3 +146,37 @@ def test_a_round_trip_of_coordinates():
     moment = rng.standard_normal((NODES - 1, NODES - 1))
     moment = moment + moment.T
     np.testing.assert_allclose(from_coordinates(to_coordinates(moment, NODES)[None], NODES)[0], moment, atol=1e-12)
+
+
+@pytest.mark.parametrize("clip", [None, 50.0])
+def test_with_means_beside_them_sites_far_from_0_release_what_sites_around_0_do(clip):
+    """Every site has means of its own; a sum has one of all sites."""
+    rng, counts, made = np.random.default_rng(9), (4000,) * SITES, task(clip, with_mean=True)
+    shifts = 0.4 * rng.standard_normal((SITES, NODES))
+    releases = UnlikeReleases(made, None, Gaussian(0.0), counts, lacks=LACKS)
+    summed = UnlikeSum(made, None, None, counts, lacks=LACKS)
+
+    def told(moved):
+        each = zip(tables(), moved, LACKS, strict=True)
+        return np.array([made.prepare(x + by, gone)["moment"] for x, by, gone in each])
+
+    def alone(moved):
+        return releases.known({"moments": told(moved)}, np.arange(SITES)).moments[-1]
+
+    def together(moved):
+        return summed.statistics(4000.0 * told(moved).sum(0)[None], SITES, np.ones(SITES, bool)).moments[-1]
+
+    for known, moved, exact in ((alone, shifts, clip is not None), (together, np.tile(shifts[0], (SITES, 1)), False)):
+        plain, away, raw = known(0.0 * shifts), known(moved), known_without_mean(moved, clip)
+        off, before = np.abs(away - plain).max(), np.abs(raw - plain).max()
+        # Without a clip rows are scaled to one length where they lie; sites that see a pair do not see all of a node.
+        assert off <= (1e-6 * np.abs(plain).max() if exact else 0.5 * before)
+        assert before > 0.05 * np.abs(plain).max()
+
+
+def known_without_mean(moved, clip):
+    made = task(clip)
+    each = zip(tables(), moved, LACKS, strict=True)
+    moments = np.array([made.prepare(x + by, gone)["moment"] for x, by, gone in each])
+    method = UnlikeReleases(made, None, Gaussian(0.0), (4000,) * SITES, lacks=LACKS)
+    return method.known({"moments": moments}, np.arange(SITES)).moments[-1]

@@ -173,6 +173,8 @@ TASKS = {
     "moment, clipped, large": SmoothGraph(5, "moment", clip=1e5),
     "moment, scaled": SmoothGraph(5, "moment"),
     "moment, many nodes": SmoothGraph(40, "moment", clip=2.0),
+    "moment and mean, clipped": SmoothGraph(5, "moment", clip=0.7, with_mean=True),
+    "moment and mean, scaled": SmoothGraph(5, "moment", with_mean=True),
     "distances": SmoothGraph(5, "clipped-distances", clip=3.0),
     "distances, many nodes": SmoothGraph(60, "clipped-distances", clip=3.0),
 }
@@ -183,7 +185,7 @@ def test_one_record_never_moves_the_release_further_than_its_bound(name):
     assert worst(TASKS[name], climb=TASKS[name].nodes < 10) <= 1.0
 
 
-@pytest.mark.parametrize("name", ["moment, clipped", "moment, clipped, large", "moment, scaled", "moment, many nodes"])
+@pytest.mark.parametrize("name", [name for name in TASKS if name.startswith("moment")])
 def test_the_bound_on_the_moment_is_tight(name):
     assert worst(TASKS[name], climb=False) >= 0.99
 
@@ -306,16 +308,22 @@ def worst_person(task, seed=0, tries=60):
     return max(moved_by_person(task, x, y, others) for x, y in swaps)
 
 
-PERSONS = [SmoothGraph(5, "moment", 0.7, person="who"), SmoothGraph(5, "moment", person="who")]
+PERSONS = [
+    SmoothGraph(5, "moment", 0.7, person="who"),
+    SmoothGraph(5, "moment", person="who"),
+    SmoothGraph(5, "moment", 0.7, person="who", with_mean=True),
+    SmoothGraph(5, "moment", person="who", with_mean=True),
+]
+_KINDS = ["clipped", "scaled", "clipped, with mean", "scaled, with mean"]
 
 
-@pytest.mark.parametrize("task", PERSONS, ids=["clipped", "scaled"])
+@pytest.mark.parametrize("task", PERSONS, ids=_KINDS)
 def test_one_person_never_moves_the_release_further_than_the_bound_which_is_tight(task):
     assert 0.99 <= worst_person(task) <= 1.0
 
 
 @pytest.mark.parametrize("size", [1e150, 1e200])
-@pytest.mark.parametrize("task", PERSONS, ids=["clipped", "scaled"])
+@pytest.mark.parametrize("task", PERSONS, ids=_KINDS)
 def test_an_absurd_person_breaks_neither_bound_nor_run(task, size):
     others = [np.random.default_rng(7).standard_normal((3, 5))] * 2
     assert moved_by_person(task, size * np.eye(5)[:2], np.zeros((1, 5)), others) <= 1.0
@@ -381,12 +389,34 @@ def worst_with_gaps(task, seed=0, tries=400):
     return max(found)
 
 
+@pytest.mark.parametrize("with_mean", [False, True])
 @pytest.mark.parametrize("clip", [0.7, None, 1e5])
-def test_a_row_with_any_gaps_never_moves_the_release_further_than_the_bound_which_is_tight(clip):
-    assert 0.99 <= worst_with_gaps(SmoothGraph(6, "moment", clip)) <= 1.0
+def test_a_row_with_any_gaps_never_moves_the_release_further_than_the_bound_which_is_tight(clip, with_mean):
+    assert 0.99 <= worst_with_gaps(SmoothGraph(6, "moment", clip, with_mean=with_mean)) <= 1.0
 
 
-@pytest.mark.parametrize("task", PERSONS, ids=["clipped", "scaled"])
+@pytest.mark.parametrize("person", [None, "who"])
+@pytest.mark.parametrize("clip", [None, 100.0])
+def test_with_the_mean_beside_it_a_moment_is_one_around_the_mean(clip, person):
+    """Wherever the columns lie; of rows scaled to length 1, or of persons' rows, of what is left of them then."""
+    rng = np.random.default_rng(13)
+    rows = rng.standard_normal((300, 5)) + np.array([0.0, 3.0, -1.0, 0.5, 8.0])
+    told = rows if person is None else People(rows, np.arange(300) // 3)
+    plain, beside = (SmoothGraph(5, "moment", clip, person=person, with_mean=way) for way in (False, True))
+    released = beside.prepare(told)["moment"]
+    assert len(released) == beside.moment_size
+    found = beside.around_mean(from_coordinates(released, 6))
+    y = rows @ centred_basis(5)
+    if clip is None and person is None:
+        y = y / np.linalg.norm(y, axis=1, keepdims=True)
+    moment, mean = from_coordinates(plain.prepare(told)["moment"], 5), y.mean(0)
+    if clip is None and person is not None:  # a person's rows are scaled by one number
+        number = np.sqrt(np.array([(y[3 * k : 3 * k + 3] ** 2).sum() / 3 for k in range(100)]))
+        mean = (y / np.repeat(number, 3)[:, None]).mean(0)
+    np.testing.assert_allclose(found, moment - np.outer(mean, mean), atol=1e-8 * (clip or 1.0) ** 2)
+
+
+@pytest.mark.parametrize("task", PERSONS, ids=_KINDS)
 def test_a_person_with_any_gaps_never_moves_it_further_either(task):
     rng, size = np.random.default_rng(11), 10.0 * (task.clip or 1.0)
     others = [gappy(rng, size * rng.standard_normal((k, 5))) for k in (1, 4, 2)]

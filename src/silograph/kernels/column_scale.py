@@ -2,7 +2,9 @@
 
 A column's spread is told from differences of disjoint pairs of rows, which have no mean (Karwa and Vadhan 2018): how
 many of them are in every octave, from 2^-64 up to 2^64. With the spread known, its centre is told from how many rows
-are in every cell of about two spreads' width. Both work over any units, since an octave is found as easily as another.
+are next to every point of a grid with about two spreads between points: a row is shared between the two points around
+it, so that the mean of the shares is the mean of the rows, for columns of 0 and 1 and of small counts too. Both work
+over any units, since an octave is found as easily as another.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from numpy.typing import NDArray
 from silograph.core.types import Array, BoolArray
 
 OCTAVES = 128  # of differences: from 2^-64 up to 2^64
-PLACES = 512  # cells of rows, half of them below 0: a mean may be about 500 spreads from it
+PLACES = 512  # points of the grid, half of them below 0: a mean may be about 500 spreads from it
 SURE = 4.5  # deviations of noise from which a peak is no chance: of 1000 columns of noise alone, one or two pass
 _PHASES = 16  # a spread is told to a sixteenth of an octave
 _HUGE = 1e70  # no number in the way of a row overflows up to here
@@ -44,27 +46,33 @@ def spread_cells(rows: Array, unit: NDArray[np.intp], order: Array) -> Array:
 
 
 def place_cells(rows: Array, unit: NDArray[np.intp], units: int, spread: Array) -> Array:
-    """How many units have rows in each cell of `widths(spread)`, (d, PLACES); cells begin at 0."""
-    return _counts(np.floor(_tame(rows) / widths(spread)) + PLACES // 2, unit, units, PLACES)
+    """How many units have rows at each multiple of `widths(spread)`, (d, PLACES); a row is shared between two."""
+    place = _tame(rows) / widths(spread) + PLACES // 2
+    below = np.floor(place)
+    above = place - below  # the share of the upper point
+    return _counts(below, unit, units, PLACES, 1.0 - above) + _counts(below + 1.0, unit, units, PLACES, above)
 
 
 def _tame(rows: Array) -> Array:
     return np.asarray(np.clip(rows, -_HUGE, _HUGE))
 
 
-def _counts(cell: Array, unit: NDArray[np.intp], units: int, cells: int) -> Array:
-    """How many of the units are in each cell of each column; one with several entries there is spread over them."""
+def _counts(cell: Array, unit: NDArray[np.intp], units: int, cells: int, share: Array | None = None) -> Array:
+    """How many of the units are in each cell of each column; one with several entries there is spread over them. Of an
+    entry only its `share` counts."""
     columns, there = cell.shape[1], np.isfinite(cell)
     number = np.zeros((units, columns))
     np.add.at(number, unit, there)
     weight = _ROUNDING / np.maximum(number, 1.0)[unit]
+    if share is not None:
+        weight = weight * share
     flat = np.clip(np.where(there, cell, 0.0), 0, cells - 1).astype(np.intp) + cells * np.arange(columns)
     counted = np.bincount(flat[there], weight[there], minlength=columns * cells)
     return np.asarray(counted.reshape(columns, cells), dtype=float)
 
 
 def widths(spread: Array) -> Array:
-    """Of the cells of rows: powers of two next to two spreads."""
+    """Between the points of the grid: powers of two next to two spreads."""
     return np.asarray(2.0 ** np.rint(np.log2(2.0 * spread)))
 
 
@@ -89,14 +97,14 @@ def _score(cells: Array, phase: float) -> Array:
 
 
 def told_centres(cells: Array, spread: Array, noise: float) -> tuple[Array, BoolArray]:
-    """The centre of every column, and whether it stands out: that of the three neighbouring cells with most rows."""
-    three = cells[:, :-2] + cells[:, 1:-1] + cells[:, 2:]
-    best = three.argmax(1)
-    each = np.arange(len(cells))[:, None], best[:, None] + np.arange(3)
+    """The centre of every column, and whether it stands out: that of the four neighbouring points with most rows."""
+    four = cells[:, :-3] + cells[:, 1:-2] + cells[:, 2:-1] + cells[:, 3:]
+    best = four.argmax(1)
+    each = np.arange(len(cells))[:, None], best[:, None] + np.arange(4)
     mass = np.maximum(cells[each], 0.0)
-    place = (mass * each[1]).sum(1) / np.maximum(mass.sum(1), 1e-300) + 0.5 - PLACES // 2
-    inside = (best > 0) & (best < three.shape[1] - 1)  # end cells hold all that is beyond
-    told = inside & (three.max(1) >= SURE * math.sqrt(3.0) * noise)
+    place = (mass * each[1]).sum(1) / np.maximum(mass.sum(1), 1e-300) - PLACES // 2
+    inside = (best > 0) & (best < four.shape[1] - 1)  # the last points hold all that is beyond
+    told = inside & (four.max(1) >= SURE * math.sqrt(4.0) * noise)
     return np.where(told, place * widths(spread), 0.0), told
 
 

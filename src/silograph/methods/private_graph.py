@@ -7,7 +7,6 @@ is worth in effective rows, and learns graphs from it: as the most likely precis
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import NoReturn, Protocol, runtime_checkable
 
@@ -58,8 +57,9 @@ class Statistics:
 
 
 def moments_of(released: Array, task: SmoothGraph) -> Array:
-    """Second moments from their coordinates, (n, m(m+1)/2) to (n, m, m)."""
-    moments = from_coordinates(released, task.nodes)
+    """Second moments from their coordinates, (n, size) to (n, m, m), around each silo's mean if that is known."""
+    moments = from_coordinates(released, task.nodes + task.with_mean)
+    moments = task.around_mean(moments) if task.with_mean else moments
     if task.clip is not None:
         return moments
     # Signals were scaled to length 1, so only the shape means anything: let the trace be 1.
@@ -83,7 +83,7 @@ def cleaned(noisy: Array, variance: Array, share: Array, task: SmoothGraph, shri
 
 def refuse(released: Array, effective: float, task: SmoothGraph) -> NoReturn:
     """No graph of noise, and what would help."""
-    trace = np.einsum("iaa->i", from_coordinates(released, task.nodes)).max()
+    trace = np.einsum("iaa->i", moments_of(released, task)).max()
     why, todo = "a graph of them would be chance", "More records or a larger epsilon would carry one."
     if task.clip is not None and trace < 0.1 * task.clip**2:
         why, todo = "the clip is far longer than the signals", "Take a clip near the signals' length, or none."
@@ -190,7 +190,7 @@ class ReleasedConsensus(Plain):
 
     @property
     def _size(self) -> int:
-        return (self.task.nodes - 1) * self.task.nodes // 2
+        return self.task.moment_size
 
     def start(self, topo: Topology) -> Start:
         silos = len(topo.silos)
@@ -236,7 +236,7 @@ class ReleasedConsensus(Plain):
 
     def _pooled(self, released: Array, counts: Array) -> Pooled:
         """By the known noise of every silo."""
-        sensitivity = math.sqrt(2.0) * self.task.radius**2 / counts
+        sensitivity = self.task.longest_term / self.task.kept / counts
         if isinstance(self.mechanism, CorrelatedGaussian):
             return correlated_bayes(released, self.mechanism.covariance(sensitivity, self._size), counts)
         noise = np.array([self.mechanism.deviation(float(l2), self._size) for l2 in sensitivity])

@@ -1,9 +1,9 @@
 """Private means and spreads of columns before anything else: two small releases, after which all rows have one scale.
 
-First sites count the differences of pairs of rows in every octave, then their rows in cells around 0 whose width the
-spreads gave (`kernels/column_scale.py`). The server adds up what it gets of all sites and tells everybody one centre
-and one spread a column; with them each site scales its rows and goes on with the method that learns. All that the
-server does is post-processing, and a server that tells other numbers gets no more out of a site: whatever rows are
+First sites count the differences of pairs of rows in every octave, then their rows next to every point of a grid that
+the spreads gave (`kernels/column_scale.py`). The server adds up what it gets of all sites and tells everybody one
+centre and one spread a column; with them each site scales its rows and goes on with the method that learns. All that
+the server does is post-processing, and a server that tells other numbers gets no more out of a site: whatever rows are
 scaled by, they are clipped after it.
 """
 

@@ -172,7 +172,7 @@ class SummedConsensus(AddedUp):
     def statistics(self, total: Array, cohort: int, summed: BoolArray) -> Statistics:
         """From the noisy sum (1, D) and public numbers alone."""
         records = np.array([np.asarray(self.counts, dtype=float)[summed].sum()])
-        noise = self.noise(cohort, int(summed.sum())) / records
+        noise = self.noise(cohort, int(summed.sum())) / records / self.task.kept
         alone = empirical_bayes(moments_of(total / records, self.task), noise, records)
         return cleaned(alone.moments, alone.variance, np.zeros(0), self.task, self.shrink)
 

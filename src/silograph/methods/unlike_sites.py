@@ -18,7 +18,6 @@ gets the pairs that it sees.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -47,8 +46,11 @@ class UnlikeReleases(ReleasedConsensus):
         counts, lacks = np.asarray(self.counts, dtype=float)[heard], [self.lacks[k] for k in heard]
         own = np.array([self.task.coordinates_of(each) for each in lacks])
         part = np.array([self.task.part(each) for each in lacks])
-        released = _masked(from_coordinates(servers["moments"][heard], self.task.nodes), own)
-        sensitivity = math.sqrt(2.0) * self.task.radius**2 * part / counts
+        moments = from_coordinates(servers["moments"][heard], self.task.nodes + self.task.with_mean)
+        if self.task.with_mean:
+            moments = self.task.around_mean(moments, np.broadcast_to(part[:, None, None], moments.shape))
+        released = _masked(moments, own)
+        sensitivity = self.task.longest_term / self.task.kept * part / counts
         noise = np.array([self.mechanism.deviation(float(l2), self._size) for l2 in sensitivity])
         if self.task.clip is None:  # only the shape means anything
             trace = np.einsum("iaa->i", released)
@@ -91,10 +93,10 @@ class UnlikeSum(SummedConsensus):
     def statistics(self, total: Array, cohort: int, summed: BoolArray) -> Statistics:
         own = np.array([self.task.coordinates_of(each) for each in self.lacks])
         counts = np.where(summed, self.counts, 0.0)
-        records = np.einsum("i,ik,il->kl", counts, own, own)
+        mean, records = self._mean(total, counts, own)
         seen = records > 0.0
-        mean = np.where(seen, from_coordinates(total, self.task.nodes)[0] / np.where(seen, records, 1.0), 0.0)
-        noise = self.noise(cohort, int(summed.sum()))
+        mean = np.where(seen, mean, 0.0)
+        noise = self.noise(cohort, int(summed.sum())) / self.task.kept
         if self.task.clip is None and (trace := float(np.trace(mean))) > 0.0:
             mean = mean / trace
         size = len(mean) * (len(mean) + 1) / 2.0
@@ -103,6 +105,19 @@ class UnlikeSum(SummedConsensus):
         union = _union(mean, variance, self.task, self.shrink)
         effective = np.array([union.effective_rows])
         return Statistics(union.zbar[None], union.moments[None], effective, np.zeros(0), union.pair_rows)
+
+    def _mean(self, total: Array, counts: Array, own: BoolArray) -> tuple[Array, Array]:
+        """Of the sum of all silos, by the records behind each coordinate, and how many these are: (m, m), both."""
+        task = self.task
+        there = np.column_stack([own, np.ones(len(own), bool)]) if task.with_mean else own
+        part = np.array([task.part(each) for each in self.lacks])
+        records = np.einsum("i,ik,il->kl", counts, there, there)
+        some = np.where(records > 0.0, records, 1.0)
+        mean = from_coordinates(total, task.nodes + task.with_mean)[0] / some
+        if not task.with_mean:
+            return mean, records
+        of = np.where(records > 0.0, np.einsum("i,ik,il->kl", counts * part, there, there) / some, 1.0)
+        return task.around_mean(mean, of), records[:-1, :-1]
 
 
 # ---- pooling ---------------------------------------------------------------------------------------------------------

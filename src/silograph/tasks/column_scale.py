@@ -55,7 +55,7 @@ class RawSignals:
         return self._bounded([_octaves(own, turn) for own, turn in zip(self._silos(data), order, strict=True)])
 
     def centres(self, data: dict[str, Array], spread: Array) -> Bounded:
-        """Places of rows, in cells that these spreads give."""
+        """Places of rows, on the grid that these spreads give."""
         return self._bounded([_places(own, by) for own, by in zip(self._silos(data), spread, strict=True)])
 
     def _bounded(self, each: Sequence[Array]) -> Bounded:

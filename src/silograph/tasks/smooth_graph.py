@@ -23,6 +23,8 @@ from silograph.kernels.spaces import AllPairs, EdgeList, Space
 from silograph.privacy.bound import Bounded, Within, clip_rows, row_lengths
 
 _HUGE = 1e70  # no square of anything up to here overflows: one absurd record may not decide whether a silo fails
+_OF_MEAN = 0.04  # q, of a signal's squared length: noise in products of means is far below that in moments
+_INSIDE = 1.0 - 1e-9  # of a clip, so that bounds hold after rounding
 PROTECTED_UNIT = "one signal of one site: its value at every node"
 PERSON = "one person of one site: all signals with the same {!r}"
 
@@ -36,7 +38,8 @@ class SmoothGraph:
     distances            zbar as it is (no privacy)
     listed-distances     zbar of the candidates alone (no privacy), and of resampled signals
     clipped-distances    mean of z clipped to length `clip` (the papers' way)
-    moment               second moment of node-centred signals clipped to length `clip`, or scaled to length 1 if None
+    moment               second moment of node-centred signals clipped to length `clip`, or scaled to length 1 if None;
+                         `with_mean` has one coordinate more, a constant, so that the server can take the mean off
     second-moments       of signals around the silo's mean, as they are (no privacy); of `folds` parts of its rows
     correlations         of every pair of nodes, as they are (no privacy)
     """
@@ -51,6 +54,7 @@ class SmoothGraph:
     resamples: int = 0  # how often signals are drawn again, to see which edges stay
     folds: int = 1  # consecutive parts of the rows
     common: tuple[int, ...] | None = None  # of a moment: the nodes that every site has, where some lack others
+    with_mean: bool = False  # of a moment: a site's columns need not vary around 0
     gaps: bool = False  # whether a site says how many rows saw each pair of nodes, because some rows have gaps
 
     @property
@@ -91,7 +95,8 @@ class SmoothGraph:
             made = self._moment_of_people(signals) if isinstance(signals, People) else self._moment(signals)
             part = self.part(lacks)
             told = {} if self.common is None else {"part": np.array(part)}
-            return {"moment": to_coordinates(made if part == 1.0 else part * made, self.nodes), "count": count, **told}
+            made = made if part == 1.0 else part * made
+            return {"moment": to_coordinates(made, self.nodes + self.with_mean), "count": count, **told}
         assert not isinstance(signals, People), "nothing else has a bound for persons"
         if self.statistic == "distances":
             return {"zbar": self.wall(self._distances(signals)), "count": count, **self._again(signals)}
@@ -116,8 +121,24 @@ class SmoothGraph:
         if self.clip is None:
             length = row_lengths(y)
             y = np.where(length > 0.0, y / np.where(length > 0.0, length, 1.0), 0.0)
-        y = clip_rows(y, self.radius)
+        y = self._beside_constant(clip_rows(y, self.radius), np.ones(len(y)))
         return np.asarray(y.T @ y / len(signals))
+
+    def _beside_constant(self, y: Array, share: Array) -> Array:
+        """Rows no longer than before, of which the mean can be told: (sqrt(1-q) y, sqrt(q) R), times each row's
+        `share` of its unit, as y is already."""
+        if not self.with_mean:
+            return y
+        constant = math.sqrt(_OF_MEAN) * self.radius * _INSIDE * share
+        return np.column_stack([math.sqrt(self.kept) * y, constant])
+
+    def around_mean(self, moments: Array, part: Array | None = None) -> Array:
+        """Of such rows E[y y'] - E[y] E[y]', (n, m+1, m+1) to (n, m, m). `part`, of the same shape: that of R^2 which
+        the rows behind a coordinate may have, where silos lack nodes."""
+        part = np.ones_like(moments) if part is None else part
+        mean = moments[..., :-1, -1] / (math.sqrt(_OF_MEAN * self.kept) * self.radius * part[..., :-1, -1])
+        products = part[..., :-1, :-1] * mean[..., :, None] * mean[..., None, :]
+        return np.asarray(moments[..., :-1, :-1] / self.kept - products)
 
     def _moments(self, signals: Array) -> Array:
         if not self.gaps:
@@ -155,10 +176,10 @@ class SmoothGraph:
         number = np.bincount(people.person, minlength=len(people))
         squares = np.bincount(people.person, (lengths / largest[people.person]) ** 2, len(people))
         typical = largest * np.sqrt(squares / number)  # sqrt(tr M_q), without squaring what could overflow
-        # Within the clip by a little, as `clip_rows` has it, so that the bound holds after rounding.
-        inner = self.radius * (1.0 - 1e-9)
+        inner = self.radius * _INSIDE
         divisor = np.where(typical > 0.0, typical, 1.0) if self.clip is None else np.maximum(typical, inner)
-        y = y * (inner / (divisor * np.sqrt(number)))[people.person, None]
+        share = 1.0 / np.sqrt(number)
+        y = self._beside_constant(y * (inner / divisor * share)[people.person, None], share[people.person])
         return np.asarray(y.T @ y / len(people))
 
     def wall(self, zbar: Array) -> Array:
@@ -174,7 +195,12 @@ class SmoothGraph:
     @property
     def moment_size(self) -> int:
         """Coordinates of a second moment."""
-        return self.nodes * (self.nodes - 1) // 2
+        return edge_count(self.nodes + self.with_mean)
+
+    @property
+    def kept(self) -> float:
+        """Of a signal's squared length, what is left to its nodes."""
+        return 1.0 - _OF_MEAN if self.with_mean else 1.0
 
     @property
     def longest_term(self) -> float:

@@ -23,6 +23,7 @@ from silograph.families.graphs.plan import (
     papers_only,
     private_scale_fits,
 )
+from silograph.families.graphs.units import units_of
 from silograph.families.graphs.voting import check_no_votes, check_people, voting
 from silograph.kernels.edges import edge_count
 from silograph.kernels.own_nodes import own_of
@@ -156,7 +157,7 @@ def _open(chosen: ConsensusGraph, nodes: int, topo: Topology, counts: tuple[int,
         least = 2 * FOLDS if chosen.choose_by == "held-out" else LEAST_ROWS
         if count < least:
             todo = "Leave the site out." if least == LEAST_ROWS else "Choose by expected-F."
-            raise InputError(f"site {name}", f"at least {least} signals", f"it has {count}", todo)
+            raise InputError(f"site {shortened(name)}", f"at least {least} signals", f"it has {count}", todo)
     if chosen.reveal == "sum":
         masks = Masks()
         if len(counts) < masks.minimum:
@@ -265,7 +266,11 @@ def _too_few_to_scale(plan: GraphPlan, setup: Setup, share: float, most: float) 
 
 def _moment(plan: GraphPlan, privacy: Privacy, nodes: int, candidates: EdgeList | None, lacks: Lacks) -> SmoothGraph:
     common = tuple(np.flatnonzero(own_of(lacks, nodes).all(0)).tolist()) if lacks else None
-    return SmoothGraph(nodes, "moment", privacy.clip, candidates, plan.data.unit_column, common=common)
+    # One centre for all sites is the centre of none; as they are, columns vary around 0, or so somebody said.
+    with_mean = units_of(plan, nodes) != "none"
+    return SmoothGraph(
+        nodes, "moment", privacy.clip, candidates, plan.data.unit_column, common=common, with_mean=with_mean
+    )
 
 
 def _likely(plan: GraphPlan, nodes: int) -> tuple[Learner | None, bool]:

@@ -104,6 +104,12 @@ def _notes(plan: GraphPlan, setup: Setup, facts: Json | None = None) -> list[str
     if isinstance(setup.learning, SummedConsensus | SummedVotes):
         what = "votes" if isinstance(setup.method, SummedVotes) else "second moments"
         notes[:0] = _of_a_sum(len(setup.counts), facts, what)
+    if isinstance(setup.learning, SummedConsensus) and setup.learning.task.with_mean:
+        notes.append(
+            "A sum has one mean for all sites. Where their levels differ by a third of a column's spread or more "
+            "(older patients here, younger there), edges show that, too: --privacy one-release takes each site's own "
+            "mean off."
+        )
     if isinstance(setup.method, SummedVotes | ReleasedVotes):
         notes[:0] = feasibility(setup.method)
     if isinstance(setup.mechanism, CorrelatedGaussian):
