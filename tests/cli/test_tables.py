@@ -82,6 +82,64 @@ def test_a_deployment_wants_every_organisations_own_table(silograph, folder: Pat
         assert "3 sites: 'east', 'north', 'west'" in error
 
 
+def test_check_lists_every_problem_of_every_file_of_a_folder_and_names_a_column_once(silograph, tmp_path) -> None:
+    place, frame = tmp_path / "data", _frame(0).drop(columns="ward")
+    place.mkdir()
+    odd = frame.astype(object).assign(patient_id=range(len(frame)))
+    odd.loc[3, "c"], odd.loc[4, "d"] = "n.d.", "<0.5"
+    for name in ("east", "north"):
+        odd.to_csv(place / f"{name}.csv", index=False)
+    (place / "a.csv").write_text("a,b,c\n1,2,3\n4,5\n")
+    frame.assign(c=1.0).to_csv(place / "west.csv", index=False)
+    code, _, error = silograph("check", place)
+    assert code == 2
+    assert "there are 7 problems" in error
+    for words in (
+        "a.csv, line 3",
+        "'<0.5'",
+        "'n.d.'",
+        "east.csv and 1 more: column 'patient_id'",
+        "west.csv: column 'c' is",
+    ):
+        assert words in error
+    odd.drop(columns=["c", "d"]).to_csv(place / "east.csv", index=False)
+    (place / "a.csv").unlink()
+    code, _, error = silograph("learn", place, "-o", tmp_path / "out", "--drop", "c")
+    assert code == 2
+    assert error.count("column 'patient_id'") == 1
+
+
+def test_check_refuses_what_learn_refuses(silograph, tmp_path: Path) -> None:
+    for name, rows in (("east", 60), ("west", 2)):
+        _frame(0, 60).drop(columns="ward").iloc[:rows].to_csv(tmp_path / f"{name}.csv", index=False)
+    for words in (("check",), ("learn", "-o", tmp_path / "out")):
+        code, _, error = silograph(*words, tmp_path / "east.csv", tmp_path / "west.csv")
+        assert code == 2
+        assert "site 'west': expected at least 3 signals" in error
+
+
+def test_a_column_without_a_value_is_one_that_the_site_lacks(silograph, tmp_path: Path) -> None:
+    for k, name in enumerate(("east", "north", "west")):
+        frame = _frame(k, 200).drop(columns="ward")
+        (frame.assign(c=None) if name == "west" else frame).to_csv(tmp_path / f"{name}.csv", index=False)
+    files = sorted(tmp_path.glob("*.csv"))
+    code, text, error = silograph("learn", *files, "-o", tmp_path / "out")
+    assert code == 0, error
+    assert "west.csv: left out, because no row has a value: 'c'" in text
+    could_see = pd.read_csv(tmp_path / "out" / "consensus.csv").set_index(["source", "target"])["could_see"]
+    assert set(could_see[[name for name in could_see.index if "c" in name]]) == {2}
+
+
+def test_edges_between_levels_of_a_category_get_a_word(silograph, folder: Path, tmp_path: Path) -> None:
+    code, text, error = silograph("learn", folder / "sites", "-o", tmp_path / "out", "--categories", "ward=a,b,c")
+    assert code == 0, error
+    joined = {"ward=b", "ward=c"} in [
+        {a, b} for a, b in pd.read_csv(tmp_path / "out" / "consensus.csv")[["source", "target"]].to_numpy()
+    ]
+    assert joined
+    assert "Edges between levels of 'ward'" in text
+
+
 def test_levels_that_mean_nothing_are_refused(silograph, folder: Path, tmp_path: Path) -> None:
     for said in ("ward", "ward=a", "ward=a,a"):
         code, _, error = silograph("check", folder / "sites", "--categories", said)

@@ -36,12 +36,37 @@ ODD = {
 }
 
 
+ODD |= {
+    "accession": (RNG.choice(10**6, 400, replace=False), "identifier"),
+    "when2": (1_600_000_000 + RNG.integers(0, 10**8, ROWS), "date"),
+    "when3": (1_600_000_000_000 + RNG.integers(0, 10**11, ROWS), "date"),
+    "since": (RNG.integers(1990, 2024, ROWS), "date"),
+    "spoken": (np.array([f"{k % 28 + 1} Mar 20{k % 30:02d}" for k in range(ROWS)], dtype=object), "date"),
+    "gesprochen": (np.array([f"{k % 28 + 1}. Okt. 20{k % 30:02d}" for k in range(ROWS)], dtype=object), "date"),
+    "clock": (np.array([f"{k % 24:02d}:{k % 60:02d}" for k in range(ROWS)], dtype=object), "date"),
+    "remark": (np.array([f"word {k % 55}" for k in range(ROWS)], dtype=object), "text"),
+    "glucose": (np.where(np.arange(ROWS) % 9 == 0, -999.0, RNG.normal(5.5, 1.0, ROWS)), "code"),
+    "answer": (np.where(np.arange(ROWS) % 9 == 0, 9, RNG.integers(0, 3, ROWS)), "code"),
+}
+
+
 @pytest.mark.parametrize("name", ODD)
 def test_each_kind_is_found_and_its_remedy_names_the_column(name: str) -> None:
     column, kind = ODD[name]
-    (found,) = findings(Grid([RNG.standard_normal(ROWS), column], ["age", name]))
+    (found,) = findings(Grid([RNG.standard_normal(len(column)), column], ["age", name]))
     assert (found.column, found.kind) == (name, kind)
     assert f"--drop {name}" in str(found)
+
+
+def test_words_and_dates_in_words_are_not_offered_as_measurements() -> None:
+    """Only numbers can be kept."""
+    for name in ("name", "admitted", "spoken", "remark"):
+        (found,) = findings(Grid([RNG.standard_normal(ROWS), ODD[name][0]], ["age", name]))
+        assert "--keep" not in str(found)
+
+
+def test_two_values_are_no_counter() -> None:
+    assert _kinds(crp=np.where(np.arange(ROWS) < 2, RNG.random(ROWS), np.nan), age=RNG.random(ROWS)) == {}
 
 
 def test_what_is_said_to_be_a_measurement_is_believed() -> None:
@@ -77,6 +102,9 @@ def test_measurements_are_left_alone() -> None:
             rain=np.where(rng.random(rows) < 0.7, 0.0, rng.exponential(5.0, rows)),
             binary=rng.integers(0, 2, rows) if rows > 30 else rng.random(rows),
             temperature=np.round(rng.normal(37.0, 0.5, rows), 1),
+            visits=rng.poisson(2.0, rows),
+            dose=np.where(rng.random(rows) < 0.5, 0.0, rng.normal(60.0, 5.0, rows)),
+            weight=np.rint(rng.normal(3300.0, 450.0, rows)),
         )
         assert not accused, seed
 
@@ -90,6 +118,7 @@ def test_under_privacy_only_names_and_types_are_looked_at() -> None:
         == _kinds(True, **other)
         == {
             "patient_id": "identifier",
+            "nr": "identifier",
             "stamp": "date",
             "smoker": "category",
         }
@@ -119,12 +148,18 @@ def test_a_name_that_no_table_has_is_refused_with_the_nearest(drop, keep, words)
 IDENTIFIERS = (
     "MRN, patient no, PatientNo, zip, Zip Code, post_code, phone, Telephone number, ssn, SSN no., e-mail, email"
 )
-IDENTIFIERS += ", social security number, case_no, record number, nhs number, insurance no, iban"
+IDENTIFIERS += ", social security number, case_no, record number, nhs number, insurance no, iban, pid, USUBJID, patID"
+IDENTIFIERS += (
+    ", Fallnummer, PatNr, Patienten-Nr., Kundennummer, lfd. Nr., Nr., study_no, hospital number, Rec #, index"
+)
+IDENTIFIERS += ", Unnamed: 0, codice_fiscale, numero_dossier, pseudonym"
 DATES = "year, birth year, admission date, date_of_birth, Year of birth, DOB, timestamp"
 MEASUREMENTS = (
     "age, weight, zipper, fluid, liquid, dose, visits, admissions, order, samples, cases per year, phonemes, update"
 )
-MEASUREMENTS += ", candidate, mandate, yearly income, income last year, barcodes read, record"
+MEASUREMENTS += (
+    ", candidate, mandate, yearly income, income last year, barcodes read, record, NO, number of children, falls"
+)
 
 
 @pytest.mark.parametrize("private", [False, True])

@@ -95,3 +95,12 @@ def test_one_table_under_two_names_is_named() -> None:
     assert "'site_1' and 'site_3' have 150 rows in common" in note
     coarse = [np.rint(own / 3.0) for own in _sites()]  # rows of few values meet by chance
     assert not [note for note in _notes(coarse) if "in common" in note]
+
+
+def test_a_file_put_together_twice_is_noted_and_answers_that_many_give_are_not() -> None:
+    sites = _sites()
+    sites[1] = np.concatenate([sites[1], sites[1][:40]])
+    (note,) = _notes(sites)
+    assert "40 rows of site 'site_1'" in note
+    rng = np.random.default_rng(1)
+    assert _notes([rng.integers(0, 2, (200, len(NODES))).astype(float) for _ in range(3)]) == []

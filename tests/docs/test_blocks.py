@@ -56,8 +56,9 @@ def test_a_page_that_is_wrong_is_caught(text, tmp_path, monkeypatch):
 def test_a_page_that_is_right_passes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "page.md").write_text(
-        '```csv title="one.csv"\na,b,c\n1,2,3\n4,5,7\n```\n\n```python\nx = 1\n```\n\n```pycon\n>>> x + 1\n2\n```\n\n'
-        "```console\n$ silograph check one.csv\nsite signals\none 2\n3 nodes, ...\n$ head -n 1 one.csv\na,b,c\n```\n"
+        '```csv title="one.csv"\na,b,c\n1,2,3\n4,5,7\n8,6,9\n```\n\n```python\nx = 1\n```\n\n'
+        "```pycon\n>>> x + 1\n2\n```\n\n"
+        "```console\n$ silograph check one.csv\nsite signals\none 3\n3 nodes, ...\n$ head -n 1 one.csv\na,b,c\n```\n"
         "\n<!-- not run: it is only here to be left out -->\n```python\nraise ValueError\n```\n"
         "\n<!-- needs: no_such_module -->\n```python\nimport no_such_module\n```\n"
     )

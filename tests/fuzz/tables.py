@@ -106,7 +106,7 @@ def _with_levels(frame: pd.DataFrame, categories: dict[str, tuple[str, ...]]) ->
     out = {}
     for name in frame:
         if name in categories:
-            for level in categories[name][1:]:
+            for level in [level for level in categories[name] if (frame[name] == level).any()][1:]:
                 out[f"{name}={level}"] = (frame[name] == level).astype(float)
         else:
             out[name] = frame[name]

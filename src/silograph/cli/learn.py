@@ -76,6 +76,7 @@ def check(
     from silograph.data.gaps import at_every_site
     from silograph.data.notes import notes_on
     from silograph.data.silos import problems, read_silos
+    from silograph.families.graphs.build import build
     from silograph.families.graphs.findings import strangers_among
     from silograph.report.printed import table
 
@@ -93,6 +94,8 @@ def check(
     }
     try:
         silos = read_silos(paths, nodes_in, all_here=True, rule="all", **asked)
+        if unit_column is None:
+            build(GraphPlan(Data(tuple(files)), ConsensusGraph(), None), silos)  # what `learn` refuses, too
     except InputError:
         found = problems(paths, nodes_in, **asked)
         if len(found) < 2:

@@ -20,20 +20,36 @@ from silograph.core.errors import InputError
 from silograph.core.schema import did_you_mean
 from silograph.core.types import Array
 from silograph.data.categories import cell_text
-from silograph.data.tables import Grid, is_missing, listed, looks_like_identifier, named, reads_as_number, shortened
+from silograph.data.tables import (
+    MONTH,
+    Grid,
+    is_missing,
+    listed,
+    looks_like_identifier,
+    named,
+    reads_as_number,
+    shortened,
+)
 
-Kind = Literal["identifier", "counter", "date", "category", "constant", "copy"]
+Kind = Literal["identifier", "counter", "date", "category", "text", "constant", "copy", "code"]
 
 _ENOUGH = 10  # rows from which order and distinctness say something
 _DENSE = 1.5  # a shuffled counter leaves few numbers out; so many measurements would meet by chance
+_WIDE = 10.0  # times as many numbers as rows: in fewer some would meet by chance
+_FLAT = 2.05  # kurtosis
+_SINCE_1970 = (946_684_800.0, 2_082_758_400.0)  # seconds until 2000, and until 2036
+_YEARS = (1900.0, 2035.0)
 _MOST_LEVELS = 50
 _SAYABLE = 60  # characters of all levels together
 _SHOWN = 5  # findings in one message
 _SCREENED = 5000  # rows that say which columns may be copies
 _SAME = 1.0 - 1e-6  # correlation of a copy, perhaps in other units, and rounded
 _CONSTANT = 1e-12  # what rounding leaves of the spread of a column that is constant where another is known
-_DATE = re.compile(r"\s*(\d{4}[-/.]\d\d?[-/.]\d\d?|\d\d?[-/.]\d\d?[-/.]\d{2,4})([ T]\d\d?:\d\d.*)?\s*")
-
+_DAY = (
+    rf"\d{{4}}[-/.]\d\d?[-/.]\d\d?|\d\d?[-/.]\d\d?[-/.]\d{{2,4}}"
+    rf"|\d{{1,4}}[ ./-]*{MONTH}[ .,/-]*\d+|{MONTH}[ .]+\d\d?,? +\d+"
+)
+_DATE = re.compile(rf"\s*(({_DAY})(,?[ T]+\d\d?:\d\d.*)?|\d\d?:\d\d.*)\s*", re.IGNORECASE)
 _DATE_NAME = re.compile(
     r"((birth|admission|discharge|study|calendar|start|end)[\W_]?)?year|(.*[\W_])?(date|date[\W_]?time|time[\W_]?stamp|dob"
     r"|birth[\W_]?day|(date|year)[\W_]of[\W_].*)",
@@ -41,14 +57,16 @@ _DATE_NAME = re.compile(
 )
 
 _DROP = "Leave it out with --drop {name} (`drop` in a plan)"
-_KEEP = "or say that it is a measurement with --keep {name}."
+_KEEP = ", or say that it is a measurement with --keep {name}"
 _REMEDY: dict[Kind, str] = {
-    "identifier": f"If it names each row's person: --unit-column {{name}} (with --epsilon). {_DROP}, {_KEEP}",
-    "counter": f"{_DROP}, {_KEEP}",
-    "date": f"{_DROP}, {_KEEP}",
-    "category": "Leave it out with --drop {name} (`drop` in a plan), or declare its levels with --categories {levels}.",
+    "identifier": f"If it names each row's person: --unit-column {{name}} (with --epsilon). {_DROP}{{keep}}.",
+    "counter": f"{_DROP}{{keep}}.",
+    "date": f"{_DROP}{{keep}}.",
+    "text": f"{_DROP}.",
+    "code": f"If that stands for a gap, empty these cells. {_DROP}{{keep}}.",
+    "category": f"{_DROP}, or declare its levels with --categories {{levels}}.",
     "constant": "A node that never varies has no relation to learn. Leave it out at every site with --drop {name}.",
-    "copy": "Leave one of them out with --drop {name}, {other}",
+    "copy": "Leave one of them out with --drop {name}{keep}.",
 }
 
 
@@ -60,6 +78,7 @@ class Finding:
     kind: Kind
     found: str
     levels: tuple[str, ...] = ("first", "second", "...")  # as an example, where nobody looked
+    numbers: bool = True  # only these can be a measurement
 
     @property
     def quoted(self) -> str:
@@ -69,7 +88,8 @@ class Finding:
     @property
     def remedy(self) -> str:
         levels = shlex.quote(f"{self.column}={','.join(self.levels)}")
-        return _REMEDY[self.kind].format(name=self.quoted, other=_KEEP.format(name=self.quoted), levels=levels)
+        keep = _KEEP.format(name=self.quoted) if self.numbers else ""
+        return _REMEDY[self.kind].format(name=self.quoted, keep=keep, levels=levels)
 
     def __str__(self) -> str:
         return f"column {shortened(self.column)} {self.found}. {self.remedy}"
@@ -81,7 +101,11 @@ class ColumnsError(InputError):
     def __init__(self, found: dict[str, list[Finding]]) -> None:
         """`found` by file."""
         self.by_file = found
-        columns = list(dict.fromkeys(each for every in found.values() for each in every))
+        first: dict[str, Finding] = {}  # of a column that is odd in several files what was found in the first
+        for every in found.values():
+            for each in every:
+                first.setdefault(each.column, each)
+        columns = list(first.values())
         words = [f"column {shortened(each.column)} {each.found}" for each in columns]
         drop = " ".join(f"--drop {each.quoted}" for each in columns[:_SHOWN])
         todo = columns[0].remedy if len(columns) == 1 else f"Leave them out with {drop}; `silograph check` says more."
@@ -113,6 +137,19 @@ def without(grid: Grid, drop: Collection[str]) -> Grid:
     return replace(grid, columns=[grid.columns[k] for k in kept], column_names=[grid.column_names[k] for k in kept])
 
 
+def without_empty(grid: Grid) -> tuple[Grid, list[str]]:
+    """The grid without columns that have no value in any row, and their names: the site lacks them."""
+    names = [named(name) for name in grid.column_names or ()]
+    gone = [name for name, column in zip(names, grid.columns, strict=False) if name and _empty(column)]
+    return (without(grid, gone), gone) if len(gone) < len(names) else (grid, [])
+
+
+def _empty(column: NDArray[Any]) -> bool:
+    if column.dtype.kind == "O":
+        return len(column) > 0 and all(is_missing(cell_text(cell)) for cell in column.tolist())
+    return column.dtype.kind == "f" and len(column) > 0 and bool(np.isnan(column).all())
+
+
 def findings(grid: Grid, private: bool = False, keep: Collection[str] = ()) -> list[Finding]:
     """All that is odd in a table with nodes in columns, but for columns that are said to be measurements."""
     names = [named(name) for name in grid.column_names or ()]
@@ -128,7 +165,7 @@ def findings(grid: Grid, private: bool = False, keep: Collection[str] = ()) -> l
             kind, words = _by_values(column)
         if kind is not None:
             levels = {} if kind != "category" or private else _levels(column)
-            found.append(Finding(name, kind, words, **levels))
+            found.append(Finding(name, kind, words, **levels, numbers=column.dtype.kind in "iuf"))
         elif by_values and column.dtype.kind in "iuf":
             numbers[name] = column.astype(np.float64, copy=False)
     return found + _copies(numbers)
@@ -171,17 +208,22 @@ def _by_values(column: NDArray[Any]) -> tuple[Kind | None, str]:
         return None, ""
     if (values == values[0]).all():
         return "constant", f"is constant: every value is {values[0]:g}"
-    if (values == np.rint(values)).all() and _dates_in_digits(values):
-        return "date", "holds dates, written as numbers"
+    if len(values) < _ENOUGH:
+        return None, ""
+    whole = bool((values == np.rint(values)).all())
+    if whole and (words := _dates_in_numbers(values)):
+        return "date", words
+    if (code := _nines(values)) is not None:
+        return "code", f"holds {code:g} in {int((values == code).sum())} rows, far from all other values"
     step = np.diff(values)
     if (step > 0.0).all() or (step < 0.0).all():
         return "counter", f"only {'rises' if step[0] > 0.0 else 'falls'} from row to row, as a counter or a time does"
-    if (values == np.rint(values)).all() and len(np.unique(values)) == len(values):
+    if whole and len(np.unique(values)) == len(values):
         span = float(np.ptp(values)) + 1.0
         if span <= _DENSE * len(values):
             return "identifier", f"numbers its rows: {len(values)} different whole numbers, with hardly a gap"
         if _code(values):
-            return "identifier", "holds different whole numbers of as many digits, evenly spread, as codes are"
+            return "identifier", "holds different whole numbers, evenly spread, as codes are"
     return None, ""
 
 
@@ -205,25 +247,51 @@ def _words(column: NDArray[Any]) -> tuple[Kind | None, str]:
         return "identifier", "holds a different word in every row"
     if len(levels) <= _MOST_LEVELS:
         return "category", f"holds words: {listed(levels)}"
-    return "category", f"holds words, {len(levels)} different ones"
+    return "text", f"holds words, {len(levels)} different ones"
 
 
-def _dates_in_digits(values: Array) -> bool:
-    """Whether every number reads as a day, such as 20240131."""
+def _dates_in_numbers(values: Array) -> str:
+    """What dates whole numbers are, if every one reads as a day, such as 20240131, a time since 1970, or a year."""
     year, rest = np.divmod(values, 10_000)
     month, day = np.divmod(rest, 100)
-    return bool(((year >= 1900) & (year <= 2100) & (month >= 1) & (month <= 12) & (day >= 1) & (day <= 31)).all())
+    if ((year >= 1900) & (year <= 2100) & (month >= 1) & (month <= 12) & (day >= 1) & (day <= 31)).all():
+        return "holds dates, written as numbers"
+    for unit, size in (("seconds", 1.0), ("milliseconds", 1e3), ("microseconds", 1e6)):
+        if ((values >= _SINCE_1970[0] * size) & (values <= _SINCE_1970[1] * size)).all():
+            return f"holds times, as {unit} since 1970"
+    if ((values >= _YEARS[0]) & (values <= _YEARS[1])).all():
+        return "holds years"
+    return ""
+
+
+def _nines(values: Array) -> float | None:
+    """A number of nines such as -999 that several rows have, further from all others than these are from each other."""
+    for code in (values.min(), values.max()):
+        others = values[values != code]
+        apart = np.abs(others - code).min(initial=np.inf)
+        if set(f"{abs(code):g}") <= set("9.") and len(values) - len(others) > 1 and apart > np.ptp(others):
+            return float(code)
+    return None
 
 
 def _code(values: Array) -> bool:
-    """Whether whole numbers have one number of digits, four or more, and lie as evenly as drawn ones would.
+    """Whether different whole numbers lie as evenly as drawn ones would: from the least to the largest that have four
+    digits or more, all as many; or, where there are rows enough to know, from the least to the largest of them.
 
-    Kolmogorov's distance to an even law, at 5 %: measurements bunch, so that 30 of them lie further off.
+    Kolmogorov's distance to an even law, at 5 %: measurements bunch, so that they lie further off, and have longer
+    tails (an even law has a kurtosis of 1.8).
     """
     digits = math.floor(math.log10(max(float(values.max()), 1.0))) + 1
     low, high = 10.0 ** (digits - 1), 10.0**digits
-    if digits < 4 or len(values) < 30 or values.min() < low:
-        return False
+    if digits >= 4 and len(values) >= 30 and values.min() >= low and _evenly(values, low, high):
+        return True
+    low, high = float(values.min()), float(values.max())
+    around = values - values.mean()
+    flat = (around**4).mean() < _FLAT * (around**2).mean() ** 2
+    return len(values) >= 100 and high - low >= _WIDE * len(values) and flat and _evenly(values, low, high)
+
+
+def _evenly(values: Array, low: float, high: float) -> bool:
     even = (np.sort(values) - low) / (high - low)
     rank = np.arange(1, len(values) + 1) / len(values)
     return bool(np.abs(even - rank).max() <= 1.36 / math.sqrt(len(values)))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from silograph.core.errors import InputError
-from silograph.data.tables import MISSING, Grid, NodesIn, frame_grid, is_missing, named, reads_as_number, shown
+from silograph.data.tables import MISSING, MONTH, Grid, NodesIn, frame_grid, is_missing, named, reads_as_number, shown
 
 _SEPARATORS = ",;\t|"
 _SAMPLE = 50  # rows that a separator is known by
@@ -21,10 +21,9 @@ _TO_UTF_8 = (
     "Save it again as UTF-8: in Excel as 'CSV UTF-8', or with iconv -f windows-1252 -t utf-8. Which letters are "
     "meant differs by country, so it is not guessed."
 )
-_MONTH = r"(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*"
 #: Dates and times with letters in them; those without are known by that.
 _DATE = re.compile(
-    rf"^\s*\d{{4}}-?\d\d-?\d\dT|^\s*\d\d?:\d\d|^\s*\d{{1,4}}[ ./-]*{_MONTH}[ .,/-]*\d+|^\s*{_MONTH}[ .]+\d\d?,? +\d+",
+    rf"^\s*\d{{4}}-?\d\d-?\d\dT|^\s*\d\d?:\d\d|^\s*\d{{1,4}}[ ./-]*{MONTH}[ .,/-]*\d+|^\s*{MONTH}[ .]+\d\d?,? +\d+",
     re.IGNORECASE,
 )
 _DECIMAL_COMMA = re.compile(r"\s*[+-]?\d*,\d+([eE][+-]?\d+)?\s*")

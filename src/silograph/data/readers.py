@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from silograph.core.errors import InputError
 from silograph.data.categories import occurring, with_levels
-from silograph.data.columns import ColumnsError, findings, without
+from silograph.data.columns import ColumnsError, findings, without, without_empty
 from silograph.data.delimited import check_row_names, is_header, read_delimited
 from silograph.data.matlab import read_mat
 from silograph.data.tables import (
@@ -122,14 +122,16 @@ def site_table(
     grid = with_levels(without(without_index(grid, private), drop), categories, where, private)
     grid = without(grid, drop)  # a level may be dropped, too
     levels = [named(name) for name in grid.column_names or ()]
+    grid, empty = (grid, []) if private else without_empty(grid)
     grid, gone = (grid, []) if private else occurring(grid, categories)
     if odd := findings(grid, private, keep):
         raise ColumnsError({where: odd})
     table = checked_table(grid, name, path, where, nodes_in, private)
     known = tuple(dict.fromkeys([*columns, *levels]))
     why = "no row or every row has them, or they follow from the others"
-    notes = (f"{where}: left out, because these levels say nothing there ({why}): {listed(gone)}.",) if gone else ()
-    return replace(table, person=person, columns=known if columns else (), notes=notes)
+    notes = [f"{where}: left out, because no row has a value: {listed(empty)}."] if empty else []
+    notes += [f"{where}: left out, because these levels say nothing there ({why}): {listed(gone)}."] if gone else []
+    return replace(table, person=person, columns=known if columns else (), notes=tuple(notes))
 
 
 def _persons(grid: Grid, names: Sequence[str], unit_column: str, where: str) -> NDArray[np.intp]:

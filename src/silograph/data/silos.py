@@ -17,6 +17,7 @@ from silograph.data.columns import ColumnsError, Finding, check_named, unnamed_f
 from silograph.data.readers import read_columns, read_grid, site_table
 from silograph.data.sites import Site, read_sites
 from silograph.data.tables import (
+    CellsError,
     Grid,
     NodesIn,
     Table,
@@ -200,6 +201,7 @@ def _sites(
     unit_column: str | None,
     categories: Mapping[str, Sequence[str]] | None,
     site_column: str | None,
+    refused: list[InputError] | None = None,
 ) -> Iterator[Site]:
     text = [name for name in (unit_column, site_column, *(categories or ())) if name is not None]
     if nodes_in == "rows" and text:
@@ -210,7 +212,7 @@ def _sites(
         named_columns = unit_column is not None or site_column is not None
         return read_columns(path, text, (), private) if named_columns else read_grid(path, nodes_in, text, private)
 
-    return read_sites(paths, read, unit_column, site_column, private)
+    return read_sites(paths, read, unit_column, site_column, private, refused)
 
 
 def _table(
@@ -237,23 +239,34 @@ def problems(
     site_column: str | None = None,
 ) -> list[str]:
     """All that keeps these tables from being learned from; then, if nothing does, whether they fit together."""
-    tables, found = [], []
-    odd: dict[Finding, list[str]] = {}  # the files where each was found
+    tables: list[Table] = []
+    refused: list[InputError] = []  # files that are no table, and cells that are no numbers
+    odd: dict[tuple[str, str], tuple[Finding, list[str]]] = {}  # of a column and kind the first, and where each was
+
+    def look(site: Site, left_out: Collection[str]) -> None:
+        try:
+            tables.append(_table(site, nodes_in, False, unit_column, left_out, keep, categories))
+        except ColumnsError as problem:
+            every = [(where, each) for where, found in problem.by_file.items() for each in found]
+            for where, each in every:
+                odd.setdefault((each.column, each.kind), (each, []))[1].append(where)
+            look(site, [*left_out, *(each.column for _, each in every)])
+        except CellsError as problem:
+            refused.extend([problem, *problem.others])
+        except InputError as problem:
+            if len(left_out) == len(drop):  # too few columns, once the odd ones are left out, is no problem of its own
+                refused.append(problem)
+
     for path in paths:
         try:
-            for site in _sites([path], nodes_in, False, unit_column, categories, site_column):
-                try:
-                    tables.append(_table(site, nodes_in, False, unit_column, drop, keep, categories))
-                except ColumnsError as problem:
-                    for where, every in problem.by_file.items():
-                        for each in every:
-                            odd.setdefault(each, []).append(where)
-                except InputError as problem:
-                    found.append(str(problem))
-        except InputError as problem:  # a file that is no table, or a folder without any
-            found.append(str(problem))
-    more = {each: f" and {len(files) - 1} more" if len(files) > 1 else "" for each, files in odd.items()}
-    found += [f"{files[0]}{more[each]}: {each}" for each, files in odd.items()]
+            for site in _sites([path], nodes_in, False, unit_column, categories, site_column, refused):
+                look(site, drop)
+        except InputError as problem:  # a folder without any table
+            refused.append(problem)
+    found = list(map(str, refused))
+    for each, files in odd.values():
+        more = f" and {len(files) - 1} more" if len(files) > 1 else ""
+        found.append(f"{files[0]}{more}: {each}")
     if found:
         return found
     check_named(drop, keep, [name for table in tables for name in table.columns], categories)

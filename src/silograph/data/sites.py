@@ -54,14 +54,21 @@ def read_sites(
     person: str | None = None,
     site_column: str | None = None,
     private: bool = False,
+    refused: list[InputError] | None = None,
 ) -> Iterator[Site]:
-    """Each site's table, one after the other; `person` is the column that says whose a row is, if there is one."""
+    """Each site's table, one after the other; `person` is the column that says whose a row is, if there is one. Where
+    `refused` is given, it gets what is wrong with files that are no table, and the others are read on."""
     aside: tuple[str, ...] = ()
     for source in _sources([Path(path) for path in paths], person):
-        if source.files:
-            site = _put_together(source, read, person, private)
-        else:
-            name, grid = read(source.path)
+        try:
+            site = _put_together(source, read, person, private) if source.files else None
+            name, grid = ("", Grid([])) if site is not None else read(source.path)
+        except InputError as problem:
+            if refused is None:
+                raise
+            refused.append(problem)
+            continue
+        if site is None:
             if list(grid.column_names or ()) in _LISTS:
                 aside += (
                     f"{shown(source.path)}: not a site, left out: its columns are {listed(grid.column_names or ())}.",

@@ -43,11 +43,16 @@ _NOT_NUMBERS = {
     "T": "text",
     "S": "text",
 }
-_NUMBER = r"[\W_]*(id|no|nr|num|number|code|key|name)\W*"
+MONTH = r"(jan|feb|mar|apr|may|mai|jun|jul|aug|sep|oct|okt|nov|dec|dez)[a-z]*\.?"
+_NUMBER = r"[\W_]*(id|no|nr|num|nummer|number|code|key|name|#)\W*"
 _IDENTIFIER = re.compile(
-    rf"(.*[\W_])?((person|patient|subject|participant|customer|household|user|member|u?u?id|identifier"
-    rf"|mrn|ssn|zip|post[\W_]?code|postal|plz|phone|telephone|fax|e?[\W_]?mail|iban|passport|barcode)({_NUMBER})?"
-    rf"|(case|record|row|sample|account|invoice|encounter|visit|admission|chart|insurance|security|nhs){_NUMBER})",
+    rf"(.*[\W_])?((person|patient|subject|participant|customer|household|user|member|u?u?id|identifier|pseudonym"
+    rf"|mrn|ssn|zip|post[\W_]?code|postal|plz|phone|telephone|fax|e?[\W_]?mail|iban|passport|barcode"
+    rf"|codice[\W_]fiscale|dossier)({_NUMBER})?"
+    rf"|(case|rec|record|row|sample|account|invoice|encounter|visit|admission|chart|insurance|security|nhs|study|hospital"
+    rf"|cust|employee|staff|serial|specimen|pat|patienten|fall|personal|kunden|versicherten|matrikel|aufnahme|proben|akten"
+    rf"|ausweis|konto|mitglieds|lfd|laufende|p|u?subj){_NUMBER})"
+    rf"|nr\W*|nummer|index|unnamed: ?\d+",
     re.IGNORECASE,
 )
 _UNNAMED = "Unnamed: 0"  # as pandas calls an index that it read and writes again
@@ -56,6 +61,12 @@ _NUMBERS_ONLY = (
     "Every column must hold real numbers: leave others out with --drop, or declare the levels of words with "
     "--categories."
 )
+
+
+class CellsError(InputError):
+    """A cell that is no number; `others` are the first ones of other columns."""
+
+    others: tuple[InputError, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -163,8 +174,16 @@ def checked_values(columns: Sequence[NDArray[Any]], place: Place, private: bool 
     With `private` it says where the cell is, but neither what is in it nor how many there are.
     """
     values = np.empty((len(columns[0]), len(columns)))
+    odd: list[InputError] = []
     for k, column in enumerate(columns):
-        values[:, k] = _as_floats(column, k, place, private)
+        try:
+            values[:, k] = _as_floats(column, k, place, private)
+        except InputError as problem:
+            odd.append(problem)
+    if odd:
+        first = CellsError(odd[0].where, odd[0].expected, odd[0].found, odd[0].todo)
+        first.others = tuple(odd[1:])
+        raise first
     _check_values(values, place, private, gaps)
     return values
 

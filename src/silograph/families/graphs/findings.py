@@ -133,6 +133,19 @@ def of_lacking(silos: Silos) -> Iterator[str]:
         )
 
 
+def of_levels(
+    categories: Mapping[str, Sequence[str]], nodes: Sequence[str], a: Sequence[int], b: Sequence[int]
+) -> Iterator[str]:
+    """Edges (a, b) that are there by the way words become nodes. By names, which are public with privacy too."""
+    made = {f"{name}={level.strip()}": name for name, levels in categories.items() for level in levels}
+    ends = [(made.get(nodes[i]), made.get(nodes[j])) for i, j in zip(a, b, strict=True)]
+    if joined := sorted({one for one, other in ends if one is not None and one == other}):
+        yield (
+            f"Edges between levels of {listed(joined)} say no more than that a row has one level: where one is 1 the "
+            "others are 0."
+        )
+
+
 def of_strangers(looked: Looked, sites: Sequence[str], ranks: Array | None = None) -> Iterator[str]:
     """Sites that show nothing of what all others together show, though they have rows enough to show it.
 

@@ -22,6 +22,7 @@ from silograph.families.graphs.findings import (
     notes,
     of_gaps,
     of_lacking,
+    of_levels,
     of_messages,
     of_spreads,
     of_strangers,
@@ -143,6 +144,10 @@ class GraphJob:
         if looked is not None:
             yield from of_gaps(looked, self.topo.silos, self.silos.nodes)
         yield from of_lacking(self.silos)
+        if self.plan.data.categories:
+            drawn = outcome.arrays["consensus"] > self.plan.method.threshold
+            a, b = (end[drawn].tolist() for end in self.setup.task.space.ends())
+            yield from of_levels(self.plan.data.categories, self.silos.nodes, a, b)
         if looked is not None:
             signed = "signs" in outcome.arrays and not self.plan.method.nonnegative
             edges = int((outcome.arrays["consensus"] > self.plan.method.threshold).sum())
