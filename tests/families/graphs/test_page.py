@@ -188,6 +188,11 @@ def test_numbers_are_marked_released_or_simulation_only(tmp_path: Path) -> None:
     assert 'Smoothness <span class="mark simulation only">simulation only</span>' in " ".join(html.split())
     assert 'Signals <span class="mark released">released</span>' in " ".join(html.split())
     assert 'class="mark' not in build(make_run(tmp_path / "plain"))
+    # A mark that no number has is not explained.
+    assert "only because this run was a simulation" in html
+    known = build(make_run(tmp_path / "known", numbers_are={"signals": "released"}))
+    assert "would be known in a deployment." in Page(known).text
+    assert "only because this run was a simulation" not in known
 
 
 def test_ledger_is_summarised(tmp_path: Path) -> None:
