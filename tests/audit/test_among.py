@@ -1,7 +1,7 @@
 """Audits of sites whose noise protects them together: in sums that they add noise to, or by noise that they share.
 
-The guarantee is for the case that some of them tell what noise they drew, so the attacker is told. Lower bounds hold
-with 99 % confidence at fixed roots.
+The guarantee is for the case that some of them tell others what noise they drew, so the attacker is told. Lower bounds
+hold with 99 % confidence at fixed roots.
 """
 
 import math
@@ -87,7 +87,7 @@ def test_of_a_sound_plan_nearly_all_that_is_promised_is_found(name, folder):
     """Without being told any noise, an attack could show only sqrt(2/3) of mu in a sum."""
     found = audit_job(job(PRIVATE[name], folder), runs=2000, root=1_000_000)
     assert 0.9 * found.promised <= found.epsilon_lower <= found.promised
-    assert "tell what noise they drew" in found.canary
+    assert "tell others what noise they drew" in found.canary
 
 
 def test_what_is_told_is_the_noise_that_is_in_the_sum():

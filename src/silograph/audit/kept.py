@@ -30,7 +30,7 @@ def job_of_run(folder: Path) -> Job:
             str(path),
             "the plan that ran, as result.json notes it",
             "it is another one",
-            "Restore it, or copy it elsewhere and audit the copy: an audit of another plan says nothing of this run.",
+            "Restore it, or copy it elsewhere and audit the copy: another plan says nothing about this run.",
         )
     _need_tables(plan, folder)
     return open_job(plan, folder)
@@ -45,8 +45,8 @@ def _need_tables(plan: Plan, folder: Path) -> None:
             str(folder),
             "the tables of its plan, where plan.toml says: an audit needs them for their shape",
             f"{missing[0]} is not there" + f", nor {len(missing) - 1} more" * (len(missing) > 1),
-            "Put them back. Of a deployment, whose tables stay with the organisations, audit what `silograph "
-            "deploy` wrote, "
+            "Put them back. For a deployment, where tables stay with the organisations, audit what `silograph deploy` "
+            "wrote, "
             "or the plan before it is deployed, with made-up tables of the same columns and sizes.",
         )
 

@@ -37,7 +37,7 @@ def divided(count: int) -> Array:
 
 def with_tellers(words: str, size: int, honest: int) -> str:
     """A canary among sites that add noise together, of whom those who are not counted on tell theirs."""
-    return f"{words}; {size - honest} of {size} tell what noise they drew"
+    return f"{words}; {size - honest} of {size} tell others what noise they drew"
 
 
 def by_pattern(bits: Bits, prepare: Callable[[Bits], Private]) -> Private:

@@ -139,7 +139,7 @@ Summing = GraphFederation | Calibrated | ClusteredADMM | SummedConsensus | Momen
 @dataclass(frozen=True, eq=False)
 class RegionStage:
     """One server with `size` agents, who are protected as a whole; no trial hears of another. With `honest` all agents
-    but so many tell what noise they drew, instead of those who are not counted on."""
+    but so many tell others what noise they drew, instead of those who are not counted on."""
 
     job: Job
     method: Summing

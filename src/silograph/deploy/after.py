@@ -50,10 +50,10 @@ def follow(before: Job, digest: str, organisations: Iterable[str], job: Job, rou
     """That `job` goes on after so many rounds of another one: the same plan, whose costs then add up to its budget."""
     where = "deployment, after"
     if not isinstance(job.method, GoesOn):
-        todo = "Make a new deployment without --after: it begins anew, and costs its own budget."
+        todo = "Make a new deployment without --after: it starts from the beginning and costs its own budget."
         raise InputError(where, "a method that can go on with other silos", f"found {job.plan.method.name}", todo)
     if before.plan != job.plan or before.mechanism != job.mechanism or before.budget != job.budget:
-        todo = "Only who takes part may differ. Another plan is a new deployment without --after."
+        todo = "Only the organisations may differ. For another plan make a new deployment without --after."
         raise InputError(where, "the plan of the deployment before", "it is another one", todo)
     if before.topo.graph.servers != job.topo.graph.servers:
         raise InputError(where, f"the regions {', '.join(before.topo.graph.servers)}", "found others")
@@ -125,5 +125,5 @@ def _move(old: Path, new: Path, digest: str) -> None:
     if not (old / MOVED).exists():
         write_atomically(old / MOVED, json.dumps(own).encode(), 0o600)
     if read_json(old / MOVED, LONGEST_CARD, str(old / MOVED)) != own:
-        todo = "Find that folder: what was spent since is in its ledger alone."
+        todo = "Find that folder: only its ledger says what was spent since."
         raise DamageError(str(old), "a folder that has not gone on elsewhere", "it has, in another folder", todo)

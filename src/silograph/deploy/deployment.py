@@ -39,7 +39,7 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _PLACE = re.compile(r".+:[0-9]{1,5}", re.DOTALL)
 _Address = Annotated[str, Such("HOST:PORT", lambda told: bool(_PLACE.fullmatch(told)) and _port(told) < 65536)]
 _Files = Annotated[Mapping[str, str], Such("plain names and texts", lambda files: all(map(_is_plain, files)))]
-_ANEW = "Make it anew with `silograph deploy`: what silograph 0.1 deployed it has to finish itself."
+_ANEW = "Make it again with `silograph deploy`; silograph 0.1 must finish what it deployed."
 
 #: Makes the page of the server (None) or of an organisation, and of which region, if regions have servers of their own;
 #: from the deployment as JSON, its digest, and what it will cost.
@@ -67,7 +67,7 @@ class Terms:
     def __post_init__(self) -> None:
         check(self, "deployment")
         if not self.tls and self.host not in _LOOPBACK:
-            todo = "Without encryption everybody on the way reads along: leave --plain out."
+            todo = "Without encryption everybody on the network can read the traffic: leave --plain out."
             raise InputError("deployment, plain", "an address of this machine", f"found {self.host}", todo)
 
     @property

@@ -55,7 +55,7 @@ APPROVED, IDENTITY, ROOT, LEDGER, ROSTER = "approved.json", "identity.key", "roo
 ENROLMENT, OWN_FACTS, OWN_PAGE = ".enrolment.json", "own.json", "own.html"
 _Ascii = Annotated[str, Such("a public key in ASCII", str.isascii)]
 _Hex = Annotated[str, Such("a public key in hexadecimal digits", lambda key: bool(re.fullmatch("([0-9a-f]{2})*", key)))]
-_ANEW = "Else enrol anew, in a new folder and a new deployment; what was spent here stays spent."
+_ANEW = "Or enrol again, in a new folder and a new deployment; what was spent here stays spent."
 
 
 @dataclass(frozen=True)

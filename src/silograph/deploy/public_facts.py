@@ -286,7 +286,7 @@ def _columns(plan: Plan, told: Sequence[Facts]) -> tuple[str, ...]:
         return every
     if rule == "common":
         return tuple(name for name in every if all(name in facts.columns for facts in told))
-    todo = "All organisations must have the same, by the same names; the order does not matter."
+    todo = "All organisations must have the same columns, by the same names; the order does not matter."
     if hasattr(plan.data, "nodes"):
         todo += " Or say nodes = 'all', or 'common', under data in the plan."
     for facts in told:
@@ -359,7 +359,7 @@ def _checked(plan: Plan, facts: Facts) -> Plan:
 def _check_agreed(own: Facts, shape: tuple[int, ...], agreed: Holding, where: str) -> None:
     """Whether a table is the one that was reported. Everything that is compared, and said, is public."""
     (holding,) = own.holdings
-    todo = "Take the table that the facts were made from, or make them anew: all organisations need the new ones."
+    todo = "Take the table that the facts were made from, or make new facts: all organisations need the new ones."
     if own.shape != shape:
         raise InputError(where, f"records of the shape {shape}, as reported", f"they have the shape {own.shape}", todo)
     check_same_names(

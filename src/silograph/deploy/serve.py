@@ -29,22 +29,21 @@ from silograph.run.store import Kept, RunFolder
 RESULT, REPORT, ROUNDS, ENDING = "result.json", "report.html", "rounds.jsonl", "ending.json"
 
 ACROSS = (
-    "Every organisation ran its own part. The cost is read from ledger rows as the organisations reported them, "
-    "signed with keys that "
-    "they enrolled; an organisation's own ledger is its own evidence."
+    "Every organisation ran its own part. The cost is read from the ledger rows that the organisations reported, "
+    "signed with the keys that they enrolled; an organisation's own ledger is its own evidence."
 )
 
 
 APART = (
-    "Every region ran its own server, and this is what one of them knows: its own model, and the cost to its own "
-    "silos as they reported it, signed. Whoever has the folders of all regions can compute how far apart they are."
+    "Every region ran its own server. This is what one of them knows: its own model, and the cost of its own silos as "
+    "they reported it, signed. Whoever has the folders of all regions can compute how far apart they are."
 )
 
 DROPPED_LINKS = (
-    "Links that were given up on the way: to {}. Their weight stayed with this region's own model from then on."
+    "Links were given up during the run: to {}. From then on their weight stayed with this region's own model."
 )
 
-GONE = "{} did not hand over a result in time: the consensus graph, or its cluster's model, stands for each silo there."
+GONE = "{} did not hand over a result in time; the consensus graph, or the cluster's model, replaces it."
 
 
 @dataclass(frozen=True)

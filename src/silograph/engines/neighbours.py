@@ -261,7 +261,7 @@ class Neighbours:
         return json.dumps([_PURPOSE.decode(), self._deployment, of, turn]).encode()
 
     def _two_stories(self, of: str, name: str) -> InputError:
-        todo = "One of the two tells its neighbours different things: compare what they have."
+        todo = "One of the two sends its neighbours different values: compare what they have."
         return InputError(f"region {of}", "the same word wherever it is heard", f"region {name} has another one", todo)
 
     # ---- a turn ----
@@ -329,7 +329,7 @@ class Neighbours:
 
     def _silent(self, missing: Collection[str], turn: int) -> SilenceError:
         what = "all regions to be there" if turn < 0 else f"the neighbours' rows of round {round_of(turn)}"
-        todo = "Ask whoever runs them, then type the same command again: it goes on where it stopped."
+        todo = "Ask whoever runs them, then type the same command again: it resumes."
         return SilenceError(
             f"region {self.me}", f"{what} within {self._patience:g} s", f"missing: {', '.join(missing)}", todo
         )

@@ -153,7 +153,7 @@ class OnRay:
             if len(answers) == len(questions):
                 return answers
         lost = self.topo.silos[self._groups[min(questions.keys() - answers)][0]]
-        todo = "Is there memory enough? Fewer workers, or larger machines."
+        todo = "Check the memory: use fewer workers, or larger machines."
         raise SilographError(f"worker with {lost}", "a worker that lives", f"it died {_DEATHS} times", todo)
 
 

@@ -84,13 +84,13 @@ class RefusedError(InputError):
 class OlderServerError(RefusedError):
     """The server knows less of this organisation's answers than it did before."""
 
-    todo_here = "The server is an older copy of itself, or began anew: its operator puts the newest state back."
+    todo_here = "The server is an older copy of itself, or began again: its operator must restore the newest state."
 
 
 class OlderFolderError(RefusedError):
     """The server has used answers that this folder knows nothing of."""
 
-    todo_here = "This folder is an older copy: put the newest one back. The others go on if they are enough."
+    todo_here = "This folder is an older copy: restore the newest one. The others continue if they are enough."
 
 
 # ---- answers ---------------------------------------------------------------------------------------------------------

@@ -292,16 +292,15 @@ class Remote:
             "deployment",
             f"{what} within {self.patience:g} s",
             f"missing are {names}",
-            "Ask them, then start the server again: it goes on where it stopped.",
+            "Ask them, then start the server again: it resumes.",
         )
 
     def _older(self, organisations: Sequence[str]) -> DamageError:
         return DamageError(
             "run folder of the server",
             "the newest state of this run",
-            f"it is an older copy: {', '.join(organisations)} gave answers that it knows nothing of",
-            "Put the newest copy back. If there is none, this run cannot go on: make a new deployment; "
-            "what was spent stays spent.",
+            f"it is an older copy: {', '.join(organisations)} gave answers that it does not know",
+            "Restore the newest copy. If there is none, make a new deployment; what was spent stays spent.",
         )
 
     def _nobody_comes(self, round: int, against: Sequence[str]) -> InputError:

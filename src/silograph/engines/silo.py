@@ -386,7 +386,7 @@ class Silo:
         self._door.sync()
 
     def _damaged(self, path: Path) -> DamageError:
-        todo = "Put back the newest copy, never an older one, which would not know what was sent. Or enrol anew."
+        todo = "Restore the newest copy, never an older one, which would not know what was sent. Or enrol again."
         return DamageError(str(path), "the state that silograph wrote", "it is damaged or gone", todo)
 
 

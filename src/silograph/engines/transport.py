@@ -231,7 +231,7 @@ class Answerer(Line):
             say(f"No connection to {self.address} ({self.trouble or 'not yet'}); trying again.")
         if self._turned_away is not None and self._turned_away[1] - self._turned_away[0] > _ADMISSION:
             found = f"it did not let us in for {_ADMISSION:g} s ({self.trouble})"
-            todo = "Send NAME.enrolment.json to whoever runs the server, and see that it is the newest one."
+            todo = "Send the newest NAME.enrolment.json to whoever runs the server."
             raise InputError(
                 f"server {self.address}", "a server that knows this organisation's certificate", found, todo
             )
