@@ -189,7 +189,7 @@ def test_columns_that_are_no_measurements_are_refused_in_python_too():
     bare = np.column_stack([rng.standard_normal((60, 3)), rng.permutation(60)])
     with pytest.raises(InputError, match="'node_3' numbers its rows"):
         ConsensusGraph().fit([bare])
-    with pytest.raises(InputError, match="'node_3' is column 'node_0'"):
+    with pytest.raises(InputError, match="'node_3' is the same as column 'node_0'"):
         ConsensusGraph().fit([np.column_stack([bare[:, :3], 2.0 * bare[:, 0] + 1.0])])
 
 
