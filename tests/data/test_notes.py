@@ -104,3 +104,13 @@ def test_a_file_put_together_twice_is_noted_and_answers_that_many_give_are_not()
     assert "40 rows of site 'site_1'" in note
     rng = np.random.default_rng(1)
     assert _notes([rng.integers(0, 2, (200, len(NODES))).astype(float) for _ in range(3)]) == []
+
+
+def test_long_tails_are_named_unless_a_logarithm_does_not_help() -> None:
+    sites = [np.abs(own) + 5.0 for own in _sites()]
+    assert not any("tails" in note for note in _notes(sites))
+    for own in sites:
+        own[:, 4] = np.exp(1.2 * np.random.default_rng(len(own)).standard_normal(len(own)))
+    (note,) = (note for note in _notes(sites) if "tails" in note)
+    assert "'e'" in note
+    assert not any("tails" in note for note in _notes([own[:50] for own in sites]))

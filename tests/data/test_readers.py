@@ -78,6 +78,25 @@ def test_every_format_is_read_exactly(tmp_path, file):
     assert table.signals.tobytes() == SIGNALS.tobytes()
 
 
+@pytest.mark.parametrize("title", ["Export 2021\n", "Export;;;\n\nWard 3;north\n", "Export;;;;\n"])
+@pytest.mark.parametrize("delimiter", [";", ","])
+def test_a_title_above_the_names_is_pointed_out(tmp_path, title, delimiter):
+    names = ["a", "b", "c", "d", "e"]
+    path = write(tmp_path / "site.csv", title + csv_text(np.ones((4, 5)), names, delimiter))
+    with pytest.raises(InputError, match=f"a title, and the names in line {1 + title.count(chr(10))}"):
+        read_table(path)
+
+
+def test_a_limit_and_a_number_as_text_are_refused_with_their_own_remedy(tmp_path):
+    """A laboratory writes what it cannot measure as <5: in most rows still no category."""
+    path = write(tmp_path / "site.csv", "a,b,c\n" + "<5,1,2\n<5,2,2\n" * 10 + "7,2,3\n")
+    with pytest.raises(InputError, match=r"'<5'\. A limit of what can be measured"):
+        read_table(path)
+    path = write(tmp_path / "mixed.csv", "a;b;c\n1,25;1.5;2\n1,75;2.5;3\n")
+    with pytest.raises(InputError, match=r"'1\.5'\. Write all numbers of a table alike"):
+        read_table(path)
+
+
 @pytest.mark.parametrize("file", ["x.npy", "x.csv", "x.npz", "x.mat"])
 def test_nodes_without_names_are_numbered(tmp_path, file):
     path = tmp_path / file

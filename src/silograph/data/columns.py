@@ -27,6 +27,7 @@ from silograph.data.tables import (
     listed,
     looks_like_identifier,
     named,
+    reads_as_limit,
     reads_as_number,
     shortened,
 )
@@ -238,7 +239,7 @@ def _levels(column: NDArray[Any]) -> dict[str, tuple[str, ...]]:
 def _words(column: NDArray[Any]) -> tuple[Kind | None, str]:
     cells = [cell for cell in map(cell_text, column.tolist()) if not is_missing(cell)]
     words = [cell for cell in cells if not reads_as_number(cell)]
-    if not words or len(words) < len(cells) / 2:
+    if not words or len(words) < len(cells) / 2 or all(map(reads_as_limit, words)):
         return None, ""  # a column of numbers with something else in it, which the table's check names by its row
     if all(_DATE.fullmatch(cell) for cell in words):
         return "date", "holds dates or times"

@@ -46,6 +46,8 @@ def read_delimited(
     first = _first_row(data, delimiter)
     if not first:
         raise InputError(where, "a table", "the file is empty")
+    if not private:
+        _check_title(data, where)
     delimiter = _separator(data, delimiter, 1 if private else _SAMPLE)
     first = _first_row(data, delimiter)
     headed = is_header(first, where, nodes_in)
@@ -219,6 +221,34 @@ def _may_be_data(cell: str) -> bool:
 
 def _is_value(cell: str) -> bool:
     return reads_as_number(cell) or _has_decimal_comma(cell) or is_missing(cell)
+
+
+def _check_title(data: bytes, where: str) -> None:
+    """Refuse lines above the names, as laboratories export them: they have words in few cells, and all rows below have
+    as many cells as the first that is full."""
+    as_read = {mark: _sample(data, mark) for mark in _SEPARATORS}
+    if any(len(rows[0][1]) > 1 and all(rows[0][1][1:]) and _even(rows) for rows in as_read.values()):
+        return
+    for rows in as_read.values():
+        width = len(rows[-1][1])
+        names = next((k for k, (_, row) in enumerate(rows) if len(row) == width and all(row)), 0)
+        above = [[cell for cell in row if cell] for _, row in rows[:names]]
+        title = all(len(row) <= width / 2 and not any(map(_is_value, row)) for row in above)
+        words = not any(map(_is_value, rows[names][1]))
+        if above and title and words and width > 2 and len(rows) > names + 1 and _even(rows[names:]):
+            line = rows[names][0]
+            found = f"it seems to have a title, and the names in line {line}"
+            raise InputError(f"{where}, line 1", "the names of columns", found, f"Remove what is above line {line}.")
+
+
+def _sample(data: bytes, delimiter: str) -> list[tuple[int, list[str]]]:
+    """The first rows that are not empty, each with its line."""
+    reader = csv.reader(_lines(data), delimiter=delimiter)
+    return list(islice(((reader.line_num, row) for row in reader if row), _SAMPLE))
+
+
+def _even(rows: Sequence[tuple[int, list[str]]]) -> bool:
+    return len({len(row) for _, row in rows}) == 1
 
 
 def _check_widths(data: bytes, where: str, delimiter: str) -> None:

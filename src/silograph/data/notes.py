@@ -22,12 +22,13 @@ _MOST_PARTS = 5  # columns that a column is made of; more are a property of the 
 _EXACT = 1e-9  # of a column's length
 _SHOWN = 5
 _AGAIN = 0.05  # of a site's rows
+_SKEWED, _TELLING_ROWS = 2.0, 100  # an exponential law's skewness, and rows from which that can be told from chance
 _COMPARED = 10_000  # rows of a site that are looked for at others
 
 
 def notes_on(silos: Silos, named: Collection[str] = ()) -> list[str]:
-    """Spreads that differ much, a site in other units, columns that follow from others; each with a remedy. Of the
-    units of sites that are `named` somebody else speaks."""
+    """Long tails, spreads that differ much, a site in other units, columns that follow from
+    others; each with a remedy. Of the units of sites that are `named` somebody else speaks."""
     signals = [own.rows if isinstance(own, People) else own for own in silos.signals]
     if any(isinstance(own, Elsewhere) for own in signals):
         return []
@@ -36,7 +37,8 @@ def notes_on(silos: Silos, named: Collection[str] = ()) -> list[str]:
         spread = np.array([np.nanstd(own, axis=0) for own in signals])
         usual = np.nanmedian(spread, axis=0)
     many = np.array([len(own) >= _ROWS for own in signals])
-    told = [*_twice(silos, signals), *_apart(silos, usual), *_other_units(silos, spread, many, named)]
+    told = [*_long_tails(silos, signals), *_twice(silos, signals), *_apart(silos, usual)]
+    told += _other_units(silos, spread, many, named)
     told += _nearly_same(silos, [own for own, enough in zip(signals, many, strict=True) if enough])
     made = next(filter(None, map(_made_of_others, signals)), None)
     if made is not None:
@@ -48,6 +50,28 @@ def notes_on(silos: Silos, named: Collection[str] = ()) -> list[str]:
             f"{shlex.quote(name)}."
         )
     return told
+
+
+def _long_tails(silos: Silos, signals: Sequence[Array]) -> Iterator[str]:
+    """Columns above 0 that are much less skewed on a logarithm: few rows make most of their correlations."""
+    names = []
+    for a, name in enumerate(silos.nodes):
+        columns = [own[np.isfinite(own[:, a]), a] for own in signals]
+        columns = [column for column in columns if len(column) >= _TELLING_ROWS]
+        if columns and all(column.min() > 0.0 for column in columns):
+            skew = float(np.median([_skewness(column) for column in columns]))
+            if skew > _SKEWED and abs(np.median([_skewness(np.log(column)) for column in columns])) < 0.5 * skew:
+                names.append(name)
+    if names:
+        yield (
+            f"Long tails in {listed(names)}: a few rows make most of their relations, and edges look surer than they "
+            "are. Take the logarithm of these columns before you learn."
+        )
+
+
+def _skewness(column: Array) -> float:
+    own = column - column.mean()
+    return float((own**3).mean() / max(float((own**2).mean()) ** 1.5, np.finfo(np.float64).tiny))
 
 
 def _twice(silos: Silos, signals: Sequence[Array]) -> Iterator[str]:

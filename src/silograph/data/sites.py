@@ -24,6 +24,8 @@ FILE = "file"
 #: First lines of lists that runs read beside the tables, or write: no site has these columns.
 _LISTS = (["column", "centre", "spread"], ["source", "target"], ["node", "x", "y"], ["node", "x", "y", "z"])
 
+_OF_PERSONS = "If each is one person's time series, make a table of them: silograph people FOLDER -o SITE.parquet."
+
 #: Reads a file: its name without the suffix, and its table.
 Read = Callable[[Path], tuple[str, Grid]]
 
@@ -149,7 +151,9 @@ def _looked_into(folder: Path) -> tuple[list[Path], list[Path], tuple[str, ...]]
     tables = [path for path in inside if path not in folders and is_table(path)]
     if not folders and not tables:
         found = f"found {listed([path.name for path in inside])}" if inside else "it is empty"
-        raise InputError(shown(folder), "a folder with tables", found, "Put the sites' tables there.")
+        series = any(path.suffix.lower() in (".1d", ".txt") for path in inside)
+        todo = _OF_PERSONS if series else "Put the sites' tables there."
+        raise InputError(shown(folder), "a folder with tables", found, todo)
     others = [path.name for path in inside if path not in folders and path not in tables]
     return folders, tables, tuple([f"{shown(folder)}: not tables, left out: {listed(others)}."] if others else [])
 

@@ -61,6 +61,11 @@ _NUMBERS_ONLY = (
     "Every column must hold real numbers: leave others out with --drop, or declare the levels of words with "
     "--categories."
 )
+_LIMIT = (
+    "A limit of what can be measured is no number: replace it in all rows, for example by half the limit, or leave "
+    "those cells empty."
+)
+_ALIKE = "Write all numbers of a table alike: as numbers and not as text, with points or with commas."
 
 
 class CellsError(InputError):
@@ -335,7 +340,13 @@ def _objects_as_floats(cells: list[Any], k: int, place: Place, private: bool) ->
             raise _too_large_integer(place(k, row))
         what = "text" if isinstance(cell, str) else f"a value of type {type(cell).__name__}"
         found = f"found {what}" + ("" if private else f": {shortened(cell)}")
-        raise InputError(place(k, row), "a number", found, _NUMBERS_ONLY)
+        if isinstance(cell, str) and reads_as_limit(cell):
+            todo = _LIMIT
+        elif isinstance(cell, str) and reads_as_number(cell):
+            todo = _ALIKE
+        else:
+            todo = _NUMBERS_ONLY
+        raise InputError(place(k, row), "a number", found, todo)
     for row, cell in enumerate(cells):
         if isinstance(cell, int) and abs(cell) > LARGEST_INTEGER:
             raise _too_large_integer(place(k, row))
@@ -352,6 +363,11 @@ def reads_as_number(cell: object) -> bool:
     except (TypeError, ValueError):
         return False
     return True
+
+
+def reads_as_limit(cell: str) -> bool:
+    """Whether a cell says that a value is below or above what can be measured, as '<5' does."""
+    return re.fullmatch(r"\s*[<>≤≥]=?\s*[0-9]+([.,][0-9]+)?\s*", cell) is not None
 
 
 def _too_large_integer(where: str) -> InputError:
