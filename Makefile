@@ -54,7 +54,7 @@ test: lint
 quick: lint
 	$(BIN)/python -m pytest -n 2 -m quick tests
 
-# Every fault a deployment must survive, with real processes, a hundred runs of several at once among them; about an hour on two cores.
+# Every fault a deployment must survive, with real processes, a hundred runs of several at once and an end at every write among them; hours on two cores.
 test-deploy: setup
 	SILOGRAPH_DEPLOY=full $(BIN)/python -m pytest tests/deploy
 

@@ -15,6 +15,8 @@ import sys
 import threading
 from pathlib import Path
 
+from crashes import end_at
+
 
 class Forks:
     """The parent of them all, a process without threads; it ends, and so do they, when this one does."""
@@ -36,8 +38,9 @@ class Forks:
         """Run a plan in one process: what it compiles and imports, forks have."""
         self.ask(do="warm", plan=plan, base=str(base), out=str(out))
 
-    def start(self, words: list[str], log: Path) -> Fork:
-        return Fork(self, self.ask(do="start", words=words, log=str(log)))
+    def start(self, words: list[str], log: Path, ends: dict | None = None) -> Fork:
+        """`ends` are the arguments of `crashes.end_at`: a process that is gone at one of its writes."""
+        return Fork(self, self.ask(do="start", words=words, log=str(log), ends=ends))
 
     def close(self) -> None:
         self._parent.stdin.close()
@@ -83,9 +86,12 @@ def _warm(plan: str, base: str, out: str) -> None:
     execute(parse(parse_toml(plan, "plan"), "plan"), Path(base), Path(out), lambda *_: None, lambda _: "")
 
 
-def _become(words: list[str], log: str) -> None:
+def _become(words: list[str], log: str, ends: dict | None) -> None:
     from silograph.cli import main
     from silograph.report.deployment import own_page
+
+    if ends is not None:
+        end_at(**ends)
 
     with open(log, "ab") as file:  # what keeps the log has a disk of its own, as a supervisor's journal
         journal = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=file, start_new_session=True)
@@ -127,7 +133,7 @@ def _serve() -> None:
             assert threading.active_count() == 1
         elif told["do"] == "start":
             if not (answer := os.fork()):
-                _become(told["words"], told["log"])
+                _become(told["words"], told["log"], told["ends"])
             pids.add(answer)
         elif (pid := told["pid"]) in pids:
             found, status = os.waitpid(pid, os.WNOHANG if told["do"] == "poll" else 0)
