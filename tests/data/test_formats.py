@@ -7,6 +7,7 @@ import gzip
 import importlib
 import io
 import lzma
+import re
 import zipfile
 from pathlib import Path
 
@@ -220,3 +221,17 @@ def test_small_lists_have_any_separator_and_decimal_commas(tmp_path: Path) -> No
     (tmp_path / "thousands.csv").write_text("column;centre;spread\na;1,500;2\n")
     with pytest.raises(InputError, match="thousands"):
         csv_rows(tmp_path / "thousands.csv", "a list")
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ("a,b,c\ncm,mmHg,kg\n1,2,3\n4,6,5\n", "If this row tells units, delete it"),
+        ("a,b,c\n1,2,3\n4,6,5\nTotal,8,8\n", "If this row is a total or a remark, delete it"),
+        ("a,b,c\n1,2,3\n4,6,5\nSource: us\n", "line 4: expected 3 cells as in the first row, but there is 1. Delete"),
+    ],
+)
+def test_lines_that_are_no_records_are_refused_with_what_to_do(tmp_path: Path, lines: str, words: str) -> None:
+    (tmp_path / "table.csv").write_text(lines)
+    with pytest.raises(InputError, match=re.escape(words)):
+        read_table(tmp_path / "table.csv")

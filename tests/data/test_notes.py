@@ -114,3 +114,11 @@ def test_long_tails_are_named_unless_a_logarithm_does_not_help() -> None:
     (note,) = (note for note in _notes(sites) if "tails" in note)
     assert "'e'" in note
     assert not any("tails" in note for note in _notes([own[:50] for own in sites]))
+
+
+def test_values_that_are_taken_as_they_are_say_that_edges_follow_units() -> None:
+    silos = Silos(("a", "b"), NODES, tuple(own * np.array([1, 1, 1, 1, 1, 100.0]) for own in _sites(2)))
+    assert notes_on(silos) == []
+    (note,) = notes_on(silos, raw=True)
+    assert "do not believe this graph" in note
+    assert "--scale own" in note

@@ -32,7 +32,7 @@ from silograph.data.tables import (
     shortened,
 )
 
-Kind = Literal["identifier", "counter", "date", "category", "text", "constant", "copy", "code"]
+Kind = Literal["identifier", "counter", "date", "category", "text", "marked", "constant", "copy", "code"]
 
 _ENOUGH = 10  # rows from which order and distinctness say something
 _DENSE = 1.5  # a shuffled counter leaves few numbers out; so many measurements would meet by chance
@@ -51,6 +51,8 @@ _DAY = (
     rf"|\d{{1,4}}[ ./-]*{MONTH}[ .,/-]*\d+|{MONTH}[ .]+\d\d?,? +\d+"
 )
 _DATE = re.compile(rf"\s*(({_DAY})(,?[ T]+\d\d?:\d\d.*)?|\d\d?:\d\d.*)\s*", re.IGNORECASE)
+#: 1,234.5 and 1.234,5 and 1'234, $5, 5 EUR, 5 %.
+_MARKED = re.compile(r"\s*([$€£¥]|[A-Z]{3} )?\s*[+-]?\d+([.,' \u00a0\u202f]\d+)*\s*([$€£¥%]| ?[A-Z]{3})?\s*")
 _DATE_NAME = re.compile(
     r"((birth|admission|discharge|study|calendar|start|end)[\W_]?)?year|(.*[\W_])?(date|date[\W_]?time|time[\W_]?stamp|dob"
     r"|birth[\W_]?day|(date|year)[\W_]of[\W_].*)",
@@ -64,6 +66,7 @@ _REMEDY: dict[Kind, str] = {
     "counter": f"{_DROP}{{keep}}.",
     "date": f"{_DROP}{{keep}}.",
     "text": f"{_DROP}.",
+    "marked": f"Save them without marks of thousands, currencies or per cent. {_DROP} otherwise.",
     "code": f"If that stands for a gap, empty these cells. {_DROP}{{keep}}.",
     "category": f"{_DROP}, or declare its levels with --categories {{levels}}.",
     "constant": "A node that never varies has no relation to learn. Leave it out at every site with --drop {name}.",
@@ -243,6 +246,8 @@ def _words(column: NDArray[Any]) -> tuple[Kind | None, str]:
         return None, ""  # a column of numbers with something else in it, which the table's check names by its row
     if all(_DATE.fullmatch(cell) for cell in words):
         return "date", "holds dates or times"
+    if all(_MARKED.fullmatch(cell) for cell in words):
+        return "marked", f"holds numbers with marks that are not read, such as {shortened(words[0])}"
     levels = sorted(set(cells))
     if len(levels) == len(cells) and len(cells) >= _ENOUGH:
         return "identifier", "holds a different word in every row"

@@ -259,4 +259,6 @@ def _check_widths(data: bytes, where: str, delimiter: str) -> None:
         width = width or len(row)
         if row and len(row) != width:
             found = f"there {'is 1' if len(row) == 1 else f'are {len(row)}'}"
-            raise InputError(f"{where}, line {rows.line_num}", f"{width} cells as in the first row", found)
+            expected = f"{width} cell{'s' if width > 1 else ''} as in the first row"
+            todo = "Delete titles, remarks and lines of blanks; quote cells that hold the separator."
+            raise InputError(f"{where}, line {rows.line_num}", expected, found, todo)

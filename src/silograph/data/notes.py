@@ -15,6 +15,7 @@ from silograph.data.tables import listed, shortened
 
 _ROWS = 20  # from which a spread says something
 _APART = 1e3  # of the widest column to the narrowest
+_APART_RAW = 10.0  # the same where edges go by squared differences of values as they are
 _OTHER_UNITS = 5.0  # times the spread of other sites, which agree
 _AGREE = 2.0
 _NEARLY = 0.98  # correlation of two columns that hardly differ
@@ -26,9 +27,9 @@ _SKEWED, _TELLING_ROWS = 2.0, 100  # an exponential law's skewness, and rows fro
 _COMPARED = 10_000  # rows of a site that are looked for at others
 
 
-def notes_on(silos: Silos, named: Collection[str] = ()) -> list[str]:
-    """Long tails, spreads that differ much, a site in other units, columns that follow from
-    others; each with a remedy. Of the units of sites that are `named` somebody else speaks."""
+def notes_on(silos: Silos, named: Collection[str] = (), raw: bool = False) -> list[str]:
+    """Long tails, spreads that differ much, a site in other units, columns that follow from others; each with a remedy.
+    Of the units of sites that are `named` somebody else speaks. `raw`: edges follow the values as they are."""
     signals = [own.rows if isinstance(own, People) else own for own in silos.signals]
     if any(isinstance(own, Elsewhere) for own in signals):
         return []
@@ -37,7 +38,7 @@ def notes_on(silos: Silos, named: Collection[str] = ()) -> list[str]:
         spread = np.array([np.nanstd(own, axis=0) for own in signals])
         usual = np.nanmedian(spread, axis=0)
     many = np.array([len(own) >= _ROWS for own in signals])
-    told = [*_long_tails(silos, signals), *_twice(silos, signals), *_apart(silos, usual)]
+    told = [*_long_tails(silos, signals), *_twice(silos, signals), *_apart(silos, usual, raw)]
     told += _other_units(silos, spread, many, named)
     told += _nearly_same(silos, [own for own, enough in zip(signals, many, strict=True) if enough])
     made = next(filter(None, map(_made_of_others, signals)), None)
@@ -101,14 +102,21 @@ def _fine(rows: Array) -> bool:
     return sum(len(np.unique(column)) > 0.25 * len(rows) for column in rows.T) >= 3
 
 
-def _apart(silos: Silos, usual: Array) -> Iterator[str]:
-    if not np.isfinite(usual).all() or usual.min() <= 0.0 or usual.max() < _APART * usual.min():
+def _apart(silos: Silos, usual: Array, raw: bool) -> Iterator[str]:
+    most = _APART_RAW if raw else _APART
+    if not np.isfinite(usual).all() or usual.min() <= 0.0 or usual.max() < most * usual.min():
         return
     wide, narrow = int(usual.argmax()), int(usual.argmin())
+    so = (
+        "Values are taken as they are (--scale none), so edges follow the size of units: do not believe this graph. "
+        "--scale own removes units."
+        if raw
+        else "The default learner uses correlations, so units do not matter; the papers' model scales columns unless "
+        "you give --scale none."
+    )
     yield (
         f"Columns have very different units: {shortened(silos.nodes[wide])} spreads over {usual[wide]:.2g}, "
-        f"{shortened(silos.nodes[narrow])} over {usual[narrow]:.2g}. The default learner uses correlations, so units "
-        "do not matter; the papers' model scales columns unless you give --scale none."
+        f"{shortened(silos.nodes[narrow])} over {usual[narrow]:.2g}. {so}"
     )
 
 

@@ -57,6 +57,8 @@ _IDENTIFIER = re.compile(
 )
 _UNNAMED = "Unnamed: 0"  # as pandas calls an index that it read and writes again
 _FILL = "Set what a gap counts as (`fill` in a plan), or leave out those rows or columns."
+#: What is often found in the first row, and in the last.
+_AT_ENDS = {1: "If this row tells units, delete it. ", 0: "If this row is a total or a remark, delete it. "}
 _NUMBERS_ONLY = (
     "Every column must hold real numbers: leave others out with --drop, or declare the levels of words with "
     "--categories."
@@ -345,7 +347,7 @@ def _objects_as_floats(cells: list[Any], k: int, place: Place, private: bool) ->
         elif isinstance(cell, str) and reads_as_number(cell):
             todo = _ALIKE
         else:
-            todo = _NUMBERS_ONLY
+            todo = _AT_ENDS.get((row + 1) % len(cells), "") + _NUMBERS_ONLY
         raise InputError(place(k, row), "a number", found, todo)
     for row, cell in enumerate(cells):
         if isinstance(cell, int) and abs(cell) > LARGEST_INTEGER:

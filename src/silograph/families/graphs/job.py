@@ -34,7 +34,7 @@ from silograph.families.graphs.neighbours import nearest_neighbours, needs_neigh
 from silograph.families.graphs.plan import GraphPlan, learner_of
 from silograph.families.graphs.result import GraphResult
 from silograph.families.graphs.results import forecast, write_graphs
-from silograph.families.graphs.units import in_units, write_scale
+from silograph.families.graphs.units import in_units, units_of, write_scale
 from silograph.families.graphs.with_gaps import check_gaps
 from silograph.kernels.spaces import EdgeList
 from silograph.methods.base import Method, Outcome, Private
@@ -197,4 +197,5 @@ def _said_of_tables(plan: GraphPlan, silos: Silos) -> list[str]:
     if plan.privacy is not None:
         return []
     likely = learner_of(plan, len(silos.nodes)) == "likelihood"
-    return notes_on(silos, () if likely else spread_apart(silos, silos.names))
+    raw = not likely and units_of(plan, len(silos.nodes)) == "none"
+    return notes_on(silos, () if likely else spread_apart(silos, silos.names), raw)
