@@ -138,7 +138,7 @@ def memory() -> Iterator[dict[str, Any]]:
         base, address = Path(made), f"{HERE}:{probe.getsockname()[1]}"
         probe.close()
         sites = [path.name for path in write_sample_sites(base, rows=(300,) * 5, nodes=8)]
-        plan = f"format = 1\n[data]\nfiles = {json.dumps(sites)}\n[method]\nname = 'consensus_graph'\n"
+        plan = f"format = 1\n[data]\nfiles = {json.dumps(sites)}\nscale = 'none'\n[method]\nname = 'consensus_graph'\n"
         (base / "plan.toml").write_text(plan + "[privacy]\nepsilon = 2.0\ndelta = 1e-6\n")
         terms = Terms(address, deadline=60.0, patience=120.0)
         names = list(deploy(load(base / "plan.toml"), base, base / "to", terms, lambda *_: "").facts.organisations)
