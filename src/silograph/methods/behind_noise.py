@@ -41,17 +41,15 @@ _MANY_PAIRS = 1.0 / 3.0
 _LOUD = 30.0  # times the median variance; around their mean all other nodes have a part of what one has
 _MANY_ROWS_A_NODE, _CAUTION = 75.0, 1.0 / 3.0  # from so many on signs are looked for; part of Schwarz' penalty
 SIGNED_NOTE = (
-    "Graphs have signs: what was released fits them better than positive relations. --nonnegative draws positive ones "
-    "alone."
+    "Graphs have signs, because what was released fits better with signs. --nonnegative draws only positive relations."
 )
 DENSE_NOTE = (
-    "The consensus joins {:.0f} % of all pairs. Positive relations alone can need weak edges to say what all nodes "
-    "have in common: treat single edges with caution, look for signs too (--signed), or say how many edges there are "
-    "(--degree)."
+    "The consensus joins {:.0f} % of all pairs. Without negative relations, weak edges may only express what all nodes "
+    "have in common: treat single edges with caution, try signs (--signed), or set the number of edges (--degree)."
 )
 SMOOTH_NOTE = (
-    "Graphs are those of the papers' model (7): beyond 50 nodes the likelihood finds truer ones from about {:.0f} "
-    "effective rows, for graphs of less than a fifth of all pairs."
+    "Graphs are those of the papers' model (7): beyond 50 nodes the likelihood finds truer graphs only from about "
+    "{:.0f} effective rows on, and if they have less than a fifth of all pairs."
 )
 
 

@@ -84,7 +84,7 @@ def cleaned(noisy: Array, variance: Array, share: Array, task: SmoothGraph, shri
 def refuse(released: Array, effective: float, task: SmoothGraph) -> NoReturn:
     """No graph of noise, and what would help."""
     trace = np.einsum("iaa->i", moments_of(released, task)).max()
-    why, todo = "a graph of them would be chance", "More records or a larger epsilon would carry one."
+    why, todo = "a graph of them would be chance", "Use more records or a larger epsilon."
     if task.clip is not None and trace < 0.1 * task.clip**2:
         why, todo = "the clip is far longer than the signals", "Take a clip near the signals' length, or none."
     raise InputError(
