@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from silograph.core.types import Json
 from silograph.kernels.column_scale import OCTAVES, PLACES
 from silograph.report.deployment import BARE, NOISY, Leaving, Spoken
 from silograph.report.words import counted, number
 
 
 class SpokenOfGraphs(Spoken):
+    def __init__(self, plan: Json, facts: Json) -> None:
+        super().__init__(plan, facts)
+        self.scale = plan["data"].get("scale")
+
     @property
     def masked(self) -> bool:
         return self.privacy.get("mode") == "secure-sum" or self.method.get("reveal") == "sum"
@@ -31,6 +36,12 @@ class SpokenOfGraphs(Spoken):
     def _scaled(self) -> bool:
         """Whether private means and spreads of columns come first."""
         return self._once and self.private and self.releases > 1
+
+    @property
+    def _with_mean(self) -> bool:
+        """Whether rows are scaled, so that a site's mean need not be 0 and is released beside its moment."""
+        public = self.scale not in (None, "none", "private")
+        return self._scaled or (public and self._once and self.private and not self._votes)
 
     @property
     def goal(self) -> str:
@@ -71,8 +82,12 @@ class SpokenOfGraphs(Spoken):
         nodes = len(self.facts["columns"])
         pairs = f"{number(nodes * (nodes - 1) // 2)} numbers"
         moment = "how strongly nodes vary together (the clipped second moment)"
+        sent = pairs
         if self._votes:
             moment = "how many persons vote for each pair of nodes, by the strongest relations in their own rows"
+        elif self._with_mean:
+            moment = "how strongly nodes vary together, and their means (the clipped second moment with a constant)"
+            sent = f"{number(nodes * (nodes + 1) // 2)} numbers"
         if self.masked and not self.private:
             what = "how strongly nodes vary together (correlations, times the number of rows)"
             told = (
@@ -92,10 +107,10 @@ class SpokenOfGraphs(Spoken):
             )
             for what, size in self._of_scale():
                 yield Leaving(what, size, "once", f"{told} that they add themselves")
-            yield Leaving(moment, pairs, "once", f"{told} that they add themselves")
+            yield Leaving(moment, sent, "once", f"{told} that they add themselves")
             yield from self.of_masks("once")
         elif self._once:
-            for what, size in (*self._of_scale(), (moment, pairs)):
+            for what, size in (*self._of_scale(), (moment, sent)):
                 yield Leaving(what, size, "once; if asked again, it sends the same", "with noise, for the budget")
         elif self.private:
             step = "the graph after this round’s step"
