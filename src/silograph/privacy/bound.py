@@ -11,12 +11,12 @@ from silograph.core.schema import Positive
 from silograph.core.types import Array
 
 REPLACE_ONE = "replace-one"
-#: What Poisson sampling amplifies. The place stays: how many places there are is public.
+#: The relation that Poisson sampling amplifies. The place stays: the number of places is public.
 ADD_OR_REMOVE_ONE = "add-or-remove-one: a record's place is left empty"
 
-#: What is protected where a method knows nothing smaller than a record.
+#: The protected unit of a method that knows nothing smaller than a record.
 RECORD = "one record (a row of a table)"
-#: What is protected where updates are clipped whole.
+#: The protected unit if whole updates are clipped.
 CLIPPED_AGENT = "one agent (all its records)"
 
 
@@ -55,9 +55,9 @@ class Within:
 
 def clip_rows(x: Array, radius: float) -> Array:
     """Scale every row (last axis) longer than `radius` back to it."""
-    # The tiny shrink leaves room for rounding here and in whatever mean is taken next, so that the bound really holds.
+    # The tiny shrink leaves room for rounding here and in a mean taken later, so that the bound really holds.
     inner = radius * (1.0 - 1e-9)
-    with np.errstate(over="ignore"):  # a length that is no number any more scales its row to zero
+    with np.errstate(over="ignore"):  # a length that is not a number scales its row to zero
         return np.asarray(x * (inner / np.maximum(row_lengths(x), inner)))
 
 

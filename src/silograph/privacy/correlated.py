@@ -1,29 +1,29 @@
-"""Noise of which every two sites of a cohort share a part, with opposite signs: it cancels in sums, not in releases.
+"""Noise with a part that every two sites of a cohort share, with opposite signs: it cancels in sums, not in releases.
 
 Of I sites, site i adds to its release n_i = own_i + the sum over the others j of +-shared_ij, independent discrete
 Gaussians on one grid, of parameters o and t. With L = I 1 - J the Laplacian of the complete graph, J being all ones,
 
     covariance   o^2 1 + t^2 L          precision   (1 + (t/o)^2 J) / (o^2 + I t^2).
 
-So the sum of all releases has the own noise alone, and is more precise than any other direction. Releases are in units
+So the sum of all releases has only the own noise, and is more precise than any other direction. Releases are in units
 of each site's own sensitivity: the sum is then one in which every record weighs the same, and sites of any size can
 take part.
 
-**What it guarantees.** Let h sites be honest, and let whoever looks know all that the others know: their records, their
-own noise and what they share with the honest. Taking that off leaves the same noise among the h. A record of site i
-moves its release alone, so given the other releases, whose law it does not touch, that of site i is a Gaussian shift of
-precision 1/(h o^2) + (1 - 1/h) / (o^2 + h t^2). Both terms are made equal: half of what a record may cost is spent on
-the mean of the honest, half on all else, o^2 = 2 s^2 / h and t^2 = 2 s^2 (h - 2) / h^2 for a precision of 1 / s^2. With
-two honest sites nothing would be shared.
+**What it guarantees.** Let h sites be honest, and let the observer know all that the others know: their records, their
+own noise and what they share with the honest. Subtracting that leaves the same noise among the h. A record of site i
+moves its release alone. It does not change the law of the other releases; given these, that of site i is a Gaussian
+shift of precision 1/(h o^2) + (1 - 1/h) / (o^2 + h t^2). Both terms are made equal: half of a record's cost goes to the
+mean of the honest, half to all else, o^2 = 2 s^2 / h and t^2 = 2 s^2 (h - 2) / h^2 for a precision of 1 / s^2. With two
+honest sites nothing would be shared.
 
-For discrete Gaussians the same holds, but for the following. The joint law of the honest releases is a sum over all
+For discrete Gaussians the same holds, with one correction. The joint law of the honest releases is a sum over all
 integers that the h (h - 1) / 2 pairs may share. Completing the square, it is a discrete Gaussian of that precision,
-around a centre that need not be an integer, times a theta sum of a shifted grid, with covariance at least
-o^2 t^2 / (o^2 + h t^2), for L has no eigenvalue above h. By Poisson summation that sum is constant but for a part of
-the order of h^2 exp(-2 pi^2 times that): with 2^18 steps or more in o and t it is nothing, for a million sites too.
-What is left is the samplers' own error, of which a range of 2^-39 is charged for each of the h (h + 1) / 2 draws. From
-there on it is the argument of `discrete`: mu + 7 eta d. A site that stays away leaves its shared noise in the others'
-releases: that is noise more, never less.
+around a centre that need not be an integer, times a theta sum of a shifted grid, with covariance at least o^2 t^2 /
+(o^2 + h t^2), for L has no eigenvalue above h. By Poisson summation that sum is constant but for a part of the order of
+h^2 exp(-2 pi^2 times that): with 2^18 steps or more in o and t it is nothing, for a million sites too. What is left is
+the samplers' own error, of which a range of 2^-39 is charged for each of the h (h + 1) / 2 draws. From there on it is
+the argument of `discrete`: mu + 7 eta d. A site that stays away leaves its shared noise in the others' releases: they
+have more noise, never less.
 """
 
 from __future__ import annotations
@@ -47,8 +47,9 @@ LEAST_HONEST, _MOST_HONEST = 3, 1_000_000
 
 @dataclass(frozen=True)
 class CorrelatedGaussian(Gaussian):
-    """Noise for which `honest` sites of a cohort are enough: an honest site's release is as protected as by Gaussian
-    noise of deviation multiplier * l2, though it has more in it. Usually there is one cohort; trials have many."""
+    """Noise that protects an honest site's release, with `honest` such sites in its cohort, as Gaussian noise of
+    deviation multiplier * l2 would, though the release has more noise. Usually there is one cohort; trials have
+    many."""
 
     cohorts: tuple[tuple[str, ...], ...]
     honest: int
@@ -85,12 +86,12 @@ class CorrelatedGaussian(Gaussian):
         return scale
 
     def ratio(self, scale: float, dim: int) -> float:
-        """What a release is charged as: its sensitivity over the deviation of its noise, given all others."""
+        """The ratio charged for a release: its sensitivity over the deviation of its noise, given all others."""
         eta = 0.5 * self.honest * (self.honest + 1) * SAMPLER_RANGE
         return grid_move(1.0, _BITS, dim) / scale + 7.0 * dim * eta
 
     def covariance(self, l2: Array, dim: int) -> Array:
-        """Of a coordinate of the releases of some sites of a cohort, with these sensitivities."""
+        """Covariance of one coordinate of the releases of some sites of a cohort, with these sensitivities."""
         if not self.multiplier:
             return np.zeros((len(l2), len(l2)))
         (cohort,) = self.cohorts
@@ -99,14 +100,14 @@ class CorrelatedGaussian(Gaussian):
         return np.asarray(scale**2 * np.outer(l2, l2) * noise)
 
     def deviation(self, l2: float, dim: int) -> float:
-        """Of all the noise in one release."""
+        """Standard deviation of all the noise in one release."""
         return math.sqrt(self.covariance(np.array([l2]), dim)[0, 0])
 
     def sampled(self, share: float) -> None:
         return None
 
     def perturb(self, value: Array, l2: float, place: Place, out: Array) -> None:
-        """What a site shares with another is named by both, and drawn by both."""
+        """Add noise; the part that two sites share is named by both and drawn by both."""
         step = l2 * 2.0**-_BITS
         noise = np.zeros(value.size, dtype=np.int64)
         if self.multiplier:

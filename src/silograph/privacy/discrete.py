@@ -1,7 +1,7 @@
 """Numbers as integers on a grid of step 2^-fraction_bits, and noise that a cohort makes together on that grid.
 
 A secure sum adds integers mod 2^k. Fixed point makes the sum exact; noise drawn on the integers has no low-order bits
-that could tell one value from another, which floating-point noise has.
+that could tell one value from another; floating-point noise has.
 
 **What the sum of the agents' noise guarantees.** It is not a discrete Gaussian: those are not closed under addition. It
 is very close to one, and `distributed_rho` charges the difference. Write Z for the sum of n independent discrete
@@ -27,7 +27,7 @@ log ratio is at most h = d eta in size, and for every event and shift
 
     delta_Z(eps) <= e^h delta_Q(eps - 2h).
 
-From 2^18 steps a deviation on, Q is a rounded Gaussian (`mechanisms` says how closely), whose curve is exact. With mu
+From 2^18 steps per deviation on, Q is a rounded Gaussian (`mechanisms` says how closely), whose curve is exact. With mu
 its ratio, the right side is at most the curve at mu + 7h wherever that is below 1/2: along (mu + 7t, eps + 2t) its
 logarithm grows at least as fast as t. For its derivative in mu is phi(a), a = mu/2 - eps/mu; that in eps is no larger
 than 1.26 phi(a); and it is itself at most 3.5 phi(a), as a < 1. `distributed_mu` charges those 7h.
@@ -58,7 +58,7 @@ _INVERSE_E = math.exp(-1.0)
 _LAYERS = 256  # chosen by eight bits of a word; one bit is the sign, and the others choose a place in the layer
 _PLACE_BITS = 55
 _EDGE = 3.656  # the sigmas at which the tail begins, or a little more
-_AT_ONCE, _MANY = 2048, 1 << 16  # numbers: few for the cache; of many more, so that threads seldom wait in turn
+_AT_ONCE, _MANY = 2048, 1 << 16  # numbers: few for the cache; more if many are drawn, so that threads seldom wait
 _NARROW = 2**31  # so that half a word times a limit fits in a word
 _LEAST_LAYERED = 2.0**10  # below, a layer would hold too few integers to be worth its table
 _LENGTH_ROUNDING = 1.0 + 1e-12  # the length check below is itself done in floating point
@@ -68,11 +68,11 @@ _LENGTH_ROUNDING = 1.0 + 1e-12  # the length check below is itself done in float
 
 
 def word_bits(clip: float, fraction_bits: int, agents: int, noise: float = 0.0) -> int:
-    """32 or 64: the least word in which no sum can wrap around.
+    """32 or 64: the smallest word in which no sum can wrap around.
 
-    A coordinate of the sum is at most agents * clip / step, and twelve deviations of the noise if there is any (passed
-    with probability 4e-33, and then only the sum is wrong, not the privacy); two bits are the sign and room for
-    rounding.
+    A coordinate of the sum is at most agents * clip / step, plus twelve deviations of the noise if there is any
+    (exceeded with probability 4e-33, and then only the sum is wrong, not the privacy); two bits are for the sign and
+    for rounding.
     """
     steps = clip * 2.0**fraction_bits
     if not (1.0 <= steps < math.inf):
@@ -93,7 +93,8 @@ def word_bits(clip: float, fraction_bits: int, agents: int, noise: float = 0.0) 
 
 
 def encode(vector: Array, clip: float, fraction_bits: int) -> Integers:
-    """The nearest grid point, for a vector of Euclidean length at most `clip`; a longer one is refused, not cut."""
+    """Round a vector of Euclidean length at most `clip` to the nearest grid point; refuse a longer one, do not cut
+    it."""
     if not np.isfinite(vector).all():
         raise InputError("secure sum", "finite numbers", "found an infinite or missing one")
     length = float(row_lengths(vector)[0])
@@ -109,7 +110,7 @@ def decode(whole: Integers, fraction_bits: int) -> Array:
 
 
 def grid_l2(clip: float, fraction_bits: int, length: int) -> float:
-    """The longest an encoded vector can be, in grid steps: rounding adds half a step a coordinate.
+    """The greatest length of an encoded vector, in grid steps: rounding adds at most half a step per coordinate.
 
     Replacing one agent moves the sum by at most twice this.
     """
@@ -117,7 +118,8 @@ def grid_l2(clip: float, fraction_bits: int, length: int) -> float:
 
 
 def grid_move(l2: float, fraction_bits: int, length: int) -> float:
-    """How far apart two vectors are on the grid, in its steps, that are `l2` apart before: each moves half a step."""
+    """How far apart, in grid steps, two vectors can be on the grid if they were `l2` apart: every coordinate of each
+    moves by up to half a step."""
     return (l2 * 2.0**fraction_bits + math.sqrt(length)) * _LENGTH_ROUNDING
 
 
@@ -127,7 +129,7 @@ def grid_move(l2: float, fraction_bits: int, length: int) -> float:
 def distributed_rho(l2: float, share: float, contributors: int, length: int) -> float:
     """zCDP of a sum of `length` coordinates that one protected unit moves by at most `l2` grid steps (see the module).
 
-    The samplers' own error, a range of 2^-39 an agent, is charged with the rest.
+    The samplers' own error, a range of 2^-39 per agent, is charged with the rest.
     """
     eta = _unlike_one(share, contributors)
     return (l2 / (share * math.sqrt(contributors)) + eta * math.sqrt(length)) ** 2 / 2.0
@@ -141,7 +143,7 @@ def distributed_mu(l2: float, share: float, contributors: int, length: int) -> f
 
 
 def _unlike_one(share: float, contributors: int) -> float:
-    """eta: by how much the logarithm of the sum's law over that of one discrete Gaussian varies, a coordinate."""
+    """eta: the range, per coordinate, of the logarithm of the sum's law over that of one discrete Gaussian."""
     check_share(share)
     k = np.arange(1, contributors)
     q = np.exp(-2.0 * math.pi**2 * share**2 * k / (k + 1))
@@ -166,7 +168,7 @@ def discrete_gaussian(source: Callable[[int], bytes | memoryview], sigma: float,
     small sigmas from the tail alone. A place in a layer is exactly uniform. A coin with chance exp(-g) is thrown in
     factors exp(-1) and one of at least exp(-1), so that small chances keep their relative accuracy: every P(x) is right
     to a factor within 1 +- 2^-40 out to 30 sigma (beyond lies a mass of e^-450). It does not run in constant time, and
-    how long it takes tells of the numbers drawn: who can watch the machine that closely is not kept out.
+    its time depends on the numbers drawn: an observer who can watch the machine that closely is not kept out.
     """
     if not 0.0 < sigma <= MOST_SHARE:
         todo = "Under a budget: raise epsilon or cut rounds."
@@ -179,8 +181,8 @@ def discrete_gaussian(source: Callable[[int], bytes | memoryview], sigma: float,
     at_once = min(size, 4 * _AT_ONCE if size < _MANY else 16 * _AT_ONCE)
     words, kept, filled = np.empty(int(each * at_once) + 1024, dtype=np.uint64), 0, 0
     while filled < size:
-        # What was kept is a proposal that ran out of words: it is made again from them and more, so that none is
-        # favoured.
+        # The words kept are those of a proposal that ran out of them: it is made again from them and more, so that none
+        # is favoured.
         end = min(kept + int(each * min(size - filled, at_once)) + 64, len(words))
         words[kept:end] = _words(source, end - kept)
         filled, used = _proposals(words[:end], sigma, *layers, out, filled)
@@ -192,8 +194,9 @@ def discrete_gaussian(source: Callable[[int], bytes | memoryview], sigma: float,
 @lru_cache(maxsize=256)
 def _layers(sigma: float) -> tuple[Integers, Integers, Integers, Array, float]:
     """Layers of equal area under the curve f(x) = exp(-x^2 / (2 sigma^2)): the integers below `width`, from height
-    `low` to the next one's. All below `sure` are under the curve at any height of the layer. `spare` of the places that
-    55 bits can choose are too many. The lowest layer has the tail in it, but for the chance that is returned last.
+    `low` to that of the next layer. All below `sure` are under the curve at any height of the layer. `spare` of the
+    places that 55 bits can choose are too many. The lowest layer includes the tail, except for the chance that is
+    returned last.
     """
     width = np.zeros(_LAYERS + 1, dtype=np.int64)
     low = np.zeros(_LAYERS + 1)
@@ -213,7 +216,7 @@ def _layers(sigma: float) -> tuple[Integers, Integers, Integers, Array, float]:
 
 @njit(cache=True)
 def _stack(sigma: float, edge: int, area: float, width: Integers, low: Array) -> bool:
-    """Fill in the layers from the lowest up; whether they reach the top."""
+    """Fill in the layers from the lowest up; return whether they reach the top."""
     width[0] = width[1] = edge
     low[1] = math.exp(-0.5 * (edge / sigma) ** 2)
     for i in range(1, len(width) - 1):
@@ -233,7 +236,7 @@ def _tail_mass(begin: float, sigma: float) -> float:
 
 
 def noisy(vector: Array, clip: float, fraction_bits: int, share: float, source: Source) -> Integers:
-    """What one agent adds to a sum: its vector on the grid, and its share of the noise if there is any."""
+    """Return what one agent adds to a sum: its vector on the grid, plus its share of the noise if there is any."""
     whole = encode(vector, clip, fraction_bits)
     return whole + discrete_gaussian(source, share, vector.size) if share else whole
 
@@ -261,7 +264,7 @@ def _proposals(
             layer = np.int64(word >> np.uint64(_PLACE_BITS)) & (_LAYERS - 1)
             place = np.int64(word & np.uint64((1 << _PLACE_BITS) - 1))
             across = width[layer]
-            # place * across / 2^55 rounded down, and what is left of it: a product of two words is out of reach.
+            # place * across / 2^55 rounded down, and the remainder: a product of two words is not available.
             magnitude = int(np.float64(place) * (np.float64(across) * per_place))
             left = place * across - (magnitude << _PLACE_BITS)
             if left < 0:
@@ -286,7 +289,7 @@ def _proposals(
         if at > end:
             break
         used = at
-        # Zero is kept with one sign only, else it would come twice as often as it should.
+        # Zero is kept with one sign only, else it would occur twice as often as it should.
         if kept and not (negative and magnitude == 0):
             out[filled] = -magnitude if negative else magnitude
             filled += 1
@@ -295,7 +298,7 @@ def _proposals(
 
 @njit(cache=True, nogil=True)
 def _mask(limit: int) -> np.uint64:
-    """As many low bits as the numbers below `limit` have."""
+    """A mask of as many low bits as the numbers below `limit` have."""
     mask = np.uint64(0)
     while mask < np.uint64(max(limit - 1, 0)):
         mask = (mask << np.uint64(1)) | np.uint64(1)
@@ -304,7 +307,8 @@ def _mask(limit: int) -> np.uint64:
 
 @njit(cache=True, nogil=True)
 def _below(words: NDArray[np.uint64], at: int, limit: int, mask: np.uint64) -> tuple[int, int]:
-    """A uniform whole number below `limit`, and where the next word is; past the end if the words ran out.
+    """Draw a uniform whole number below `limit`; return it and the place of the next word, past the end if the words
+    ran out.
 
     floor(word limit / 2^64), without the words that would favour some numbers (Lemire 2019); large limits by `mask`.
     """
@@ -326,11 +330,11 @@ def _below(words: NDArray[np.uint64], at: int, limit: int, mask: np.uint64) -> t
 
 @njit(cache=True, nogil=True)
 def _tail(words: NDArray[np.uint64], at: int, begin: int, sigma: float) -> tuple[int, bool, int]:
-    """A magnitude from `begin` on, whether it is kept, and where the next word is.
+    """Draw a magnitude from `begin` on; return it, whether it is kept, and the place of the next word.
 
     With begin 0 a proposal that is not kept is dropped. A tail that was chosen for its mass tries until one is.
     """
-    # The blocks of a discrete Laplace law whose logarithm falls by at least 1 from block to block.
+    # Blocks of a discrete Laplace law: its logarithm falls by at least 1 from block to block.
     block = math.floor(sigma) + 1 if begin == 0 else math.ceil(sigma * (sigma / begin))
     mask = _mask(block)
     while True:
@@ -362,7 +366,8 @@ def _exponent(offset: int, magnitude: int, sigma: float) -> float:
 
 @njit(cache=True, nogil=True)
 def _heads(words: NDArray[np.uint64], at: int, most: int) -> tuple[int, int]:
-    """How often a coin with chance 1/e comes up before it first does not, or `most` times; and where it stopped.
+    """Count how often a coin with chance 1/e shows heads before it first does not, at most `most`; return that and
+    where it stopped.
 
     Past the end if the words ran out.
     """
@@ -379,13 +384,13 @@ def _heads(words: NDArray[np.uint64], at: int, most: int) -> tuple[int, int]:
 
 @njit(cache=True, nogil=True)
 def _chance(word: np.uint64, exponent: float) -> bool:
-    """True with probability exp(-exponent); most often the line below the curve decides."""
+    """Return True with probability exp(-exponent); the line below the curve decides most often."""
     return _coin(word, 1.0 - exponent) or _coin(word, math.exp(-exponent))
 
 
 @njit(cache=True, nogil=True)
 def _coin(word: np.uint64, chance: float) -> bool:
-    """True with the given probability, to 2^-53."""
+    """Return True with the given probability, to 2^-53."""
     return bool(float(word >> np.uint64(11)) < chance * 2.0**53)
 
 

@@ -1,4 +1,4 @@
-"""Passing on what servers know over their graph: neighbour to neighbour, until everybody has it."""
+"""Spread what servers know over their graph: neighbour to neighbour, until everybody has it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _Item = TypeVar("_Item")
 
 @dataclass(frozen=True, eq=False)
 class Joined:
-    """What is added up together: cell c of a gate is of server `server[c]` and goes into sum `group[c]`.
+    """Which cells are added up together: cell c of a gate belongs to server `server[c]` and goes into sum `group[c]`.
 
     `linked` says which servers talk to each other, and `names` what the sums are called.
     """
@@ -29,7 +29,7 @@ class Joined:
 
     @classmethod
     def over(cls, mixing: NDArray[np.float64], group: ArrayLike, server: ArrayLike, *names: str) -> Joined:
-        """Over the links of a combination matrix."""
+        """Join over the links of a combination matrix."""
         cells = np.asarray(group, dtype=np.intp), np.asarray(server, dtype=np.intp)
         return cls(names, *cells, (mixing > 0.0) & ~np.eye(len(mixing), dtype=np.bool_))
 
@@ -43,13 +43,13 @@ class Traffic:
 
 
 def flood(linked: BoolArray, own: Sequence[_Item], traffic: Traffic) -> list[list[_Item]]:
-    """What every server knows in the end: everybody's item, in the order of the servers.
+    """Return what every server knows in the end: everybody's item, in the order of the servers.
 
     In a hop a server sends each neighbour what it heard in the hop before and did not hear from that neighbour.
     """
     neighbours = [np.flatnonzero(row).tolist() for row in linked]
     known: list[dict[int, _Item]] = [{p: item} for p, item in enumerate(own)]
-    news: list[dict[int, set[int]]] = [{p: set()} for p in range(len(own))]  # by origin: from whom it came
+    news: list[dict[int, set[int]]] = [{p: set()} for p in range(len(own))]  # by origin: the neighbours that sent it
     while any(news):
         heard: list[dict[int, set[int]]] = [{} for _ in own]
         for p, fresh in enumerate(news):

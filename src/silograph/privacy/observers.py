@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from silograph.core.errors import InputError
 
-#: Who sees a message, or what is computed from it.
+#: Who sees a message, or anything computed from it.
 SERVER, OTHER_SERVERS, EVERYBODY = "server", "other servers", "own server and everybody else"
-#: The own server alone: what it passes on goes through its gate again, with a row of its own.
+#: The own server alone: what it passes on goes through its gate again, with its own row.
 OWN_SERVER = "own server"
 
 #: Who may look at a run, and the rows that are hidden from each. An agent's link to its own server is encrypted.

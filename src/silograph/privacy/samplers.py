@@ -4,9 +4,9 @@ A geometric variable's binary digits are independent coins: P(digit j is 1) = 1 
 thrown against a threshold of 128 bits, so the discrete Laplace below is exact to 1e-36. Sixteen of the bits decide all
 but one coin in 2^16, and only that one looks at the others.
 
-By hand, because noise here is named (root, silo, round, release point), so that a resumed run draws the same again, and
-because graphs need millions of draws: 50 ns each, and 115 ns of the discrete Gaussian (`discrete.py`), where OpenDP
-0.16, which takes no seed, needs 8 and 13 microseconds on the same core. Tests hold both against OpenDP's.
+Written by hand, because noise here is named (root, silo, round, release point), so that a resumed run draws the same
+again, and because graphs need millions of draws: 50 ns each, and 115 ns of the discrete Gaussian (`discrete.py`), where
+OpenDP 0.16, which takes no seed, needs 8 and 13 microseconds on the same core. Tests hold both against OpenDP's.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Keystream:
         return self._cipher.update(bytes(count))
 
     def lend(self, count: int) -> memoryview:
-        """The same bytes, which the next call overwrites: fresh memory costs more than the cipher."""
+        """Return the same bytes in memory that the next call overwrites: fresh memory costs more than the cipher."""
         if len(self._lent) < count:
             self._lent = bytearray(count)
         view = memoryview(self._lent)[:count]
@@ -79,7 +79,7 @@ def _coins(scale: float) -> Blocks:
 def _throw(thrown: Blocks, chances: Blocks, out: Integers, ties: Integers) -> int:
     """The difference of two geometric variables for every row of `thrown` (n, 2 digits), and which coins are open.
 
-    No branch depends on a fair coin: a processor that guesses them wrong would take most of the time.
+    No branch depends on a fair coin: wrong branch predictions would take most of the time.
     """
     digits, open_coins = len(chances), 0
     for i in range(len(out)):
@@ -112,7 +112,7 @@ def discrete_laplace(stream: Keystream, scale: float, count: int) -> Integers:
 
 
 def _decide(stream: Keystream, chances: Blocks, out: Integers, ties: Integers) -> None:
-    """Coins whose first block met its threshold's: by the other seven, the first that differs."""
+    """Decide the coins whose first block equals its threshold's by the first of the other seven blocks that differs."""
     rest = np.frombuffer(stream.take(14 * len(ties)), dtype="<u2").reshape(len(ties), 7).astype(np.int64)
     digit = ties[:, 1] % len(chances)
     differs = rest - chances[digit, 1:]

@@ -1,4 +1,4 @@
-"""The agent's side of a secure sum; `secure_sum` says what the steps are for."""
+"""The agent's side of a secure sum; `secure_sum` explains the steps."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ _ONCE = bytes(12)  # a nonce may be constant where every key seals one message
 
 
 class Agent:
-    """One agent in one round; one that lost its state sits the round out, since it may have signed a list already.
+    """One agent in one round. An agent that lost its state sits the round out: it may have signed a list already.
 
-    `pay` is called once, when nothing is left to be checked and before the masked input exists: whoever keeps a ledger
-    puts the row on disk there, or refuses. From the masked input on a sum may come out without this agent's doing.
-    `source`, `curve` and `noise_source` are replaced in tests and simulation only.
+    `pay` is called once, after all checks and before the masked input exists: there, whoever keeps a ledger writes the
+    row to disk, or refuses. Once the masked input has left, a sum may be opened without this agent. `source`, `curve`
+    and `noise_source` are replaced in tests and simulation only.
     """
 
     def __init__(
@@ -68,15 +68,15 @@ class Agent:
         self._identity, self._source, self._keys = identity, source, Keys(session, curve)
         self._noise_source, self._pay = noise_source or source, pay
         self._sealing, self._seed = KeyPair(source(KEY)), source(KEY)
-        self._second = source(KEY)  # what is shared beside the seed: the mask key, or the key of all pair masks' keys
+        self._second = source(KEY)  # shared besides the seed: the mask key, or the key to the keys of all pair masks
         self._masking = self._sealing if session.cycles else KeyPair(self._second)
         self._next: Step | None = "advertise"
         self._peers: dict[str, Advertisement] = {}
-        self._held: dict[str, bytes] = {}  # by agent: its seed's share here, then its mask key's
+        self._held: dict[str, bytes] = {}  # by agent: our share of its seed, then of its mask key
         self._request: Request | None = None
 
     def say(self, step: Step, told: Told | None, vector: Array) -> Message:
-        """Its part in one step; `vector` is what it has to add."""
+        """Answer in one step; `vector` is what this agent adds to the sum."""
         match step, told:
             case "advertise", None:
                 return self.advertise()
@@ -98,7 +98,7 @@ class Agent:
 
     @property
     def _second_public(self) -> bytes:
-        """What the second secret is held against."""
+        """The public value that the second secret must match."""
         if self.session.cycles:
             return self._keys.commitment(self.name, self._second)
         return self._masking.public
@@ -138,11 +138,12 @@ class Agent:
 
     @property
     def _enough(self) -> int:
-        """So many of those it hears of, itself counted, must be there at every step."""
+        """How many agents it must hear of at every step, itself included."""
         return self.session.sharing(self.name) + 1 if self.session.cycles else self.session.quorum
 
     def mask(self, delivery: Delivery, vector: Array) -> MaskedInput:
-        """The vector as integers under all masks: uniform words to whoever lacks the threshold of shares."""
+        """Return the vector as integers under all masks: uniform words to anyone with fewer shares than the
+        threshold."""
         self._begin("mask")
         session = self.session
         session.ours(delivery)
@@ -162,7 +163,7 @@ class Agent:
         return MaskedInput(session.tag, self.name, words.tobytes())
 
     def confirm(self, request: Request) -> Confirmation:
-        """Sign one list of survivors, the first acceptable one: asked for another, the agent remembers."""
+        """Sign the first acceptable list of survivors, and refuse to sign any other."""
         session = self.session
         session.ours(request)
         if self._next != "confirm":
@@ -188,7 +189,7 @@ class Agent:
         return Confirmation(session.tag, self.name, self._identity.sign(text))
 
     def unmask(self, proof: Proof) -> Answer:
-        """Shares for the confirmed list, once enough agents have signed the same one."""
+        """Return shares for the confirmed list, once enough agents have signed the same one."""
         session, request = self.session, self._request
         session.ours(proof)
         if request is None:
@@ -203,7 +204,7 @@ class Agent:
         )
 
     def _begin(self, step: Step) -> None:
-        """A step is begun once; until it succeeds no other may follow, so a refusal ends the agent's part."""
+        """Begin a step, once; no other may follow until it succeeds, so a refusal ends the agent's part."""
         if self._next != step:
             raise self.session.refusal("every step once and in order", f"{step} was called out of turn")
         self._next = None

@@ -1,19 +1,20 @@
-"""One secure sum over the agents of all servers of a graph: agents as in `secure_sum`, and nobody in the middle.
+"""One secure sum over the agents of all servers of a graph: agents as in `secure_sum`, but no central server.
 
-Agents talk to their own server alone; a server talks to its neighbours. After every step what a server heard is flooded
+Agents talk to their own server alone; a server talks to its neighbours. After every step servers flood what they heard
 (`flooding`), hop by hop, so that all servers know the same:
 
     advertise, share    the agents' signed keys and sealed shares, as they are
-    mask                the server adds its own agents' masked words and floods that sum, and whose it is
+    mask                the server adds its own agents' masked words and floods that sum with these agents' names
     confirm             the agents' signatures under the one list of survivors and dropped of all regions
     unmask              the agents' shares of seeds and mask keys, as they are
 
-Every server then takes the masks off by itself and has the same sum, bit for bit. To agents nothing changes: what they
-check, sign and pay is as with one server. So the promise of `secure_sum` holds against all servers together, with
-fewer than a third of all agents: each server alone, or any number of them, is the one server of that promise.
+Every server then removes the masks by itself and has the same sum, bit for bit. Nothing changes for agents: they check,
+sign and pay as with one server. So the promise of `secure_sum` holds against all servers together with fewer than a
+third of all agents: in that promise "the server" may be any one of them, or any number of them.
 
-Servers that are organisations of their own sign what they pass on (`engines.neighbours`), and say with every word which
-words of all others they have heard: who tells two neighbours two things is found out before the next step.
+Servers that are separate organisations sign what they pass on (`engines.neighbours`), and list with every word which
+words of all others they have heard: a server that sends two neighbours different words is found out before the next
+step.
 """
 
 from __future__ import annotations
@@ -33,19 +34,19 @@ FLOODS = 5  # one after every step
 #: What a server passes on after a step.
 Word = PartialSum | tuple[Message, ...]
 
-#: One server's part in a sum: it yields what it passes on, and is sent everybody's, in the order of the servers.
+#: One server's part in a sum: it yields what it passes on and receives what all pass on, in the order of the servers.
 Part = Generator[Word, Sequence[Word], Total]
 
 
 class DishonestServerError(ProtocolError):
-    """A server passed on what its agents cannot have said. No sum comes of it."""
+    """A server passed on what its agents cannot have sent. There is no sum."""
 
     code = "dishonest-server"
 
 
 def at_server(session: Session, home: Mapping[str, int], me: int, ask: Ask, curve: Curve = PLAIN) -> Part:
-    """All steps at server number `me`, agent `name` being at server `home[name]`; whoever falls silent, or is refused,
-    is left behind: by all servers alike, since all hold the same messages against the same rules."""
+    """Run all steps at server number `me`; agent `name` is at server `home[name]`. An agent that falls silent or is
+    refused is left behind by all servers alike, since all check the same messages against the same rules."""
     server = Server(session, curve)
     left = [name for name in session.identities if home[name] == me]
 
@@ -84,7 +85,7 @@ def at_server(session: Session, home: Mapping[str, int], me: int, ask: Ask, curv
 def run_over_graph(
     session: Session, home: Mapping[str, int], linked: BoolArray, ask: Ask, traffic: Traffic, curve: Curve = PLAIN
 ) -> Total:
-    """All servers in one process, step by step."""
+    """Run all servers in one process, step by step."""
     parts = [at_server(session, home, p, ask, curve) for p in range(len(linked))]
     words = [next(part) for part in parts]
     while True:
@@ -117,7 +118,7 @@ def _dishonest(session: Session, server: int, expected: str, found: str) -> Dish
 
 
 def traffic_of(linked: BoolArray) -> Traffic:
-    """Hops and messages between servers of one sum: each flood carries something of every server."""
+    """Count hops and messages between servers in one sum: each flood carries something from every server."""
     traffic = Traffic()
     for _ in range(FLOODS):
         flood(linked, list(range(len(linked))), traffic)

@@ -1,6 +1,6 @@
-"""Keys, signatures and masks of a secure sum: all the cryptography that agents and server have in common.
+"""Keys, signatures and masks of a secure sum: all the cryptography that agents and server share.
 
-X25519, Ed25519, HKDF-SHA256 and AES-256 in counter mode, from `cryptography`. What is derived, signed or expanded is
+X25519, Ed25519, HKDF-SHA256 and AES-256 in counter mode, from `cryptography`. Everything derived, signed or expanded is
 bound to its session, its purpose and its agents.
 """
 
@@ -60,11 +60,11 @@ def agree(own: KeyPair, peer: bytes) -> bytes | None:
 
 @dataclass(frozen=True)
 class Curve:
-    """The public-key operations, named so that a simulation that plays everybody need not do each one twice."""
+    """The public-key operations, separate so that a simulation of all agents need not do each one twice."""
 
     verified: Callable[[bytes, bytes, bytes], bool] = verified
     agree: Callable[[KeyPair, bytes], bytes | None] = agree
-    #: What was checked already, where everybody is shown the same, and the keys of pairs.
+    #: What was checked already, if all are shown the same objects, and the keys of pairs.
     checked: dict[tuple[int, int], object] | None = None
     pairs: dict[tuple[str, str], bytes] | None = None
     lists: dict[int, tuple[Request, bytes]] | None = None
@@ -74,7 +74,7 @@ PLAIN = Curve()
 
 
 def remembering() -> Curve:
-    """All agents check the same signatures, and both ends of a pair compute the same secret: here it is done once."""
+    """Do once what all agents repeat: check the same signatures, and compute the same secret at both ends of a pair."""
     secrets: dict[bytes, bytes | None] = {}
 
     def agree_once(own: KeyPair, peer: bytes) -> bytes | None:
@@ -88,7 +88,7 @@ def remembering() -> Curve:
 
 @dataclass(frozen=True)
 class Keys:
-    """What both sides of a session check and compute alike."""
+    """What agents and server check and compute in the same way."""
 
     session: Session
     curve: Curve
@@ -97,7 +97,7 @@ class Keys:
         self._once(message, None, lambda: self._check_advertisement(message))
 
     def _once(self, shown: object, beside: object, check: Callable[[], None]) -> None:
-        """Check a card once and keep it, so that nothing else has its place in memory."""
+        """Check an object once and keep it, so that no other object can take its place in memory."""
         checked, place = self.curve.checked, (id(shown), id(beside))
         if checked is None:
             check()
@@ -136,7 +136,7 @@ class Keys:
         return _derive(secret, about)
 
     def listed(self, request: Request) -> bytes:
-        """The digest of a list, computed once where everybody is shown the same."""
+        """The digest of a list, computed once if all are shown the same object."""
         if self.curve.lists is None:
             return list_digest(self.session, request)
         if id(request) not in self.curve.lists:
@@ -144,7 +144,7 @@ class Keys:
         return self.curve.lists[id(request)][1]
 
     def pair_mask(self, name: str, own: KeyPair, peer: Advertisement) -> Words:
-        """What `name` adds and the peer subtracts, or the other way round: in the sum it is nothing."""
+        """The mask that `name` adds and the peer subtracts, or the other way round: it cancels in the sum."""
         return self.mask_of_pair(name, peer.sender, self.pair_key(name, own, peer))
 
     def pair_key(self, name: str, own: KeyPair, peer: Advertisement) -> bytes:
@@ -154,7 +154,7 @@ class Keys:
         return self.agreed(own, peer.sender, peer.mask_key, self.session.about("mask", *sorted((name, peer.sender))))
 
     def seal_key(self, name: str, own: KeyPair, peer: Advertisement, sender: str, receiver: str) -> tuple[bytes, bytes]:
-        """The key under which one of a pair seals for the other, and what is sealed with it."""
+        """The key under which one of a pair seals for the other, and the associated data."""
         if self.session.cycles:
             at = 0 if sender < receiver else KEY
             return self._of_pair(name, own, peer)[at : at + KEY], b""
@@ -162,8 +162,8 @@ class Keys:
         return self.agreed(own, peer.sender, peer.seal_key, about), about
 
     def _of_pair(self, name: str, own: KeyPair, peer: Advertisement) -> bytes:
-        """Among some partners all keys of a pair come from one agreement, two to seal and one to mask: no private key
-        is shared there for drop-outs, but the masks' keys are (`Shares.spare`)."""
+        """With sparse partners, one agreement gives all keys of a pair, two to seal and one to mask: no private key is
+        shared there for drop-outs, but the masks' keys are (`Shares.spare`)."""
         pair = (name, peer.sender) if name < peer.sender else (peer.sender, name)
         found = None if self.curve.pairs is None else self.curve.pairs.get(pair)
         if found is None:
@@ -195,16 +195,17 @@ def _derive(secret: bytes, about: bytes) -> bytes:
 
 
 def keys_text(session: Session, message: Advertisement) -> bytes:
-    """What an agent signs under its advertised keys."""
+    """The text that an agent signs to advertise its keys."""
     return session.about("advertise", message.sender, data=message.seal_key + message.mask_key)
 
 
 def list_digest(session: Session, request: Request) -> bytes:
-    """Of a list of survivors and dropped."""
+    """The digest of a list of survivors and dropped agents."""
     listed = session.about("survivors", *request.survivors) + session.about("dropped", *request.dropped)
     return hashlib.sha256(listed).digest()
 
 
 def list_text(session: Session, sender: str, listed: bytes) -> bytes:
-    """What an agent signs under a list. Its own name is in it: agents of one organisation have the same identity."""
+    """The text that an agent signs to confirm a list. It has the agent's name, since agents of one organisation share
+    an identity."""
     return session.about("confirm", sender, data=listed)

@@ -1,6 +1,6 @@
-"""What a secure sum says: the session everybody knows beforehand, and the messages of `secure_sum`.
+"""The messages of `secure_sum`, and the session that everybody knows beforehand.
 
-Plain data. Nothing in a message is trusted before `secure_sum` has checked it.
+All are plain data. Nothing in a message is trusted before `secure_sum` has checked it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ STEPS: tuple[Step, ...] = get_args(Step)
 
 
 class ProtocolError(SilographError):
-    """A message that the protocol does not allow. Nothing was revealed in answer."""
+    """A message that the protocol does not allow. Nothing was revealed in reply."""
 
     code = "secure-sum"
 
@@ -34,7 +34,7 @@ class ProtocolError(SilographError):
 
 
 def threshold(agents: int) -> int:
-    """How many of a cohort must stay to the end: more than two thirds."""
+    """The number of a cohort's agents that must stay to the end: more than two thirds."""
     return 2 * agents // 3 + 1
 
 
@@ -43,8 +43,8 @@ class Session:
     """One cohort, one round: public, and the same for everybody.
 
     `identities` are the agents' registered Ed25519 keys. `noise` is each agent's share of the noise, in grid steps
-    (`masking.noise_for`), added before masking. `minimum` is the smallest cohort whose sum may be known. With `cycles`
-    an agent has some partners (`secure_partners`), without any all others are.
+    (`masking.noise_for`), added before masking. `minimum` is the smallest cohort that may be summed. With `cycles` an
+    agent has some partners (`secure_partners`); without, all others are its partners.
     """
 
     run: str
@@ -74,12 +74,12 @@ class Session:
 
     @cached_property
     def points(self) -> dict[str, int]:
-        """Where each agent's shares are taken."""
+        """The point at which each agent's shares are evaluated."""
         return {name: k + 1 for k, name in enumerate(sorted(self.identities))}
 
     @property
     def threshold(self) -> int:
-        """So many agents must stay to the end."""
+        """The number of agents that must stay to the end."""
         return threshold(len(self.identities))
 
     @cached_property
@@ -90,18 +90,18 @@ class Session:
         return {name: frozenset(names[j] for j in near) for name, near in zip(names, numbers, strict=True)}
 
     def near(self, name: str) -> frozenset[str]:
-        """An agent's partners: who holds its secrets, and towards whom it masks."""
+        """An agent's partners: they hold its secrets, and it masks towards them."""
         return self._near[name] if self.cycles else frozenset(self.identities.keys() - {name})
 
     def sharing(self, name: str) -> int:
-        """So many shares give an agent's secret back; fewer of its partners may not survive."""
+        """The number of shares that give an agent's secret back; at least so many of its partners must survive."""
         if not self.cycles:
             return self.threshold
         return threshold_of(len(self.identities), len(self.near(name)), sparse(len(self.identities))[1])
 
     @property
     def quorum(self) -> int:
-        """So few agents may be summed."""
+        """The least number of agents that may be summed."""
         return max(self.threshold, self.minimum)
 
     @cached_property
@@ -111,7 +111,7 @@ class Session:
 
     @cached_property
     def context(self) -> bytes:
-        """In every signature, key derivation and seal, so that nothing is good in another round."""
+        """A part of every signature, key derivation and seal, so that none of them is valid in another round."""
         numbers = (int(self.length), float(self.clip), int(self.fraction_bits), float(self.noise), int(self.minimum))
         sparse = (int(self.cycles),) if self.cycles else ()
         cohort = [part for name in self.points for part in (name.encode(), self.identities[name])]
@@ -120,7 +120,7 @@ class Session:
 
     @cached_property
     def tag(self) -> bytes:
-        """Names the session in every message."""
+        """The session's name in every message."""
         return hashlib.sha256(self.context).digest()
 
     def about(self, purpose: str, *names: str, data: bytes = b"") -> bytes:
@@ -139,7 +139,7 @@ class Session:
 
 
 def _pack(*parts: bytes) -> bytes:
-    """Length-prefixed, so that no two lists of parts look the same."""
+    """Join parts with their lengths, so that no two lists of parts look the same."""
     return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
 
 
@@ -148,7 +148,7 @@ def _pack(*parts: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class Message:
-    """From an agent to the server."""
+    """A message from an agent to the server."""
 
     session: bytes
     sender: str
@@ -165,7 +165,7 @@ class Advertisement(Message):
 class Shares(Message):
     sealed: Mapping[str, bytes]  # by receiver
     commitment: bytes  # to the self-mask seed, so that a wrong share is noticed
-    spare: bytes = b""  # among some partners: the keys of all pair masks, under the key that is shared
+    spare: bytes = b""  # with sparse partners: the keys of all pair masks, under the key that is shared
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ class Delivery:
 
 @dataclass(frozen=True)
 class Request:
-    """Who sent an input, and who shared but sent none."""
+    """The agents that sent an input, and those that shared but sent none."""
 
     session: bytes
     survivors: tuple[str, ...]
@@ -214,7 +214,7 @@ class Proof:
 
 @dataclass(frozen=True)
 class PartialSum:
-    """From one server of a graph to the others: the masked words of its own agents, added up, and whose they are."""
+    """From one server of a graph to the others: the sum of its own agents' masked words, and these agents' names."""
 
     session: bytes
     server: int
@@ -225,7 +225,7 @@ class PartialSum:
 #: From the server to an agent.
 Told = Roster | Delivery | Request | Proof
 
-#: By step, what an agent is told and what it says. It advertises without being told anything.
+#: By step, what an agent receives and what it sends. It receives nothing before it advertises.
 TOLD: Mapping[str, type[Told]] = {"share": Roster, "mask": Delivery, "confirm": Request, "unmask": Proof}
 SAID: Mapping[str, type[Message]] = {
     "advertise": Advertisement,

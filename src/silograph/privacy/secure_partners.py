@@ -1,13 +1,13 @@
 """Who masks towards whom in a large secure sum: a sparse graph of partners instead of all pairs.
 
-Up to `ALL_PAIRS` agents everybody is everybody's partner, as in `secure_sum`. Beyond, the graph is the union of
+Up to `ALL_PAIRS` agents everybody is everybody's partner, as in `secure_sum`. Beyond that, the graph is the union of
 independent uniform Hamiltonian cycles over the n agents, drawn from the session that all agree on. An agent with k
 partners shares its secrets with them alone, any t(k) of whom can stand in for it, masks towards them alone, and
 confirms a list only if t(k) of them survive. All else is as before: one list, signed by more than two thirds of all.
 
-**What holds.** Let fewer than n/3 agents be corrupt, together with all servers, or be declared dropped, by whatever
-plan that follows the graph; only who is corrupt does not depend on it. Then, but for a chance of 2^-46 for any one
-honest agent and 2^-46 once for all, the other side learns the sum over all honest survivors and nothing else.
+**What holds.** Let fewer than n/3 agents be corrupt, together with all servers, or be declared dropped. The plan may
+follow the graph; only the choice of corrupt agents does not depend on it. Then, except with a chance of 2^-46 for any
+one honest agent and 2^-46 once for all, the other side learns the sum over all honest survivors and nothing else.
 
 1. *No honest agent has t corrupt partners; it has fewer than t - m, even.* An agent's k partners are, whatever k, a
    uniform choice of k others: nothing tells these apart. So its corrupt ones have a hypergeometric law, and t(k) is
@@ -21,17 +21,17 @@ honest agent and 2^-46 once for all, the other side learns the sum over all hone
    (1/3 + a/n)^(a c). There are at most C(n, a) C(n, n/3) such A and S, and the smaller of two parts has a <= n/2. m is
    chosen so that all this, added up over a, is at most 2^-46 (`cut_off`).
 
-Exactness is no promise about privacy: if a third of the agents fall silent, a secret that is needed has t holders left
-but for a chance of 2^-20 an agent; else the round is refused.
+Exactness is not a promise about privacy: if a third of the agents fall silent, a secret that is needed has t holders
+left, except with a chance of 2^-20 per agent; otherwise the round is refused.
 
-**How few partners could do?** t must be more than the corrupt partners and no more than those who are left, whatever
-keeps survivors connected: with m = 0, k = 294 of 3,000 agents and 318 of 10,000 is the least for which both hold
-(`fewest_partners`). Graphs here have at least 340 and 449, for 2. With 160 of 3,000, corrupt partners would hold t
+**How few partners could do?** t must be more than the corrupt partners and no more than those who are left, regardless
+of what keeps survivors connected: with m = 0, k = 294 of 3,000 agents and 318 of 10,000 is the least for which both
+hold (`fewest_partners`). Graphs here have at least 340 and 449, for 2. With 160 of 3,000, corrupt partners would hold t
 shares of an agent with a chance of 2^-15; or, with a threshold for 2^-46, one agent in nine would have fewer than t
 partners left when a third fall silent, and every such round would be refused.
 
-After Bell, Bonawitz, Gascon, Lepoint and Raykova (2020). Their graph, near neighbours on a ring in random order, is cut
-by a server that chooses whom it declares dropped: two gaps of k/2 agents set an arc of it apart.
+After Bell, Bonawitz, Gascon, Lepoint and Raykova (2020). A server that chooses whom it declares dropped can cut their
+graph, near neighbours on a ring in random order: two gaps of k/2 agents separate an arc of it.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 from numpy.typing import NDArray
 
-ALL_PAIRS = 128  # agents up to which everybody is everybody's partner
+ALL_PAIRS = 128  # up to so many agents, everybody is everybody's partner
 SECURITY, EXACT = 46, 20  # bits
 
 
 @cache
 def sparse(agents: int) -> tuple[int, int]:
-    """The number of cycles, and m; 0 of both where all pairs are hardly more."""
+    """The number of cycles, and m; both are 0 if all pairs are hardly more."""
     if agents <= ALL_PAIRS:
         return 0, 0
     for m in range(1, agents // 3):
@@ -72,14 +72,14 @@ def fewest_partners(agents: int, m: int) -> int:
 
 @cache
 def threshold_of(agents: int, k: int, m: int) -> int:
-    """t(k): fewer than t - m of k partners are corrupt, but for a chance of 2^-46, if fewer than a third of all are."""
+    """t(k): fewer than t - m of k partners are corrupt, except with a chance of 2^-46, if fewer than n/3 are."""
     from scipy.stats import hypergeom  # slow to load, and small sums do without
 
     return int(hypergeom.isf(2.0**-SECURITY, agents - 1, (agents - 1) // 3, k)) + 1 + m
 
 
 def _exact(agents: int, k: int, m: int) -> bool:
-    """Whether t of k partners are left where a third fall silent, but for a chance of 2^-20."""
+    """Whether t of k partners are left if a third of all fall silent, except with a chance of 2^-20."""
     from scipy.stats import hypergeom
 
     left = hypergeom(agents - 1, agents - 1 - (agents - 1) // 3, k)
@@ -87,8 +87,8 @@ def _exact(agents: int, k: int, m: int) -> bool:
 
 
 def _fewest(agents: int, cycles: int) -> float:
-    """How many partners all but one in 30,000 agents have at least: four deviations below the mean, as the number of
-    boxes that are hit by so many balls."""
+    """The number of partners that all but one in 30,000 agents have at least: four deviations below the mean of the
+    number of boxes hit when so many balls are thrown."""
     boxes = agents - 1
     load = 2.0 * cycles / boxes
     missed = math.exp(-load)
@@ -112,8 +112,8 @@ def _choices(n: int, k: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 def seconds(agents: int) -> float:
-    """About how long one core takes to play all agents of a sum: nearly all of it are pairs, 90 microseconds each, or
-    150 where everybody is everybody's partner and a pair agrees on two keys."""
+    """Estimate how long one core takes to simulate all agents of a sum. Pairs take nearly all of it: 90 microseconds
+    each, or 150 if everybody is everybody's partner and a pair agrees on two keys."""
     cycles, _ = sparse(agents)
     if not cycles:
         return 150e-6 * agents * (agents - 1) / 2
@@ -122,7 +122,7 @@ def seconds(agents: int) -> float:
 
 
 def partners(agents: int, cycles: int, seed: bytes) -> list[NDArray[np.intp]]:
-    """By agent's number its partners' numbers, each once, in order."""
+    """The partners' numbers of every agent, by its number, each once and in order."""
     stream = Cipher(AES(seed), CTR(bytes(16))).encryptor()
     after = np.empty((cycles, agents), dtype=np.intp)
     for row in after:

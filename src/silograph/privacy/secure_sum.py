@@ -1,6 +1,7 @@
 """The sum of a cohort's vectors, and nothing else: double masking with drop-out recovery (Bonawitz et al. 2017).
 
-An `Agent` and a `Server` share nothing but messages; `run_steps` has the order, for agents here and elsewhere.
+An `Agent` and a `Server` share nothing but messages; `run_steps` runs the steps in order, for agents here and
+elsewhere.
 
     advertise   two fresh public keys, signed with the agent's registered identity         -> Roster to all
     share       self-mask seed and mask key, Shamir-shared, sealed for each other agent     -> Delivery to each
@@ -9,29 +10,29 @@ An `Agent` and a `Server` share nothing but messages; `run_steps` has the order,
     unmask      shares of survivors' seeds and of dropped agents' mask keys, never both     -> Total
 
 The threshold is floor(2L/3) + 1 of L agents, so fewer than a third may fall silent, at any step, and the sum of those
-whose input arrived is exact. With more, the server refuses: it holds uniform words and too few shares of any seed.
-Against a server that lies and colludes with up to a third of the agents, nothing is learned but the sum over the honest
-survivors, who are more than a third of the cohort. Two contradictory lists would need 2 floor(2L/3) + 2 > L + L/3
-signatures, and an honest agent signs once. Without `confirm` such a server could ask different agents about different
-survivors, and strip a few inputs bare.
+whose input arrived is exact. If more fall silent, the server refuses: it holds uniform words and too few shares of any
+seed. Against a server that lies and colludes with up to a third of the agents, nothing is learned but the sum over the
+honest survivors, who are more than a third of the cohort. Two contradictory lists would need 2 floor(2L/3) + 2 > L +
+L/3 signatures, and an honest agent signs once. Without `confirm` such a server could ask different agents about
+different survivors, and unmask single inputs.
 
-An agent pays before its masked input leaves (`Agent.pay`), not later: with it in hand, the server needs the signatures
-and shares of a threshold of the *others* to open a sum in which this agent is.
+An agent pays before its masked input leaves (`Agent.pay`), not later: once the server has that input, signatures and
+shares of a threshold of the *others* are enough to open a sum that includes this agent.
 
 Not covered: the sum itself, unless the agents add noise (`Session.noise`); a wrong input, which any agent can send;
 refusal of service. Keys live for one round, and a refusal ends the agent's part in it, so that no mask or sealing key
 is ever used for two messages.
 
-By hand, because Flower's SecAgg+ (1.41) is for servers that follow the protocol: public keys are not signed, so that a
-server can put its own in their place; there is no `confirm`, so that it can ask different agents about different
+Written by hand, because Flower's SecAgg+ (1.41) is for servers that follow the protocol: public keys are not signed, so
+that a server can put its own in their place; there is no `confirm`, so that it can ask different agents about different
 survivors; and `pseudo_rand_gen` folds every seed to 32 bits for numpy's RandomState: masks can be tried one by one.
 
-With more than a hundred agents or so everybody has some partners instead (`secure_partners`), which makes a sum of n
-agents take n log n: 3,000 agents with 100 words under a minute. A second secret is shared then that is not a mask key
-but the key under which an agent leaves the keys of its pair masks with the server (`Shares.spare`).
+With more than about a hundred agents everybody has some partners only (`secure_partners`), so that a sum of n agents
+takes n log n: 3,000 agents with 100 words under a minute. The second shared secret is then not a mask key, but the key
+under which an agent leaves the keys of its pair masks with the server (`Shares.spare`).
 
-Measured on one busy core: 2 ns (32 bits) or 5 ns (64 bits) a mask word; `secure_sum` with 100 agents and 1000 words
-1.1 s, nearly all of it the key agreements; alone, one of 100 agents works for 50 ms a round.
+Measured on one busy core: 2 ns (32 bits) or 5 ns (64 bits) per mask word; `secure_sum` with 100 agents and 1000 words
+takes 1.1 s, nearly all of it key agreements; one of 100 agents by itself works 50 ms per round.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ __all__ = ["Agent", "ProtocolError", "Server", "Session", "Step", "Total", "secu
 
 
 class Server:
-    """The server in one round: `receive` each message, then close the step; what comes late is refused.
+    """The server in one round: `receive` each message, then close the step; late messages are refused.
 
     A step that cannot be closed yet stays open, so that the caller may wait for more.
     """
@@ -128,11 +129,12 @@ class Server:
                 self._answered[message.sender] = message
 
     def partial(self, server: int) -> PartialSum:
-        """What server number `server` of a graph passes on of the inputs it has received."""
+        """Return what server number `server` of a graph passes on: the sum of the inputs it has received."""
         return PartialSum(self.session.tag, server, tuple(sorted(self._inputs)), self._words.tobytes())
 
     def take_in(self, partial: PartialSum) -> None:
-        """Inputs of another server's agents. Whoever lies about them spoils the sum; it learns nothing by it."""
+        """Take in the inputs of another server's agents. A server that lies about them spoils the sum and learns
+        nothing."""
         self.session.ours(partial)
         size = self.session.length * self.session.word.itemsize
         if self._awaited is not MaskedInput or len(partial.words) != size:
@@ -148,14 +150,14 @@ class Server:
         return Roster(self.session.tag, tuple(self._advertised.values()))
 
     def roster_of(self, name: str, roster: Roster) -> Roster:
-        """The part of it that an agent gets: all, or its partners and itself."""
+        """The part of the roster that an agent gets: all, or its partners and itself."""
         if not self.session.cycles:
             return roster
         there = self._advertised.keys() & self.session.near(name) | {name}
         return Roster(self.session.tag, tuple(self._advertised[other] for other in sorted(there)))
 
     def deliveries(self, receivers: Collection[str] | None = None) -> dict[str, Delivery]:
-        """For each of those who shared, or for some of them."""
+        """The deliveries for all agents that shared, or for the given ones."""
         self._close(Shares, self._shared, "shared", self.session.quorum, MaskedInput)
         return {
             name: Delivery(
@@ -180,7 +182,7 @@ class Server:
         return Proof(self.session.tag, tuple(self._confirmed.values()))
 
     def total(self) -> Total:
-        """Put the secrets together, take the masks away."""
+        """Put the secrets together and remove the masks."""
         session, (survivors, dropped) = self.session, (self._request.survivors, self._request.dropped)
         self._close(Answer, self._answered, "answered", session.threshold, None)
         secrets = self._secrets()
@@ -189,12 +191,12 @@ class Server:
             words -= self._keys.self_mask(name, secrets[name])
         for name in dropped:
             for mask in self._masks_of(name, secrets[name]):
-                words += mask  # a survivor has added its half of the pair; this is the half that never came
+                words += mask  # a survivor has added its half of the pair; this is the missing half
         signed = words.view(words.dtype.str.replace("u", "i")).astype(np.int64)
         return Total(signed, session.fraction_bits, survivors)
 
     def _masks_of(self, name: str, secret: bytes) -> Iterator[Words]:
-        """The masks of a dropped agent towards survivors, of its second secret."""
+        """The masks of a dropped agent towards survivors, from its second secret."""
         keys, near = self._keys, self.session.near(name)
         if not self.session.cycles:
             own = KeyPair(secret)
@@ -211,7 +213,7 @@ class Server:
                 yield keys.mask_of_pair(name, other, spare[KEY * k : KEY * (k + 1)])
 
     def _opened(self) -> dict[str, bytes]:
-        """Every secret, of the shares of so many of its agent's partners."""
+        """Every secret, combined from the shares of as many of its agent's partners as needed."""
         opened = {}
         for name in self._request.survivors + self._request.dropped:
             holders = sorted(self._answered.keys() & (self.session.near(name) | {name}))
@@ -243,7 +245,7 @@ class Server:
         return secrets
 
     def _opened_at_once(self) -> dict[str, bytes]:
-        """The same where everybody holds shares of everybody's secrets."""
+        """The same secrets, faster, if everybody holds shares of everybody's secrets."""
         survivors, dropped = self._request.survivors, self._request.dropped
         shares = {
             self.session.points[name]: b"".join(
@@ -280,12 +282,13 @@ class Server:
         return self.session.refusal(expected, f"{message.sender!r} {found} ({type(message).__name__})")
 
 
-#: Puts a step to agents, of whom each is told something, and returns what they said; who is silent is left out.
+#: Asks agents for one step, with a message for each, and returns their answers; silent agents are left out.
 Ask = Callable[[Step, Mapping[str, Told | None]], Mapping[str, Message]]
 
 
 def run_steps(server: Server, ask: Ask) -> Total:
-    """All steps, wherever the agents are. Whoever falls silent, or says what the server refuses, is left behind."""
+    """Run all steps, wherever the agents are. An agent that falls silent, or that the server refuses, is left
+    behind."""
     left = list(server.session.identities)
 
     def hear(step: Step, told: Callable[[str], Told | None]) -> None:
@@ -326,10 +329,10 @@ def secure_sum(
     noise_source: Callable[[str], Source] | None = None,
     steps: Callable[[Session, Curve, Ask], Total] = lambda session, curve, ask: run_steps(Server(session, curve), ask),
 ) -> Total:
-    """A whole round in this process, every message made and checked: for simulation and tests.
+    """Run a whole round in this process, with every message made and checked: for simulation and tests.
 
     `drop` names agents and the step from which on they are silent; `source` gives each agent's random bytes, also for
-    its noise unless there is a `noise_source`; `steps` is the servers' side, one server unless said otherwise.
+    its noise unless there is a `noise_source`; `steps` is the servers' side, by default one server.
     """
     silent = {name: STEPS.index(step) for name, step in (drop or {}).items()}
     if unknown := silent.keys() - vectors.keys():
@@ -361,9 +364,9 @@ def unmasked_sum(
     minimum: int,
     noise_source: Callable[[str], Source],
 ) -> Total:
-    """The same total without keys, masks or messages: for simulations that say so."""
+    """Compute the same total without keys, masks or messages: for simulations that say so."""
     length = max((vector.size for vector in vectors.values()), default=0)
-    # A session is what refuses a cohort that is too small or a sum that could overflow.
+    # The session refuses a cohort that is too small and a sum that could overflow.
     session = Session("simulation", 0, "", dict.fromkeys(vectors, b""), length, clip, fraction_bits, noise, minimum)
     parts = [noisy(vector, clip, fraction_bits, noise, noise_source(name)) for name, vector in vectors.items()]
     return Total(np.sum(parts, axis=0), session.fraction_bits, tuple(sorted(vectors)))

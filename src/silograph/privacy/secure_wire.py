@@ -1,4 +1,4 @@
-"""The messages of a secure sum as JSON. What comes from outside is nothing but these fields with these types."""
+"""The messages of a secure sum as JSON. From outside, only these fields with these types are accepted."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ to_json = write
 
 
 def from_json(kind: type[T], told: Any) -> T:
-    """A message of a class of `secure_messages`; anything else is refused."""
+    """Read a message of a class of `secure_messages`; anything else is refused."""
     return read(kind, told, f"secure sum, {kind.__name__}")

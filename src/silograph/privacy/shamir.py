@@ -1,4 +1,4 @@
-"""Shamir's secret sharing: any `threshold` shares give the secret back, fewer say nothing about it.
+"""Shamir's secret sharing: any `threshold` shares give the secret back, fewer reveal nothing about it.
 
 The field is the integers mod 65537 = 2^16 + 1. A secret is cut into limbs of 16 bits, each the value at zero of its own
 random polynomial of degree threshold - 1; share x is the polynomials' values at x. A small field makes all limbs and
@@ -6,8 +6,8 @@ all shares one integer matrix product, and hides exactly as well as one large fi
 coefficients, so fewer than `threshold` shares are uniform whatever the secret.
 
 Shares are cut and joined limb by limb, so the shares of two secrets, joined, are the shares of the joined secret.
-Wrong shares give a wrong secret without notice: who puts one together checks it against something public. Nothing here
-runs in constant time; neither is it called with anything but fresh secrets of one round.
+Wrong shares give a wrong secret without notice: whoever combines one must check it against something public. Nothing
+here runs in constant time; it is only called with fresh secrets of one round.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from silograph.core.errors import InputError
 
-#: So many random bytes, please: `os.urandom`, or a seeded one in tests and simulation.
+#: Returns so many random bytes: `os.urandom`, or a seeded one in tests and simulation.
 Source = Callable[[int], bytes]
 
 PRIME = 65537
@@ -33,12 +33,12 @@ _Elements = NDArray[np.int64]
 
 
 def share_size(secret: int) -> int:
-    """Bytes of one share of a secret of so many bytes."""
+    """The size in bytes of one share of a secret of so many bytes."""
     return secret // _LIMB.itemsize * _FIELD.itemsize
 
 
 def split(secret: bytes, points: Sequence[int], threshold: int, source: Source) -> list[bytes]:
-    """One share per point: the polynomials' values at that x."""
+    """Return one share per point: the polynomials' values at that x."""
     if not 1 <= threshold <= len(set(points)) == len(points):
         raise InputError(
             "Shamir sharing",
@@ -58,7 +58,7 @@ def split(secret: bytes, points: Sequence[int], threshold: int, source: Source) 
 
 
 def combine(shares: Mapping[int, bytes]) -> bytes:
-    """The secret behind the shares at these points; all shares given are used."""
+    """Return the secret behind the shares at these points; all shares given are used."""
     points = np.array(list(shares), dtype=np.int64)
     values = np.array([np.frombuffer(share, dtype=_FIELD) for share in shares.values()]).astype(np.int64)
     limbs = _weights_at_zero(points) @ (values % PRIME) % PRIME
@@ -74,7 +74,7 @@ def _uniform(count: int, source: Source) -> _Elements:
 
 
 def _powers(points: _Elements, count: int) -> _Elements:
-    """points^0, points^1, ... as columns; of a table, since many split with points and thresholds that are alike."""
+    """points^0, points^1, ... as columns; from a table, since many split with the same points and thresholds."""
     largest, most = 1 << int(points.max()).bit_length(), -count // 64 * -64
     if largest * most > _LARGEST_TABLE:
         return _powers_of(points, count)
@@ -104,7 +104,7 @@ def _weights_at_zero(points: _Elements) -> _Elements:
 
 @cache
 def _logarithms() -> tuple[_Elements, _Elements]:
-    """Powers of 3, which generates all numbers but 0, and the exponents that give a number; that of 0 is never used."""
+    """Powers of 3, which generates all numbers but 0, and the exponent of each number; that of 0 is never used."""
     powers = np.ones(PRIME - 1, dtype=np.int64)
     for k in range(1, PRIME - 1):
         powers[k] = powers[k - 1] * 3 % PRIME

@@ -1,4 +1,4 @@
-"""Sums of what silos contribute, and their rows in the ledger: by a trusted server, or under masks."""
+"""Sums of what silos contribute, by a trusted server or under masks, and their rows in the ledger."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class SummedError(LeakError):
 
 
 def plain_total(gate: Gate, sealed: Sealed, place: NDArray[np.intp]) -> Total:
-    """Sums of vectors of which every server, `place[k]` being that of vector k, sees each: its ledger says so."""
+    """Add up vectors at servers that see each one, as their ledgers say; `place[k]` is the server of vector k."""
     value, servers = sealed_rows(sealed), len(gate.silos)
     counts = np.bincount(place, minlength=servers).astype(np.float64)
     sums = np.zeros((servers, value.shape[1]))
@@ -51,12 +51,12 @@ def masked_total(
     names: Sequence[str],
     joined: Joined | None = None,
 ) -> Total:
-    """Sums that are all a server sees, with noise that the silos put in, if the mechanism is such a one; `names` are
-    of the vectors. Where the protected unit is within a silo's vector, every silo of the sum gets a row, else its
-    server.
+    """Add up vectors under masks, so that a server sees the sum alone, with the silos' noise if the mechanism adds it
+    in silos; `names` are those of the vectors. If the protected unit is within a silo's vector, every silo of the sum
+    gets a row, else its server.
 
-    There is a sum for every server, or one for all that are `joined`: then each of these servers has the same, and a
-    row of it if any of its silos took part. Some of them may be elsewhere: they then know as much.
+    There is a sum for every server, or one for all that are `joined`: then each of these servers has the same sum, and
+    a row for it if any of its silos took part. Some of them may be elsewhere: they then know as much.
     """
     door, value, servers = gate.door, sealed_rows(sealed), len(gate.silos)
     sums, counts, noise = np.zeros((servers, value.shape[1])), np.zeros(servers), np.zeros(servers)
@@ -89,7 +89,7 @@ def masked_total(
         payers = payers_there if sealed.within is None and paid else [name for name in here if name in paid]
         for payer in payers:
             row = gate.row(payer, sealed.release_point, sums[cells[0]], **facts)
-            # Elsewhere a sum is made once: after a kill at this end nothing comes of it a second time.
+            # Elsewhere a sum is made once: after a kill at this end it does not arrive a second time.
             if sealed.elsewhere is None or door.ledger.find(row.place) is None:
                 door.admit(row)
     return Total(sums, counts, gate.own_noise is not None, summed, noise)
@@ -99,7 +99,7 @@ def masked_total(
 
 
 def sum_of(gate: Gate, sealed: Sealed, members: tuple[str, ...], region: str) -> MaskedSum:
-    """What a sum under masks will be: the server asks for it, and an agent checks what it is asked."""
+    """Describe a sum under masks: the server asks for it, and an agent checks what it is asked."""
     masks, length = gate.door.masks, sealed_rows(sealed).shape[1]
     if masks is None or sealed.clip is None:
         raise LeakError(
@@ -114,7 +114,7 @@ def sum_of(gate: Gate, sealed: Sealed, members: tuple[str, ...], region: str) ->
 
 
 def _facts(gate: Gate, asked: MaskedSum, regions: int | None = None) -> dict[str, Any]:
-    """What the ledger says of a sum under masks, over the agents of one region or of several."""
+    """The ledger's facts about a sum under masks, over the agents of one region or of several."""
     how, noise, cohort = asked.masks.how, asked.noise, asked.cohort
     of = f"{len(asked.members)} agents of {regions} regions"
     if noise is None:
@@ -145,7 +145,7 @@ def _facts(gate: Gate, asked: MaskedSum, regions: int | None = None) -> dict[str
 
 
 def hand_over(gate: Gate, sealed: Sealed) -> None:
-    """Where no masks hide what silos hand to their own server: the rows of their own ledger."""
+    """Write the rows of silos that hand their updates to their own server without masks."""
     for silo, part in zip(gate.silos, sealed_rows(sealed), strict=True):
         gate.admit_open(
             silo, sealed.release_point, part, OWN_SERVER, "the own server is trusted with this silo's updates"
@@ -153,7 +153,7 @@ def hand_over(gate: Gate, sealed: Sealed) -> None:
 
 
 def refuse_second(gate: Gate, release_point: str) -> None:
-    """One place is summed once: a second sum, with others in it, would show the difference."""
+    """Refuse a second sum at one place: with other silos in it, it would show the difference."""
     (silo,) = gate.silos
     if gate.door.ledger.find((silo, gate.round, release_point)) is not None:
         raise SummedError(
@@ -162,7 +162,7 @@ def refuse_second(gate: Gate, release_point: str) -> None:
 
 
 def join(gate: Gate, asked: MaskedSum, vector: Array) -> None:
-    """Before anything leaves with which a silo's vector could be added up: the row of its own ledger."""
+    """Write the silo's own row before anything leaves that could add its vector to a sum."""
     (silo,) = gate.silos
     refuse_second(gate, asked.release_point)
     gate.door.admit(gate.row(silo, asked.release_point, vector, **_facts(gate, asked)))

@@ -1,7 +1,7 @@
 """From an attack's scores to a lower bound on epsilon. A high score says "with the canary".
 
-Three ways, of many trials; one run with many canaries is `one_run`. Clopper and Pearson's bounds on the two error rates
-at one threshold assume nothing, and are blunt: of n trials they can never show more than about log(n).
+Three ways, all from many trials; one run with many canaries is in `one_run`. Clopper and Pearson's bounds on the two
+error rates at one threshold assume nothing, and are blunt: n trials can never show more than about log(n).
 
 The two fits assume that scores are normal, as the likelihood ratio of Gaussian releases is, and read the whole curve
 off a few numbers, each within its own confidence interval. The check of that is rough: heavier tails than a Gaussian's,
@@ -38,19 +38,19 @@ _SHAPE = "noise has the shape that the ledger states, which is only roughly chec
 PAIRED_FIT = f"Gaussian-DP fit: pairs with the same noise bound the shift, all trials the spread; assumes that {_SHAPE}"
 SAMPLED_FIT = f"sampled-Gaussian fit: coins, shift and spread, each within its interval; assumes that {_SHAPE}"
 
-#: Where scores look less normal, or rounds less independent, than this, a fit says nothing.
+#: If scores look less normal, or rounds less independent, than this, a fit gives no bound.
 FIT_ALARM = 1e-4
 _THRESHOLDS = 100
 _MOST_MU = 1e3  # nothing is left to hide long before
-_OF_SHIFT = 0.1  # of what a confidence leaves to err; pairs make the shift nearly exact, the spread needs the rest
+_OF_SHIFT = 0.1  # of the allowed chance to err; pairs make the shift nearly exact, the spread needs the rest
 
 
 @dataclass(frozen=True)
 class Bound:
     """With `confidence` epsilon is at least this, at `delta`.
 
-    `trials` were judged: pairs of runs, one in each world, or the canaries of one run. `largest` is what so many trials
-    could have shown at the most: a promise above it cannot be refuted by them.
+    `trials` is the number judged: pairs of runs, one in each world, or the canaries of one run. `largest` is the most
+    that so many trials could have shown: they cannot refute a promise above it.
     """
 
     epsilon: float
@@ -72,13 +72,13 @@ def rate_bounds(hits: int, trials: int, confidence: float) -> tuple[float, float
 
 
 def epsilon_of_rates(power: float, false: float, delta: float) -> float:
-    """The least epsilon that allows such a test: power <= e^epsilon false + delta, and the same for its converse."""
+    """The smallest epsilon that allows such a test: power <= e^epsilon false + delta, and the same for its converse."""
     ratios = ((power - delta, false), (1.0 - false - delta, 1.0 - power))
     return max((math.log(up / down) if down > 0.0 else math.inf for up, down in ratios if up > 0.0), default=0.0)
 
 
 def by_threshold(tuning: Array, judged: Array, delta: float, confidence: float, how: str = CLOPPER_PEARSON) -> Bound:
-    """Scores (2, n) without and with the canary. The threshold that does best on `tuning` is used on `judged`."""
+    """Bound epsilon from scores (2, n) without and with the canary, at the threshold that does best on `tuning`."""
     best = max(_thresholds(tuning), key=lambda threshold: _at(tuning, threshold, delta, confidence))
     n = judged.shape[1]
     epsilon = max(0.0, _at(judged, best, delta, confidence))
@@ -92,7 +92,7 @@ def largest_of_threshold(trials: int, delta: float, confidence: float) -> float:
 
 
 def threshold_trials(epsilon: float, delta: float, confidence: float) -> int | None:
-    """The least number of trials with which `by_threshold` can show more than epsilon; None beyond a billion."""
+    """The smallest number of trials with which `by_threshold` can show more than epsilon; None beyond a billion."""
     low, high = 0, 1
     while largest_of_threshold(high, delta, confidence) <= epsilon:
         low, high = high, 2 * high
@@ -118,7 +118,7 @@ def _thresholds(tuning: Array) -> list[float]:
 
 
 def _at(scores: Array, threshold: float, delta: float, confidence: float) -> float:
-    """Each of the two rates errs with half of what the confidence leaves."""
+    """Bound epsilon at one threshold; each of the two rates errs with half of the allowed chance."""
     side = 1.0 - (1.0 - confidence) / 2.0
     alarms, hits = (int(count) for count in (scores > threshold).sum(1))
     n = scores.shape[1]
@@ -129,9 +129,9 @@ def _at(scores: Array, threshold: float, delta: float, confidence: float) -> flo
 
 
 def by_pairs(judged: Array, delta: float, confidence: float) -> Bound | None:
-    """Scores (2, n) without and with the canary; column i is a pair.
+    """Bound epsilon from normal scores (2, n) without and with the canary; column i is a pair.
 
-    None where the scores do not look normal: then the fit would claim more than it knows.
+    None if the scores do not look normal: then the fit would claim more than it knows.
     """
     if not all(looks_normal(row) for row in judged):
         return None
@@ -165,27 +165,28 @@ def looks_normal(values: Array) -> bool:
 
 
 def by_samples(places: Array, apart: Array, coins: BoolArray, delta: float, confidence: float) -> Bound | None:
-    """Of n trials with k samples each: (2, n, k) where a sample's release lies, 0 being without the canary and `apart`
-    (2, n, k) with it, in units of the stated noise; and whether the canary was in the sample of the second world.
+    """Bound epsilon from n trials with k samples each: (2, n, k) where a sample's release lies, from 0 without the
+    canary to `apart` (2, n, k) with it, in units of the stated noise; and whether the canary was in the sample of the
+    second world.
 
-    None where the noise does not look normal, or samples not independent of each other.
+    None if the noise does not look normal, or samples do not look independent of each other.
     """
     noise = np.stack([places[0], places[1] - np.where(coins, apart[1], 0.0)])
-    inside = (noise[1] - noise[0])[coins]  # pairs with the same noise: what is left of it there is hardly any
+    inside = (noise[1] - noise[0])[coins]  # pairs with the same noise: hardly any of it is left there
     if inside.size < 2 or not all(looks_normal(world.ravel()) and _looks_independent(world) for world in noise):
         return None
     err = 1.0 - confidence
     wide = max(most_deviation(world.ravel(), 0.4 * err) for world in noise)
     short = min(0.0, least_mean(inside, 0.1 * err))
     rate = rate_bounds(int(coins.sum()), coins.size, 1.0 - 0.1 * err)[0]
-    # Of each sample the trial in which the worlds were nearest: where a clip holds them apart, all are alike.
+    # For each sample the trial in which the worlds were nearest: if a clip fixes their distance, all are alike.
     mus = np.minimum((apart.min((0, 1)) + short) / wide, _MOST_MU)
     epsilon = sampled_epsilon_from_below([float(mu) for mu in mus], rate, delta) if rate > 0.0 else 0.0
     return Bound(epsilon, delta, confidence, SAMPLED_FIT, len(coins))
 
 
 def _looks_independent(noise: Array) -> bool:
-    """The largest correlation of any two columns of (n, k), Bonferroni's."""
+    """Test the largest correlation of any two columns of (n, k), with Bonferroni's correction."""
     n, k = noise.shape
     if k < 2:
         return True

@@ -1,7 +1,7 @@
-"""A client's records back from its ADMM steps, where they leave it without noise (S2, (4), (5), (8)).
+"""Recover a client's records from its ADMM steps, if they leave it without noise (S2, (4), (5), (8)).
 
-What a client sends is s = w - phi/rho. Its server knows phi, since (5) makes it of what was sent, so it knows w, and
-from the optimality of (4) the gradient of the client's mean loss there:
+A client sends s = w - phi/rho. Its server knows phi, since (5) computes it from what was sent. So it knows w and, from
+the optimality of (4), the gradient of the client's mean loss there:
 
     grad f(w) = rho (what - w) + phi.
 
@@ -17,9 +17,9 @@ from silograph.core.types import Array
 
 
 def gradients_of_steps(sent: Array, asked: Array, answers: Array, rho: float) -> tuple[Array, Array]:
-    """(T, M) models and gradients of one client, from what it sent in T rounds without noise.
+    """Return (T, M) models and gradients of one client, from what it sent in T rounds without noise.
 
-    `asked` (T, M) are the models it was asked with, `answers` (T, M) what it was told at the end of the round before.
+    `asked` (T, M) are the models it was asked with, `answers` (T, M) what it received at the end of the round before.
     """
     before = np.concatenate([np.zeros((1, sent.shape[1])), sent[:-1]])
     phi = rho * (answers - before)  # (5)
@@ -28,7 +28,7 @@ def gradients_of_steps(sent: Array, asked: Array, answers: Array, rho: float) ->
 
 
 def parabola(models: Array, gradients: Array, ridge: float = 0.0) -> tuple[Array, Array]:
-    """A and c of a mean squared loss whose gradient is (A + ridge) w - c, by least squares over symmetric matrices."""
+    """Fit A and c of a mean squared loss with gradient (A + ridge) w - c, by least squares over symmetric matrices."""
     rounds, size = models.shape
     a, b = np.triu_indices(size)
     design = np.zeros((rounds, size, len(a) + size))
@@ -45,7 +45,7 @@ def parabola(models: Array, gradients: Array, ridge: float = 0.0) -> tuple[Array
 
 
 def only_record(matrix: Array, c: Array) -> tuple[Array, float]:
-    """The record of a client that has one: x up to its sign, and y with it. A = x x', c = y x."""
+    """Return the record of a client that has only one: x up to its sign, and y with it. A = x x', c = y x."""
     values, axes = np.linalg.eigh(matrix)
     x = np.sqrt(max(float(values[-1]), 0.0)) * axes[:, -1]
     y = float(c @ x / max(float(x @ x), np.finfo(float).tiny))

@@ -5,8 +5,9 @@ edges, so there zbar, the mean squared differences of the silo's signals, is kno
 
     zbar_ab = alpha (1/(deg_a + zeta) + 1/(deg_b + zeta)) - 4 beta w_ab,     at least that where there is no edge.
 
-A step of the papers' Algorithm 1 gives zbar the same way. Since zbar is linear in the signals' second moments, whoever
-has it before and after a record came knows that record's own z, and so the record up to its sign and mean.
+A step of the papers' Algorithm 1 gives zbar the same way. Since zbar is linear in the signals' second moments, an
+observer who has it before and after a record was added knows that record's own z, and so the record up to its sign and
+mean.
 """
 
 from __future__ import annotations
@@ -22,21 +23,22 @@ def _ends(edges: int) -> tuple[Array, Array]:
 
 
 def barrier(w: Array, alpha: float, zeta: float = 0.0) -> Array:
-    """alpha (1/(deg_a + zeta) + 1/(deg_b + zeta)) of every pair."""
+    """Return alpha (1/(deg_a + zeta) + 1/(deg_b + zeta)) for every pair."""
     a, b = _ends(len(w))
     degree = np.bincount(a, w, int(b[-1]) + 1) + np.bincount(b, w, int(b[-1]) + 1) + zeta
     return np.asarray(alpha * (1.0 / degree[a] + 1.0 / degree[b]))
 
 
 def distances_of_graph(w: Array, alpha: float, beta: float, zeta: float = 0.0) -> tuple[Array, BoolArray]:
-    """zbar from a graph that was uploaded as it is, and on which pairs it is exact; elsewhere it is a lower bound."""
+    """Recover zbar from a graph uploaded without noise, and on which pairs it is exact; elsewhere it is a lower
+    bound."""
     return barrier(w, alpha, zeta) - 4.0 * beta * w, w > 0.0
 
 
 def distances_of_step(
     ahead: Array, after: Array, anchor: Array, pull: float, step: float, alpha: float, beta: float, zeta: float
 ) -> tuple[Array, BoolArray]:
-    """zbar from one step of Algorithm 1 with the implicit coupling, `ahead` being where its gradient was taken.
+    """Recover zbar from one step of Algorithm 1 with the implicit coupling; `ahead` is where its gradient was taken.
 
     after = max(0, (ahead - step slope + step pull anchor) / (1 + step pull)), and the slope holds zbar as it is.
     """
@@ -45,12 +47,12 @@ def distances_of_step(
 
 
 def added_record(before: Array, after: Array, count: int) -> Array:
-    """The squared differences z of the record that was added to `count` others, from zbar before and after."""
+    """Recover the squared differences z of a record that was added to `count` others, from zbar before and after."""
     return np.asarray((count + 1) * after - count * before)
 
 
 def signal_of(z: Array) -> Array:
-    """A signal with these squared differences, up to its sign and its mean: the leading axis of the centred moment."""
+    """Recover a signal from its squared differences, up to sign and mean: the leading axis of the centred moment."""
     a, b = _ends(len(z))
     nodes = int(b[-1]) + 1
     squared = np.zeros((nodes, nodes))
@@ -61,13 +63,13 @@ def signal_of(z: Array) -> Array:
 
 
 def support_differs(one: Array, other: Array) -> int:
-    """On how many pairs the edges alone, without any weight, tell two graphs apart."""
+    """Count the pairs on which the edges alone, without any weight, tell two graphs apart."""
     return int(((one > 0.0) != (other > 0.0)).sum())
 
 
 def support_agreement(published: Array, graphs: Array) -> Array:
-    """(k,): how many pairs of the published graph agree with each candidate's edges. The largest is the guess.
+    """Count (k,) pairs of the published graph that agree with each candidate's edges. The largest count is the guess.
 
-    Noise on the weights of the edges that are there leaves this attack as it was: the edges themselves are the leak.
+    Noise on the weights of existing edges does not weaken this attack: the edges themselves are the leak.
     """
     return np.asarray(((published > 0.0) == (graphs > 0.0)).sum(-1))

@@ -1,7 +1,7 @@
 """Was a record in the training data of a model? Scores by loss and by gradient, and how well they answer.
 
-A record that a model has seen has a smaller loss than one it has not. Whoever sees updates does better: the update
-leans to the gradient of every record that is in it.
+A record that a model has seen has a smaller loss than one it has not. An observer of updates does better: an update
+leans towards the gradient of every record in it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Membership:
 
 
 def by_loss(losses: Array, population: Array | None = None) -> Array:
-    """Minus the loss; with the losses of reference models that have not seen the record (k, n), relative to theirs."""
+    """Score by minus the loss, or relative to the losses (k, n) of reference models that have not seen the record."""
     if population is None:
         return np.asarray(-losses)
     spread = population.std(0)
@@ -32,13 +32,13 @@ def by_loss(losses: Array, population: Array | None = None) -> Array:
 
 
 def by_gradient(update: Array, gradients: Array) -> Array:
-    """(n,): how far an update, a descent step, leans to each record's gradient (n, P), in units of its length."""
+    """Score (n,) by how far an update, a descent step, leans towards each record's gradient (n, P), over its length."""
     lengths = np.sqrt((gradients**2).sum(-1))
     return np.asarray(-(gradients @ update) / np.where(lengths > 0.0, lengths, 1.0))
 
 
 def told(outside: Array, inside: Array) -> Membership:
-    """How well scores separate records outside the training data from those in it."""
+    """Measure how well scores separate records outside the training data from those in it."""
     size = min(len(outside), len(inside))
     area, accuracy = success(np.stack([outside[:size], inside[:size]]))
     threshold = np.quantile(outside, 0.99)

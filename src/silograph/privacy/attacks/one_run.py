@@ -1,16 +1,16 @@
 """From a single run with many canaries to a lower bound on epsilon.
 
-Canary k is there by a fair coin b_k of its own, all at once. Two bounds follow from what one run released. What they
-bound is a curve, not an epsilon: both assume that it is one of those that the ledger's rows would have with another
-share of their noise, and say which share and so which epsilon; every other shape is outside.
+Each canary k is present by its own fair coin b_k, all in the same run. Two bounds follow from what one run released.
+They bound a curve, not an epsilon: both assume that it is one of those that the ledger's rows would have with another
+share of their noise, and find that share and so an epsilon; they cover no other shape.
 
-    by_guesses  whatever the noise is and the canaries have to do with each other (Mahloujifar, Melis, Chaudhuri 2025).
-                Whoever attacks guesses the clearest n of m coins. f-DP says of every canary, whatever the other coins
-                are, that the chance of an event with b_k turned is at most g(its chance before), where g = 1 - f is
-                concave: the most power of a test by its rate of false alarms. Let A be the event that b_k is guessed
-                and that i - 1 of the *other* guesses are right, i >= a. Turning b_k turns a wrong guess of it into a
-                right one and touches no other guess, so P(A, k right) <= g(P(A, k wrong)). The mean over k and coins
-                goes inside, because g is concave; with p_i the chance of exactly i right guesses,
+    by_guesses  for any noise, and however canaries affect each other (Mahloujifar, Melis, Chaudhuri 2025).
+                The attacker guesses the clearest n of m coins. f-DP says of every canary, whatever the other coins are,
+                that the chance of an event with b_k turned is at most g(its chance before), where g = 1 - f is concave:
+                the most power of a test by its rate of false alarms. Let A be the event that b_k is guessed and that
+                i - 1 of the *other* guesses are right, i >= a. Turning b_k turns a wrong guess of it into a right one and
+                touches no other guess, so P(A, k right) <= g(P(A, k wrong)). The mean over k and coins goes inside,
+                because g is concave; with p_i the chance of exactly i right guesses,
 
                     (1/m) sum_{i >= a} i p_i <= g((1/m) sum_{i >= a} (n - i + 1) p_{i-1})       for every a       (1)
 
@@ -18,10 +18,11 @@ share of their noise, and say which share and so which epsilon; every other shap
                 where it needs least below it, and from there down each level has the least mass that (1) asks for.
                 More mass higher up would add to the left of all constraints below and less to their right.
 
-                (1) must allow for mechanisms that, once in a hundred runs, tell all canaries at once more clearly than
-                their curve does in the mean. Of a Gaussian it shows about half, however many canaries there are.
+                (1) must allow for mechanisms that, once in a hundred runs, reveal all canaries at once more clearly
+                than their curve does on average. It shows about half of a Gaussian's epsilon, for any number of
+                canaries.
 
-    by_alignment  where noise is Gaussian, equal and independent in all coordinates (in units of what is stated).
+    by_alignment  for Gaussian noise, equal and independent in all coordinates (in units of the stated noise).
                 Canary k moves what is released by v_k, so that y = kappa sum_k (b_k - 1/2) v_k + s n. The sum w of
                 the (b_k - 1/2) v_k is known to the auditor, and independent of the noise, because coins are. So the
                 regression of y on w, with D coordinates, gives
@@ -58,21 +59,21 @@ GUESSES = f"one run, f-DP bound on right guesses (Mahloujifar, Melis, Chaudhuri 
 ALIGNED = "one run, all canaries together against the noise; assumes Gaussian noise, which is only roughly checked"
 
 _SLOPES = np.concatenate([np.linspace(0.0, 1.0, 41), np.geomspace(1.03, 60.0, 120)])  # epsilons of the tangents
-_MOST_SHARE, _LEAST_SHARE = 64.0, 1.0 / 8.0  # of the stated noise that are looked at
-_EXACT = 2e-3  # relative, of the share that is found
+_MOST_SHARE, _LEAST_SHARE = 64.0, 1.0 / 8.0  # shares of the stated noise that are tried
+_EXACT = 2e-3  # relative precision of the share
 _QUANTILES = 1000
-_KEPT = 2000  # numbers of a release whose shape is looked at
+_KEPT = 2000  # numbers of a release that the test of normality uses
 
 
 class Curves(Protocol):
-    """Privacy curves by the share of the stated noise that is there: less noise tells more."""
+    """Privacy curves by the share of the stated noise that is really there: less noise reveals more."""
 
     def deltas(self, share: float, epsilons: Array) -> Array:
-        """delta at each epsilon, or an upper bound on it."""
+        """Return delta at each epsilon, or an upper bound on it."""
         ...
 
     def epsilon(self, share: float) -> float:
-        """At the delta of the promise."""
+        """Return epsilon at the delta of the promise."""
         ...
 
 
@@ -81,8 +82,8 @@ class Curves(Protocol):
 
 @dataclass(eq=False)
 class Aligned:
-    """Sums of the regression, over all releases of a run, and some of what is left as a sample of the noise; and the
-    squares of how far canaries move all of them, and of how far the ledger states."""
+    """Sums of the regression over all releases of a run, with some of the residuals as a sample of the noise; and the
+    squares of how far canaries move the releases, and of how far the ledger states."""
 
     along: float = 0.0
     ways: float = 0.0
@@ -93,8 +94,8 @@ class Aligned:
     stated: Array = field(default_factory=lambda: np.zeros(1))
 
     def add(self, y: Array, way: Array, moved: Array, stated: Array) -> None:
-        """In units of the stated noise: what came (n, d), the canaries' way (n, d); and as squares how far each canary
-        moves it (k, n), and how far the ledger says that one may (n,)."""
+        """Add releases, in units of the stated noise: values (n, d) and the canaries' direction (n, d); and, as
+        squares, how far each canary moves them (k, n) and how far the ledger says that one may (n,)."""
         self.moved, self.stated = self.moved + moved, self.stated + stated
         self.along += float((y * way).sum())
         self.ways += float((way * way).sum())
@@ -104,7 +105,7 @@ class Aligned:
 
 
 def by_alignment(seen: Aligned, curves: Curves, delta: float, confidence: float, canaries: int) -> Bound | None:
-    """None where noise does not look normal, or there is nothing to see it by."""
+    """Bound epsilon by the regression; None if noise does not look normal, or there is nothing to regress on."""
     if seen.ways == 0.0 or seen.count < 3 or not looks_normal(np.concatenate(seen.left)):
         return None
     ratio = least_ratio(seen, confidence) * math.sqrt(float((seen.moved / seen.stated).max()))
@@ -141,9 +142,9 @@ def _spreads(free: int) -> Array:
 
 
 def by_guesses(canaries: int, guesses: int, right: int, curves: Curves, delta: float, confidence: float) -> Bound:
-    """So many of the canaries were guessed, as many as was fixed before, and so many guesses were right.
+    """Bound epsilon from the number of guesses, which was fixed before, and the number of right ones.
 
-    No guess may look at the coin of another canary.
+    No guess may depend on the coin of another canary.
     """
     _check(canaries, guesses, right)
 
@@ -155,7 +156,7 @@ def by_guesses(canaries: int, guesses: int, right: int, curves: Curves, delta: f
 
 
 def fits(curves: Curves, share: float, canaries: int, guesses: int, right: int, chance: float) -> bool:
-    """Whether (1) lets so many guesses or more be right with this chance."""
+    """Whether (1) allows so many right guesses, or more, with this chance."""
     deltas = np.minimum(curves.deltas(share, _SLOPES), 1.0)
     # g(x) <= e^eps x + delta, and the same of its mirror: x >= slope g(x) + offset.
     slopes = np.concatenate([np.exp(-_SLOPES), np.exp(_SLOPES)])
@@ -180,8 +181,8 @@ def _fits(slopes: Array, offsets: Array, canaries: int, guesses: int, right: int
 
 
 def clearest(canaries: int) -> int:
-    """How many of the canaries are guessed, those whose scores are clearest: few enough that the steep part of the
-    curve counts, and enough to count."""
+    """How many canaries, those with the clearest scores, are guessed: few enough that the steep part of the curve
+    counts, and enough to count."""
     return min(canaries, math.ceil(5.0 * math.sqrt(canaries)))
 
 
@@ -191,12 +192,12 @@ def _check(canaries: int, guesses: int, right: int) -> None:
 
 
 def _least_epsilon(refuted: Callable[[float], bool], curves: Curves) -> float:
-    """Of the curve with the most noise that is not refuted; those with less noise are not refuted either."""
+    """Return epsilon of the curve with the most noise that is not refuted; no curve with less noise is refuted."""
     low, high = 1.0, 1.0
     while refuted(low):
         low, high = 0.5 * low, low
         if low < _LEAST_SHARE:
-            return curves.epsilon(high)  # more may be true, and is not looked at
+            return curves.epsilon(high)  # more may be true, but is not tried
     while high <= _MOST_SHARE and not refuted(high):
         low, high = high, 2.0 * high
     if high > _MOST_SHARE:

@@ -1,13 +1,13 @@
 """The best distinguisher: the likelihood ratio of everything that was released about a silo.
 
-The attacker knows both worlds, all but the noise and the coins. Along what was really released it computes what each
-world would have released there, f0 and f1, and weighs what came, y:
+The attacker knows both worlds except the noise and the coins. At every release y it computes, given all releases before
+it, what each world would have released without noise, f0 and f1, and scores y:
 
     Gaussian    (y - (f0 + f1)/2).(f1 - f0) / sigma^2
     Laplace     (|y - f0| - |y - f1|) / b, summed
     sampled     log(1 - q + q e^L) with L the sum over all releases from one sample, f0 being without the record
 
-Releases add up, because each is conditional on those before it. By Neyman and Pearson nothing tells more.
+The scores of releases add up, because each is conditional on those before it. By Neyman and Pearson no test is better.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from silograph.privacy.accounting import GAUSSIANS
 
 @dataclass(frozen=True, eq=False)
 class Release:
-    """One place of the pipeline in n trials: what came (n, ...), what either world would have been, and the noise that
-    the ledger states, (n,). Releases with the same `batch` are from one sample of the records, at rate `sampling`."""
+    """One place of the pipeline in n trials: the releases (n, ...), what each world would have released without noise,
+    and the noise that the ledger states, (n,). Releases with the same `batch` are from one sample of the records, at
+    rate `sampling`."""
 
     observed: Array
     without: Array
@@ -36,7 +37,7 @@ class Release:
     batch: str = ""
 
     def log_ratio(self) -> Array:
-        """(n,), without regard to sampling."""
+        """Return the log likelihood ratio (n,), ignoring sampling."""
         y, f0, f1 = (value.reshape(len(value), -1) for value in (self.observed, self.without, self.with_it))
         if self.mechanism in GAUSSIANS:
             return np.asarray(((y - 0.5 * (f0 + f1)) * (f1 - f0)).sum(1) / self.noise**2)
@@ -45,7 +46,7 @@ class Release:
         raise InputError("likelihood ratio", "Gaussian or Laplace noise", f"found {self.mechanism}")
 
     def place(self) -> tuple[Array, Array]:
-        """(n,) each: where the release lies on the way from one world to the other, and how far apart they are, in
+        """Return, (n,) each: where the release lies between one world and the other, and how far apart they are, in
         units of its noise."""
         y, f0, f1 = (value.reshape(len(value), -1) for value in (self.observed, self.without, self.with_it))
         apart = f1 - f0
@@ -55,7 +56,7 @@ class Release:
 
 
 def log_ratios(releases: Sequence[Release]) -> Array:
-    """(n,): of all releases of one round together."""
+    """Return the log likelihood ratio (n,) of all releases of one round together."""
     total = np.zeros(len(releases[0].observed))
     samples: dict[tuple[str, float], Array] = {}
     for release in releases:
@@ -70,7 +71,7 @@ def log_ratios(releases: Sequence[Release]) -> Array:
 
 
 def sampled_places(releases: Sequence[Release]) -> dict[str, tuple[Array, Array]]:
-    """`Release.place` of each sample: that of all its releases together, along the difference that they make."""
+    """`Release.place` of each sample: that of all its releases together, along their joint difference."""
     found: dict[str, tuple[Array, Array]] = {}
     for release in releases:
         where, apart = release.place()
@@ -83,13 +84,13 @@ def sampled_places(releases: Sequence[Release]) -> dict[str, tuple[Array, Array]
 
 
 def fitted(tuning: Array) -> Array:
-    """Fisher's direction for features (2, n, k) without and with the canary.
+    """Return Fisher's direction for features (2, n, k) without and with the canary.
 
-    Where noise is what the ledger says this is the likelihood ratio again. Where it is not (noise used twice, or less
-    in one place than in another) it is better, because it has seen what noise there really is.
+    If the noise is as the ledger says, this is the likelihood ratio again. If it is not (noise used twice, or less in
+    one place than in another), it is better, because it has seen the real noise.
     """
     centred = (tuning - tuning.mean(1, keepdims=True)).reshape(-1, tuning.shape[2])
     covariance = centred.T @ centred / len(centred)
-    # A floor for directions without any noise: there the worlds are told apart for certain.
+    # A floor for directions without any noise: there the worlds differ for certain.
     covariance += 1e-12 * np.trace(covariance) * np.eye(len(covariance))
     return np.asarray(np.linalg.solve(covariance, tuning[1].mean(0) - tuning[0].mean(0)))

@@ -1,7 +1,7 @@
 """How far does a release really move when one record is swapped? Random swaps, then local search from the best.
 
-A sensitivity is a theorem or a clip that was performed; the searcher is what it is held against. It needs no gradient:
-any function of a table to a `Bounded` will do, however it clips.
+A sensitivity is a theorem or a clip that was performed; the search tests it. It needs no gradient: any function from a
+table to a `Bounded` will do, however it clips.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from silograph.core.types import Array
 from silograph.privacy.bound import Bounded
 
-#: What a record is, as numbers; the searcher's caller knows how to put it into a table.
+#: A record as numbers; the caller of the search knows how to put it into a table.
 Record = Array
 
 _SIZES = (1e-300, 1e-3, 1.0, 1e3, 1e6, 1e150)
@@ -24,7 +24,7 @@ _SHRINK, _GROW = 0.7, 1.5  # of the local search's step
 
 @dataclass(frozen=True, eq=False)
 class Swap:
-    """The worst pair that was found: the two records, how far the release moved, and that over its stated bound."""
+    """The worst pair found: the two records, how far the release moved, and that distance over its stated bound."""
 
     one: Record
     other: Record
@@ -42,10 +42,10 @@ def worst_swap(
     seeds: Sequence[tuple[Any, Any]] = (),
     kept: Callable[[Record], Record] = lambda record: record,
 ) -> Swap:
-    """The largest move of `released(record)`, relative to its bound, over pairs of records of so many numbers.
+    """Find the largest move of `released(record)`, relative to its bound, over pairs of records of so many numbers.
 
-    With several bounded values the worst of them counts: each has a bound of its own. `seeds` are worth trying first,
-    `kept` makes a legal record of any numbers (a label a label, a place left empty).
+    With several bounded values the worst of them counts, since each has its own bound. `seeds` are tried first; `kept`
+    makes a legal record of any numbers (a label stays a label, an empty place stays empty).
     """
     tried = 0
 
@@ -93,7 +93,8 @@ def _spread(x: Record) -> float:
 
 
 def movement(one: Bounded | Sequence[Bounded], other: Bounded | Sequence[Bounded]) -> tuple[float, float]:
-    """How far the first silo's rows moved: relative to their bounds, and in all; both added up as squares."""
+    """How far the first silo's rows moved: the largest move relative to its bound, and the length of all moves
+    together."""
     ratios, moves = 0.0, 0.0
     first, second = ([x] if isinstance(x, Bounded) else list(x) for x in (one, other))
     for a, b in zip(first, second, strict=True):

@@ -1,13 +1,13 @@
-"""From what a server saw in two neighbouring worlds to lower bounds on epsilon: answers and refusals, numbers, times.
+"""Lower bounds on epsilon from what a server saw in two neighbouring worlds: answers and refusals, numbers, times.
 
 events   A whole history (which questions were answered, how others were refused, sizes) is one event. With chance p
          in one world and p' in the other, e^epsilon is at least (p - delta) / p'. Clopper and Pearson bound both.
-         What is charged against it is what ledgers said *in the trials where it happened*: a refusal that cost
-         nothing must be as likely in both worlds.
-numbers  Both worlds of a pair have the same noise, so the difference of what they show is the direction in which
-         to look. Each question gives one number along it; they are added up, each weighed by shift over variance,
-         or by Fisher's direction where the noise of two answers has something in common.
-times    The time of all answers together, at a threshold from other trials.
+         The cost set against it is what ledgers said *in the trials where it happened*: a refusal that cost nothing
+         must be as likely in both worlds.
+numbers  Both worlds of a pair have the same noise, so the difference of what they show is the direction in which to
+         look. Each question gives one number along it. They are added up with weights shift over variance, or along
+         Fisher's direction if the noise of two answers is related.
+times    The total time of all answers, against a threshold from other trials.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Event:
 
 
 def telling_event(histories: Sequence[Sequence[Hashable]], paid: Sequence[Sequence[float]]) -> Event:
-    """Of two worlds' tuning trials the history whose frequencies differ most; of several, the cheapest."""
+    """Choose from two worlds' tuning trials the history with the most different frequency; of several, the cheapest."""
     counts = [Counter(world) for world in histories]
     found = []
     for world in (0, 1):
@@ -50,7 +50,8 @@ def telling_event(histories: Sequence[Sequence[Hashable]], paid: Sequence[Sequen
 
 
 def by_event(event: Event, histories: Sequence[Sequence[Hashable]], delta: float, confidence: float) -> Bound:
-    """Of judged trials, which did not choose the event. At most what so many trials could have shown."""
+    """Bound epsilon, at most what so many trials could have shown, from judged trials, which did not choose the
+    event."""
     side, n = 1.0 - (1.0 - confidence) / 2.0, len(histories[0])
 
     def least(hits: int, alarms: int) -> float:
@@ -65,9 +66,10 @@ def by_event(event: Event, histories: Sequence[Sequence[Hashable]], delta: float
 def by_numbers(
     numbers: Sequence[Sequence[Sequence[Array]]], tuning: int, delta: float, confidence: float, gaussian: bool
 ) -> Bound:
-    """`numbers[world][trial][question]`; the first `tuning` pairs say where to look, the others are judged.
+    """Bound epsilon from `numbers[world][trial][question]`; the first `tuning` pairs choose where to look, others are
+    judged.
 
-    With `gaussian` noise scores are normal, and their whole curve follows from shift and spread.
+    With `gaussian` noise, scores are normal and their whole curve follows from shift and spread.
     """
     features = _features(numbers, tuning)
     judged = features.shape[1] - tuning
@@ -83,7 +85,7 @@ def by_numbers(
 
 
 def _features(numbers: Sequence[Sequence[Sequence[Array]]], tuning: int) -> Array:
-    """(2, n, k): of each question that shows a difference, where the answer lies along it."""
+    """Return (2, n, k): for each question that shows a difference, where the answer lies along it."""
     trials, columns = len(numbers[0]), []
     for question in range(min(len(seen) for world in numbers for seen in world)):
         shapes = {seen[question].shape for world in numbers for seen in world}
@@ -91,7 +93,7 @@ def _features(numbers: Sequence[Sequence[Sequence[Array]]], tuning: int) -> Arra
             continue
         values = np.array([[seen[question] for seen in world] for world in numbers])
         values = values[:, :, np.isfinite(values).all((0, 1))]
-        values = values - values[0, 0]  # a huge constant, such as what the server sent itself, swallows nothing then
+        values = values - values[0, 0]  # then a huge constant, such as what the server itself sent, hides nothing
         apart = (values[1, :tuning] - values[0, :tuning]).mean(0)
         length = float(np.abs(apart).max(initial=0.0))
         if 0.0 < length < math.inf:
@@ -101,7 +103,7 @@ def _features(numbers: Sequence[Sequence[Sequence[Array]]], tuning: int) -> Arra
 
 
 def _weights(tuning: Array) -> Array:
-    """Shift over variance, question by question; Fisher's direction if it does clearly better on tuning trials."""
+    """Weigh questions by shift over variance, or by Fisher's direction if it does clearly better on tuning trials."""
     half = tuning.shape[1] // 2
     variance = np.maximum(tuning.var(1).mean(0), 1e-300)
     plain = np.asarray((tuning[1] - tuning[0]).mean(0) / variance)
@@ -118,7 +120,7 @@ def _weights(tuning: Array) -> Array:
 
 
 def by_times(seconds: Array, tuning: int, delta: float, confidence: float) -> Bound:
-    """Seconds (2, n) of all answers of a trial; tuning trials say in which world they take longer."""
+    """Bound epsilon from seconds (2, n) of all answers of a trial; tuning trials show which world takes longer."""
     first, second = seconds[:, :tuning].mean(1)
     seconds = seconds if second >= first else -seconds
     return by_threshold(seconds[:, :tuning], seconds[:, tuning:], delta, confidence, TIMES)
