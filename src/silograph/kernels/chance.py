@@ -1,12 +1,12 @@
-"""Whether correlations are larger than those of columns that have nothing to do with each other.
+"""Test whether correlations are larger than those of unrelated columns.
 
-However the values of a column lie, shuffled against another one they have a correlation of mean 0 and variance
-1 / (N - 1). Over all pairs, (N - 1) r^2 adds up to their number in the mean, with the variance 2 (N - 2) / (N + 1)
-each, also where there are more columns than rows (Schott 2005, theorem 1). Few strong pairs show in the largest one,
-many weak ones in the sum; both are looked at, at half the level each.
+For any values, a column shuffled against another one has a correlation of mean 0 and variance 1 / (N - 1). Over all
+pairs, (N - 1) r^2 adds up to their number in the mean, with the variance 2 (N - 2) / (N + 1) each, also with more
+columns than rows (Schott 2005, theorem 1). Few strong pairs show in the largest correlation, many weak ones in the sum;
+both are tested, at half the level each.
 
-How far out the largest one lies depends on the tails of the values: two columns with an outlier each may share its row.
-Correlations of ranks have no tails, so they are what should be looked at wherever rows are at hand.
+The size of the largest one depends on the tails of the values: two columns with an outlier each may share its row.
+Ranks have no tails, so use correlations of ranks wherever rows are available.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ LEVEL = 0.05  # below, correlations are more than chance
 
 
 def chance(correlations: Array, rows: Array) -> float:
-    """How often shuffled columns would have as strong ones, at most: of (K, p) correlations, each of so many rows."""
-    from scipy.stats import chi2  # late, here and below: 45 MB that an organisation's process does without
+    """Bound from above how often shuffled columns would have correlations (K, p) as strong as these, from so many
+    rows."""
+    from scipy.stats import chi2  # imported late, here and below: saves an organisation's process 45 MB
 
     told = rows > 3.0
     if not told.any():
@@ -37,7 +38,8 @@ def chance(correlations: Array, rows: Array) -> float:
 
 
 def rank_correlations(signals: Array) -> Array:
-    """Of every pair of nodes, over the rows that saw both; 0 where none did. Ranks are among the values of a node."""
+    """Rank correlations of every pair of nodes, over the rows that saw both; 0 if none did. A rank is among a node's
+    values."""
     from scipy.stats import rankdata
 
     seen = ~np.isnan(signals)

@@ -1,10 +1,10 @@
-"""Where the columns of private tables are and how far they vary, from counts of cells that bear noise.
+"""Centre and spread of the columns of private tables, from noisy counts of cells.
 
-A column's spread is told from differences of disjoint pairs of rows, which have no mean (Karwa and Vadhan 2018): how
-many of them are in every octave, from 2^-64 up to 2^64. With the spread known, its centre is told from how many rows
-are next to every point of a grid with about two spreads between points: a row is shared between the two points around
-it, so that the mean of the shares is the mean of the rows, for columns of 0 and 1 and of small counts too. Both work
-over any units, since an octave is found as easily as another.
+A column's spread is estimated from differences of disjoint pairs of rows, which have mean 0 (Karwa and Vadhan 2018):
+from how many of them are in every octave, from 2^-64 up to 2^64. With the spread known, its centre is estimated from
+how many rows are next to every point of a grid with about two spreads between points. A row is shared between the two
+points around it, so that the mean of the shares is the mean of the rows, for columns of 0 and 1 and of small counts
+too. Both work in any units, since one octave is found as easily as another.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from silograph.core.types import Array, BoolArray
 
 OCTAVES = 128  # of differences: from 2^-64 up to 2^64
 PLACES = 512  # points of the grid, half of them below 0: a mean may be about 500 spreads from it
-SURE = 4.5  # deviations of noise from which a peak is no chance: of 1000 columns of noise alone, one or two pass
-_PHASES = 16  # a spread is told to a sixteenth of an octave
-_HUGE = 1e70  # no number in the way of a row overflows up to here
+SURE = 4.5  # deviations of noise from which a peak counts: of 1000 columns of noise alone, one or two pass
+_PHASES = 16  # a spread is estimated to a sixteenth of an octave
+_HUGE = 1e70  # no number computed from a row overflows up to here
 _ROUNDING = 1.0 - 1e-9  # room for rounding, so that what one unit adds to a column is at most 1
 
 
 def spread_cells(rows: Array, unit: NDArray[np.intp], order: Array) -> Array:
-    """How many pairs of units have a difference in each octave, (d, OCTAVES).
+    """Count the pairs of units with a difference in each octave, (d, OCTAVES).
 
-    Pairs are neighbours in `order`, a number for each unit that says nothing of its rows: in tables that are sorted,
-    rows that stand together are alike. Of units with several rows the first rows of both, the second and so on are
-    compared; a pair counts as one in a column, spread over its differences there. A difference of 0, or to a gap, is in
-    no cell.
+    Pairs are neighbours in `order`, a number for each unit that does not depend on its rows: in sorted tables,
+    neighbouring rows are alike. Units with several rows are compared first row to first row, second to second and so
+    on; a pair counts as one in a column, spread over its differences there. A difference of 0, or to a gap, is in no
+    cell.
     """
     turn = np.empty(len(order), dtype=np.intp)
     turn[np.argsort(order, kind="stable")] = np.arange(len(order))
     unit = turn[unit]
     by_unit = np.argsort(unit, kind="stable")
     rows, unit = rows[by_unit], unit[by_unit]
-    begin = np.searchsorted(unit, np.arange(len(order) + 2))  # where a unit's rows begin; two more have none
+    begin = np.searchsorted(unit, np.arange(len(order) + 2))  # where a unit's rows begin; two extra units have none
     partner = begin[unit + 1] + np.arange(len(unit)) - begin[unit]
     first = np.flatnonzero((unit % 2 == 0) & (partner < begin[unit + 2]))
     apart = np.abs(_tame(rows[first]) - _tame(rows[partner[first]]))
@@ -46,7 +46,7 @@ def spread_cells(rows: Array, unit: NDArray[np.intp], order: Array) -> Array:
 
 
 def place_cells(rows: Array, unit: NDArray[np.intp], units: int, spread: Array) -> Array:
-    """How many units have rows at each multiple of `widths(spread)`, (d, PLACES); a row is shared between two."""
+    """Count the units with rows at each multiple of `widths(spread)`, (d, PLACES); a row is shared between two."""
     place = _tame(rows) / widths(spread) + PLACES // 2
     below = np.floor(place)
     above = place - below  # the share of the upper point
@@ -58,8 +58,8 @@ def _tame(rows: Array) -> Array:
 
 
 def _counts(cell: Array, unit: NDArray[np.intp], units: int, cells: int, share: Array | None = None) -> Array:
-    """How many of the units are in each cell of each column; one with several entries there is spread over them. Of an
-    entry only its `share` counts."""
+    """Count the units in each cell of each column; a unit with several entries in a column is spread over them. Only
+    the `share` of an entry counts."""
     columns, there = cell.shape[1], np.isfinite(cell)
     number = np.zeros((units, columns))
     np.add.at(number, unit, there)
@@ -72,14 +72,16 @@ def _counts(cell: Array, unit: NDArray[np.intp], units: int, cells: int, share: 
 
 
 def widths(spread: Array) -> Array:
-    """Between the points of the grid: powers of two next to two spreads."""
+    """Return the distance between points of the grid: the power of two next to two spreads."""
     return np.asarray(2.0 ** np.rint(np.log2(2.0 * spread)))
 
 
 def told_spreads(cells: Array, noise: float) -> tuple[Array, BoolArray]:
-    """The spread of every column, and whether it stands out of noise of this deviation: (d, OCTAVES) to (d,).
+    """Estimate the spread of every column, and whether it stands out from noise of this deviation: (d, OCTAVES) to
+    (d,).
 
-    By the normal law whose differences fit the cells best: |x - x'| < a with chance erf(a / (2 s)).
+    The spread is that of the normal law with differences that fit the cells best: |x - x'| < a with chance erf(a / (2
+    s)).
     """
     scores = np.stack([_score(cells, phase / _PHASES) for phase in range(_PHASES)], -1).reshape(len(cells), -1)
     best = scores.argmax(1)
@@ -88,7 +90,7 @@ def told_spreads(cells: Array, noise: float) -> tuple[Array, BoolArray]:
 
 
 def _score(cells: Array, phase: float) -> Array:
-    """How far cells look like differences with s = 2^(k + phase), for every octave k."""
+    """Score how well cells fit differences with s = 2^(k + phase), for every octave k."""
     below, above = 10, 4  # octaves around s that such differences reach
     edges = [math.erf(2.0 ** (k - phase) / 2.0) for k in range(-below, above + 1)]
     shape = np.diff(edges)
@@ -97,7 +99,8 @@ def _score(cells: Array, phase: float) -> Array:
 
 
 def told_centres(cells: Array, spread: Array, noise: float) -> tuple[Array, BoolArray]:
-    """The centre of every column, and whether it stands out: that of the four neighbouring points with most rows."""
+    """Estimate the centre of every column, that of the four neighbouring points with most rows, and whether it stands
+    out."""
     four = cells[:, :-3] + cells[:, 1:-2] + cells[:, 2:-1] + cells[:, 3:]
     best = four.argmax(1)
     each = np.arange(len(cells))[:, None], best[:, None] + np.arange(4)
@@ -109,6 +112,6 @@ def told_centres(cells: Array, spread: Array, noise: float) -> tuple[Array, Bool
 
 
 def expected_score(pairs: float) -> float:
-    """What `told_spreads` compares with noise, at the least, for so many pairs of normal rows."""
+    """The least score that `told_spreads` compares with noise, for so many pairs of normal rows."""
     shape = np.diff([math.erf(2.0 ** (k - 0.5) / 2.0) for k in range(-10, 5)])
     return float(pairs * np.linalg.norm(shape))

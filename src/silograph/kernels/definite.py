@@ -13,7 +13,7 @@ _SMALL = 48  # up to so many nodes the plain loop beats the library
 
 @njit(cache=True, nogil=True)
 def cholesky(matrix: Array, root: Array) -> bool:
-    """The factor, or False where the matrix is not positive definite."""
+    """Compute the factor; return False if the matrix is not positive definite."""
     nodes = len(matrix)
     if nodes > _SMALL:
         try:
@@ -37,7 +37,7 @@ def cholesky(matrix: Array, root: Array) -> bool:
 
 @njit(cache=True, nogil=True)
 def invert(matrix: Array, out: Array) -> None:
-    """The inverse, symmetric to the last bit; of a diagonal, where every solution starts, at no cost."""
+    """Invert, symmetric to the last bit; free for a diagonal matrix, with which every solution starts."""
     nodes = len(matrix)
     diagonal = True
     for a in range(nodes):
@@ -60,14 +60,15 @@ def log_det(root: Array) -> float:
 
 
 def inverse(root: Array, out: Array) -> None:
-    """The inverse of what has this factor, for large matrices: a third of the work, but not for compiled code."""
+    """The inverse of the matrix with this factor, for large matrices: a third of the work, but not for compiled
+    code."""
     out[:] = dpotri(root.T, lower=0)[0].T
     _mirror(out)
 
 
 @njit(cache=True, nogil=True)
 def _mirror(lower: Array) -> None:
-    """Fills in the upper half, square by square so that both halves stay in fast memory."""
+    """Fill in the upper half, square by square so that both halves stay in fast memory."""
     nodes = len(lower)
     for first in range(0, nodes, 32):
         for second in range(0, first + 1, 32):
@@ -78,7 +79,7 @@ def _mirror(lower: Array) -> None:
 
 @njit(cache=True, nogil=True, fastmath=True)
 def dot(x: Array, y: Array) -> float:
-    """Short vectors, for which calling a library costs more than the product."""
+    """Dot product of short vectors, for which calling a library costs more than the product."""
     total = 0.0
     for i in range(len(x)):
         total += x[i] * y[i]

@@ -9,18 +9,18 @@ from silograph.kernels.edges import degrees, spread
 
 
 def roughness(zbar: Array, w: Array) -> Array:
-    """zbar . w for every row; an edge that is not used costs nothing, even where its cost is infinite."""
+    """zbar . w for every row; an unused edge costs nothing, even if its cost is infinite."""
     return np.asarray(
         np.multiply(zbar, w, out=np.zeros(np.broadcast_shapes(zbar.shape, w.shape)), where=w > 0.0).sum(-1)
     )
 
 
 def objective(zbar: Array, w: Array, alpha: float, beta: float, zeta: float, degree: Array | None = None) -> Array:
-    """g_i(w) of S3 (8), (18) for every row; infinite where a degree is not positive.
+    """g_i(w) of S3 (8), (18) for every row; infinite if a degree is not positive.
 
-    `degree`: that of every node, where the edges are not all pairs.
+    `degree`: the degree of every node, if the edges are not all pairs.
     """
-    w = np.ascontiguousarray(w)  # rows that share their memory are summed in another order
+    w = np.ascontiguousarray(w)  # rows that share memory would be summed in another order
     total = (degrees(w) if degree is None else degree) + zeta
     safe = np.where(total > 0.0, total, 1.0)
     barrier = np.where(total > 0.0, np.log(safe), -np.inf).sum(-1)

@@ -1,8 +1,8 @@
-"""Random numbers named by silo: row i depends on the key and on `ids[i]` alone, whoever else is in the call.
+"""Random numbers named by silo: row i depends on the key and on `ids[i]` alone, not on other rows of the call.
 
 Row i is, bit for bit, what `numpy.random.Philox(key=[key, ids[i]])` gives (Philox-4x64-10 of Salmon et al., 2011),
-without a generator per silo. For choosing agents, batches and data: a key has 64 bits and others may know it, so
-privacy noise and samples that must stay secret do not come from here.
+without a generator per silo. Use it to choose agents, batches and data only: a key has 64 bits and others may know it,
+so privacy noise and secret samples must not be drawn here.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ _UNIT = 2.0**-53
 
 
 def draw_key(root: int, round: int, release_point: str) -> int:
-    """The 64-bit key of one place in a run; names are length-prefixed, so that no two places share one."""
+    """Derive the 64-bit key of one place in a run; names are length-prefixed, so that no two places have the same
+    input."""
     parts = (str(root).encode(), str(round).encode(), release_point.encode())
     name = b"".join(len(part).to_bytes(4, "big") + part for part in parts)
     return int.from_bytes(hashlib.blake2b(name, digest_size=8, person=b"silograph draws").digest(), "little")
@@ -69,9 +70,9 @@ def integers(key: int, ids: ArrayLike, count: int, below: ArrayLike) -> Integers
 
 
 def batches(key: int, ids: ArrayLike, steps: int, most: int, below: ArrayLike) -> Integers:
-    """(n, steps, most): for every step a batch of different whole numbers from 0 to `below` - 1, one `below` a silo.
+    """(n, steps, most): for every step a batch of different whole numbers from 0 to `below` - 1, one `below` per silo.
 
-    A silo with fewer than `most` numbers gets all of them, and then nothing that is meant.
+    A silo with fewer than `most` numbers gets all of them; the rest of its row is meaningless.
     """
     limits = np.ascontiguousarray(below, dtype=np.int64)
     assert (limits > 0).all(), "there is a number to choose"
@@ -141,7 +142,8 @@ def _integer_rows(raw: Words, below: Integers, out: Integers) -> None:
 
 @njit(cache=True)
 def _batch_rows(raw: Words, below: Integers, order: Integers, swapped: Integers, out: Integers) -> None:
-    """The beginning of a shuffle; its swaps are undone after each step, so that no step depends on another."""
+    """Fill in batches by the beginning of a shuffle; its swaps are undone after each step, so that no step depends on
+    another."""
     for i in range(out.shape[0]):
         size = min(out.shape[2], below[i])
         for e in range(out.shape[1]):

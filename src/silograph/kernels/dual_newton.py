@@ -13,10 +13,10 @@ and w(q) = t / (4 beta). For *any* q > 0 the distance of w(q) from the optimum i
     g(w(q)) - D(q) = alpha sum_a (r_a - 1 - log r_a),      r_a = q_a (deg_a + zeta) / alpha
 
 which is what we return: it needs no second solver and does not suffer from cancellation.
-Edges with c_ab > h_a + h_b are provably inactive while q <= h, so only the others are ever looked at again: one pass
-over the costs finds each node's nearest, from which q and the box h are guessed, and a second one lists the edges.
+Edges with c_ab > h_a + h_b are provably inactive while q <= h, so the solver reads only the others again: one pass over
+the costs finds each node's nearest, to guess q and the box h, and a second one lists the edges.
 
-More than 400 lines, since a solve is one algorithm whose parts are read beside each other and compiled as one.
+This file is long because a solve is one algorithm: its parts are read together and compiled together.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ Columns = NDArray[np.int32]  # the other end of each listed edge
 _BOX = 1.1  # screening box: h = 1.1 q
 _NEAR = 12  # the first q is guessed from this many nearest neighbours
 _SWEEPS = 2
-_SAMPLE = 16  # and from this many of the others, where they matter
+_SAMPLE = 16  # and from this many of the others, if they matter
 _MAX_STEPS = 200
 _ARMIJO = 1e-4
 _LEAST = 1e-140  # a warm start outside of 1e-140 .. 1e140 is not one
 _GOOD = 1e-9  # a gap where digits ran out, not Newton
-_SAME = 1e-9  # points of a grid whose log(alpha beta) differ by less are one
-_FAR_BELOW = 1e-4  # of the gap asked for: what the linear solver may leave
+_SAME = 1e-9  # grid points with log(alpha beta) closer than this count as one
+_FAR_BELOW = 1e-4  # share of the requested gap that the linear solver may leave
 _PATH = 6  # the fallback starts at 10^6 beta
 _LESS = "Candidate edges need less (silograph.kernels.lists), single precision half."
 
 
 class Listed(NamedTuple):
-    """Edges a < b by their lower end: those of node a are start[a] .. start[a + 1]."""
+    """Edges a < b, ordered by their lower end: those of node a are start[a] .. start[a + 1]."""
 
     start: Starts
     col: Columns
@@ -58,7 +58,7 @@ class Listed(NamedTuple):
 
 
 class Room(NamedTuple):
-    """What a solve needs besides its problem; used again for the next one."""
+    """Work space of a solve, used again for the next one."""
 
     astart: Starts  # the active edges, listed like the others
     acol: Columns
@@ -91,7 +91,7 @@ def _list_for(c: Array, nodes: int) -> Listed:
 
 @njit(cache=True)
 def _insert(ascending: Array, names: Columns, x: float, name: int) -> float:
-    """Put x into its place, drop the largest; returns the largest that stayed."""
+    """Put x into its place and drop the largest; return the largest that stayed."""
     j = ascending.size - 1
     while j > 0 and ascending[j - 1] > x:
         ascending[j] = ascending[j - 1]
@@ -104,7 +104,7 @@ def _insert(ascending: Array, names: Columns, x: float, name: int) -> float:
 
 @njit(cache=True)
 def _nearest(c: Array, nodes: int, near: Array, who: Columns) -> None:
-    """The smallest costs of every node, ascending, and whose they are; infinite where there are fewer."""
+    """The smallest costs of every node, ascending, and the nodes they belong to; infinite if there are fewer."""
     near[:] = np.inf
     who[:] = 0
     last = np.full(nodes, np.inf)
@@ -149,7 +149,7 @@ def _root(mean: float, room: float) -> float:
 @njit(cache=True)
 def _alone(ascending: Array, own: float, alpha: float, beta: float) -> tuple[float, float, int]:
     """The level q with alpha / q = sum_j max(0, own q - cost_j) / (4 beta), and the total and number of the costs that
-    count: own = 1 where the others' potentials are in the costs, own = 2 where they are taken to be q too."""
+    count: own = 1 if the others' potentials are in the costs, own = 2 if they are taken to be q too."""
     total = 0.0
     count = 0
     level = np.inf
@@ -164,8 +164,8 @@ def _alone(ascending: Array, own: float, alpha: float, beta: float) -> tuple[flo
 def _guess(
     near: Array, who: Columns, usual: Array, among: Starts, alpha: float, beta: float, zeta: float, q: Array
 ) -> None:
-    """A first q: at every node the level at which it joins its nearest neighbours, first as if they were at the same
-    level, then given theirs. `usual` is what the `among` edges of a node cost on average."""
+    """Guess a first q: at every node the level at which it joins its nearest neighbours, first as if they were at the
+    same level, then given theirs. `usual` is the average cost of the `among` edges of a node."""
     nodes, size = near.shape
     most = alpha / zeta if zeta > 0.0 else np.inf  # the potential of degree 0
     crowded = np.zeros(nodes, np.bool_)
@@ -207,7 +207,7 @@ def _start(c: Array, nodes: int, alpha: float, beta: float, zeta: float, q: Arra
 
 @njit(cache=True)
 def _screen(c: Array, nodes: int, edges: Listed, q: Array, room: Room) -> None:
-    """List the edges that may be active while q stays in a box around where it is and where it wants to go."""
+    """List the edges that may be active while q stays in a box around its place and its target."""
     start, col, val = edges
     box = room.box
     for a in range(nodes):
@@ -279,7 +279,7 @@ def _gap(q: Array, deg: Array, alpha: float, zeta: float) -> float:
 
 @njit(cache=True)
 def _small_gap(x: float) -> float:
-    """x - log(1 + x) by its series: exact digits where the two nearly cancel."""
+    """x - log(1 + x) by its series: exact digits although the two nearly cancel."""
     return x * x * (0.5 - x * (1.0 / 3.0 - x * (0.25 - 0.2 * x)))
 
 
@@ -302,7 +302,7 @@ def _newton_direction(
 ) -> None:
     """Jacobi-CG on (diag(alpha/q^2) + (D_A + A_A)/(4 beta)) x = grad, A the active edges.
 
-    It ends early where the residual alone would leave a gap far below the goal.
+    It ends early if the residual alone would leave a gap far below the goal.
     """
     nodes = q.size
     scale = 1.0 / (4.0 * beta)
@@ -361,9 +361,9 @@ def _newton_direction(
 def _descend(
     edges: Listed, alpha: float, beta: float, zeta: float, tolerance: float, q: Array, room: Room
 ) -> tuple[float, float, int, bool]:
-    """Newton steps over the listed edges, q in place; returns (D(q), certified absolute gap, steps, inside).
+    """Take Newton steps over the listed edges, q in place; return (D(q), certified absolute gap, steps, inside).
 
-    Where a step would leave the box it stops, not inside, and leaves where it wanted to go in `room.trial`.
+    If a step would leave the box, it stops, not inside, and leaves the target in `room.trial`.
     """
     nodes = q.size
     box, deg, grad, direction, trial = room.box, room.deg, room.grad, room.direction, room.trial
@@ -397,7 +397,7 @@ def _descend(
             square = _evaluate(edges, trial, beta, room)
             fresh = _dual_value(trial, square, alpha, beta, zeta)
             new_gap = _gap(trial, deg, alpha, zeta)
-            # Near the optimum the dual's digits run out before the certificate's do: then let that one judge.
+            # Near the optimum the dual's digits run out before the certificate's do: then the certificate judges.
             if fresh >= value + _ARMIJO * length * slope or new_gap < 0.5 * gap:
                 moved = True
                 break
@@ -413,7 +413,7 @@ def _descend(
 def _newton(
     c: Array, alpha: float, beta: float, zeta: float, tolerance: float, q: Array, edges: Listed, room: Room
 ) -> tuple[float, float, int]:
-    """Improve q in place and list the edges it needs; returns (g(w(q)), certified absolute gap, Newton steps)."""
+    """Improve q in place and list the edges it needs; return (g(w(q)), certified absolute gap, Newton steps)."""
     nodes = q.size
     warm = True
     for a in range(nodes):
@@ -432,7 +432,7 @@ def _newton(
 
 @njit(cache=True, fastmath={"reassoc"})
 def _certify(c: Array, alpha: float, beta: float, zeta: float, q: Array, w: Array, deg: Array) -> tuple[float, float]:
-    """w(q), its objective and its certified gap by one pass over all edges, whatever was screened before."""
+    """Compute w(q), its objective and its certified gap in one pass over all edges, regardless of earlier screening."""
     nodes = q.size
     scale = 1.0 / (4.0 * beta)
     deg[:] = 0.0
@@ -461,7 +461,8 @@ def _certify(c: Array, alpha: float, beta: float, zeta: float, q: Array, w: Arra
 def _solve_one(
     c: Array, alpha: float, beta: float, zeta: float, tolerance: float, q: Array, w: Array, edges: Listed, room: Room
 ) -> tuple[float, float, int]:
-    """Newton from q (from a good guess if it is 0); if that fails, a path of falling beta from a cold start."""
+    """Run Newton from q (from a good guess if it is 0); if that fails, follow a path of falling beta from a cold
+    start."""
     objective, gap, steps = _newton(c, alpha, beta, zeta, tolerance, q, edges, room)
     if not _reached(objective, gap, alpha, max(tolerance, _GOOD)):
         q[:] = 0.0
@@ -497,7 +498,7 @@ def _solve_paths(
     q: Array,
     w: Array,
 ) -> tuple[Array, Array, NDArray[np.int64]]:
-    """Every row of c at every (alpha, beta), in the order of alpha beta: where zeta = 0 q depends on that alone."""
+    """Solve every row of c at every (alpha, beta), in the order of alpha beta: if zeta = 0, q depends on that alone."""
     rows, points, nodes = q.shape
     objective = np.empty((rows, points))
     gap = np.empty((rows, points))
@@ -510,7 +511,7 @@ def _solve_paths(
         last = older = order[0]
         for s in order:
             here, out = q[i, s], w[i, s]
-            # Along the secant through the last two places where Newton was needed, until the certificate fails.
+            # Follow the secant through the last two places that needed Newton, until the certificate fails.
             now, then = q[i, last], q[i, older]
             before = x[last] - x[older]
             share = (x[s] - x[last]) / before if before > _SAME else 0.0
@@ -550,8 +551,8 @@ def solve(
 
     `beta` is one number, or one for each row; `q` (n, d) are potentials to start from.
 
-    `tolerance` bounds gap / max(|g(w)|, alpha). Costs in single precision are taken as they are: half the memory,
-    weights in single precision, everything between in double.
+    `tolerance` bounds gap / max(|g(w)|, alpha). Costs in single precision are used as they are: half the memory,
+    weights in single precision, everything else in double.
     """
     c = np.ascontiguousarray(c, dtype=np.float32 if c.dtype == np.float32 else np.float64)
     rows, edges = c.shape

@@ -1,18 +1,18 @@
 """Which edges are there, and which are shared: posterior probabilities by empirical Bayes over all edges of all sites.
 
 Every edge e of site k has an estimate r_ke of its strength, with noise of variance v_k. The prior: an edge is shared
-with probability pi; then it has a strength m from the law g, and each site has it with probability q, at m give or take
-tau m. If it is not shared, each site has it with probability own, with a strength from the same law g:
+with probability pi; then it has a strength m from the law g, and each site has it with probability q, at m with a
+deviation of tau m. If it is not shared, each site has it with probability own, with a strength from the same law g:
 
     p(r_e) = pi sum_m g(m) prod_k [q N(r_ke; m, v_k + (tau m)^2) + (1 - q) N(r_ke; 0, v_k)]
            + (1 - pi) prod_k [own sum_m g(m) N(r_ke; m, v_k + (tau m)^2) + (1 - own) N(r_ke; 0, v_k)]               (a)
 
-g on a grid of strengths of both signs, pi, q, own, tau, the inflation of the noise and each site's mean under "no edge"
-(which a level common to all nodes moves off 0) are those that make all r together the most likely, by EM. It learns
-from r rounded to a twentieth of its noise, so that sites have few different ones; probabilities are of r as it is.
+EM finds g on a grid of strengths of both signs, pi, q, own, tau, the inflation of the noise and each site's mean under
+"no edge" (which a level common to all nodes moves off 0): those that make all r together most likely. It learns from r
+rounded to a twentieth of its noise, so that sites have few different values; probabilities are of the exact r.
 
-Where a site saw some pairs of nodes in fewer rows than others, v_ke is that of the pair; of a pair it never saw it has
-no factor in (a), and its probability is what the other sites say.
+If a site saw some pairs of nodes in fewer rows than others, v_ke is that of the pair. A pair it never saw has no factor
+in (a); its probability then follows from the other sites.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from silograph.core.types import Array, Json
 
-_GRID, _WEAKEST, _STRONGEST = 10, 0.12, 0.8  # strengths of a sign; much weaker ones are what other edges leave over
+_GRID, _WEAKEST, _STRONGEST = 10, 0.12, 0.8  # strengths of one sign; much weaker ones are left over from other edges
 _STEPS = 30
 _LEARNED = 20_000  # edges from which the prior is learned, if there are more
 _ROUNDED = 0.05  # of the noise
@@ -40,7 +40,7 @@ SHARED, PRESENT, ALONE, SPREAD, UNSEEN, UNSEEN_SHARED = range(6)
 @dataclass(frozen=True)
 class Posterior:
     """Probabilities that a site has an edge (K, p), that it has a positive one, that an edge is shared (p,), that it is
-    shared and positive; and the prior that was learned."""
+    shared and positive; and the learned prior."""
 
     site: Array
     site_positive: Array
@@ -50,8 +50,8 @@ class Posterior:
 
 
 def posterior(r: Array, counts: Array, nonnegative: bool = False) -> Posterior:
-    """`r` (K, p), with noise of variance near 1 / counts; `counts` are (K,), or (K, p) with 0 where a site never saw a
-    pair. With `nonnegative` no strength is below 0."""
+    """Compute the posterior from `r` (K, p), with noise of variance near 1 / counts; `counts` are (K,), or (K, p) with
+    0 for a pair that a site never saw. With `nonnegative` no strength is below 0."""
     sites, edges = r.shape
     half = np.geomspace(_WEAKEST, _STRONGEST, _GRID)
     grid = half if nonnegative else np.concatenate([-half[::-1], half])
@@ -84,7 +84,7 @@ def posterior(r: Array, counts: Array, nonnegative: bool = False) -> Posterior:
 
 
 def _telling(z: Array) -> tuple[NDArray[np.intp], Array]:
-    """Edges from which the prior is learned, with weights: all that stand out, and a sample of the others."""
+    """Choose the edges that teach the prior, with weights: all that stand out, and a sample of the others."""
     largest = np.abs(z).max(1)
     if len(z) <= _LEARNED:
         return np.arange(len(z)), np.ones(len(z))
@@ -96,8 +96,8 @@ def _telling(z: Array) -> tuple[NDArray[np.intp], Array]:
 
 
 def _rounded(r: Array, counts: Array) -> tuple[Array, Array, NDArray[np.intp]]:
-    """The different values of r (p, K) at every site, rounded, (K, most), their rows, and the place of each edge's,
-    (p, K)."""
+    """The different rounded values of r (p, K) at every site, (K, most), their rows, and the place of each edge's
+    value, (p, K)."""
     places, values = np.empty(r.shape, dtype=np.intp), []
     for k in range(r.shape[1]):
         if counts.ndim == 1:
@@ -122,7 +122,7 @@ def _rounded(r: Array, counts: Array) -> tuple[Array, Array, NDArray[np.intp]]:
 def _maximise(
     prior: Array, shift: Array, law: Array, sums: Array, null: Array, usage: Array, edges: int, settled: bool
 ) -> None:
-    """The M step. Bounds keep what few edges can tell from running away."""
+    """Take the M step. Bounds keep parameters that few edges determine from running away."""
     sites, tiny = len(shift), 1e-300
     prior[PI] = np.clip(sums[SHARED] / edges, 0.002, 0.6)
     if sites > 1:
@@ -130,7 +130,7 @@ def _maximise(
         prior[Q] = np.clip(sums[PRESENT] / max(seen, tiny), 0.3, 0.98)
         seen = sites * (edges - sums[SHARED]) - (sums[UNSEEN] - sums[UNSEEN_SHARED])
         prior[OWN] = np.clip(sums[ALONE] / max(seen, tiny), 0.001, 0.3)
-    mass, first, second = null  # of what has no edge: how many, sum and sum of squares in units of 1 / sqrt(counts)
+    mass, first, second = null  # of pairs without an edge: count, sum, sum of squares in units of 1 / sqrt(counts)
     mean = first / np.maximum(mass, 1e-9)  # less mass than that has no mean
     prior[INFLATION] = np.clip((second - mass * mean**2).sum() / max(mass.sum(), tiny), 0.3, 3.0)
     shift[:] = mean
@@ -147,9 +147,9 @@ def _expect(
     r: Array, place: NDArray[np.intp], weight: Array, counts: Array, grid: Array, law: Array, prior: Array,
     shift: Array, sums: Array, null: Array, usage: Array, out: Array,
 ) -> None:  # fmt: skip
-    """The E step of (a) over edges of which site k sees r[k, place] in counts[k, place] rows, with `shift` in units of
-    1 / sqrt(counts). If `out` has room it receives the probabilities: of every site's edge, of its positive one,
-    shared, shared and positive."""
+    """Take the E step of (a) over edges: site k sees r[k, place] in counts[k, place] rows, with `shift` in units of 1 /
+    sqrt(counts). If `out` has room it receives the probabilities: of every site's edge, of its positive one, shared,
+    shared and positive."""
     edges, sites, size = len(weight), len(r), len(grid)
     pi, q, own, tau = prior[PI], prior[Q], prior[OWN], prior[TAU]
     most = 600.0 / sites  # so that no product over sites overflows

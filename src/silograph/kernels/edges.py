@@ -1,6 +1,6 @@
 """Edge vectors: a graph on d nodes is the p = d(d-1)/2 weights of its pairs a < b, ordered as `triu_indices(d, 1)`.
 
-Everything works on the trailing axis; leading axes say "which silo".
+All functions work on the trailing axis; leading axes are silos.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def spread(q: Array) -> Array:
 
 def squared_distances(signals: Array) -> Array:
     """zbar: the mean over the signals (rows) of (x[a] - x[b])^2, for every pair of nodes."""
-    # What is common to all nodes, then each node's own level, is taken out before anything is squared, which keeps the
-    # digits: of x_a - x_b = (level_a - level_b) + (y_a - y_b) the second part has mean 0 over the signals.
+    # The part common to all nodes, then each node's own level, is removed before squaring, which keeps the digits: in
+    # x_a - x_b = (level_a - level_b) + (y_a - y_b) the second part has mean 0 over the signals.
     check_memory("distances", 8 * edge_count(signals.shape[1]), "Candidate edges need less: silograph.kernels.lists.")
     y = signals - signals.mean(axis=1, keepdims=True)
     level = y.mean(axis=0)
@@ -88,7 +88,8 @@ def squared_distances(signals: Array) -> Array:
 
 @njit(cache=True)
 def _fill_distances(inner: Array, square: Array, level: Array, first: int, signals: int, out: Array) -> None:
-    """The distances of nodes first, first + 1, ... to those after them, from their inner products with all of these."""
+    """Fill in the distances of nodes first, first + 1, ... to those after them, from their inner products with
+    these."""
     nodes = square.size
     for i in range(inner.shape[0]):
         a = first + i

@@ -1,16 +1,16 @@
 """Rows with gaps: second moments of the most likely Gaussian, and how many rows saw each pair of nodes.
 
-A gap is a NaN. Where it is does not depend on what would have been there, given what is in the row (missing at random).
-With the row's other values x_o and the precision T of the rows, what is missing has
+A gap is a NaN. Its place does not depend on the missing value, given the rest of the row (missing at random). With the
+row's other values x_o and the precision T of the rows, the missing values have
 
     E[x_m] = mu_m - T_mm^-1 T_mo (x_o - mu_o),    Cov[x_m] = T_mm^-1                                                 (a)
 
-and the moments are those of rows completed by (a), with Cov[x_m] added; then T follows from them anew (EM; Dempster,
-Laird, Rubin, 1977). Moments of pairs as they were seen, each of its own rows, would be those of no rows at all: their
-errors do not fit together, and the precision has them enlarged. T is drawn a little to independence where rows are few.
+and the moments are those of rows completed by (a), with Cov[x_m] added; then T is computed from them again (EM;
+Dempster, Laird, Rubin, 1977). Moments of each pair from its own rows would not be those of any rows: their errors do
+not fit together, and the precision enlarges them. T is shrunk a little towards independence if rows are few.
 
-What a completed value says of a pair is what other rows said of it. So the rows that count for a pair are those that
-saw both of its nodes.
+A completed value only repeats what other rows show of a pair. So the rows that count for a pair are those that saw both
+of its nodes.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from silograph.core.types import Array, BoolArray
 from silograph.kernels.edges import pairs
 
 _PASSES = 60  # of EM, at most
-_CLOSE, _OF_NOISE = 1e-4, 0.02  # how little a correlation moves at the end, or as a part of the noise of so many rows
-_SOME = 4000  # rows that EM begins with, if there are more
-_DRAWN, _MOST_DRAWN = 0.3, 0.2  # to independence: this part of nodes / rows, and at most so far
+_CLOSE, _OF_NOISE = 1e-4, 0.02  # the last move of a correlation, absolute or as a part of the noise of so many rows
+_SOME = 4000  # rows that EM starts with, if there are more
+_DRAWN, _MOST_DRAWN = 0.3, 0.2  # shrinkage to independence: this part of nodes / rows, and at most so much
 
 
 def pair_rows(signals: Array) -> Array:
-    """How many rows saw both nodes of every pair, (d, d); on the diagonal a node's own."""
+    """Count the rows that saw both nodes of every pair, (d, d); on the diagonal, those that saw the node."""
     seen = (~np.isnan(signals)).astype(float)
     return np.asarray(seen.T @ seen)
 
 
 def moments_with_gaps(signals: Array, folds: int = 1) -> Array:
-    """Second moments around the common mean of consecutive parts of the rows, (folds, d, d). A node that has no value
-    has variance 1 and goes with no other."""
+    """Second moments of consecutive parts of the rows around the common mean, (folds, d, d). A node without a value has
+    variance 1 and no correlation."""
     seen = ~np.isnan(signals)
     own = np.flatnonzero(seen.any(0))
     found = np.tile(np.eye(signals.shape[1]), (folds, 1, 1))
@@ -48,7 +48,7 @@ def moments_with_gaps(signals: Array, folds: int = 1) -> Array:
 
 
 def distances_with_gaps(signals: Array) -> Array:
-    """The mean of (x[a] - x[b])^2 over the rows that saw both, for every pair; infinite where none did."""
+    """The mean of (x[a] - x[b])^2 over the rows that saw both, for every pair; infinite if none did."""
     seen = ~np.isnan(signals)
     level = np.where(seen, signals, 0.0).sum(0) / np.maximum(seen.sum(0), 1)
     y, here = np.where(seen, signals - level, 0.0), seen.astype(float)
@@ -61,7 +61,7 @@ def distances_with_gaps(signals: Array) -> Array:
 
 
 def _scaled(signals: Array, seen: BoolArray) -> tuple[Array, Array]:
-    """Nodes at mean 0 and deviation 1, gaps at 0; and the deviations."""
+    """Scale nodes to mean 0 and deviation 1, with 0 in gaps; return the deviations too."""
     rows = seen.sum(0)
     centre = np.where(seen, signals, 0.0).sum(0) / rows
     apart = np.where(seen, signals - centre, 0.0)
@@ -71,7 +71,7 @@ def _scaled(signals: Array, seen: BoolArray) -> tuple[Array, Array]:
 
 
 def _completed(z: Array, seen: BoolArray, folds: int) -> Array:
-    """EM, to moments of every part."""
+    """Run EM; return the moments of every part."""
     rows, nodes = z.shape
     ends = np.cumsum([len(part) for part in np.array_split(z[:, 0], folds)])
     drawn, close = min(_MOST_DRAWN, _DRAWN * nodes / rows), max(_CLOSE, _OF_NOISE / math.sqrt(rows))
@@ -92,7 +92,7 @@ def _completed(z: Array, seen: BoolArray, folds: int) -> Array:
 
 
 def _first(z: Array, seen: BoolArray) -> Array:
-    """Half way between independence and the pairs as they were seen, with no eigenvalue near 0."""
+    """Start half-way between independence and the moments of pairs from their own rows, with no eigenvalue near 0."""
     rows = np.maximum(pair_rows(np.where(seen, 0.0, np.nan)), 1.0)
     values, vectors = np.linalg.eigh(0.5 * (z.T @ z) / rows + 0.5 * np.eye(z.shape[1]))
     return np.asarray((vectors * np.maximum(values, 0.05)) @ vectors.T)
@@ -100,7 +100,7 @@ def _first(z: Array, seen: BoolArray) -> Array:
 
 @njit(cache=True, nogil=True)
 def _invert(a: Array) -> None:
-    """A positive definite matrix becomes its inverse (Gauss and Jordan): many are small, where LAPACK is slow."""
+    """Invert a positive definite matrix in place (Gauss and Jordan): for many small ones, LAPACK is slow."""
     size = len(a)
     for p in range(size):
         pivot = 1.0 / a[p, p]
@@ -119,7 +119,7 @@ def _invert(a: Array) -> None:
 def _expect(
     z: Array, seen: BoolArray, mean: Array, precision: Array, ends: NDArray[np.intp], whole: Array, added: Array
 ) -> None:
-    """(a): rows completed into `whole`, and the covariances of what was missing added up, part by part."""
+    """Complete rows into `whole` by (a), and add up the covariances of the missing values, part by part."""
     added[:] = 0.0
     part = 0
     for n in range(len(z)):

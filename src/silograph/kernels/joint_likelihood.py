@@ -13,13 +13,13 @@ The dual: for any W_k > 0 with diag W_k = diag S_k, with A_k = nu_k (W_k - S_k),
     (a) >= sum_k nu_k (logdet W_k + d) - 2 sum_{a<b} P*_ab(A_ab),                                                    (c)
     P*(A) = max(0, |soft(A, lam)|_2 - gam)^2 / (2 beta),                                                             (d)
 
-which for beta = 0 is 0 where |soft(A, lam)|_2 <= gam and infinite elsewhere. At W = T^-1, mended edge by edge to be
-feasible, (a) minus (c) is the certificate. Divided by sum_k nu_k d it is an error per record and node, in nats: units
-do not matter.
+which for beta = 0 is 0 where |soft(A, lam)|_2 <= gam and infinite elsewhere. At W = T^-1, made feasible edge by edge,
+(a) minus (c) is the certificate. Divided by sum_k nu_k d it is an error per record and node, in nats: units do not
+matter.
 
 The method is proximal Newton: coordinate descent over the edges that are not at rest, then a line search. Every step
 looks at all pairs, so no list of candidates is needed and the certificate holds for all of them. Nodes that no edge can
-connect (|soft(nu S, lam)|_2 <= gam, exact as W = 0 there) are problems of their own.
+connect (|soft(nu S, lam)|_2 <= gam, exact as W = 0 there) are separate problems.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from silograph.core.types import Array, BoolArray
 from silograph.kernels.definite import inverse
 from silograph.kernels.joint_newton import GAP, OBJECTIVE, STEPS, begin, newton, newtons, step
 
-_SCREENED = 64  # nodes from which looking for separate blocks pays
-_LARGE = 96  # nodes from which inverses by LAPACK's routine for factors do, for which compiled code has to be left
+_SCREENED = 64  # from so many nodes, looking for separate blocks pays
+_LARGE = 96  # from so many nodes, LAPACK's inverse from a factor pays, although it is outside compiled code
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,8 @@ class Joint:
 def solve(
     moments: Array, weights: Array, penalty: Penalty, start: Array | None = None, tolerance: float = 1e-6
 ) -> Joint:
-    """One problem: moments (K, d, d) with positive diagonals, weights nu (K,), and a theta to start from if known."""
+    """Solve one problem: moments (K, d, d) with positive diagonals, weights nu (K,), and a theta to start from if
+    known."""
     sites, nodes = moments.shape[0], moments.shape[1]
     lam = np.broadcast_to(penalty.lam, moments.shape)
     gam, beta = np.broadcast_to(penalty.gam, moments.shape[1:]), np.broadcast_to(penalty.beta, moments.shape[1:])
@@ -86,8 +87,8 @@ def solve(
 def solve_batch(
     moments: Array, weights: Array, penalties: Penalty | Sequence[Penalty], tolerance: float = 1e-6
 ) -> list[Joint]:
-    """Many problems in one call: moments (B, K, d, d) with a penalty for all or for each, or moments (K, d, d) and a
-    path of penalties, on which each one starts at the one before."""
+    """Solve many problems in one call: moments (B, K, d, d) with a penalty for all or for each, or moments (K, d, d)
+    and a path of penalties, each one starting at the solution before."""
     path = moments.ndim == 3
     each = [penalties] * len(moments) if isinstance(penalties, Penalty) else list(penalties)
     nodes = moments.shape[-1]
@@ -116,7 +117,7 @@ def _solve_block(
     moments: Array, weights: Array, lam: Array, gam: Array, beta: Array, nonnegative: bool, start: Array | None,
     tolerance: float, here: tuple[Any, ...],
 ) -> Joint:  # fmt: skip
-    """The problem of some nodes alone."""
+    """Solve the problem of some nodes alone."""
     s, l = np.ascontiguousarray(moments[here]), np.ascontiguousarray(lam[here])
     nodes = s.shape[1]
     within = here[1:] if isinstance(here[1], slice) else (here[1][0], here[2][0])
@@ -148,7 +149,7 @@ def _joint(theta: Array, covariance: Array, facts: Array, scale: float) -> Joint
 
 
 def _touching(moments: Array, weights: Array, lam: Array, gam: Array, nonnegative: bool) -> BoolArray:
-    """Pairs of nodes that an edge could connect: those that do not rest at 0 when nothing else does not."""
+    """Pairs of nodes that an edge could connect: those that would leave 0 if all others were at 0."""
     pull = -weights[:, None, None] * moments
     left = np.maximum(np.abs(pull) - lam, 0.0)
     if nonnegative:

@@ -1,4 +1,4 @@
-"""The compiled part of `joint_likelihood.py`, whose letters these are: one edge, all edges, Newton's method."""
+"""The compiled part of `joint_likelihood.py`, in the same notation: one edge, all edges, Newton's method."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OBJECTIVE, GAP, STEPS, FIT, COST = range(5)
 
 @njit(cache=True, nogil=True)
 def _soft(value: float, lam: float, nonnegative: bool) -> float:
-    """What is left of a pull after |.| has taken lam; with `nonnegative` only pulls below 0 count."""
+    """Shrink a pull by lam, at most to 0; with `nonnegative` only pulls below 0 count."""
     if value < -lam:
         return value + lam
     if value > lam and not nonnegative:
@@ -28,7 +28,7 @@ def _soft(value: float, lam: float, nonnegative: bool) -> float:
 
 @njit(cache=True, nogil=True)
 def _minimum(curve: Array, pull: Array, gam: float, out: Array) -> None:
-    """argmin of sum_k (curve_k / 2) x_k^2 - pull_k x_k + gam |x|; lam is already taken off the pulls."""
+    """argmin of sum_k (curve_k / 2) x_k^2 - pull_k x_k + gam |x|; lam is already subtracted from the pulls."""
     sites = len(pull)
     norm = 0.0
     for k in range(sites):
@@ -79,7 +79,7 @@ def _penalty(theta: Array, lam: Array, gam: Array, beta: Array) -> float:
 
 @njit(cache=True, nogil=True)
 def _fit(s: Array, nu: Array, theta: Array, roots: Array) -> float:
-    """sum_k nu_k [tr(S_k T_k) - logdet T_k], infinite where some T_k is not positive definite."""
+    """sum_k nu_k [tr(S_k T_k) - logdet T_k], infinite if some T_k is not positive definite."""
     total = 0.0
     for k in range(len(s)):
         if not cholesky(theta[k], roots[k]):
@@ -90,7 +90,7 @@ def _fit(s: Array, nu: Array, theta: Array, roots: Array) -> float:
 
 @njit(cache=True, nogil=True)
 def dual(s: Array, nu: Array, w: Array, lam: Array, gam: Array, beta: Array, nonnegative: bool) -> float:
-    """(c) at W mended: the diagonals of S, and every edge without beta drawn back into its ball."""
+    """(c) at W made feasible: with the diagonals of S, and every edge without beta scaled back into its ball."""
     sites, nodes = s.shape[0], s.shape[1]
     value, pull = 0.0, np.empty(sites)
     mended = w.copy()
@@ -139,7 +139,7 @@ def _within(pull: Array, lam: Array, gam: float, nonnegative: bool) -> float:
 def _free(
     s: Array, nu: Array, w: Array, theta: Array, lam: Array, gam: Array, nonnegative: bool
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Edges that are there, or that the gradient would move; by their second end."""
+    """Edges that are not 0, or that the gradient would move; by their second end."""
     sites, nodes = s.shape[0], s.shape[1]
     first, last = np.empty(nodes * (nodes - 1) // 2, dtype=np.int64), np.zeros(nodes + 1, dtype=np.int64)
     number = 0
@@ -163,8 +163,8 @@ def _sweep(
     s: Array, nu: Array, w: Array, theta: Array, lam: Array, gam: Array, beta: Array, nonnegative: bool,
     first: NDArray[np.int64], last: NDArray[np.int64], step: Array, moved: Array,
 ) -> float:  # fmt: skip
-    """One round of coordinate descent on the quadratic model; `step` is D, `moved` is D W. Returns the largest move,
-    in units of the nodes' deviations."""
+    """Take one round of coordinate descent on the quadratic model; `step` is D, `moved` is D W. Return the largest
+    move, in units of the nodes' deviations."""
     sites, nodes = s.shape[0], s.shape[1]
     column = np.empty((sites, nodes))  # of `moved`, contiguous while b stays
     curve, pull, fresh = np.empty(sites), np.empty(sites), np.empty(sites)
@@ -213,7 +213,8 @@ def begin(
     s: Array, nu: Array, lam: Array, gam: Array, beta: Array, nonnegative: bool, theta: Array, roots: Array,
     facts: Array,
 ) -> None:  # fmt: skip
-    """The value of (a) at the start and its factors; at a diagonal where these moments do not allow that start."""
+    """Return the value of (a) at the start, and its factors; start at a diagonal if these moments do not allow that
+    start."""
     facts[FIT], facts[GAP], facts[STEPS] = _fit(s, nu, theta, roots), np.inf, 0.0
     if facts[FIT] == np.inf:
         theta[:] = 0.0
@@ -229,7 +230,8 @@ def step(
     s: Array, nu: Array, lam: Array, gam: Array, beta: Array, nonnegative: bool,
     theta: Array, w: Array, roots: Array, tolerance: float, facts: Array,
 ) -> bool:  # fmt: skip
-    """One step from theta, whose inverse is w; False, and no step, at a minimum. `roots` are then theta's factors."""
+    """Take one step from theta, with inverse w; return False, without a step, at a minimum. `roots` are then theta's
+    factors."""
     scale, before = nu.sum() * s.shape[1], facts[FIT] + facts[COST]
     facts[OBJECTIVE] = before
     facts[GAP] = min(facts[GAP], max(0.0, before - dual(s, nu, w, lam, gam, beta, nonnegative)))
@@ -268,7 +270,7 @@ def newton(
     s: Array, nu: Array, lam: Array, gam: Array, beta: Array, nonnegative: bool,
     theta: Array, w: Array, roots: Array, tolerance: float, facts: Array,
 ) -> None:  # fmt: skip
-    """Moves theta to the minimum of (a), w to its inverse."""
+    """Move theta to the minimum of (a), and w to its inverse."""
     begin(s, nu, lam, gam, beta, nonnegative, theta, roots, facts)
     moving = True
     while moving:
@@ -282,7 +284,7 @@ def newtons(
     s: Array, nu: Array, lam: Array, gam: Array, beta: Array, which: NDArray[np.intp], nonnegative: bool, path: bool,
     theta: Array, w: Array, tolerance: float, facts: Array,
 ) -> None:  # fmt: skip
-    """A batch: problem b has moments s[b], or s[0] on a path, and the penalty which[b]."""
+    """Solve a batch: problem b has moments s[b], or s[0] on a path, and the penalty which[b]."""
     roots = np.zeros_like(theta[0])
     for b in range(len(which)):
         mine, c = s[0 if path else b], which[b]

@@ -1,4 +1,4 @@
-"""Graphs on a list of candidate edges: the same solver where all pairs of nodes are too many.
+"""Graphs on a list of candidate edges: the same solver if all pairs of nodes are too many.
 
 A list comes from the user, or from each node's nearest neighbours. The certificate of `dual_newton` then holds for the
 problem on the list. If no pair outside the list costs node a less than reach_a, such a pair is provably inactive in the
@@ -6,7 +6,7 @@ problem on *all* pairs wherever
 
     q_a + q_b <= max(reach_a, reach_b)
 
-and where that holds for all partners of all nodes, w, its objective and its certificate are those of the full problem.
+and if that holds for all partners of all nodes, w, its objective and its certificate are those of the full problem.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from silograph.kernels.dual_newton import (
 from silograph.kernels.memory import check_memory
 from silograph.kernels.neighbours import BLOCK, Search, approximate, exact, node_rows
 
-_EXACT_NODES = 30_000  # beyond, an exact search has to be asked for: its time grows with the square
+_EXACT_NODES = 30_000  # beyond, an exact search must be requested: its time grows with the square
 _LESS = "Fewer neighbours, fewer signals or single precision need less."
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """Edges a < b by their lower end, those of node a at start[a] .. start[a + 1], with what they cost.
+    """Edges a < b, ordered by their lower end, those of node a at start[a] .. start[a + 1], with their costs.
 
-    `reach`: no pair outside the list costs a node less than this; None where nothing is known about them.
+    `reach`: no pair outside the list costs a node less than this; None if nothing is known about them.
     """
 
     start: Starts
@@ -66,7 +66,7 @@ class Candidates:
 class ListSolution:
     """w in the order of the list, the potentials that prove it, g(w), the certified absolute gap, Newton steps.
 
-    `proven`: nodes of which no edge outside the list can be active; where all are, this is the optimum on all pairs.
+    `proven`: nodes without any active edge outside the list, certainly; if all are, this is the optimum on all pairs.
     """
 
     w: Array
@@ -81,7 +81,7 @@ class ListSolution:
 
 
 def listed(nodes: int, a: NDArray[np.integer], b: NDArray[np.integer], cost: Array) -> Candidates:
-    """Candidates from the user's pairs (a, b) of nodes, in any order, each once, with what they cost."""
+    """Candidates from the user's pairs (a, b) of nodes, in any order, each once, with their costs."""
     a, b, cost = np.asarray(a), np.asarray(b), np.asarray(cost)
     _check_pairs(nodes, a, b)
     if cost.shape != a.shape or not np.isfinite(cost).all():
@@ -92,8 +92,8 @@ def listed(nodes: int, a: NDArray[np.integer], b: NDArray[np.integer], cost: Arr
 
 
 def masked(mask: BoolArray, signals: Array) -> Candidates:
-    """Candidates where a mask (d, d), symmetric or upper triangular, allows them; their cost is the mean squared
-    difference of the signals (n, d)."""
+    """Candidates that a mask (d, d), symmetric or upper triangular, allows; their cost is the mean squared difference
+    of the signals (n, d)."""
     nodes = signals.shape[1]
     if mask.dtype != np.bool_ or mask.shape != (nodes, nodes):
         raise InputError("mask", f"truth values ({nodes}, {nodes})", f"found {mask.dtype} {mask.shape}")
@@ -119,8 +119,9 @@ def with_costs(signals: Array, a: NDArray[np.integer], b: NDArray[np.integer]) -
 def nearest(signals: Array, neighbours: int, search: Search | None = None) -> Candidates:
     """Every node's nearest neighbours by the mean squared difference of the signals (n, d).
 
-    The exact search works in the precision of the signals; what it keeps is computed again in double precision, and
-    its reach allows for rounding. The approximate one needs the extra `knn`, and nothing is known of other pairs.
+    The exact search works in the precision of the signals; the distances it keeps are computed again in double
+    precision, and its reach allows for rounding. The approximate one needs the extra `knn`, and gives no bound for
+    other pairs.
     """
     nodes = signals.shape[1]
     if not 1 <= neighbours < nodes:
@@ -161,7 +162,7 @@ def _odd(cost: Array, shape: tuple[int, ...]) -> str:
 
 
 def _arrange(nodes: int, a: NDArray[np.integer], b: NDArray[np.integer]) -> tuple[Starts, Columns, NDArray[np.int64]]:
-    """Pairs by their lower, then higher end: (start, col, where each came from)."""
+    """Order pairs by their lower, then higher end: (start, col, the place of each in the input)."""
     low, high = np.minimum(a, b), np.maximum(a, b)
     place = np.lexsort((high, low))
     start = np.zeros(nodes + 1, np.int64)
@@ -186,7 +187,7 @@ def _costs(y: Array, start: Starts, col: Columns) -> Array:
 
 
 def _union(y: Array, who: Columns, reach: Array | None) -> Candidates:
-    """The pairs of which at least one end names the other; who (d, k), its own name where there is none."""
+    """The pairs in which at least one end names the other; who (d, k) has a node's own name for a missing neighbour."""
     start, col = _merge(who)
     return Candidates(start, col, _costs(y, start, col), reach)
 
@@ -265,7 +266,7 @@ def _newton_listed(
 def _solve_listed(
     edges: Listed, alpha: float, beta: float, zeta: float, tolerance: float, q: Array, w: Array, room: Room
 ) -> tuple[float, float, int]:
-    room.box[:] = np.inf  # the list is all there is
+    room.box[:] = np.inf  # the list is the whole problem
     objective, gap, steps = _newton_listed(edges, alpha, beta, zeta, tolerance, q, room)
     if not _reached(objective, gap, alpha, max(tolerance, _GOOD)):
         q[:] = 0.0
@@ -312,7 +313,7 @@ def proven_nodes(candidates: Candidates, q: Array) -> BoolArray:
     if candidates.reach is None:
         return np.zeros(nodes, bool)
     reach = candidates.reach
-    # b is a danger to a where q_b > reach_a - q_a and reach_b - q_b < q_a: of the largest q, the least spare room.
+    # b can spoil a if q_b > reach_a - q_a and reach_b - q_b < q_a: among the largest q, take the least spare room.
     order = np.argsort(-q)
     spare = reach - q
     first = np.minimum.accumulate(spare[order])
@@ -330,10 +331,10 @@ def learn_graph(
     tolerance: float = 1e-6,
     search: Search | None = None,
 ) -> tuple[Candidates, ListSolution]:
-    """The graph of signals (n, d) on each node's nearest neighbours.
+    """Learn the graph of signals (n, d) on each node's nearest neighbours.
 
-    After an exact search the neighbours are doubled at those nodes where an edge outside the list might be active,
-    until there is none: the answer is then the optimum on all pairs.
+    After an exact search, nodes that might have an active edge outside the list get twice as many neighbours, until
+    there is no such node: the answer is then the optimum on all pairs.
     """
     candidates = nearest(signals, neighbours, search)
     solution = solve_list(candidates, alpha, beta, zeta, tolerance=tolerance)
@@ -342,7 +343,7 @@ def learn_graph(
     y = node_rows(signals)
     while not solution.proven.all():
         assert candidates.reach is not None
-        # Of two ends that may be joined the one with the larger q has 2 q > reach: more neighbours there are enough.
+        # Of two ends that may be joined, the one with the larger q has 2 q > reach: more neighbours there are enough.
         short = np.flatnonzero(~solution.proven & (2.0 * solution.q > candidates.reach))
         neighbours = min(2 * neighbours, len(y) - 1)
         who, farther = exact(y, short, neighbours)
@@ -352,7 +353,7 @@ def learn_graph(
 
 
 def _widened(y: Array, candidates: Candidates, short: NDArray[np.intp], who: Columns, reach: Array) -> Candidates:
-    """The candidates and those newly found at the nodes that were short of them."""
+    """Add the candidates newly found at the nodes that were short of them."""
     assert candidates.reach is not None
     a, b = candidates.ends()
     ends = np.stack([np.concatenate([a, np.repeat(short, who.shape[1])]), np.concatenate([b, who.ravel()])])

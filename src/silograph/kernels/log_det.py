@@ -9,8 +9,8 @@ The dual bounds (a) from below: -logdet X = max over Y > 0 of m - tr(XY) + logde
 
     z.w + 2 beta |w|^2 - m + sum_e max(0, r_e - z_e)^2 / (8 beta),                                            (b)
 
-m = d - 1 for connected graphs. Where so many edges are forbidden that the graph falls apart, each part is a problem of
-its own and m = d - parts.
+m = d - 1 for connected graphs. If so many edges are forbidden that the graph falls apart, each part is a separate
+problem and m = d - parts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from silograph.core.types import Array
 from silograph.kernels.edges import node_count, pairs
 
 SWEEPS = 3000  # a few dozen are enough for most; ridges near 0 take more
-_FRESH = 10  # sweeps after which L+ is computed anew and the gap is looked at
+_FRESH = 10  # after so many sweeps L+ is computed again and the gap is checked
 _COARSE = 24  # numbers of edges that are tried first
 
 
@@ -41,9 +41,10 @@ class Likely:
 
 
 def solve(z: Array, ridge: Array, tolerance: float = 1e-6) -> Likely:
-    """For each row of z (I, p), infinite where an edge may not be.
+    """Minimise (a) for each row of z (I, p), infinite where an edge is forbidden.
 
-    `tolerance` is of the gap over m: all weights times s change (a) by m log s, so this is an error in the weights.
+    `tolerance` bounds the gap over m: multiplying all weights by s changes (a) by m log s, so this is an error in the
+    weights.
     """
     nodes = node_count(z.shape[-1])
     a, b = pairs(nodes)
@@ -58,7 +59,7 @@ def solve(z: Array, ridge: Array, tolerance: float = 1e-6) -> Likely:
 
 
 def strongest(z: Array, ridge: float, w: Array, edges: int) -> Likely:
-    """One row again on its `edges` heaviest edges alone."""
+    """Solve one row again on its `edges` heaviest edges alone."""
     kept = np.full_like(z, np.inf)
     heaviest = _by_weight(w)[:edges]
     kept[heaviest] = z[heaviest]
@@ -66,11 +67,11 @@ def strongest(z: Array, ridge: float, w: Array, edges: int) -> Likely:
 
 
 def most_likely(z: Array, ridge: float, w: Array, records: float) -> Likely:
-    """One row again on as many of its heaviest edges as Schwarz' criterion (BIC) says for so many records:
+    """Solve one row again on as many of its heaviest edges as Schwarz' criterion (BIC) selects for so many records:
 
         (N/2) (logdet+ L - z.w) - (k/2) log N,  the largest over k                                            (c)
 
-    Only graphs that connect what can be connected are compared: others say that some differences are never seen.
+    Only graphs that connect all nodes that can be connected are compared: others would rule out some differences.
     """
     order, (a, b) = _by_weight(w), pairs(node_count(len(z)))
     least = _spanning(np.isfinite(z), order, a, b)
@@ -94,7 +95,7 @@ def _by_weight(w: Array) -> NDArray[np.intp]:
 
 
 def _spanning(free: NDArray[np.bool_], order: NDArray[np.intp], a: NDArray[np.intp], b: NDArray[np.intp]) -> int:
-    """How many of these edges, taken in order, connect what all free ones connect."""
+    """How many of these edges, taken in order, connect the same nodes as all free ones."""
     nodes = node_count(len(free))
     parts = len(np.unique(_parts(free, a, b, nodes)))
     low, high = 0, len(order)
@@ -111,7 +112,7 @@ def _spanning(free: NDArray[np.bool_], order: NDArray[np.intp], a: NDArray[np.in
 
 @njit(cache=True, nogil=True)
 def _parts(free: NDArray[np.bool_], a: NDArray[np.intp], b: NDArray[np.intp], nodes: int) -> NDArray[np.intp]:
-    """For every node the first node that it is connected with."""
+    """For every node, the first node connected with it."""
     part = np.arange(nodes)
     for e in range(len(free)):
         if free[e] and part[a[e]] != part[b[e]]:

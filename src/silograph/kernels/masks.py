@@ -1,4 +1,5 @@
-"""Moments of sites that saw some pairs of nodes in fewer rows, or never: pooled, filled up, made definite."""
+"""Moments of sites that saw some pairs of nodes in fewer rows, or never: pool them, fill them up, make them
+definite."""
 
 from __future__ import annotations
 
@@ -8,16 +9,17 @@ from silograph.core.types import Array, BoolArray
 from silograph.kernels.edges import node_count, pairs
 
 _LEAST = 0.01  # eigenvalue of correlations that are made definite
-_SMALL = 1e-6  # of the largest eigenvalue: directions that say nothing of others
+_SMALL = 1e-6  # of the largest eigenvalue: smaller directions predict nothing about others
 
 
 def where_missing(pair_rows: Array | None, counts: Array) -> Array | None:
-    """None where all rows saw all pairs: then the problem is the complete one, bit for bit."""
+    """Return None if all rows saw all pairs: then the problem is the complete one, bit for bit."""
     return None if pair_rows is None or (pair_rows == counts[:, None, None]).all() else pair_rows
 
 
 def definite(correlations: Array) -> Array:
-    """The same where it is positive definite; else eigenvalues below a small one are lifted to it, diagonal 1 again."""
+    """Return a positive definite matrix as it is; else lift small eigenvalues to a floor and restore the diagonal of
+    1."""
     values, vectors = np.linalg.eigh(correlations)
     if values[0] >= _LEAST:
         return correlations
@@ -27,7 +29,7 @@ def definite(correlations: Array) -> Array:
 
 
 def filled_up(own: Array, whole: Array, here: BoolArray) -> Array:
-    """Moments of all nodes from those of the nodes `here` (h), what is lacking (g) being related to them as in `whole`:
+    """Moments of all nodes from those of the nodes `here` (h); missing nodes (g) are related to them as in `whole`:
 
     R = S_gh S_hh^+,    M_gh = R M_hh,    M_gg = R M_hh R' + S_gg - R S_hg                                       (a)
     """
@@ -44,8 +46,8 @@ def filled_up(own: Array, whole: Array, here: BoolArray) -> Array:
 
 
 def filled_by_others(correlations: Array, rows: Array) -> tuple[Array, Array]:
-    """Correlations (K, d, d) with what a site lacks filled up as in the mean of all, and `rows` (K, p) with the site's
-    mean for the pairs of which it lacks a node and others know both."""
+    """Correlations (K, d, d) with a site's missing nodes filled up as in the mean of all, and `rows` (K, p) with the
+    site's mean number for pairs with a node that it lacks, if others know both nodes."""
     a, b = pairs(correlations.shape[-1])
     own: BoolArray = np.any(square(rows) != np.eye(correlations.shape[-1]), axis=-1)
     if own.all():
@@ -57,13 +59,13 @@ def filled_by_others(correlations: Array, rows: Array) -> tuple[Array, Array]:
 
 
 def pooled(values: Array, rows: Array) -> Array:
-    """The mean over sites of what each saw, by its rows; 0 where none saw anything."""
+    """The mean of sites' values, weighted by rows; 0 if no site saw the pair."""
     total = rows.sum(0)
     return np.asarray((values * rows).sum(0) / np.where(total > 0.0, total, 1.0))
 
 
 def drawn_with_gaps(correlations: Array, rows: Array, noise: Array | None) -> tuple[Array, Array]:
-    """Correlations (K, d, d) drawn to the pooled ones as far as their noise asks, and how far, (K,): (b) of
+    """Correlations (K, d, d) shrunk towards the pooled ones as far as their noise requires, and how far, (K,): (b) of
     `methods/joint_graphs.py` with `rows` (K, p) for every pair. Pairs that a site never saw stay as they are."""
     a, b = pairs(correlations.shape[-1])
     r, seen = correlations[:, a, b], rows > 0.0
@@ -86,7 +88,7 @@ def drawn_with_gaps(correlations: Array, rows: Array, noise: Array | None) -> tu
 
 
 def mean_rows(pair_rows: Array) -> Array:
-    """Rows of a pair, in the mean over those that a site saw."""
+    """The mean number of rows per pair, over the pairs that a site saw."""
     return np.asarray(np.maximum(pair_rows.sum(1) / np.maximum((pair_rows > 0.0).sum(1), 1), 2.0))
 
 
@@ -98,7 +100,7 @@ def over_seen(values: Array, pair_rows: Array | None) -> Array:
 
 
 def square(edge_vectors: Array) -> Array:
-    """Symmetric matrices of edge vectors (..., p), with 1 on the diagonal."""
+    """Symmetric matrices from edge vectors (..., p), with 1 on the diagonal."""
     nodes = node_count(edge_vectors.shape[-1])
     a, b = pairs(nodes)
     made = np.ones((*edge_vectors.shape[:-1], nodes, nodes))

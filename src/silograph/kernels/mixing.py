@@ -1,4 +1,4 @@
-"""What servers do with what they hear from each other (S1): combination, perturbation, and how far apart they are.
+"""How servers combine the values they hear from each other (S1), with noise, and how far apart they are.
 
 `a` is a combination matrix (P, P), symmetric and doubly stochastic; models are (P, M), a row for each server. Sums over
 servers and silos are loops in a fixed order, so that a server alone and all at once get the same bits.
@@ -13,14 +13,15 @@ from silograph.core.types import Array
 
 
 def combine(a: Array, psi: Array) -> Array:
-    """w_p = sum over m of a_pm psi_m. Rows of `a` may be some servers' alone; who has no weight is not heard."""
+    """w_p = sum over m of a_pm psi_m. `a` may have the rows of some servers only; servers without weight are
+    ignored."""
     out = np.zeros((len(a), psi.shape[1]))
     _combine_rows(_rows(a), _rows(psi), out)
     return out  # (5)
 
 
 def combine_links(a: Array, received: Array) -> Array:
-    """w_p = sum over m of a_pm received[p, m], where every link has a message of its own, (P, P, M)."""
+    """w_p = sum over m of a_pm received[p, m]: every link has its own message, (P, P, M)."""
     out = np.zeros((len(a), received.shape[2]))
     _link_rows(_rows(a), _rows(received), out)
     return out  # (8)
@@ -69,7 +70,7 @@ def edge_disagreement(a: Array, variance: float, features: int) -> float:
 
 
 def _other_eigenvalues(a: Array) -> Array:
-    """All but the 1 that every doubly stochastic matrix has; in a connected graph there is only one."""
+    """All eigenvalues but the 1 of every doubly stochastic matrix; a connected graph has only one such."""
     return np.asarray(np.linalg.eigvalsh(a)[:-1], dtype=np.float64)
 
 

@@ -1,7 +1,7 @@
 """Feasible multipliers of S3 (8) from the silos' pulls: |m_i| <= rho and sum_i m_i <= lam.
 
-With them each silo bounds its part of the optimum from below, so how little they are bent decides how soon a solution
-is certified. What is over lam is divided among the silos where that makes no pull longer than rho; one scale does the
+With them each silo bounds its part of the optimum from below; the less they are changed, the sooner a solution is
+certified. The excess over lam is divided among the silos if that makes no pull longer than rho; one scale does the
 rest.
 """
 
@@ -17,15 +17,15 @@ _HALVINGS = 50
 
 
 def over(v: Array, seen: Array, penalty: float | Array) -> Array:
-    """What the pulls were over lam, for each of as many silos, when they moved the consensus from `seen` to v."""
+    """The excess of the pulls over lam, per silo, when they moved the consensus from `seen` to v."""
     return np.asarray(penalty * (v - seen))
 
 
 def feasible(pulls: Array, excess: Array, lam: float, rho: float, seen: BoolArray | None = None) -> Array:
-    """Each silo's share of what is over, and the scale that makes its pull a multiplier, whatever was rounded.
+    """Each silo's share of the excess, and the scale that makes its pull a multiplier despite rounding.
 
-    `seen` (I, p), where silos cannot see all pairs: of a pair's lam there is then the share of silos that can, and each
-    of these takes as much of what is over as any other, because other shares would not add up at every pair.
+    `seen` (I, p), if silos cannot see all pairs: a pair's lam is then reduced to the share of silos that can see it,
+    and these take equal parts of the excess, because other shares would not add up at every pair.
     """
     share = np.ones(len(pulls)) if seen is not None else _shares(pulls, excess, rho)
     left = pulls - share[:, None] * excess
@@ -38,16 +38,16 @@ def feasible(pulls: Array, excess: Array, lam: float, rho: float, seen: BoolArra
 
 
 def _shares(pulls: Array, excess: Array, rho: float) -> Array:
-    """How much each silo takes of what is over, I in all: as equal as can be where |pull - share * excess| <= rho.
+    """How much of the excess each silo takes, I in all: as equal as possible with |pull - share * excess| <= rho.
 
-    For a given length a silo's shares are an interval. Where those of length rho do not admit the sum, the least length
+    For a given length, a silo's shares are an interval. If those of length rho do not admit the sum, the least length
     that does is searched for.
     """
     silos, along, square, size = len(pulls), (pulls * excess).sum(-1), (pulls**2).sum(-1), float((excess**2).sum())
     if size == 0.0:
         return np.ones(silos)
     middle = along / size
-    least = square - along * middle  # the square of what is left of a pull at best
+    least = square - along * middle  # the square of the shortest possible rest of a pull
 
     def ends(level: float) -> tuple[Array, Array]:
         spread = np.sqrt(np.maximum(level - least, 0.0) / size)
@@ -66,7 +66,7 @@ def _shares(pulls: Array, excess: Array, rho: float) -> Array:
 
 
 def _bisect(holds: Callable[[float], bool], low: float, high: float) -> float:
-    """The least number at which this holds, as it does at `high`."""
+    """The least number at which this holds; it holds at `high`."""
     for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
         low, high = (low, middle) if holds(middle) else (middle, high)

@@ -15,11 +15,12 @@ from silograph.kernels.dual_newton import Columns
 Search = Literal["exact", "approximate"]
 
 BLOCK = 1 << 25  # bytes of distances at a time
-_LINKS = 32  # of every node in the approximate search's own graph
+_LINKS = 32  # neighbours of every node in the approximate search's own graph
 
 
 def node_rows(signals: Array) -> Array:
-    """A row for every node, without what is common to all nodes: that leaves distances alone and keeps their digits."""
+    """A row for every node, minus the part common to all nodes: this does not change distances and keeps their
+    digits."""
     kind = np.float32 if signals.dtype == np.float32 else np.float64
     if not np.isfinite(signals).all():
         raise InputError("signals", "finite numbers", "some are not")
@@ -27,7 +28,7 @@ def node_rows(signals: Array) -> Array:
 
 
 def exact(y: Array, asked: NDArray[np.intp], size: int) -> tuple[Columns, Array]:
-    """The `size` nearest nodes of those asked and a bound all others keep, by blocks of inner products."""
+    """The `size` nearest nodes of those asked, and a lower bound for all others, by blocks of inner products."""
     nodes, signals = y.shape
     length = np.einsum("an,an->a", y, y)
     who = np.empty((len(asked), size), np.int32)
@@ -43,7 +44,7 @@ def exact(y: Array, asked: NDArray[np.intp], size: int) -> tuple[Columns, Array]
 
 @njit(cache=True)
 def _keep_nearest(inner: Array, length: Array, asked: NDArray[np.intp], who: Columns, reach: Array) -> None:
-    """From inner products (m, d) the names of the nearest, and the distance of the farthest of them."""
+    """Find, from inner products (m, d), the nearest nodes and the distance of the farthest of them."""
     nodes, size = length.size, who.shape[1]
     heap = np.empty(size)  # the largest first
     for i in range(asked.size):
@@ -82,10 +83,10 @@ def approximate(y: Array, size: int) -> Columns:
     index = faiss.IndexHNSWFlat(points.shape[1], _LINKS)
     index.hnsw.efSearch = max(64, 2 * size)
     index.add(points)
-    _, found = index.search(points, size + 1)  # a node finds itself, as a rule first
+    _, found = index.search(points, size + 1)  # a node finds itself, usually first
     own = np.arange(len(points), dtype=np.int32)[:, None]
     found = np.where(found < 0, own, found).astype(np.int32)
-    # Where a node did not find itself (equal signals), the farthest goes instead.
+    # If a node did not find itself (equal signals), drop the farthest instead.
     last = (found == own).argmax(1)
     last[~(found == own).any(1)] = size
     keep = np.ones(found.shape, bool)

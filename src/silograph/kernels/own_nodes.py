@@ -1,7 +1,7 @@
-"""Rows that each have nodes of their own: sites that lack some of the nodes solve the same problems on those they have.
+"""Rows with different nodes: sites that lack some of the nodes solve the same problems on those they have.
 
-A row is solved in the space of its own nodes, so a node that it lacks is in none of its terms, and stays at 0 in all
-that comes of it.
+A row is solved in the space of its own nodes, so a node that it lacks is in none of its terms, and stays 0 in all its
+results.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from silograph.kernels.spaces import Space
 
 
 def own_of(lacks: Sequence[Collection[int]], nodes: int) -> BoolArray:
-    """(K, d): which nodes each site has, from those that it lacks."""
+    """Which nodes each site has, (K, d), from those that it lacks."""
     own = np.ones((len(lacks), nodes), bool)
     for row, gone in zip(own, lacks, strict=True):
         row[list(gone)] = False
@@ -27,13 +27,13 @@ def own_of(lacks: Sequence[Collection[int]], nodes: int) -> BoolArray:
 
 
 def pairs_of(own: BoolArray, space: Space) -> BoolArray:
-    """(K, p): the pairs of which a site has both nodes."""
+    """Which pairs each site has both nodes of, (K, p)."""
     a, b = space.ends()
     return np.asarray(own[:, a] & own[:, b])
 
 
 def joined_nodes(space: Space, costs: Array) -> BoolArray:
-    """(K, d): the nodes of which some pair has a cost."""
+    """Which nodes have a pair with a finite cost, (K, d)."""
     (a, b), here = space.ends(), np.zeros((len(costs), space.nodes), bool)
     for row, cost in zip(here, costs, strict=True):
         finite = np.isfinite(cost)
@@ -43,7 +43,7 @@ def joined_nodes(space: Space, costs: Array) -> BoolArray:
 
 @dataclass(frozen=True)
 class _Part:
-    """Rows that have the same nodes, and where their nodes and pairs are among all."""
+    """Rows with the same nodes, and the places of their nodes and pairs among all."""
 
     rows: NDArray[np.intp]
     nodes: NDArray[np.intp]
@@ -56,7 +56,7 @@ class _Part:
 
 @dataclass(frozen=True, eq=False)
 class OwnNodes(Space):
-    """`inner`, of which row i has the nodes `own[i]`."""
+    """The space `inner`, with only the nodes `own[i]` in row i."""
 
     inner: Space
     own: BoolArray  # (K, d)

@@ -8,9 +8,9 @@ share of their noise, and find that share and so an epsilon; they cover no other
                 The attacker guesses the clearest n of m coins. f-DP says of every canary, whatever the other coins are,
                 that the chance of an event with b_k turned is at most g(its chance before), where g = 1 - f is concave:
                 the most power of a test by its rate of false alarms. Let A be the event that b_k is guessed and that
-                i - 1 of the *other* guesses are right, i >= a. Turning b_k turns a wrong guess of it into a right one and
-                touches no other guess, so P(A, k right) <= g(P(A, k wrong)). The mean over k and coins goes inside,
-                because g is concave; with p_i the chance of exactly i right guesses,
+                i - 1 of the *other* guesses are right, i >= a. Turning b_k turns a wrong guess of it into a right one
+                and touches no other guess, so P(A, k right) <= g(P(A, k wrong)). The mean over k and coins goes
+                inside, because g is concave; with p_i the chance of exactly i right guesses,
 
                     (1/m) sum_{i >= a} i p_i <= g((1/m) sum_{i >= a} (n - i + 1) p_{i-1})       for every a       (1)
 
