@@ -2,9 +2,8 @@
 # make docs: the site, in build/site; make test-deploy: the long lane of deployments; make test-ray: the engine on Ray;
 # make test-hostile: 1,000 servers that lie; make test-tables: 10,000 odd tables; make fuzz: an hour of fuzzing;
 # make bench: all benchmarks beside their peers; make dist: wheel and source archive; make test-wheel: both as a stranger installs
-# them; make test-lowest: with the oldest versions it allows; make test-site: all pages in a
-# browser; make coverage: what tests run; make lint-workflows: .github; make picture: the README's;
-# make lock, make sbom: what it stands on.
+# them; make test-lowest: with the oldest versions it allows; make test-site: all pages in a browser; make coverage: which lines
+# tests run; make lint-workflows: .github; make picture: the README's; make lock, make sbom: what silograph depends on.
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
@@ -54,7 +53,8 @@ test: lint
 quick: lint
 	$(BIN)/python -m pytest -n 2 -m quick tests
 
-# Every fault a deployment must survive, with real processes, a hundred runs of several at once and an end at every write among them; hours on two cores.
+# Every fault that a deployment must survive, with real processes, among them a hundred runs with several faults at once and an
+# end at every write; hours on two cores.
 test-deploy: setup
 	SILOGRAPH_DEPLOY=full $(BIN)/python -m pytest tests/deploy
 
@@ -64,7 +64,7 @@ test-ray: setup
 	build/ray/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,ray]'
 	build/ray/bin/python -m pytest tests/engines/test_on_ray.py
 
-# Random strategies of a server against every method that promises something; a few minutes on two cores.
+# Random strategies of a server against every method that makes a promise; a few minutes on two cores.
 test-hostile: setup
 	SILOGRAPH_STRATEGIES=1000 $(BIN)/python -m pytest tests/contracts/test_hostile.py
 
@@ -72,7 +72,8 @@ test-hostile: setup
 test-tables: setup
 	SILOGRAPH_TABLES=10000 $(BIN)/python -m pytest -n 2 tests/fuzz/test_tables.py
 
-# Everything that reads bytes of strangers, guided by coverage; what is found lies in build/fuzz. FUZZ_SECONDS for all targets.
+# Fuzzing, guided by coverage, of everything that reads bytes of strangers; build/fuzz has what it finds. FUZZ_SECONDS is the
+# time for all targets together.
 fuzz: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fuzz]'
 	cd tests && PYTHONPATH=. OMP_NUM_THREADS=1 ../$(BIN)/python -m fuzz $(FUZZ_SECONDS)
@@ -93,7 +94,7 @@ test-site: setup
 bench: setup
 	$(BIN)/python -m benchmarks
 
-# The source archive, and the wheel that is built from it, in dist/.
+# The source archive, and the wheel built from it, in dist/.
 dist: setup
 	rm -rf dist build/lib
 	$(BIN)/python -m build --outdir dist . > /dev/null
@@ -111,7 +112,7 @@ test-lowest: dist
 coverage: setup
 	$(BIN)/python -m pytest -n 2 --dist worksteal --cov silograph --cov-report term:skip-covered --cov-report html:build/coverage
 
-# The workflows against GitHub's own schema, and for what would let a stranger in.
+# Check the workflows against GitHub's own schema, and for ways to let a stranger in.
 lint-workflows:
 	$(PYTHON) -m venv build/workflows && build/workflows/bin/pip install --quiet check-jsonschema zizmor
 	build/workflows/bin/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
@@ -123,7 +124,7 @@ lock: setup
 		--no-emit-find-links --strip-extras --no-annotate -c constraints.txt -o build/lock.txt pyproject.toml
 	{ sed -n '1,2p' lock.txt; cat build/lock.txt; } > build/lock.new && mv build/lock.new lock.txt
 
-# A list of everything a plain install brings (CycloneDX), in build/sbom.json.
+# A list of everything that a plain install installs (CycloneDX), in build/sbom.json.
 sbom: setup
 	$(PYTHON) -m venv --clear build/sbom && build/sbom/bin/pip install --quiet --require-hashes -r lock.txt
 	$(PYTHON) -m venv build/cyclonedx && build/cyclonedx/bin/pip install --quiet cyclonedx-bom
