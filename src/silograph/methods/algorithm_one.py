@@ -1,7 +1,7 @@
 """Algorithm 1 of S3 and S0, the papers' way to (8), and S0's private form of it.
 
-Kept for reproduction: it stalls above the optimum of (8) where silos merge, needs its step size tuned, and has no
-certificate. `consensus_graph.ExactConsensus` is for use.
+Kept for reproduction only: it stalls above the optimum of (8) where silos merge, needs its step size tuned, and has no
+certificate. Use `consensus_graph.ExactConsensus`.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ def sensitivity_growth(steps: int, momentum: float, shrink: float) -> float:
 class PaperConsensus(Plain):
     """Algorithm 1 of S3 and S0: K momentum steps in each silo, weighted soft-threshold at the server.
 
-    With `release` (the task whose clipped statistic may leave) it is S0's private algorithm. One local step
-    (Corollary 1): the gradient's only private part, zbar, is released every round and the step is post-processing.
-    More steps (Theorem 2): gradients are clipped to `gradient_clip` in norm, and the momentum starts anew every round,
-    without which the theorem's premise of equal starting points is false.
+    With `release` (the task whose clipped statistic may leave) it is S0's private algorithm. With one local step
+    (Corollary 1), the gradient's only private part, zbar, is released every round and the step is post-processing. With
+    more steps (Theorem 2), gradients are clipped to `gradient_clip` in norm, and the momentum restarts every round:
+    otherwise the theorem's premise of equal starting points is false.
     """
 
     nodes: int
@@ -128,7 +128,7 @@ class PaperConsensus(Plain):
             noisy = self._private_steps(self.release, carry, down, data, gate, beta)
             return {**carry, "w": noisy, "previous": carry["w"]}, {"vector": noisy}
         zbar = data["zbar"]
-        # An edge that may not be used must not lend its momentum to the others.
+        # A forbidden edge must not pass its momentum to the others.
         w, previous = (np.where(np.isfinite(zbar), carry[name], 0.0) for name in ("w", "previous"))
         for _ in range(self.local_steps):
             w, previous = self._step(zbar, w, previous, anchor.value, pull.value, beta), w
@@ -141,7 +141,7 @@ class PaperConsensus(Plain):
         ahead = extrapolate(w, previous, self.momentum)  # S3 (19), S0 (10)
         slope = gradient(zbar, ahead, self.alpha, beta, self.zeta)
         if self.gradient_clip is not None:
-            # Where a degree is exactly 0 the slope has no value; 0 is as good, and bounded.
+            # At a degree of exactly 0 the slope has no value; 0 is as good, and bounded.
             slope = clip_rows(np.nan_to_num(slope, nan=0.0, posinf=0.0, neginf=0.0), self.gradient_clip)
         return np.maximum(
             pulled_step(ahead, slope, anchor, pull, self.step, self.implicit), 0.0
@@ -204,7 +204,7 @@ class PaperConsensus(Plain):
         return self._watched(servers), self._answer(servers, topo)
 
     def _watched(self, servers: Carry) -> Carry:
-        """Stop where the objective runs away from the best it has been, or the weights do."""
+        """Stop if the objective rises far above its best value, or the weights grow without bound."""
         value, best = self._objective(servers), float(servers["best"])
         runaway = value is not None and value > best + 10.0 * max(abs(best), self.alpha * self.nodes)
         if runaway or not (np.abs(servers["vectors"]) < _RUNAWAY).all():
@@ -232,7 +232,7 @@ class PaperConsensus(Plain):
         return float(servers["facts"][:, UPPER].sum() + lam * nu * distance.sum() + lam * v.sum())
 
     def instead(self, servers: Carry, topo: Topology) -> dict[str, Array]:
-        """The consensus, for a site that is gone when graphs are handed over; how smooth it is there nobody knows."""
+        """Give a site that is gone when graphs are handed over the consensus; its smoothness there is unknown."""
         silos = len(topo.silos)
         return {"graph": np.tile(servers["consensus"], (silos, 1)), "smoothness": np.full(silos, np.nan)}
 

@@ -1,6 +1,6 @@
-"""What consensus graphs are held against (S3, V.A): each silo alone, one graph for all, and two ways between.
+"""Baselines for consensus graphs (S3, V.A): each silo alone, one graph for all, and two methods in between.
 
-They are one round with different parts. A silo may fit a graph of its own, exactly, near the anchor it was sent,
+All have the same round with different parts. A silo may fit its own graph, exactly, near the anchor it received,
 
     argmin_w g_i(w) + (pull/2) |w - anchor|^2,    w >= 0
 
@@ -33,7 +33,7 @@ from silograph.topology import Topology
 
 @dataclass(frozen=True)
 class _Baseline(Plain, ABC):
-    """`rounds` means, and one last call in which the silos take the final anchor and send nothing."""
+    """A baseline of `rounds` means, and one last call in which the silos take the final anchor and send nothing."""
 
     nodes: int
     beta: float
@@ -48,14 +48,15 @@ class _Baseline(Plain, ABC):
 
     @abstractmethod
     def _sent(self, own: Array, anchor: Array, pull: Array, data: Private) -> dict[str, Array]:
-        """What each silo adds to the mean, as "vector", and what it counts for, as "count" (1 if left out)."""
+        """Return what each silo adds to the mean, as "vector", and its weight, as "count" (1 if left out)."""
 
     @abstractmethod
     def _objective(self, delivered: dict[str, Array], consensus: Array, gamma: Array) -> float | None:
-        """What the method as a whole minimises, where there is one such thing."""
+        """Return the objective of the whole method, if it has one."""
 
     def _fitted(self, zbar: Array, anchor: Array, pull: Array) -> Array:
-        """The exact minimiser of g_i(w) + (pull/2)|w - anchor|^2: the coupling only moves c and beta of the dual."""
+        """Find the exact minimiser of g_i(w) + (pull/2)|w - anchor|^2: the coupling only changes c and beta of the
+        dual."""
         moved = zbar - pull[:, None] * anchor
         return solve(moved, self.alpha, self.beta + pull / 4.0, self.zeta).w
 
@@ -66,7 +67,7 @@ class _Baseline(Plain, ABC):
         return Start({"graph": np.tile(anchor, (silos, 1))}, servers, self._answer(servers, topo))
 
     def _answer(self, servers: Carry, topo: Topology) -> dict[str, Array]:
-        # Until a mean was taken the anchor is nobody's graph: nothing to be pulled to.
+        # Before the first mean the anchor is nobody's graph: there is no pull to it.
         pull = self.pull if servers["gamma"].any() else 0.0
         last = servers["round"] == self.rounds
         values = {"anchor": servers["anchor"], "pull": np.float64(pull), "last": np.float64(last)}
@@ -112,7 +113,7 @@ class _Baseline(Plain, ABC):
 
     def outcome(self, servers: Carry, delivered: dict[str, Array], topo: Topology) -> Outcome:
         graph, consensus, gamma = delivered["graph"], servers["anchor"], servers["gamma"]
-        if not gamma.any():  # no mean was ever taken: take it of what was handed over
+        if not gamma.any():  # there was no mean: take that of the graphs handed over
             consensus, gamma = graph.mean(0), np.full(len(graph), 1.0 / len(graph))
         arrays = {"graph": graph, "smoothness": delivered["smoothness"], "consensus": consensus, "gamma": gamma}
         parameters = {"alpha": self.alpha, "beta": self.beta, "pull": self.pull, "zeta": self.zeta}
@@ -120,7 +121,7 @@ class _Baseline(Plain, ABC):
         return Outcome(arrays, {**facts, "certified_gap": self._gap(delivered), "rounds": int(servers["round"])})
 
     def _gap(self, delivered: dict[str, Array]) -> float | None:
-        """The certified relative gap of the objective, where there is a certificate."""
+        """The certified relative gap of the objective, if there is a certificate."""
         return None
 
 
@@ -152,7 +153,7 @@ class IGL(_Baseline):
 
 @dataclass(frozen=True)
 class _Descent(_Baseline):
-    """Baselines whose silos move a global graph by a few projected gradient steps, with S3's settings for them."""
+    """Baselines with a global graph that silos move by a few projected gradient steps, with S3's settings."""
 
     step: float = 0.005
     momentum: float = 0.9
@@ -165,7 +166,7 @@ class _Descent(_Baseline):
             slope = gradient(data["zbar"], ahead, self.alpha, self.beta, self.zeta)
             moved = pulled_step(ahead, slope, anchor, pull, self.step, implicit=True)
             w, previous = np.maximum(moved, 0.0), w
-        # The last projection is the server's, after the mean: then one step a round is projected descent on (28).
+        # The server does the last projection, after the mean: then one step per round is projected descent on (28).
         return {"vector": moved, "count": data["count"]}
 
 
@@ -185,19 +186,20 @@ class _Global(_Descent):
 
 @dataclass(frozen=True)
 class FedAvg(_Global):
-    """One graph for all by (28): the mean, by records, of a few steps from the last mean in each silo."""
+    """One graph for all by (28): the mean, weighted by records, of a few steps from the last mean in each silo."""
 
     pull: float = field(default=0.0, init=False)
 
 
 @dataclass(frozen=True)
 class FedProx(_Global):
-    """FedAvg whose steps are held back by (pull/2)|w - w_global|^2."""
+    """FedAvg with steps held back by (pull/2)|w - w_global|^2."""
 
 
 @dataclass(frozen=True)
 class MRMTL(_Baseline):
-    """Mean-regularised multi-task learning: sum_i g_i(w_i) + (pull/2)|w_i - mean|^2, by turns in w_i and the mean."""
+    """Mean-regularised multi-task learning: sum_i g_i(w_i) + (pull/2)|w_i - mean|^2, alternating between w_i and the
+    mean."""
 
     def _own(self, zbar: Array, anchor: Array, pull: Array) -> Array:
         return self._fitted(zbar, anchor, pull)
@@ -212,7 +214,7 @@ class MRMTL(_Baseline):
 
 @dataclass(frozen=True)
 class Ditto(_Descent):
-    """A global graph by FedAvg, and in each silo a personal one pulled to it, which has no say in the global one."""
+    """A global graph by FedAvg, and in each silo a personal one pulled to it, which does not affect the global one."""
 
     def _own(self, zbar: Array, anchor: Array, pull: Array) -> Array:
         return self._fitted(zbar, anchor, pull)

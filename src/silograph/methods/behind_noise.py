@@ -1,19 +1,19 @@
-"""The truest graph behind privacy noise: which likelihood fits statistics that were released once or added up securely.
+"""Learn the best graph behind privacy noise: choose a likelihood for statistics released once or added up securely.
 
-Everything here is post-processing, so looking first and choosing then is free.
+Everything here is post-processing, so looking at the data before choosing is free.
 
-1. Are there negative relations? If the mean of all sites has them (`relation_signs`), or if a graph with signs says as
-   much with fewer edges (`sparser_with_signs`), graphs are signed: each statistic by the joint likelihood
-   (`joint_graphs`) at its effective rows. `nonnegative` False asks for that, too.
+1. Are there negative relations? If the mean of all sites has them (`relation_signs`), or if a graph with signs fits as
+   well with fewer edges (`sparser_with_signs`), graphs are signed: each statistic gets the joint likelihood
+   (`joint_graphs`) at its effective rows. `nonnegative` False requests that, too.
 2. If not, relations are positive, and a Laplacian has fewer ways to follow the noise. Up to 50 nodes it is the most
-   likely one with a ridge (`LikelyGraphs`). Beyond, that is the truer one only where effective rows are many and graphs
-   sparse; elsewhere the papers' model (7) of the same statistic is:
+   likely one with a ridge (`LikelyGraphs`). Beyond, that one is better only with many effective rows and sparse graphs;
+   otherwise the papers' model (7) of the same statistic is better:
 
        N_eff >= 15 (d - 1)  and  wanted density < .2                                                                 (a)
 
-   and for graphs as dense as that eigenvalues are shrunk whether noise swamps them or not.
+   and for wanted densities of .2 or more, eigenvalues are shrunk whether noise swamps them or not.
 
-A consensus is learned from the mean of all sites, never through (8): that lost up to .1 of its edges.
+A consensus is learned from the mean of all sites, never by (8): that lost up to .1 of its edges.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from silograph.methods.relation_signs import has_negative
 from silograph.methods.summed_graph import SmoothestGraph
 from silograph.tasks.smooth_graph import centred_basis
 
-FEW_NODES = 50  # up to so many the Laplacian likelihood was the truer one at every noise
-MOST_NODES_LOG_DET = 200  # beyond, it takes longer than anybody waits for a default: 3 s a graph there
+FEW_NODES = 50  # up to so many nodes the Laplacian likelihood was better at every noise
+MOST_NODES_LOG_DET = 200  # beyond, it is too slow for a default: 3 s per graph there
 MOST_NODES_SIGNED = 2000
 _ROWS_A_NODE, _DENSE = 15.0, 0.2  # (a)
 _MANY_PAIRS = 1.0 / 3.0
-_LOUD = 30.0  # times the median variance; around their mean all other nodes have a part of what one has
-_MANY_ROWS_A_NODE, _CAUTION = 75.0, 1.0 / 3.0  # from so many on signs are looked for; part of Schwarz' penalty
+_LOUD = 30.0  # times the median variance; around their mean all other nodes have a part of a loud one's
+_MANY_ROWS_A_NODE, _CAUTION = 75.0, 1.0 / 3.0  # rows per node needed to look for signs; part of Schwarz' penalty
 SIGNED_NOTE = (
     "Graphs have signs, because what was released fits better with signs. --nonnegative draws only positive relations."
 )
@@ -55,19 +55,19 @@ SMOOTH_NOTE = (
 
 @dataclass(frozen=True)
 class BehindNoise:
-    """`degree` as it was asked for, or None: then the likelihoods choose, and beyond 50 nodes it is `usual`.
-    `nonnegative` or not, as it was asked for, or None: as 1 says."""
+    """The learner. `degree`: as requested, or None: then the likelihoods choose, and beyond 50 nodes it is `usual`.
+    `nonnegative`: as requested, or None: chosen by 1."""
 
     degree: float | None = None
     usual: float = 6.0
     nonnegative: bool | None = None
 
     def shrinks(self, nodes: int) -> bool:
-        """Whether it wants eigenvalues shrunk also where noise does not swamp them."""
+        """Whether eigenvalues are shrunk even if noise does not swamp them."""
         return nodes > FEW_NODES and self._density(nodes) >= _DENSE
 
     def learn(self, known: Statistics, drawn: BoolArray) -> Graphs:
-        """With the node that is so loud that the graph follows its units, if there is one."""
+        """Learn graphs, and note the node that is so loud that the graph follows its units, if there is one."""
         found, variance = self._learn(known, drawn), np.diagonal(known.moments[-1])
         if variance.max() <= _LOUD * float(np.median(variance)):
             return found
@@ -91,7 +91,7 @@ class BehindNoise:
         return _together(laplacian.learn(known, likely), smoothest.learn(known, drawn & ~likely), likely)
 
     def _noted(self, found: Graphs) -> Graphs:
-        """Say where a Laplacian joins so many pairs that it may stand for a level that all nodes have in common."""
+        """Note that a Laplacian joins so many pairs that it may stand for a level common to all nodes."""
         share = np.count_nonzero(found.w[-1]) / found.w.shape[-1]
         if self.degree is not None or self.nonnegative or share < _MANY_PAIRS:
             return found
@@ -101,9 +101,7 @@ class BehindNoise:
         if self.nonnegative is not None:
             return not self.nonnegative
         z, seen = known.zbar[-1], _seen(known)
-        walled = not np.isfinite(
-            z if seen is None else z[seen]
-        ).all()  # nothing is said of pairs that may not be joined
+        walled = not np.isfinite(z if seen is None else z[seen]).all()  # nothing is known of forbidden pairs
         if walled or not drawn[-1] or nodes > MOST_NODES_SIGNED:
             return False
         moment, rows = known.moments[-1], float(known.effective_rows[-1])
@@ -115,9 +113,9 @@ class BehindNoise:
 
 @dataclass(frozen=True)
 class SignedGraphs:
-    """Precision graphs with signs, each of its own statistic at its effective rows. Weights are partial correlations.
+    """Precision graphs with signs, each from its own statistic at its effective rows. Weights are partial correlations.
 
-    They state no probabilities: behind noise those are not calibrated.
+    They give no probabilities: behind noise those are not calibrated.
     """
 
     degree: float | None = None
@@ -150,16 +148,16 @@ def _signed(known: Statistics, row: int, degree: float | None) -> JointGraphs:
 
 
 def _seen(known: Statistics) -> BoolArray | None:
-    """The pairs that some site sees, where sites lack nodes."""
+    """The pairs that some site sees, if sites lack nodes."""
     return None if known.pair_rows is None else known.pair_rows[pairs(len(known.pair_rows))] > 0.0
 
 
 def sparser_with_signs(moment: Array, rows: float) -> bool:
-    """Whether a graph with signs, and a level of its own, is the better one by Schwarz' criterion, even with a third of
-    its penalty for an edge.
+    """Whether a graph with signs, and its own level, is better by Schwarz' criterion, even with a third of its penalty
+    per edge.
 
-    Signals were taken around their mean over nodes. Where their graph had a level, as most tables have, a Laplacian
-    needs weak edges between nearly all pairs to say what one level says.
+    Signals were taken around their mean over nodes. If their graph had a level, as most tables have, a Laplacian needs
+    weak edges between nearly all pairs in its place.
     """
     nodes = len(moment)
     if rows < _MANY_ROWS_A_NODE * (nodes - 1):
@@ -181,7 +179,7 @@ def sparser_with_signs(moment: Array, rows: float) -> bool:
 
 
 def _together(likely: Graphs, smoothest: Graphs, rows: BoolArray) -> Graphs:
-    """Rows of one, the others of the other; facts are those of the consensus, the last row."""
+    """Join rows of one with the other rows of the other; facts are those of the consensus, the last row."""
 
     def of(first: Array, second: Array) -> Array:
         return np.where(rows[: len(first)].reshape(-1, *[1] * (first.ndim - 1)), first, second)

@@ -1,10 +1,10 @@
-"""Private linear models that no setting has to be found for, and that fall back on a constant.
+"""Private linear models that need no settings and fall back on a constant.
 
-Everything private is a mean over protected units (agents, or records) of vectors that are clipped, from a secure sum.
-A unit weighs z = (mean of what it is) / clip, and all stages share one budget; `choose` says how, from public numbers.
+Every private value is a mean over protected units (agents, or records) of clipped vectors, from a secure sum; an
+agent's vector is the mean over its records. All stages share one budget; `choose` divides it, from public numbers.
 
-    look    how answers are spread: a histogram over their public range gives a centre and a scale; and the features'
-            means and squares, where noise leaves anything of them. From here on all have mean 0 and size 1.
+    look    the spread of answers: a histogram over their public range gives a centre and a scale; and the features'
+            means and squares, if noise leaves anything of them. From here on all have mean 0 and size 1.
     length  r = 1 / sqrt(n), n being how many records an agent has (in the mean of logarithms): so much shorter than
             each is a mean of vectors that point anywhere
     level   the mean answer a: the constant
@@ -20,7 +20,7 @@ A unit weighs z = (mean of what it is) / clip, and all stages share one budget; 
             sure being 0 to 1 as (mean e f)^2 is 1 to 6 times what noise, and the choice of w on the same records, make
             of it by themselves.
 
-            A model that is noise has s = 0: it is the constant.
+            A model of noise has s = 0: it is the constant.
     offset  the mean residual of each group, where groups share slopes
     spread  means of e^2 and of e e' over pairs of records of one agent, e being the finished model's residual: the
             second is the variance of agents' own constants, by which each can shrink its own (`own_constant`).
@@ -65,12 +65,12 @@ from silograph.tasks.linear import PROTECTED_UNIT, Linear
 from silograph.topology import Topology
 
 _BINS = 16
-_DOUBT = 1.5  # of the noise's part in how far groups are apart, which few groups tell badly
+_DOUBT = 1.5  # of the noise's part in how far groups are apart, which few groups show badly
 _LARGEST = 1e6
 
 
 class _Seen(NamedTuple):
-    """Means of a stage by group, their noise, over how many protected units, and which groups were heard."""
+    """Means of a stage by group, their noise, the number of protected units in each, and which groups were heard."""
 
     mean: Array
     noise: Array
@@ -80,8 +80,9 @@ class _Seen(NamedTuple):
 
 @dataclass(frozen=True)
 class Calibrated(Plain):
-    """`groups` says the group of every agent, in the topology's order. With `counts`, the public numbers of their
-    records, a record is protected, else an agent. `answers` are the public bounds of answers; classes need none."""
+    """The method. `groups` gives the group of every agent, in the topology's order. With `counts`, the public numbers
+    of their records, a record is protected, else an agent. `answers` are the public bounds of answers; classes need
+    none."""
 
     task: Linear
     groups: tuple[int, ...]
@@ -90,7 +91,7 @@ class Calibrated(Plain):
     counts: tuple[int, ...] | None = None
     named: bool = False  # whether a ledger's rows name groups, or servers alone
     share: float = 1.0  # of the run's precision
-    separate: bool = False  # whether every server is a group, of which no other hears anything
+    separate: bool = False  # whether every server is a group, which hears nothing from the others
 
     def __post_init__(self) -> None:
         check(self, "calibrated models")
@@ -128,7 +129,7 @@ class Calibrated(Plain):
             "level_noise": np.zeros(count),
             "model": np.zeros((count, slopes + 1)),
             "tail": np.zeros((count, slopes + 1)),
-            "scatter": np.zeros((count, 4)),  # of residuals: pairs' products, squares, how many have pairs; and noise
+            "scatter": np.zeros((count, 4)),  # of residuals: products of pairs, squares, how many have pairs; and noise
         }
         return Start({}, servers, self.answer(servers))
 
@@ -172,7 +173,8 @@ class Calibrated(Plain):
         return {}, {"sum": gate.contribute(bounded, stage, clip * max(self.counts), share, joined)}
 
     def _vectors(self, stage: Stage, told: dict[str, Array], data: Private) -> tuple[Array, float]:
-        """What every record adds (n, most, K), and the longest that the vector of a protected unit may be."""
+        """Return what every record adds (n, most, K), and the greatest length allowed for the vector of a protected
+        unit."""
         y = within(data["y"], self.answers, self.task.loss)
         x = np.clip(data["x"][..., :-1], -1.0, 1.0)
         if stage == "look":
@@ -232,7 +234,7 @@ class Calibrated(Plain):
         return servers, {"sums": gate.relay(np.repeat(seen.mean[None], len(topo.servers), 0))}
 
     def _means(self, stage: Stage, cells: Rows, up: Up, topo: Topology, gate: ServerOutlet) -> _Seen:
-        """Over the groups where they have models of their own, else one over everybody."""
+        """Return the means of groups if they have their own models, else one over everybody."""
         apart, count = self._apart(stage), self._count if self.named else 1
         group = cells % self._count if apart else np.zeros_like(cells)
         cell, border, joined = topo.home, gate, None
@@ -255,7 +257,7 @@ class Calibrated(Plain):
         return self.separate or (self._count > 1 and alone)
 
     def _units(self, agents: Array, there: Rows, group: NDArray[np.intp]) -> Array:
-        """How many protected units each sum is over."""
+        """The number of protected units in each sum."""
         if self.counts is None:
             return agents
         records = np.asarray(self.counts, dtype=np.float64)[there]
@@ -306,13 +308,13 @@ class Calibrated(Plain):
         return {"model": _towards_each_other(tail, noise**2, seen.heard), "tail": tail}
 
     def _checked(self, servers: Carry, seen: _Seen) -> Carry:
-        """The line from the constant to the model, as far as it pays."""
+        """Move along the line from the constant to the model, as far as it pays."""
         e, f, ef, ff = seen.mean.T
         ef = ef - e * f
         level = servers["level"]
         size, curve = self._scale_of_level(level)
         spread = np.maximum(np.maximum(2.0 * ff - f**2, 4.0 * seen.noise), 0.1)
-        # A direction found on these very records has d / n of them by chance; clips and few steps leave half of it.
+        # A direction found on these very records fits d / n of them by chance; clips and few steps leave half of that.
         chance = seen.noise**2 + 0.5 * self._slopes * servers["length"][: len(e)] ** 2 / seen.units
         sure = np.clip((np.maximum(ef, 0.0) ** 2 / chance - 1.0) / 5.0, 0.0, 1.0)
         w, length = servers["model"][:, :-1], _length(servers["model"][:, :-1])[:, 0]
@@ -338,7 +340,7 @@ class Calibrated(Plain):
         return {"model": model}
 
     def _scale_of_level(self, level: Array) -> tuple[float, Array]:
-        """What residuals were divided by, and how steep chances are there."""
+        """The scale by which residuals were divided, and the slope of chances there."""
         if not self._classes:
             return 1.0, np.ones_like(level)
         return CLASS_SIZE, _chance(level) * (1.0 - _chance(level))
@@ -364,11 +366,12 @@ class Calibrated(Plain):
         return {"movement": movement, "disagreement": 0.0, "answered": answered, "skipped": 0}
 
     def instead(self, servers: Carry, topo: Topology) -> dict[str, Array]:
-        """Nothing is handed over, by anybody."""
+        """Return nothing: nobody hands over anything."""
         return {}
 
     def outcome(self, servers: Carry, delivered: dict[str, Array], topo: Topology) -> Outcome:
-        """Models of features within -1 and 1 and of answers as they were; and the variance of agents' constants."""
+        """Return models for features within -1 and 1 and answers in their own units, and the variance of agents'
+        constants."""
         centre, scale = servers["scales"].swapaxes(0, 1)
         slopes = servers["model"][:, :-1] / scale
         constant = servers["model"][:, -1:] - (slopes * centre).sum(1, keepdims=True)
@@ -386,15 +389,15 @@ class Calibrated(Plain):
 
 
 def within(y: Array, answers: tuple[float, float], loss: str) -> Array:
-    """Answers from -1 to 1, by their public bounds; classes are."""
+    """Scale answers to -1 to 1 by their public bounds; classes are so already."""
     low, high = answers
     return np.asarray(np.sign(y) if loss == "logistic" else np.clip((2.0 * y - low - high) / (high - low), -1.0, 1.0))
 
 
 def own_constant(model: Array, x: Array, y: Array, variance: float, classes: bool) -> Array:
-    """A model with an agent's own constant, from its records, which are all that is looked at.
+    """Return a model with an agent's own constant, computed from its records alone.
 
-    `variance` is that of agents' constants: relative to a record's noise, or of logits for classes.
+    `variance` is the variance of agents' constants: relative to a record's noise, or of logits for classes.
     """
     margin = x @ model
     shift = 0.0
@@ -417,21 +420,22 @@ def _between(scatter: Array, classes: bool) -> float:
         return 0.0
     pairs -= noise**2 / pairs  # what of it is noise
     between, whole = pairs / paired, 2.0 * half_squares
-    if classes:  # products of y - chance are those of logits, times their curvature twice
+    if classes:  # products of y - chance are those of logits times the curvature twice
         curve = min(whole * CLASS_SIZE**2, 0.25)
         return float(between * CLASS_SIZE**2 / curve**2)
     return float(between / max(whole - between, 0.1 * whole))
 
 
 def _size(stage: Stage, length: Array) -> Array:
-    """How long an agent's mean vector is, beside that of an agent with one record; of a check, half f^2 stays."""
+    """The length of an agent's mean vector relative to that of an agent with one record; of a check, half f^2 stays."""
     if stage == "step":
         return length
     return 0.5 * (1.0 + length) if stage == "check" else np.ones_like(length)
 
 
 def _in_pairs(e: Array, count: Array) -> tuple[Array, Array]:
-    """Products of records 0 and 1, 2 and 3, ..., each in its first record's place, and where there are some."""
+    """Half the products of records 0 and 1, 2 and 3, ..., each at its first record's place, and 1/2 at every such
+    place."""
     most = e.shape[1]
     partner = np.concatenate([e[:, 1:], np.zeros((len(e), 1))], 1)
     place = np.arange(most)
@@ -444,8 +448,8 @@ def _histogram(y: Array) -> Array:
 
 
 def _spread_of(shares: Array, noise: float) -> Array:
-    """Centre and scale of what a noisy histogram shows; what it does not show lies beside that, so far
-    as it shows most, or anywhere. So much as noise alone could show, or hide in a bin, is not known to be there."""
+    """Centre and scale of what a noisy histogram shows; what it does not show lies beside that, so far as it shows
+    most, or anywhere. An amount that noise alone could show, or hide in a bin, is not known to be there."""
     middle = (np.arange(_BINS) + 0.5) * 2.0 / _BINS - 1.0
     unsure = min(SURE * noise, 1.0)
     seen = shares > unsure
@@ -462,8 +466,8 @@ def _spread_of(shares: Array, noise: float) -> Array:
 
 
 def _towards_each_other(value: Array, noise: Array, heard: BoolArray) -> Array:
-    """Rows (groups, K) shrunk to their mean by what of their spread is noise, of that variance (empirical Bayes); who
-    was not heard gets the mean."""
+    """Rows (groups, K) shrunk to their mean by the part of their spread that is noise of this variance (empirical
+    Bayes); groups that were not heard get the mean."""
     if len(value) == 1:
         return value
     weight = np.divide(1.0, noise, out=np.zeros(len(noise)), where=heard)[:, None]

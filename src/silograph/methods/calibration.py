@@ -1,4 +1,4 @@
-"""What a budget buys: settings of calibrated models, from public numbers alone."""
+"""Settings of calibrated models for a budget, from public numbers alone."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ STAGES: tuple[Stage, ...] = ("look", "length", "level", "step", "check", "offset
 
 #: Clips of the vectors of a stage, in sizes of answers; those of steps and checks are of agents with one record.
 STEP_CLIP, CHECK_CLIP, SPREAD_CLIP = 0.5, 1.5, 2.0
-MOST_RECORDS = 1024.0  # of an agent, as far as its vectors' length goes
-MOST_LONGER = 3.0  # are the steps of agents with many records
+MOST_RECORDS = 1024.0  # most records of an agent that count for the length of its vectors
+MOST_LONGER = 3.0  # steps of agents with many records are at most so many times longer
 CLASS_SIZE = 0.45  # of y - chance, about
 
 _LOOK, _CHECK, _SPREAD = 0.1, 0.15, 0.05  # shares of the budget
 _LEVEL, _MOST_LEVEL = 0.05, 0.35
-_FINE, _COARSE = 0.003, 0.008  # squared error of the level, in variances: what it should have, and may have
+_FINE, _COARSE = 0.003, 0.008  # squared error of the level, in variances: wanted, and allowed
 _FINE_OFFSET, _COARSE_OFFSET = 0.02, 0.1  # of a group's own level, before it is shrunk
 _FINE_LENGTH, _LENGTH, _MOST_LENGTH = 0.25, 0.01, 0.05  # error of r in octaves; the least share of it, and the most
-_COARSE_SPREAD = 0.2  # error of the variance of agents' constants, of a record's: beyond, it is not asked
-_MOMENTS = 0.15  # error of a feature's mean, of its half range
-_SIGNAL, _SIGNAL_APART = 0.5, 0.1  # expected error of slopes, in variances: beyond, they are not tried
+_COARSE_SPREAD = 0.2  # error of the variance of agents' constants, over a record's: beyond, it is not estimated
+_MOMENTS = 0.15  # error of a feature's mean, over half its range
+_SIGNAL, _SIGNAL_APART = 0.5, 0.1  # expected error of slopes, in variances: beyond, there are none
 SURE = 3.0  # deviations of noise that a bin of the histogram of answers must rise above
-#: Of answers whose bounds are four deviations from their middle: the fullest bin; and how many times their variance is
-#: taken for it where no bin is seen.
+#: For answers with bounds four deviations from their middle: the share of the fullest bin, and the factor on the
+#: squared error if no bin is seen.
 _FULLEST, _UNSEEN = 0.2, 16.0 / 3.0
 _LEVEL_CLIPS = (1.0, 1.25, 1.5, 2.0, 3.0, 4.0)
 _FEWEST, _MOST = 20, 80  # steps
@@ -36,12 +36,11 @@ _FEWEST, _MOST = 20, 80  # steps
 
 @dataclass(frozen=True)
 class Choice:
-    """What is done with a budget. `noise` is the standard deviation in a mean of vectors of length 1 that has all of
-    it, in one group; `schedule` has a stage and a share of the budget for every round. `expected` is the excess squared
-    error to expect in the variance of answers (for classes: in that of their logits), beyond what the features leave
-    unexplained, if agents have one record each (more records make it less) and answers' bounds are no more than four
-    deviations from their middle. `slopes` says whether there are any,
-    `together` whether groups share them."""
+    """How a budget is spent. `noise` is the standard deviation in a mean of vectors of length 1 that gets all of it, in
+    one group; `schedule` has a stage and a share of the budget for every round. `expected` is the excess squared error
+    to expect, in units of the variance of answers (for classes: of their logits), beyond what the features leave
+    unexplained, if agents have one record each (more records reduce it) and answers' bounds are no more than four
+    deviations from their middle. `slopes`: whether there are any; `together`: whether groups share them."""
 
     schedule: tuple[tuple[Stage, float], ...]
     step: float
@@ -58,30 +57,32 @@ class Choice:
 
     @property
     def offsets(self) -> bool:
-        """Whether groups that share slopes have levels of their own."""
+        """Whether groups that share slopes have their own levels."""
         return any(stage == "offset" for stage, _ in self.schedule)
 
     @property
     def personal(self) -> bool:
-        """Whether it is told how far agents' own constants are apart."""
+        """Whether the variance of agents' own constants is estimated."""
         return any(stage == "spread" for stage, _ in self.schedule)
 
     @property
     def grouped(self) -> bool:
-        """Whether groups have anything of their own."""
+        """Whether groups have their own levels or models."""
         return self.offsets or not self.together
 
 
 def noise_in_mean(multiplier: float, members: int, units: int | None = None) -> float:
-    """Of vectors of length 1 at the most: so many agents add noise, to so many protected units (themselves, if None).
+    """The noise in a mean of vectors of length at most 1: so many agents add noise, for so many protected units
+    (default: themselves).
 
-    Replacing a unit moves the sum by 2; those who are counted on have noise for that, and all others add theirs.
+    Replacing a unit moves the sum by at most 2; the agents counted on add enough noise for that, and all others add
+    theirs.
     """
     return 2.0 * multiplier * math.sqrt(members / max(counted_on(members), 1)) / (members if units is None else units)
 
 
 def noise_in_groups(multiplier: float, members: Sequence[int], units: Sequence[int]) -> float:
-    """The same, in the mean over all units of groups that are added up one by one."""
+    """The same, in the mean over all units, if groups are added up one by one."""
     squares = [noise_in_mean(multiplier, m, n) ** 2 * n for m, n in zip(members, units, strict=True)]
     return math.sqrt(sum(squares) / sum(units))
 
@@ -96,9 +97,9 @@ def choose(
     step: float | None = None,
     agents: bool = True,
 ) -> Choice:
-    """From public numbers: the noise in a mean of vectors of length 1, in a group and over all groups, and how many
-    features there are beside the constant. Given `rounds` and `step` win. With one group both noises are the same.
-    `agents` says whether these are the protected units, not their records."""
+    """Choose from public numbers: the noise in a mean of vectors of length 1, in a group and over all groups, and the
+    number of features besides the constant. Given `rounds` and `step` are kept. With one group both noises are the
+    same. `agents`: whether agents are the protected units, not their records."""
     several = noise != noise_together
     for together in dict.fromkeys((not several, True)):
         for moments in (True, False):
@@ -118,27 +119,27 @@ def choose(
 
 
 def _of_level(noise: float, share: float, classes: bool) -> tuple[float, float]:
-    """The squared error to expect of a level, and the clip that has least: noise, and half of what the clip would take
-    from answers whose tail is exponential. Classes are never longer than 1."""
+    """The expected squared error of a level, and the clip with the least: noise, plus half of what the clip would cut
+    from answers with an exponential tail. Classes are never longer than 1."""
     if classes:
         return noise**2 / share, 1.0
     return min(((noise * clip) ** 2 / share + 0.5 * math.exp(-2.0 * (1.0 + clip)), clip) for clip in _LEVEL_CLIPS)
 
 
 def offset_clip(classes: bool) -> float:
-    """Of a residual, of which classes have none that is longer."""
+    """The clip of a residual; those of classes are never longer."""
     return 1.0 / CLASS_SIZE if classes else CHECK_CLIP
 
 
 def _of_offset(noise: float, classes: bool) -> float:
-    """The share of the budget for groups' own levels: none where they would be little but noise."""
+    """The share of the budget for groups' own levels: none if they would be little but noise."""
     error = (noise * offset_clip(classes)) ** 2
     share = min(max(error / _FINE_OFFSET, _LEVEL), _MOST_LEVEL)
     return share if error / share <= _COARSE_OFFSET else 0.0
 
 
 def _of_spread(noise: float) -> float:
-    """The share for the variance of agents' own constants, which is half of what is in a vector."""
+    """The share for the variance of agents' own constants; vectors have half of the products that it needs."""
     return _SPREAD if 2.0 * noise * SPREAD_CLIP / math.sqrt(_SPREAD) <= _COARSE_SPREAD else 0.0
 
 
@@ -154,7 +155,7 @@ def _with_slopes(
     step: float | None,
     agents: bool,
 ) -> Choice | None:
-    """Slopes, if they can be had beside a level that is good enough."""
+    """Choose slopes, if the budget allows them together with a level that is good enough."""
     look = _LOOK if moments or not classes else 0.0
     if moments and noise_together * math.sqrt(2.0 + (not classes)) * math.sqrt(features / look) > _MOMENTS:
         return None
@@ -163,7 +164,7 @@ def _with_slopes(
     of_level, level_clip = _of_level(own, level, classes)
     offset = _of_offset(noise, classes) if together and noise != noise_together else 0.0
     spread = _of_spread(noise_together) if personal else 0.0
-    octaves = 0.25 * math.log2(MOST_RECORDS) * noise_together  # of r, with all of the budget
+    octaves = 0.25 * math.log2(MOST_RECORDS) * noise_together  # error of r, with all of the budget
     length = min(max((octaves / _FINE_LENGTH) ** 2, _LENGTH), _MOST_LENGTH) if agents else 0.0
     steps = 1.0 - look - length - level - _CHECK - offset - spread
     if steps <= 0.0:

@@ -1,4 +1,4 @@
-"""Parameters nobody should have to guess: beta for a wanted degree, lam and nu from what the silos find alone."""
+"""Choose parameters: beta for a wanted degree, lam and nu from what the silos find alone."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from silograph.core.types import Array
 from silograph.kernels.dual_newton import Solution
 from silograph.kernels.spaces import Space
 
-LAM_OF_SCALE = 0.15  # default lam, in units of what an edge in use costs
-LAM_ALONE = 1e-6  # the same for a single silo, which has nobody to agree with
+LAM_OF_SCALE = 0.15  # default lam, in units of the cost of an edge in use
+LAM_ALONE = 1e-6  # the same for a single silo, which agrees with nobody
 
-# Columns of what a silo tells the server about its last graph, besides the p-vector.
+# Columns that a silo reports to the server about its last graph, besides the p-vector.
 UPPER, LOWER, RESIDUAL, EDGES, SMOOTHNESS, LOG_BETA, SCALE = range(7)
 FACTS = 7
 
 
 def beta_for_degree(space: Space, zbar: Array, alpha: float, zeta: float, degree: float) -> Array:
-    """For every row, the beta at which the graph learned alone has about this mean degree (it grows with beta), or as
-    dense a graph of the nodes that the row has."""
+    """For every row, find the beta at which the graph learned alone has about this mean degree (it grows with beta), or
+    the same density on the nodes that the row has."""
     typical = np.array([row[np.isfinite(row)].mean() for row in zbar])
     low = np.log(1e-8 * typical**2 + 1e-300)
     high = low + math.log(1e14)
@@ -43,7 +43,7 @@ def check_positive(where: str, **parameters: float | None) -> None:
 def learn_alone(
     space: Space, zbar: Array, alpha: float, beta: float | None, zeta: float, degree: float | None
 ) -> tuple[Solution, Array]:
-    """Each silo's graph by (7), and what it tells about beta and the scale of its data."""
+    """Learn each silo's graph by (7), and from it beta and the scale of its data."""
     if beta is None:
         assert degree is not None, "either beta or a degree"
         betas = beta_for_degree(space, zbar, alpha, zeta, degree)
@@ -52,14 +52,14 @@ def learn_alone(
     solution = space.solve(zbar, alpha, betas, zeta)
     facts = np.full((len(zbar), FACTS), np.inf)
     facts[:, LOG_BETA] = np.log(betas)
-    facts[:, SCALE] = 2.0 * space.mean_over_nodes(solution.q)  # what an edge in use costs, q_a + q_b, on average
+    facts[:, SCALE] = 2.0 * space.mean_over_nodes(solution.q)  # the average cost of an edge in use, q_a + q_b
     facts[:, EDGES] = (solution.w > 0.0).sum(-1)
     return solution, facts
 
 
 def choose(facts: Array, silos: int, lam: float | None, nu: float | None) -> tuple[float, float, float]:
-    """beta, lam and nu from what the silos found alone; a consensus of k edges can hold only if nu >= sqrt(k) / I:
-    I pulls of length rho, spread over k edges, must reach lam on each of them."""
+    """Choose beta, lam and nu from what the silos found alone. A consensus of k edges can hold only if nu >= sqrt(k) /
+    I: I pulls of length rho, spread over k edges, must reach lam on each of them."""
     beta = math.exp(facts[:, LOG_BETA].mean())
     if lam is None:
         lam = (LAM_OF_SCALE if silos > 1 else LAM_ALONE) * float(facts[:, SCALE].mean())

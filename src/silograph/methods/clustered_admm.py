@@ -7,11 +7,11 @@
     between clusters    what_sq = (1 - tau) wbar_sq + tau times the mean of wbar_sr, r != q or all r     (10)
     in a client         phi_k   = phi_k + rho (what_sq - wt_k)                                           (5)
 
-f_k is the mean loss and lam/|C_s| times |w|^2/2, |C_s| being all clients of the server. A cell is the clients of one
-server and one cluster. A client remembers s_k = wt_k - phi_k/rho, which is what (8) needs, and (5) then reads
-phi_k = rho (answer - s_k), the answer being what_sq at the end of the round it took part in. A server takes in only the
-differences s_k - what_sq. In them the dual cancels, they are -1/rho times the gradient of f_k at w_k; and a cell that
-nobody came from keeps its model.
+f_k is the mean loss and lam/|C_s| times |w|^2/2, |C_s| counting all clients of the server. A cell is the clients of one
+server and one cluster. A client remembers s_k = wt_k - phi_k/rho, which (8) needs, and (5) then reads phi_k = rho
+(answer - s_k); the answer is what_sq at the end of the round it took part in. A server takes in only the differences
+s_k - what_sq. In them the dual cancels: they are -1/rho times the gradient of f_k at w_k. A cell without clients in a
+round keeps its model.
 
                leaves a client                         guarantee
     none       the difference, for its own server      none; with masks and a clip only the cell's sum is seen
@@ -21,12 +21,12 @@ nobody came from keeps its model.
 With `reach` all there is one sum for a cluster over the clients of all servers, so that every server has the same model
 of it and (9) leaves it as it is.
 
-The single step (6), (7), which the paper sets out from, is consensus ADMM between servers, derived from (3):
+The single step (6), (7), where the paper starts, is consensus ADMM between servers, derived from (3):
 
     w_sq  = (mean + sum over neighbours of (w_sq + w_pq)/2 + xi_sq + tau mean of wbar_sr) / (|N_s| + tau)     (6)
     xi_sq = xi_sq + sum over neighbours of (w_pq - w_sq)/2                                                    (7)
 
-with last round's models on the right of (6). It goes to clients as it is. Unlike (9) it is exact on every graph.
+with last round's models on the right of (6). Clients receive it unchanged. Unlike (9) it is exact on every graph.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ Steps = Literal["several", "single"]
 Protect = Literal["none", "records", "clients"]
 
 
-_STEEPEST = 1e8  # beyond, a client's minimum could not be found for certain, and its sensitivity holds only there
+_STEEPEST = 1e8  # beyond, a client's minimum may not be found, and its sensitivity holds only there
 
 
 @dataclass(frozen=True)
 class ClusteredADMM:
-    """`clusters` says the cluster of every client, in the whole graph's order; it is public.
+    """The method. `clusters` gives the cluster of every client, in the whole graph's order; it is public.
 
     `weights` of (9): `uniform` over the neighbourhood as in the paper, the topology's `mixing`, or every server
     `alone`. tau in round n = 0, 1, ... is `tau` times `tau_decay`^n; or, after a third of the rounds without any, the
@@ -158,7 +158,7 @@ class ClusteredADMM:
         return sampled(self.sample, self.seed, int(servers["round"]), servers["ids"], topo)
 
     def limits(self) -> dict[str, Limits]:
-        """From its centre a client is drawn away by its records' gradient, C / rho at most, or by the clip."""
+        """A client moves from its centre by its records' gradient, C / rho at most, or by the clip."""
         largest = self.task.largest if self.protect == "records" else None
         return dict.fromkeys(("model", "answer"), within_reach(self.clip if largest is None else largest / self.rho))
 
@@ -184,15 +184,15 @@ class ClusteredADMM:
         assert largest is not None
         why = f"Lemma 1 of S2: no record's gradient is longer than C = {largest:g}: 2 C / (rho D), D being public"
         bound = 2.0 * largest / (self.rho * count)  # (43)
-        # The rest of the solver's gradient, and rounding of models far longer than the bound. Half of a millionth of
-        # the bound is room for rounding of a dual, too; a server may send a longer one.
+        # For the solver's remaining gradient, and rounding of models far longer than the bound. Half of a millionth of
+        # the bound allows for rounding of a dual, too; a server may send a longer one.
         rounding = 1e-13 * math.sqrt(what.shape[1])
         dual = rounding * (row_lengths(answer) + row_lengths(sent))[:, 0]
         slack = rounding * row_lengths(what)[:, 0] + np.maximum(dual - 0.5e-6 * bound, 0.0)
         return Bounded(w, bound * (1.0 + 1e-6) + slack, PROTECTED_UNIT, why)
 
     def deliver(self, carry: Carry, data: Private, gate: Outlet) -> Message:
-        """Its model; what was released of it, if records are protected; nothing, if only sums were to be seen."""
+        """Hand over its model; the released one if records are protected; nothing if only sums may be seen."""
         if self.protect == "records":
             return {"model": carry["model"]}
         if self.clip is not None:
@@ -216,7 +216,7 @@ class ClusteredADMM:
         return {**servers, "came": came, "counts": counts}, message
 
     def _means(self, servers: Carry, up: Up, topo: Topology, gate: ServerOutlet) -> tuple[Array, Array]:
-        """Each cell's mean difference, 0 where nobody came, and of how many clients it is."""
+        """Each cell's mean difference, 0 without clients, and its number of clients."""
         cell, what = servers["cell"], self._by_cell(servers["model"])
         if self.protect == "records":
             place = cell[up.rows]
@@ -267,7 +267,7 @@ class ClusteredADMM:
 
     @property
     def _learning(self) -> int:
-        """The round in which the exchange is learned, if it is."""
+        """The round in which the exchange is learned, if any."""
         return self.rounds // 3
 
     def _tau(self, round: int) -> float:
@@ -287,14 +287,14 @@ class ClusteredADMM:
         return wbar if self._count == 1 else (1.0 - tau) * wbar + tau * self._of_clusters(wbar)  # (10)
 
     def _of_clusters(self, wbar: Array) -> Array:
-        """What each cluster takes from clusters: the mean of the others, or of all."""
+        """What each cluster takes from others: the mean of the others, or of all."""
         total = wbar.sum(1, keepdims=True)
         return np.asarray(total / self._count if self.form == "all" else (total - wbar) / (self._count - 1))
 
     # ---- the single step ----
 
     def _consensus(self, w: Array, xi: Array, round: int, topo: Topology) -> Carry:
-        """The dual between servers, and what the next round's models are drawn to."""
+        """The dual between servers, and the centre of the next round's models."""
         sizes, wbar, w = self._sizes(topo), self._averaged(w, topo), w[topo.own]
         theirs, own = sizes * wbar - w, (sizes - 1.0) * w  # sums over neighbours
         xi = xi + 0.5 * (theirs - own)  # (7)
@@ -307,7 +307,7 @@ class ClusteredADMM:
         return self._tau(round) if self._count > 1 else 0.0
 
     def _sizes(self, topo: Topology) -> Array:
-        """|N_s|, which counts s itself."""
+        """|N_s|, including s itself."""
         alone = self.weights == "alone"
         return np.ones((len(topo.servers), 1, 1)) if alone else topo.neighbours[:, None, None]
 
@@ -329,11 +329,11 @@ class ClusteredADMM:
         }
 
     def instead(self, servers: Carry, topo: Topology) -> dict[str, Array]:
-        """The model of its cell, for a client that is gone when models are handed over."""
+        """Give a client that is gone when models are handed over the model of its cell."""
         return {"model": self.answer(servers)["model"]}
 
     def outcome(self, servers: Carry, delivered: dict[str, Array], topo: Topology) -> Outcome:
-        """A client's own model where it was handed over, else its cell's."""
+        """Return a client's own model if it was handed over, else its cell's."""
         model = servers["model"]
         cell = self.answer(servers)["model"]
         arrays = {"model": delivered.get("model", cell), "cell_model": cell, "cluster_model": model}

@@ -4,12 +4,12 @@
 
 `ExactConsensus` reaches the optimum of (8) with a certificate. The papers' own algorithm is in `algorithm_one`.
 
-Where sites lack nodes, P_i are the pairs of which site i has both. Its graph has these alone, g_i has the degrees of
-its own nodes, and it is coupled to, and pays its part of lam for, what it can see of the consensus:
+If sites lack nodes, P_i are the pairs with both nodes at site i. Its graph has these alone, g_i has the degrees of its
+own nodes, and it is coupled to, and pays its part of lam for, the visible part of the consensus:
 
     F(W) = sum_i [g_i(w_i) + rho |w_i - w_con|_2,P_i + (lam / I) |w_con|_1,P_i]                                      (a)
 
-which is (8) where nothing is missing.
+which is (8) if nothing is missing.
 """
 
 from __future__ import annotations
@@ -46,21 +46,21 @@ from silograph.privacy.released import Message
 from silograph.topology import Topology
 
 OPEN = "no privacy was asked for"
-TUNING_GAP = 1e-4  # close enough to (8)'s optimum to count its edges
+TUNING_GAP = 1e-4  # close enough to the optimum of (8) to count its edges
 FINE_GAP = 1e-5  # or those of the consensus, which settle later
-TUNING_RANGE = math.log(10.0)  # beta may move this far from where silos alone would put it
-MOST_WEAKENED = 5  # times the coupling may be quartered for a wanted degree
+TUNING_RANGE = math.log(10.0)  # beta may move this far from its value for silos alone
+MOST_WEAKENED = 5  # how often the coupling may be quartered for a wanted degree
 DEGREE_TOLERANCE = 0.02
-MOST_APART = 1e4  # times that an edge may cost more at one site than at another
+MOST_APART = 1e4  # an edge may cost so many times more at one site than at another
 CONSENSUS_TOLERANCE = 0.05
 SPARSITY_RANGE = math.log(1e4)  # lam may move this far for a wanted consensus
 RELAXED = 1.6  # how far beyond its own step a multiplier goes
-BALANCE = 1.0  # disagreement counted against movement when the penalty adapts; measured, and flat around it
-GAMMA_FLOOR = 1e-3  # keeps (25) finite where a silo's graph equals the consensus
+BALANCE = 1.0  # weight of disagreement against movement when the penalty adapts; measured, and flat around it
+GAMMA_FLOOR = 1e-3  # keeps (25) finite if a silo's graph equals the consensus
 
-_ANEW = {"gap": np.float64(np.inf), "floor": np.float64(-np.inf)}  # another problem, of which nothing is known yet
+_ANEW = {"gap": np.float64(np.inf), "floor": np.float64(-np.inf)}  # another problem, nothing is known of it yet
 
-# Columns of what the server tells every silo, besides the consensus graph.
+# Columns that the server sends every silo, besides the consensus graph.
 PENALTY, BETA, LAM, NU = range(4)
 
 
@@ -69,7 +69,7 @@ def contribution_weights(w: Array, consensus: Array) -> Array:
 
 
 def _check_units(scale: Array) -> None:
-    """Graphs of signals in other units have weights of another size, and nothing to agree on."""
+    """Refuse signals in different units: their graphs have weights of different size, and nothing to agree on."""
     if scale.max() > MOST_APART * scale.min():
         raise InputError(
             "sites",
@@ -91,8 +91,8 @@ class ExactConsensus(Plain):
 
         v <- max(0, v + (sum_i m_i - lam) / (I penalty))
 
-    Pulls that keep to |m_i| <= rho and sum_i m_i <= lam are feasible multipliers of (8), and bound the optimum from
-    below. What is over the sum is divided among the silos so that no pull becomes longer than it must (`multipliers`).
+    Pulls with |m_i| <= rho and sum_i m_i <= lam are feasible multipliers of (8), and bound the optimum from below. An
+    excess of the sum is divided among the silos so that no pull becomes longer than necessary (`multipliers`).
     Parameters left None are chosen after the first round: beta for the wanted mean degree, lam and nu by `choose`.
     """
 
@@ -107,7 +107,7 @@ class ExactConsensus(Plain):
     tolerance: float = 1e-7
     rounds: int = 2000
     candidates: EdgeList | None = None  # the only edges there can be
-    lacks: tuple[tuple[int, ...], ...] = ()  # the nodes that each silo lacks; empty where all have all of them
+    lacks: tuple[tuple[int, ...], ...] = ()  # the nodes that each silo lacks; empty if all have all of them
 
     @property
     def space(self) -> Space:
@@ -115,16 +115,16 @@ class ExactConsensus(Plain):
 
     @cached_property
     def _own(self) -> BoolArray | None:
-        """(I, d): the nodes of each silo, where some lack some."""
+        """The nodes of each silo, (I, d), if some lack some."""
         return own_of(self.lacks, self.nodes) if any(self.lacks) else None
 
     @cached_property
     def _seen(self) -> BoolArray | None:
-        """(I, p): P_i of (a)."""
+        """P_i of (a), (I, p)."""
         return None if self._own is None else pairs_of(self._own, self.space)
 
     def _space_of(self, zbar: Array) -> Space:
-        """Of the silos in a call: the nodes that they have."""
+        """The space of the nodes that the silos in a call have."""
         return self.space if self._own is None else OwnNodes(self.space, joined_nodes(self.space, zbar))
 
     def __post_init__(self) -> None:
@@ -203,7 +203,8 @@ class ExactConsensus(Plain):
         }
 
     def _alone(self, carry: Carry, data: Private, gate: Outlet) -> tuple[Carry, Message]:
-        """The first round: each silo's own graph, and what the server needs to choose beta, lam and the penalty."""
+        """Play the first round: each silo's own graph, and what the server needs to choose beta, lam and the
+        penalty."""
         zbar = data["zbar"]
         solution, facts = learn_alone(self._space_of(zbar), zbar, self.alpha, self.beta, self.zeta, self.degree)
         carry = {**carry, "w": solution.w, "q": solution.q, "graph": solution.w, "beta": np.exp(facts[:, LOG_BETA])}
@@ -216,8 +217,8 @@ class ExactConsensus(Plain):
     def _facts(
         self, space: Space, carry: Carry, zbar: Array, v: Array, kept: Array, shares: Array, beta: float, rho: float
     ) -> tuple[Array, Array]:
-        """Upper and lower bounds of this silo's part of (8) at its last pull and the consensus v that came of it, of
-        which `kept` is what is more than dust."""
+        """Upper and lower bounds of this silo's part of (8) at its last pull and the resulting consensus v; `kept` is
+        the part of v that is more than dust."""
         pull, penalty = carry["pull"], carry["penalty"][:, None]
         w = without_dust(space, carry["w"])
         distance = np.sqrt(((w - kept) ** 2).sum(-1))
@@ -245,9 +246,9 @@ class ExactConsensus(Plain):
         return {name: gate.reveal(value, name, OPEN) for name, value in told.items()}
 
     def _confidence(self, carry: Carry, again: Array) -> Array:
-        """How often each edge is there in graphs learned from resampled signals, the pull of the others being held.
+        """How often each edge occurs in graphs learned from resampled signals, with the pull of the others fixed.
 
-        w_i minimises g_i(w) + m_i . w, so that with the same signals the same graph would come.
+        w_i minimises g_i(w) + m_i . w, so that the same signals would give the same graph.
         """
         confidence = np.empty_like(carry["pull"])
         for i, (costs, pull) in enumerate(zip(again, carry["pull"], strict=True)):
@@ -281,14 +282,14 @@ class ExactConsensus(Plain):
         return servers, self._answer(servers, topo)
 
     def _choose(self, servers: Carry) -> Carry:
-        """After the first round: beta, lam, and a penalty that fits how far apart the silos' own graphs are."""
+        """Choose after the first round: beta, lam, and a penalty that fits how far apart the silos' own graphs are."""
         present, facts = servers["present"], servers["facts"]
         _check_units(facts[present, SCALE])
         silos, vectors = len(present), servers["vectors"][present]
         mean = self._mean(vectors, present)
         beta, lam, nu = choose(facts[present], silos, self.lam, self.nu)
         apart = np.sqrt(((vectors - self._visible(mean, present)) ** 2).sum(-1)).mean()
-        typical = max(apart, 0.05 * math.sqrt((mean**2).sum())) or 1.0  # all graphs may be empty where zeta is large
+        typical = max(apart, 0.05 * math.sqrt((mean**2).sum())) or 1.0  # all graphs may be empty if zeta is large
         knobs = np.array([2.0 * lam * nu / typical, beta, lam, nu])
         alone = np.float64(math.log(beta))
         bracket = alone + np.array([-TUNING_RANGE, TUNING_RANGE])
@@ -308,16 +309,17 @@ class ExactConsensus(Plain):
         }
 
     def _certify(self, servers: Carry) -> Carry:
-        """Objective and relative gap of (8) at the silos' last graphs and the consensus they were measured against."""
+        """Compute objective and relative gap of (8) at the silos' last graphs and the consensus they were measured
+        against."""
         v, facts = without_dust(self.space, servers["consensus"]), servers["facts"]
         lam = servers["knobs"][LAM]
         gap = total = np.float64(np.inf)
         floor = servers["floor"]
         nodes = self.nodes * len(facts) if self._own is None else int(self._own.sum())
-        scale = self.alpha * nodes  # of (8) without what units add: z.w + 4 beta |w|^2 = alpha d
+        scale = self.alpha * nodes  # (8) without the part that depends on units: z.w + 4 beta |w|^2 = alpha d
         if servers["steady"]:
             total = facts[:, UPPER].sum() + lam * self._paid(v).sum()
-            floor = max(floor, facts[:, LOWER].sum())  # every round's bound is one of the same problem
+            floor = max(floor, facts[:, LOWER].sum())  # every round's bound is for the same problem
             gap = (total - floor) / min(max(abs(total), self.alpha), scale)
             # Below 0 by more than rounding a certificate contradicts itself and certifies nothing.
             gap = np.float64(np.inf) if gap < -1e-12 else max(gap, np.float64(0.0))
@@ -333,7 +335,8 @@ class ExactConsensus(Plain):
         return self._tune_degree(servers, self.degree)
 
     def _tune_consensus(self, servers: Carry) -> Carry:
-        """A larger lam with the coupling rho left as it is makes the consensus sparser, and nothing else but by it."""
+        """A larger lam with the same coupling rho makes the consensus sparser, and changes silos' graphs only through
+        it."""
         if self.consensus_edges is None:
             return {**servers, "tuned": np.bool_(True)}
         knobs, (low, high) = servers["knobs"].copy(), servers["sparser"]
@@ -350,8 +353,8 @@ class ExactConsensus(Plain):
         return {**servers, "knobs": knobs, "bracket": near, "sparser": np.array([low, high]), **_ANEW}
 
     def _tune_degree(self, servers: Carry, degree: float) -> Carry:
-        """The coupling adds edges of its own. Where no beta near the silos' own is sparse enough and lam was left to
-        us, the coupling is weakened and the search begins anew."""
+        """The coupling itself adds edges. If no beta near the silos' own is sparse enough and lam was not given, the
+        coupling is weakened and the search starts again."""
         knobs, bracket = servers["knobs"].copy(), servers["bracket"].copy()
         edges = servers["facts"][:, EDGES]
         if self._own is not None:  # as if each saw all pairs
@@ -382,7 +385,7 @@ class ExactConsensus(Plain):
         fresh = soft_threshold(mean, knobs[LAM] / (silos * penalty))
         rho = knobs[LAM] * knobs[NU]
         shares = feasible(servers["vectors"], over(fresh, v, penalty), knobs[LAM], rho, self._seen)
-        # Both residuals relative to what they are residuals of, so that units do not matter.
+        # Both residuals are relative to the values they belong to, so that units do not matter.
         moved = penalty * math.sqrt(((fresh - v) ** 2).sum()) / rho
         size = math.sqrt(silos * self._paid(fresh**2).sum())
         apart = BALANCE * math.sqrt(np.nansum(servers["facts"][:, RESIDUAL])) / max(size, 1e-300)
@@ -394,18 +397,18 @@ class ExactConsensus(Plain):
         return {**servers, "consensus": fresh, "knobs": knobs, "shares": shares, "moved": np.float64(moved)}
 
     def _mean(self, rows: Array, of: BoolArray | slice = slice(None)) -> Array:
-        """Over the silos that can see a pair; 0 where none can."""
+        """Mean over the silos that can see a pair; 0 if none can."""
         if self._seen is None:
             return np.asarray(rows.mean(0))
         seen = self._seen[of]
         return np.asarray((rows * seen).sum(0) / np.maximum(seen.sum(0), 1))
 
     def _visible(self, v: Array, of: BoolArray | slice = slice(None)) -> Array:
-        """What each silo can see of a consensus, (I, p); the same for all where all have all nodes."""
+        """What each silo can see of a consensus, (I, p); the same for all if all have all nodes."""
         return v if self._seen is None else np.where(self._seen[of], v, 0.0)
 
     def _paid(self, v: Array) -> Array:
-        """Of every pair the part of lam that is paid for it: by the share of silos that can see it, (a)."""
+        """The part of lam paid for every pair: by the share of silos that can see it, (a)."""
         return v if self._seen is None else v * self._seen.mean(0)
 
     def done(self, servers: Carry) -> bool:
@@ -414,11 +417,11 @@ class ExactConsensus(Plain):
     def trace(self, servers: Carry) -> Json | None:
         if not math.isfinite(servers["gap"]):
             return None
-        # While beta is searched for, objectives of different problems are not one curve.
+        # During the search for beta, objectives belong to different problems and are no single curve.
         return {"objective": float(servers["objective"]) if servers["tuned"] else None, "gap": float(servers["gap"])}
 
     def instead(self, servers: Carry, topo: Topology) -> dict[str, Array]:
-        """The consensus, for a site that is gone when graphs are handed over; how smooth it is there nobody knows."""
+        """Give a site that is gone when graphs are handed over the consensus; its smoothness there is unknown."""
         silos = len(topo.silos)
         graph = np.broadcast_to(self._visible(servers["certified"]), (silos, self.space.size)).copy()
         return {"graph": graph, "smoothness": np.full(silos, np.nan)}
@@ -427,7 +430,7 @@ class ExactConsensus(Plain):
         _, beta, lam, nu = (float(x) for x in servers["knobs"])
         consensus = servers["certified"]
         weights = contribution_weights(delivered["graph"], self._visible(consensus))
-        gone = np.isnan(delivered["smoothness"])  # the consensus stands for its graph, and follows nobody
+        gone = np.isnan(delivered["smoothness"])  # the consensus replaces its graph, and follows nobody
         arrays = {**delivered, "consensus": consensus, "gamma": np.where(gone, 0.0, weights)}
         parameters = {"alpha": self.alpha, "beta": beta, "nu": nu, "lambda": lam, "zeta": self.zeta}
         facts = {"parameters": parameters, "objective": float(servers["objective"])}

@@ -1,20 +1,19 @@
-"""How sure it is that a site has an edge, and that sites share it: empirical Bayes over strengths from a first fit.
+"""Probabilities that a site has an edge, and that sites share it: empirical Bayes over strengths from a first fit.
 
-1. The first fit is T_k, with W_k = T_k^-1. What it says of one edge, its own shrinkage undone, is one Newton step along
-   the edge. For the joint likelihood of correlations R_k, penalised so that edges are shared (`joint_likelihood`):
+1. The first fit is T_k, with W_k = T_k^-1. One Newton step along an edge gives its strength without the fit's
+   shrinkage. For the joint likelihood of correlations R_k, penalised so that edges are shared (`joint_likelihood`):
 
        r_ke = -[T_ab sqrt(h) + (W - R)_ab / sqrt(h)],    h = W_aa W_bb + W_ab^2,    variance 1 / N_k                 (a)
 
-   Other edges are held still in (a). What the penalty took off strong ones then seems to be there between nodes that
-   both follow a third. So where others explain half of a node's variance or more, T_aa W_aa > 2 (the mean of all
-   sites), the penalty is lifted off the strong edges, and edges of that node take a step in all entries at once
-   (Jankova and van de Geer 2015, theorem 1):
+   Other edges do not move in (a). What the penalty took off strong edges then appears between nodes that both follow a
+   third. So if others explain half of a node's variance or more, T_aa W_aa > 2 (the mean of all sites), strong edges
+   have no penalty, and edges of that node take a step in all entries at once (Jankova and van de Geer 2015, theorem 1):
 
        D_k = 2 T_k - T_k R_k T_k,    r_ke = -D_ab / sqrt(T_aa T_bb + T_ab^2),    variance 1 / N_k                    (c)
 
-   For rows that have no level common to all nodes and no negative relations, T_k is a Laplacian, the most likely one
-   with a ridge (`kernels/log_det.py`) of moments drawn to the mean of all sites. With the resistance h of a pair, which
-   is the mean squared difference z that T_k expects,
+   For rows without a level common to all nodes and without negative relations, T_k is a Laplacian, the most likely one
+   with a ridge (`kernels/log_det.py`) for moments shrunk to the mean of all sites. With the resistance h of a pair, the
+   mean squared difference z that T_k expects,
 
        r_ke = [w h + (h - z) / h] / sqrt(2),    variance 1 / N_k                                                     (b)
 
@@ -43,22 +42,22 @@ from silograph.tasks.smooth_graph import centred_basis, distances_of
 Device = Literal["cpu", "cuda"]
 
 FIRST_PASS = 0.4  # of sqrt(log d / N), the penalty of the first pass at 30 nodes; more where there are more
-GROUPED = 0.7  # of that penalty, the part that is on all sites' entries of an edge together
+GROUPED = 0.7  # the part of that penalty that is on all sites' entries of an edge together
 _DOUBT, _DOUBT_SHARED = 0.8, 0.7  # g: the most likely on 108 worlds like those of benchmarks/graph_quality.py
 _DOUBT_LAPLACIAN, _DOUBT_LAPLACIAN_SHARED = 0.6, 0.65  # on 68 worlds of the papers' signals, seeds 7000 to 7003
-_SHARPER, _FEW_ROWS = 1.5, 5.0  # times that penalty: a second pass for what is shared, below so many rows a node
-_MANY, _RELIEF = 200, 0.2  # nodes from which strong edges are always relieved of their penalty; what is left of it
-_LIFTS = 2  # times that is done: what strong edges hide shows after the first
+_SHARPER, _FEW_ROWS = 1.5, 5.0  # times that penalty: a second pass for shared edges, below so many rows per node
+_MANY, _RELIEF = 200, 0.2  # from so many nodes strong edges always lose their penalty; what is left of it
+_LIFTS = 2  # how often: edges that strong ones hide show after the first time
 _EXPLAINED = 2.0  # T_aa W_aa: others explain half of the node's variance
-_ROUGH = 100.0  # times the tolerance is enough to see which edges are strong
+_ROUGH = 100.0  # so many tolerances are enough to see which edges are strong
 _LAPLACIAN_TOLERANCE = 1e-4
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """Strengths (K, p), of probability that a site has an edge (K, p) or that it is shared (p,), before and after
-    doubt; the prior that was learned; the certified gap of the first fit, in nats per record and node; and how many
-    edges Schwarz' criterion says, where rows may be too few for the mixture: it can take a dense graph for noise."""
+    """Strengths (K, p); probabilities that a site has an edge (K, p) or that it is shared (p,), before and after doubt;
+    the learned prior; the certified gap of the first fit, in nats per record and node; and the number of edges by
+    Schwarz' criterion, if rows may be too few for the mixture: it can take a dense graph for noise."""
 
     strengths: Array
     site: Array
@@ -74,8 +73,9 @@ def joint_evidence(
     correlations: Array, rows: Array, nonnegative: bool, tolerance: float, device: Device = "cpu",
     pair_rows: Array | None = None,
 ) -> Evidence:  # fmt: skip
-    """`pair_rows` (K, p), where not all rows saw a pair: `rows` is then their mean. A graph of some nodes alone would
-    join those whose common neighbours a site lacks: for the first pass these are filled up, and say nothing after."""
+    """Evidence from the joint likelihood. `pair_rows` (K, p), if not all rows saw a pair: `rows` is then their mean. A
+    graph of some nodes alone would join nodes with a common neighbour that a site lacks: for the first pass these are
+    filled up, and are not used after it."""
     filled, known = (correlations, None) if pair_rows is None else filled_by_others(correlations, pair_rows)
     first = _first_pass(filled, rows, nonnegative, tolerance, device=device, pair_rows=known)
     r, found = _by_mixture(filled, rows, first, nonnegative, pair_rows)
@@ -87,7 +87,7 @@ def joint_evidence(
 def _by_mixture(
     correlations: Array, rows: Array, first: joint_likelihood.Joint, nonnegative: bool, pair_rows: Array | None
 ) -> tuple[Array, Posterior]:
-    """(a), and 2. Nobody draws an edge that it could not see."""
+    """Apply (a), then 2. No site gets an edge that it could not see."""
     r = _strengths(correlations, first)
     if pair_rows is None:
         return r, posterior(r, rows, nonnegative)
@@ -97,8 +97,8 @@ def _by_mixture(
 
 
 def laplacian_evidence(moments: Array, rows: Array) -> Evidence:
-    """The mean of two probabilities: by (b) of every site's own moments, all sites together; and by (b) of the pooled
-    moments, one by one at their effective rows, the mean of all sites being what is shared."""
+    """Take the mean of two probabilities: by (b) of every site's own moments, all sites together; and by (b) of the
+    pooled moments, one by one at their effective rows, with the mean of all sites for shared edges."""
     nodes = moments.shape[-1]
     basis = centred_basis(nodes)
     own = np.einsum("ak,iab,bl->ikl", basis, moments, basis, optimize=True)
@@ -137,7 +137,7 @@ def _strengths(correlations: Array, first: joint_likelihood.Joint) -> Array:
 
 
 def _explained(first: joint_likelihood.Joint) -> BoolArray:
-    """The nodes of whose variance others explain half or more, in the mean of all sites."""
+    """The nodes with half or more of their variance explained by others, in the mean of all sites."""
     left = np.einsum("kaa->ka", first.theta) * np.einsum("kaa->ka", first.covariance)
     return np.asarray(left.mean(0) > _EXPLAINED)
 
@@ -146,7 +146,7 @@ def _laplacian_strengths(z: Array, w: Array) -> Array:
     """(b), (K, p)."""
     joined = np.array([adjacency(row) for row in w])
     degree = joined.sum(-1)
-    level = degree.mean(-1)[:, None, None] / w.shape[-1]  # any is out of the way of differences
+    level = degree.mean(-1)[:, None, None] / w.shape[-1]  # any value: it cancels in differences
     h = moment_distances(np.linalg.inv(degree[:, :, None] * np.eye(joined.shape[-1]) - joined + level))
     return np.asarray((w * h + (h - z) / h) / math.sqrt(2.0))
 
@@ -159,8 +159,8 @@ def _shared(
     probability: Array, correlations: Array, counts: Array, first: joint_likelihood.Joint, nonnegative: bool,
     tolerance: float, pair_rows: Array | None, known: Array | None,
 ) -> tuple[Array, float]:  # fmt: skip
-    """The mean of two passes' probabilities: what sites share has more rows behind it than what one has, and where rows
-    are few a larger penalty tells more of it."""
+    """Take the mean of two passes' probabilities: shared edges have more rows behind them than those of one site, and
+    with few rows a larger penalty finds them better."""
     nodes = correlations.shape[1]
     if len(counts) == 1 or nodes >= _MANY or counts.mean() >= _FEW_ROWS * nodes:
         return probability, 0.0
@@ -177,7 +177,7 @@ def _first_pass(
     strength = factor * FIRST_PASS * max(1.0, nodes / 30.0) ** 0.25 * math.sqrt(math.log(nodes) / counts.mean())
     nu = counts / counts.mean()
     lam, gam = (1.0 - GROUPED) * strength * np.sqrt(nu)[:, None, None], GROUPED * strength * math.sqrt(sites)
-    if pair_rows is not None:  # the noise of an entry is that of its own rows; without any it stays 0
+    if pair_rows is not None:  # the noise of an entry is that of its own rows; without rows it stays 0
         with np.errstate(divide="ignore"):
             lam = lam * np.sqrt(square(counts[:, None] / pair_rows))
         gam = gam * np.sqrt(square((pair_rows > 0.0).mean(0)))
@@ -189,7 +189,7 @@ def _first_pass(
     first = solve(1.0, start, tolerance if nodes < _MANY else _ROUGH * tolerance)
     if nodes < _MANY and not _explained(first).any():
         return first
-    # So large a penalty takes so much off the strong edges that pairs with a common neighbour seem to have one.
+    # A penalty this large shrinks strong edges so much that pairs with a common neighbour seem to have an edge.
     a, b = pairs(nodes)
     for _ in range(_LIFTS if nodes < _MANY else 1):
         relief, loud = np.ones((nodes, nodes)), _strengths(correlations, first) ** 2
@@ -214,7 +214,7 @@ def _solve(
 
 
 def _beyond_noise(squares: Array, sites: int) -> BoolArray:
-    """Sums of so many squared normals that are larger than those of noise anywhere, but for a chance of 1 in 20
+    """Which sums of so many squared normals are larger than noise gives anywhere, except with a chance of 1 in 20
     (Laurent and Massart 2000, lemma 1)."""
     x = math.log(20.0 * len(squares))
     return np.asarray(squares > sites + 2.0 * math.sqrt(sites * x) + 2.0 * x)

@@ -1,7 +1,7 @@
-"""How many edges a graph gets: as many as were asked for, or as have the largest expected F-score.
+"""The number of edges of a graph: as requested, or the one with the largest expected F-score.
 
-Where sites could not see all pairs of nodes (`pair_rows`, (K, p), with 0 for a pair that a site never saw), the number
-is that of a site that saw all; others get as large a share of what they saw.
+If sites could not see all pairs of nodes (`pair_rows`, (K, p), with 0 for a pair that a site never saw), the number is
+that of a site that saw all; others get the same share of the pairs they saw.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FAR_BELOW = 1.0 / 3.0  # of the number of edges by Schwarz' criterion: then the
 def wanted(
     edges: int | None, degree: float | None, density: float | None, nodes: int, sites: int
 ) -> tuple[int | None, str]:
-    """The number of edges that was asked for, or None; and the reason."""
+    """The requested number of edges, or None; and the reason."""
     asked = {"edges": edges, "degree": degree, "density": density}
     given = {name: value for name, value in asked.items() if value is not None}
     if len(given) > 1:
@@ -56,7 +56,8 @@ def best_number(probability: Array) -> int:
 
 
 def _expected(probability: Array) -> tuple[Array, Array]:
-    """What taking the most probable edges finds in the mean, for every number of them, and all there are."""
+    """How many true edges the most probable ones include in expectation, for every number of them; and how many
+    exist."""
     return np.cumsum(-np.sort(-probability, axis=-1), -1), probability.sum(-1, keepdims=True)
 
 
@@ -66,13 +67,13 @@ def not_noise(expected: int, found: Evidence) -> int:
 
 
 def expected_number(found: Evidence, pair_rows: Array | None) -> int:
-    """The number with the largest expected F-score of a site that sees all pairs."""
+    """The number with the largest expected F-score for a site that sees all pairs."""
     best = best_number(found.probability)
     return best if pair_rows is None else round(best / float((pair_rows > 0.0).mean()))
 
 
 def path_of_expected(found: Evidence, number: int | None, pair_rows: Array | None) -> list[Json]:
-    """The expected F-score of some numbers of edges, and of this one."""
+    """The expected F-scores of some numbers of edges, and of this one."""
     sure, everything = _expected(found.probability)
     sites = np.arange(len(sure))
     path = []

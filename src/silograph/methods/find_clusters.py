@@ -1,8 +1,9 @@
-"""Find clusters from one released gradient per client: every client releases it once, and k-means does the rest.
+"""Find clusters from one released gradient per client, by k-means.
 
-The vector is the mean gradient of the client's records at the zero model, for a linear model with independent features
-a multiple of the client's own model in expectation. Its direction is clustered: how many records a client has, and how
-well the model fits them, changes the length. Everything after the release is post-processing.
+Each client once releases the mean gradient of its records at the zero model. For a linear model with independent
+features it is in expectation a multiple of the client's own model. Only directions are clustered, since the length
+depends on how many records a client has and how well the model fits them. Everything after the release is
+post-processing.
 """
 
 from __future__ import annotations
@@ -40,10 +41,11 @@ _STARTS = 20  # of k-means
 
 @dataclass(frozen=True)
 class FindClusters(Plain):
-    """`count` clusters. With a `clip` every record's gradient is scaled back to it and the mean is released with noise.
+    """Find `count` clusters. With a `clip` every record's gradient is scaled back to it and the mean is released with
+    noise.
 
-    The number of a client's records is public then: neighbours replace one. With `answers`, their public bounds, these
-    and features are brought within -1 and 1 first. The noise is for a `share` of the run's precision.
+    The number of a client's records is public then: neighbours replace one. With `answers`, the public bounds of
+    answers, these and features are scaled to -1 to 1 first. The noise uses a `share` of the run's precision.
     """
 
     task: Linear
@@ -90,7 +92,7 @@ class FindClusters(Plain):
         return servers, {}
 
     def done(self, servers: Carry) -> bool:
-        """One round: who did not come is put into the cluster of nobody in particular, the first."""
+        """One round is enough: clients that did not take part are put into the first cluster."""
         return bool(servers["heard"].any())
 
     def outcome(self, servers: Carry, delivered: dict[str, Array], topo: Topology) -> Outcome:
@@ -101,7 +103,7 @@ class FindClusters(Plain):
 
 
 def clustered(vectors: Array, count: int, seed: int = 0) -> Array:
-    """k-means of the vectors' directions; clusters are numbered in the order their first members come."""
+    """Cluster the vectors' directions by k-means; clusters are numbered in the order of their first members."""
     from sklearn.cluster import KMeans
 
     length = row_lengths(vectors)
@@ -112,7 +114,8 @@ def clustered(vectors: Array, count: int, seed: int = 0) -> Array:
 
 @dataclass(frozen=True)
 class FoundClusters:
-    """One round of `finder`, then `inner` with the clusters that were found; its own only say how many there are."""
+    """One round of `finder`, then `inner` with the clusters that were found; its own clusters only give their
+    number."""
 
     finder: FindClusters
     inner: ClusteredADMM | RandomEffects | Calibrated
@@ -138,7 +141,7 @@ class FoundClusters:
     def gather(self, servers: Carry, up: Up, topo: Topology, gate: ServerOutlet) -> tuple[Carry, Message]:
         if not servers["finding"]:
             return self.inner.gather(servers, up, topo, gate)
-        cluster = np.zeros(len(topo.silos), dtype=np.intp)  # who did not come is put with the first
+        cluster = np.zeros(len(topo.silos), dtype=np.intp)  # clients that did not take part go into the first
         cluster[up.rows] = clustered(up.values["gradient"], self.finder.count, self.finder.seed)
         return {**servers, "cell": topo.home * self.finder.count + cluster}, {}
 

@@ -4,7 +4,8 @@
     at its server      psi_p = w_p + the mean of w_k - w_p over the sampled agents                          (4), (7)
     between servers    w_p   = a_pp own_p + the sum over neighbours m of a_pm sent_pm                       (5), (8)
 
-With one server this is federated averaging; with one step in one agent a region it is diffusion (adapt, then combine).
+With one server this is federated averaging; with one step in one agent per region it is diffusion (adapt, then
+combine).
 
                    sent to neighbour m      own copy
     none           psi_p                    psi_p
@@ -17,16 +18,16 @@ A server adds up its own agents' updates (`reach` region), or all servers have o
 
     psi_p = w + the sum of all clipped updates, with noise for one clip, / how many there were
 
-is the same at every server, (8) leaves it as it is, and the noise is what a trusted curator of all agents would need.
+is the same at every server, (8) does not change it, and the noise is what a trusted curator of all agents would need.
 With noise in the updates, the result is the mean of the models of the last half of the rounds. With a share `personal`
-of the budget the regions then each take one more sum of their own agents' updates at that common model w:
+of the budget each region then takes one more sum of its own agents' updates at that common model w:
 
     w_p = w + max(0, 1 - noise / spread) v_p,      v_p = the region's mean update less the mean of all regions'
 
 `spread` being the mean squared length of v_p, and `noise` what of it is noise (empirical Bayes).
 
-`private` alone is a guarantee. Whoever hears a server and its neighbours takes homomorphic noise off again, all but one
-round's noise (`privacy.unmixing`): it is obfuscation, like the two before it.
+Only `private` is a guarantee. An observer of a server and its neighbours can remove all homomorphic noise but one
+round's (`privacy.unmixing`): it is obfuscation, like the two above it.
 """
 
 from __future__ import annotations
@@ -66,9 +67,9 @@ _WHY = {
 class GraphFederation(Plain):
     """`step` mu, `sample` L agents of each region a round (all if None), local steps and batch sizes from ranges.
 
-    Which agents and records are drawn follows from `seed`, which is public: nothing is claimed from sampling.
-    `variance` is sigma_g^2 of the perturbations that are not `private`; `clip` bounds an agent's update. `personal` is
-    the share of the budget that makes a region's model of the common one, with `reach` all: the run has one more round.
+    The public `seed` decides which agents and records are drawn: no privacy is claimed from sampling. `variance` is
+    sigma_g^2 of the perturbations that are not `private`; `clip` bounds an agent's update. `personal` is the share of
+    the budget that turns the common model into a region's own, with `reach` all: the run has one more round.
     """
 
     task: Linear
@@ -117,14 +118,15 @@ class GraphFederation(Plain):
         return Start(carry, servers, self._answer(servers, topo))
 
     def taken_over(self, servers: Carry, topo: Topology) -> Start:
-        """Models and the mean of the last half's; agents of now have the numbers that were drawn for their names."""
+        """Take over models and the mean of the last half; present agents have the numbers that were drawn for their
+        names."""
         begun = self.start(topo)
         kept = ("model", "own", "round", "first", "tail")
         carry: Carry = {name: servers[name] if name in kept else value for name, value in begun.servers.items()}
         return replace(begun, servers=carry, down=self._answer(carry, topo))
 
     def _drawn(self, ids: np.typing.NDArray[np.uint64], release_point: str, bounds: tuple[int, int]) -> Array:
-        """A number between the bounds for each agent, for good."""
+        """A number between the bounds for each agent, the same in all rounds."""
         low, high = bounds
         return np.asarray(low + integers(draw_key(self.seed, 0, release_point), ids, 1, high - low + 1)[:, 0])
 
@@ -160,7 +162,7 @@ class GraphFederation(Plain):
             batch = batches(key, carry["id"], self.epochs[1], self.batch[1], count)
         moved = self.task.descend(model, data, batch, carry["epochs"], sizes, self.step)  # (6)
         update, last = moved - model, bool(down["round"].value[0] == self.rounds)
-        if self.personal and last:  # a round of the others has 1/rounds of the rest of the budget
+        if self.personal and last:  # each other round has 1/rounds of the rest of the budget
             share = self.rounds * self.personal / (1.0 - self.personal)
             return {}, {"update": gate.contribute(update, "update", self.clip, share)}
         return {}, {"update": gate.contribute(update, "update", self.clip, joined=self.reach == "all")}
@@ -182,7 +184,7 @@ class GraphFederation(Plain):
         return {**servers, "own": own, "counts": counts}, {EACH if self.perturbation == "edge" else "sent": sent}
 
     def _gather_own(self, servers: Carry, up: Up, topo: Topology, gate: ServerOutlet) -> tuple[Carry, Message]:
-        """Each region's mean update, with the noise in it; all regions need all of them."""
+        """Gather each region's mean update, with the noise in it; all regions need all of them."""
         total = gate.total(up.sealed["update"], up.rows, topo.home, topo.silos)
         assert total.noise is not None, "agents put the noise in"
         heard, counts = total.counts > 0.0, np.maximum(total.counts, 1.0)[:, None]
@@ -190,7 +192,8 @@ class GraphFederation(Plain):
         return {**servers, "counts": total.counts}, {ALL: gate.relay(told)}
 
     def _own_models(self, servers: Carry, told: Array, topo: Topology) -> Array:
-        """The common model, and each region's deviation from the regions' mean update, less what of it is noise."""
+        """Add to the common model each region's deviation from the regions' mean update, less its part that is
+        noise."""
         mean, off, heard = told[:, :-2], told[:, -2], told[:, -1] > 0.0
         v = np.where(heard[:, None], mean - mean[heard].mean(0), 0.0)
         degrees = max(int(heard.sum()) - 1, 1)
@@ -207,7 +210,7 @@ class GraphFederation(Plain):
         return Bounded(mean, 2.0 * self.clip / counts, CLIPPED_AGENT, why)
 
     def _sent(self, psi: Array, topo: Topology, gate: ServerOutlet) -> tuple[Released, Array]:
-        """What goes to the neighbours, and each server's own copy."""
+        """The values for the neighbours, and each server's own copy."""
         if self.perturbation == "private":
             return gate.relay(psi), psi  # nothing else is known of the updates
         servers, features = psi.shape
@@ -261,7 +264,7 @@ class GraphFederation(Plain):
 
     @property
     def most_rounds(self) -> int:
-        """One more where regions take sums of their own in the end."""
+        """One more if regions take their own sums at the end."""
         return self.rounds + (self.personal > 0.0)
 
     def done(self, servers: Carry) -> bool:
@@ -282,7 +285,7 @@ class GraphFederation(Plain):
 
 
 def _alike(model: Array) -> bool:
-    """Whether all servers have one model, whose mean need not be rounded."""
+    """Whether all servers have the same model, so that the mean needs no rounding."""
     return bool((model == model[0]).all())
 
 
@@ -297,5 +300,5 @@ def _everybody(topo: Topology) -> Joined:
 
 
 def _by_region(summed: BoolArray, rows: Rows, topo: Topology) -> Array:
-    """How many of each region's agents are in the sum."""
+    """Count each region's agents in the sum."""
     return np.bincount(topo.home[rows[summed]], minlength=len(topo.servers)).astype(np.float64)

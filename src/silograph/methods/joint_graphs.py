@@ -1,17 +1,17 @@
 """Precision graphs of several sites and what they share, from second moments and counts alone.
 
-1. Each site's moments become correlations R_k, so no unit matters. A first fit, certified, and empirical Bayes over all
-   edges of all sites give each edge its probability: of a site, and of being shared (`edge_evidence`).
-2. The most probable edges, as many as were asked for or as the expected F-score says, are refitted without penalty
-   (`kernels/support_likelihood.py`), on moments drawn to the pooled ones as far as their noise asks:
+1. Each site's moments become correlations R_k, so units do not matter. A first fit, certified, and empirical Bayes over
+   all edges of all sites give each edge its probability: of a site, and of being shared (`edge_evidence`).
+2. The most probable edges, as many as requested or as the expected F-score chooses, are refitted without penalty
+   (`kernels/support_likelihood.py`), on moments shrunk to the pooled ones as far as their noise requires:
 
        R_k <- (1 - c_k) R_k + c_k Rbar,    c_k = v_k / (v_k + tau^2)                                                 (a)
 
    v_k is the variance of a correlation, of N_k independent rows or seen between folds, tau^2 that between sites.
 
-Rows that follow each other in time say less than as many independent ones: where folds show it, N_k is the number of
-rows that would say as much. Where rows have gaps, or sites lack nodes, N_k is that of every pair (`pair_rows`): an edge
-that a site could not see is held at 0 there, and counts for nothing.
+Rows that follow each other in time carry less information than as many independent ones: if folds show it, N_k is the
+number of independent rows with as much. If rows have gaps, or sites lack nodes, N_k is that of every pair
+(`pair_rows`): an edge that a site could not see stays 0 there, and is not counted.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ from silograph.methods.edge_numbers import (
 
 Criterion = Literal["expected-F", "ebic", "held-out"]
 
-_LOOSER = 10.0  # than the fits may the first pass be: a Newton step follows, and F-scores stay the same
-_CERTAIN = 0.99  # edges more probable than that are ranked by strength: what is left of their odds is noise
-_RIDGE = 0.01  # of the identity that moments are drawn to before a fit without penalty
+_LOOSER = 10.0  # times coarser than the fits the first pass may be: a Newton step follows, and F-scores stay the same
+_CERTAIN = 0.99  # more probable edges are ranked by strength: the rest of their odds is noise
+_RIDGE = 0.01  # share of the identity in moments before a fit without penalty
 
 
 @dataclass(frozen=True)
 class JointGraphs:
-    """What was learned; axis 0 of `precision`, `signs` and `probability` is the site.
+    """Learned graphs; axis 0 of `precision`, `signs` and `probability` is the site.
 
     Edge vectors are in the order of `triu_indices(d, 1)`. `probability` is that a site has an edge, `shared` that sites
-    share it; `signs` are -1, 0 and 1, positive for nodes that move together; `path` is what was compared to choose.
+    share it; `signs` are -1, 0 and 1, positive for nodes that move together; `path` has the choices that were compared.
     """
 
     precision: Array  # (K, d, d), in the units of the moments
     signs: NDArray[np.int8]  # (K, p)
     probability: Array  # (K, p)
-    consensus: Array  # (d, d), the precision of the pooled moments on the edges that are shared
+    consensus: Array  # (d, d), the precision of the pooled moments on the shared edges
     consensus_signs: NDArray[np.int8]  # (p,)
     shared: Array  # (p,)
     drawn_to_mean: Array  # (K,), c of (a)
@@ -69,7 +69,7 @@ class JointGraphs:
     path: list[Json]
     first_gap: float  # certified, of the first pass and of the fits, in nats per record and node
     gap: float
-    reason: str  # why as many edges as there are
+    reason: str  # why there are so many edges
 
     @property
     def covariance(self) -> Array:
@@ -92,13 +92,13 @@ def learn_graphs(
     tolerance: float = 1e-4,
     pair_rows: Array | None = None,
 ) -> JointGraphs:
-    """`moments` (K, d, d) is each site's covariance, `counts` (K,) its rows. `folds` (K, F, d, d) are the moments
-    of F consecutive parts of a site's rows: they show the noise of dependent rows, and allow held-out likelihood.
-    `pair_rows` (K, d, d) says how many rows saw both nodes of a pair, where that is not all of them.
+    """Learn from `moments` (K, d, d), each site's covariance, and `counts` (K,), its rows. `folds` (K, F, d, d) are the
+    moments of F consecutive parts of a site's rows: they show the noise of dependent rows, and allow held-out
+    likelihood. `pair_rows` (K, d, d) counts the rows that saw both nodes of a pair, if that is not all of them.
 
-    At most one of `edges`, `degree` and `density` says how many edges every site gets. `laplacian`: relations are
-    positive, and rows have no level common to all nodes but the one that `moments` were given. With the device cuda a
-    GPU makes the first pass.
+    At most one of `edges`, `degree` and `density` sets the number of edges of every site. `laplacian`: relations are
+    positive, and rows have no level common to all nodes except the one added to `moments`. With the device cuda a GPU
+    makes the first pass.
     """
     moments, counts = _checked(moments, counts)
     pair_rows = where_missing(pair_rows, counts)
@@ -163,7 +163,8 @@ def strengths_of(precision: Array) -> Array:
 
 
 def effective_rows(correlations: Array, counts: Array, noise: Array, pair_rows: Array | None = None) -> Array:
-    """N_k, of as many independent rows as have correlations with this noise: the same share of rows at all sites."""
+    """N_k, the number of independent rows that have correlations with this noise: the same share of rows at all
+    sites."""
     a, b = pairs(correlations.shape[-1])
     independent = over_seen((1.0 - correlations[:, a, b] ** 2) ** 2, pair_rows) / counts
     share = float((independent / np.maximum(noise, 1e-300)).mean())
@@ -173,8 +174,8 @@ def effective_rows(correlations: Array, counts: Array, noise: Array, pair_rows: 
 def drawn_to_mean(
     correlations: Array, counts: Array, noise: Array | None = None, pair_rows: Array | None = None
 ) -> tuple[Array, Array]:
-    """(a): correlations drawn to the pooled ones, and how far. `noise` v (K,): as if rows were independent if None.
-    `pair_rows` (K, p), where not all rows saw a pair."""
+    """Shrink correlations to the pooled ones by (a); return them and how far. `noise` v (K,); None: rows are
+    independent. `pair_rows` (K, p), if not all rows saw a pair."""
     if pair_rows is not None:
         mixed, c = drawn_with_gaps(correlations, pair_rows, noise)
         return _ridged(mixed), c
@@ -214,7 +215,7 @@ def _checked(moments: Array, counts: Array) -> tuple[Array, Array]:
 
 
 def _standardised(moments: Array, gaps: bool) -> tuple[Array, Array]:
-    """Correlations, definite also where gaps keep them from it, and the units that were taken off."""
+    """Correlations, made definite if gaps prevent it, and the units that were removed."""
     deviation = np.sqrt(np.einsum("kaa->ka", moments))
     scale = deviation[:, :, None] * deviation[:, None, :]
     correlations = moments / scale
@@ -222,7 +223,7 @@ def _standardised(moments: Array, gaps: bool) -> tuple[Array, Array]:
 
 
 def _noise_of(folds: Array, pair_rows: Array | None = None) -> Array:
-    """v of (a): the variance of a site's correlations, as consecutive parts of its rows differ."""
+    """v of (a): the variance of a site's correlations, from differences between consecutive parts of its rows."""
     a, b = pairs(folds.shape[-1])
     return np.asarray(over_seen(folds[:, :, a, b].var(axis=1, ddof=1), pair_rows) / folds.shape[1])
 
@@ -242,7 +243,7 @@ def _evidence(
 
 
 def _ranks(found: Evidence, counts: Array, pair_rows: Array | None) -> tuple[Array, Array]:
-    """Of the edges of every site, and of those that are shared; what nobody saw comes last."""
+    """Ranks of the edges of every site, and of shared edges; those that nobody saw are last."""
     mean = np.abs(counts / counts.sum() @ found.strengths if pair_rows is None else pooled(found.strengths, pair_rows))
     own, shared = _ranked(found.site, 0.5 * (np.abs(found.strengths) + mean)), _ranked(found.shared[None], mean[None])
     if pair_rows is None:
@@ -251,12 +252,12 @@ def _ranks(found: Evidence, counts: Array, pair_rows: Array | None) -> tuple[Arr
 
 
 def _ranked(probability: Array, strength: Array) -> Array:
-    """By probability; by strength among those that are certain."""
+    """Rank by probability, and by strength among those that are certain."""
     return np.minimum(probability, _CERTAIN) + (1.0 - _CERTAIN) * strength
 
 
 def _first_ones(rank: Array, numbers: int | NDArray[np.intp]) -> BoolArray:
-    """(K, d, d): so many edges of every row, those that rank highest."""
+    """Mark (K, d, d) so many edges of every row, those that rank highest."""
     rows, edges = rank.shape
     nodes = (1 + math.isqrt(1 + 8 * edges)) // 2
     a, b = pairs(nodes)
@@ -286,7 +287,7 @@ def _signs(entries: Array) -> NDArray[np.int8]:
 
 @dataclass(frozen=True)
 class _Part:
-    """One fold held out: its moments, and of the others what is fitted, in which units, and how edges rank there."""
+    """One fold held out: its moments; and from the others the moments to fit, their units, and the ranks of edges."""
 
     moments: Array
     drawn: Array
@@ -297,7 +298,7 @@ class _Part:
 def _parted(
     folds: Array, counts: Array, pair_rows: Array | None, evidence: Callable[[Array, Array, Array | None], Evidence]
 ) -> list[_Part]:
-    """Nothing about a fold is known where edges are ranked and fitted for it."""
+    """Split off one fold; edges are ranked and fitted without any knowledge of it."""
     parts, left = [], 1.0 - 1.0 / folds.shape[1]
     for f in range(folds.shape[1]):
         rest, rows = np.delete(folds, f, axis=1).mean(1), counts * left
@@ -313,7 +314,7 @@ def _choose(
     criterion: Criterion, found: Evidence, rank: Array, drawn: Array, counts: Array, parts: list[_Part] | None,
     nonnegative: bool, tolerance: float, pair_rows: Array | None = None,
 ) -> tuple[int, list[Json], str]:  # fmt: skip
-    """The number of edges of every site by a criterion that fits graphs, and the path on which it was compared."""
+    """Choose the number of edges of every site by a criterion that fits graphs; return it and the path compared."""
     if criterion == "held-out" and parts is None:
         raise InputError("criterion", "folds for held-out likelihood", "found none", "Send folds, or take 'ebic'.")
     (sites, most), nodes = rank.shape, drawn.shape[-1]

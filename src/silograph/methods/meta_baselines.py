@@ -1,4 +1,4 @@
-"""What private meta-learning is compared with: S4's own version, to the letter, and learning without privacy.
+"""Baselines for private meta-learning: S4's own version, to the letter, and learning without privacy.
 
 FedAvg and Reptile move a start by local gradient steps on all of a client's records; fine-tuning either is
 `personalising`. Per-FedAvg is `PrivateMeta` without a clip.
@@ -33,7 +33,7 @@ from silograph.topology import Topology
 if TYPE_CHECKING:
     pass
 
-#: What is wrong with the printed version, in a line.
+#: The error in the printed version, in one line.
 DEFECT = (
     "it clips the mean over records, which one record moves by up to twice the clip, "
     "and pays once for a sample that it uses twice"
@@ -58,7 +58,7 @@ class PaperMeta(PrivateMeta):
         assert self.clip is not None
         query = gate.poisson(data[QUERY], self.rate, f"query {step}", QUERY)
         support = gate.poisson(data[SUPPORT], self.rate, f"support {step}", SUPPORT)
-        # Both releases of a step depend on the query sample: they are charged together, to every record.
+        # Both releases of a step depend on the query sample: they are charged together, for every record.
         both = replace(query, name=f"step {step}", part="")
         here = self._at(w, data, query)
         inner = self._noisy(here.gradient(None), query, gate, both, f"inner {step}")  # (6)

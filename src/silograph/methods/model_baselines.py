@@ -1,6 +1,6 @@
-"""What clustered models are held against: each client alone, and personal models near one that all clients share.
+"""Baselines for clustered models: each client alone, and personal models near one that all clients share.
 
-A client's model is fitted exactly, pulled to the anchor it was sent,
+A client's model is fitted exactly, pulled to the anchor it received,
 
     argmin of its mean loss + (lam/2) |w|^2 + (pull/2) |w - anchor|^2
 
@@ -45,7 +45,7 @@ from silograph.topology import Topology
 
 @dataclass(frozen=True)
 class _Personal(Plain, ABC):
-    """`rounds` means, and one last call in which the clients take the final anchor and send nothing."""
+    """A baseline of `rounds` means, and one last call in which the clients take the final anchor and send nothing."""
 
     task: Proximal
     lam: float = 0.01
@@ -59,7 +59,7 @@ class _Personal(Plain, ABC):
 
     @abstractmethod
     def _sent(self, anchor: Array, data: Private) -> dict[str, Array]:
-        """How each client would move the anchor, as "step"."""
+        """Return how each client would move the anchor, as "step"."""
 
     def _fitted(self, anchor: Array, data: Private) -> Array:
         weight = self.lam + self.pull
@@ -112,7 +112,7 @@ class _Personal(Plain, ABC):
 
 @dataclass(frozen=True)
 class Alone(_Personal):
-    """Each client's own ridge, Huber or logistic regression. Nothing leaves it but the finished model."""
+    """Each client's own ridge, Huber or logistic regression. Nothing leaves a client but the finished model."""
 
     pull: float = field(default=0.0, init=False)
     rounds: int = field(default=0, init=False)
@@ -123,7 +123,7 @@ class Alone(_Personal):
 
 @dataclass(frozen=True)
 class Ditto(_Personal):
-    """A common model by federated averaging, and personal ones pulled to it, which have no say in it."""
+    """A common model by federated averaging, and personal ones pulled to it, which do not affect it."""
 
     step: float = 0.01
     local_steps: int = 5

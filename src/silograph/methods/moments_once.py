@@ -1,8 +1,8 @@
-"""Graphs of all sites from one exchange: every site reveals its second moments once, the server does the rest.
+"""Graphs of all sites from one exchange: every site reveals its second moments once, the server learns from them.
 
-What the papers' rounds send gives a site's mean squared differences away anyway. Sites that do not want to reveal
-their moments are added up under masks instead: then there is a consensus, exact and without noise, and no graph of any
-site. What is learned from moments, and why, is in `joint_graphs`.
+The papers' rounds reveal a site's mean squared differences anyway. Sites that do not want to reveal their moments are
+added up under masks instead: then there is a consensus, exact and without noise, and no graph of any site.
+`joint_graphs` explains what is learned from moments.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ from silograph.tasks.smooth_graph import PROTECTED_UNIT
 from silograph.topology import Topology
 
 FOLDS = 5  # parts of a site's rows: they show the noise of rows that depend on each other
-LEAST_ROWS = 3  # of a site: any two rows are perfectly correlated
+LEAST_ROWS = 3  # of a site: with two rows all correlations are perfect
 _MOST_SENT = 9_000_000  # bytes a site sends; large graphs get fewer parts
 WHY = "no privacy was asked for: second moments of the site's rows, exact"
 NO_LEVEL = "rows have no level common to all nodes, so graphs are learned up to that level"
-_MOST_NODES_LAPLACIAN = 50  # beyond, it was not held against known truths
+_MOST_NODES_LAPLACIAN = 50  # beyond, it was not tested against known truths
 _ROUNDING = 1e-8  # how far below 0 rounding takes an eigenvalue of correlations
 _SCORES = {"expected_F": "expected F-score", "ebic": "extended BIC", "held-out": "held-out log-likelihood"}
 
 
 def parts(nodes: int, counts: Sequence[int]) -> int:
-    """Of how many parts of its rows a site sends moments: as many as there are rows for, and bytes allow."""
+    """The number of parts of its rows for which a site sends moments: as many as its rows and the bytes allow."""
     return max(1, min(FOLDS, min(counts) // 2, _MOST_SENT // (4 * nodes * (nodes + 1))))
 
 
 @dataclass(frozen=True)
 class JointLearner:
-    """What the server makes of moments. At most one of `edges`, `degree` and `density` says how many edges a graph has;
-    the criterion chooses where none does."""
+    """Learns graphs from moments at the server. At most one of `edges`, `degree` and `density` sets the number of
+    edges; without any the criterion chooses."""
 
     edges: int | None = None
     degree: float | None = None
@@ -95,7 +95,7 @@ class JointLearner:
         return self.nonnegative or not has_negative(mean, float(counts.sum()))
 
     def _is_laplacian_with_gaps(self, moments: Array, pair_rows: Array) -> bool:
-        """The same, from what sites have together."""
+        """The same, from the pooled moments of sites."""
         together = pooled(moments, pair_rows)
         if len(together) > _MOST_NODES_LAPLACIAN or not sums_to_little(together):
             return False
@@ -108,9 +108,9 @@ class JointLearner:
 
 @dataclass(frozen=True)
 class MomentsOnce:
-    """`counts` (rows per silo, in the topology's order) are public. `folds`: of so many parts of its rows a site sends
-    the moments one by one, around its common mean. `gaps`: rows have some, or sites lack nodes, so a site also sends
-    how many rows saw each pair of nodes."""
+    """The method. `counts` (rows per silo, in the topology's order) are public. `folds`: a site sends the moments of so
+    many parts of its rows one by one, around its common mean. `gaps`: rows have gaps, or sites lack nodes, so a site
+    also sends how many rows saw each pair of nodes."""
 
     nodes: int
     counts: tuple[int, ...]
@@ -135,7 +135,7 @@ class MomentsOnce:
         return {}
 
     def local(self, carry: Carry, down: Message, data: Private, gate: Outlet) -> tuple[Carry, Message]:
-        """Reveal once; a silo that is asked again, because others are late, sends what it sent before."""
+        """Reveal once; a silo that is asked again, because others are late, sends the same values again."""
         fresh = np.flatnonzero(~carry["sent"])
         if fresh.size:
             revealed = gate.rows(fresh).reveal(take(data, fresh)["moments"], "moments", WHY)
@@ -163,11 +163,11 @@ class MomentsOnce:
         return None
 
     def deliver(self, carry: Carry, data: Private, gate: Outlet) -> Message:
-        """Nothing more: the server has all there is."""
+        """Hand over nothing more: the server has everything."""
         return {}
 
     def moments(self, sent: Array, counts: Array) -> tuple[Array, Array]:
-        """Each site's covariance (K, d, d) from what it sent, and those of its parts (K, F, d, d)."""
+        """Each site's covariance (K, d, d) from its message, and those of its parts (K, F, d, d)."""
         a, b = np.triu_indices(self.nodes)
         parts = np.zeros((len(sent), self.folds, self.nodes, self.nodes))
         parts[:, :, a, b] = parts[:, :, b, a] = sent[:, : self.folds * len(a)].reshape(len(sent), self.folds, -1)
@@ -187,7 +187,7 @@ class MomentsOnce:
         return rows
 
     def outcome(self, servers: Carry, delivered: dict[str, Array], topo: Topology) -> Outcome:
-        """From what was sent; a silo that never came gets the consensus."""
+        """Learn from the values received; a silo that never took part gets the consensus."""
         heard, silos = servers["heard"], len(topo.silos)
         names, counts = [topo.silos[k] for k in np.flatnonzero(heard)], np.asarray(self.counts, dtype=float)[heard]
         moments, parts = self.moments(servers["moments"][heard], counts)
@@ -249,7 +249,7 @@ class MomentsSummed(AddedUp):
 
 
 def _check_covariance(name: str, moment: Array) -> None:
-    """What another organisation sent may be anything."""
+    """Check values from another organisation: they may be anything."""
     if not np.isfinite(moment).all() or not (np.diagonal(moment) > 0.0).all():
         todo = "Does a node hardly change there? Leave it out at all sites, or rescale it."
         raise InputError(f"moments of {name}", "finite numbers, and variances above 0", "found others", todo)
@@ -297,7 +297,7 @@ def _consensus(learned: JointGraphs) -> dict[str, Array]:
 
 
 def _alone(learned: JointGraphs) -> dict[str, Array]:
-    """The graph of a single statistic: nothing tells what is shared."""
+    """The graph of a single statistic: nothing shows which edges are shared."""
     return {
         "consensus": (strengths_of(learned.precision) * (learned.signs != 0))[0],
         "consensus_signs": learned.signs[0].astype(float),

@@ -10,7 +10,7 @@
     groups   if two are compared: votes and a count of each; the law of the differences of their shares
 
 Everything after the sum is post-processing. Noise on p dense covariances, which are then inverted, swamps the graph of
-a hundred nodes; a person's own graph is sparse, so votes need sqrt(2k) where a release of covariances pays for all p.
+a hundred nodes; a person's own graph is sparse, so votes need sqrt(2k) while a release of covariances pays for all p.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from silograph.tasks.person_votes import PersonVotes
 from silograph.topology import Topology
 
 MOST_NOISE = 0.25  # standard deviation of a share; beyond, k edges would be mostly chance
-MOST_NOISE_OF_GROUPS = 0.1  # of a difference of two groups' shares; beyond, hardly any can be told from noise
+MOST_NOISE_OF_GROUPS = 0.1  # of a difference of two groups' shares; beyond, hardly any stands out from noise
 MARGIN = 0.1  # a smaller difference of shares does not count
 SURE = 0.9  # an edge more probable than this may be drawn at any noise
 _BINS = 12
-_AGAIN = 20  # graphs that the noise leaves possible, to see what of the drawn one they keep
+_AGAIN = 20  # graphs that the noise allows, to see which edges of the drawn one they keep
 
 
 class Votes:
-    """What the server makes of votes, however they were added up; `share_noise` says how noisy that is."""
+    """Learns the graph from votes at the server, however they were added up; `share_noise` is the noise of a share."""
 
     task: PersonVotes
     counts: tuple[int, ...]
@@ -58,13 +58,13 @@ class Votes:
         raise NotImplementedError
 
     def share_noise(self, cohort: int, summed: BoolArray) -> float:
-        """The same of a share of all persons; where groups are apart the noise of each is in it."""
+        """The standard deviation of a share of all persons; with separate groups it has the noise of each."""
         apart = math.sqrt(max(1, len(self.task.groups)))
         return apart * self.sum_noise(cohort, summed) / float(np.asarray(self.counts)[summed].sum())
 
     @property
     def expected_noise(self) -> float:
-        """The same if everybody comes."""
+        """The same if all silos take part."""
         return self.share_noise(len(self.counts), np.ones(len(self.counts), dtype=np.bool_))
 
     def check(self) -> None:
@@ -81,7 +81,7 @@ class Votes:
             )
 
     def check_groups(self) -> None:
-        """Refuse, before anything is spent, to compare groups where noise would hide what sets them apart."""
+        """Refuse, before anything is spent, to compare groups if noise would hide their differences."""
         # Of two halves: each has half the persons.
         noise = 2.0 * self.expected_noise
         if self.task.groups and noise > MOST_NOISE_OF_GROUPS:
@@ -95,14 +95,15 @@ class Votes:
             )
 
     def differences(self, total: Array, cohort: int, summed: BoolArray) -> tuple[dict[str, Array], Json]:
-        """What sets two groups apart: their shares differ by more than the margin, how probably, and by how much."""
+        """Differences of two groups: the probability that their shares differ by more than the margin, and by how
+        much."""
         persons, noise = float(np.asarray(self.counts)[summed].sum()), self.sum_noise(cohort, summed)
         votes = total[: 2 * self.task.pairs].reshape(2, -1)
         first, second = total[2 * self.task.pairs :] / self.task.mark
-        # Both counts together are known, so each says what the other is.
+        # The sum of both counts is known, so each gives the other.
         sizes = np.clip(0.5 * (persons + np.array([first - second, second - first])), 1.0, persons - 1.0)
         shares = votes / sizes[:, None]
-        # A count that is off by a part makes all shares of its group off by that part.
+        # A relative error of a count is the relative error of all shares of its group.
         off = noise / (math.sqrt(2.0) * self.task.mark) / sizes
         deviation = np.sqrt(((noise / sizes) ** 2).sum() + (off**2 @ np.clip(shares, 0.0, 1.0) ** 2))
         probability, difference = learn_differences(shares[0] - shares[1], deviation, MARGIN)
@@ -110,7 +111,7 @@ class Votes:
         return {"difference": difference, "differs": probability}, {"groups": told}
 
     def shares(self, total: Array, cohort: int, summed: BoolArray) -> tuple[Shares, float]:
-        """From the noisy sum (p,) and public numbers alone; with the noise of a share."""
+        """Compute shares from the noisy sum (p,) and public numbers alone; return the noise of a share too."""
         persons, noise = float(np.asarray(self.counts)[summed].sum()), self.share_noise(cohort, summed)
         group = None if self.coordinates is None else distance_bins(self.coordinates)
         return learn_shares(total / persons, noise, self.task.edges, group), noise
@@ -145,7 +146,7 @@ class Votes:
         return arrays, facts
 
     def _drawn(self, known: Shares, noise: float) -> BoolArray:
-        """Where silos dropped out and left too much noise, only what is sure."""
+        """Draw edges; if dropped silos left too much noise, only sure ones."""
         if self.confidence is not None or noise > MOST_NOISE:
             return known.probability > (SURE if self.confidence is None else self.confidence)
         drawn = np.zeros(len(known.probability), dtype=np.bool_)
@@ -157,7 +158,7 @@ class Votes:
 class SummedVotes(Votes, AddedUp):
     """The consensus of all persons. `confidence`: draw the edges above it; None: the k most probable ones.
 
-    `coordinates` (d, 2 or 3) of the nodes, if they are public: near pairs, also across the mirror, are likelier.
+    `coordinates` (d, 2 or 3) of the nodes, if they are public: near pairs, also across the mirror plane, are likelier.
     """
 
     point: ClassVar[str] = "votes"
@@ -191,7 +192,7 @@ class SummedVotes(Votes, AddedUp):
 
 @dataclass(frozen=True)
 class ReleasedVotes(Votes, Plain):
-    """The same from one release a silo: needs no secure sum, and has the noise of every silo in it."""
+    """The same from one release per silo: needs no secure sum, and has the noise of every silo."""
 
     task: PersonVotes
     mechanism: Mechanism
@@ -238,7 +239,7 @@ class ReleasedVotes(Votes, Plain):
 
 
 def _strongest(shares: Array, edges: int) -> Array:
-    """In every row as many as that; the others 0."""
+    """Keep so many largest values in every row; set the others to 0."""
     kept = np.argsort(-shares, axis=1, kind="stable")[:, :edges]
     found = np.zeros_like(shares)
     np.put_along_axis(found, kept, np.maximum(np.take_along_axis(shares, kept, 1), 1e-12), 1)
@@ -246,7 +247,7 @@ def _strongest(shares: Array, edges: int) -> Array:
 
 
 def distances(coordinates: Array) -> Array:
-    """Of each pair: how far apart, or from the other's mirror image (left and right), whichever is less."""
+    """The distance of each pair, or that to the other's mirror image (left and right), whichever is smaller."""
     a, b = pairs(len(coordinates))
     mirrored = coordinates * np.array([-1.0] + [1.0] * (coordinates.shape[1] - 1))
     apart = np.linalg.norm(coordinates[a] - coordinates[b], axis=1)
@@ -254,7 +255,7 @@ def distances(coordinates: Array) -> Array:
 
 
 def distance_bins(coordinates: Array) -> NDArray[np.intp]:
-    """The bin of each pair's distance; as many pairs in each."""
+    """The bin of each pair's distance; all bins have equally many pairs."""
     distance = distances(coordinates)
     edges = np.quantile(distance, np.linspace(0.0, 1.0, _BINS + 1)[1:-1])
     return np.asarray(np.searchsorted(edges, distance))

@@ -1,7 +1,7 @@
-"""From a shared start to a personal model: gradient steps on a client's own records (S4 (4)).
+"""Turn a shared start into a personal model: gradient steps on a client's own records (S4 (4)).
 
-The model stays with the client, at no cost to anybody's privacy; or, where it is to be published, every step's gradient
-is clipped record by record, summed and released, with rows of its own in the ledger.
+The model stays with the client, at no cost to privacy. If it is to be published, every step's gradient is clipped
+record by record, summed and released, with its own rows in the ledger.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ OWN = "own"
 
 @dataclass(frozen=True, eq=False)
 class Personalise(Plain):
-    """`steps` full steps of size `step` from `model`, one for all or a row for each.
+    """Take `steps` full steps of size `step` from `model`, one for all or a row for each.
 
     With a `clip` the personal model is released.
     """

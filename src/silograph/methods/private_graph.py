@@ -1,8 +1,8 @@
-"""Private graphs by one release: each silo releases its clipped second moment once, the server does the rest.
+"""Private graphs by one release: each silo releases its clipped second moment once, the server learns from it.
 
 Everything after the release is post-processing, so the solver, its rounds and every choice of parameters are free. The
-server pools the silos' moments as far as their noise asks, takes noise and clip off, says how many records the result
-is worth in effective rows, and learns graphs from it: as the most likely precision of Gaussian signals, or by (8).
+server pools the silos' moments as far as their noise requires, undoes noise and clip, states the effective rows of the
+result, and learns graphs from it: as the most likely precision of Gaussian signals, or by (8).
 """
 
 from __future__ import annotations
@@ -40,20 +40,21 @@ from silograph.privacy.released import Message
 from silograph.tasks.smooth_graph import SmoothGraph, centred_basis, distances_of, from_coordinates
 from silograph.topology import Topology
 
-# Fewer, and graphs of 20 nodes are chance where silos differ; where they are alike, some would still be of use.
+# With fewer, graphs of 20 nodes are chance if silos differ; if they are alike, some would still be useful.
 LEAST_EFFECTIVE_ROWS = 30.0
 PATIENCE = 5  # rounds the server waits for a silo that has not released yet
 
 
 @dataclass(frozen=True)
 class Statistics:
-    """What the server made of the releases: zbar of the silos that were heard, and in the last row of their mean."""
+    """Statistics that the server computes from the releases: zbar of the silos that were heard, and in the last row of
+    their mean."""
 
     zbar: Array  # (I + 1, p)
     moments: Array  # (I + 1, d, d), around the mean over nodes
-    effective_rows: Array  # (I + 1,), as many without noise would be as good
+    effective_rows: Array  # (I + 1,), so many rows without noise would be as good
     share: Array  # (I,), of each silo in the mean
-    pair_rows: Array | None = None  # (d, d), effective rows of every pair in the mean, where silos lack nodes
+    pair_rows: Array | None = None  # (d, d), effective rows of every pair in the mean, if silos lack nodes
 
 
 def moments_of(released: Array, task: SmoothGraph) -> Array:
@@ -62,27 +63,27 @@ def moments_of(released: Array, task: SmoothGraph) -> Array:
     moments = task.around_mean(moments) if task.with_mean else moments
     if task.clip is not None:
         return moments
-    # Signals were scaled to length 1, so only the shape means anything: let the trace be 1.
+    # Signals were scaled to length 1, so only the shape has a meaning: let the trace be 1.
     trace = np.einsum("iaa->i", moments)[:, None, None]
     return np.asarray(moments / np.where(trace > 0.0, trace, 1.0))
 
 
 def cleaned(noisy: Array, variance: Array, share: Array, task: SmoothGraph, shrink: bool = False) -> Statistics:
-    """Statistics of moments with this variance per coordinate: noise and clip taken off; `shrink` eigenvalues also
-    where noise does not swamp them."""
+    """Statistics of moments with this variance per coordinate, with noise and clip undone; `shrink`: shrink eigenvalues
+    even if noise does not swamp them."""
     clean = denoise(noisy, variance, shrink)
-    if task.person is None:  # a person's signals are scaled by one number, which hardly bends their moment
+    if task.person is None:  # a person's signals are scaled by one number, which hardly distorts their moment
         clean = undo_clip(clean, task.clip)
     basis = centred_basis(task.nodes)
     moments = np.einsum("ak,ikl,bl->iab", basis, clean, basis, optimize=True)
     zbar = task.wall(distances_of(clean, task.nodes))
-    # Noise can be larger than the trace itself, which then says nothing.
+    # Noise can be larger than the trace itself, which is then meaningless.
     positive = np.einsum("iaa->i", noisy) > 0.0
     return Statistics(zbar, moments, np.where(positive, effective_rows(noisy, variance), 0.0), share)
 
 
 def refuse(released: Array, effective: float, task: SmoothGraph) -> NoReturn:
-    """No graph of noise, and what would help."""
+    """Refuse to learn a graph from noise, and say what would help."""
     trace = np.einsum("iaa->i", moments_of(released, task)).max()
     why, todo = "a graph of them would be chance", "Use more records or a larger epsilon."
     if task.clip is not None and trace < 0.1 * task.clip**2:
@@ -97,20 +98,20 @@ def refuse(released: Array, effective: float, task: SmoothGraph) -> NoReturn:
 
 @dataclass(frozen=True)
 class Graphs:
-    """What a learner made of statistics; rows that were not drawn are empty."""
+    """Graphs learned from statistics; rows that were not drawn are empty."""
 
     w: Array  # (I + 1, p), the consensus last
     gamma: Array  # (I,), each silo's weight in the consensus
     smoothness: Array  # (I,)
-    agreement: Array  # (I + 1,), share of edges that the papers' model would choose, too; NaN where not looked at
+    agreement: Array  # (I + 1,), share of edges that the papers' model would also choose; NaN if not computed
     facts: Json
     trace: list[Json]
-    signs: Array | None = None  # (I + 1, p), where relations have them
+    signs: Array | None = None  # (I + 1, p), if relations have signs
 
 
 @runtime_checkable
 class Learner(Protocol):
-    """What makes graphs of statistics, one by one."""
+    """Learns graphs from statistics, one by one."""
 
     def learn(self, known: Statistics, drawn: BoolArray) -> Graphs: ...
 
@@ -119,7 +120,7 @@ class Learner(Protocol):
 class LikelyGraphs:
     """The graph under which Gaussian signals with these statistics are the most likely, with a ridge for their noise.
 
-    As many edges as `degree` says, or where it is None as Schwarz' criterion does at the effective records.
+    `degree` sets the number of edges; None: Schwarz' criterion does, at the effective rows.
     """
 
     degree: float | None = None
@@ -149,7 +150,7 @@ class LikelyGraphs:
 
 
 def _agreement(z: Array, w: Array) -> float:
-    """The share of the edges of w that are also among the heaviest, as many, of the papers' model (7)."""
+    """The share of the edges of w that are also among as many heaviest ones of the papers' model (7)."""
     edges = np.count_nonzero(w)
     if not edges:
         return 1.0
@@ -177,7 +178,7 @@ class Coupled:
 
 @dataclass(frozen=True)
 class ReleasedConsensus(Plain):
-    """`inner` learns at the server, from what `task` released under `mechanism`: likely graphs, or (8).
+    """`inner` learns at the server, from the releases of `task` under `mechanism`: likely graphs, or (8).
 
     `counts` (records per silo, in the topology's order) are public: neighbours replace a record, they do not add one.
     """
@@ -186,7 +187,7 @@ class ReleasedConsensus(Plain):
     inner: Method | Learner
     mechanism: Mechanism
     counts: tuple[int, ...]
-    shrink: bool = False  # eigenvalues, also where noise does not swamp them
+    shrink: bool = False  # eigenvalues, even if noise does not swamp them
 
     @property
     def _size(self) -> int:
@@ -203,7 +204,7 @@ class ReleasedConsensus(Plain):
         return Start({"sent": np.zeros(silos, bool)}, servers, {}, {"moment": np.zeros((silos, self._size))})
 
     def local(self, carry: Carry, down: Message, data: Private, gate: Outlet) -> tuple[Carry, Message]:
-        """Release once; a silo that is asked again sends what it sent before."""
+        """Release once; a silo that is asked again sends the same values again."""
         fresh = np.flatnonzero(~carry["sent"])
         if fresh.size:
             released = gate.rows(fresh).release(self.task.bounded(take(data, fresh)), "moment")
@@ -228,14 +229,14 @@ class ReleasedConsensus(Plain):
         return servers, {}
 
     def statistics(self, moments: Array, counts: Array) -> Statistics:
-        """From the released moments and public numbers alone: pooled, noise and clip taken off, converted."""
+        """Compute statistics from the released moments and public numbers alone: pool, undo noise and clip, convert."""
         pooled = self._pooled(moments_of(moments, self.task), counts)
         noisy = np.concatenate([pooled.moments, pooled.mean[None]])
         variance = np.append(pooled.variance, pooled.mean_variance)
         return cleaned(noisy, variance, pooled.share, self.task, self.shrink)
 
     def _pooled(self, released: Array, counts: Array) -> Pooled:
-        """By the known noise of every silo."""
+        """Pool by the known noise of every silo."""
         sensitivity = self.task.longest_term / self.task.kept / counts
         if isinstance(self.mechanism, CorrelatedGaussian):
             return correlated_bayes(released, self.mechanism.covariance(sensitivity, self._size), counts)
@@ -243,7 +244,7 @@ class ReleasedConsensus(Plain):
         return empirical_bayes(released, noise, counts)
 
     def known(self, servers: Carry, heard: Rows) -> Statistics:
-        """Of the silos that were heard."""
+        """The statistics of the silos that were heard."""
         return self.statistics(servers["moments"][heard], np.asarray(self.counts, dtype=float)[heard])
 
     def learned(self, known: Statistics, drawn: BoolArray, heard: Rows) -> Graphs:
@@ -254,9 +255,9 @@ class ReleasedConsensus(Plain):
         return np.tile(consensus, (silos, 1))
 
     def _learn(self, servers: Carry, topo: Topology) -> Json:
-        """From what was released; a silo that never came gets the consensus graph.
+        """Learn from the releases; a silo that never took part gets the consensus graph.
 
-        A graph with fewer effective records than any method needs would be one of noise: it stays empty.
+        A graph with fewer effective rows than any method needs would be noise: it stays empty.
         """
         heard = np.flatnonzero(servers["heard"])
         known = self.known(servers, heard)
@@ -265,7 +266,7 @@ class ReleasedConsensus(Plain):
             refuse(servers["moments"][heard], float(known.effective_rows[:-1].max()), self.task)
         graphs = self.learned(known, drawn, heard)
         consensus, silos = graphs.w[-1], len(topo.silos)
-        # Of a silo that never came all is known that is known of the consensus.
+        # A silo that never took part has the numbers of the consensus.
         everyone = np.append(heard, silos)
         arrays = {"graph": self.seen_of(consensus, silos), "consensus": consensus}
         arrays["graph"][heard] = graphs.w[:-1]

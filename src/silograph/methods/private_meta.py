@@ -7,15 +7,15 @@ Every source client divides its records into a query and a support set. In a loc
     R3     the clipped query curvatures along R2, and noise        w <- w - beta (R2 - eta R3)            (2), (9), (10)
 
 and after some local steps the server takes the mean of the clients' w, weighted by the sizes of their support sets (3).
-Each sum is divided by the expected size of its sample, which is public. First order leaves R3 out.
+Each sum is divided by the expected size of its sample, which is public. The first-order version leaves R3 out.
 
 S4 clips the mean over the records, not each record: a record moves it by up to 2 C, however large the sample, rather
 than C / (q N). It also charges the query sample once for two uses. Here R1 and R3, from one sample, share its
-precision, with noise larger by sqrt(2) each: every query record and every support record sees one sampled Gaussian a
-local step, and pays for its own set alone.
+precision, with noise larger by sqrt(2) each: every query record and every support record is charged one sampled
+Gaussian per local step, for its own set alone.
 
-Where persons are protected, a person takes a record's place: all their records are in one set and in the same samples,
-and they add the mean of their clipped gradients, which is no longer than the clip, since none of these is.
+If persons are protected, a person takes a record's place: all their records are in one set and in the same samples, and
+they add the mean of their clipped gradients, which is never longer than the clip.
 """
 
 from __future__ import annotations
@@ -49,22 +49,23 @@ PROTECTED_UNIT = "one record"
 PERSON = "one person (all records of a person at one client)"
 IN_THE_CLEAR = "no protection was asked for"
 
-#: What a client goes on from: released where records are protected.
+#: The model with which a client continues: released if records are protected.
 Known = Released | Array
 
 
 def part_sizes(count: int) -> dict[str, int]:
-    """How many of a client's records are in its query set, and in its support set."""
+    """The numbers of a client's records in its query set and in its support set."""
     return {QUERY: count - count // 2, SUPPORT: count // 2}
 
 
 def divided(
     records: Sequence[tuple[NDArray[Any], NDArray[Any]]], names: Sequence[str], seed: int, most: int | None = None
 ) -> Private:
-    """Every client's records, or persons, as a query and a support set of equal size, padded to the largest client's.
+    """Split every client's records, or persons, into a query and a support set of equal size, padded to the largest
+    client's.
 
-    `most` says how many records that has, where it is not among these. Which place of a table is in which set follows
-    from the seed and the client's name, not from what is in it.
+    `most` is the number of records of the largest client, if it is not among these. The seed and the client's name
+    decide which place of a table is in which set, not the table's values.
     """
     parts: dict[str, list[Any]] = {QUERY: [], SUPPORT: []}
     widths = part_sizes(max(len(y) for _, y in records) if most is None else most)
@@ -88,13 +89,13 @@ def padded(pairs: Sequence[tuple[NDArray[Any], NDArray[Any]]], part: str, width:
         out[f"{part}_{name}"] = np.zeros((len(pairs), width or counts.max(), *first.shape[1:]), dtype=first.dtype)
         for row, pair in zip(out[f"{part}_{name}"], pairs, strict=True):
             row[: len(pair[place])] = pair[place]
-        out[f"{part}_{name}"].flags.writeable = False  # so that it can stay where sums are taken
+        out[f"{part}_{name}"].flags.writeable = False  # so that it can stay on the device that takes sums
     return out
 
 
 @dataclass(frozen=True, eq=False)
 class OneStart(Plain):
-    """A server with one model, the start of all clients, that clients move in so many `rounds`.
+    """A server with one model, the start of all clients, which clients move in so many `rounds`.
 
     `weights` are the clients'.
     """
@@ -136,7 +137,7 @@ class PrivateMeta(OneStart):
     """`inner_step` eta, `outer_step` beta, `local_steps` tau0, Poisson samples at `rate` q.
 
     `clip` bounds a record's gradient, `curvature_clip` (the same if left out) its curvature. Without a clip nothing is
-    protected, and this is Per-FedAvg. Records may be given person by person, `protected_unit` being a person.
+    protected, and this is Per-FedAvg. Records may be given person by person; `protected_unit` is then a person.
     """
 
     inner_step: float = 0.1
@@ -210,7 +211,7 @@ class PrivateMeta(OneStart):
         clip: float | None,
         share: float = 1.0,
     ) -> Known:
-        """The sum over a sample, divided by its expected size, and released if records are protected."""
+        """Take the sum over a sample, divided by its expected size, and release it if records are protected."""
         expected = self.rate * data[batch.part]
 
         def divide(part: slice) -> None:
@@ -233,8 +234,8 @@ class PrivateMeta(OneStart):
 
 
 def shares(y: NDArray[Any], chosen: BoolArray) -> NDArray[np.float32]:
-    """How much every place counts of the chosen persons (K, N), whose records are (K, N, most): a person counts once,
-    with all records alike, less what single precision may round."""
+    """The weight of every place for the chosen persons (K, N), with records (K, N, most): a person counts once, with
+    equal weights of all records, less a margin for rounding in single precision."""
     there = present(y)
     each = (1.0 - 1e-6) / np.maximum(there.sum(-1, keepdims=True), 1)
     return np.asarray(chosen[..., None] * there * each, dtype=np.float32)
@@ -251,14 +252,14 @@ def near(start: Array) -> dict[str, Limits]:
 
 
 def descended(model: Known, step: float, slope: Known) -> Known:
-    """model - step * slope: released, where both were."""
+    """model - step * slope: released if both were."""
     if isinstance(model, Released) and isinstance(slope, Released):
         return model.map(_descended, step, slope)
     return _descended(bare(model), step, bare(slope))
 
 
 def _descended(model: Array, step: float, slope: Array) -> Array:
-    """Client by client: large models stay in the cache that way."""
+    """Descend client by client: large models stay in the cache that way."""
     out = np.empty(model.shape)
 
     def descend(part: slice) -> None:
@@ -283,7 +284,7 @@ def mean_model(models: Array, weights: NDArray[np.int64]) -> Array:
 
 
 def moved(servers: Carry, model: Array, topo: Topology) -> tuple[Carry, dict[str, Array]]:
-    """The server's next state, and what it sends down; both stop where the model is no model any more."""
+    """Return the server's next state, and what it sends down; stop if the model has diverged."""
     if not np.isfinite(model).all():
         raise SolverError(
             "private meta-learning, server",

@@ -1,10 +1,10 @@
-"""Private means and spreads of columns before anything else: two small releases, after which all rows have one scale.
+"""Private means and spreads of columns as a first step: two small releases, after which all rows have one scale.
 
 First sites count the differences of pairs of rows in every octave, then their rows next to every point of a grid that
-the spreads gave (`kernels/column_scale.py`). The server adds up what it gets of all sites and tells everybody one
-centre and one spread a column; with them each site scales its rows and goes on with the method that learns. All that
-the server does is post-processing, and a server that tells other numbers gets no more out of a site: whatever rows are
-scaled by, they are clipped after it.
+follows from the spreads (`kernels/column_scale.py`). The server adds up the counts of all sites and sends everybody one
+centre and one spread per column; with them each site scales its rows and continues with the method that learns. All
+that the server does is post-processing, and a server that sends other numbers learns no more from a site: rows are
+clipped after any scaling.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from silograph.tasks.column_scale import CENTRES, SPREADS, RawSignals
 from silograph.topology import Topology
 
 LEAST_SHARE = 0.1  # of the budget, for both releases together
-_MARGIN = 6.0  # deviations of noise by which spreads are expected above what counts as told
+_MARGIN = 6.0  # deviations of noise by which expected spreads exceed the threshold
 _STAGES = (SPREADS, CENTRES)
 _FARTHEST, _WIDEST = 1e30, 2.0**70
 
 
 @dataclass(frozen=True)
 class ScaledFirst(Plain):
-    """`inner` learns from rows that were scaled. Each of the two releases has `share` of the precision of inner's."""
+    """`inner` learns from scaled rows. Each of the two releases has `share` of the precision of inner's."""
 
     inner: ReleasedConsensus | SummedConsensus
     share: float
@@ -78,12 +78,12 @@ class ScaledFirst(Plain):
         }
 
     def _down(self, servers: Carry, topo: Topology) -> dict[str, Array]:
-        """What every silo is told: what comes next, and the scale of columns as far as it is known."""
+        """The message to every silo: the next step, and the scale of columns as far as it is known."""
         stage = np.full((len(topo.silos), 1), float(servers["scale stage"]))
         return {"stage": stage, **{name: servers[f"scale {name}"][topo.home] for name in ("centre", "spread")}}
 
     def local(self, carry: Carry, down: Message, data: Private, gate: Outlet) -> tuple[Carry, Sent]:
-        """Each release once; a silo that is asked again sends what it sent before."""
+        """Make each release once; a silo that is asked again sends the same values again."""
         stage, (centre, spread) = int(down["stage"].value[0, 0]), (down[name].value for name in ("centre", "spread"))
         if stage == len(_STAGES):
             own, sent = self.inner.local(carry, {}, self.raw.statistic(data, centre, spread), gate)
@@ -104,11 +104,11 @@ class ScaledFirst(Plain):
     def _counts(self, point: str, data: Private, spread: Array, gate: Outlet) -> Bounded:
         if point == CENTRES:
             return self.raw.centres(data, spread)
-        # Which rows are compared must not depend on them, nor on how a table is sorted.
+        # The choice of rows to compare must not depend on their values, nor on a table's order.
         return self.raw.spreads(data, gate.uniforms(int(data["count"].max()), "pairs of rows"))
 
     def gather(self, servers: Carry, up: Up, topo: Topology, gate: ServerOutlet) -> tuple[Carry, Message]:
-        """Go on once everybody is there, or nobody else is waited for any more."""
+        """Continue once all have answered, or the server stops waiting for the others."""
         stage = int(servers["scale stage"])
         if stage == len(_STAGES):
             own, message = self.inner.gather(servers, up, topo, gate)
@@ -128,7 +128,7 @@ class ScaledFirst(Plain):
         return servers, {}
 
     def _read(self, servers: Carry, point: str, cells: Array, noise: Array | list[float]) -> Carry:
-        """What counts of all sites tell, server by server."""
+        """Read the scale from the counts of all sites, server by server."""
         spread, centre = servers["scale spread"].copy(), servers["scale centre"].copy()
         told = servers["scale told"].copy()
         for k, deviation in enumerate(noise):
@@ -139,7 +139,7 @@ class ScaledFirst(Plain):
                 centre[k], sure = told_centres(counts, spread[k], float(deviation))
             told[k] &= sure
             if point == CENTRES and told[k].any():
-                spread[k, ~told[k]] = _WIDEST  # what has no scale must not drown what has one
+                spread[k, ~told[k]] = _WIDEST  # columns without a scale must not swamp the others
         known = {"scale spread": spread, "scale centre": centre, "scale told": told}
         return {**servers, **known, "scale stage": servers["scale stage"] + 1, "scale waited": np.int64(0)}
 
@@ -153,7 +153,7 @@ class ScaledFirst(Plain):
         return servers["scale stage"] == len(_STAGES) and self.inner.done(servers)
 
     def outcome(self, servers: Carry, delivered: dict[str, Array], topo: Topology) -> Outcome:
-        """That of `inner`, with the scale. A column of which nothing could be told has no edges."""
+        """Return the outcome of `inner`, with the scale. A column without an estimated scale has no edges."""
         found, told = self.inner.outcome(servers, delivered, topo), servers["scale told"][0]
         a, b = pairs(self.inner.task.nodes)
         arrays = {**found.arrays, "centre": servers["scale centre"][0], "spread": servers["scale spread"][0]}
@@ -169,7 +169,7 @@ class ScaledFirst(Plain):
 
 
 def count_noise(inner: ReleasedConsensus | SummedConsensus, share: float, sites: int) -> float:
-    """The same for any share, and for the larger of the two releases."""
+    """The same for any share, at the larger of the two releases."""
     raw = RawSignals(inner.task)
     bound, size = raw.bound, raw.size(CENTRES)
     if isinstance(inner, ReleasedConsensus):
@@ -183,11 +183,13 @@ def count_noise(inner: ReleasedConsensus | SummedConsensus, share: float, sites:
 
 def share_needed(inner: ReleasedConsensus | SummedConsensus, lacks: Sequence[Collection[int]] = ()) -> float:
     """The share of the budget with which the spreads of normal columns stand out, from public numbers alone: more than
-    1 where no share is enough. `inner` has the mechanism of the whole budget; `lacks` are the nodes that sites lack."""
+    1 if no share is enough. `inner` has the mechanism of the whole budget; `lacks` are the nodes that sites lack."""
     told = own_of(lacks or ((),) * len(inner.counts), inner.task.nodes)
-    expected = expected_score(int((np.array(inner.counts) // 2 @ told).min()))  # of the column that fewest rows have
+    expected = expected_score(int((np.array(inner.counts) // 2 @ told).min()))  # for the column with the fewest rows
     noise = count_noise(inner, 1.0, len(inner.counts))
-    needed = 2.0 * ((SURE + _MARGIN) * noise / expected) ** 2 if expected else math.inf  # noise is as 1 / sqrt(share)
+    needed = (
+        2.0 * ((SURE + _MARGIN) * noise / expected) ** 2 if expected else math.inf
+    )  # noise grows as 1 / sqrt(share)
     return max(LEAST_SHARE, needed)
 
 

@@ -1,28 +1,29 @@
-"""Random effects: a client's model is its cluster's and a deviation, shrunk by variances that all records tell.
+"""Random effects: a client's model is its cluster's plus a deviation, shrunk by variances estimated from all records.
 
     y = u.w_k + noise of variance sigma^2,    w_k = beta_q + b_k,    beta_q = beta + a_q
 
 u are the features, centred and scaled, and a constant. Deviations of clients b_k and of clusters a_q are independent,
-with variances sigma^2 lambda: one for the constant, one for all slopes; beta's slopes have one too. All that is needed
-are sums over clients. With weights W and residuals e = y - u.beta_q (for classes those of the tangent at the client's
-own model), a client has
+with variances sigma^2 lambda: one for the constant, one for all slopes; beta's slopes have one too. Only sums over
+clients are needed. With weights W and residuals e = y - u.beta_q (for classes those of the tangent at the client's own
+model), a client has
 
     G = sum of W u u',   r = sum of W u e,   A = (I + G L)^-1 G,   c = (I + G L)^-1 r,   b_k = L c,   L = diag lambda
 
 where A is the information on beta_q once b_k is integrated out, and c the gradient. Sums of A and c move beta_q by
-Newton's method; clusters are to beta what clients are to beta_q, so the same lines serve both. The variances follow a
-fixed-point iteration (Harville 1977, Schall 1991) to where the restricted likelihood is level, by two more sums:
+Newton's method; clusters are to beta what clients are to beta_q, so the same code serves both. The variances follow a
+fixed-point iteration (Harville 1977, Schall 1991) to a stationary point of the restricted likelihood, with two more
+sums:
 
     lambda_j <- lambda_j (sum of c_j^2) / (sigma^2 sum of B_jj),   B = A - A M A,   M = (sum of A)^-1
 
-So nothing but sums leaves a server, for any number of records, and lambda = 0 is one model for all, lambda infinite a
-model for each. Round 0 finds centres and scales. Partial sums travel over the servers' graph until all have them.
+So only sums leave a server, for any number of records. lambda = 0 gives one model for all, infinite lambda a model for
+each. Round 0 finds centres and scales. Partial sums travel over the servers' graph until all servers have them.
 
-Likelihood alone would let one extreme record give everybody slopes of their own, and one variance for all slopes can be
-far too small for one of them. So clients' slopes first have none, then some, then each client is nearly alone, and what
-stays predicts best the records that are left out one at a time (by the leverage h of each, beta held). Classes'
-tangents make variances far too small where clients have few records (Breslow and Clayton 1993 find it too): so clients'
-are doubled as long as records left out are predicted better.
+By likelihood alone, one extreme record could give everybody their own slopes, and one variance for all slopes can be
+far too small for one of them. So clients' slopes first have no variance, then some, then each client is nearly alone;
+the stage is kept that best predicts records left out one at a time (by the leverage h of each, beta fixed). Tangents
+for classes make variances far too small if clients have few records (also found by Breslow and Clayton 1993): so
+clients' variances are doubled as long as left-out records are predicted better.
 """
 
 from __future__ import annotations
@@ -41,20 +42,20 @@ from silograph.privacy.released import Message, Sent
 from silograph.tasks.linear import Linear
 from silograph.topology import Topology
 
-_FIRST = 0.1  # a variance before anything is known, of the noise's
-_LARGEST = 1e6  # of a variance, relative to the noise's
+_FIRST = 0.1  # the first variance, relative to the noise's
+_LARGEST = 1e6  # largest variance, relative to the noise's
 _PRECISION = 1e-4  # of the largest move, in scaled units
 _LEAST_CURVATURE = 1e-5  # of a record's chance: p (1 - p)
-#: Clients have constants of their own; then slopes of their own too; then (but for classes) all of their own; then what
-#: was best. With classes variances are then doubled as long as that pays; then what was best.
+#: Clients have their own constants; then their own slopes too; then (except for classes) entirely their own models;
+#: then the best of these. For classes, variances are then doubled as long as that pays; then the best is kept.
 _CONSTANTS, _SLOPES, _ALONE, _CHOSEN, _WIDER, _WIDEST, _DONE = range(7)
 _DOUBLINGS = 5
 
 
 @dataclass(frozen=True)
 class RandomEffects(Plain):
-    """`clusters` says the cluster of every client, in the topology's order. Without `deviations` all variances are 0:
-    one model for all. `rounds` is how many every stage may take."""
+    """The method. `clusters` gives the cluster of every client, in the topology's order. Without `deviations` all
+    variances are 0: one model for all. `rounds` is the maximum per stage."""
 
     task: Linear
     clusters: tuple[int, ...]
@@ -75,7 +76,7 @@ class RandomEffects(Plain):
 
     @cached_property
     def _groups(self) -> Array:
-        """(2, M): which coordinates share a variance: the constant, which comes last, and the slopes."""
+        """(2, M): which coordinates share a variance: the constant, which is last, and the slopes."""
         constant = np.zeros(self.task.features)
         constant[-1] = float(self.intercept)
         return np.stack([constant, 1.0 - constant])
@@ -109,7 +110,7 @@ class RandomEffects(Plain):
         return Start({"model": np.zeros((silos, features))}, servers, self.answer(servers))
 
     def _kept_before(self, features: int) -> Carry:
-        """What is kept of the first stage, before there is one."""
+        """The initial value of what is kept from the best stage."""
         shapes = {"centre": features, "model": (self._count, features), "variance": 2, "cluster_variance": 2}
         numbers = {"noise": np.float64(1.0), "ridge": np.float64(1.0)}
         return {name: np.zeros(shape) for name, shape in shapes.items()} | numbers
@@ -152,7 +153,7 @@ class RandomEffects(Plain):
         return np.concatenate([data["count"][:, None], *sums], 1)
 
     def _fitted(self, own: Array, told: dict[str, Array], data: Private) -> tuple[Array, Array]:
-        """The client's model given what all know, and what it adds to the sums."""
+        """Return the client's model for the common values, and what it adds to the sums."""
         columns, real = self._columns(data)
         columns = (columns - told["scales"][:, None, 0]) / told["scales"][:, None, 1]
         u, y = columns[..., :-1], columns[..., -1]
@@ -184,7 +185,7 @@ class RandomEffects(Plain):
         return np.ones_like(e), e
 
     def _left_out(self, u: Array, y: Array, weight: Array, e: Array, beta: Array, b: Array, posterior: Array) -> Array:
-        """(n, 1): the loss of all records, each predicted as if its client had not had it."""
+        """(n, 1): the loss of all records, each predicted without it."""
         moved = np.einsum("nrm,nm->nr", u, b)
         leverage = np.minimum(weight * np.einsum("nri,nij,nrj->nr", u, posterior, u), 1.0 - 1e-9)
         without = np.einsum("nrm,nm->nr", u, beta) + moved - leverage / (1.0 - leverage) * (e - moved)
@@ -193,7 +194,7 @@ class RandomEffects(Plain):
         return np.asarray((losses * (weight > 0.0)).sum(1, keepdims=True))
 
     def _by_group(self, c: Array, B: Array) -> list[Array]:
-        """For the constant's variance and the slopes': sums of c_j^2, and of B_jj."""
+        """Sums of c_j^2 and of B_jj, for the constant's variance and for that of the slopes."""
         return [np.einsum("nm,gm->ng", part, self._groups) for part in (c**2, np.einsum("nmm->nm", B))]
 
     def deliver(self, carry: Carry, data: Private, gate: Outlet) -> Message:
@@ -216,7 +217,7 @@ class RandomEffects(Plain):
         return servers, self.answer(servers)
 
     def _next_stage(self, servers: Carry, left_out: float) -> Carry:
-        """After constants of their own, slopes of their own; then each alone; after these, the best."""
+        """Go on from own constants to own slopes, then to each client alone, then to the best of these."""
         again = {**servers, "movement": np.float64(np.inf)}
         stage, better, classes = int(servers["stage"]), left_out <= servers["left_out"], self.task.loss == "logistic"
         now = {f"best_{name}": servers[name] for name in self._kept_before(1)} | {"left_out": np.float64(left_out)}
@@ -245,7 +246,7 @@ class RandomEffects(Plain):
         centred[-1] &= self.task.loss != "logistic"
         centre = np.where(centred, mean, 0.0)
         variance = np.maximum(square - centre**2, 0.0)
-        # What rounding leaves of a constant's variance is none.
+        # Treat a constant's variance that is only rounding as 0.
         scale = np.sqrt(np.where(variance > 1e-12 * square, variance, 1.0))
         if self.intercept:
             centre[-2], scale[-2] = 0.0, 1.0
@@ -254,7 +255,7 @@ class RandomEffects(Plain):
         return {"scales": np.stack([centre, scale])}
 
     def _moved(self, servers: Carry, sums: Array) -> Carry:
-        """One step of Newton's method for the models, and one of the fixed-point iteration for the variances."""
+        """Take one step of Newton's method for the models, and one of the fixed-point iteration for the variances."""
         features, size = self.task.features, len(self._triangle[0])
         A = np.zeros((self._count, features, features))
         A[:, *self._triangle] = sums[:, :size]
@@ -300,11 +301,11 @@ class RandomEffects(Plain):
         return {"movement": float(servers["movement"]), "disagreement": 0.0, "answered": answered, "skipped": 0}
 
     def instead(self, servers: Carry, topo: Topology) -> dict[str, Array]:
-        """The model of its cluster, for a client that is gone when models are handed over."""
+        """Give a client that is gone when models are handed over the model of its cluster."""
         return {"model": servers["model"][servers["cell"] % self._count]}
 
     def outcome(self, servers: Carry, delivered: dict[str, Array], topo: Topology) -> Outcome:
-        """Models in the units of the tables, and the variances, relative to the noise's."""
+        """Return models in the units of the tables, and the variances, relative to the noise's."""
         model, scales = self._unscaled(servers["model"], servers["scales"]), servers["scales"]
         cells = model[servers["cell"] % self._count]
         own = self._unscaled(delivered["model"], scales) if "model" in delivered else cells

@@ -1,9 +1,9 @@
-"""Whether rows without a level common to all nodes have negative relations, or a Laplacian says all there is.
+"""Test whether rows without a level common to all nodes have negative relations, or a Laplacian is enough.
 
-The joint likelihood of all rows together says how sure each edge is and of which sign. A level that was lost leaves
-weak positive relations behind, about 1/d, so stronger ones are counted. Relations are taken for negative where rows are
-ten a node and 15 % of these edges are: of 253 positive truths behind privacy noise none was, of 94 with half of their
-edges negative four in five were, graphs of 16 nodes the least.
+The joint likelihood of all rows together gives each edge's probability and sign. A lost level leaves weak positive
+relations behind, about 1/d, so stronger ones are counted. Relations are taken for negative if there are ten rows per
+node and 15 % of these edges are negative: of 253 positive truths behind privacy noise none was, of 94 with half of
+their edges negative four in five were, least often graphs of 16 nodes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SURE, _SHARE, _AT_LEAST = 0.9, 0.15, 3  # probability of a sure edge; the share
 
 
 def has_negative(moment: Array, rows: float) -> bool:
-    """`moment` (d, d) of so many rows, or effective rows."""
+    """Test `moment` (d, d) of so many rows, or effective rows."""
     nodes = len(moment)
     if rows < _ROWS_A_NODE * (nodes - 1):
         return False

@@ -1,4 +1,4 @@
-"""Which agents a round is for, and whether models still settle: what methods on a graph of servers share."""
+"""Sample the agents of a round, and check that models settle: shared by methods on a graph of servers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from silograph.methods.base import ANYTHING, Limits, Rows
 from silograph.topology import Topology
 
 DIVERGED = 1e9  # times the first round's largest number
-_NOISE = 1e3  # times what is protected: a first round may be noise to this extent
+_NOISE = 1e3  # times the protected stride: a first round may be noise to this extent
 
 
 def check_sample(sample: int | None, topo: Topology) -> None:
@@ -27,7 +27,7 @@ def check_sample(sample: int | None, topo: Topology) -> None:
 
 
 def sampled(sample: int | None, seed: int, round: int, ids: Words, topo: Topology) -> Rows | None:
-    """`sample` agents of every region, uniformly: those with the smallest draws. None, everybody, without a sample."""
+    """Draw `sample` agents of every region, uniformly: those with the smallest draws. None means everybody."""
     if sample is None:
         return None
     draws = uniforms(draw_key(seed, round, "sample"), ids, 1)[:, 0]
@@ -37,12 +37,12 @@ def sampled(sample: int | None, seed: int, round: int, ids: Words, topo: Topolog
 
 
 def within_reach(stride: float | None) -> Limits:
-    """Of models that a round moves by at most `stride`, and by noise for it; None where nothing bounds a round."""
+    """Limits of models that a round moves by at most `stride` plus its noise; no limits if `stride` is None."""
     return ANYTHING if stride is None else Limits(-DIVERGED * _NOISE * stride, DIVERGED * _NOISE * stride)
 
 
 def check_growth(model: Array, first: float, where: str, topo: Topology, why: str, todo: str) -> None:
-    """Stop where a server's models grow without bound; `first` is the largest number in them after the first round."""
+    """Stop if a server's models grow without bound; `first` is the largest number in them after the first round."""
     size = np.abs(model).reshape(len(model), -1).max(1)
     bad = ~(size <= DIVERGED * max(first, np.finfo(float).tiny))
     if bad.any():

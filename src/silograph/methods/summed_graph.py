@@ -1,8 +1,8 @@
 """A private consensus graph from a secure sum: the silos' second moments are added up under masks, with noise once.
 
-The server sees the noisy sum alone, so there is a consensus and no graph of any silo. Every record weighs the same,
-wherever it is, and replacing one moves the sum as far in a small silo as in a large one. What is learned from the sum
-is post-processing, as in `private_graph`; how far silos differ cannot be told from it.
+The server sees the noisy sum alone, so there is a consensus and no graph of any silo. Every record weighs the same in
+every silo, and replacing one moves the sum as far in a small silo as in a large one. Learning from the sum is
+post-processing, as in `private_graph`; it cannot show how far silos differ.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def noise_of(made: Cohort, summed: int) -> float:
 
 
 class AddedUp(Plain):
-    """The rounds of every method whose sites are added up once, under masks; what it makes of the sum is its own.
+    """The rounds of every method that adds up its sites once, under masks; each method uses the sum in its own way.
 
     `counts` (records per silo, in the topology's order) are public: neighbours replace a record, they do not add one.
     `point` is the release point.
@@ -85,11 +85,11 @@ class AddedUp(Plain):
 
     @property
     def clip(self) -> float:
-        """No silo's vector is longer."""
+        """The greatest length of a silo's vector."""
         raise NotImplementedError
 
     def summand(self, data: Private) -> Bounded:
-        """What each silo adds, with how far one of its records can move it."""
+        """Return each silo's summand, with how far one of its records can move it."""
         raise NotImplementedError
 
     def start(self, topo: Topology) -> Start:
@@ -108,7 +108,7 @@ class AddedUp(Plain):
         return {}
 
     def gather(self, servers: Carry, up: Up, topo: Topology, gate: ServerOutlet) -> tuple[Carry, Message]:
-        """Add up once: when everybody is there, or nobody else is waited for any more."""
+        """Add up once: when all have answered, or the server stops waiting for the others."""
         servers = {**servers, "round": servers["round"] + 1}
         last = servers["round"] >= PATIENCE
         if len(up.rows) < len(topo.silos) and not last:
@@ -135,7 +135,7 @@ class AddedUp(Plain):
         return np.asarray(counts / counts.sum())
 
     def who(self, servers: Carry, topo: Topology) -> Json:
-        """Who is in the sum and who is not."""
+        """The silos that are in the sum and those that are not."""
         summed, cohort = servers["summed"], int(servers["cohort"])
         silent = [topo.silos[k] for k in np.flatnonzero(~summed)]
         return {"trace": [], "silent": silent, "cohort": cohort, "dropped": int(cohort - summed.sum())}
@@ -143,7 +143,7 @@ class AddedUp(Plain):
 
 @dataclass(frozen=True)
 class SummedConsensus(AddedUp):
-    """`inner` learns the consensus from the sum of what `task` makes of the silos, with noise they add themselves."""
+    """`inner` learns the consensus from the sum of the silos' statistics by `task`, with noise they add themselves."""
 
     task: SmoothGraph
     inner: Learner
@@ -170,7 +170,7 @@ class SummedConsensus(AddedUp):
         return noise_of(made, summed)
 
     def statistics(self, total: Array, cohort: int, summed: BoolArray) -> Statistics:
-        """From the noisy sum (1, D) and public numbers alone."""
+        """Compute statistics from the noisy sum (1, D) and public numbers alone."""
         records = np.array([np.asarray(self.counts, dtype=float)[summed].sum()])
         noise = self.noise(cohort, int(summed.sum())) / records / self.task.kept
         alone = empirical_bayes(moments_of(total / records, self.task), noise, records)

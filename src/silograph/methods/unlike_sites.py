@@ -1,9 +1,8 @@
-"""Private graphs of sites that lack nodes: what each released, or the sum of all, is of the nodes that it has.
+"""Private graphs of sites that lack nodes: each release, or summand, covers only the nodes of its site.
 
-Which nodes a site has is public, by its columns' names. A signal's level is its mean over the nodes that every site
-has, so a coordinate of a second moment (`levelled_basis`) means the same wherever it is seen, and what a site lacks is
-0 in what it releases: its clip bounds its own columns, and noise on the rest is thrown away. The rest is
-post-processing:
+A site's nodes are public, by its columns' names. A signal's level is its mean over the nodes that every site has, so a
+coordinate of a second moment (`levelled_basis`) means the same at every site that sees it. Missing nodes are 0 in a
+site's release: its clip bounds its own columns, and noise on the rest is discarded. The rest is post-processing:
 
     mean_kl = sum_i s_ikl M_ikl,    s_ikl = [i sees k and l] / (v_i + tau^2), to sum 1                               (a)
     var_kl  = sum_i s_ikl^2 (v_i + tau^2)                                                                            (b)
@@ -11,9 +10,9 @@ post-processing:
 where v_i is the variance of site i's coordinates and tau^2 how far sites differ; of a secure sum, mean_kl is
 S_kl / N_kl with the records N_kl of the sites that see k and l. Pairs that no site sees are never joined.
 
-A graph of some nodes alone would join those whose common neighbours a site lacks. So what a site lacks follows from
-what it has as in the mean of all sites ((a) of `kernels/masks.py`), and of the graph that is learned from this, a site
-gets the pairs that it sees.
+A graph of some nodes alone would join nodes with a common neighbour that the site lacks. So missing nodes are predicted
+from the site's own as in the mean of all sites ((a) of `kernels/masks.py`), and a site gets the pairs that it sees of
+the graph learned from this.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ Lacks = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True)
 class UnlikeReleases(ReleasedConsensus):
-    """`ReleasedConsensus` of sites that lack nodes."""
+    """`ReleasedConsensus` for sites that lack nodes."""
 
     lacks: Lacks = ()
 
@@ -52,7 +51,7 @@ class UnlikeReleases(ReleasedConsensus):
         released = _masked(moments, own)
         sensitivity = self.task.longest_term / self.task.kept * part / counts
         noise = np.array([self.mechanism.deviation(float(l2), self._size) for l2 in sensitivity])
-        if self.task.clip is None:  # only the shape means anything
+        if self.task.clip is None:  # only the shape has a meaning
             trace = np.einsum("iaa->i", released)
             scale = np.where(trace > 0.0, part / np.where(trace > 0.0, trace, 1.0), 1.0)
             released = released * scale[:, None, None]
@@ -86,7 +85,7 @@ class UnlikeReleases(ReleasedConsensus):
 
 @dataclass(frozen=True)
 class UnlikeSum(SummedConsensus):
-    """`SummedConsensus` of sites that lack nodes."""
+    """`SummedConsensus` for sites that lack nodes."""
 
     lacks: Lacks = ()
 
@@ -107,7 +106,8 @@ class UnlikeSum(SummedConsensus):
         return Statistics(union.zbar[None], union.moments[None], effective, np.zeros(0), union.pair_rows)
 
     def _mean(self, total: Array, counts: Array, own: BoolArray) -> tuple[Array, Array]:
-        """Of the sum of all silos, by the records behind each coordinate, and how many these are: (m, m), both."""
+        """The mean from the sum of all silos, by the records behind each coordinate, and the number of these: both (m,
+        m)."""
         task = self.task
         there = np.column_stack([own, np.ones(len(own), bool)]) if task.with_mean else own
         part = np.array([task.part(each) for each in self.lacks])
@@ -125,7 +125,7 @@ class UnlikeSum(SummedConsensus):
 
 @dataclass(frozen=True)
 class Pooled:
-    moments: Array  # (I, m, m), each silo's own coordinates, drawn to the mean as far as its noise asks
+    moments: Array  # (I, m, m), each silo's own coordinates, shrunk to the mean as far as its noise requires
     mean: Array  # (m, m), 0 where no silo sees a coordinate
     share: Array  # (I,), of each silo in the mean, over all coordinates
     variance: Array  # (I,), of each silo's moment around its truth, per coordinate
@@ -133,7 +133,7 @@ class Pooled:
 
 
 def pool(released: Array, noise: Array, counts: Array, own: BoolArray) -> Pooled:
-    """`pooling.empirical_bayes` where silo i has the coordinates own[i] alone, with its letters."""
+    """`pooling.empirical_bayes` for silos i that have only the coordinates own[i], in the same notation."""
     seen = (own[:, :, None] & own[:, None, :]).astype(float)
     size = own.sum(1) * (own.sum(1) + 1) / 2.0
     trace, power = np.einsum("iaa->i", released), (project_psd(released) ** 2).sum((1, 2))
@@ -144,7 +144,7 @@ def pool(released: Array, noise: Array, counts: Array, own: BoolArray) -> Pooled
         of = weight[:, None, None] * seen
         share = of / np.maximum(of.sum(0), 1e-300)  # (a)
         mean = (share * released).sum(0)
-        left = (seen * (1.0 - share)).sum((1, 2)) / seen.sum((1, 2))  # what others have of a silo's coordinates
+        left = (seen * (1.0 - share)).sum((1, 2)) / seen.sum((1, 2))  # the others' part of a silo's coordinates
         distance = (seen * (released - mean) ** 2).sum((1, 2)) / (size * np.maximum(left, 1e-12))
         known = weight**2 * (left > 1e-9)
         fresh = max(0.0, float((known * (distance - v)).sum() / max(known.sum(), 1e-300)))
@@ -154,7 +154,7 @@ def pool(released: Array, noise: Array, counts: Array, own: BoolArray) -> Pooled
             break
     shrink = (v / (v + spread))[:, None, None]
     moments = seen * ((1.0 - shrink) * released + shrink * mean)
-    # Of every coordinate: its own release and the others', each by its share; what it takes of others is off by tau^2.
+    # For every coordinate: its own release and the others', each by its share; the others' part is off by tau^2.
     squares = (share**2).sum(0)
     noisy = ((1.0 - shrink) ** 2 + 2.0 * (1.0 - shrink) * shrink * share) * v[:, None, None]
     noisy = noisy + shrink**2 * np.einsum("jkl,j->kl", share**2, v)
@@ -177,11 +177,11 @@ class _Row:
     zbar: Array  # (p,)
     moments: Array  # (d, d)
     effective_rows: float
-    pair_rows: Array  # (d, d), of the mean: 0 where no site sees a pair
+    pair_rows: Array  # (d, d), of the mean; 0 if no site sees a pair
 
 
 def _site(noisy: Array, variance: float, task: SmoothGraph, own: BoolArray, union: _Row, shrink: bool) -> _Row:
-    """From a site's own coordinates."""
+    """Statistics from a site's own coordinates."""
     clean, here = _clean(noisy, variance, task, shrink), np.ix_(own, own)
     as_large = union.inner * np.trace(clean) / max(float(np.trace(union.inner[here])), 1e-300)
     inner = filled_up(clean, as_large, own)
@@ -189,8 +189,8 @@ def _site(noisy: Array, variance: float, task: SmoothGraph, own: BoolArray, unio
 
 
 def _union(mean: Array, variance: Array, task: SmoothGraph, shrink: bool) -> _Row:
-    """From all coordinates; those that no site sees are 0. A pair has as many effective rows as its own variance says;
-    all together, their mean."""
+    """Statistics from all coordinates; those that no site sees are 0. A pair's effective rows follow from its own
+    variance; those of the whole are their mean."""
     seen = np.isfinite(variance)
     information = np.where(seen, 1.0 / np.where(seen, variance, 1.0), 0.0)
     typical, place = 1.0 / float(information[seen].mean()), _coordinate(task)
@@ -206,7 +206,7 @@ def _row(inner: Array, task: SmoothGraph, effective: float, pair_rows: Array) ->
 
 
 def _coordinate(task: SmoothGraph) -> Rows:
-    """A coordinate of every node: all of common nodes are seen by the same sites."""
+    """One coordinate for every node: all coordinates of common nodes are seen by the same sites."""
     assert task.common is not None, "all sites have all nodes"
     place, common = np.zeros(task.nodes, dtype=np.intp), len(task.common)
     others = [node for node in range(task.nodes) if node not in task.common]
@@ -224,6 +224,6 @@ def _effective(noisy: Array, variance: float) -> float:
 
 
 def _centred(moment: Array) -> Array:
-    """Around the mean over nodes."""
+    """Centre around the mean over nodes."""
     rows = moment - moment.mean(0)
     return np.asarray(rows - rows.mean(1, keepdims=True))
