@@ -18,24 +18,24 @@ from silograph.topology import Topology
 
 
 class Engine(Protocol):
-    """Where the silos are and how their part is run."""
+    """Where the silos are and how their part runs."""
 
     def local(self, method: Method, state: State, rows: Rows) -> tuple[Carry, Sent, Rows]:
-        """Run `method.local` at the silos `rows`; returns the whole new carry, messages, and the rows that answered."""
+        """Run `method.local` at the silos `rows`; return the whole new carry, messages, and the rows that answered."""
         ...
 
     def deliver(self, method: Method, state: State) -> dict[str, Array]: ...
 
 
 def stacked(data: Sequence[Private] | Private) -> Private:
-    """Axis 0 of every array is "which silo"."""
+    """Stack values of silos: axis 0 of every array is the silo."""
     return data if isinstance(data, dict) else {name: np.stack([part[name] for part in data]) for name in data[0]}
 
 
 class InProcess:
     """Silos in this process, called in groups: all at once, or one by one.
 
-    `data` is a dictionary for each silo, or one of arrays whose axis 0 is "which silo" already.
+    `data` is a dictionary for each silo, or one of arrays that already have the silos on axis 0.
     """
 
     def __init__(
@@ -68,15 +68,15 @@ class InProcess:
         return values(self._joined(messages))
 
     def _parts(self, state: State, rows: Rows) -> Iterator[tuple[Rows, Rows | slice, Carry, Private, Outlet]]:
-        """Group by group: its silos and their places, what they remember, their records and their gate."""
+        """Each group: its silos and their places, what they remember, their records and their gate."""
         for part in self._grouping(rows):
             everybody = len(part) == len(self._all)
-            index = slice(None) if everybody else part  # what is sliced is not copied
+            index = slice(None) if everybody else part  # slices are not copied
             silos = self.topo.silos if everybody else [self.topo.silos[k] for k in part]
             yield part, index, take(state.carry, index), take(self._data, index), self.door.gate(silos, state.round)
 
     def _joined(self, messages: Sequence[Sent]) -> Sent:
-        """One message for all; it exists only once its ledger rows are on disk."""
+        """Join messages into one; it exists only once its ledger rows are on disk."""
         self.door.sync()
         return {name: stack([message[name] for message in messages]) for name in messages[0]} if messages else {}
 
@@ -87,12 +87,12 @@ def vector(data: Sequence[Private] | Private, topo: Topology, door: Door) -> InP
 
 
 def silowise(data: Sequence[Private] | Private, topo: Topology, door: Door) -> InProcess:
-    """One silo at a time, as each would run on its own machine: what the other engines are held against."""
+    """One silo at a time, as each would run on its own machine: the reference for the other engines."""
     return InProcess(data, topo, door, lambda rows: [rows[k : k + 1] for k in range(len(rows))])
 
 
 def on_ray(data: Sequence[Private] | Private, topo: Topology, door: Door) -> Engine:
-    """Groups of silos as workers of a Ray cluster, which is asked for here alone, when it is needed."""
+    """Groups of silos as workers of a Ray cluster; Ray is imported only here, when needed."""
     if find_spec("ray") is None:
         raise InputError("engine ray", "the package ray", "it is not installed", 'pip install "silograph[ray]"')
     from silograph.engines.on_ray import OnRay

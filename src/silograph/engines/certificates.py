@@ -1,10 +1,10 @@
-"""Who is who in a deployment: the server has a certificate, every organisation a key of its own.
+"""Identities in a deployment: the server has a certificate, every organisation its own key.
 
 The authority's certificate goes to every organisation, an organisation's public key to the server. People compare
 fingerprints by telephone; from then on nobody can stand between them.
 
-An organisation certifies its own key for TLS, as one that can certify nobody else, and the server knows each of these
-certificates itself: there is no authority that could give an organisation's name to somebody else.
+An organisation certifies its own key for TLS, without the right to certify others, and the server knows each of these
+certificates: no authority could give an organisation's name to somebody else.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ NODE_KEY, NODE_PUBLIC = "node.key", "node.pub"
 TLS_KEY, TLS = "tls.key", "tls.crt"  # node.key as TLS libraries read it, and its certificate
 DAYS = 825  # of a certificate
 SERVER_NAME = "silograph-server"
-_AUTHORITY, _AUTHORITY_DAYS = "silograph authority", 3650  # it outlives servers' certificates, which it renews
+_AUTHORITY, _AUTHORITY_DAYS = "silograph authority", 3650  # longer than servers' certificates, which it renews
 _SOON = timedelta(days=45)
 
-#: By OpenSSL's number: what a certificate with other dates lacks, and what helps.
+#: By OpenSSL's number: what is wrong with a certificate's dates, and what helps.
 _DATES = {
     10: (
         "a certificate that has not expired",
@@ -54,12 +54,13 @@ _DATES = {
     9: ("a certificate that is valid already", "Look at this machine's clock."),
 }
 
-#: Clocks differ: what is made now must be valid for an organisation whose clock is behind.
+#: Clocks differ: a new certificate must be valid for an organisation with a slow clock.
 _EARLIER = timedelta(days=1)
 
 
 def make_authority(folder: Path, hosts: Sequence[str], days: int) -> None:
-    """ca.crt for every organisation; server.crt and server.key for the server at `hosts`; ca.key to be kept apart."""
+    """Make ca.crt for every organisation; server.crt and server.key for the server at `hosts`; ca.key to be kept
+    apart."""
     if not hosts or days < 1:
         raise InputError("certificate", "a host name or address, and at least one day", f"{list(hosts)}, {days} days")
     _refuse_existing(folder, CA_KEY, CA, SERVER_KEY, SERVER)
@@ -79,7 +80,7 @@ def make_authority(folder: Path, hosts: Sequence[str], days: int) -> None:
 
 
 def renew_server(folder: Path, hosts: Sequence[str], days: int = DAYS, new_key: bool = False) -> None:
-    """A new server.crt from the authority in `folder`; organisations know the authority and notice nothing."""
+    """Make a new server.crt from the authority in `folder`; organisations know the authority and notice nothing."""
     try:
         authority = load_pem_private_key((folder / CA_KEY).read_bytes(), None)
     except (OSError, ValueError):
@@ -112,7 +113,7 @@ def _server_certificate(
 
 
 def make_node_key(folder: Path, anew: bool = False) -> None:
-    """node.key never leaves the organisation; node.pub goes to the server. `anew` takes the place of an older one."""
+    """Make node.key, which never leaves the organisation, and node.pub for the server. `anew` replaces an older one."""
     if not anew:
         _refuse_existing(folder, NODE_KEY, NODE_PUBLIC)
     key, put = ec.generate_private_key(ec.SECP256R1()), write_atomically if anew else _write_new
@@ -121,12 +122,12 @@ def make_node_key(folder: Path, anew: bool = False) -> None:
 
 
 def node_name(organisation: str) -> str:
-    """What an organisation is called in its certificate: its own name may hold anything."""
+    """The name of an organisation in its certificate: its own name may contain anything."""
     return f"silograph-{hashlib.sha256(organisation.encode()).hexdigest()[:32]}"
 
 
 def certify_node(folder: Path, name: str, days: int = DAYS) -> None:
-    """tls.crt says that node.key is `name`'s; a new one takes the place of an older one."""
+    """Make tls.crt, which certifies node.key as `name`'s; a new one replaces an older one."""
     key = read_private(folder / NODE_KEY)
     own = (
         _certificate(_name(name), _name(name), key.public_key(), days)
@@ -140,7 +141,7 @@ def certify_node(folder: Path, name: str, days: int = DAYS) -> None:
 
 
 def check_certified(content: bytes, node: bytes, name: str, where: str) -> None:
-    """Whether it is a certificate that `certify_node` made: for this name and key, valid now, unable to certify."""
+    """Check that `certify_node` made a certificate: for this name and key, valid now, unable to certify."""
     todo = "`silograph enrol` makes it, `silograph renew` makes it anew; then send the enrolment again."
     try:
         held = x509.load_pem_x509_certificate(content)
@@ -167,13 +168,13 @@ def expires(content: bytes, where: str) -> datetime:
 
 
 def ends_in(folder: Path) -> dict[str, datetime]:
-    """When the certificates in a folder end, of those that `silograph renew` makes."""
+    """When the certificates in a folder end that `silograph renew` makes."""
     held = [folder / name for name in (SERVER, TLS) if (folder / name).exists()]
     return {path.name: expires(_content(path), str(path)) for path in held}
 
 
 def ending_soon(ends: Mapping[str, datetime]) -> list[str]:
-    """A sentence for each certificate that ends within weeks, or has."""
+    """A sentence for each certificate that ends within weeks, or has ended."""
     return [
         f"The certificate {name} ends on {at:%Y-%m-%d}; `silograph renew` makes a new one."
         for name, at in ends.items()
@@ -182,7 +183,7 @@ def ending_soon(ends: Mapping[str, datetime]) -> list[str]:
 
 
 def client_tls(ca: Path, folder: Path) -> ssl.SSLContext:
-    """For whoever comes to the server: its authority is the one in `ca` alone, our certificate the one in `folder`."""
+    """TLS settings for connecting to the server: trust only the authority in `ca`, show the certificate in `folder`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     try:
@@ -198,7 +199,7 @@ def client_tls(ca: Path, folder: Path) -> ssl.SSLContext:
 
 
 def not_ours(address: str, ca: Path, error: ssl.SSLCertVerificationError) -> InputError:
-    """Why a server's certificate was not accepted, in words. Nothing was sent."""
+    """Explain why a server's certificate was not accepted. Nothing was sent."""
     where = f"server {address}"
     if error.verify_code in _DATES:
         expected, todo = _DATES[error.verify_code]
@@ -212,7 +213,7 @@ def not_ours(address: str, ca: Path, error: ssl.SSLCertVerificationError) -> Inp
 
 
 def read_public(path: Path) -> bytes:
-    """The content of an organisation's node.pub, after a look at what it is."""
+    """Read an organisation's node.pub and check that it is one."""
     content = _content(path)
     if b"PRIVATE KEY" in content:
         raise InputError(str(path), "a public key", "it is a private one", "Send node.pub; node.key stays where it is.")
@@ -221,7 +222,8 @@ def read_public(path: Path) -> bytes:
 
 
 def fingerprint(path: Path) -> str:
-    """Of a public key as `ssh-keygen -l` says it, of a certificate as `openssl x509 -fingerprint -sha256` does."""
+    """The fingerprint of a public key as `ssh-keygen -l` shows it, of a certificate as `openssl x509 -fingerprint
+    -sha256` does."""
     content = _content(path)
     if b"BEGIN CERTIFICATE" in content:
         try:
@@ -232,7 +234,7 @@ def fingerprint(path: Path) -> str:
 
 
 def key_fingerprint(content: bytes) -> str:
-    """Of what a node.pub holds."""
+    """The fingerprint of the key in a node.pub."""
     body = base64.b64decode(public_line(public_key(content, "public key")).split()[1])
     return "SHA256:" + base64.b64encode(hashlib.sha256(body).digest()).decode().rstrip("=")
 
@@ -249,7 +251,7 @@ def public_key(content: bytes, where: str) -> ec.EllipticCurvePublicKey:
 
 
 def public_line(key: ec.EllipticCurvePublicKey) -> bytes:
-    """The key as node.pub has it: its kind and its content, without a comment."""
+    """The key as in node.pub: its kind and its content, without a comment."""
     return key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
 
 
@@ -271,12 +273,12 @@ def read_private(path: Path) -> ec.EllipticCurvePrivateKey:
 
 
 def sign_reply(key: ec.EllipticCurvePrivateKey, question: bytes, reply: bytes) -> bytes:
-    """It is this organisation's reply, and it is to this question."""
+    """Sign a reply: it is this organisation's, and it is to this question."""
     return key.sign(_statement(question, reply), ec.ECDSA(hashes.SHA256()))
 
 
 def signed(public: ec.EllipticCurvePublicKey, question: bytes, reply: bytes, signature: bytes) -> bool:
-    """Whether the holder of the key replied so to this question."""
+    """Whether the holder of the key gave this reply to this question."""
     try:
         public.verify(signature, _statement(question, reply), ec.ECDSA(hashes.SHA256()))
     except InvalidSignature:
@@ -362,7 +364,7 @@ def _exists(path: Path) -> InputError:
 
 
 def _write_new(path: Path, content: bytes, mode: int) -> None:
-    """All of it or nothing, on disk when this returns; whatever has the name already keeps it."""
+    """Write all or nothing, on disk when this returns; an existing file is kept."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
     try:
         with open(handle, "wb") as file:

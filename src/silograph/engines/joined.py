@@ -1,4 +1,4 @@
-"""One server's end of a secure sum over the agents of all servers: its words go to all of them, and theirs come."""
+"""One server's end of a secure sum over the agents of all servers: it sends its words to all, and receives theirs."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from silograph.privacy.secure_graph import Word, at_server
 from silograph.privacy.secure_messages import SAID, Message, PartialSum, Session, Total
 from silograph.privacy.secure_sum import Ask
 
-#: Puts one question to each of the members and returns what came back; who is missing is left out.
+#: Puts one question to each of the members and returns the answers; missing members are left out.
 AskMembers = Callable[[Mapping[str, Json]], Mapping[str, Json]]
 
 _KINDS: Mapping[str, type[Message]] = {kind.__name__: kind for kind in SAID.values()}
 
 
 class Around(Protocol):
-    """The servers of a graph, around one of them; `engines.neighbours` reaches them over its links."""
+    """The servers of a graph, as seen from one; `engines.neighbours` reaches them over its links."""
 
     @property
     def me(self) -> str: ...
@@ -32,17 +32,17 @@ class Around(Protocol):
     def servers(self) -> tuple[str, ...]: ...
 
     def once(self, name: str, make: Callable[[], bytes]) -> bytes:
-        """What happens once between two floods, and is the same after a kill."""
+        """Do something once between two floods; after a kill the result is the same."""
         ...
 
     def flood(self, own: bytes) -> dict[str, bytes]:
-        """Everybody's words, by server."""
+        """Spread words; return everybody's, by server."""
         ...
 
 
 @dataclass(frozen=True)
 class _Coming:
-    """A server's word before a sum: its agents that are in it, with their identities."""
+    """A server's word before a sum: its agents in the sum, with their identities."""
 
     nonce: str
     agents: Mapping[str, bytes]
@@ -50,7 +50,7 @@ class _Coming:
 
 @dataclass(frozen=True)
 class Together:
-    """Who is in a sum over all servers, and its nonce: the same everywhere, and new while one server is honest."""
+    """The members of a sum over all servers, and its nonce: the same everywhere, and new if one server is honest."""
 
     around: Around
     nonce: str
@@ -59,7 +59,8 @@ class Together:
 
     @classmethod
     def come(cls, around: Around, own: Mapping[str, bytes], of: Mapping[str, str]) -> Together:
-        """`own` are the identities of the agents here that are in the sum, `of` the server of every agent there is."""
+        """Agree on the members: `own` are the identities of the agents here that are in the sum, `of` is the server of
+        every agent."""
         mine = around.once("coming", lambda: _json(write(_Coming(secrets.token_hex(16), own))))
         words = around.flood(mine)
         home: dict[str, str] = {}
@@ -75,7 +76,7 @@ class Together:
         return cls(around, nonce.hexdigest(), home, identities)
 
     def asking(self, ask: AskMembers) -> AskMembers:
-        """The agents here are asked once for a step: what they said is noted before it goes on."""
+        """Ask the agents here once for a step, and note their answers before passing them on."""
 
         def noted(messages: Mapping[str, Json]) -> Mapping[str, Json]:
             step = str(next(iter(messages.values()))["step"])
@@ -85,7 +86,7 @@ class Together:
         return noted
 
     def steps(self, session: Session, ask: Ask) -> Total:
-        """All steps, of which this is one server's part."""
+        """Run all steps, with this server's part."""
         servers = self.around.servers
         home = {name: servers.index(server) for name, server in self.home.items()}
         part = at_server(session, home, servers.index(self.around.me), ask)

@@ -1,7 +1,7 @@
-"""A connection to NATS that is made again whenever it breaks, and messages in frames that NATS can carry.
+"""A connection to NATS that reconnects whenever it breaks, and messages in frames that NATS can carry.
 
-NATS delivers a frame once at most. What is larger than one is fetched frame by frame by whoever needs it, so nobody is
-sent more than it asked for, and what is larger than the limit never begins.
+NATS delivers a frame at most once. A receiver fetches a larger message frame by frame, so nobody gets more than it
+asked for, and a message larger than the limit never starts.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from silograph.engines.certificates import node_name
 from silograph.engines.route import Route
 
 LIMIT = 256 << 20  # bytes of a question or a reply
-_HEAD = struct.Struct(">c16sQQ")  # kind, which message, where the part begins, bytes of the whole message
-LARGEST = 1 << 20  # bytes of a frame: what NATS takes unless it is told otherwise
+_HEAD = struct.Struct(">c16sQQ")  # kind, message, start of the part, bytes of the whole message
+LARGEST = 1 << 20  # bytes of a frame: NATS's default limit
 FRAME = LARGEST - _HEAD.size
 _IDLE_WARNING = "returning true from eof_received"  # of asyncio, whenever a server ends a TLS connection
 _LOOK = 0.1  # seconds until a broken connection is noticed
-_CONNECTING = 30.0  # seconds in which a connection is made or given up
+_CONNECTING = 30.0  # seconds until a connection attempt is given up
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0  # seconds between attempts to connect
 
 
 def subject(deployment: str, organisation: str | None, way: str) -> str:
-    """`way` is ask or say; None is every organisation."""
+    """The subject of an organisation: `way` is ask or say; None is every organisation."""
     return f"silograph.{deployment[:32]}.{'*' if organisation is None else node_name(organisation)}.{way}"
 
 
@@ -45,19 +45,19 @@ def host_of(address: str) -> str:
 
 @dataclass
 class Incoming:
-    """A message that is on its way, in parts. Memory is taken as parts arrive, never for what is only announced."""
+    """A message that arrives in parts. Memory is allocated as parts arrive, never for announced ones."""
 
     number: bytes = b""
     held: bytearray = field(default_factory=bytearray)
 
     def take(self, number: bytes, start: int, total: int, part: bytes) -> tuple[bytes | None, int | None]:
-        """The whole message if this completes it, or else where the next part that is needed begins."""
+        """Take a part; return the whole message if this completes it, else the start of the next part needed."""
         if total > LIMIT or len(part) > FRAME:
             return None, None
         if number != self.number:
             self.number, self.held = number, bytearray()
         if start != len(self.held) or len(self.held) + len(part) > total:
-            return None, len(self.held) if start == 0 else None  # the other end begins again: tell it how far we are
+            return None, len(self.held) if start == 0 else None  # the other end starts again: report how far we are
         self.held += part
         if len(self.held) < total:
             return None, len(self.held) if part else None
@@ -71,7 +71,7 @@ def frame(kind: bytes, number: bytes, start: int = 0, message: bytes = b"") -> b
 
 
 def _root(error: BaseException) -> BaseException:
-    """What went wrong first: a library on the way wraps it in errors of its own."""
+    """The first error: libraries wrap it in their own errors."""
     while error.__cause__ is not None:
         error = error.__cause__
     return error
@@ -82,7 +82,7 @@ def _tells_something(record: logging.LogRecord) -> bool:
 
 
 class Line:
-    """A connection to NATS in a thread of its own, made again whenever it breaks."""
+    """A connection to NATS in its own thread, which reconnects whenever it breaks."""
 
     def __init__(
         self, address: str, tls: ssl.SSLContext | None, host: str, listening: str, route: Route | None = None
@@ -108,7 +108,7 @@ class Line:
         self._loop.close()
 
     def send(self, where: str, content: bytes) -> None:
-        """As far as there is a connection; what is lost is asked for again."""
+        """Send if there is a connection; the receiver asks again for lost messages."""
         self._soon(self.publish(where, content))
 
     def _soon(self, work: Coroutine[Any, Any, None]) -> None:
@@ -122,10 +122,10 @@ class Line:
             await self._client.publish(where, content)
 
     async def leave(self) -> None:
-        """Close; all that was sent before has reached NATS."""
+        """Close, after all messages sent before have reached NATS."""
         with suppress(NatsError, OSError, asyncio.TimeoutError):
             await self._client.flush(timeout=2)
-        with suppress(Exception):  # whatever state a connection that is about to be made is in
+        with suppress(Exception):  # in any state of a connection being made
             await asyncio.wait_for(self._client.close(), 2.0)
 
     async def _live(self) -> None:
@@ -156,14 +156,14 @@ class Line:
                 self.online.set()
                 pause = _FIRST_PAUSE
                 self.connected()
-                while client.is_connected and not self._stopped:  # no callback comes where closing itself fails
+                while client.is_connected and not self._stopped:  # there is no callback if closing itself fails
                     await asyncio.sleep(_LOOK)
             except (TimeoutError, NatsError, OSError, ValueError) as error:
                 problems.append(_root(error))
             self.online.clear()
             self.trouble = (str(problems[0]) or type(problems[0]).__name__)[:200] if problems else "it was closed"
             self.disconnected(problems)
-            with suppress(Exception):  # whatever state a connection that failed is in
+            with suppress(Exception):  # in any state of a failed connection
                 await asyncio.wait_for(client.close(), 1.0)
             if not self._stopped:
                 await asyncio.sleep(pause)

@@ -1,19 +1,19 @@
-"""One region's server among its neighbours: what it gives to each of them, and what it gets, round by round.
+"""One region's server among its neighbours: the rows it gives to each of them and gets, round by round.
 
-A link is kept by the end whose name comes first: that one asks, with its own row, and the other answers with its row as
-soon as it has one. Neither can get anything but what is for it. Both keep their last two rounds, and nobody can need an
-older one: who has held round t has heard all its neighbours' rows of t - 1, so these have heard all of t - 2. So a kill
-of either end costs nothing but time. Rounds below 0 are a muster, the one after the last a farewell; both are empty.
+The end with the first name keeps a link: it asks, with its own row, and the other answers with its row as soon as it
+has one. Neither can get rows that are not for it. Both keep their last two rounds, and nobody can need an older one: a
+server that has held round t has heard all its neighbours' rows of t - 1, so these have heard all of t - 2. So a kill of
+either end costs only time. Rounds below 0 are a muster, the one after the last a farewell; both are empty.
 
-A goodbye says "I need nothing of yours". It is noted before anything else is done with it, so after a kill nobody waits
-for it again. Nobody can know that its own last word came through, so who has all rows waits for a goodbye only as long
-as its patience, ends, and keeps its last rows for whoever said none: it can say farewell again with these alone.
+A goodbye means "I need no more of your rows". It is noted before anything else, so after a kill nobody waits for it
+again. No server can know that its own last word arrived. So one that has all rows waits for a goodbye only as long as
+its patience, ends, and keeps its last rows for neighbours that sent none: it can say farewell again with these alone.
 
-What is for all servers is flooded, in turns of a round before its exchange: hop by hop, as many as the graph is wide,
-every server passes on what it has heard. Whose word it is has signed it, for this turn of this round, so nobody can
-change it, say it again later, or speak for another. With every row goes what was heard in the last flood: who tells two
-servers two things is found out by two neighbours in the next turn. Each turn is noted before the next, as a round is
-held.
+Words for all servers are flooded, in turns of a round before its exchange: hop by hop, as many as the graph is wide,
+every server passes on what it has heard. The author of a word signs it for this turn of this round, so nobody can
+change it, repeat it later, or speak for another. Every row carries marks of what was heard in the last flood: a server
+that sends two others different words is found out by two neighbours in the next turn. Each turn is noted before the
+next, as a round is held.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ from silograph.methods.base import ALL, EACH
 from silograph.topology import Topology
 
 _PURPOSE = b"silograph neighbours 2"
-_LOOK = 1.0  # seconds between looks at what may have ended
-_AGAIN = 0.5  # seconds until who has stopped is asked again
-_PARTING = 15.0  # seconds in which last answers leave
-_FAR = 1 << 60  # no turn is as far
+_LOOK = 1.0  # seconds between checks for an end
+_AGAIN = 0.5  # seconds until a stopped server is asked again
+_PARTING = 15.0  # seconds for last answers to leave
+_FAR = 1 << 60  # beyond every turn
 
 
 def node_of(region: str) -> str:
-    """What a region's server is called where messages go: no organisation can be called so."""
+    """The name of a region's server in messages: no organisation can have such a name."""
     return f"region/{region}"
 
 
 class Answering(Protocol):
-    """Brings questions and carries answers; `engines.transport.Answerer` does it over NATS."""
+    """Receives questions and sends answers; `engines.transport.Answerer` does it over NATS."""
 
     def serve(
         self, answer: Callable[[bytes], bytes], until: Callable[[], bool], patience: float, say: Callable[[str], None]
@@ -61,9 +61,8 @@ class Answering(Protocol):
 
 
 class Neighbours:
-    """`topo` is one server of a graph; `keys` are the neighbours' public keys, or all servers' where something is for
-    all. `asking` reaches those whose links are kept here, `answering` leads to the others. Nobody is waited for longer
-    than `patience`."""
+    """`topo` is one server of a graph; `keys` are the neighbours' public keys, or all servers' if something is for all.
+    `asking` reaches neighbours with links kept here, `answering` the others. No wait is longer than `patience`."""
 
     def __init__(
         self,
@@ -84,12 +83,12 @@ class Neighbours:
         self._place = {name: k for k, name in enumerate(topo.graph.servers)}
         self._guests = [name for name in topo.heard if name != self.me and name not in answering]
         self._others = [name for name in topo.heard if name != self.me]
-        self._sent: dict[int, dict[str, Row]] = {}  # ours, of the last two turns, by who gets it
+        self._sent: dict[int, dict[str, Row]] = {}  # ours, of the last two turns, by receiver
         self._theirs: dict[str, dict[int, Row]] = {name: {} for name in answering}
-        self._said = dict.fromkeys(answering, -_FAR)  # the last turn that was answered, by who asked
+        self._said = dict.fromkeys(answering, -_FAR)  # the last turn that was answered, by asker
         self._broken: dict[str, Exception] = {}
         self._bell, self._over, self._end = threading.Condition(), False, _FAR
-        self._leaving, self._parted = _FAR, set[str]()  # the turn of the farewell, and who said goodbye
+        self._leaving, self._parted = _FAR, set[str]()  # the turn of the farewell, and the neighbours that said goodbye
         self._notes: Notes | None = None
         self._turn, self._heard = 0, dict[str, str]()
         self._threads = [threading.Thread(target=self._serve, args=(name,), daemon=True) for name in answering]
@@ -111,13 +110,13 @@ class Neighbours:
     # ---- at the call of the round loop ----
 
     def muster(self) -> None:
-        """Until all servers of the graph are there, not only neighbours: one step for each link that lies between."""
+        """Wait until all servers of the graph are there, not only neighbours: one step for each link in between."""
         for step in range(-self._topo.graph.diameter, 0):
             self._give(step, {})
             self._get(step)
 
     def begin(self, round: int, notes: Notes, before: Callable[[], Rows | None]) -> None:
-        """A round, or one that a kill broke off: `before` brings our rows of the last one."""
+        """Begin a round, or one that a kill broke off: `before` gives our rows of the last one."""
         notes.begin(round)
         self._notes, self._turn, self._heard = notes, first(round), {}
         turns = [name for name in notes.now if name.startswith("turn ")]
@@ -126,8 +125,8 @@ class Neighbours:
         self._recall(round, before)
 
     def exchange(self, round: int, sent: Rows, before: Callable[[], Rows | None]) -> Rows:
-        """Rows of all who are heard, in their order; of `ALL`, of all servers. `before` brings ours of the last round,
-        after a kill."""
+        """Exchange rows; return those of all neighbours heard, in their order, and for `ALL` of all servers. `before`
+        gives ours of the last round, after a kill."""
         self._recall(round, before)
         servers = self._topo.graph.servers
         found: Rows = {}
@@ -150,8 +149,8 @@ class Neighbours:
         return found
 
     def farewell(self, round: int, before: Callable[[], Rows | None]) -> dict[str, bytes]:
-        """After the last round: until no neighbour needs ours any more, or patience is over. By neighbour that did not
-        say goodbye, what it may still need."""
+        """Wait after the last round until no neighbour needs our rows any more, or patience is over. Return, by
+        neighbour that did not say goodbye, the rows it may still need."""
         with self._bell:
             self._leaving = first(round)
             noted = {} if self._notes is None else self._notes.now
@@ -159,7 +158,7 @@ class Neighbours:
         self._recall(round, before)
         self._heard = {}
         self._give(self._leaving, {})
-        with contextlib.suppress(SilenceError):  # who has all rows can end without the last word of another
+        with contextlib.suppress(SilenceError):  # a server with all rows can end without the last word of another
             self._get(self._leaving)
         self._end, end = self._leaving, time.monotonic() + _PARTING
         for thread in self._threads:
@@ -173,7 +172,7 @@ class Neighbours:
         return left
 
     def farewell_again(self, round: int, left: Mapping[str, bytes]) -> dict[str, bytes]:
-        """After the end, for those that did not say goodbye; who has not done so still."""
+        """Wait again after the end for those that did not say goodbye; return those that still have not."""
         with self._bell:
             self._parted = set(self._others) - left.keys()
             self._sent[last(round - 1)] = {name: read_turn(words)[0][name] for name, words in left.items()}
@@ -181,12 +180,12 @@ class Neighbours:
 
     def _hear_goodbye(self, name: str) -> None:
         if self._notes is not None:
-            self._notes.begin(round_of(self._leaving))  # takes away what a full disk cut off
+            self._notes.begin(round_of(self._leaving))  # removes what a full disk cut off
             self._notes.once(_goodbye(name), lambda: b"")
         self._parted.add(name)
 
     def _recall(self, round: int, before: Callable[[], Rows | None]) -> None:
-        """Our row of the round before, where this process did not give it."""
+        """Get our row of the round before, if this process did not give it."""
         if max(self._sent, default=-_FAR) >= last(round - 1) or round < 1 or (known := before()) is None:
             return
         heard = {} if self._notes is None else last_heard(self._notes.before)
@@ -198,11 +197,11 @@ class Neighbours:
 
     @property
     def servers(self) -> tuple[str, ...]:
-        """All of the graph."""
+        """All servers of the graph."""
         return self._topo.graph.servers
 
     def once(self, name: str, make: Callable[[], bytes]) -> bytes:
-        """What happens between two floods, and only once also where a kill comes between."""
+        """Do something between two floods, only once even if a kill intervenes."""
         assert self._notes is not None, "a round begins first"
         return self._notes.once(f"{self._turn} {name}", make)
 
@@ -210,7 +209,7 @@ class Neighbours:
         """Everybody's words, by server."""
         begun, graph = self._turn, self._topo.graph
         known = {self.me: self.once("own", lambda: self._signed(begun, own))}
-        fresh: dict[str, set[str]] = {self.me: set()}  # by whose word it is: who has told it
+        fresh: dict[str, set[str]] = {self.me: set()}  # by author of a word: the servers that sent it
         for turn in range(begun, begun + graph.diameter):
             to = {name: {of: known[of] for of, by in fresh.items() if name not in by} for name in self._others}
             fresh = {}
@@ -228,7 +227,7 @@ class Neighbours:
         return {of: self._word(of, known[of], begun) for of in graph.servers}
 
     def _passed_on(self, turn: int, to: Mapping[str, Mapping[str, bytes]]) -> dict[str, dict[str, bytes]]:
-        """Give neighbours the words that they have not, and get theirs: those that are new here."""
+        """Give neighbours the words they lack, and get theirs; return those that are new here."""
 
         def meet() -> bytes:
             parts = {name: {of: _array(word) for of, word in words.items()} for name, words in to.items()}
@@ -249,7 +248,7 @@ class Neighbours:
         return b"".join([bytes([len(signature)]), signature, own])
 
     def _word(self, of: str, word: bytes, turn: int) -> bytes:
-        """What that server said, and nobody else, in this flood."""
+        """Check a word: from that server, and nobody else, in this flood."""
         size = word[0] if word else 0
         signature, body = word[1 : 1 + size], word[1 + size :]
         if not signed(self._keys[of], self._about(turn, of), body, signature):
@@ -276,7 +275,7 @@ class Neighbours:
             self._bell.notify_all()
 
     def _get(self, turn: int) -> dict[str, Row]:
-        """By neighbour, its row of a turn in which it has ours."""
+        """Get, by neighbour, its row of a turn in which it has ours."""
         end = time.monotonic() + self._patience
         theirs = self._asked(turn)
         for name in self._answering:
@@ -288,7 +287,7 @@ class Neighbours:
         return theirs
 
     def _asked(self, turn: int) -> dict[str, Row]:
-        """The rows of those who answer us. Who stops while it is asked may come back, and is asked again."""
+        """Get the rows of those who answer us. A server that stops while it is asked may return, and is asked again."""
         found: dict[str, Row] = {}
         end = time.monotonic() + self._patience
         while missing := [name for name in self._guests if name not in found and name not in self._parted]:
@@ -311,7 +310,7 @@ class Neighbours:
         return found
 
     def _told(self, name: str, turn: int, end: float) -> Row:
-        """The row of one who asks us. After a kill it may be further than a muster."""
+        """Get the row of one who asks us. After a kill it may be further than a muster."""
 
         def there() -> bool:
             known = self._theirs[name]
@@ -389,7 +388,7 @@ class Neighbours:
         return pack(facts, {f"{k}/{of}": value for k, row in there.items() for of, value in row.rows.items()})
 
     def _part(self, sent: Rows, name: str) -> Rows:
-        """What of ours is for that neighbour."""
+        """Our part for that neighbour."""
         return {field: value[0, self._place[name]] if field == EACH else value[0] for field, value in sent.items()}
 
     def _read(self, blob: bytes, name: str) -> tuple[int, dict[int, Row]]:

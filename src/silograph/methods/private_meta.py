@@ -115,7 +115,7 @@ class OneStart(Plain):
         return Start({}, servers, {"model": everywhere(model, topo)})
 
     def limits(self) -> dict[str, Limits]:
-        """How far models that began here may get before `moved` stops them."""
+        """How far models that start here may move before `moved` stops them."""
         farthest = DIVERGED * float(_first(self.task.start))
         return {"model": Limits(-farthest, farthest)}
 
@@ -246,7 +246,7 @@ def _first(start: Array) -> np.float64:
 
 
 def near(start: Array) -> dict[str, Limits]:
-    """How far models that began here may get before `moved` stops them."""
+    """How far models that start here may move before `moved` stops them."""
     farthest = DIVERGED * float(_first(start))
     return {"model": Limits(-farthest, farthest)}
 

@@ -187,9 +187,7 @@ def share_needed(inner: ReleasedConsensus | SummedConsensus, lacks: Sequence[Col
     told = own_of(lacks or ((),) * len(inner.counts), inner.task.nodes)
     expected = expected_score(int((np.array(inner.counts) // 2 @ told).min()))  # for the column with the fewest rows
     noise = count_noise(inner, 1.0, len(inner.counts))
-    needed = (
-        2.0 * ((SURE + _MARGIN) * noise / expected) ** 2 if expected else math.inf
-    )  # noise grows as 1 / sqrt(share)
+    needed = 2.0 * ((SURE + _MARGIN) * noise / expected) ** 2 if expected else math.inf  # noise: 1 / sqrt(share)
     return max(LEAST_SHARE, needed)
 
 
