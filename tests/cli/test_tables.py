@@ -140,6 +140,21 @@ def test_edges_between_levels_of_a_category_get_a_word(silograph, folder: Path, 
     assert "Edges between levels of 'ward'" in text
 
 
+def test_the_private_spread_of_a_declared_level_follows_from_its_mean(silograph, tmp_path: Path) -> None:
+    for k, name in enumerate(("east", "north", "west")):
+        frame = _frame(k, 800).assign(ward=np.random.default_rng(k).choice(["a", "b", "c"], 800, p=[0.5, 0.3, 0.2]))
+        (tmp_path / "sites").mkdir(exist_ok=True)
+        frame.to_csv(tmp_path / "sites" / f"{name}.csv", index=False)
+    asked = ("--categories", "ward=a,b,c", "--epsilon", "8", "--seed", "1")
+    code, _, error = silograph("learn", tmp_path / "sites", "-o", tmp_path / "out", *asked)
+    assert code == 0, error
+    scale = pd.read_csv(tmp_path / "out" / "scale.csv", index_col="column")
+    for level, share in (("ward=b", 0.3), ("ward=c", 0.2)):
+        p = scale.centre[level]
+        assert p == pytest.approx(share, abs=0.1)
+        assert scale.spread[level] == pytest.approx((p * (1 - p)) ** 0.5)
+
+
 def test_levels_that_mean_nothing_are_refused(silograph, folder: Path, tmp_path: Path) -> None:
     for said in ("ward", "ward=a", "ward=a,a"):
         code, _, error = silograph("check", folder / "sites", "--categories", said)

@@ -1,7 +1,7 @@
 """Private means and spreads: what is told of columns, what one unit can change of it, and what it costs."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -197,3 +197,28 @@ def test_a_column_without_a_scale_has_no_edges_and_drowns_none():
     assert found.facts["untold"] == [2]
     assert not found.arrays["consensus"][(a == 2) | (b == 2)].any()
     assert found.arrays["consensus"][(a != 2) & (b != 2)].any()
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_columns_that_are_known_to_hold_0_and_1_get_their_true_spread(which):
+    """Differences of 0 and 1 are all in one octave, whatever the share of ones; a spread of a normal law with such
+    differences would be twice too large, and two such columns would seem to be alike."""
+    rng, ones = np.random.default_rng(4), np.array([0.5, 0.3, 0.15])
+    given = tables()
+    for own in given.values():
+        own[:, 3:] = rng.random((len(own), 3)) < ones
+    whole = methods(4.0)[which]
+    method = replace(with_share(whole, share_needed(whole)), binary=(3, 4, 5))
+    found = simulate(method, method.raw, given, method.inner.mechanism, masks=Masks() if which else None)[0]
+    spread = found.arrays["spread"]
+    assert spread[3:] == pytest.approx(np.sqrt(ones * (1.0 - ones)), rel=0.15)
+    assert np.abs(np.log2(spread[:3] / UNITS[:3])).max() < 0.6
+
+
+def test_a_level_that_never_occurs_keeps_a_spread():
+    given = {name: np.where(np.arange(6) == 5, 0.0, own) for name, own in tables().items()}
+    whole = methods(4.0)[0]
+    method = replace(with_share(whole, share_needed(whole)), binary=(5,))
+    found = simulate(method, method.raw, given, method.inner.mechanism)[0]
+    assert 0.2 < found.arrays["spread"][5] < 0.3
+    assert found.arrays["consensus"].max() < np.inf

@@ -56,6 +56,11 @@ def cell_text(cell: object) -> str:
     return whole[1] if whole else text
 
 
+def level_nodes(categories: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """The category of every node of 0 and 1 that `with_levels` makes, by the node's name."""
+    return {f"{name}={level.strip()}": name for name, levels in categories.items() for level in levels[1:]}
+
+
 def with_levels(grid: Grid, categories: Mapping[str, Sequence[str]] | None, where: str, private: bool) -> Grid:
     """The grid with 0 and 1 instead of categories; a gap stays one. A value of no level is refused."""
     if not categories or grid.column_names is None:

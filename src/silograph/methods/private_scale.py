@@ -33,14 +33,18 @@ LEAST_SHARE = 0.1  # of the budget, for both releases together
 _MARGIN = 6.0  # deviations of noise by which expected spreads exceed the threshold
 _STAGES = (SPREADS, CENTRES)
 _FARTHEST, _WIDEST = 1e30, 2.0**70
+_MOST_BINARY = 0.5  # the spread of a column of 0 and 1 is at most this
+_RAREST = 0.05  # a rarer level is scaled as if it had this share: noise must not make its spread 0
 
 
 @dataclass(frozen=True)
 class ScaledFirst(Plain):
-    """`inner` learns from scaled rows. Each of the two releases has `share` of the precision of inner's."""
+    """`inner` learns from scaled rows. Each of the two releases has `share` of the precision of inner's. `binary` nodes
+    hold 0 and 1, as everybody knows: levels of words do."""
 
     inner: ReleasedConsensus | SummedConsensus
     share: float
+    binary: tuple[int, ...] = ()
 
     @property
     def raw(self) -> RawSignals:
@@ -130,13 +134,17 @@ class ScaledFirst(Plain):
     def _read(self, servers: Carry, point: str, cells: Array, noise: Array | list[float]) -> Carry:
         """Read the scale from the counts of all sites, server by server."""
         spread, centre = servers["scale spread"].copy(), servers["scale centre"].copy()
-        told = servers["scale told"].copy()
+        told, binary = servers["scale told"].copy(), list(self.binary)
         for k, deviation in enumerate(noise):
             counts = cells[k].reshape(self.inner.task.nodes, -1)
             if point == SPREADS:
                 spread[k], sure = told_spreads(counts, float(deviation))
+                # Differences of 0 and 1 are all in one octave: they say nothing of the share p.
+                spread[k, binary], sure[binary] = _MOST_BINARY, True
             else:
                 centre[k], sure = told_centres(counts, spread[k], float(deviation))
+                p = np.clip(centre[k, binary], _RAREST, 1.0 - _RAREST)
+                spread[k, binary] = np.sqrt(p * (1.0 - p))
             told[k] &= sure
             if point == CENTRES and told[k].any():
                 spread[k, ~told[k]] = _WIDEST  # columns without a scale must not swamp the others

@@ -10,6 +10,7 @@ import numpy as np
 
 from silograph.core.errors import InputError
 from silograph.core.types import Array
+from silograph.data.categories import level_nodes
 from silograph.data.gaps import with_gaps
 from silograph.data.silos import Silos
 from silograph.data.tables import looks_like_identifier, shortened
@@ -138,7 +139,14 @@ def _build(plan: GraphPlan, silos: Silos, candidates: EdgeList | None, coordinat
     else:
         check_no_votes(plan)
         setup = _private(plan, plan.privacy, nodes, degree, candidates, topo, counts, silos.lacked(topo.silos))
+        if isinstance(setup.method, ScaledFirst):
+            setup = replace(setup, method=replace(setup.method, binary=_binary(plan, silos.nodes)))
     return replace(setup, notes=tuple(_questions(silos.nodes)))
+
+
+def _binary(plan: GraphPlan, nodes: Sequence[str]) -> tuple[int, ...]:
+    levels = level_nodes(plan.data.categories or {})
+    return tuple(k for k, name in enumerate(nodes) if name in levels)
 
 
 def _open(chosen: ConsensusGraph, nodes: int, topo: Topology, counts: tuple[int, ...], gaps: bool) -> Setup:

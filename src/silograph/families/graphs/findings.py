@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from silograph.core.types import Array
+from silograph.data.categories import level_nodes
 from silograph.data.silos import Elsewhere, People, Silos
 from silograph.data.tables import listed, shortened
 from silograph.kernels.chance import LEVEL, chance, rank_correlations
@@ -137,7 +138,7 @@ def of_levels(
     categories: Mapping[str, Sequence[str]], nodes: Sequence[str], a: Sequence[int], b: Sequence[int]
 ) -> Iterator[str]:
     """Edges (a, b) that are there by the way words become nodes. By names, which are public with privacy too."""
-    made = {f"{name}={level.strip()}": name for name, levels in categories.items() for level in levels}
+    made = level_nodes(categories)
     ends = [(made.get(nodes[i]), made.get(nodes[j])) for i, j in zip(a, b, strict=True)]
     if joined := sorted({one for one, other in ends if one is not None and one == other}):
         yield (
