@@ -323,10 +323,12 @@ def test_persons_a_long_table_a_secure_sum_and_public_lists(tmp_path):
     assert {frozenset(pair) for pair in zip("abcde", "bcdef", strict=True)} >= {
         frozenset(row) for row in listed.to_pandas()[["source", "target"]].itertuples(index=False)
     }
-    (tmp_path / "scale.csv").write_text("column,centre,spread\n" + "".join(f"{name},0,2\n" for name in "abcdef"))
-    scaled = ConsensusGraph(degree=2, epsilon=50.0, random_state=1, scale=tmp_path / "scale.csv").fit(frames)
+    for spread in (1, 2):
+        rows = "".join(f"{name},0,{spread}\n" for name in "abcdef")
+        (tmp_path / f"scale{spread}.csv").write_text("column,centre,spread\n" + rows)
+    scaled = ConsensusGraph(degree=2, epsilon=50.0, random_state=1, scale=tmp_path / "scale2.csv").fit(frames)
     halved = {site: frame / 2.0 for site, frame in frames.items()}
-    as_is = ConsensusGraph(degree=2, epsilon=50.0, random_state=1, scale="none").fit(halved)
+    as_is = ConsensusGraph(degree=2, epsilon=50.0, random_state=1, scale=tmp_path / "scale1.csv").fit(halved)
     np.testing.assert_array_equal(scaled.consensus_, as_is.consensus_)
     with pytest.raises(InputError, match="epsilon with delta or clip or mode"):
         ConsensusGraph(mode="secure-sum").fit(frames)
