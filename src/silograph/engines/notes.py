@@ -1,5 +1,5 @@
-"""What happened once in a round, and must not happen otherwise after a kill: each thing is on disk before anybody can
-hear of it, and whoever does the round again is given what was noted in its place."""
+"""Notes of events that must happen only once in a round, even after a kill: each is on disk before anybody can hear of
+it, and a repeated round gets the notes instead of new events."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 from silograph.core.errors import DamageError
 from silograph.core.files import write_atomically
 
-NOTES = ("notes-0", "notes-1")  # of even and odd rounds: what was said last in a round is needed in the next one
-_SIZES = 4 + 8 + 4  # of a name, of what was noted, and the checksum of both
+NOTES = ("notes-0", "notes-1")  # for even and odd rounds: the last words of a round are needed in the next one
+_SIZES = 4 + 8 + 4  # of a name, of the note, and the checksum of both
 
 
 class Notes:
@@ -29,7 +29,7 @@ class Notes:
         self.now, self._round = self._read(round), round
 
     def once(self, name: str, make: Callable[[], bytes]) -> bytes:
-        """What was noted under this name in this round; made and noted if nothing was."""
+        """Return the note of this name in this round; make and write it if there is none."""
         if name not in self.now:
             made, path = make(), self._folder / NOTES[self._round % 2]
             if not self.now:
@@ -43,7 +43,7 @@ class Notes:
         return self.now[name]
 
     def _read(self, round: int) -> dict[str, bytes]:
-        """All of that round. A last note that a kill cut off never left this machine."""
+        """Read all notes of that round. A last note that a kill cut off never left this machine."""
         path, found, at = self._folder / NOTES[round % 2], dict[str, bytes](), 0
         if round < 0 or not path.exists():
             return {}

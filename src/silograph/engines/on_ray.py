@@ -1,8 +1,8 @@
 """Silos in groups on a Ray cluster: for simulations that outgrow one machine.
 
-A group is a worker that keeps the records of its silos. What it computed comes back with the ledger rows of it; budget
-and ledger are here, and rows are on disk before anybody sees a message. A worker that dies is made anew from the same
-records and asked the same; of what it computed before nothing was written, so that no row is there twice.
+A group is a worker that keeps the records of its silos. Its results return with their ledger rows; budget and ledger
+are here, and rows are on disk before anybody sees a message. A worker that dies is made again from the same records and
+asked the same; nothing of its earlier work was written, so no row is written twice.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from silograph.privacy.relay import inside, relay
 from silograph.privacy.released import Released, Sealed, Sent, check_message, sealed_rows, stack
 from silograph.topology import Topology
 
-_DEATHS = 3  # of workers with the same silos in one round, after which it is not chance
+_DEATHS = 3  # deaths of workers with the same silos in one round that are no longer chance
 
-#: Values as they travel: plain arrays, and for those that are not, what they are.
+#: Values as they travel: plain arrays, and the kinds of those that are not.
 _Packed = dict[str, tuple[str, Any]]
 
 
@@ -44,7 +44,7 @@ def _pack(content: Carry | Sent) -> _Packed:
 
 
 def _unpack(content: _Packed) -> dict[str, Any]:
-    """What lies in shared memory can only be read, so a silo gets its own."""
+    """Unpack values; shared memory is read-only, so a silo gets its own copy."""
     made: dict[str, Callable[[Any], Any]] = {"released": relay, "sealed": lambda parts: Sealed(**parts), "plain": _own}
     return {name: made[kind](value) for name, (kind, value) in content.items()}
 
@@ -59,7 +59,7 @@ def _method(pickled: bytes) -> Method:
 
 
 class _Border(Door):
-    """The border of a group: whether a row can be afforded is said where the budget is."""
+    """The border of a group: the process with the budget decides whether a row can be afforded."""
 
     def afford(self, row: Row) -> None:
         return None
@@ -117,7 +117,7 @@ class OnRay:
         return values(self._ask("deliver", method, state, np.arange(len(self.topo.silos)))[1])
 
     def _ask(self, what: str, method: Method, state: State, rows: Rows) -> tuple[Carry, Sent, Rows]:
-        """What the groups remember now, their message with its rows in order, and whose memories these are."""
+        """Ask groups; return their new carry, their message with its rows in order, and the silos they belong to."""
         questions = {}
         for k, group in enumerate(self._groups):
             if len(index := np.flatnonzero(np.isin(group, rows))):
@@ -171,7 +171,8 @@ def _in_order(value: Released | Sealed, order: Rows) -> Released | Sealed:
 
 
 def _connect() -> None:
-    """To the cluster at RAY_ADDRESS, or to one of this machine's own, which nobody else reaches. It reports nothing."""
+    """Connect to the cluster at RAY_ADDRESS, or to this machine's own, which nobody else reaches. It reports
+    nothing."""
     if ray.is_initialized():
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")

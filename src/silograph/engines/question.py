@@ -1,4 +1,4 @@
-"""What a server asks a silo, and what a silo answers: plain data, checked before anything of it is used."""
+"""Questions of a server to a silo, and the silo's answers: plain data, checked before any of it is used."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ _OBSERVERS = (SERVER, OTHER_SERVERS, EVERYBODY, OWN_SERVER)
 
 Kind = Literal["local", "deliver", "sum", "end"]
 
-#: A step of a secure sum: what all silos are told, and what each.
+#: A step of a secure sum: the message to all silos, and that to each.
 _Steps = Annotated[Mapping[str, Json], Such("an object for each silo, in to", lambda told: "to" in told)]
 _Size = Annotated[int, Such(f"a whole number from 0 to {_MOST}", lambda size: 0 <= size <= _MOST)]
 
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """For one organisation: its part of a round, its result at the end, a step of a secure sum, or that the run is
-    over.
+    """A question to one organisation: for its part of a round, its result at the end, a step of a secure sum, or the
+    news that the run is over.
 
-    `deployment` is the digest of all that the organisations agreed on. `accepted` is the last round of this
-    organisation that the server has used. `silos` are those of the organisation's that are asked, `members` all that
-    are asked in this round.
+    `deployment` is the digest of everything that the organisations agreed on. `accepted` is the last round of this
+    organisation that the server has used. `silos` are the organisation's silos that are asked, `members` all that are
+    asked in this round.
     """
 
     deployment: str
@@ -57,7 +57,7 @@ class Question:
 
     @property
     def content(self) -> str:
-        """A digest of what is asked, whatever the round: the same question gets the same answer."""
+        """A digest of the question without its round: the same question gets the same answer."""
         facts = {"kind": self.kind, "silos": list(self.silos)}
         return hashlib.sha256(pack(facts, self.down)).hexdigest()
 
@@ -98,7 +98,7 @@ class OlderFolderError(RefusedError):
 
 @dataclass(frozen=True, eq=False)
 class Reply:
-    """`sent` has a row for each silo that was asked; `rows` are what the silo's own ledger says of it."""
+    """An answer: `sent` has a row for each silo that was asked; `rows` are the rows of the silo's own ledger for it."""
 
     organisation: str
     round: int
@@ -108,7 +108,7 @@ class Reply:
 
 @dataclass(frozen=True)
 class _About:
-    """All of sealed vectors but the vectors."""
+    """Everything about sealed vectors except the vectors."""
 
     release_point: str
     clip: float | None
@@ -136,7 +136,7 @@ def sealed_again(vectors: Array, about: Json) -> Sealed:
 
 @dataclass(frozen=True)
 class _Facts:
-    """A reply, less its arrays."""
+    """A reply without its arrays."""
 
     organisation: str
     round: int
@@ -145,7 +145,7 @@ class _Facts:
 
 
 def pack_reply(reply: Reply, masked: bool) -> bytes:
-    """Under masks nothing of a vector goes out with the reply but its size: it waits for the secure sum."""
+    """Pack a reply. Under masks it has only the size of a vector: the vector waits for the secure sum."""
     arrays: dict[str, Array] = {}
     sealed: dict[str, _Waiting] = {}
     for name, value in reply.sent.items():
@@ -162,7 +162,7 @@ def pack_reply(reply: Reply, masked: bool) -> bytes:
 
 
 def _check_row(row: Row, where: str) -> None:
-    """A ledger row as another organisation tells it must be one that an accountant can read."""
+    """Check that an accountant can read a ledger row from another organisation."""
     protected = row.mechanism in NAMES
     if not protected and row.mechanism != "reveal":
         raise InputError(f"{where}, mechanism", f"reveal, {', '.join(NAMES)}", f"found {row.mechanism!r:.60}")
@@ -173,7 +173,7 @@ def _check_row(row: Row, where: str) -> None:
 
 
 def read_reply(blob: bytes, where: str) -> Reply:
-    """Values become `Released` again: they passed the silo's gate, and its signature says so."""
+    """Read a reply. Values become `Released` again: they passed the silo's gate, as its signature confirms."""
     facts, arrays = unpack(blob)
     told = read(_Facts, of_format(facts, VERSION, where, key="version"), where)
     sent: dict[str, Released | Sealed] = {}

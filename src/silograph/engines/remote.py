@@ -1,7 +1,7 @@
-"""Silos in other organisations: every `local` is a question that goes out, and an answer that may not come.
+"""Silos in other organisations: every `local` is a question that goes out, and an answer that may not arrive.
 
-The server never sees what a silo remembers. Its own carry is the last round of each silo's that it has used, which it
-tells with every question: a silo whose answer came too late then knows that it does not count.
+The server never sees what a silo remembers. Its own carry is the last round of each silo that it has used, which every
+question includes: a silo with a late answer then knows that it does not count.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ from silograph.topology import Topology
 
 ACCEPTED = "accepted"
 _TOLD = ("release_point", "clip", "within", "share", "joined")  # of what is handed over
-_COMING_BACK = 25.0  # seconds in which an organisation that lost its server comes back
+_COMING_BACK = 25.0  # seconds in which an organisation that lost its server returns
 _PASSING = ("OSError",)  # refusals that may pass: a full disk
 _AGAIN = 1.0
 _LOOK = 0.1
-_PACE = 5.0  # seconds that a round waits, at most, for an organisation that missed one before and is away
+_PACE = 5.0  # most seconds that a round waits for an organisation that missed one before and is away
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """A silo will not answer: the name of the class of its error, and nothing else of it."""
+    """A silo's refusal to answer: the name of its error's class, and nothing else of the error."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Answers:
-    """What came back, by organisation. Who is in neither was silent until the deadline."""
+    """Replies and refusals, by organisation. An organisation in neither was silent until the deadline."""
 
     replies: dict[str, bytes]
     refusals: dict[str, Refusal]
@@ -61,22 +61,22 @@ class Asking(Protocol):
     def ask(
         self, questions: Mapping[str, bytes], deadline: float, enough: Callable[[set[str]], bool] | None = None
     ) -> Answers:
-        """Until all have answered or refused, or `enough` says so, or so many seconds are over."""
+        """Ask until all have answered or refused, or `enough` is true, or so many seconds are over."""
         ...
 
     def present(self) -> set[str]:
-        """Who is connected now."""
+        """The organisations that are connected now."""
         ...
 
 
 @dataclass(eq=False)
 class Remote:
-    """`organisations` are who holds which silos. A round waits `deadline` seconds for those who are connected, and, if
-    fewer than `minimum` silos answer, up to `patience` for more.
+    """The engine. `organisations` gives the silos that each one holds. A round waits `deadline` seconds for connected
+    organisations, and, if fewer than `minimum` silos answer, up to `patience` for more.
 
-    Who missed a round and is away is waited for a few seconds a round, so that the others do not race ahead of it;
-    after `patience` nobody waits for it any more. `said` gets a line about every round, with its secure sums.
-    `around` are the servers of other organisations, for sums over all of them.
+    An organisation that missed a round and is away gets a few seconds per round, so that the others do not run far
+    ahead of it; after `patience` the server stops waiting for it. `said` gets a line about every round, with its secure
+    sums. `around` are the servers of other organisations, for sums over all of them.
     """
 
     link: Asking
@@ -120,7 +120,7 @@ class Remote:
         return {ACCEPTED: fresh}, sent, answered
 
     def wait_for_everybody(self) -> None:
-        """Until all organisations are there, for up to `patience`: nobody releases anything before."""
+        """Wait until all organisations are there, for up to `patience`: nobody releases anything before."""
         end = time.monotonic() + self.patience
         while missing := sorted(self.organisations.keys() - self.link.present()):
             if time.monotonic() > end:
@@ -128,7 +128,7 @@ class Remote:
             time.sleep(_LOOK)
 
     def tell(self) -> None:
-        """Say the line of the last round, once: now that its secure sums are over."""
+        """Print the line of the last round, once, after its secure sums."""
         if self._line is not None:
             self.said({**self._line, "bytes": dict(self._bytes)})
             self._line = None
@@ -152,7 +152,7 @@ class Remote:
         return found
 
     def endings(self, method: Method, state: State) -> dict[str, bytes]:
-        """By organisation, that the run is over, with what the servers told its silos last."""
+        """Make for each organisation the message that the run is over, with the last message to its silos."""
         questions = {}
         for organisation, silos in self.organisations.items():
             last, index = self._last(organisation, self._accepted(state)), self.topo.index(silos)
@@ -166,11 +166,11 @@ class Remote:
         return questions
 
     def end(self, questions: Mapping[str, bytes]) -> set[str]:
-        """Tell everybody who is there that the run is over, by what `endings` made; returns who heard it."""
+        """Send the messages of `endings` to all who are there; return those who received them."""
         begun = time.monotonic()
 
         def enough(answered: set[str]) -> bool:
-            # A server that was started again for this waits for the organisations to come back.
+            # A server that was started again for this waits for the organisations to return.
             missing = questions.keys() - answered
             return not missing or (not missing & self.link.present() and time.monotonic() - begun > _COMING_BACK)
 
@@ -183,7 +183,7 @@ class Remote:
         return np.asarray(state.carry.get(ACCEPTED, np.full(len(self.topo.silos), NEVER)), dtype=np.int64)
 
     def _check_down(self, method: Method, down: Mapping[str, Array], round: int) -> None:
-        """Organisations refuse what an honest server cannot send: a run that gets there is over."""
+        """Stop a run with values that an honest server cannot send: organisations would refuse them."""
         for name, limits in method.limits().items():
             if not limits.hold(down[name]):
                 found = f"{name!r} is beyond what {type(method).__name__} can send down"
@@ -192,7 +192,7 @@ class Remote:
     # ---- asking ----
 
     def _holders(self, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        """By organisation, which of its silos are among `names`."""
+        """The silos of each organisation that are among `names`."""
         wanted = set(names)
         held = {
             organisation: tuple(name for name in silos if name in wanted)
@@ -209,9 +209,10 @@ class Remote:
         down: dict[str, Array],
         everybody: bool = False,
     ) -> tuple[dict[str, Reply], dict[str, str]]:
-        """Answers by organisation, of all that are connected and of enough of them; and the classes of refusals.
+        """Collect answers by organisation, from all that are connected and from enough of them; and the classes of
+        refusals.
 
-        `everybody` is waited for up to `patience` where answers hold something."""
+        `everybody`: wait for all, up to `patience`, if answers have content."""
         questions = {}
         for organisation, silos in self._holders(names).items():
             index = self.topo.index(silos)
@@ -224,7 +225,7 @@ class Remote:
         refused: dict[str, str] = {}
         begun = time.monotonic()
         end = begun + self.patience
-        # A first round waits for everybody as long as it may: organisations do not come at the same moment.
+        # A first round waits for everybody as long as allowed: organisations do not arrive at the same moment.
         limit = self.patience if everybody or round == 0 else self.deadline
         least = min(self.minimum, len(names))
         while True:
@@ -244,9 +245,7 @@ class Remote:
             for organisation, blob in heard.replies.items():
                 try:
                     replies[organisation] = self._checked(blob, organisation, round, self._holders(names)[organisation])
-                except (
-                    Exception
-                ) as error:  # whatever an organisation sends, it is that organisation that has not answered
+                except Exception as error:  # any bad message counts as no answer from that organisation
                     refused[organisation] = type(error).__name__
             replies = self._alike(replies)
             if passing and not waiting.keys() - passing - refused.keys() - replies.keys():
@@ -277,7 +276,8 @@ class Remote:
         return heard
 
     def _enough(self, asked: set[str], begun: float, answered: set[str]) -> bool:
-        """Whoever missed a round and has not come back is waited for a little, and after `patience` not at all."""
+        """Wait a little for organisations that missed a round and have not returned, and after `patience` not at
+        all."""
         missing, now = asked - answered, time.monotonic()
         if not answered or not missing <= self._lost.keys() - self.link.present():
             return False
@@ -304,13 +304,13 @@ class Remote:
         )
 
     def _nobody_comes(self, round: int, against: Sequence[str]) -> InputError:
-        """They would refuse in every round: without a word the run would learn nothing to its end."""
+        """Stop the run: they would refuse in every round, and it would learn nothing to its end."""
         names = ", ".join(sorted(against))
         todo = "`join` there says why: mostly an enrolment is missing in its `nodes`, or another was put there."
         return InputError(f"secure sum of round {round}", "agents that take part", f"refused by {names}", todo)
 
     def _checked(self, blob: bytes, organisation: str, round: int, asked: Sequence[str]) -> Reply:
-        """A reply of this organisation in this round."""
+        """Check a reply of this organisation in this round."""
         where = f"answer of {organisation}"
         reply, silos = read_reply(blob, where), set(self.organisations[organisation])
         if (reply.organisation, reply.round) != (organisation, round):
@@ -326,22 +326,23 @@ class Remote:
         return reply
 
     def _take_rows(self, replies: Mapping[str, Reply]) -> None:
-        """Ledger rows of the answers that are used."""
+        """Take the ledger rows of the answers that are used."""
         for reply in replies.values():
             handed = {value.release_point for value in reply.sent.values() if isinstance(value, Sealed)}
             for row in reply.rows:
-                # What a silo hands to its own server is in the server's ledger by region, where it is added up.
+                # Values that a silo hands to its own server are in the server's ledger by region, where they are added
+                # up.
                 if row.release_point not in handed:
                     self.door.admit(row)
 
     def _alike(self, replies: dict[str, Reply]) -> dict[str, Reply]:
-        """Those whose messages have the fields and shapes that most have."""
+        """The organisations with messages of the fields and shapes that most have."""
         looks = {organisation: _look(reply.sent) for organisation, reply in replies.items()}
         usual = [look for look, _ in Counter(looks.values()).most_common(1)]
         return {organisation: reply for organisation, reply in replies.items() if looks[organisation] in usual}
 
     def _joined(self, replies: Mapping[str, Reply], names: Sequence[str]) -> tuple[Rows, Sent]:
-        """All messages as one, in the topology's order."""
+        """Join all messages into one, in the topology's order."""
         held = self._holders(names)
         silos = [name for organisation in replies for name in held[organisation]]
         place = np.array(self.topo.index(silos), dtype=np.intp)
@@ -360,7 +361,7 @@ class Remote:
     # ---- secure sums ----
 
     def together(self, names: Sequence[str]) -> Together | None:
-        """A sum over the agents of all servers, of whom `names` are here; None where there is no other server."""
+        """Prepare a sum over the agents of all servers, with `names` here; None if there is no other server."""
         if self.around is None:
             return None
         own = {name: self.identities[name] for name in names}
@@ -369,7 +370,8 @@ class Remote:
     def sum(
         self, field: str, members: tuple[str, ...], asked: MaskedSum, together: Together | None
     ) -> tuple[Total, set[str]]:
-        """One question for each step and organisation; whoever misses one is left behind by the protocol."""
+        """Run a sum with one question for each step and organisation; the protocol leaves behind those that miss
+        one."""
         begun = time.monotonic()
 
         def ask(messages: Mapping[str, Json]) -> dict[str, Json]:
@@ -401,7 +403,7 @@ class Remote:
 
 @dataclass(eq=False)
 class _Sums:
-    """The secure sums of what one answer held back, among those who were asked."""
+    """The secure sums of the vectors that answers held back, among those who were asked."""
 
     place: Remote
     field: str
@@ -419,7 +421,7 @@ class _Sums:
 
 
 def _look(sent: Sent) -> tuple[Any, ...]:
-    """The fields of a message and the shapes of their rows."""
+    """Describe the fields of a message and the shapes of their rows."""
     return tuple(
         (name, "released", value.value.shape[1:])
         if isinstance(value, Released)

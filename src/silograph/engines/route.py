@@ -1,4 +1,4 @@
-"""How a connection reaches NATS: by TCP, or by WebSocket; straight on, or through an HTTP proxy.
+"""How a connection reaches NATS: by TCP or WebSocket, directly or through an HTTP proxy.
 
 TLS is between the two ends in every case: a proxy opens a tunnel and reads nothing.
 """
@@ -14,12 +14,12 @@ from urllib.parse import unquote, urlsplit
 
 from silograph.core.errors import InputError
 
-_LONGEST_ANSWER = 8192  # bytes of what a proxy says before the tunnel begins
+_LONGEST_ANSWER = 8192  # most bytes from a proxy before the tunnel begins
 
 
 @dataclass(frozen=True)
 class Proxy:
-    """An HTTP proxy at `host`:`port` that opens tunnels for CONNECT; `user`:`password` if it wants to know."""
+    """An HTTP proxy at `host`:`port` that opens tunnels for CONNECT; `user`:`password` if it asks for them."""
 
     host: str
     port: int
@@ -46,7 +46,7 @@ class Proxy:
 
 @dataclass(frozen=True)
 class Route:
-    """`websocket`: in the clothes of a web page, for networks that let nothing else pass."""
+    """`websocket`: looks like a web page, for networks that let nothing else pass."""
 
     websocket: bool = False
     proxy: Proxy | None = None
@@ -56,12 +56,12 @@ class Route:
         return f"{secure if tls else plain}://{address}"
 
     def loop(self, address: str) -> asyncio.AbstractEventLoop:
-        """An event loop whose connections go this way; all of them go to `address`."""
+        """An event loop that makes its connections this way, all of them to `address`."""
         return asyncio.new_event_loop() if self.proxy is None else _Tunnels(self.proxy, address)
 
 
 class _Tunnels(asyncio.SelectorEventLoop):
-    """Every connection is a tunnel through `proxy` to `target`, whose name is the proxy's to look up."""
+    """Every connection is a tunnel through `proxy` to `target`; the proxy looks its name up."""
 
     def __init__(self, proxy: Proxy, target: str) -> None:
         super().__init__()

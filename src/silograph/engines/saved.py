@@ -1,5 +1,5 @@
-"""What a run, or an organisation of one, remembers: named arrays, which of them were released, and plain facts, in one
-file."""
+"""The memory of a run, or of an organisation in it, in one file: named arrays, which of them were released, and plain
+facts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from silograph.privacy.released import Released
 
 
 def save(path: Path, parts: Mapping[str, Any], facts: Json) -> None:
-    """All of it or nothing; parts may be dictionaries of parts."""
+    """Save all or nothing; parts may be dictionaries of parts."""
     arrays: dict[str, Any] = {}
     released: list[str] = []
     plain: Json = {}
@@ -43,7 +43,7 @@ def save(path: Path, parts: Mapping[str, Any], facts: Json) -> None:
 
 
 def load(path: Path) -> tuple[Json, Json]:
-    """The parts and the facts. A file that is damaged raises whatever numpy, zipfile or json do."""
+    """Load the parts and the facts. For a damaged file it raises the errors of numpy, zipfile or json."""
     with np.load(path, allow_pickle=False) as content:
         facts: Json = json.loads(str(content["meta"]))
         found = {key: content[key] for key in content.files if key != "meta"}

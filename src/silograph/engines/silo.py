@@ -1,16 +1,15 @@
-"""An organisation of a deployment: it answers a server it does not have to trust, and remembers on its own disk.
+"""An organisation of a deployment: it answers a server it need not trust, and remembers on its own disk.
 
-The order in which things happen is what makes a kill at any moment harmless:
+The order of steps makes a kill at any moment harmless:
 
     check the question -> compute, through the gate -> state with the answer on disk -> ledger rows on disk -> send
 
 Asked the same again, an organisation sends the same bytes: no noise is drawn twice, nothing is paid twice, nothing is
-refunded. An answer that the server never used is forgotten, not what it cost.
+refunded. An answer that the server never used is forgotten, but its cost stays.
 
-A refusal is an answer too, and free: so none may depend on records. Whatever a question can be refused for is looked at
-before any record is. Where the computation fails on a silo's records, the organisation computes the same as if that
-silo had none, pays what any answer costs and sends that. An error that is made without records as well is about the
-question.
+A refusal is an answer too, and free: so none may depend on records. All reasons to refuse a question are checked before
+any record is read. If the computation fails on a silo's records, the organisation computes as if that silo had none,
+pays the cost of any answer and sends that. An error that also occurs without records is due to the question.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ OWN = "own.npz"
 
 @dataclass(frozen=True, eq=False)
 class _Pending:
-    """An answer of which it is not known yet whether the server has used it; `name` is that of its noise."""
+    """An answer that the server may or may not have used; `name` is that of its noise."""
 
     round: int
     kind: str
@@ -71,9 +70,10 @@ class _Pending:
 
 @dataclass(frozen=True, eq=False)
 class _Memory:
-    """`carry` is as of round `committed`; `answered` counts the rounds for which something was computed.
+    """An organisation's memory: `carry` is as of round `committed`; `answered` counts the rounds with a computed
+    answer.
 
-    `history` says how the carry came about: all answers that the server used, by the names of their noise.
+    `history` is the origin of the carry: all answers that the server used, by the names of their noise.
     """
 
     carry: Carry
@@ -86,10 +86,10 @@ class _Memory:
 class Silo:
     """One organisation's end of a run.
 
-    `silos` are the topology's that it holds, `data` their prepared records. `most_rounds` is how often the plan lets
-    them be asked, `minimum` the smallest cohort. With a `secret` root, noise is named by the question and by the
-    history too: a copy of this folder that is asked something else draws other noise. `warn` is for the organisation's
-    own eyes. `taken_over` is the tip of a ledger that a deployment before left.
+    `silos` are those of the topology that it holds, `data` their prepared records. `most_rounds` is how often the plan
+    allows asking them, `minimum` the smallest cohort. With a `secret` root, noise is named by the question and by the
+    history too: a copy of this folder that is asked something else draws other noise. `warn` is for the organisation
+    only. `taken_over` is the tip of a ledger that an earlier deployment left.
     """
 
     def __init__(
@@ -166,7 +166,7 @@ class Silo:
         return self._fresh(memory, question)
 
     def _check(self, question: Question) -> None:
-        """Nothing of a question is used before it is one that this organisation agreed to."""
+        """Check, before using any part of a question, that this organisation agreed to it."""
         if question.deployment != self._deployment:
             raise self._refused("the deployment that was approved here", "found another plan")
         if (
@@ -195,14 +195,14 @@ class Silo:
             raise self._refused("numbers that the method can send down", "found others")
 
     def _settled(self, question: Question) -> _Memory:
-        """What the server says it has used of our answers, taken in."""
+        """Take in which of our answers the server says it has used."""
         memory, pending = self._memory, self._memory.pending
         if pending is not None and question.accepted == pending.round and pending.kind == "local":
             if question.round <= pending.round and question.kind == "local":
                 raise self._refused("a round after the one that was used", f"found round {question.round}")
             return _Memory(pending.carry, pending.round, memory.answered, pending.name)
         if question.accepted != memory.committed:
-            # The server began anew or from an older copy, or this folder is older than the run.
+            # The server started again or from an older copy, or this folder is older than the run.
             kind = OlderServerError if question.accepted < memory.committed else OlderFolderError
             raise kind(
                 f"organisation {self._organisation}",
@@ -215,7 +215,7 @@ class Silo:
         return memory
 
     def _again(self, memory: _Memory, known: _Pending, round: int) -> bytes:
-        """The answer that was given before; where it came too late, under the round that asks the same now."""
+        """Return the answer given before; if it was too late, under the round that asks the same now."""
         self._door_has(known)
         if round == known.round:
             return known.reply
@@ -232,7 +232,7 @@ class Silo:
         except (BudgetError, DamageError):  # about rows, whose costs are public
             raise
         except Exception as error:
-            if self._door.mechanism is None:  # nothing is promised, and the server may know what went wrong
+            if self._door.mechanism is None:  # nothing is promised, and the server may learn the error
                 raise
             pending = self._stood_in(question, memory.carry, door, name)
             self._warn(OwnEyes(f"Round {question.round}: an answer without records is sent.", error))
@@ -242,7 +242,7 @@ class Silo:
         return pending.reply
 
     def _computed(self, question: Question, before: Carry, data: Private, door: Door, name: str) -> _Pending:
-        """The answer, with its rows waiting at the door. Nothing of it is on disk yet."""
+        """Compute the answer, with its rows waiting at the door. Nothing of it is on disk yet."""
         index = self._places(question.silos)
         gate = door.gate(question.silos, question.round)
         carry, here = take(before, index), take(data, index)
@@ -262,12 +262,15 @@ class Silo:
             for value in sealed.values():
                 hand_over(gate, value)
         blob = pack_reply(Reply(self._organisation, question.round, sent, tuple(self._door.waiting)), self._masked)
-        read_reply(blob, f"answer of {type(self._method).__name__}")  # what cannot be read again is not kept, or sent
+        read_reply(
+            blob, f"answer of {type(self._method).__name__}"
+        )  # an answer that cannot be read again is neither kept nor sent
         held = sealed if self._masked else {}
         return _Pending(question.round, question.kind, question.content, name, question.silos, blob, after, held)
 
     def _stood_in(self, question: Question, carry: Carry, door: Door, name: str) -> _Pending:
-        """The same where silos on whose records it fails have none and remember nothing; all of them, if need be."""
+        """Compute the same as if silos with failing records had none and remembered nothing; all of them, if need
+        be."""
 
         def fails(silos: tuple[str, ...], carry: Carry, data: Private) -> bool:
             rows = [question.silos.index(name) for name in silos]
@@ -293,12 +296,12 @@ class Silo:
         return np.array([self._silos.index(name) for name in silos], dtype=np.intp)
 
     def _begun(self) -> Carry:
-        """What this organisation's silos remember before the first round."""
+        """The initial memory of this organisation's silos."""
         return take(begin(self._method, self._topo).carry, np.array(self._topo.index(self._silos), dtype=np.intp))
 
     def _ended(self, memory: _Memory, question: Question) -> bytes:
-        """The run is over. This organisation's last state stays here, with what it was told last; what only a run needs
-        does not."""
+        """End the run. This organisation's last state stays here, with the last message to it; files that only a run
+        needs go."""
         if not self.finished:
             buffer = io.BytesIO()
             own: Json = {name: bare(value) for name, value in memory.carry.items()}
@@ -311,9 +314,9 @@ class Silo:
         return pack_reply(Reply(self._organisation, NEVER, {}, ()), self._masked)
 
     def _door_for(self, name: str) -> Door:
-        """Noise is named by all that an answer depends on: the table (in the root), the question, the round, and how
-        what is remembered came about. So two answers that differ, of this folder or of copies of it, never carry the
-        same noise."""
+        """Make a door with noise named by everything that an answer depends on: the table (in the root), the question,
+        the round, and the history of the memory. So two different answers, of this folder or of copies of it, never
+        have the same noise."""
         if not self._secret:
             return self._door
         root = hashlib.sha256(f"{self._door.root} {name}".encode()).digest()
@@ -337,7 +340,7 @@ class Silo:
     # ---- memory ----
 
     def _save(self, memory: _Memory) -> None:
-        """On disk before anything of it is sent; all of it or nothing."""
+        """Save to disk before sending any of it; all or nothing."""
         facts: Json = {name: getattr(memory, name) for name in ("committed", "answered", "history")}
         facts["ledger"] = self._door.ledger.tip
         parts: Json = {"carry": memory.carry}
@@ -371,14 +374,14 @@ class Silo:
         except DamageError:
             raise
         except Exception:
-            # Whatever numpy or zipfile say about a damaged file, its owner needs to know one thing.
+            # For all errors of numpy or zipfile about a damaged file, its owner needs to know one thing.
             raise self._damaged(path) from None
         if memory.pending is not None:
             self._door_has(memory.pending)
         return memory
 
     def _door_has(self, pending: _Pending) -> None:
-        """The ledger rows of an answer are on disk before it is sent: also where a kill came between the two."""
+        """Put the ledger rows of an answer on disk before it is sent, even if a kill came between the two."""
         for row in read_reply(pending.reply, "answer in this folder").rows:
             if row.silo not in self._silos:
                 raise LeakError(f"organisation {self._organisation}", "rows of its own", f"a row of {row.silo}")
@@ -391,8 +394,8 @@ class Silo:
 
 
 def _without_records(data: Private, index: Rows) -> Private:
-    """Zeros for some silos' records. How many there are stays: it is public where a record is protected, and where a
-    whole silo is, zeros give the same however many they are."""
+    """Zeros for some silos' records. Their number stays: it is public if records are protected, and if whole silos are,
+    zeros give the same for any number."""
     out = {name: value if value.ndim == 1 else np.array(value) for name, value in data.items()}
     for value in out.values():
         if value.ndim > 1:

@@ -1,8 +1,8 @@
 """A secure sum between organisations: the server's and the agents' ends of `privacy.secure_sum`, in questions.
 
 Keys live in memory, for one round. The row of an agent's own ledger is on disk before its masked input leaves. From
-then on it takes part in no other sum of this round and release point: a server that begins a sum again before it asked
-for masked inputs gets it, and one that does so later does not. Asked the same again, an agent says the same.
+then on it takes part in no other sum of this round and release point: a server that restarts a sum before it asked for
+masked inputs gets it, later it does not. Asked the same again, an agent says the same.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from silograph.topology import Topology
 
 # ---- at the server ---------------------------------------------------------------------------------------------------
 
-#: What stands for an agent that refused because it was added up before: it has paid, whatever became of that sum.
+#: Replaces the answer of an agent that refused because it was added up before: it has paid, with or without a total.
 SUMMED: Json = {"summed": True}
 
 
@@ -48,10 +48,10 @@ def run_sum(
     ask: AskMembers,
     together: Together | None = None,
 ) -> tuple[Total, set[str]]:
-    """All steps with whoever answers; a total over nobody where too few did. And who may have paid: all who were asked
-    for a masked input, since one that did not arrive may have left, and all who say that they have.
+    """Run all steps with the agents that answer; the total is over nobody if too few did. Return also who may have
+    paid: all who were asked for a masked input, since a missing one may have left, and all who say that they have.
 
-    In a sum that comes `together` over all servers, `ask` reaches the agents of this one."""
+    In a sum `together` over all servers, `ask` reaches the agents of this one."""
     nonce, paid = secrets.token_hex(8) if together is None else together.nonce, set[str]()
     ask = ask if together is None else together.asking(ask)
     session = asked.session(f"{run} {nonce}", identities)
@@ -67,7 +67,7 @@ def run_sum(
         paid.update(name for name in told if replies.get(name) == SUMMED)
         said: dict[str, Message] = {}
         for name in told.keys() & replies.keys():
-            with suppress(InputError):  # what cannot be read was not said
+            with suppress(InputError):  # unreadable answers do not count
                 said[name] = from_json(SAID[step], replies[name])
         return said
 
@@ -80,7 +80,7 @@ def run_sum(
 
 
 def one_question(messages: Mapping[str, Json]) -> dict[str, Json]:
-    """A step's messages to the agents of one organisation: what is the same for all is told once, not to each."""
+    """Pack a step's messages to the agents of one organisation: parts that are the same for all are sent once."""
     first = next(iter(messages.values()))
     same = {key: part for key, part in first.items() if all(told[key] == part for told in messages.values())}
     rest = {name: {key: part for key, part in told.items() if key not in same} for name, told in messages.items()}
@@ -88,7 +88,7 @@ def one_question(messages: Mapping[str, Json]) -> dict[str, Json]:
 
 
 def read_step(question: Question) -> dict[str, Json]:
-    """By agent, the message to it."""
+    """Read a step: by agent, the message to it."""
     step = question.sum or {}
     same, rest = step.get("same", {}), step.get("to", {})
     if not all(isinstance(part, dict) for part in (same, rest, *rest.values())):
@@ -101,7 +101,7 @@ def read_step(question: Question) -> dict[str, Json]:
 
 @dataclass(frozen=True)
 class _Part:
-    """One agent's part in one sum: what names the sum, and by step the message it got and its answer."""
+    """One agent's part in one sum: the sum's name, and by step the message it got and its answer."""
 
     round: int
     place: Json
@@ -110,7 +110,7 @@ class _Part:
 
 
 def home_of(topo: Topology) -> dict[str, str]:
-    """The server of every silo there is."""
+    """The server of every silo."""
     graph = topo.graph
     return {silo: graph.servers[p] for silo, p in zip(graph.silos, graph.home, strict=True)}
 
@@ -118,7 +118,7 @@ def home_of(topo: Topology) -> dict[str, str]:
 class SumAgents:
     """The agents of one organisation, with the organisation's registered identity.
 
-    The identities of other organisations' agents are those of `roster`, a file made of their enrolments; nobody's is
+    The identities of other organisations' agents are those of `roster`, a file made from their enrolments; none is
     taken from the server. A sum among this organisation's own agents needs no such file.
     """
 
@@ -130,7 +130,7 @@ class SumAgents:
         roster: Path,
         home: Mapping[str, str] | None = None,
     ) -> None:
-        """`home` is the server of every silo there is, where there are several."""
+        """`home` is the server of every silo, if there are several."""
         self._run, self._identity, self._silos, self._roster = run, identity, silos, roster
         self._home = home or {}
         self._parts: dict[str, _Part] = {}  # of this round, by silo
@@ -146,7 +146,7 @@ class SumAgents:
     def _said(
         self, silo: str, told: Any, question: Question, sealed: Mapping[str, Sealed], silos: Sequence[str], door: Door
     ) -> Json:
-        """An agent's answer; the same as before where it was asked the same before."""
+        """An agent's answer; the same as before if it was asked the same before."""
         try:
             step, message = str(told["step"]), told["message"]
             place: Json = {name: told[name] for name in ("nonce", "field", "region", "members", "identities")}
@@ -166,7 +166,7 @@ class SumAgents:
         return said
 
     def _begun(self, silo: str, place: Json, question: Question, held: Sealed, vector: Array, door: Door) -> _Part:
-        """A new agent; one that a masked input of this silo has left already is refused."""
+        """Begin with a new agent; refuse if a masked input of this silo has already left."""
         try:
             members = tuple(str(name) for name in place["members"])
             identities = {str(name): bytes.fromhex(key) for name, key in place["identities"].items()}
@@ -185,7 +185,7 @@ class SumAgents:
         return _Part(question.round, place, Agent(session, silo, self._identity, noise_source=noise, pay=pay))
 
     def _check_reach(self, silo: str, members: Sequence[str], joined: bool) -> None:
-        """What protects an agent is the noise of those it is added up with: these are whom the plan says, the agents of
+        """Check the members of a sum: their noise protects an agent, so they must be those of the plan, the agents of
         its own server or those of several."""
         servers = {self._home.get(name) for name in members}
         several = len(set(self._home.values())) > 1
@@ -197,7 +197,8 @@ class SumAgents:
             )
 
     def _check_identities(self, identities: Mapping[str, bytes], silos: Sequence[str]) -> None:
-        """A server that could name identities as it likes would play all other agents itself, and be left with one."""
+        """Check identities: a server that could choose them would play all other agents itself and see the remaining
+        one."""
         known: Json = json.loads(self._roster.read_text(encoding="utf-8")) if self._roster.exists() else {}
         known |= dict.fromkeys(silos, self._identity.public_key().public_bytes_raw().hex())
         for name, key in identities.items():
@@ -217,7 +218,7 @@ def _spoken(agent: Agent, step: str, message: Any, vector: Array) -> Message:
 
 
 def read_answers(blob: bytes) -> dict[str, Json]:
-    """The answers of an organisation's agents; what cannot be read counts as no answer."""
+    """Read the answers of an organisation's agents; an unreadable one counts as no answer."""
     try:
         said = unpack(blob)[0].get("said")
     except InputError:

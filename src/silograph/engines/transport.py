@@ -5,8 +5,8 @@ Every organisation has two subjects, and the NATS server lets nobody else use th
     silograph.DEPLOYMENT.ORGANISATION.ask    the server writes, this organisation alone reads
     silograph.DEPLOYMENT.ORGANISATION.say    this organisation alone writes, the server reads
 
-No message is trusted for being there: a reply counts if its organisation signed it for this question, and what is lost
-is asked for again.
+No message is trusted for its subject: a reply counts if its organisation signed it for this question, and lost messages
+are asked for again.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _PART, _MORE, _WHO, _HERE, _GONE = b"p", b"m", b"w", b"h", b"g"
 _REPLY, _REFUSED = b"r", b"x"
 _LARGEST = LIMIT - 1024  # bytes of a question or a reply, beside its signature
 
-_BEAT, _LOST = 4.0, 20.0  # seconds between calls, and until who does not answer them counts as gone
-_FIRST_ATTEMPT, _LONGEST_ATTEMPT = 3.0, 24.0  # seconds until a question is put again
+_BEAT, _LOST = 4.0, 20.0  # seconds between calls, and until an organisation that does not answer them counts as gone
+_FIRST_ATTEMPT, _LONGEST_ATTEMPT = 3.0, 24.0  # seconds until a question is repeated
 _AGAIN = 0.5  # seconds until a reply that cannot be used is asked for again
-_ADMISSION = 25.0  # seconds in which a server may learn of an organisation that it turns away
+_ADMISSION = 25.0  # seconds in which a server may add an organisation that it turns away
 _PARTING = 10.0  # seconds in which a last reply is offered to a server that cannot be reached
 _LOOK = 0.2
 _LONGEST_NAME = 100
@@ -81,15 +81,15 @@ class Asker(Line):
             return {name for name, (_, at) in self._seen.items() if time.monotonic() - at < _LOST}
 
     def waiting(self) -> frozenset[str]:
-        """Who was asked and has not answered yet."""
+        """Organisations that were asked and have not answered yet."""
         with self._bell:
             return frozenset(self._open)
 
     def ask(
         self, questions: Mapping[str, bytes], deadline: float, enough: Callable[[set[str]], bool] | None = None
     ) -> Answers:
-        """Ask the organisations until all have answered or refused, `enough` says so of those who did, or so many
-        seconds are over."""
+        """Ask the organisations until all have answered or refused, `enough` accepts those that did, or so many seconds
+        are over."""
         for name, question in questions.items():
             if name not in self._keys:
                 known = ", ".join(sorted(self._keys))
@@ -110,7 +110,8 @@ class Asker(Line):
                 self._open = {}
 
     def _put(self) -> float:
-        """Ask those who are due; the seconds until somebody is due again, at most until presence may have changed."""
+        """Ask those who are due; return the seconds until somebody is due again, at most until presence may have
+        changed."""
         now, soonest = time.monotonic(), time.monotonic() + 1.0
         for name, asked in self._open.items():
             if asked.due <= now:
@@ -124,7 +125,7 @@ class Asker(Line):
         self._loop.create_task(self._call_everybody(self._client))
 
     async def _call_everybody(self, client: Client) -> None:
-        """Ask who is there as long as this connection lasts: organisations hear that the server lives."""
+        """Call everybody as long as this connection lasts: organisations hear that the server lives."""
         while client.is_connected:
             for where in self._to.values():
                 await self.publish(where, frame(_WHO, bytes(16)))
@@ -140,7 +141,7 @@ class Asker(Line):
             else:
                 session = number if kind == _HERE else self._seen.get(name, (b"",))[0]
                 if kind == _HERE and asked is not None and session != self._seen.get(name, (b"",))[0]:
-                    asked.due = 0.0  # it came again, and has lost what it was sent
+                    asked.due = 0.0  # it connected again, and has lost its messages
                 self._seen[name] = (session, time.monotonic())
             if asked is not None and asked.number == number:
                 if kind == _MORE:
@@ -190,9 +191,9 @@ class Answerer(Line):
         self._to, self._key, self._ca = subject(deployment, organisation, "say"), read_private(key), ca
         self._session, self._incoming, self._bell = b"", Incoming(), threading.Condition()
         self._next: tuple[bytes, bytes] | None = None  # the newest question: the server has given up older ones
-        self._current, self._reply = b"", b""  # which question is being answered, or was; and the signed reply
+        self._current, self._reply = b"", b""  # the question being answered, or the last one; and the signed reply
         self._heard_at = time.monotonic()
-        self._turned_away: tuple[float, float] | None = None  # since when, and when last
+        self._turned_away: tuple[float, float] | None = None  # when first, and when last
         self._fatal: InputError | None = None
 
     def serve(
@@ -221,7 +222,7 @@ class Answerer(Line):
             self.send(self._to, frame(_PART, self._current, 0, self._reply))  # in case the connection was away
 
     def _look(self, online: bool | None, patience: float, say: Callable[[str], None]) -> bool:
-        """Tell what changed since the last look, and end where waiting does not help."""
+        """Report changes since the last look, and end if waiting does not help."""
         if self._fatal is not None:
             raise self._fatal
         here, now = self.online.is_set(), time.monotonic()
@@ -257,7 +258,7 @@ class Answerer(Line):
             self._heard_at = time.monotonic()
             self._turned_away = (self._turned_away or (self._heard_at,))[0], self._heard_at
         elif not any(isinstance(error, ConnectionResetError | BrokenPipeError) for error in problems):
-            self._turned_away = None  # a server that is gone may come back and know us; a reset says nothing either way
+            self._turned_away = None  # a server that is gone may return and know us; a reset shows nothing either way
 
     def heard(self, where: str, kind: bytes, number: bytes, start: int, total: int, part: bytes) -> None:
         with self._bell:
@@ -277,14 +278,14 @@ class Answerer(Line):
 
 
 def _turns_away(error: BaseException) -> bool:
-    """Whether a server said no to who we are. A line that spoils what it carries makes other errors of TLS."""
+    """Whether a server rejected our identity. A line that corrupts data causes other TLS errors."""
     said = str(error).lower()
     about_us = "alert" in said and any(word in said for word in ("certificate", "unknown ca", "access denied"))
     return (isinstance(error, ssl.SSLError) and about_us) or "uthorization" in said
 
 
 def _said(answer: Callable[[bytes], bytes], question: bytes, say: Callable[[str], None]) -> bytes:
-    """A reply, or a refusal: of an error only the class goes out."""
+    """A reply, or a refusal: only the class of an error goes out."""
     try:
         reply = answer(question)
         _check_size(reply, "reply")

@@ -1,6 +1,6 @@
-"""What servers give each other in one turn of a round, and how turns are counted and noted.
+"""The rows that servers give each other in one turn of a round, and how turns are counted and noted.
 
-A round's turns are floods of its sums, from `first`, then those of what is for all, from `middle`, and `last` the
+A round's turns are floods of its sums, from `first`, then floods of words for all, from `middle`; `last` is the
 exchange with neighbours. Turns below 0 are a muster.
 """
 
@@ -15,14 +15,14 @@ from silograph.engines.wire import pack, unpack
 
 _BITS = 20
 
-#: What one server has for another, by field.
+#: The values of one server for another, by field.
 Rows = dict[str, Array]
 
 
 @dataclass(frozen=True)
 class Row:
-    """What a server has for a neighbour in one turn; `heard` are marks of what it heard in the flood before, by whose
-    word it was."""
+    """A server's row for a neighbour in one turn; `heard` are marks of the words it heard in the flood before, by
+    author."""
 
     rows: Rows
     heard: dict[str, str] = field(default_factory=dict)

@@ -1,8 +1,8 @@
-"""Plain facts and arrays as one blob, bit for bit: what a server and its silos send each other.
+"""Plain facts and arrays as one blob, bit for bit: the messages of a server and its silos.
 
     "SLG1" | length of the head, 4 bytes | head, JSON: {"arrays": [[name, kind, shape], ...], "facts": {...}} | numbers
 
-Reading a blob executes nothing, and allocates nothing that the blob is too short for.
+Reading a blob executes nothing, and allocates no more than its length allows.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MARK = b"SLG1"
 _START = len(_MARK) + 4
 _LONGEST_HEAD = 1 << 26
 _MOST_AXES = 32
-# What numpy can address: beyond it even an array without numbers cannot be made.
+# The most that numpy can address: beyond it even an empty array cannot be made.
 _LARGEST = 1 << 62
 _KINDS: dict[str, type[np.generic]] = {"<f8": np.float64, "<i8": np.int64, "|b1": np.bool_, "|u1": np.uint8}
 
@@ -47,7 +47,7 @@ class _Head:
 
 
 def pack(facts: Json, arrays: Mapping[str, NDArray[Any]]) -> bytes:
-    """Facts are what JSON can hold, without infinities; arrays are of float64, int64, bool or uint8."""
+    """Pack facts, which JSON can hold, without infinities, and arrays of float64, int64, bool or uint8."""
     index, numbers = [], []
     for name, value in arrays.items():
         array = np.asarray(value)
@@ -68,12 +68,12 @@ def pack(facts: Json, arrays: Mapping[str, NDArray[Any]]) -> bytes:
 
 
 def unpack(blob: bytes) -> tuple[Json, dict[str, NDArray[Any]]]:
-    """What `pack` was given, or an InputError; the arrays are writable, and nobody else's."""
+    """Return the input of `pack`, or raise an InputError; the arrays are writable, and nobody else's."""
     size = int.from_bytes(blob[len(_MARK) : _START], "little")
     at = _START + size
     _expect(blob[: len(_MARK)] == _MARK and size <= _LONGEST_HEAD and len(blob) >= at)
     head = read(_Head, parse_json(blob[_START:at], "message"), "message")
-    # Only what `pack` writes: no name twice, no NaN, no broken text, nothing beside.
+    # Accept only what `pack` writes: no name twice, no NaN, no broken text, nothing besides.
     try:
         _expect(_head(head.arrays, head.facts) == blob[_START:at])
     except (ValueError, RecursionError):
