@@ -1,1 +1,1 @@
-"""Attacks on what a plan or a deployment promises, played through its own pipeline."""
+"""Attacks on the promises of a plan or a deployment, played through its own pipeline."""

@@ -1,18 +1,18 @@
-"""Attack a plan through its own pipeline and gate, and hold what was found against what is promised.
+"""Attack a plan through its own pipeline and gate, and compare the findings with its promise.
 
 A trial is a pair of runs of the plan's method, one without the canary and one with it, with the same noise and through
-the real gate. Two questions are then put to what was released.
+the real gate. The releases then answer two questions.
 
-    Is there another way out? The round is computed again from each of the two worlds, with a gate that gives back what
-    was released the first time. All messages must then be the same to the last bit: they may depend on what was
-    released and on nothing else. Where one is not, it leaks whatever the noise, and epsilon is infinite.
+    Is there another way out? The round is computed again from each of the two worlds, with a gate that returns the
+    releases of the first time. All messages must then be the same to the last bit: they may depend on the releases and
+    on nothing else. A message that differs leaks regardless of noise, and epsilon is infinite.
 
-    How much does what was released tell? The likelihood ratio of the two worlds, over all rows that the observer may
-    see, is the best score there is. From many trials follows a lower bound on epsilon, with its confidence.
+    How much do the releases reveal? The likelihood ratio of the two worlds, over all rows that the observer may see, is
+    the best possible score. Many trials give a lower bound on epsilon, with its confidence.
 
-What the two worlds are is `canaries`, what is played with them `stages`, and how `played`. What is promised is the
-plan's budget and what its ledger costs, whichever is less. Where a plan claims no epsilon, attacks on what it sends are
-shown instead.
+A family's `canary` makes the two worlds, `stages` defines what is played with them, and `trials` plays it. The promise
+is the plan's budget or the cost of its ledger, whichever is less. If a plan claims no epsilon, attacks on its messages
+are shown instead.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ LOSS = "Clopper-Pearson by the loss of the canary under the last model that was 
 
 LEAST_RUNS = 200
 _TUNING = 0.2  # of the trials choose threshold and distinguisher; the others are judged
-_RELEASES, _MOST_RUNS = 50_000, 10_000  # in either world of an audit, unless it is said how many trials
-_AT_ONCE = 2_000_000  # numbers of one release that are held at a time
+_RELEASES, _MOST_RUNS = 50_000, 10_000  # in either world of an audit, unless the number of trials is given
+_AT_ONCE = 2_000_000  # numbers of one release in memory at a time
 _REGIONS_AT_ONCE = 200  # servers of trials; their mixing is a matrix
-_GLANCE, _CLEARLY = 20, 1.3  # trials of each scene, and how much further apart its worlds must be to be taken
-_DIFFERENT = 0.9  # of the trials have scores of their own, or noise came more than once
+_GLANCE, _CLEARLY = 20, 1.3  # trials of each scene, and how much further apart its worlds must be to be chosen
+_DIFFERENT = 0.9  # of the trials have different scores, otherwise noise came more than once
 
-#: Called with the share of the work that is done.
+#: Called with the share of the work done.
 Progress = Callable[[float], None]
 
 
@@ -76,7 +76,7 @@ def audit(
     root: int | None = None,
     progress: Progress = lambda share: None,
 ) -> Finding:
-    """Attack the plan's promise to `observer`, the strongest that is promised anything if None."""
+    """Attack the plan's promise to `observer`; None: the strongest observer with a promise."""
     return audit_job(open_job(load(plan), plan.parent), observer, runs, one_run, root, progress)
 
 
@@ -88,9 +88,9 @@ def audit_job(
     root: int | None = None,
     progress: Progress = lambda share: None,
 ) -> Finding:
-    """The same of a job. `runs` trials, each in both worlds; `root` fixes every random number, for tests.
+    """Attack a job in the same way. `runs` trials, each in both worlds; `root` fixes every random number, for tests.
 
-    Of several stages the one that tells most is shown; they share what the confidence leaves to err.
+    Of several stages the one that reveals most is shown; they share the allowed chance to err.
     """
     if runs is not None and (runs < LEAST_RUNS or one_run):
         expected = f"{LEAST_RUNS} or more, or a single run"
@@ -127,7 +127,7 @@ def audit_job(
 
 
 def _rows_of_all(stages: Sequence[Stage], first: Played, root: int) -> list[Row]:
-    """Of a run whose releases the stages share out, or all play: each release once."""
+    """The rows of a run with releases split among the stages, or played by all: each release once."""
     rows = list(first.rows)
     for stage in stages[1:]:
         known = {(row.round, row.release_point) for row in rows}
@@ -137,16 +137,16 @@ def _rows_of_all(stages: Sequence[Stage], first: Played, root: int) -> list[Row]
 
 
 def against_coalition(stage: RegionStage, delta: float, runs: int, root: int) -> float:
-    """The epsilon that so many trials show for certain where `stage.honest` agents alone keep their noise to
-    themselves: to be held against what `families.federation.coalitions` states."""
+    """Bound the epsilon that so many trials show if only `stage.honest` agents keep their noise to themselves: to
+    compare with the statement of `families.federation.coalitions`."""
     pairs, leak = _Trials(stage, root, frozenset(), CONFIDENCE).pairs(runs, lambda done: None)
     bound = None if leak is not None else by_pairs(pairs.scores, delta, CONFIDENCE)
     return math.inf if bound is None else bound.epsilon
 
 
 def _worst_scene(stage: Stage, root: int, hidden: frozenset[str], confidence: float) -> _Trials:
-    """Where a canary tells most, by a few trials that are not judged: among silent neighbours, unless it is clearly
-    more among others. Where something leaks, there."""
+    """The scene in which a canary reveals most, by a few trials that are not judged: silent neighbours, unless it is
+    clearly more among others. If something leaks, the scene of the leak."""
     found, most = _Trials(stage, root, hidden, confidence), 0.0
     for k, scene in enumerate((None, *stage.scenes)):
         trials = replace(found, stage=stage if scene is None else at_scene(stage, scene))
@@ -161,8 +161,9 @@ def _worst_scene(stage: Stage, root: int, hidden: frozenset[str], confidence: fl
 
 
 def default_runs(stages: Sequence[Stage], first: Played, promise: Finding) -> int:
-    """Ten thousand of a single release, fewer of long runs: what two cores do in about a minute. Where only the bounds
-    without assumptions apply, as many as could show more than is promised, if that is not more than ten thousand."""
+    """The default number of trials: ten thousand for a single release, fewer for long runs, about a minute on two
+    cores. If only the bounds without assumptions apply, as many as could show more than is promised, up to ten
+    thousand."""
     releases = len(first.rows) * stages[0].drawing * len(stages)
     fits = min((stage.most_trials for stage in stages if stage.most_trials is not None), default=_MOST_RUNS)
     runs = max(LEAST_RUNS, min(_MOST_RUNS, fits, _RELEASES // releases))
@@ -186,8 +187,8 @@ def _all_gaussian(rows: Sequence[Row]) -> bool:
 
 
 def _promise(job: Job, stage: Stage, rows: Sequence[Row], observer: Observer) -> Finding:
-    """What is promised to an observer: the ledger of a trial has the same rows as the plan's own run leaves there, and
-    the budget is the plan's word, to all but those whom it trusts."""
+    """The promise to an observer: the ledger of a trial has the same rows as that of the plan's own run, and the budget
+    is the plan's promise to all except those it trusts."""
     budget: Budget | None = job.budget
     if budget is not None and budget.trusted - hidden_from(observer):
         budget = None
@@ -214,7 +215,7 @@ def _protected_unit(rows: Sequence[Row], stage: Stage) -> str:
 
 @dataclass(frozen=True, eq=False)
 class _Trials:
-    """How the trials of a stage are played, and with what confidence they are judged."""
+    """How the trials of a stage are played, and the confidence with which they are judged."""
 
     stage: Stage
     root: int
@@ -222,11 +223,11 @@ class _Trials:
     confidence: float
 
     def pairs(self, runs: int, progress: Progress) -> tuple[_Pairs, str | None]:
-        """So many pairs, as many at once as memory likes; and where something leaked."""
+        """Play so many pairs, as many at once as memory allows; return them and the place of a leak."""
         done, parts, size = 0, [], 40  # type: int, list[tuple[Played, Played]], int
         while done < runs:
             size = min(size, runs - done)
-            # Every call has a root of its own, so that no two pairs share any noise, and the two of a pair do.
+            # Every call has its own root, so that no two pairs share any noise, and the two runs of a pair do.
             both = tuple(self._world(bit, size, len(parts)) for bit in (False, True))
             parts.append(both)  # type: ignore[arg-type]
             done += size
@@ -245,8 +246,8 @@ class _Trials:
 
 @dataclass(frozen=True, eq=False)
 class _Pairs:
-    """Worlds by pairs: scores (2, n), features (2, n, k); of samples their places and how far apart the worlds are
-    (2, n, k), and the coins of the second world (n, k); losses (2, n) if what is sent is a model."""
+    """Worlds by pairs: scores (2, n), features (2, n, k); for samples their places and how far apart the worlds are (2,
+    n, k), and the coins of the second world (n, k); losses (2, n) if a model is sent."""
 
     rows: list[Row]
     scores: Array
@@ -308,14 +309,14 @@ def _in_many(finding: Finding, trials: _Trials, runs: int, progress: Progress) -
 
 
 def _with_bound(finding: Finding, bound: Bound, enough: int | None) -> Finding:
-    """`enough` is only said where the trials were not."""
+    """Make a finding from a bound; `enough` is given only if the trials were not enough."""
     found = replace(finding, bound=bound)
     return found if found.could_refute else replace(found, enough=enough)
 
 
 def _noise_twice(pairs: _Pairs) -> str | None:
-    """Trials are sites of one run, as far as noise can tell: where scores that differ between the worlds come again and
-    again, several sites have the same noise, and their difference has none."""
+    """Report noise that repeats. For the noise, trials are sites of one run: if scores that differ between the worlds
+    repeat, several sites have the same noise, and their difference has none."""
     places = pairs.features[0] if pairs.features.size else pairs.places[0]
     if not places.size or (pairs.scores[0] == pairs.scores[1]).all():
         return None
@@ -325,8 +326,8 @@ def _noise_twice(pairs: _Pairs) -> str | None:
 
 
 def _is_better_fitted(scores: Array, features: Array) -> bool:
-    """Whether noise as it was seen tells clearly more than noise as it is stated: by half of the tuning trials, on the
-    other half. With sound noise it does not, and the stated one needs no fitting."""
+    """Whether the noise seen in half of the tuning trials gives clearly better scores on the other half than the stated
+    noise. With sound noise it does not, and the stated one needs no fitting."""
     half = scores.shape[1] // 2
     if half < 4 * features.shape[2]:
         return False
@@ -339,8 +340,8 @@ def _is_better_fitted(scores: Array, features: Array) -> bool:
 
 
 def _in_one_run(finding: Finding, trials: _Trials, enough: int, each: int) -> Finding:
-    """So many canaries in every site at once, each by a coin. The clearest are guessed; and where noise is Gaussian all
-    of them together are held against it. For guesses alone canaries are better different."""
+    """Put so many canaries in every site at once, each by a coin. The clearest are guessed; if noise is Gaussian, all
+    of them together are also tested against it. For guesses alone, different canaries are better."""
     stage = trials.stage
     sites = len(stage.job.topo.servers if isinstance(stage, RegionStage) else stage.job.topo.silos)
     coins = np.random.Generator(np.random.PCG64([trials.root & (2**63 - 1), 1]))

@@ -1,9 +1,9 @@
-"""Attack a deployment as its server could: dishonest questions to the real organisations, beside what their ledgers
-say.
+"""Attack a deployment as its server could: ask the real organisations dishonest questions, and compare with their
+ledgers.
 
-Every strategy is played in pairs of trials, one in each of two neighbouring worlds, with the same secret noise. From
-what the server saw follows a lower bound on the epsilon that it got out. It is held against what the organisation's own
-ledger says was paid: where it got more, the deployment's promise is refuted.
+Every strategy is played in pairs of trials, one in each of two neighbouring worlds, with the same secret noise. What
+the server saw gives a lower bound on the epsilon that it extracted. It is compared with the cost in the organisation's
+own ledger: if it is more, the deployment's promise is refuted.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from silograph.report.audits import CONFIDENCE
 
 LEAST_PAIRS, MOST_PAIRS = 24, 400
 SECONDS = 90.0
-_TUNING = 1.0 / 3.0  # of the pairs say where to look; the others are judged
-_SHARES = 3  # bounds of a strategy that share what the confidence leaves to err
+_TUNING = 1.0 / 3.0  # of the pairs choose where to look; the others are judged
+_SHARES = 3  # bounds of a strategy that share the allowed chance to err
 _SEARCHING = 0.15  # of the time
-_PILOT = 2  # rounds of the first trial, which says how long one takes
+_PILOT = 2  # rounds of the first trial, which measures how long one takes
 
 Progress = Callable[[float, str], None]
 
 
 @dataclass(frozen=True)
 class StrategyFinding:
-    """What a strategy got out. `paid` is the most that the organisation's ledger said in the trials that count;
-    `ledger` what it says at the end, which is less where an older copy was put back."""
+    """What a strategy extracted. `paid` is the highest cost in the organisation's ledger in the trials that count;
+    `ledger` is its cost at the end, which is less if an older copy was put back."""
 
     strategy: Strategy
     trials: int
@@ -67,7 +67,7 @@ class StrategyFinding:
 
     @property
     def overspent(self) -> bool:
-        """Whether the ledger itself costs more than was promised; copies of a folder spend twice, and say so."""
+        """Whether the ledger itself costs more than was promised; copies of a folder spend twice, and report it."""
         return self.budget is not None and not self.strategy.copies and self.paid > self.budget * (1.0 + 1e-9)
 
     @property
@@ -103,7 +103,7 @@ class StrategyFinding:
 
 @dataclass(frozen=True)
 class DeploymentFinding:
-    """What an audit of a deployment found, strategy by strategy; without `worlds` nothing is claimed."""
+    """The findings of an audit of a deployment, strategy by strategy; without `worlds` nothing is claimed."""
 
     digest: str
     budget: float | None
@@ -140,8 +140,8 @@ def _number(value: float) -> float | str:
 
 
 def deployment_at(target: Path) -> Path | None:
-    """The folder of a deployment's file, if `target` is one: that file, an organisation's folder, the server's, or
-    all."""
+    """Find the folder of a deployment's file, if `target` is that file, an organisation's folder, the server's, or the
+    folder of all."""
     if target.name == FILE:
         return target.parent
     return next((folder for folder in (target, target / SERVER) if (folder / FILE).is_file()), None)
@@ -158,8 +158,8 @@ def audit_deployment(
 ) -> DeploymentFinding:
     """Play every strategy, or the `only` one, against the organisations of the deployment in `folder`.
 
-    It takes about so many seconds, and at least what the fewest trials take. `pairs` fixes the number of trials in each
-    world, `rounds` how many rounds a trial takes, and `root` every random number, for tests.
+    It takes about so many seconds, and at least the time of the fewest trials. `pairs` fixes the number of trials in
+    each world, `rounds` the number of rounds in a trial, and `root` every random number, for tests.
     """
     if pairs is not None and not LEAST_PAIRS <= pairs <= MOST_PAIRS:
         raise InputError("audit, runs", f"{LEAST_PAIRS} to {MOST_PAIRS} for a deployment", f"found {pairs}")
@@ -167,13 +167,13 @@ def audit_deployment(
         raise InputError("audit, seconds", "a number above 0", f"found {seconds}")
     given = Deployment.read(folder)
     rehearsal = given.plan.privacy is not None and given.plan.seed is not None
-    memory = Path("/dev/shm")  # nothing here is worth keeping, and an organisation syncs every answer to disk
+    memory = Path("/dev/shm")  # nothing here must last, and an organisation syncs every answer to disk
     with (
         tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as scratch,
         np.errstate(all="ignore"),
         warnings.catch_warnings(),
     ):
-        warnings.simplefilter("ignore", RuntimeWarning)  # extreme numbers overflow, and that is looked at
+        warnings.simplefilter("ignore", RuntimeWarning)  # extreme numbers overflow on purpose
         deployment = secret(given)
         deployment.lay_out(Path(scratch))
         job = open_job(deployment, Path(scratch))
@@ -189,7 +189,7 @@ def audit_deployment(
 
 @dataclass(eq=False)
 class _Trial:
-    """One world of a pair, when it is over."""
+    """One world of a pair, after its trial."""
 
     history: Hashable
     numbers: list[Array]
@@ -223,7 +223,7 @@ class _Attack:
         return found
 
     def _strategies(self, progress: Progress) -> list[Strategy]:
-        """Those that the deployment leaves room for, and with them what a search found."""
+        """The strategies that apply to the deployment, and those that a search found."""
         found = [each for each in STRATEGIES if self.theatre.masked or not each.masked]
         if self.only not in [each.name for each in found]:
             progress(0.0, "searching")
@@ -251,7 +251,8 @@ class _Attack:
         return self._judged(strategy, rounds, trials, event, tuning, confidence)
 
     def _size(self, strategy: Strategy, seconds: float) -> tuple[int, int]:
-        """So many rounds a trial, and pairs of trials, as fit into the time; all rounds first, then more trials."""
+        """Choose as many rounds per trial, and pairs of trials, as fit into the time: first all rounds, then more
+        trials."""
         most = max(strategy.least_rounds, int(min(self.theatre.job.most_rounds, strategy.most_rounds)))
         least = self.pairs or LEAST_PAIRS
         if self.rounds is not None and self.pairs is not None:
@@ -267,7 +268,8 @@ class _Attack:
         return rounds, max(least, min(4 * LEAST_PAIRS, int(seconds / (2.0 * rounds * each))))
 
     def _enough(self, event: Event, trials: Sequence[Sequence[_Trial]], pairs: int, tuning: int, err: float) -> int:
-        """More pairs where one history belongs to one world alone, until its bound can exceed what was paid in it."""
+        """The number of pairs: more if one history is in one world alone, until its bound can exceed the cost paid in
+        it."""
         counts = [sum(trial.history == event.history for trial in world) for world in trials]
         if self.pairs is not None or counts[event.world] < tuning or counts[1 - event.world]:
             return pairs
@@ -279,7 +281,7 @@ class _Attack:
         return pairs
 
     def _play(self, strategy: Strategy, rounds: int, numbers: range) -> list[list[_Trial]]:
-        """The trials of both worlds; which world comes first is a coin's, so that times can be compared."""
+        """Play the trials of both worlds; a coin chooses the first world, so that times can be compared."""
         worlds: list[list[_Trial]] = [[], []]
         for number in numbers:
             coin = self._secret(strategy, number, "order") % 2
@@ -360,7 +362,7 @@ class _Attack:
 
 
 def _first_difference(trials: Sequence[Sequence[_Trial]]) -> str:
-    """In words: what the first question that was answered differently was answered with."""
+    """Describe the two answers to the first question with different answers."""
     pairs = zip(trials[0][0].kinds, trials[1][0].kinds, strict=False)
     for number, (first, second) in enumerate(pairs, 1):
         if first != second:

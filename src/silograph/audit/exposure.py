@@ -1,7 +1,7 @@
-"""What an observer gets from a plan that claims no epsilon against it: attacks on what really leaves.
+"""Attacks on what really leaves, for a plan that claims no epsilon against an observer.
 
-Each attack says what it was after and how far off it is, relative to the length of the truth. No epsilon is claimed and
-none is printed; what is shown is success. Which attacks fit is the family's affair (`CanaryPart.exposed`).
+Each attack states its target and its error, relative to the length of the truth. No epsilon is claimed or printed; the
+page shows success. The family chooses the attacks that fit (`CanaryPart.exposed`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from silograph.run.loop import ENGINES
 
 
 def exposure(job: Job, observer: str, root: int) -> list[Json]:
-    """The attacks that fit the plan and the observer, with what they got."""
+    """Run the attacks that fit the plan and the observer; return what they got."""
     star = not part_of(job.plan.method.name).SEVERAL
     if observer == "public" or (observer == "neighbour" and star):
         return [RESULTS]
@@ -57,7 +57,7 @@ def off_by(guess: Array, truth: Array) -> float:
 
 
 class Listener:
-    """Runs a job without a folder and writes down what goes up and across, and each server's true sums."""
+    """Runs a job without a folder and records the messages up and across, and each server's true sums."""
 
     def __init__(self, job: Job, root: int) -> None:
         masks = None if job.masks is None else Masks("skipped", job.masks.minimum)
@@ -70,7 +70,7 @@ class Listener:
         self.across: dict[str, Array] = {}
 
     def listen(self) -> None:
-        """One round more."""
+        """Play one more round."""
         topo, method = self.job.topo, self.job.method
 
         def local(now: State) -> tuple[Any, Sent, Any]:
@@ -87,7 +87,7 @@ class Listener:
 
 
 class _Heard:
-    """A method whose messages across are written down."""
+    """A method with its messages across recorded."""
 
     def __init__(self, method: Method, across: dict[str, Array]) -> None:
         self._method, self._across = method, across

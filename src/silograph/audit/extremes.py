@@ -1,7 +1,7 @@
-"""Questions with numbers that no honest server sends, and a search for those whose answer depends on records.
+"""Questions with numbers that no honest server sends, and a search for those with answers that depend on records.
 
-The auditor has both worlds, so it can look for the size of a number at which one of them refuses and the other does
-not: a bisection between two sizes that are answered differently.
+The auditor has both worlds, so it can search for a size of number at which only one of them refuses, by bisection
+between two sizes with different answers.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ def _fields(theatre: Theatre) -> tuple[str, ...]:
 
 
 def _sent(theatre: Theatre, name: str, signs: Signs, size: float) -> dict[str, Array]:
-    """What the method sends down first, with one field, or all, of another size."""
+    """The method's first message down, with one field, or all, of another size."""
     changed = theatre.down if name == ALL else {name: theatre.down[name]}
     return {**theatre.down, **{name: signs(value.shape) * size for name, value in changed.items()}}
 
 
 def extreme_strategies(theatre: Theatre, root: int, until: float) -> list[Strategy]:
-    """Nothing where a method sends nothing down."""
+    """The strategies with extreme numbers; none if a method sends nothing down."""
     if not theatre.down:
         return []
     words = (
@@ -75,9 +75,9 @@ def extreme_strategies(theatre: Theatre, root: int, until: float) -> list[Strate
 
 
 def _extremes(at: Attacked, rounds: int) -> None:
-    """All of them in turn, as questions whose answers are never used; `rounds` of each size. Sums take their time."""
+    """Ask all of them in turn, without ever using the answers; `rounds` of each size. Sums are slow."""
     round, limits, usual = 0, at.theatre.job.method.limits(), at.theatre.down
-    for name in usual:  # the edge of what an organisation takes
+    for name in usual:  # the limit of what an organisation accepts
         for edge in (limits[name].high, limits[name].low):
             at_edge = np.array(np.broadcast_to(edge, usual[name].shape))
             round += one_round(at, round, NEVER, {**usual, name: at_edge})
@@ -93,14 +93,14 @@ def _twice(at: Attacked, rounds: int, down: Mapping[str, Array]) -> None:
 
 
 class _Search:
-    """Both worlds, opened with the same noise; an organisation that answered is opened anew."""
+    """Both worlds, opened with the same noise; an organisation that answered is opened again."""
 
     def __init__(self, theatre: Theatre, root: int) -> None:
         self._theatre, self._root = theatre, root
         self._open: dict[int, Attacked] = {}
 
     def found(self, until: float) -> tuple[str, str, dict[str, Array]] | None:
-        """A field, its size in words, and the question that only one world answers."""
+        """Return a field, its size in words, and a question that only one world answers."""
         try:
             for name, pattern, size in self._differing(until):
                 return name, f"{size:.17g} ({pattern})", _sent(self._theatre, name, _SIGNS[pattern], size)
@@ -110,7 +110,7 @@ class _Search:
                 organisations.close()
 
     def _differing(self, until: float) -> Iterator[tuple[str, str, float]]:
-        """Sizes at which the worlds answer differently: from a grid, the worst first, then between its points."""
+        """Find sizes at which the worlds answer differently: on a grid, the worst first, then between its points."""
         places = [(name, pattern) for pattern in _SIGNS for name in _fields(self._theatre)]
         kinds: dict[tuple[str, str], list[str]] = {place: [] for place in places}
         for size in _SIZES:
@@ -135,7 +135,7 @@ class _Search:
             low, high = (middle, high) if first == below else (low, middle)
 
     def _kinds(self, name: str, pattern: str, size: float) -> tuple[str, str]:
-        """What either world says to the same question, as its first."""
+        """How each world answers the same question, asked first."""
         first, second = (self._kind(world, _sent(self._theatre, name, _SIGNS[pattern], size)) for world in _WORLDS)
         return first, second
 

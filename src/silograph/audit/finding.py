@@ -1,4 +1,4 @@
-"""What an audit found, beside what was promised: numbers for machines."""
+"""The findings of an audit and the promise: numbers for machines."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ CANARY = "one canary of a single run, there or not by a coin"
 
 @dataclass(frozen=True)
 class Finding:
-    """What an audit found. Where nothing is claimed there is no `bound`, only what `attacks` made of it.
+    """What an audit found. If nothing is claimed there is no `bound`, only the results of `attacks`.
 
-    `accounted` is what the ledger of a trial costs, `budget` the epsilon that the plan promises, if it does: the
-    smaller of the two is attacked. `enough` is the number of pairs with which the bound could exceed that.
+    `accounted` is the cost of a trial's ledger, `budget` the epsilon that the plan promises, if any: the smaller of the
+    two is attacked. `enough` is the number of pairs with which the bound could exceed that.
     """
 
     observer: str
@@ -42,7 +42,7 @@ class Finding:
 
     @property
     def promised(self) -> float:
-        """What is attacked: the budget or the ledger's cost, whichever is less."""
+        """The attacked promise: the budget or the ledger's cost, whichever is less."""
         return min(self.accounted.epsilon, math.inf if self.budget is None else self.budget)
 
     @property
@@ -64,7 +64,7 @@ class Finding:
 
     @property
     def largest(self) -> float:
-        """What so many trials could have shown at the most."""
+        """The most that so many trials could have shown."""
         return math.inf if self.bound is None else self.bound.largest
 
     @property

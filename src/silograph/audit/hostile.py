@@ -1,8 +1,7 @@
-"""A server that does as it likes, and the real organisations of a deployment that it asks.
+"""A server that may do anything, and the real organisations of a deployment that it asks.
 
-Organisations are opened from folders on disk, by the code that `silograph join` opens them with, and answer in this
-process. All that a server could see is kept: whether an organisation answered and how it refused, sizes, times, and
-numbers.
+Organisations are opened from folders on disk, by the code of `silograph join`, and answer in this process. Everything
+that a server could see is kept: whether an organisation answered and how it refused, sizes, times, and numbers.
 """
 
 from __future__ import annotations
@@ -51,8 +50,8 @@ class Seen:
 
 
 class _Opened(Approved):
-    """An organisation as `silograph join` opens it, but for two things: the auditor names its secret root, so that both
-    worlds of a pair have the same noise, and a table that was read once is not read again."""
+    """An organisation as `silograph join` opens it, except for two things: the auditor sets its secret root, so that
+    both worlds of a pair have the same noise, and a table is read only once."""
 
     root: int
     known: Job
@@ -65,10 +64,10 @@ class _Opened(Approved):
 
 
 class Theatre:
-    """Worlds of enrolled organisations, made up from a deployment's public facts, as folders that trials copy."""
+    """Worlds of enrolled organisations, generated from a deployment's public facts, as folders that trials copy."""
 
     def __init__(self, deployment: Deployment, job: Job, folder: Path, plot: int) -> None:
-        """`plot`: what a server that asks at random draws its questions from."""
+        """`plot`: the source of questions of a server that asks at random."""
         self.deployment, self.job, self.folder, self.plot = deployment, job, folder, plot
         self.worlds: Worlds = canary_part(job).worlds(job, deployment.facts)
         self.trials = 0
@@ -78,7 +77,7 @@ class Theatre:
 
     @cached_property
     def organisations(self) -> dict[str, tuple[str, ...]]:
-        """Who is opened: the victim's organisation, and all where sites are added up with each other."""
+        """The organisations to open: the victim's, or all if sites are added up with each other."""
         everybody, own = self.deployment.facts.organisations, self.worlds.organisation
         alone = part_of(self.job.plan.method.name).SEVERAL or not self.masked
         return {own: everybody[own]} if alone else everybody
@@ -89,11 +88,12 @@ class Theatre:
 
     @cached_property
     def down(self) -> dict[str, Array]:
-        """What the method sends down first, a row for each silo."""
+        """The method's first message down, a row for each silo."""
         return {name: value.value for name, value in begin(self.job.method, self.job.topo).down.items()}
 
     def paid(self, rows: Sequence[Row]) -> Cost:
-        """What rows cost a silo against its server; between worlds that are two steps apart, twice and more."""
+        """The cost of rows for a silo against its server; between worlds that are two steps apart, twice that and
+        more."""
         spent = cost(rows, self.delta)
         if self.worlds.steps == 2:  # group privacy
             return Cost(2.0 * spent.epsilon, (1.0 + np.exp(min(spent.epsilon, 700.0))) * spent.delta, spent.accountant)
@@ -145,7 +145,7 @@ class Theatre:
 
 
 def claimed(job: Job) -> bool:
-    """Whether anything is promised to a silo against its server."""
+    """Whether a silo has any promise against its server."""
     trusted = job.budget is not None and bool(job.budget.trusted)
     return job.plan.privacy is not None and not trusted
 
@@ -156,7 +156,7 @@ class Attacked:
     def __init__(self, theatre: Theatre, world: int, root: int, folder: Path) -> None:
         self.theatre, self.world, self._root, self._folder = theatre, world, root, folder
         self.seen: list[Seen] = []
-        self.forgotten: list[Row] = []  # rows of copies that were put away
+        self.forgotten: list[Row] = []  # rows of copies that were set aside
         for organisation in theatre.organisations:
             shutil.copytree(theatre.place(world, organisation), folder / organisation)
         self._silos: dict[str, Silo] = {}
@@ -170,7 +170,7 @@ class Attacked:
     # ---- the organisation's own machine ----
 
     def start(self) -> None:
-        """Type `join` at every organisation; one that will not start is gone."""
+        """Run `join` at every organisation; one that does not start is gone."""
         for organisation in self.theatre.organisations:
             try:
                 opened = _Opened.open(self._folder / organisation)
@@ -191,7 +191,7 @@ class Attacked:
         self.start()
 
     def keep(self) -> Path:
-        """A copy of the victim's folder as it is now."""
+        """Copy the victim's folder as it is now."""
         self._kept += 1
         copy = self._folder / f"copy {self._kept}"
         shutil.copytree(self._own, copy)
@@ -223,21 +223,20 @@ class Attacked:
 
     @property
     def rows(self) -> list[Row]:
-        """What the victim's own ledger says now."""
+        """The rows of the victim's own ledger now."""
         return self._ledger()
 
     # ---- what the server does ----
 
     def ask(self, organisation: str, blob: bytes, look: bool = True) -> bytes | None:
-        """Put any bytes to an organisation; what came back, if it answered. Without `look` nobody keeps what was
-        seen."""
+        """Send any bytes to an organisation; return its answer, if any. Without `look` nothing seen is kept."""
         silo, begun = self._silos.get(organisation), time.perf_counter()
         if silo is None:
             self._see(GONE, 0, 0.0)
             return None
         try:
             reply = silo.answer(blob)
-        except Exception as error:  # of any error the class alone leaves an organisation
+        except Exception as error:  # only the class of any error leaves an organisation
             self._see(type(error).__name__, 0, time.perf_counter() - begun)
             return None
         if look:
@@ -254,7 +253,7 @@ class Attacked:
         members: Sequence[str] | None = None,
         organisation: str | None = None,
     ) -> Question:
-        """What an honest server would ask, but for what is given."""
+        """The question of an honest server, except for the given fields."""
         theatre = self.theatre
         topo, organisation = theatre.job.topo, organisation or theatre.worlds.organisation
         alone = (theatre.worlds.silo,)
@@ -265,7 +264,7 @@ class Attacked:
         return Question(theatre.digest, organisation, kind, round, accepted, silos, tuple(members or topo.silos), part)
 
     def local(self, round: int, accepted: int = NEVER, down: Mapping[str, Array] | None = None) -> bytes | None:
-        """The victim's part of a round; where sites are added up with each other, everybody's."""
+        """Ask for the victim's part of a round; if sites are added up with each other, for everybody's."""
         own = None
         for organisation in self.theatre.organisations:
             question = self.question("local", round, accepted, down, organisation=organisation)
@@ -276,8 +275,8 @@ class Attacked:
     def add_up(
         self, round: int, reply: bytes, others: Sequence[str], ask: Sequence[str] | None = None, last: str = "unmask"
     ) -> bool:
-        """A secure sum of the victim with `others`, up to the `last` step; in the two last of all steps only those in
-        `ask` are asked, if it is given."""
+        """Run a secure sum of the victim with `others`, up to the `last` step; in the two final steps of a sum only
+        those in `ask` are asked, if it is given."""
         theatre, begun = self.theatre, time.perf_counter()
         held = read_reply(reply, "answer").sent
         field, sealed = next((name, value) for name, value in held.items() if isinstance(value, Sealed))
@@ -309,7 +308,7 @@ class Attacked:
         return made
 
     def _step(self, organisation: str, question: Question, kinds: list[str]) -> dict[str, Json]:
-        """A step of a sum is a part of what is seen of the whole: masked words are new every time."""
+        """Run a step of a sum, seen only as a part of the whole: masked words are new every time."""
         before = len(self.seen)
         reply = self.ask(organisation, question.pack(), look=False)
         kinds += [seen.kind for seen in self.seen[before:]]
@@ -323,14 +322,14 @@ class Attacked:
 
     @property
     def others(self) -> list[str]:
-        """With whom the victim can be added up."""
+        """The silos with which the victim can be added up."""
         return [
             name for silos in self.theatre.organisations.values() for name in silos if name != self.theatre.worlds.silo
         ]
 
     @property
     def fewest(self) -> int:
-        """How many others a sum needs."""
+        """The number of others that a sum needs."""
         masks = self.theatre.job.masks
         return (3 if masks is None else masks.minimum) - 1
 
@@ -343,7 +342,7 @@ class Attacked:
 
 
 def _numbers(reply: bytes) -> Array:
-    """What can be read of an answer."""
+    """The numbers that can be read from an answer."""
     try:
         sent = read_reply(reply, "answer").sent
     except InputError:  # of an organisation that is not sound

@@ -1,4 +1,4 @@
-"""Audits of a finished run: its own plan is attacked, and what was found stays in its folder."""
+"""Audits of a finished run: attack its own plan, and keep the findings in its folder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from silograph.run.sections import named_files
 
 
 def job_of_run(folder: Path) -> Job:
-    """The plan of a finished run, ready to be attacked: the plan that ran, with the costs that its ledger gives."""
+    """Open the plan of a finished run for an attack: the plan that ran, with the costs in its ledger."""
     cost_of_run(folder)
     path = folder / "plan.toml"
     plan = load(path)
@@ -37,7 +37,7 @@ def job_of_run(folder: Path) -> Job:
 
 
 def _need_tables(plan: Plan, folder: Path) -> None:
-    """A deployment's tables never come to the folder of its run."""
+    """Refuse a deployment's run: its tables are never in the folder of the run."""
     names = [*named_files(plan, private=True), *named_files(plan, private=False)]
     missing = [name for name in names if not (folder / name).exists()]
     if missing:

@@ -1,4 +1,4 @@
-"""What an audit asks of a family."""
+"""The part of a family that an audit needs."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from silograph.run.jobs import Job
 
 
 class CanaryPart(Protocol):
-    """A family's part `canary`: the worst records that its clips allow, for whoever attacks its promise."""
+    """A family's part `canary`: the worst records that its clips allow, to attack its promise."""
 
     def stages(self, job: Any, many: bool) -> tuple[Stage, ...]:
-        """Where the plan's promise can be attacked, each with the worst canary that its clip allows. The site with the
-        fewest records is attacked, or for `many` canaries a typical one: as many like it have as many records as the
-        plan."""
+        """The stages at which the plan's promise can be attacked, each with the worst canary that its clip allows. The
+        site with the fewest records is attacked, or for `many` canaries a typical one: so many sites like it would have
+        as many records as the plan."""
         ...
 
     def worlds(self, job: Any, facts: Facts) -> Worlds:
-        """Neighbouring tables of one organisation, made up from public facts; `job` was opened without records."""
+        """Neighbouring tables of one organisation, generated from public facts; `job` was opened without records."""
         ...
 
     def exposed(self, job: Any, own: bool, root: int) -> list[Json]:
-        """Attacks on what leaves without protection, and what they got; `own` where the attacker is a silo's own
-        server. None where whoever listens reads all there is."""
+        """Attacks on messages without protection, and what they got; `own` if the attacker is a silo's own server. None
+        if an observer can simply read everything."""
         ...
 
 

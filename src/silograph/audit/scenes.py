@@ -1,4 +1,4 @@
-"""Among whom a canary is put, beside the silent ones.
+"""Other neighbours of a canary besides silent ones.
 
 Among silent neighbours a loud canary moves a release as far as any record can; but a count of those who are not silent,
 or a scale taken from all records, only shows where neighbours say something. So there are two more scenes:
@@ -18,7 +18,7 @@ from silograph.audit.stages import Bits, Tables
 from silograph.core.types import Array
 from silograph.methods.base import Private, take
 
-QUIET = 1e-3  # of the clip: all but silent
+QUIET = 1e-3  # of the clip: almost silent
 LOUD = "all others at the clip"
 DIVIDED = "half of the others loud and half all but silent"
 
@@ -31,30 +31,30 @@ def flat_basis(size: int) -> Array:
 
 
 def divided(count: int) -> Array:
-    """(count,): the first is the canary's; of the others half are loud, and an odd one out is not."""
+    """(count,): the first is the canary's; half of the others are loud, an odd one out is not."""
     return np.where(np.arange(count) <= (count - 1) // 2, 1.0, QUIET)
 
 
 def with_tellers(words: str, size: int, honest: int) -> str:
-    """A canary among sites that add noise together, of whom those who are not counted on tell theirs."""
+    """A canary among sites that add noise together; those not counted on reveal theirs."""
     return f"{words}; {size - honest} of {size} tell others what noise they drew"
 
 
 def by_pattern(bits: Bits, prepare: Callable[[Bits], Private]) -> Private:
-    """Tables with the same bits are the same: each is prepared once."""
+    """Prepare each table once: tables with the same bits are the same."""
     patterns, place = np.unique(bits, axis=0, return_inverse=True)
     return take(prepare(patterns), place.ravel())
 
 
 def nearest(counts: Sequence[int], typical: bool) -> list[int]:
-    """Sites by how near their number of records is to the least, or to the median."""
+    """Sites ordered by how near their number of records is to the least, or to the median."""
     goal = float(np.median(counts)) if typical else 0.0
     return sorted(range(len(counts)), key=lambda site: abs(counts[site] - goal))
 
 
 def joined(sites: Mapping[int, Tables], counts: Sequence[int]) -> Tables:
-    """The tables of all sites, one after the other; each has as many of the canaries as it has room for, in turn, and
-    is silent otherwise."""
+    """Join the tables of all sites, one after the other; each gets as many of the canaries, in turn, as it has room
+    for, and is otherwise silent."""
 
     def joined(bits: Bits) -> Private:
         made, left = dict[int, Private](), bits

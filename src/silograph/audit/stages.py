@@ -1,9 +1,9 @@
-"""What an audit plays: the part of a plan that releases something about one protected unit, in many trials at once.
+"""Stages of an audit: the part of a plan that releases something about one protected unit, in many trials at once.
 
-A stage is the plan's own method; everything else is chosen for the attacker: all other records are silent (or what its
-scenes make of them), a server answers every round as suits it, and of sites that protect each other by their noise
-those who are not counted on tell theirs. `tables` makes the data of n trials, each with its own bits: canary k in or
-out, or, where a record is replaced, one of two.
+A stage is the plan's own method; everything else favours the attacker: all other records are silent (or as its scenes
+set them), a server answers every round as suits it, and of sites that protect each other by their noise those not
+counted on reveal theirs. `tables` makes the data of n trials, each with its own bits: canary k in or out, or, if a
+record is replaced, one of two.
 """
 
 from __future__ import annotations
@@ -34,13 +34,14 @@ from silograph.topology import Topology
 
 Bits = BoolArray  # (trials, canaries)
 Tables = Callable[[Bits], Private]
-#: From what a trial sent in its last round to minus the canary's loss under it, one number a trial.
+#: From a trial's last message to minus the canary's loss under it, one number per trial.
 Loss = Callable[[Mapping[str, Array]], Array]
 
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """Other neighbours of one canary, and so another canary: what a statistic of all records does shows among some."""
+    """Other neighbours of a canary, and so another canary: some neighbours show what a statistic of all records
+    does."""
 
     canary: str
     tables: Tables
@@ -49,7 +50,7 @@ class Scene:
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """Where noise was drawn in a round of all trials, what was released there, and from which sums, if any."""
+    """The places where noise was drawn in a round of all trials, the releases there, and their sums, if any."""
 
     root: int
     round: int
@@ -60,8 +61,8 @@ class Drawn:
 
 @dataclass(frozen=True, eq=False)
 class Noises:
-    """What others reveal of the noise in all trials, row for row of what was observed, and what each site of the first
-    drew."""
+    """The noise that others reveal in all trials, in the rows of the observations, and the draw of each site of the
+    first."""
 
     revealed: Array
     each: Sequence[Array]
@@ -69,11 +70,11 @@ class Noises:
 
 @dataclass(frozen=True, eq=False)
 class SiloStage:
-    """One silo, whose records are protected, with a server that answers every round as it did the first.
+    """One silo with protected records, and a server that answers every round as it did the first.
 
-    `rounds` are those it takes part in; there is room for `most` canaries, which repeat themselves after `distinct`
-    ones. Where records are sampled, canaries are the first of their `part`, and after them come so many in their
-    `company`. `scenes` are the same with other neighbours.
+    `rounds` are those it takes part in; there is room for `most` canaries, which repeat after `distinct` ones. If
+    records are sampled, canaries are the first of their `part`, followed by so many records, their `company`. `scenes`
+    are the same with other neighbours.
     """
 
     job: Job
@@ -98,34 +99,34 @@ class SiloStage:
 
     @property
     def drawing(self) -> int:
-        """How many draw noise in a trial."""
+        """The number of sites that draw noise in a trial."""
         return 1
 
     def mechanism(self, trials: int) -> Noise | None:
         return self.job.mechanism
 
     def about(self, row: Row) -> bool:
-        """Whether a ledger row is about what the canary is in."""
+        """Whether a ledger row is about data that include the canary."""
         return True
 
     def view(self, values: Array) -> Array:
-        """What an attacker looks at of a release, a row for each trial."""
+        """The attacker's view of a release, a row for each trial."""
         return values
 
     def noises(self, drawn: Drawn) -> Noises | None:
-        """Of sites that add noise together, what each adds, and what an attacker is told of it."""
+        """The noise that each of several sites adds to a sum, and the part that an attacker learns."""
         return None
 
     def begin(self, trials: int) -> Carry:
         return take(self.state.carry, np.full(trials, self.victim))
 
     def step(self, round: int, memory: Carry, data: Private, gate: ServerOutlet) -> tuple[Carry, dict[str, Array]]:
-        """One round of all trials: what each remembers, and what anybody could read."""
+        """Play one round of all trials; return what each remembers, and what anybody could read."""
         trials = np.full(len(next(iter(data.values()))), self.victim)
         down: Message = {name: value.rows(trials) for name, value in self.state.down.items()}
         if "finding" in down and round:  # clusters are found in the first round
             down["finding"] = relay(np.zeros_like(down["finding"].value))
-        if "stage" in down:  # of releases that follow each other, one a round
+        if "stage" in down:  # of successive releases, one per round
             down["stage"] = relay(np.full_like(down["stage"].value, round))
         fresh, sent = self.job.method.local(memory, down, data, gate)
         after = {**memory, **fresh}
@@ -138,8 +139,8 @@ Summing = GraphFederation | Calibrated | ClusteredADMM | SummedConsensus | Momen
 
 @dataclass(frozen=True, eq=False)
 class RegionStage:
-    """One server with `size` agents, who are protected as a whole; no trial hears of another. With `honest` all agents
-    but so many tell others what noise they drew, instead of those who are not counted on."""
+    """One server with `size` agents, each protected as a whole; no trial hears of another. With `honest` all agents but
+    so many reveal their noise, instead of only those not counted on."""
 
     job: Job
     method: Summing
@@ -153,7 +154,7 @@ class RegionStage:
     part: str = ""
     loss: None = None
     observer: str = OTHER_SERVERS
-    victim: int | None = None  # whose records are protected, where it is not whole agents
+    victim: int | None = None  # its records are protected, if not whole agents
     honest: int | None = None
     distinct: int | None = None
     company: int = 0
@@ -174,7 +175,8 @@ class RegionStage:
         return self.victim is None or row.silo.endswith(f"/{self.victim:05d}")
 
     def noises(self, drawn: Drawn) -> Noises | None:
-        """Of a sum with the agents' own noise: that of those who are not counted on is told, and taken off the sum."""
+        """The noises of a sum with the agents' own noise: agents not counted on reveal theirs, and it is subtracted
+        from the sum."""
         if not drawn.sums:
             return None
         first = drawn.sums[0]
@@ -194,7 +196,7 @@ class RegionStage:
             counts = None if self.method.counts is None else self.method.counts[:1] * (trials * self.size)
             groups = tuple(np.repeat(np.arange(trials), self.size).tolist())
             return replace(self.method, groups=groups, counts=counts, named=False, separate=True)
-        # What a cluster borrows is computed from what was released: here there is one.
+        # Borrowing between clusters is computed from releases: here there is one cluster.
         return replace(self.method, sample=None, clusters=(0,) * (trials * self.size), tau=0.0, reach="region")
 
     def begin(self, trials: int) -> Carry:
@@ -203,7 +205,7 @@ class RegionStage:
         return {"carry": state.carry, "servers": state.servers, "down": state.down, "method": method, "topo": topo}
 
     def step(self, round: int, memory: Carry, data: Private, gate: ServerOutlet) -> tuple[Carry, dict[str, Array]]:
-        """One round of all trials. A sum hides what is sealed; what agents send beside it anybody could read."""
+        """Play one round of all trials. A sum hides sealed values; anybody could read what agents send besides."""
         method, topo = memory["method"], memory["topo"]
         agents = gate.over(topo.silos)
         fresh, sent = method.local(memory["carry"], memory["down"], data, agents)
@@ -221,8 +223,8 @@ class RegionStage:
 
 @dataclass(frozen=True, eq=False)
 class SharedNoiseStage(SiloStage):
-    """The victim among all sites of the plan, with whom it shares noise. All releases are seen, which tell a part of
-    its noise; and those who are not counted on tell theirs, and what they share with others."""
+    """The victim among all sites of the plan, which share noise with it. All releases are seen, and reveal a part of
+    its noise; sites not counted on reveal theirs, and what they share with others."""
 
     sensitivities: tuple[float, ...] = ()
 
@@ -252,7 +254,8 @@ class SharedNoiseStage(SiloStage):
         return row.silo.endswith(f"/{self.victim:05d}")
 
     def noises(self, drawn: Drawn) -> Noises:
-        """What a site shares with those who tell is what it adds among them, less what it adds alone."""
+        """The noise that a site shares with those that reveal theirs: what it adds among them, less what it adds
+        alone."""
         tellers, size = self._tellers, len(self.sensitivities)
         cohorts = self._cohorts(len(drawn.observed) // size)
         alone = self._sharing((name,) for cohort in cohorts for name in cohort)
@@ -305,12 +308,12 @@ def at_scene(stage: Stage, scene: Scene) -> Stage:
 
 
 def _tellers(size: int, honest: int, victim: int) -> list[int]:
-    """Who tells what noise it drew: the last of all but those whose noise is counted on, among them the victim."""
+    """The sites that reveal their noise: the last ones; the others, with the victim, are counted on."""
     return [k for k in range(size) if k != victim][honest - 1 :]
 
 
 def _delivered(method: Method, carry: Carry, data: Private, gate: Outlet) -> dict[str, Array]:
-    """What silos hand over at the end."""
+    """The results that silos hand over at the end."""
     return _named("delivered", values(method.deliver(carry, data, gate)))
 
 
@@ -319,7 +322,7 @@ def _named(kind: str, message: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def _apart(trials: int, size: int) -> Topology:
-    """Servers with agents of their own. A topology must hang together; trials must not, so the links are taken off."""
+    """Servers with their own agents. A topology must be connected; trials must not be, so the links are removed."""
     names = tuple(trial_names(trials))
     home = np.repeat(np.arange(trials), size)
     topo = Topology(
@@ -332,8 +335,8 @@ def _apart(trials: int, size: int) -> Topology:
     return topo
 
 
-#: Names of trials are sites' names, as far as noise can tell. They are alike in all but the middle, so that noise which
-#: is named by a part of a name comes more than once.
+#: For the noise, names of trials are names of sites. They differ only in the middle, so that noise named by a part of a
+#: name occurs more than once.
 _HEAD, _TAIL = "the trial of an audit " * 12, " of many that look alike" * 12
 
 

@@ -1,4 +1,4 @@
-"""What a dishonest server tries. Each is played against fresh organisations; `rounds` is how many it may take."""
+"""Strategies of a dishonest server. Each is played against fresh organisations, for up to `rounds` rounds."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ _LAST_STEPS = ("share", "mask", "unmask", "unmask")
 
 @dataclass(frozen=True)
 class Strategy:
-    """`play(organisations, rounds)` asks as it likes. `copies`: an older copy of the organisation's folder is put back,
-    which no server can do; what all copies together released is then counted as paid."""
+    """`play(organisations, rounds)` asks anything. `copies`: an older copy of the organisation's folder is put back,
+    which no server can do; the releases of all copies together then count as paid."""
 
     name: str
     words: str
     play: Callable[[Attacked, int], None]
     copies: bool = False
-    masked: bool = False  # only where there are secure sums
+    masked: bool = False  # only with secure sums
     weight: int = 1  # of the time
     least_rounds: int = 1
     most_rounds: float = math.inf
-    against: int = OPPOSITE  # the world that a loud record is told from
+    against: int = OPPOSITE  # the world compared with a loud record
 
 
 def one_round(at: Attacked, round: int, accepted: int, down: Mapping[str, Array] | None = None) -> bool:
-    """One round, with a sum over the smallest cohort where there are sums; whether the victim answered."""
+    """Play one round, with a sum over the smallest cohort if there are sums; return whether the victim answered."""
     reply = at.local(round, accepted, down)
     if reply is not None and at.theatre.masked:
         at.add_up(round, reply, at.others[: at.fewest])
@@ -43,7 +43,7 @@ def one_round(at: Attacked, round: int, accepted: int, down: Mapping[str, Array]
 
 
 def _moved(at: Attacked, by: float) -> dict[str, Array]:
-    """What the method sends down, a little elsewhere: another question that an honest server might ask."""
+    """The method's message down, slightly moved: another question that an honest server might ask."""
     limits = at.theatre.job.method.limits()
 
     def moved(name: str, value: Array) -> Array:
@@ -82,7 +82,7 @@ def same_round(at: Attacked, rounds: int) -> None:
 
 
 def chosen_rounds(at: Attacked, rounds: int) -> None:
-    """Late rounds, where a schedule may have less noise, then earlier ones again."""
+    """Ask for late rounds, in which a schedule may have less noise, then for earlier ones again."""
     last = NEVER
     for round in (*range(_FAR, _FAR + rounds), *range(rounds)):
         last = round if one_round(at, round, last) else last
@@ -90,7 +90,7 @@ def chosen_rounds(at: Attacked, rounds: int) -> None:
 
 def early_end(at: Attacked, rounds: int) -> None:
     own = at.theatre.worlds.organisation
-    for first in range(0, 3 * rounds, 3):  # a round of its own for each: another question in one round is refused
+    for first in range(0, 3 * rounds, 3):  # a separate round for each: another question in one round is refused
         at.ask(own, at.question("deliver", first).pack())
         one_round(at, first + 1, NEVER)
         at.ask(own, at.question("deliver", first + 2).pack())
@@ -101,7 +101,7 @@ def early_end(at: Attacked, rounds: int) -> None:
 
 
 def other_plans(at: Attacked, rounds: int) -> None:
-    """Questions that are not what the organisation approved; between them one that is."""
+    """Ask questions that the organisation did not approve, with an approved one in between."""
     own, good = at.theatre.worlds.organisation, at.question("local", 0)
     few = tuple(good.silos)
     for changed in (
@@ -126,7 +126,7 @@ def other_plans(at: Attacked, rounds: int) -> None:
 
 
 def at_random(at: Attacked, rounds: int) -> None:
-    """Anything of the above in an order that is the audit's own, the same in all of its trials."""
+    """Ask any of the above in an order of the audit's own, the same in all of its trials."""
     rng, last, others = np.random.default_rng(at.theatre.plot), NEVER, at.others
     for _ in range(8 * rounds):
         round = max(last, 0) + int(rng.choice([-1, 0, 1, 1, 1, 2]))
@@ -173,7 +173,7 @@ def older_ledger(at: Attacked, rounds: int) -> None:
 
 
 def unconfirmed(at: Attacked, rounds: int) -> None:
-    """In every round as many sums as there are groups of others who can finish one without the victim's word."""
+    """Run in every round one sum for each group of others that can finish it without the victim."""
     for round in range(rounds):
         reply = at.local(round, round - 1)
         for group in at.without_victim() if reply is not None else ():
@@ -181,7 +181,7 @@ def unconfirmed(at: Attacked, rounds: int) -> None:
 
 
 def overlapping(at: Attacked, rounds: int) -> None:
-    """Cohorts that differ in one member, each asked to the end."""
+    """Run sums of cohorts that differ in one member, each to the end."""
     others = at.others
     for round in range(rounds):
         reply = at.local(round, round - 1)
@@ -190,7 +190,7 @@ def overlapping(at: Attacked, rounds: int) -> None:
 
 
 def begun_again(at: Attacked, rounds: int) -> None:
-    """Sums that stop before or after the masked inputs, then one with others; and all of it after a restart."""
+    """Stop sums before or after the masked inputs, then run one with others; and repeat all after a restart."""
     for round in range(rounds):
         for last in ("share", "mask"):
             reply = at.local(round, round - 1)

@@ -29,8 +29,8 @@ from silograph.privacy.sums import sum_of
 
 @dataclass(frozen=True, eq=False)
 class There:
-    """Which canaries are there, trial by trial, and after them so many others, who always are. Where records are
-    sampled all further places are empty, in both worlds: the relation is then to leave a place empty, and a sample
+    """Which canaries are present, trial by trial, and after them so many others, which always are. If records are
+    sampled, all further places are empty, in both worlds: the relation is then to leave a place empty, and a sample
     never takes an empty one. Tables hold these alone, and one record of a part that has none."""
 
     part: str
@@ -49,8 +49,8 @@ class There:
 
 @dataclass(frozen=True, eq=False)
 class Kept:
-    """What was released, by release point, with the bound that was stated: how far one record can move it. Who was in
-    samples; what sums with noise of their members were asked for; and what was said that should not have been."""
+    """The releases, by release point, with the stated bound: how far one record can move it. Also the members of
+    samples, the requested sums with noise of their members, and messages that leak."""
 
     observed: dict[str, Released | Total] = field(default_factory=dict)
     stated: dict[str, Array] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class Kept:
 
 
 class Tap:
-    """A gate that keeps what it lets out. Everything passes unchanged."""
+    """A gate that records what it lets out. Everything passes unchanged."""
 
     def __init__(self, gate: Gate, kept: Kept, there: There) -> None:
         self._gate, self._kept, self._there = gate, kept, there
@@ -77,7 +77,7 @@ class Tap:
         return made
 
     def release(self, bounded: Bounded, release_point: str, batch: Batch | None = None, share: float = 1.0) -> Released:
-        # Positional and only where they are needed: gates of tests take two arguments too.
+        # Positional and only if needed: some gates of tests take two arguments.
         made = (
             self._gate.release(bounded, release_point)
             if batch is None and share == 1.0
@@ -97,7 +97,7 @@ class Tap:
         share: float = 1.0,
         joined: bool = False,
     ) -> Sealed:
-        # Gates of tests take fewer arguments: no more than are needed.
+        # Gates of tests take fewer arguments: pass no more than needed.
         more = {"joined": True} if joined else {}
         return self._gate.contribute(value, release_point, clip, share, **more)
 
@@ -127,14 +127,14 @@ class Tap:
         return self._gate.uniforms(count, release_point)
 
     def sync(self) -> None:
-        """Rows of trials are read from the door."""
+        """Do nothing: rows of trials are read from the door."""
 
 
 class Replay(Tap):
-    """In the place of a gate: keeps what a world would have released there, and gives back what was released.
+    """Replaces a gate: keeps what a world would have released there, and returns the real release.
 
-    Whoever attacks does not know the canaries' coins of a sample: here all of them are in it, and the score weighs the
-    chance. The coins of the others it knows.
+    The attacker does not know the canaries' coins of a sample: here all of them are in it, and the score weighs the
+    chance. It knows the coins of the others.
     """
 
     def __init__(self, gate: Gate, kept: Kept, inside: dict[str, Array], there: There, servers: int) -> None:
@@ -164,7 +164,8 @@ class Replay(Tap):
         return made
 
     def _compare(self, release_point: str, stated: Array) -> None:
-        """Sensitivities are in the ledger for all to see, and noise follows them: they may not depend on records."""
+        """Compare sensitivities: the ledger shows them to all, and noise follows them, so they may not depend on
+        records."""
         if not np.array_equal(stated, self._kept.stated[release_point]):
             self._kept.leaks.append(
                 f"how far a record can move what is released at {release_point!r} changes with the records"
@@ -195,14 +196,14 @@ class Replay(Tap):
 
 
 def _stated(sealed: Sealed) -> Array:
-    """The clip of a vector, and how far a protected unit within it can move it; 0 where there is none."""
+    """The clip of a vector, and how far a protected unit within it can move it; 0 if there is none."""
     return np.array([sealed.clip or 0.0, 0.0 if sealed.within is None else sealed.within.l2])
 
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Of one sample of the records in n trials: where what was released from it lies between the worlds, how far these
-    are apart, both in units of the stated noise, and whether the canary was in it."""
+    """One sample of the records in n trials: where its releases lie between the worlds, how far these are apart, both
+    in units of the stated noise, and whether the canary was in it."""
 
     place: Array
     apart: Array
@@ -211,9 +212,9 @@ class Sample:
 
 @dataclass(eq=False)
 class Played:
-    """Trials that ran: the ledger rows of the first, scores (trials, canaries), the features they are made of, and
-    where a message told more than what was released. `losses` are of the canary, where what is sent is a model, and
-    `aligned` is how far what was released lies along all canaries together."""
+    """Trials that ran: the ledger rows of the first, scores (trials, canaries), the features behind them, and the place
+    of a message that revealed more than the releases. `losses` are of the canary, if a model is sent, and `aligned` is
+    how far the releases lie along all canaries together."""
 
     rows: list[Row]
     scores: Array
@@ -225,8 +226,8 @@ class Played:
 
 
 def play(stage: Stage, bits: Bits, root: int, hidden: frozenset[str] = frozenset()) -> Played:
-    """All trials of `bits` at once, round by round, each beside the worlds that it is held against: the one without any
-    canary, and the ones with each of the different canaries alone.
+    """Play all trials of `bits` at once, round by round, each beside the worlds to compare: the one without any canary,
+    and the ones with each of the different canaries alone.
 
     Noise is named by the root, the trial's number and the place: two plays with one root have the same.
     """
@@ -295,7 +296,7 @@ def play(stage: Stage, bits: Bits, root: int, hidden: frozenset[str] = frozenset
 
 
 def _who(sampled: BoolArray | None, bits: Bits) -> BoolArray:
-    """Which canaries are in a release: those in its sample, if it is of one that canaries can be in."""
+    """Which canaries are in a release: those in its sample, if canaries can be in that sample."""
     return bits if sampled is None or sampled.shape != bits.shape else sampled
 
 
@@ -303,12 +304,12 @@ def _keep_places(played: Played, releases: Sequence[Release], coins: Mapping[str
     played.features += [release.place()[0] for release in releases if release.sampling == 1.0]
     sampled = [release for release in releases if release.sampling < 1.0]
     for batch, (place, apart) in sampled_places(sampled).items():
-        if batch in coins:  # a batch that was charged under another name has coins nobody here can name
+        if batch in coins:  # the coins of a batch charged under another name are unknown here
             played.samples.append(Sample(place, apart, coins[batch][:, 0]))
 
 
 def _difference(told: Mapping[str, Array], again: Mapping[str, Array], number: int) -> str | None:
-    """The first message that depends on more than what was released."""
+    """The first message that depends on more than the releases."""
     for name in sorted(told.keys() | again.keys()):
         if name not in told or name not in again or not np.array_equal(told[name], again[name], equal_nan=True):
             return (
@@ -328,8 +329,8 @@ def _alike(noises: Noises | None, release_point: str) -> str | None:
 
 @dataclass(frozen=True, eq=False)
 class _Place:
-    """One place of a round: its rows, what came (n, ...), what would have come without any canary, how far each of the
-    different ones moves that (different, n, ...), and which of these every canary is."""
+    """One place of a round: its rows, the releases (n, ...), those without any canary, how far each of the different
+    canaries moves them (different, n, ...), and which of these every canary is."""
 
     rows: Sequence[Row]
     observed: Array
@@ -345,17 +346,17 @@ class _Place:
 
     @cached_property
     def _by_halves(self) -> Array:
-        """What all canaries would move it by in the mean."""
+        """How far all canaries would move it on average."""
         return 0.5 * self.rows[0].sampling * np.tensordot(np.bincount(self.kind), self.moved, 1)
 
     def beside(self, canary: int) -> Release:
-        """The worlds without and with one canary, the others being there or not by halves."""
+        """The worlds without and with one canary; the others count half."""
         moved = self.moved[self.kind[canary]]
         without = self.base + self._by_halves - 0.5 * self.rows[0].sampling * moved
         return self._release(self.observed, without, without + moved)
 
     def align(self, aligned: Aligned, there: BoolArray) -> None:
-        """Add this place, in units of the stated noise, to what is known of all canaries together."""
+        """Add this place, in units of the stated noise, to the sums over all canaries together."""
         noise = np.array([row.noise for row in self.rows], dtype=np.float64)[:, None]
         stated = np.array([row.l2 for row in self.rows], dtype=np.float64) / noise[:, 0]
         lengths = (self.moved.reshape(*self.moved.shape[:2], -1) ** 2).sum(2) / noise[:, 0] ** 2

@@ -1,7 +1,7 @@
 """Two neighbouring tables for the organisation that an audit attacks, and silent tables for all others.
 
-They are made up from the public facts of a deployment, in the shape that each organisation reported, and differ in one
-protected unit: the loudest that the method's clip allows, against the opposite one. No real record is needed.
+They are generated from the public facts of a deployment, in the shape that each organisation reported, and differ in
+one protected unit: the loudest that the method's clip allows, against the opposite one. No real record is needed.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ LOUD, OPPOSITE, SILENT = range(3)  # worlds
 
 @dataclass(frozen=True)
 class Worlds:
-    """`tables[k]` is what the victim's organisation holds in world k: a loud protected unit, its opposite, or a silent
-    one. `silent` is what another organisation holds in all of them.
+    """`tables[k]` is the table of the victim's organisation in world k: with a loud protected unit, its opposite, or a
+    silent one. `silent` is the table of any other organisation in all worlds.
 
-    `steps`: how many steps of the ledger's neighbouring relation lie between the worlds. Where the relation leaves a
+    `steps`: the number of steps of the ledger's neighbouring relation between the worlds. If the relation leaves a
     place empty, a table with another record in that place is two steps away.
     """
 
@@ -52,7 +52,7 @@ def as_csv(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> bytes:
 
 
 def secret(deployment: Deployment) -> Deployment:
-    """The same deployment with noise that is secret: whoever knows a plan's seed takes its noise off."""
+    """The same deployment with secret noise: anybody who knows a plan's seed can subtract its noise."""
     from silograph.run.plan import dumps
 
     return replace(deployment, plan_text=dumps(deployment.plan.without_seed()))

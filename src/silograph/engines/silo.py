@@ -262,9 +262,7 @@ class Silo:
             for value in sealed.values():
                 hand_over(gate, value)
         blob = pack_reply(Reply(self._organisation, question.round, sent, tuple(self._door.waiting)), self._masked)
-        read_reply(
-            blob, f"answer of {type(self._method).__name__}"
-        )  # an answer that cannot be read again is neither kept nor sent
+        read_reply(blob, f"answer of {type(self._method).__name__}")  # else it is neither kept nor sent
         held = sealed if self._masked else {}
         return _Pending(question.round, question.kind, question.content, name, question.silos, blob, after, held)
 

@@ -1,1 +1,1 @@
-"""The papers' tables, ours beside theirs. Nothing is imported until an entry is asked for."""
+"""The papers' tables, ours beside theirs. Nothing is imported until an entry is requested."""

@@ -58,7 +58,7 @@ FALLING = f"{NOISE}, leakage_decay"
 
 FOUR = (EXCHANGE, NO_EXCHANGE, GFL, CLUSTER_FL)
 
-#: What another implementation measured, with 20 runs of 300 rounds.
+#: Measured by another implementation, with 20 runs of 300 rounds.
 REFERENCE_1 = {"PGFL(0.4)": -21.99, "PGFL(0.4, all)": -22.60, "PGFL(0)": -21.80, "GFL": -21.09, "ClusterFL": -12.37}
 REFERENCE_6 = {0.001: 1.8, 0.01: -2.8, 0.1: -15.9}
 
@@ -332,7 +332,7 @@ GENERATED = (
 )
 
 
-#: Where clipped steps or many pictures take a quarter of a minute a repetition, or more.
+#: For figures with clipped steps or many pictures: a repetition takes a quarter of a minute or more.
 SLOW = ("s2-fig3", "s2-fig6", "s2-fig7", "s2-fig8", "s2-fig9", "s2-fig10")
 
 ENTRIES = tuple(

@@ -1,4 +1,4 @@
-"""Digits and organs told apart by clustered clients: Figures 8 to 12 of S2."""
+"""Clustered clients classify digits and organs: Figures 8 to 12 of S2."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Pictured:
         return DataSet(NAMES[self.file], (self.file,), HOLDS)
 
     def figure(self, path: Path | None) -> Figure:
-        """On the user's copy, or on drawn pictures."""
+        """Run a figure on the user's copy, or on drawn pictures."""
         missing = f": there is no {self.file} in the folder of --data or {VARIABLE}. They say nothing of the paper"
         used = f"The pictures are drawn ones{missing}." if path is None else f"The pictures are those of {self.file}."
         world = partial(self._world, drawn_pictures() if path is None else read_pictures(path))

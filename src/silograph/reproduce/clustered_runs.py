@@ -1,5 +1,5 @@
-"""Methods for clustered clients against each other, run by run: every repetition has its own records and graph, which
-all methods share."""
+"""Compare methods for clustered clients run by run: every repetition has its own records and graph, which all methods
+share."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ EVERY = 2  # rounds between the points of a curve
 EARLY = 10  # rounds
 NEAR = 0.5  # dB: so close are curves that end alike
 
-PHI_0, ZETA = 0.001, 0.99  # zCDP of the first round, and what is multiplied every round
+PHI_0, ZETA = 0.001, 0.99  # zCDP of the first round, and its factor every round
 
 EVERYBODY, SCHEDULED = "everybody", "schedule=60%"
 NO_NOISE, NOISE = "no privacy", f"phi0={PHI_0:g}"
 SERVERS, CLIENTS, SAMPLE = 10, 15, 9  # clients of a server, and how many of them are scheduled
 PRIVATE_RHO = 10.0
 
-#: Of a line: its case and its method.
+#: A line's case and method.
 Key = tuple[str, str]
 
 
@@ -125,7 +125,7 @@ class Line:
         )
 
     def run(self, world: World, seed: int, tick: Callable[[], None]) -> tuple[Array, Cost | None]:
-        """The score after every second round, and what clients paid where they are protected."""
+        """Run a method; return the score after every second round, and the clients' cost if they are protected."""
         door = Door(seed, Ledger(), self.setting.noise, randomness=REHEARSAL)
         scores: list[float] = []
 
@@ -149,7 +149,7 @@ def tau_lines(setting: Callable[[str], Setting]) -> list[Line]:
 
 @dataclass(frozen=True)
 class Cost:
-    """Of a client: zCDP, the mean over clients and repetitions; and the largest epsilon at DELTA."""
+    """The cost of a client: zCDP, the mean over clients and repetitions; and the largest epsilon at DELTA."""
 
     zcdp: float
     epsilon: float
@@ -190,7 +190,7 @@ def _cost(door: Door, topo: Topology) -> Cost:
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """Of every line the scores (seeds, points), and what was paid where records were protected."""
+    """The scores (seeds, points) of every line, and the cost if records were protected."""
 
     figure: Figure
     scores: Mapping[Key, Array]
@@ -204,7 +204,7 @@ class Result:
         return self._shown(self.scores[key][:, -1 if at is None else at // EVERY - 1])
 
     def level(self, key: Key) -> float:
-        """Of the mean over the runs."""
+        """The level of the mean over the runs."""
         return float(self._shown(self.scores[key][:, -1].mean()))
 
     @cached_property
@@ -218,12 +218,12 @@ class Result:
     # ---- statements ----
 
     def _gains(self, better: Key, worse: Key, at: int | None = None) -> Array:
-        """(seeds,): by how much one line is better than another, run by run."""
+        """(seeds,): how much better one line is than another, run by run."""
         apart = self.each(better, at) - self.each(worse, at)
         return -apart if self.figure.unit == "dB" else apart
 
     def _apart(self, better: Key, worse: Key, at: int | None = None) -> str:
-        """By how much one line is above or below another, run by run."""
+        """How far one line is above or below another, run by run."""
         gains = self._gains(better, worse, at)
         size = (
             f"{with_interval(-gains, 2)} dB"
@@ -236,7 +236,7 @@ class Result:
         return f"{common}{first} against {second} {size}, better in {(gains > 0.0).sum()} of {len(gains)} runs"
 
     def statement(self, text: str, *pairs: tuple[Key, Key], at: int | None = None) -> Verdict:
-        """The paper's: the first line of every pair is better than the second."""
+        """The paper's statement that the first line of every pair is better than the second."""
         when = "" if at is None else f", after {at} rounds"
         outcome = compared([self._gains(*pair, at) for pair in pairs])
         return Verdict(f"The paper: {text}{when}", outcome, "; ".join(self._apart(*pair, at) for pair in pairs))
@@ -260,7 +260,7 @@ class Result:
         )
 
     def tau_statements(self, text: str, good: Sequence[float]) -> Iterator[str | Verdict]:
-        """Of a sweep over tau: that the good ones are better than 0, and that 1 is worse."""
+        """The statements about a sweep over tau: the good values are better than 0, and 1 is worse."""
         keys = {line.x: line.key for line in self.figure.lines}
         yield self.statement(text, *((keys[tau], keys[0.0]) for tau in good))
         levels = {tau: self.level(key) for tau, key in keys.items()}

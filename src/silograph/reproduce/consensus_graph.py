@@ -62,7 +62,8 @@ def _with_and_without_weights(beta: float) -> list[Contender]:
 
 
 def corollary_one(epsilon: float) -> Gaussian:
-    """S0's noise, 2 sqrt(2 ln(1.25/delta)) C / (eps N), in units of what one signal really moves, sqrt(2) C / N."""
+    """S0's noise, 2 sqrt(2 ln(1.25/delta)) C / (eps N), in units of the true sensitivity to one signal, sqrt(2) C /
+    N."""
     return Gaussian(math.sqrt(2.0) * math.sqrt(2.0 * math.log(1.25 / DELTA)) / epsilon)
 
 
@@ -225,7 +226,7 @@ def _personal(result: Result, cases: Sequence[str]) -> Verdict:
 
 
 def _table_3_notes(result: Result) -> Iterator[str | Verdict]:
-    """What the adaptive weights gain, seed by seed, beside what the paper says they gain."""
+    """The gain of adaptive weights, seed by seed, beside the paper's."""
     pairs = [(case.name, method, f"{method}-w/o") for case in UNEVEN for method in ("PPGL-L", "PPGL-C")]
     yield result.statement("adaptive weights are better than equal ones", *pairs)
     theirs = [
@@ -241,7 +242,7 @@ def _table_3_notes(result: Result) -> Iterator[str | Verdict]:
 
 
 def exact_totals(epsilon: float) -> tuple[float, float]:
-    """What 50 rounds of Corollary 1 cost in all: with the paper's sensitivity 2C/N, and with the true sqrt(2) C/N."""
+    """The total cost of 50 rounds of Corollary 1: with the paper's sensitivity 2C/N, and with the true sqrt(2) C/N."""
     true = math.sqrt(ROUNDS) / corollary_one(epsilon).multiplier
     return gaussian_epsilon(math.sqrt(2.0) * true, DELTA), gaussian_epsilon(true, DELTA)
 

@@ -1,7 +1,7 @@
-"""All entries for the gallery: each in a process of its own, kept on disk as soon as it is done.
+"""All entries for the gallery: each in its own process, kept on disk as soon as it is done.
 
-A run that is killed goes on with what is missing. What is there is taken if it was made with the same setting: the
-entry, its repetitions, the version, and the data sets by what is in them.
+A killed run continues with the missing entries. Finished ones are kept if they were made with the same setting: the
+entry, its repetitions, the version, and the content of the data sets.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from silograph.data.collections import VARIABLE
 from silograph.reproduce.runner import Entry, Progress, check_seeds
 
 WORKERS = 2
-#: One thread for each process: small sums, which threads would only slow down.
+#: One thread for each process: threads would only slow down small sums.
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What a table was made with; `data` tells data sets apart by what is in them."""
+    """The setting of a table; `data` identifies data sets by their content."""
 
     name: str
     seeds: int
@@ -54,7 +54,7 @@ def setting_of(entry: Entry, seeds: int | None, full: bool, folder: Path | None)
 
 
 def missing_data(entry: Entry, folder: Path | None) -> str:
-    """What of an entry's data is not there, and how to bring it; nothing if all is."""
+    """An entry's missing data, and how to get them; nothing if all are there."""
     return " ".join(
         f"{data.name} is not there: looked for was {' or '.join(data.places)} in the folder that --data or {VARIABLE} "
         f"names. {data.how}"
@@ -64,7 +64,7 @@ def missing_data(entry: Entry, folder: Path | None) -> str:
 
 
 def _digest(path: Path) -> str:
-    """Of a file what is in it; of a folder its files' names and sizes."""
+    """A digest of a file's content; for a folder, of its files' names and sizes."""
     if path.is_file():
         return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
     files = sorted((str(file.relative_to(path)), file.stat().st_size) for file in path.rglob("*") if file.is_file())
@@ -79,7 +79,7 @@ def make_all(
     folder: Path | None,
     progress: Progress,
 ) -> list[Json]:
-    """Every entry, in the given order, as the gallery shows it: made, not run, or failed."""
+    """Make every entry, in the given order, as the gallery shows it: made, not run, or failed."""
     out.mkdir(parents=True, exist_ok=True)
     shown: dict[str, Json] = {}
     to_make: list[Setting] = []
@@ -106,7 +106,7 @@ def make_all(
 
 
 def _kept(out: Path, setting: Setting) -> Json | None:
-    """What an earlier run left, if it was made with this very setting."""
+    """The result of an earlier run, if it was made with exactly this setting."""
     try:
         kept: Json = json.loads((out / f"{setting.name}.json").read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
@@ -116,7 +116,8 @@ def _kept(out: Path, setting: Setting) -> Json | None:
 
 
 def _made(settings: Sequence[Setting], folder: Path | None, progress: Progress) -> Iterator[tuple[Setting, Json]]:
-    """Each with what its process said, as they are done. The later papers' entries take longest, and begin first."""
+    """Make entries and give each with its process's output as it is done. The later papers' entries take longest, and
+    start first."""
     shares: dict[str, float] = {}
     lock, running, stopped = threading.Lock(), set[subprocess.Popen[str]](), threading.Event()
 
