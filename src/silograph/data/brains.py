@@ -1,6 +1,6 @@
 """Brain activity by region and person (ABIDE), from a user's copy.
 
-Read are NPZ files with arrays X (persons, times, regions), dx_group (1 autism, 2 control) and subject, and the download
+It reads NPZ files with arrays X (persons, times, regions), dx_group (1 autism, 2 control) and subject, and the download
 of the Preprocessed Connectomes Project: a folder that holds, at any depth, files NAME_rois_ATLAS.1D and the phenotype
 file, a CSV with the columns FILE_ID and DX_GROUP.
 """
@@ -31,9 +31,9 @@ _AUTISM, _CONTROL = 1, 2
 
 @dataclass(frozen=True, eq=False)
 class Brains:
-    """`series[p]` is (times, regions) of one person; head motion is NaN where nobody measured it.
+    """`series[p]` is (times, regions) of one person; head motion is NaN if nobody measured it.
 
-    `xyz` (regions, 3) says where the regions are, in mm, if the copy does. Persons with a region that never changes
+    `xyz` (regions, 3) has the places of the regions, in mm, if the copy does. Persons with a region that never changes
     are left out, and counted.
     """
 
@@ -47,7 +47,7 @@ class Brains:
     left_out: int = 0
 
     def of(self, persons: Sequence[int]) -> Brains:
-        """These persons alone."""
+        """Keep these persons alone."""
         places = list(persons)
         return replace(
             self,
@@ -58,7 +58,7 @@ class Brains:
         )
 
     def only(self, regions: Sequence[int]) -> Brains:
-        """The same persons with these regions alone."""
+        """Keep these regions alone, of the same persons."""
         places = list(regions)
         return replace(
             self,
@@ -69,14 +69,15 @@ class Brains:
 
 
 def load_brains(folder: Path | None) -> Brains:
-    """The copy in the folder, in the atlas AAL: the regions of the cerebrum, and persons in whom all of them vary."""
+    """Load the copy in the folder, in the atlas AAL: the regions of the cerebrum, and persons in whom all of them
+    vary."""
     path = first_data(folder, PLACES, WHERE_TO_GET)
     brains = load_whole_brains(folder)
     return _varying(brains.only(range(min(CEREBRUM, len(brains.regions)))), shown(path))
 
 
 def load_whole_brains(folder: Path | None) -> Brains:
-    """The same copy as it is: all regions, and everybody."""
+    """Load the same copy unchanged: all regions, and everybody."""
     path = first_data(folder, PLACES, WHERE_TO_GET)
     return read_series(path, ATLAS) if path.is_dir() else read_packed(path)
 
@@ -101,7 +102,7 @@ def read_packed(path: Path) -> Brains:
     named = there.get("roi_name90", there.get("roi_code", np.array([])))
     regions = [*worded(named.tolist(), "region")] + [f"region_{k + 1}" for k in range(len(named), x.shape[2])]
     xyz = None
-    if "roi_xyz90" in there:  # the rest of the regions have no place
+    if "roi_xyz90" in there:  # the other regions have no place
         known = there["roi_xyz90"].astype(float)
         xyz = np.vstack([known, np.full((x.shape[2] - len(known), 3), np.nan)])
     motion = there.get("mean_fd", np.full(len(x), np.nan))
@@ -111,7 +112,7 @@ def read_packed(path: Path) -> Brains:
 
 
 def read_series(folder: Path, atlas: str) -> Brains:
-    """The persons of the phenotype file whose series are there."""
+    """Read the persons of the phenotype file that have series."""
     files = {path.name.removesuffix(f"_rois_{atlas}.1D"): path for path in folder.rglob(f"*_rois_{atlas}.1D")}
     tables = sorted(folder.rglob("*henotypic*.csv"))
     if not files or not tables:
@@ -142,7 +143,7 @@ def _gathered(
 
 
 def _read_1d(path: Path) -> tuple[list[str], Array]:
-    """The names in the first line, behind #, and the numbers below: a line a time, a column a region."""
+    """Read the names in the first line, behind #, and the numbers below: a line per time, a column per region."""
     try:
         with open(path, encoding="utf-8") as file:
             header = file.readline()

@@ -15,7 +15,7 @@ Ends = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 def read_candidates(path: str | Path, nodes: Sequence[str]) -> Ends:
-    """A CSV with columns source,target (more are ignored) as the ends a < b of its edges, in order."""
+    """Read a CSV with columns source,target (more are ignored) as the ends a < b of its edges, in order."""
     path = Path(path)
     header, rows = csv_rows(path, "a CSV of candidate edges")
     if not rows or not {"source", "target"} <= set(header):

@@ -1,8 +1,8 @@
 """Categories: a column of words becomes a column of 0 and 1 for each declared level but the first.
 
-Levels are declared, not looked for: which ones occur at a site is part of what a budget protects, and a site that lacks
-one still has the same columns. The first level is the reference, where all others are 0: with a column of its own, each
-would follow from the others.
+Levels are declared, not searched for: a budget also protects which ones occur at a site, and a site that lacks one
+still has the same columns. The first level is the reference, with 0 in all other columns: with a column of its own,
+each column would follow from the others.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ def _good(levels: tuple[str, ...]) -> bool:
 
 
 _Levels = Annotated[tuple[str, ...], Such("two or more different levels", _good, todo=_HOW)]
-#: By column, all the levels that there can be.
+#: By column, all its possible levels.
 Categories = Mapping[str, _Levels]
 
 
 def parse_categories(given: Iterable[str]) -> dict[str, tuple[str, ...]] | None:
-    """What `--categories 'sex=f,m;ward=a,b,c'` says; nothing if it was not given."""
+    """Parse `--categories 'sex=f,m;ward=a,b,c'`; empty if it was not given."""
     found: dict[str, tuple[str, ...]] = {}
     for part in (part for text in given for part in text.split(";") if part.strip()):
         name, told, levels = part.partition("=")
@@ -48,7 +48,7 @@ def parse_categories(given: Iterable[str]) -> dict[str, tuple[str, ...]] | None:
 
 
 def cell_text(cell: object) -> str:
-    """A cell as a word: whole numbers have no fraction, and what is missing is empty."""
+    """A cell as a word: whole numbers have no fraction, and missing values are empty."""
     if cell is None or cell != cell:
         return ""
     text = str(cell).strip()
@@ -81,8 +81,8 @@ def with_levels(grid: Grid, categories: Mapping[str, Sequence[str]] | None, wher
 
 
 def occurring(grid: Grid, categories: Mapping[str, Sequence[str]] | None) -> tuple[Grid, list[str]]:
-    """The grid without columns of levels that say nothing here, and their names: levels that no row has, or every one;
-    and where no row has the reference, the first of the others, which follows from them."""
+    """The grid without columns of levels that carry no information here, and their names: levels of no row, or of every
+    row; and if no row has the reference, the first of the others, which follows from them."""
     gone: list[str] = []
     if not categories or grid.column_names is None:
         return grid, gone
@@ -100,7 +100,7 @@ def occurring(grid: Grid, categories: Mapping[str, Sequence[str]] | None) -> tup
 
 
 def _numbered(column: NDArray[Any], levels: Sequence[str], where: str, grid: Grid, private: bool) -> NDArray[np.intp]:
-    """The number of every cell's level, -1 where there is none."""
+    """The number of every cell's level, -1 for none."""
     known = {level: k for k, level in enumerate(levels)}
     numbers = np.empty(len(column), np.intp)
     for row, cell in enumerate(column.tolist()):

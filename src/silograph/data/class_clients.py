@@ -1,6 +1,6 @@
 """Clients that each know a few of many classes (S4, section V.A): dealt from a user's pictures, or sample devices.
 
-A new client has records of its own, too few to learn from alone, and takes one step from a start that others learned.
+A new client has its own records, too few to learn from alone, and takes one step from a start that others learned.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Classes = NDArray[np.int64]
 #: Pictures (N, channels, height, width) from 0 to 1 and their classes, to learn from and to test on.
 PictureSet = tuple[Single, Classes, Single, Classes]
 
-#: Where a user may have them, in the order in which they are looked for; Keras names the arrays in the second way.
+#: Where a user may have them, in the order of the search; Keras names the arrays in the second way.
 MNIST_FILES = ("mnist/mnist.npz", "mnist.npz")
 CIFAR10_FILES = ("cifar10/cifar10.npz", "cifar10.npz", "cifar10/cifar10_10k_2k.npz", "cifar10_10k_2k.npz")
 _ARRAYS = (("train_images", "train_labels", "test_images", "test_labels"), ("x_train", "y_train", "x_test", "y_test"))
@@ -65,8 +65,8 @@ def class_federation(
 ) -> list[tuple[NDArray[Any], NDArray[Any]]]:
     """Records of clients that have `per_client` classes each, no two the same set, and `per_class` records of a class.
 
-    No client has a record twice, and no two clients share one until a class is used up: then all of its records but
-    those that the client already has are shuffled and dealt again. A client's records are in random order.
+    No client has a record twice, and no two clients share one until a class is used up: then all of its records except
+    those of the client are shuffled and dealt again. A client's records are in random order.
     """
     classes, counts = np.unique(labels, return_counts=True)
     if not 1 <= per_client <= len(classes) or not 1 <= clients <= math.comb(len(classes), per_client):
@@ -147,8 +147,8 @@ def _pictures(x: NDArray[Any], y: NDArray[Any], shape: tuple[int, ...], where: s
 def write_sample_devices(folder: str | Path, seed: int = 1) -> tuple[list[Path], list[Path]]:
     """CSV files of motion sensors that tell activities apart, to learn from and new ones; one seed, the same bytes.
 
-    Every device has its own three of eight activities and its own bias. A sensor is worn one way round or the other,
-    which turns the signs of what it measures, so that the mean of an activity's records says nothing about it.
+    Every device has its own three of eight activities and its own bias. A sensor may be worn either way round, which
+    changes the sign of its measurements, so that the mean of an activity's records does not identify it.
     """
     folder = Path(folder)
     for part in ("devices", "new"):

@@ -62,12 +62,12 @@ class ClientTables:
     classes: tuple[str, ...]
     shape: tuple[int, ...]
     records: tuple[Labelled, ...]
-    notes: tuple[str, ...] = ()  # what was left out of the tables, for people
+    notes: tuple[str, ...] = ()  # notes on what was left out of the tables, for people
 
 
 @dataclass(frozen=True, eq=False)
 class _Client:
-    """One client's checked features and its labels as they came; `where` and `place` name them in messages."""
+    """One client's checked features and its labels as given; `where` and `place` name them in messages."""
 
     name: str
     path: Path
@@ -91,12 +91,12 @@ def read_clients(
     told: FeatureOptions = _PLAIN,
     persons: Persons | None = None,
 ) -> ClientTables:
-    """One file a client, called and sorted by its name: tables with the column `target`, or NPZ files with x and y.
+    """Read one file per client, named after it and sorted by name: tables with the column `target`, or NPZ files with x
+    and y.
 
-    Features are matched by name, in the order of the first client or of those a model was learned from. Without a list
-    of classes these are all labels that occur, `fewest_classes` or more. With `private` only what a single record shows
-    is checked, so the list must be given. A client has at least two records, to divide them, unless the `least` is
-    another.
+    Features are matched by name, in the order of the first client or of those a model was learned from. Without a list,
+    classes are all labels that occur, `fewest_classes` or more. With `private` only checks of single records are made,
+    so the list must be given. A client has at least two records, to divide them, unless `least` is given.
     """
     files = in_folders(paths)
     packed = [path for path in files if path.name.lower().endswith(_NPZ)]
@@ -132,9 +132,9 @@ def from_arrays(
     whose: Sequence[Any] | None = None,
     most: int | None = None,
 ) -> ClientTables:
-    """The same of an (X, y) for each client, in the given order; they are client_0, client_1, ... unless named.
+    """Make the same from an (X, y) for each client, in the given order; they are client_0, client_1, ... unless named.
 
-    `whose` says of each client whose its records are, of whom `most` take part.
+    `whose` gives for each client the person of each record; `most` records of a person take part.
     """
     pairs = data if isinstance(data, list | tuple) else [data]
     if not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs):
@@ -162,7 +162,7 @@ def as_pictures(array: NDArray[Any], where: str) -> Single:
         raise InputError(where, "records (N, M), or pictures (N, H, W) or (N, C, H, W)", f"the shape is {array.shape}")
     if array.dtype.kind not in "iuf":
         raise InputError(where, "numbers", f"found an array of {array.dtype}", "Save the pixels as numbers.")
-    with np.errstate(over="ignore"):  # what overflows becomes infinite and is refused as such
+    with np.errstate(over="ignore"):  # overflowing numbers become infinite and are refused as such
         x = array.astype(np.float32)
     if array.dtype == np.uint8:
         x /= np.float32(255.0)
@@ -204,7 +204,7 @@ def _read_npz(path: Path, private: bool, persons: Persons | None) -> _Client:
 
 def _given(name: str, x: Any, y: Any, private: bool) -> _Client:
     where = f"client {shortened(name)}"
-    if hasattr(y, "to_frame"):  # a Series, told without importing pandas or polars
+    if hasattr(y, "to_frame"):  # a Series, recognised without importing pandas or polars
         frame = as_frame(y.to_frame())
         y = y if frame is None else frame_grid(frame, None, "columns").columns[0]
     if (frame := as_frame(x)) is not None:
@@ -321,7 +321,7 @@ def _together(
 def _records(
     clients: Sequence[_Client], inputs: Sequence[Single], answers: Sequence[NDArray[Any]], most: int | None
 ) -> tuple[Labelled, ...]:
-    """Of every client: one by one or, with a number of places, by person."""
+    """The records of every client: one by one or, with a number of places, by person."""
     found = []
     for client, x, y in zip(clients, inputs, answers, strict=True):
         found.append(
@@ -345,7 +345,7 @@ def _answers(client: _Client, private: bool) -> Single:
 
 
 def _labels(client: _Client) -> list[str]:
-    """The labels as text, whole numbers without a fraction; none is missing."""
+    """The labels as text, whole numbers without a fraction; a missing one is refused."""
     kind = client.labels.dtype
     if kind.kind not in "biufUTO":
         todo = "Save them as text or whole numbers."
@@ -365,7 +365,7 @@ def _labels(client: _Client) -> list[str]:
 
 
 def listed_classes(classes: Sequence[str]) -> tuple[str, ...]:
-    """Classes that somebody listed, in order."""
+    """The listed classes, in order."""
     texts = [cell_text(label) for label in classes]
     if len(set(texts)) < max(2, len(texts)) or "" in texts:
         raise InputError("classes", "at least 2 different ones", f"found {listed(texts) or 'none'}")

@@ -1,4 +1,4 @@
-"""Data sets that are not ours to ship: where the user keeps a copy."""
+"""Data sets that we may not ship: find the user's copy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ VARIABLE = "SILOGRAPH_DATA"
 
 
 def find_data(folder: Path | None, relative: str) -> Path | None:
-    """The file `relative` in the folder, or without one in the folder that SILOGRAPH_DATA names; None if not there."""
+    """The file `relative` in the folder, or without one in the folder that SILOGRAPH_DATA names; None if it is
+    missing."""
     root = _root(folder)
     return root / relative if root is not None and (root / relative).is_file() else None
 
@@ -29,7 +30,7 @@ def find_place(folder: Path | None, relative: str) -> Path | None:
 
 
 def first_data(folder: Path | None, relatives: Sequence[str], todo: str) -> Path:
-    """The first of these files or folders that is there; `todo` says where they can be had."""
+    """The first of these files or folders that exists; `todo` says where to get them."""
     root = _root(folder)
     if root is None:
         raise InputError(
@@ -59,11 +60,11 @@ def worded(names: Sequence[object], kind: str) -> tuple[str, ...]:
 
 
 def read_arrays(path: str | Path, needed: Sequence[str] = ()) -> dict[str, NDArray[np.generic]]:
-    """All arrays of an NPZ file, among which the needed ones must be."""
+    """Read all arrays of an NPZ file; the needed ones must be among them."""
     try:
         with np.load(path, allow_pickle=False) as archive:
             there = {name: archive[name] for name in archive.files}
-    except Exception as problem:  # a damaged file may raise anything
+    except Exception as problem:  # a damaged file may raise any error
         raise InputError(shown(Path(path)), "an NPZ file", f"it cannot be read ({reason(problem)})") from None
     if not set(needed) <= set(there):
         raise InputError(shown(Path(path)), f"the arrays {listed(needed)}", f"it holds {listed(list(there))}")

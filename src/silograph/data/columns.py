@@ -1,7 +1,7 @@
-"""Columns that are no measurements: seen before anything is learned or spent, each with what to do about it.
+"""Find columns that are not measurements before anything is learned or spent, each with what to do about it.
 
-An identifier, a date or a category that is taken for a node gets edges, with confidence, and they mean nothing. Under
-privacy only names and types are looked at: whether a run is refused is itself a release, and must not depend on values.
+An identifier, a date or a category taken for a node gets meaningless edges, with confidence. Under privacy only names
+and types are checked: refusing a run is itself a release, and must not depend on values.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from silograph.data.tables import (
 
 Kind = Literal["identifier", "counter", "date", "category", "text", "marked", "constant", "copy", "code"]
 
-_ENOUGH = 10  # rows from which order and distinctness say something
+_ENOUGH = 10  # from so many rows, order and distinctness mean something
 _DENSE = 1.5  # a shuffled counter leaves few numbers out; so many measurements would meet by chance
 _WIDE = 10.0  # times as many numbers as rows: in fewer some would meet by chance
 _FLAT = 2.05  # kurtosis
@@ -43,9 +43,9 @@ _YEARS = (1900.0, 2035.0)
 _MOST_LEVELS = 50
 _SAYABLE = 60  # characters of all levels together
 _SHOWN = 5  # findings in one message
-_SCREENED = 5000  # rows that say which columns may be copies
+_SCREENED = 5000  # rows that show which columns may be copies
 _SAME = 1.0 - 1e-6  # correlation of a copy, perhaps in other units, and rounded
-_CONSTANT = 1e-12  # what rounding leaves of the spread of a column that is constant where another is known
+_CONSTANT = 1e-12  # rounding's rest of the spread of a column that is constant where another is known
 _DAY = (
     rf"\d{{4}}[-/.]\d\d?[-/.]\d\d?|\d\d?[-/.]\d\d?[-/.]\d{{2,4}}"
     rf"|\d{{1,4}}[ ./-]*{MONTH}[ .,/-]*\d+|{MONTH}[ .]+\d\d?,? +\d+"
@@ -76,17 +76,17 @@ _REMEDY: dict[Kind, str] = {
 
 @dataclass(frozen=True)
 class Finding:
-    """What is odd about a column, and the remedy."""
+    """A problem of a column, and the remedy."""
 
     column: str
     kind: Kind
     found: str
-    levels: tuple[str, ...] = ("first", "second", "...")  # as an example, where nobody looked
+    levels: tuple[str, ...] = ("first", "second", "...")  # as an example, if values were not read
     numbers: bool = True  # only these can be a measurement
 
     @property
     def quoted(self) -> str:
-        """The column's name as a shell takes it."""
+        """The column's name, quoted for a shell."""
         return shlex.quote(self.column)
 
     @property
@@ -100,12 +100,12 @@ class Finding:
 
 
 class ColumnsError(InputError):
-    """Columns that are no measurements, in one file or in several."""
+    """Columns that are not measurements, in one file or in several."""
 
     def __init__(self, found: dict[str, list[Finding]]) -> None:
         """`found` by file."""
         self.by_file = found
-        first: dict[str, Finding] = {}  # of a column that is odd in several files what was found in the first
+        first: dict[str, Finding] = {}  # for a column that is odd in several files, the finding in the first
         for every in found.values():
             for each in every:
                 first.setdefault(each.column, each)
@@ -121,7 +121,7 @@ class ColumnsError(InputError):
 def check_named(
     drop: Collection[str], keep: Collection[str], columns: Collection[str], categories: Collection[str] | None = None
 ) -> None:
-    """Refuse names that no table has, and a column that is to be left out and kept."""
+    """Refuse names that no table has, and a column in both drop and keep."""
     for option, names in (("--drop", drop), ("--keep", keep), ("--categories", categories or ())):
         for name in names:
             if columns and named(name) not in columns:
@@ -133,7 +133,7 @@ def check_named(
 
 
 def without(grid: Grid, drop: Collection[str]) -> Grid:
-    """The grid without these columns; one that is not there is no matter, since another site may have it."""
+    """The grid without these columns; a missing one is no error, since another site may have it."""
     if not drop or grid.column_names is None:
         return grid
     dropped = set(map(named, drop))
@@ -155,7 +155,7 @@ def _empty(column: NDArray[Any]) -> bool:
 
 
 def findings(grid: Grid, private: bool = False, keep: Collection[str] = ()) -> list[Finding]:
-    """All that is odd in a table with nodes in columns, but for columns that are said to be measurements."""
+    """All problems in a table with nodes in columns, except for columns declared to be measurements."""
     names = [named(name) for name in grid.column_names or ()]
     keep = set(map(named, keep))
     by_values = not private and bool(grid.columns) and len(grid.columns[0]) >= _ENOUGH
@@ -176,7 +176,7 @@ def findings(grid: Grid, private: bool = False, keep: Collection[str] = ()) -> l
 
 
 def unnamed_findings(grid: Grid, keep: Collection[str] = ()) -> list[Finding]:
-    """What can be said of columns without names: copies, and whole numbers that count or number rows."""
+    """Problems of columns without names: copies, and whole numbers that count or number rows."""
     names = [f"node_{k}" for k in range(len(grid.columns))]
     found = findings(Grid(grid.columns, names), False, keep)
 
@@ -189,7 +189,7 @@ def unnamed_findings(grid: Grid, keep: Collection[str] = ()) -> list[Finding]:
 
 
 def _by_name_and_type(name: str, column: NDArray[Any]) -> tuple[Kind | None, str]:
-    """From what is public: the name of a column, and the type of its values."""
+    """Problems visible from public facts: the name of a column, and the type of its values."""
     if column.dtype.kind in "Mm":
         return "date", "holds dates or times"
     if _DATE_NAME.fullmatch(name):
@@ -232,7 +232,7 @@ def _by_values(column: NDArray[Any]) -> tuple[Kind | None, str]:
 
 
 def _levels(column: NDArray[Any]) -> dict[str, tuple[str, ...]]:
-    """Those that occur, to be said in the remedy if they can be."""
+    """The levels that occur, to name in the remedy if possible."""
     levels = sorted({cell for cell in map(cell_text, column.tolist()) if not is_missing(cell)})
     if len(levels) < 2 or len("".join(levels)) > _SAYABLE or any(mark in level for level in levels for mark in ",;="):
         return {}
@@ -304,7 +304,7 @@ def _evenly(values: Array, low: float, high: float) -> bool:
 
 
 def _copies(numbers: dict[str, Array]) -> list[Finding]:
-    """Columns that are another one in other units. Some rows say which may be; all rows that have both decide."""
+    """Columns that copy another one in other units. Some rows show candidates; all rows that have both decide."""
     if len(numbers) < 2:
         return []
     names, step = list(numbers), max(1, len(next(iter(numbers.values()))) // _SCREENED)

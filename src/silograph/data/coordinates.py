@@ -1,4 +1,4 @@
-"""Where nodes are: on a map, in a head, in a hall. Public, and used for drawing alone."""
+"""Places of nodes: on a map, in a head, in a hall. Public, and used for drawing alone."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Coordinates:
         return buffer.getvalue().encode()
 
     def attributes(self) -> dict[str, dict[str, float]]:
-        """Of every node, as networkx has them."""
+        """The attributes of every node, as networkx has them."""
         return {
             node: dict(zip(self.axes, place, strict=True))
             for node, place in zip(self.nodes, self.places.tolist(), strict=True)
@@ -45,7 +45,7 @@ class Coordinates:
 
 
 def read_coordinates(path: str | Path, nodes: Sequence[str]) -> Coordinates:
-    """A CSV with columns node,x,y and perhaps z (more are ignored), a row for each of the nodes, in any order."""
+    """Read a CSV with columns node,x,y and perhaps z (more are ignored), a row for each of the nodes, in any order."""
     path = Path(path)
     where = shown(path)
     header, rows = csv_rows(path, "a CSV of coordinates")

@@ -15,13 +15,13 @@ from silograph.core.errors import InputError
 from silograph.data.tables import MISSING, MONTH, Grid, NodesIn, frame_grid, is_missing, named, reads_as_number, shown
 
 _SEPARATORS = ",;\t|"
-_SAMPLE = 50  # rows that a separator is known by
+_SAMPLE = 50  # rows that decide on a separator
 _MARKS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 _TO_UTF_8 = (
     "Save it again as UTF-8: in Excel as 'CSV UTF-8', or with iconv -f windows-1252 -t utf-8. Which letters are "
     "meant differs by country, so it is not guessed."
 )
-#: Dates and times with letters in them; those without are known by that.
+#: Dates and times with letters in them; those without letters are known by that.
 _DATE = re.compile(
     rf"^\s*\d{{4}}-?\d\d-?\d\dT|^\s*\d\d?:\d\d|^\s*\d{{1,4}}[ ./-]*{MONTH}[ .,/-]*\d+|^\s*{MONTH}[ .]+\d\d?,? +\d+",
     re.IGNORECASE,
@@ -37,7 +37,7 @@ def read_delimited(
 ) -> Grid:
     """The table; `delimiter` is the one that the file's name promises, taken unless another one fits better.
 
-    With `private` the first line alone says what separates cells, and a comma in a number is a decimal comma: how a
+    With `private` only the first line decides what separates cells, and a comma in a number is a decimal comma: how a
     record is read must not depend on others.
     """
     import pandas as pd
@@ -80,7 +80,7 @@ def read_delimited(
         _check_widths(data, where, delimiter)
         raise ValueError("its rows have different lengths")
     if len(frame.columns) and frame.iloc[:, -1].isna().any():
-        _check_widths(data, where, delimiter)  # a row that is too short has no gap at its end
+        _check_widths(data, where, delimiter)  # a short row does not end in a gap
     for k in as_text:
         frame[k] = frame[k].map(bytes.decode)
     grid = frame_grid(frame, first if headed else None, nodes_in)
@@ -157,7 +157,7 @@ def _has_decimal_comma(cell: str) -> bool:
 
 
 def _has_decimal_commas(data: bytes, delimiter: str, where: str, private: bool) -> bool:
-    """Whether numbers have decimal commas. One such as 1,234 may be 1234 as well, so some other has to tell."""
+    """Whether numbers have decimal commas. One such as 1,234 may be 1234 as well, so another number must decide."""
     if delimiter == ",":
         return False
     found = None
@@ -178,8 +178,8 @@ def _has_decimal_commas(data: bytes, delimiter: str, where: str, private: bool) 
 def is_header(first: Sequence[str], where: str, nodes_in: NodesIn) -> bool:
     """Whether the first row is no row of data: numbers and gaps, after a name if nodes are in rows.
 
-    A name is public, a record is not: what may be either is refused. A blank at the beginning is a gap, or the name of
-    the index that pandas writes.
+    A name is public, a record is not: a row that may be either is refused. A blank at the beginning is a gap, or the
+    name of the index that pandas writes.
     """
     indexed = not first[0].strip()
     values = list(first[1:] if nodes_in == "rows" and (indexed or not _is_value(first[0])) else first)

@@ -1,8 +1,8 @@
-"""Features of models: the same tables with the same care, gaps filled and columns scaled by public numbers.
+"""Features of models: the same tables and checks, with gaps filled and columns scaled by public numbers.
 
-What fills a gap and what a column is scaled by stand in the plan. Found in the tables, both would depend on all records
-before anything is protected. What fits a gap best can be learned with the model, for which no mean has to be released:
-where a gap counts as the middle c of a column's bounds, and u is 1 for a gap and 0 else, any other value m is
+The plan gives the values that fill gaps and scale columns. Computed from tables, both would depend on all records
+before anything is protected. The best value for gaps can be learned with the model, without releasing a mean: if a gap
+counts as the middle c of a column's bounds, and u is 1 for a gap and 0 otherwise, any other value m is
 
     w (x with m for gaps) = w (x with c for gaps) + w (m - c) u,
 
@@ -39,21 +39,21 @@ from silograph.data.tables import (
 )
 
 Floats = TypeVar("Floats", bound=NDArray[Any])
-#: Of a target in words: the one that is 0, and the one that is 1.
+#: The two words of a target: the one that is 0, and the one that is 1.
 Classes = Annotated[
     tuple[str, str], Such('two different names, such as ["no", "yes"]', lambda pair: pair[0].strip() != pair[1].strip())
 ]
-#: What a gap counts as: a number, the middle of the column's bounds, or what the model learns that fits best.
+#: The value that fills a gap: a number, the middle of the column's bounds, or the best one, learned by the model.
 Fill = Finite | Literal["middle", "learned"]
 Between = Annotated[tuple[Finite, Finite], Such("the least and the most of a column", lambda ends: ends[0] < ends[1])]
-#: What does harm among features. A constant or a copy does none.
+#: Problems that harm models. A constant or a copy does no harm.
 _HARMFUL = ("identifier", "counter", "date", "category")
 _LARGE = 10.0  # features of models are best at about -1 to 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureOptions:
-    """What a plan of models says of its tables' columns; everything in it is public.
+    """The columns of tables in a plan of models; everything in it is public.
 
     drop        columns that are left out; keep: columns that are measurements, whatever they look like
     categories  columns of words with their levels, each a feature of 0 and 1 but the first
@@ -71,7 +71,7 @@ class FeatureOptions:
     site_column: str | None = None
 
     def fills(self) -> dict[str, float]:
-        """What a gap counts as, by column."""
+        """The value that fills gaps, by column."""
         ends = {named(name): between for name, between in (self.bounds or {}).items()}
         found: dict[str, float] = {}
         for name, value in ((named(name), value) for name, value in (self.fill or {}).items()):
@@ -82,7 +82,7 @@ class FeatureOptions:
         return found
 
     def with_fills(self, columns: Mapping[str, NDArray[Any]], where: str) -> dict[str, NDArray[Any]]:
-        """The columns without the gaps that are declared, and those that say where there were some."""
+        """Fill the declared gaps of columns, and add the columns that mark them."""
         fills, made = self.fills(), dict(columns)
         for name in (name for name in columns if name in fills):
             made[name] = np.where(gap := _gaps(columns[name]), fills[name], columns[name])
@@ -93,7 +93,7 @@ class FeatureOptions:
         return made
 
     def told(self) -> dict[str, Any]:
-        """What was said of columns, for those who read a table by themselves later."""
+        """The options for columns, for those who read a table by themselves later."""
         said = {part.name: getattr(self, part.name) for part in fields(FeatureOptions) if part.name != "site_column"}
         return {name: write(value) for name, value in said.items() if value is not None}
 
@@ -124,7 +124,7 @@ def read_features(
     classes: Mapping[str, tuple[str, str]] | None = None,
     needed: Mapping[str, str] | None = None,
 ) -> list[FeatureTable]:
-    """Every table; no cell of the columns `text` is a number, and columns with `roles` are no features.
+    """Read every table; cells of the columns `text` are never numbers, and columns with `roles` are no features.
 
     `classes` are those of a target in words, by its column. Columns that are `needed` must be there, as what is said.
     """
@@ -186,8 +186,8 @@ def _checked(
 
 
 def as_learned(frame: Any, told: FeatureOptions) -> Any:
-    """A DataFrame of records to predict, its columns made features as the plan made those it learned from; nothing is
-    refused for what it looks like."""
+    """Turn the columns of a DataFrame of records to predict into features, as in the plan; nothing is refused for its
+    looks."""
     grid = frame_grid(frame, [str(name) for name in frame.columns], "columns")
     grid = with_levels(grid, told.categories, "records", False)
     columns = dict(zip(map(named, grid.column_names or ()), grid.columns, strict=True))
@@ -198,7 +198,8 @@ def as_learned(frame: Any, told: FeatureOptions) -> Any:
 
 
 def odd_features(tables: Iterable[Any], private: bool) -> list[str]:
-    """What does harm among the features of DataFrames: said, not refused, since whoever gave them can drop columns."""
+    """Problems that harm models among features of DataFrames: reported, not refused, since the caller can drop
+    columns."""
     said: dict[str, None] = {}
     for frame in map(as_frame, tables):
         if frame is None:
@@ -232,7 +233,7 @@ def scaled(values: Floats, names: Sequence[str], bounds: Mapping[str, tuple[floa
 
 
 def raw_values(features: Sequence[str], records: Iterable[NDArray[Any]], private: bool) -> list[str]:
-    """A word on features that are far from -1 to 1. Under privacy nobody looks."""
+    """A note on features far outside -1 to 1. Under privacy none is made."""
     if private or not features:
         return []
     largest = np.max([np.abs(x).max(axis=0, initial=0.0) for x in records if len(x)], axis=0, initial=0.0)

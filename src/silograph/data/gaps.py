@@ -1,4 +1,4 @@
-"""What is missing in the sites' tables: single values, which are NaN, and nodes that a site lacks."""
+"""Missing data in the sites' tables: single values, which are NaN, and nodes that a site lacks."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _lacks(silos: Silos) -> tuple[frozenset[str], ...]:
 
 
 def refuse_lacking(silos: Silos, expected: str, todo: str) -> None:
-    """For what needs all nodes at every site: say who lacks one."""
+    """Refuse, for methods that need all nodes at every site, and name a site that lacks one."""
     for name, lacks in zip(silos.names, _lacks(silos), strict=True):
         if lacks:
             found = f"site {shortened(name)} lacks {shortened(sorted(lacks)[0])}"
@@ -50,7 +50,8 @@ def refuse_lacking(silos: Silos, expected: str, todo: str) -> None:
 
 
 def refuse_gaps(silos: Silos, expected: str, todo: str) -> None:
-    """For what needs complete rows: say which site has a gap where. A node that a site lacks is no gap."""
+    """Refuse, for methods that need complete rows, and name a gap's site and place. A node that a site lacks is not a
+    gap."""
     for name, signals, lacks in zip(silos.names, silos.signals, _lacks(silos), strict=True):
         rows = signals.rows if isinstance(signals, People) else signals
         own = np.array([node not in lacks for node in silos.nodes])

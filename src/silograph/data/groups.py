@@ -1,4 +1,4 @@
-"""Which of two groups each person of a table is in: a column says it, the same in all rows of a person."""
+"""The group, of two, of each person in a table: a column names it, the same in all rows of a person."""
 
 from __future__ import annotations
 

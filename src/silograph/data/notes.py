@@ -1,4 +1,4 @@
-"""What is odd about tables that can be learned from all the same; of tables that no budget protects."""
+"""Notes on unusual tables that can still be learned from, for tables that no budget protects."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _COMPARED = 10_000  # rows of a site that are looked for at others
 
 def notes_on(silos: Silos, named: Collection[str] = (), raw: bool = False) -> list[str]:
     """Long tails, spreads that differ much, a site in other units, columns that follow from others; each with a remedy.
-    Of the units of sites that are `named` somebody else speaks. `raw`: edges follow the values as they are."""
+    Notes on units of sites that are `named` are made elsewhere. `raw`: edges follow the values as they are."""
     signals = [own.rows if isinstance(own, People) else own for own in silos.signals]
     if any(isinstance(own, Elsewhere) for own in signals):
         return []
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a column without any value has no spread
+        warnings.simplefilter("ignore")  # a column without values has no spread
         spread = np.array([np.nanstd(own, axis=0) for own in signals])
         usual = np.nanmedian(spread, axis=0)
     many = np.array([len(own) >= _ROWS for own in signals])
@@ -54,7 +54,7 @@ def notes_on(silos: Silos, named: Collection[str] = (), raw: bool = False) -> li
 
 
 def _long_tails(silos: Silos, signals: Sequence[Array]) -> Iterator[str]:
-    """Columns above 0 that are much less skewed on a logarithm: few rows make most of their correlations."""
+    """Columns above 0 that are much less skewed after a logarithm: few rows make most of their correlations."""
     names = []
     for a, name in enumerate(silos.nodes):
         columns = [own[np.isfinite(own[:, a]), a] for own in signals]

@@ -1,4 +1,4 @@
-"""Time series as people have them, one file a person, as one table a site: a column says whose a row is.
+"""Join time series in one file per person into one table per site: a column names the person of a row.
 
 A file holds a row for every time and a column for every node: what nilearn's maskers return, saved by numpy (.npy,
 .npz, savetxt), a CSV or TSV, or AFNI's text (.1D). Lengths may differ. A node that was not measured in a person (its
@@ -30,7 +30,7 @@ ROWS_OF_A_PERSON = "rows of one person, a column for every node"
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """One person's rows; `nodes` are None where the file does not name them."""
+    """One person's rows; `nodes` are None if the file does not name them."""
 
     person: str
     nodes: tuple[str, ...] | None
@@ -56,7 +56,7 @@ def read_series(path: Path) -> Series:
             raise InputError(where, f"a name that ends in {', '.join(SUFFIXES)}", f"found {path.suffix or 'no suffix'}")
     except InputError:
         raise
-    except Exception as problem:  # a damaged file may raise anything from inside a parser
+    except Exception as problem:  # a parser may raise any error for a damaged file
         raise InputError(where, ROWS_OF_A_PERSON, f"it cannot be read ({reason(problem)})") from None
     if rows.ndim != 2 or not rows.size:
         raise InputError(where, ROWS_OF_A_PERSON, f"found an array of shape {rows.shape}")
@@ -101,7 +101,7 @@ def _is_number(cell: str) -> bool:
 
 
 def _number(cell: str, line: int) -> float:
-    """A gap is one where it is written as one: a word in its place is a mistake."""
+    """Read a number; a gap must be written as one: any other word is a mistake."""
     if cell.strip().lower() in _GAPS:
         return np.nan
     if not reads_as_number(cell):

@@ -1,5 +1,5 @@
-"""A client's records by the person whose they are: as many places as there are persons, each with the same few places
-for records. Then nothing that is protected, such as how many records a person has, shows in the size of an array."""
+"""A client's records by person: as many places as persons, each with the same few places for records. So nothing
+protected, such as how many records a person has, shows in the size of an array."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _NOBODY = -1  # the class of a place without a record; in a regression it is no 
 
 @dataclass(frozen=True)
 class Persons:
-    """The `column` that says whose a record is, and how many records of a person take part at most. Without a number
-    the column is left out, and records stand for themselves."""
+    """The `column` that names a record's person, and the most records of a person that take part. Without a number the
+    column is left out, and each record stands for itself."""
 
     column: str
     most: int | None = None
@@ -31,7 +31,8 @@ def by_person(
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """(N, most, ...) and (N, most) of N persons, in the order of their first records.
 
-    Of a person with more records, those that take part are spread over all of theirs: nobody else's matter for it.
+    If a person has more records, those that take part are spread over all of theirs, independent of other persons'
+    records.
     """
     places: dict[str, list[int]] = {}
     for row, cell in enumerate(whose.tolist()):
@@ -59,7 +60,7 @@ def present(y: NDArray[Any]) -> BoolArray:
 
 
 def names_of(whose: Sequence[Any] | NDArray[Any], records: int, where: str) -> NDArray[Any]:
-    """Whose each record is, one name for each."""
+    """The person's name of each record."""
     names = np.asarray(whose, dtype=object)
     if names.shape != (records,):
         raise InputError(where, f"a person for each of the {records} records", f"found the shape {names.shape}")

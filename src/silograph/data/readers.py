@@ -46,7 +46,7 @@ _EXCEL = "Install it with: pip install 'silograph[excel]'. Or save the sheet as 
 def read_grid(
     path: str | Path, nodes_in: NodesIn = "columns", text: Collection[str] = (), private: bool = False
 ) -> tuple[str, Grid]:
-    """The name of a file without its suffix, and its table, unchecked; no cell of the columns `text` is a number."""
+    """Read a file: its name without suffix, and its table, unchecked; cells of the columns `text` are never numbers."""
     parsers = _frames(nodes_in, text, private)
     parsers |= {suffix: partial(parse, nodes_in=nodes_in) for suffix, parse in _ARRAY_PARSERS.items()}
     return _parsed(Path(path), parsers)
@@ -55,9 +55,10 @@ def read_grid(
 def read_columns(
     path: str | Path, text: Collection[str] = (), others: Sequence[str] = (), private: bool = False
 ) -> tuple[str, Grid]:
-    """The same of formats that name their columns.
+    """Read a file of a format that names its columns in the same way.
 
-    `others` are suffixes that the caller reads itself: a name that ends in none may be mended to one of them, too.
+    `others` are suffixes that the caller reads itself: a name without a known suffix may be corrected to one of them,
+    too.
     """
     return _parsed(Path(path), _frames("columns", text, private), others)
 
@@ -94,7 +95,8 @@ def read_people(
     keep: Collection[str] = (),
     categories: Mapping[str, Sequence[str]] | None = None,
 ) -> Table:
-    """One site's table with a column that says whose each signal is; all others are nodes, but those in `drop`."""
+    """Read one site's table with a column that names each signal's person; all others are nodes, except those in
+    `drop`."""
     name, grid = read_columns(path, [unit_column, *(categories or ())], (), private)
     return site_table(name, Path(path), grid, "columns", private, unit_column, drop, keep, categories)
 
@@ -111,7 +113,7 @@ def site_table(
     categories: Mapping[str, Sequence[str]] | None = None,
     where: str | None = None,
 ) -> Table:
-    """A site's grid, checked: columns that are no measurements are refused with all that was found."""
+    """Check a site's grid: columns that are not measurements are refused, with all findings."""
     where = shown(path) if where is None else where
     if nodes_in == "rows":
         return checked_table(grid, name, path, where, nodes_in, private)
@@ -135,7 +137,7 @@ def site_table(
 
 
 def _persons(grid: Grid, names: Sequence[str], unit_column: str, where: str) -> NDArray[np.intp]:
-    """Whose each row is, counted from 0."""
+    """The person of each row, counted from 0."""
     if unit_column not in names:
         found = f"its columns are {listed(names)}" if names else "its columns have no names"
         raise InputError(where, f"a column {shortened(unit_column)}, which names the person of each row", found)
@@ -148,7 +150,7 @@ def _persons(grid: Grid, names: Sequence[str], unit_column: str, where: str) -> 
 
 
 def is_table(path: Path) -> bool:
-    """Whether a file's name says that it is a table."""
+    """Whether a file's name is that of a table."""
     return path.name.lower().endswith(SUFFIXES)
 
 
@@ -160,7 +162,7 @@ def suffix_of(path: PurePath, suffixes: Collection[str]) -> str | None:
 def _parsed(
     path: Path, parsers: Mapping[str, Callable[[bytes, str], Grid]], others: Sequence[str] = ()
 ) -> tuple[str, Grid]:
-    """The file's name without its suffix, and what the suffix's parser makes of its contents."""
+    """The file's name without its suffix, and its contents, read by the suffix's parser."""
     where = shown(path)
     suffix, data = _contents(path, tuple(parsers), others)
     try:
@@ -172,12 +174,12 @@ def _parsed(
         raise
     except MemoryError:
         raise InputError(where, "a table that fits in memory", "it does not") from None
-    except Exception as problem:  # a damaged file may raise anything from inside a parser
+    except Exception as problem:  # a parser may raise any error for a damaged file
         raise InputError(where, f"a table in the {suffix} format", f"it cannot be read ({reason(problem)})") from None
 
 
 def reason(problem: Exception) -> str:
-    """Why a parser failed, in its own words, but for numpy's advice to trust the file."""
+    """Why a parser failed, in its own words, except numpy's advice to trust the file."""
     words = (str(problem).strip() or type(problem).__name__).splitlines()[0]
     if "If you trust the file" in words:
         return "it is damaged, or holds no arrays"

@@ -41,8 +41,9 @@ _NOT_IN_FILE_NAMES = re.compile(r"[\x00-\x1f\x7f/\\\ud800-\udfff]")
 
 @dataclass(frozen=True, eq=False)
 class People:
-    """Signals of persons: row n is one of person `person[n]`, counted from 0. As long as there are persons, because a
-    person is the record that is protected and counted. `group`: of each person, where groups are compared."""
+    """Signals of persons: row n belongs to person `person[n]`, counted from 0. Its length is the number of persons,
+    because a person is the record that is protected and counted. `group`: that of each person, if groups are
+    compared."""
 
     rows: Array
     person: NDArray[np.intp]
@@ -61,12 +62,12 @@ class Silos:
     nodes: tuple[str, ...]
     signals: tuple[Array | People, ...]
     notes: tuple[str, ...] = ()  # what was left out of the tables, for people
-    lacks: tuple[frozenset[str], ...] = ()  # the nodes that each site lacks; empty where all sites have all nodes
+    lacks: tuple[frozenset[str], ...] = ()  # the nodes that each site lacks; empty if all sites have all nodes
     gaps_elsewhere: bool = False  # rows that other organisations hold have gaps
-    left_out: tuple[str, ...] = ()  # nodes that are not at every site, where only common ones were asked for
+    left_out: tuple[str, ...] = ()  # nodes that are not at every site, if only common ones were requested
 
     def lacked(self, order: Sequence[str]) -> tuple[tuple[int, ...], ...]:
-        """Where the nodes that each site lacks are among all, for sites in this order; empty where none lacks any."""
+        """The places of the nodes that each site lacks, for sites in this order; empty if none lacks any."""
         if not self.lacks:
             return ()
         of = dict(zip(self.names, self.lacks, strict=True))
@@ -74,7 +75,7 @@ class Silos:
 
 
 class Elsewhere(np.ndarray[Any, Any]):
-    """In the place of records that another organisation holds: their shape, which is public, and no memory."""
+    """Replaces records that another organisation holds: has their public shape, and uses no memory."""
 
     @classmethod
     def of(cls, shape: tuple[int, ...], dtype: DTypeLike = np.float64) -> Elsewhere:
@@ -98,12 +99,12 @@ def records_of(
     return {name: of[name] for name in order if name in wanted}
 
 
-#: Which nodes there are where sites have different ones: those of any site, of every site, or none differ.
+#: The nodes to use if sites have different ones: those of any site, those of every site, or refuse differences.
 NodeRule = Literal["all", "common", "same"]
 
 
 def align(tables: Sequence[Table], nodes: Sequence[str] | None = None, rule: NodeRule = "same") -> Silos:
-    """The tables over the given nodes, or the first one's, and in their order; nodes are matched by name.
+    """Align tables to the given nodes, or those of the first, and their order; nodes are matched by name.
 
     By the rule "all" a site may lack nodes; by the rule "common" nodes that some site lacks are left out.
     """
@@ -153,7 +154,7 @@ def _matched(tables: Sequence[Table], nodes: Sequence[str] | None, rule: NodeRul
 
 
 def standardise(silos: Silos) -> Silos:
-    """Each node of each silo at mean 0 and standard deviation 1, where its records are here."""
+    """Scale each node of each silo to mean 0 and standard deviation 1, if its records are here."""
     scaled = (own if isinstance(own, Elsewhere) else _standardised(own) for own in silos.signals)
     return replace(silos, signals=tuple(scaled))
 
@@ -171,11 +172,12 @@ def read_silos(
     all_here: bool = False,
     rule: NodeRule = "same",
 ) -> Silos:
-    """The sites' tables, aligned; with a `unit_column` that says whose each signal is, people instead of signals.
+    """Read the sites' tables, aligned; with a `unit_column`, which names each signal's person, people instead of
+    signals.
 
     A path is a site's file, a folder, or with a `site_column` one long table of several sites. Columns in `drop` are
-    left out, those in `categories` become columns of 0 and 1. What is no measurement is refused, with all that was
-    found in all files, unless it is in `keep`. Where these are all tables, a name that none has is refused.
+    left out, those in `categories` become columns of 0 and 1. Columns that are not measurements are refused, with the
+    findings in all files, unless they are in `keep`. If these are all tables, a name that none has is refused.
     """
     tables: list[Table] = []
     odd: dict[str, list[Finding]] = {}
@@ -238,7 +240,7 @@ def problems(
     categories: Mapping[str, Sequence[str]] | None = None,
     site_column: str | None = None,
 ) -> list[str]:
-    """All that keeps these tables from being learned from; then, if nothing does, whether they fit together."""
+    """All problems that prevent learning from these tables; if there are none, whether the tables fit together."""
     tables: list[Table] = []
     refused: list[InputError] = []  # files that are no table, and cells that are no numbers
     odd: dict[tuple[str, str], tuple[Finding, list[str]]] = {}  # of a column and kind the first, and where each was
@@ -292,7 +294,7 @@ def from_arrays(
     """One array or DataFrame per site, with one signal per row, aligned. Gaps are NaN, or masked.
 
     A DataFrame's columns name its nodes; `nodes` names those of arrays. Sites are site_0, site_1, ... unless named.
-    What is no measurement is refused as in files; without names only copies, and whole numbers that count.
+    Columns that are not measurements are refused as in files; without names only copies, and whole numbers that count.
     """
     arrays = list(arrays)
     names = [f"site_{k}" for k in range(len(arrays))] if names is None else [str(name) for name in names]
@@ -349,7 +351,8 @@ def can_name_file(name: str) -> bool:
 
 
 def check_file_names(named: Iterable[tuple[str, Path]], kind: str = "site") -> None:
-    """Results are written under the sites' names, so each must be a file name, also where case is ignored."""
+    """Check file names: results are written under the sites' names, so each must be a file name, even if case is
+    ignored."""
     seen: dict[str, tuple[str, Path]] = {}
     for name, path in named:
         if not can_name_file(name):

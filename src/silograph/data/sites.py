@@ -1,7 +1,7 @@
-"""From what the user names to one table for every site: files, folders of files, one long table of all sites.
+"""One table for every site from the paths that the user names: files, folders of files, one long table of all sites.
 
-A folder stands for what is in it: every table is a site, and so is every sub-folder, whose tables are one a person.
-Where the column that says whose a row is is called "file", a named folder without sub-folders is such a site itself.
+A folder stands for its content: every table is a site, and so is every sub-folder, with one table per person. If the
+column that names a row's person is called "file", a named folder without sub-folders is itself such a site.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from silograph.data.columns import without
 from silograph.data.readers import is_table
 from silograph.data.tables import Grid, check_same_names, has_index, listed, named, shortened, shown, without_index
 
-#: Of a table that was put together from files, the column that says from which one a row is.
+#: The column with a row's file, in a table that was put together from files.
 FILE = "file"
 
 #: First lines of lists that runs read beside the tables, or write: no site has these columns.
@@ -58,8 +58,8 @@ def read_sites(
     private: bool = False,
     refused: list[InputError] | None = None,
 ) -> Iterator[Site]:
-    """Each site's table, one after the other; `person` is the column that says whose a row is, if there is one. Where
-    `refused` is given, it gets what is wrong with files that are no table, and the others are read on."""
+    """Read each site's table, one after the other; `person` is the column that names a row's person, if there is one.
+    If `refused` is given, it gets the errors of files that are no tables, and the others are still read."""
     aside: tuple[str, ...] = ()
     for source in _sources([Path(path) for path in paths], person):
         try:
@@ -98,7 +98,7 @@ def in_folders(paths: Iterable[str | Path]) -> list[Path]:
 
 
 def check_one(names: Collection[str], where: str) -> None:
-    """Refuse what holds several sites where one organisation's own table is needed."""
+    """Refuse a path with several sites if one organisation's own table is needed."""
     if len(names) != 1:
         raise InputError(
             where,

@@ -31,7 +31,7 @@ LARGEST_INTEGER = 2**53
 _UNWRITABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff]")
 
 _MISSING = {"", "na", "n/a", "#n/a", "nan", "null", "none", "<na>", "-", "--", "?", "."}
-#: What people write where there is no value.
+#: What people write for a missing value.
 MISSING = sorted({form for word in _MISSING for form in (word, word.upper(), word.title())})
 
 _NOT_NUMBERS = {
@@ -71,7 +71,7 @@ _ALIKE = "Write all numbers of a table alike: as numbers and not as text, with p
 
 
 class CellsError(InputError):
-    """A cell that is no number; `others` are the first ones of other columns."""
+    """A cell that is not a number; `others` are the first ones of other columns."""
 
     others: tuple[InputError, ...] = ()
 
@@ -131,10 +131,10 @@ def frame_grid(frame: pd.DataFrame, column_names: Sequence[str] | None, nodes_in
 def checked_table(
     grid: Grid, name: str, path: Path, where: str, nodes_in: NodesIn = "columns", private: bool = False
 ) -> Table:
-    """The grid as a table, or an InputError that says where it cannot be one. Gaps are NaN.
+    """Check a grid and return it as a table, or raise an InputError with the place of the problem. Gaps are NaN.
 
-    With `private` only what a single record shows is checked: whether a run is refused is itself a release, and must
-    not depend on all records together.
+    With `private` only checks of single records are made: refusing a run is itself a release, and must not depend on
+    all records together.
     """
     if nodes_in not in ("columns", "rows"):
         raise InputError(where, "nodes_in to be 'columns' or 'rows'", f"found {nodes_in!r}")
@@ -274,7 +274,7 @@ def _check_size(where: str, nodes: int, signals: int, nodes_in: NodesIn) -> None
 
 
 def looks_like_identifier(name: str) -> bool:
-    """Whether a column of this name is likely to say whose a row is."""
+    """Whether a column of this name is likely to name the person of a row."""
     place = name.strip().endswith(", ID")  # Boise, ID: in Idaho
     return _IDENTIFIER.fullmatch(name.strip()) is not None and not place
 
@@ -285,7 +285,7 @@ def named(name: str) -> str:
 
 
 def is_missing(cell: str) -> bool:
-    """Whether a cell says that there is no value."""
+    """Whether a cell means that there is no value."""
     return cell.strip().lower() in _MISSING
 
 
@@ -327,7 +327,7 @@ def _as_floats(column: NDArray[Any], k: int, place: Place, private: bool) -> Arr
     elif kind != "f":
         what = _NOT_NUMBERS.get(kind, f"values of type {column.dtype}")
         raise InputError(place(k, 0), "a real number", f"the column holds {what}", _NUMBERS_ONLY)
-    with np.errstate(over="ignore"):  # what overflows becomes infinite and is refused as such
+    with np.errstate(over="ignore"):  # overflowing numbers become infinite and are refused as such
         return column.astype(np.float64)
 
 
@@ -368,7 +368,7 @@ def reads_as_number(cell: object) -> bool:
 
 
 def reads_as_limit(cell: str) -> bool:
-    """Whether a cell says that a value is below or above what can be measured, as '<5' does."""
+    """Whether a cell means that a value is below or above the measurable range, as '<5' does."""
     return re.fullmatch(r"\s*[<>≤≥]=?\s*[0-9]+([.,][0-9]+)?\s*", cell) is not None
 
 
