@@ -56,8 +56,8 @@ def setting_of(entry: Entry, seeds: int | None, full: bool, folder: Path | None)
 def missing_data(entry: Entry, folder: Path | None) -> str:
     """An entry's missing data, and how to get them; nothing if all are there."""
     return " ".join(
-        f"{data.name} is not there: looked for was {' or '.join(data.places)} in the folder that --data or {VARIABLE} "
-        f"names. {data.how}"
+        f"{data.name} is not there: silograph looked for {' or '.join(data.places)} in the folder that --data or "
+        f"{VARIABLE} names. {data.how}"
         for data in entry.data
         if data.find(folder) is None
     )

@@ -37,7 +37,7 @@ from silograph.tasks.smooth_graph import SmoothGraph
 REGIONS, TIMES, LEARNED = 34, 176, 150  # of the papers; 26 volumes are left to test on
 MOST = 50  # S3: persons of either group
 OTHER_ATLAS = "abide/abide_nyu_cc200.npz"
-DEGREE = 6.0  # what silograph takes if nobody says
+DEGREE = 6.0  # silograph's default
 LEAST_WEIGHT = 0.01  # S3: lighter edges are removed
 EACH = 3  # S0: three persons of either group
 MASKED = (0.1, 0.3, 0.5)
@@ -68,7 +68,7 @@ TWO_ERRORS = "Reproduced, or not held, where the groups' means differ by more th
 
 
 def _cases(data: Path | None) -> dict[str, Brains]:
-    """The user's copy in AAL, and a packed one in CC200 if there is one beside it."""
+    """The user's copy in AAL, and one in CC200 beside it, if any."""
     found = [load_brains(data)]
     if (other := find_data(data, OTHER_ATLAS)) is not None:
         found.append(read_packed(other))
@@ -115,7 +115,7 @@ SCALES: Mapping[str, Callable[[Brains], list[Array]]] = {
 
 
 def by_person(signals: list[Array]) -> Array:
-    """How many edges each person's graph has, and their mean weight: (persons, 2)."""
+    """The number of edges of each person's graph, and their mean weight: (persons, 2)."""
     named = {f"{k:04d}": own for k, own in enumerate(signals)}
     outcome, _ = simulate(ExactConsensus(REGIONS, degree=DEGREE), SmoothGraph(REGIONS), named)
     graph = outcome.arrays["graph"]
@@ -204,7 +204,7 @@ def reconstruct(w: Array, signals: Array, masked: BoolArray) -> Array:
     matrix = np.zeros((nodes, nodes))
     matrix[a, b] = matrix[b, a] = w
     left = np.eye(nodes) - matrix / max(float(np.linalg.eigvalsh(matrix)[-1]), 1e-300)
-    # |left x|^2 is least where its part from the masked nodes is opposite to the part from the others.
+    # |left x|^2 is least if its part from the masked nodes is opposite to the part from the others.
     found, *_ = np.linalg.lstsq(left[:, masked], -left[:, ~masked] @ signals[:, ~masked].T, rcond=None)
     whole = signals.copy()
     whole[:, masked] = found.T
@@ -212,7 +212,7 @@ def reconstruct(w: Array, signals: Array, masked: BoolArray) -> Array:
 
 
 def relative_error(w: Array, signals: Array, masked: BoolArray) -> float:
-    """Of the masked nodes' values."""
+    """The relative error of the masked nodes' values."""
     away = reconstruct(w, signals, masked)[:, masked] - signals[:, masked]
     return float(np.linalg.norm(away) / np.linalg.norm(signals[:, masked]))
 
@@ -266,7 +266,7 @@ class Masks:
 def _errors(
     kind: None, world: tuple[dict[str, Array], dict[str, Array]], seed: int, tick: Callable[[], None]
 ) -> dict[tuple[str, str], float]:
-    """Of every share of masked regions and every method, the mean over the persons."""
+    """The mean error over the persons, for every share of masked regions and every method."""
     learned, tested = world
     graphs = {"mean of the observed": None} | {
         name: simulate(method, task, learned, mechanism, seed=seed)[0].arrays["graph"]
@@ -287,7 +287,7 @@ def _errors(
 
 
 def _verdicts(cells: Cells) -> Iterator[Verdict]:
-    """The order of the paper's errors, in every case."""
+    """Verdicts on the order of the paper's errors, in every case."""
     for text, better, others in (
         ("PPGL-L has a smaller error than IGL and FedAvg", "PPGL-L", ("IGL", "FedAvg")),
         ("with noise at epsilon 1.0 it still has a smaller error than IGL", "PPGL-L (eps=1.0)", ("IGL",)),
@@ -318,7 +318,7 @@ HOW_6 = (
     "Every repetition draws 3 persons of each group, who learn together from 150 volumes, each region scaled by them; "
     "on the other 26 some regions are masked and found again with |x - A x| least (S0's reference [47]). The error is "
     "that of the masked values. S0 does not say how many regions it masks, so there are three shares, with the same "
-    "printed number beside each; an error of 1 is what guessing 0 gives.",
+    "printed number beside each; guessing 0 gives an error of 1.",
     "beta, lambda and nu are silograph's default for a mean degree of 6, the same for all; nothing is tuned on the "
     "tested volumes. PPGL-L runs S0's 50 rounds of one step of 0.01, exact-L is the optimum of the same objective (8).",
     f"The noise is Corollary 1's with C = {CLIP:g} and delta {DELTA:g}, clipped distances as S0 has them. Total "
@@ -328,7 +328,7 @@ HOW_6 = (
 
 
 def _orders(cells: Cells) -> Iterator[str]:
-    """Where PPGL-L stands against the others, repetition by repetition."""
+    """Compare PPGL-L with the others, repetition by repetition."""
     for case in cells.cases:
         gains = []
         for other in ("IGL", "FedAvg", "exact-L"):

@@ -38,7 +38,7 @@ CLICKS = DataSet(
     "Avazu", (AVAZU,), "It holds the first 8999 records of Avazu's click-through competition, an array for each column."
 )
 BUDGETS = (1.0, 4.0)
-#: Of a claim, by the sign of what was gained.
+#: The verdict on a claim, by the sign of the gain.
 FOUND = {1: "less than", 0: "not clear against", -1: "more than"}
 RANDOM: tuple[Perturbation, ...] = ("edge", "sender")
 PREDICTED: dict[Perturbation, Callable[[Array, float, int], float]] = {
@@ -122,7 +122,7 @@ RANDOM_DRAWS = (
 )
 OBFUSCATION = (
     "homomorphic, edge and sender are obfuscation, not differential privacy: epsilon is infinite, as with none. "
-    "Whoever hears a server and its neighbours takes homomorphic noise off again, all but one round's."
+    "An observer of a server and its neighbours can remove homomorphic noise, all but one round's."
 )
 
 
@@ -141,7 +141,7 @@ def _notes(result: Result, how: str, *own: str) -> list[str | Verdict]:
 
 
 def _differences(result: Result) -> str:
-    """How far the rows are from the reference."""
+    """The differences between rows and reference."""
     printed = "The paper draws curves and prints no numbers."
     row, away = next(iter(beside_reference(result.rows).items()), (None, 0.0))
     if row is None:
@@ -155,7 +155,7 @@ def _differences(result: Result) -> str:
 
 
 def _claim(result: Result, metric: str, whose: str, weights: Weights) -> Verdict:
-    """The paper's claim for homomorphic perturbations, run by run and case by case."""
+    """Judge the paper's claim for homomorphic perturbations, run by run and case by case."""
     figure, shown = result.figure, result.figure.problem.shown
     gains, found = [], []
     for method in RANDOM:
@@ -172,7 +172,7 @@ def _claim(result: Result, metric: str, whose: str, weights: Weights) -> Verdict
 
 
 def _growth(result: Result) -> str:
-    """What more noise does to the centroid."""
+    """The effect of more noise on the centroid."""
     first, *_, before, last = result.figure.cases
     changes = []
     for method in PREDICTED:
@@ -188,7 +188,7 @@ def _growth(result: Result) -> str:
 
 
 def _steps(result: Result) -> str:
-    """Which step is best for the centroid."""
+    """The best step for the centroid."""
     smallest, found = min(result.figure.cases, key=lambda case: case.step), []
     for method in METHODS[:-1]:
         levels = {case: result.level(case, method, "centroid") for case in result.figure.cases}
@@ -203,7 +203,7 @@ def _steps(result: Result) -> str:
 
 
 def _disagreement(result: Result) -> str:
-    """What noise and the combination matrix alone make, beside the measured."""
+    """The disagreement by noise and the combination matrix alone, beside the measured one."""
     figure, features, pairs = result.figure, result.worlds[0].task.features, []
     for weights in WEIGHTS:
         a = figure.problem.topology(weights).mixing
@@ -225,7 +225,7 @@ def _disagreement(result: Result) -> str:
 
 
 def _guarantee(result: Result) -> str:
-    """What the noise really buys, by the ledgers, and what a guarantee would take."""
+    """The protection that the noise really gives, by the ledgers, and the noise that a guarantee needs."""
     figure, moved = result.figure, 2.0 * CLIP / result.figure.problem.sample
     bought = [
         f"{result.epsilons[case, 'private']:.4g} ({figure.called(case)}, {case.rounds} rounds)" for case in figure.cases

@@ -1,4 +1,4 @@
-"""Methods against each other on generated graphs: how much of the truth does each find?"""
+"""Compare methods on generated graphs: how much of the truth each one finds."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Case:
-    """Silos with these many signals; local graphs keep a proportion of the consensus, or (None) ever less of it."""
+    """Silos with so many signals; local graphs keep a proportion of the consensus, or (None) less and less of it."""
 
     name: str
     counts: tuple[int, ...]
@@ -58,7 +58,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Contender:
-    """Methods that differ in their parameters, of which the best goes into the table.
+    """Methods that differ in their parameters; the best goes into the table.
 
     `printed` says which array of the outcome is which of the table's methods.
     """
@@ -76,7 +76,7 @@ class Result(Cells):
     chosen: Mapping[str, Sequence[str]]
 
     def statement(self, text: str, *pairs: tuple[str, str, str], why: str = "") -> Verdict:
-        """The paper's: in every (case, better, worse) one method has a better F-score than the other."""
+        """The paper's statement: in every (case, better, worse) one method has a better F-score than the other."""
         gains = [self.gains(*pair, FS) for pair in pairs]
         found = "; ".join(f"{c}, {a} against {b} {with_interval(g)}" for (c, a, b), g in zip(pairs, gains, strict=True))
         return Verdict(f"The paper: {text}", compared(gains), f"F-scores, {found}", why=why)
@@ -121,7 +121,7 @@ class Comparison:
 
 
 def best_of(contender: Contender, samples: Sequence[Sample], step: Callable[[], None]) -> tuple[int, dict[str, Array]]:
-    """Which method of the grid has the best mean F-score of all it prints, and its scores by array."""
+    """The method of the grid with the best mean F-score over all it prints, and its scores by array."""
     tried = []
     for method in contender.grid:
         scores: dict[str, list[Array]] = {array: [] for array in contender.printed}

@@ -43,7 +43,7 @@ HOW = (
 )
 RULE = (
     "Nothing is tuned with the objects' names. The paper does not say how dense its graphs are, so there are three "
-    "wanted degrees: 6, which is what silograph takes if nobody says, 11, the other pictures of an object, and 24. "
+    "wanted degrees: 6, silograph's default, 11, the other pictures of an object, and 24. "
     "beta is the one for this degree, lambda and nu are silograph's default for it; FedProx, MRMTL and Ditto pull with "
     "4 beta, the curvature that beta itself has. PPGL runs the paper's 50 rounds; 'exact' is the optimum of the same "
     "objective (8), whose beta is such that the local graphs keep the wanted degree."
@@ -51,7 +51,7 @@ RULE = (
 
 
 def settings(signals: Mapping[str, Array], degree: float) -> tuple[float, float, float]:
-    """beta, lambda and nu that silograph takes by default for these silos and a wanted degree."""
+    """silograph's default beta, lambda and nu for these silos and a wanted degree."""
     nodes = next(iter(signals.values())).shape[1]
     outcome, _ = simulate(PaperConsensus(nodes, degree=degree, rounds=1), SmoothGraph(nodes), signals)
     taken = outcome.facts["parameters"]
@@ -81,7 +81,7 @@ def agreement(found: Array, truth: Array) -> Array:
 
 
 def _contenders(beta: float, lam: float, nu: float, degree: float) -> list[tuple[dict[str, str], Method]]:
-    """What each method's arrays are called in the table."""
+    """The names of each method's arrays in the table."""
     pull = 4.0 * beta
     return [
         ({"graph": "IGL"}, IGL(NODES, beta)),
@@ -115,7 +115,7 @@ class Views:
 
 
 def _scores(degree: float, signals: Mapping[str, Array], seed: int, tick: Callable[[], None]) -> dict[str, Array]:
-    """How well each method's communities are the objects."""
+    """How well each method's communities match the objects."""
     truth, scores = np.repeat(np.arange(OBJECTS), ANGLES).astype(float), {}
     for printed, method in _contenders(*settings(signals, degree), degree):
         outcome, _ = simulate(method, SmoothGraph(NODES), signals, seed=seed)
@@ -133,7 +133,7 @@ def _verdict(cells: Cells) -> Verdict:
 
 
 def _statements(cells: Cells) -> Iterator[str]:
-    """What the paper says of its table, beside ours."""
+    """The paper's statements about its table, beside ours."""
     for case in cells.cases:
         nmi = {name: values[:, 0] for (of, name), values in cells.scores.items() if of == case}
         best = max(nmi, key=lambda name: float(nmi[name].mean()))

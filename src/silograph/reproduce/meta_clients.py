@@ -1,4 +1,4 @@
-"""Clients that have a few classes of a collection of pictures each, and the networks that learn to tell them apart."""
+"""Clients with a few classes each of a collection of pictures, and the networks that learn to classify them."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Collection:
             instead = f"it is not in {shown(Path(named))}" if named else "no folder was named"
             todo = f"Name the folder with --data or in {VARIABLE}."
             raise InputError(self.name, f"a file {' or '.join(self.files)} in your folder of data sets", instead, todo)
-        learn, classes, test, others = found  # clients hold back records of their own, so both are dealt
+        learn, classes, test, others = found  # clients hold back some of their own records, so both are dealt
         pictures = np.concatenate([pool(learn), pool(test)])
         return (pictures - np.float32(self.centre)) * np.float32(self.scale), np.concatenate([classes, others])
 
@@ -112,7 +112,7 @@ class Problem:
 
 @dataclass(frozen=True, eq=False)
 class World:
-    """One repetition: source clients and their records, once more without whose they are; new clients, and the halves
+    """One repetition: source clients and their records, also pooled without their owners; new clients, and the halves
     of their records to learn from and to test on."""
 
     task: Neural
@@ -130,7 +130,7 @@ class World:
         return np.asarray(np.mean(pairs, axis=0))
 
     def score(self, start: Array, step: float) -> Array:
-        """(2, 2): loss and accuracy of new clients, and of the start itself on the records it was learned from."""
+        """(2, 2): loss and accuracy of new clients, and of the start itself on its training records."""
         return np.array([self.tested(start, step), self.task.measure(start, *self.known)])
 
     def by_step(self, start: Array) -> Array:

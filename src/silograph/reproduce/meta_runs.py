@@ -1,5 +1,5 @@
-"""Private meta-learning, its printed version and none at all, run by run: every repetition has its own clients, which
-all methods share."""
+"""Compare private meta-learning, its printed version and no privacy, run by run: every repetition has its own clients,
+which all methods share."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 RATE, DELTA = 0.1, 1e-3
 SMALLER = 3  # times fewer clients, where little time is given
 
-#: Of a line: its case and its method.
+#: A line's case and method.
 Key = tuple[str, str]
 
 
@@ -97,7 +97,7 @@ class Run:
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """Scores (points, 2, 2) along the way; what was paid; accuracy at the end with other personal steps."""
+    """Scores (points, 2, 2) along the way; the cost; accuracy at the end with other personal steps."""
 
     scores: Array
     epsilon: float
@@ -155,7 +155,7 @@ class Figure:
     pictures: Mapping[Collection, Pictures] = field(default_factory=dict)
 
     def short(self, data: Path | None) -> Figure:
-        """With few rounds and clients, for a look; where records are few, too, only all clients keep the noise down."""
+        """A quick version with few rounds and clients; if records are few, too, only all clients keep the noise low."""
         problems = dict.fromkeys(line.run.problem for line in self.lines)
         varied = len({(p.name, p.records) for p in problems}) > len({p.name for p in problems})
         smaller = 1 if varied else SMALLER
@@ -189,7 +189,7 @@ class Figure:
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """What every run came to, seed by seed; and untrained starts with the steps TRIED."""
+    """The result of every run, seed by seed; and untrained starts with the steps TRIED."""
 
     figure: Figure
     made: Mapping[Run, Sequence[Trained]]
@@ -225,7 +225,7 @@ class Result:
         return ", ".join(f"{line.case} {self.level(line, measure):.3f}" for line in lines)
 
     def _apart(self, a: Line, b: Line, measure: Measure) -> str:
-        """How far two lines are apart, run by run."""
+        """The difference of two lines, run by run."""
         apart = self.each(a, measure) - self.each(b, measure)
         names = [", ".join(x for x, y in zip(p, q, strict=True) if x != y) for p, q in ((a.key, b.key), (b.key, a.key))]
         return f"{names[0]} against {names[1]} {with_interval(apart)}"
@@ -254,7 +254,7 @@ class Result:
         return Verdict(text, outcome, "; ".join(f"{a.case}, {self._apart(a, b, measure)}" for a, b in pairs))
 
     def literal_cost(self) -> str:
-        """What the printed version claims, and what its releases cost by the ledger."""
+        """The cost that the printed version claims, and that of its releases by the ledger."""
         found = dict.fromkeys(
             f"{line.run.problem.name}, {line.run.epsilon:g} claimed, {self.made[line.run][0].epsilon:.2f} true"
             + ("" if line.run.delta == DELTA else f" (delta {line.run.delta:g})")
@@ -269,7 +269,7 @@ class Result:
         return self._sweeps() if self.figure.across else self._courses()
 
     def _courses(self) -> Iterator[Json]:
-        """Every private method has a panel, with none in it to compare."""
+        """Every private method has a panel, with the method without privacy to compare."""
         private = [line for line in self.figure.lines if line.run.contender.clip is not None]
         panels: dict[tuple[str, str], list[Line]] = {}
         for line in private:

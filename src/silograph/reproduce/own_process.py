@@ -1,7 +1,7 @@
-"""One entry in a process of its own: python -m silograph.reproduce.own_process '{"name": ..., "seeds": ..., ...}'
+"""One entry in its own process: python -m silograph.reproduce.own_process '{"name": ..., "seeds": ..., ...}'
 
-Lines of JSON on standard output: how far it is, and at last the table or why there is none. A reader that is gone ends
-it, so that nothing is left running when the gallery is killed.
+It writes lines of JSON to standard output: its progress, and at last the table or the reason why there is none. It ends
+when its reader is gone, so that nothing is left running when the gallery is killed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from silograph.core.errors import SilographError
 from silograph.core.types import Json
 from silograph.reproduce.runner import find
 
-_PAUSE = 0.2  # seconds between two words on how far it is
+_PAUSE = 0.2  # seconds between two reports of progress
 
 
 def made(name: str, seeds: int, short: bool, data: str | None) -> Json:
@@ -37,7 +37,7 @@ def made(name: str, seeds: int, short: bool, data: str | None) -> Json:
         raise
     except SilographError as error:
         return {"failure": str(error), "input": error.exit_code == 2}
-    except Exception as error:  # whatever one entry does, the others go on
+    except Exception as error:  # the others go on after any error of one entry
         return {"failure": f"{type(error).__name__}: {error}", "input": False}
     took = {"wall": time.monotonic() - begun[0], "cpu": time.process_time() - begun[1]}
     return {"table": table, "seconds": {clock: round(value, 1) for clock, value in took.items()}}

@@ -1,4 +1,4 @@
-"""The experiments of S4, section V: MNIST and CIFAR-10 told apart by new clients, Figures 2 to 7 and Table II."""
+"""The experiments of S4, section V: new clients classify MNIST and CIFAR-10, Figures 2 to 7 and Table II."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ CLIPS = (0.8, 1.6, 2.4, 3.2, 4.0, 4.8)
 CLIPS_4, EPSILONS_4 = (0.8, 2.4), (2.0, 10.0)
 SMALLER = (0.2, 0.4)  # than the paper's, to see where too small begins
 
-#: What another implementation measured in one federation.
+#: Measured by another implementation in one federation.
 REFERENCE_2 = {
     **{(f"eps={e:g}", "sound"): level for e, level in zip(EPSILONS, (0.891, 0.897, 0.898), strict=True)},
     ("eps=2", "sound-first-order"): 0.889,
@@ -145,7 +145,7 @@ def _common(result: Result) -> Iterator[str]:
 
 
 def _differences(result: Result) -> str:
-    """How far the rows are from the reference."""
+    """The differences between rows and reference."""
     away = {row: row.ours - row.reference for row in result.rows if row.reference is not None}
     found = ", ".join(f"{row.method} {row.case} {gap:+.3f}" for row, gap in away.items())
     return (
@@ -155,7 +155,7 @@ def _differences(result: Result) -> str:
 
 
 def _personal_steps(result: Result) -> str:
-    """What a personal step does to the printed version, the sound one and an untrained start."""
+    """The effect of a personal step on the printed version, the sound one and an untrained start."""
 
     def levels(rows: Sequence[np.ndarray]) -> str:
         return ", ".join(f"{step:g}: {level:.3f}" for step, level in zip(TRIED, np.mean(rows, axis=0), strict=True))

@@ -1,6 +1,6 @@
-"""Runs what a paper shows: all repetitions, their progress, and the table that comes of them; and every entry by name.
+"""Run a paper's experiments: all repetitions, their progress, and the resulting table; and every entry by name.
 
-A paper's own file says what is run in a repetition, which quantity is measured, and what the paper claims of it.
+A paper's own file defines what a repetition runs, which quantity is measured, and what the paper claims about it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PAPERS = (
     "private_meta",
 )  # modules of this package, each with its own ENTRIES
 
-#: Told how much is done, from 0 to 1, and what of.
+#: Receives how much is done, from 0 to 1, and of what.
 Progress = Callable[[float, str], None]
 
 
@@ -37,7 +37,7 @@ Progress = Callable[[float, str], None]
 class Row:
     """One number of a table: the mean and standard deviation over the seeds, and what the paper prints, if anything.
 
-    Where it prints nothing there may be a `reference`, a number that another implementation measured.
+    If it prints nothing there may be a `reference`, a number that another implementation measured.
     """
 
     case: str
@@ -64,7 +64,7 @@ class Row:
 
 
 def beside_reference(rows: Sequence[Row]) -> dict[Row, float]:
-    """How far the rows are from their reference, those that are farthest first."""
+    """The differences of the rows from their reference, the largest first."""
     away = {row: row.ours - row.reference for row in rows if row.reference is not None}
     return dict(sorted(away.items(), key=lambda item: -abs(item[1])))
 
@@ -89,7 +89,7 @@ class Table:
     title: str = ""
     curves: list[Json] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)
-    unlike: str = ""  # in which way this is not the paper's own experiment, if it is not
+    unlike: str = ""  # how this differs from the paper's own experiment, if it does
     wanted: int = 0  # how many repetitions verdicts are made for
 
     @classmethod
@@ -118,7 +118,7 @@ class Table:
         return with_few(outcome) if self.seeds < self.wanted else outcome
 
     def judged(self) -> list[Verdict]:
-        """Of the paper's numbers, measure by measure; then of its statements."""
+        """Verdicts on the paper's numbers, measure by measure; then on its statements."""
         found = []
         for metric in dict.fromkeys(row.metric for row in self.rows if row.paper is not None):
             away = {row: row.ours - row.paper for row in self.rows if row.metric == metric and row.paper is not None}
@@ -149,7 +149,7 @@ class Table:
 
 @dataclass(frozen=True)
 class DataSet:
-    """One of these files or folders in the user's folder of data sets, and how it can be had."""
+    """One of these files or folders in the user's folder of data sets, and how to get it."""
 
     name: str
     places: tuple[str, ...]
@@ -182,7 +182,7 @@ class Cells:
         return list(dict.fromkeys(case for case, _ in self.scores))
 
     def gains(self, case: str, better: str, worse: str, metric: int = 0) -> Array:
-        """(seeds,): by how much one method's metric is above another's."""
+        """(seeds,): how far one method's metric is above another's."""
         return np.asarray(self.scores[case, better][:, metric] - self.scores[case, worse][:, metric])
 
 
@@ -204,7 +204,7 @@ def repeat(
     """The scores of every kind of run, repetition by repetition.
 
     A repetition draws a world for every place, which all the place's kinds share, so that they can be compared run by
-    run. A run that has several `ticks` may say by them how far it is.
+    run. A run with several `ticks` may report its progress by them.
     """
     check_seeds(seeds)
     scores: dict[Kind, list[Score]] = {kind: [] for members in kinds.values() for kind in members}
@@ -231,7 +231,7 @@ class Experiment(Protocol):
 
 
 def generated(experiment: Experiment) -> Callable[[Path | None], Experiment]:
-    """Everything is generated, so no data sets are looked at."""
+    """Open an experiment with generated data, which needs no data sets."""
     return lambda data: experiment
 
 
@@ -239,8 +239,8 @@ def generated(experiment: Experiment) -> Callable[[Path | None], Experiment]:
 class Entry:
     """`open(data)` makes the experiment; `data` is a folder of data sets, for the entries that need one.
 
-    `seeds` is how many repetitions there are, unless the user says so; `quick` how many in the quick gallery, where
-    `short` opens the experiment, if there is one. Of each of the `data` sets one of its places has to be there.
+    `seeds` is the default number of repetitions; `quick` that in the quick gallery, where `short` opens the experiment,
+    if there is one. Each of the `data` sets must be at one of its places.
     """
 
     name: str
@@ -257,7 +257,7 @@ class Entry:
         return replace(chosen(data).run(seeds, progress), wanted=self.seeds)
 
 
-#: Every entry by name. The papers' modules bring in solvers and accountants, so they wait until this is looked at.
+#: Every entry by name. The papers' modules import solvers and accountants, so they are imported only when this is used.
 ENTRIES: dict[str, Entry]
 
 

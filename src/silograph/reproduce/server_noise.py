@@ -1,5 +1,4 @@
-"""Perturbations of what servers send, against each other: what do they do to the centroid and to the regions' own
-models?
+"""Compare perturbations of servers' messages: their effect on the centroid and on the regions' own models.
 
 A repetition has its own records, schedule and noise; all methods share its records and schedule, so that they can be
 compared run by run. The graph of servers is always the same.
@@ -40,7 +39,7 @@ ROUNDS = 120
 CLIP, DELTA = 1.0, 1e-6
 MOST_POINTS = 200  # of a curve
 
-#: (case, method, metric) -> what another implementation measured.
+#: (case, method, metric) -> measured by another implementation.
 Reference = Mapping[tuple[str, str, str], float]
 
 
@@ -76,7 +75,7 @@ class Case:
 
     @property
     def rounds(self) -> int:
-        """The first half is for forgetting the start, which takes the longer the smaller the steps are."""
+        """The first half is for forgetting the start, which takes longer with smaller steps."""
         return max(ROUNDS, round(24.0 / self.step))
 
 
@@ -97,7 +96,7 @@ class Problem:
         return regions(server_graph("erdos-renyi", self.servers, GRAPH_SEED, weights=weights), self.agents)
 
     def run(self, kind: Kind, world: World, seed: int, tick: Callable[[], None]) -> tuple[Array, float]:
-        """(rounds, metrics), and by the ledger epsilon of an agent against whoever hears its server."""
+        """(rounds, metrics), and, by the ledger, epsilon of an agent against anybody who hears its server."""
         case, method = kind
         topo, clip = self.topology(case.weights), CLIP if method == "private" else None
         settings = (case.step, case.rounds, self.sample, EPOCHS, BATCH)
@@ -158,7 +157,7 @@ class Figure:
 
 
 def _kind(case: Case, method: Perturbation) -> Kind:
-    """Without noise its variance does not matter."""
+    """The kind of a run; without noise its variance does not matter."""
     return (replace(case, variance=0.0) if method == "none" else case), method
 
 

@@ -1,6 +1,6 @@
-"""What a paper says, and whether it holds: by rules that are written down before anything is run.
+"""Judge whether a paper's statements hold, by rules that are written down before anything is run.
 
-A statement compares methods run by run; a printed number is held against ours and its spread. Both may stay open: few
+A statement compares methods run by run; a printed number is compared with ours and its spread. Both may stay open: few
 repetitions decide little, and one decides nothing.
 """
 
@@ -49,7 +49,7 @@ PRINTED = (
 class Verdict:
     """A statement of a paper, whether it holds, what was found, and the rule by which it was judged.
 
-    `why` is the reason it fails for, where that is known; it is said only if it does.
+    `why` is the reason for a failure, if known; it is shown only if the statement fails.
     """
 
     statement: str
@@ -83,13 +83,13 @@ def _quantile(count: int, confidence: float) -> float:
 
 
 def sign(gains: Array) -> int:
-    """1 or -1 where the mean is clearly above or below 0, otherwise 0."""
+    """1 or -1 if the mean is clearly above or below 0, otherwise 0."""
     mean = float(gains.mean())
     return 0 if abs(mean) <= half_width(gains) else int(math.copysign(1.0, mean))
 
 
 def compared(wanted: Sequence[Array], unwanted: Sequence[Array] = ()) -> Outcome:
-    """Of a statement that all `wanted` gains are above 0, and that no `unwanted` one is below."""
+    """Judge a statement that all `wanted` gains are above 0, and that no `unwanted` one is below."""
     signs = [sign(gains) for gains in wanted]
     if -1 in signs or -1 in [sign(gains) for gains in unwanted]:
         return DOES_NOT_HOLD
@@ -97,7 +97,7 @@ def compared(wanted: Sequence[Array], unwanted: Sequence[Array] = ()) -> Outcome
 
 
 def alike(differences: Sequence[Array], within: float) -> Outcome:
-    """Of a statement that all differences are as good as none."""
+    """Judge a statement that all differences are practically 0."""
     sizes = [(abs(float(each.mean())), half_width(each)) for each in differences]
     if any(mean - width > within for mean, width in sizes):
         return DOES_NOT_HOLD
@@ -115,18 +115,19 @@ def printed(ours: float, std: float, repetitions: int, paper: float) -> Outcome:
 
 
 def with_few(outcome: Outcome) -> Outcome:
-    """What few repetitions decide: they may confirm, and a statement may clearly fail; they refuse no number."""
+    """Limit a verdict from few repetitions: they may confirm, and a statement may clearly fail; they refute no
+    number."""
     return TOO_FEW if outcome in (NOT_REPRODUCED, UNCLEAR) else outcome
 
 
 def left_open(verdict: Verdict) -> Verdict:
-    """Of an experiment that is not the paper's own: it points somewhere, and decides nothing."""
+    """Leave open a verdict on an experiment that is not the paper's own: it is a hint, and decides nothing."""
     points = "" if verdict.outcome == UNCLEAR else f" (as far as this experiment can say, {verdict.outcome})"
     return replace(verdict, outcome=UNCLEAR, found=verdict.found + points)
 
 
 def together(outcomes: Sequence[Outcome]) -> Outcome:
-    """Of several that are one: whatever failed decides, then whatever is open."""
+    """Join several verdicts into one: a failure decides, then an open one."""
     return next(worst for worst in (DOES_NOT_HOLD, NOT_REPRODUCED, TOO_FEW, UNCLEAR, REPRODUCED) if worst in outcomes)
 
 

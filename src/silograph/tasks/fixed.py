@@ -1,7 +1,7 @@
-"""Features that nobody learns, for a head that is: of a module with weights of its own, or random ones.
+"""Fixed features for a head that is learned: from a module with its own weights, or random ones.
 
-A fixed layer has no parameters, so there is no noise on it and no budget goes to it. Its weights are public: a module
-that was trained on records tells of them, unless they are public too.
+A fixed layer has no parameters, so it has no noise and costs no budget. Its weights are public: a module that was
+trained on records reveals them, unless they are public too.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from silograph.core.keys import stream
 
 
 class FixedFeatures(nn.Module):
-    """What a copy of a module makes of a record, in a row; its weights are buffers, and it always is as in use (eval).
+    """The output of a copy of a module for a record, as one row; its weights are buffers, and it is always in eval
+    mode.
 
-    So batch norm in it goes by the means it brought along, which makes a record's features that record's alone.
+    So batch norm in it uses its stored means, and a record's features depend on that record alone.
     """
 
     def __init__(self, extractor: nn.Module) -> None:
@@ -49,7 +50,7 @@ class Cosine(nn.Module):
 
 
 def random_cosines(inputs: int, features: int) -> FixedFeatures:
-    """cos(W x + b), whose inner products are about the kernel exp(-2 |x - x'|^2 / inputs): for inputs from -1 to 1.
+    """cos(W x + b), with inner products near the kernel exp(-2 |x - x'|^2 / inputs): for inputs from -1 to 1.
 
     W is normal with variance 4 / inputs, b uniform from 0 to 2 pi, both from a public stream: the same for everybody.
     """

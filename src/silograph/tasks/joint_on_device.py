@@ -1,12 +1,12 @@
-"""The problem of `kernels/joint_likelihood.py`, whose letters these are, on a GPU: for thousands of nodes.
+"""The problem of `kernels/joint_likelihood.py`, in the same notation, on a GPU: for thousands of nodes.
 
 Proximal gradient steps; their length is Barzilai and Borwein's, halved until the likelihood is below its model:
 
     T <- prox_t(T - t nu (S - T^-1)),    prox_t: shrink by t lam, then an edge's vector over sites by t gam          (e)
 
-A step costs a factor and an inverse of every site's matrix, which is what a GPU is best at; the edge-by-edge descent
-of the compiled kernel needs fewer steps and is faster where there is none. The certificate is the same: W = T^-1,
-mended edge by edge to be feasible, gives (c). There is no ridge (beta) here.
+A step costs a factor and an inverse of every site's matrix, which is what a GPU is best at; the edge-by-edge descent of
+the compiled kernel needs fewer steps and is faster without one. The certificate is the same: W = T^-1, made feasible
+edge by edge, gives (c). There is no ridge (beta) here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from silograph.core.types import Array
 from silograph.kernels.joint_likelihood import Joint, Penalty
 
 _STEPS, _HALVINGS, _BISECTIONS = 500, 60, 40
-_LOOK = 5  # steps between two looks at the certificate, which costs as much as a step
+_LOOK = 5  # steps between two checks of the certificate, which costs as much as a step
 
 
 def solve(
@@ -82,7 +82,7 @@ class _Problem:
         return torch.diag_embed(1.0 / torch.diagonal(self.s, dim1=1, dim2=2))
 
     def inverse(self, theta: Tensor) -> tuple[Any, float]:
-        """T^-1 and the likelihood's part of (a); None where T is not positive definite."""
+        """T^-1 and the likelihood's part of (a); None if T is not positive definite."""
         found, fit = torch.empty_like(theta), 0.0
         for k in range(len(theta)):
             root, failed = torch.linalg.cholesky_ex(theta[k])
@@ -94,7 +94,7 @@ class _Problem:
         return found, fit
 
     def soft(self, pulls: Tensor, lam: Tensor) -> Tensor:
-        """What is left of pulls after |.| has taken lam; with `nonnegative` only pulls below 0 count."""
+        """Shrink pulls by lam, at most to 0; with `nonnegative` only pulls below 0 count."""
         left = (pulls.abs() - lam).clamp(min=0.0).copysign(pulls)
         return left.clamp(max=0.0) if self.nonnegative else left
 
@@ -110,7 +110,7 @@ class _Problem:
         return float(own.sum() + (self.gam * off.square().sum(0).sqrt()).sum())
 
     def dual(self, inverse: Tensor) -> float:
-        """(c) at W mended to be feasible; minus infinity where it is then not positive definite."""
+        """(c) at W made feasible; minus infinity if it is then not positive definite."""
         pulls = self.nu * (inverse - self.s)
         low, high = torch.zeros_like(self.s[0]), torch.ones_like(self.s[0])
         for attempt in range(_BISECTIONS):

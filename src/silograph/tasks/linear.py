@@ -1,4 +1,4 @@
-"""Linear models (S1, section V): what one silo minimises is the mean of its records' losses and rho |w|^2.
+"""Linear models (S1, section V): one silo minimises the mean of its records' losses plus rho |w|^2.
 
 The record is one row: features x and an answer y. With r = y - x.w, and no halves, so gradients have a factor 2:
 
@@ -210,7 +210,7 @@ def signs(y: Array, where: str = "labels") -> Array:
 
 
 def _sides(y: Array, where: str) -> Array:
-    """The same looking at one record at a time: no refusal depends on several, so none tells of all of them."""
+    """The same, record by record: no refusal depends on several records, so none reveals anything about all of them."""
     strange = np.flatnonzero(~np.isin(y, (-1.0, 0.0, 1.0)))
     if strange.size:
         raise InputError(where, "the labels -1 and 1, or 0 and 1", f"row {strange[0]} has {y[strange[0]]:g}")
