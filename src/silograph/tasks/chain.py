@@ -1,10 +1,9 @@
 """Sums of clipped gradients and curvatures of a chain of layers, without a gradient for every record.
 
-A dense layer's gradient for a record is the outer product of delta, what comes back to its output, and a, what went
-into it. Its length is |delta| |a|, so it is known before any gradient is made, and the clipped sum over records is one
-matrix product. The same holds for the curvature along a direction v, H v: by Pearlmutter's R-operator it is the sum of
-outer products Rdelta a' + delta Ra', of rank two. All clients go through dense layers at once, each with its own
-weights.
+A dense layer's gradient for a record is the outer product of delta, the slope at its output, and a, its input. Its
+length is |delta| |a|, so it is known before any gradient is made, and the clipped sum over records is one matrix
+product. The same holds for the curvature along a direction v, H v: by Pearlmutter's R-operator it is the sum of outer
+products Rdelta a' + delta Ra', of rank two. All clients go through dense layers at once, each with its own weights.
 
 A convolution is a dense layer at every position; a record's gradient is the sum of their outer products, made for a few
 records at a time and forgotten again. Memory grows with clients times parameters and with clients times records times
@@ -23,15 +22,15 @@ from torch import Tensor
 
 from silograph.tasks.layers import Convolution, Dense, Input, Layer, squares
 
-#: What may be held at once by records that are being worked on, in numbers.
+#: The most numbers in memory at once for records being processed.
 _ROOM = {"cpu": 1 << 27, "cuda": 1 << 30}
 _LEAST_SLACK, _MOST_SLACK = 1e-9, 1e-2
-_LEAST_FACTOR = 2.0**-100  # below, single precision is no precision
+_LEAST_FACTOR = 2.0**-100  # below, single precision is not enough
 
 
 @dataclass
 class _Tape:
-    """One pass forward and back for some records, and what it kept on the way."""
+    """One pass forward and back for some records, with the values kept on the way."""
 
     layers: Sequence[Layer]
     parts: Sequence[slice]
@@ -59,7 +58,7 @@ class _Tape:
 
     @property
     def _first(self) -> int:
-        """The first layer with parameters: nothing before it needs to be known."""
+        """The first layer with parameters: no values before it are needed."""
         return next(i for i, layer in enumerate(self.layers) if layer.size)
 
     def clipped(self, mask: Tensor, clip: float | None, out: Tensor, doubtful: bool) -> None:
@@ -98,7 +97,7 @@ class _Tape:
         out: Tensor,
         doubtful: bool,
     ) -> None:
-        known: dict[int, Any] = {}  # of each layer: its records' gradients, or what they are made of
+        known: dict[int, Any] = {}  # of each layer: its records' gradients, or their factors
         lengths = []
         for i, layer in enumerate(self.layers):
             if isinstance(layer, Convolution):
@@ -110,7 +109,7 @@ class _Tape:
         squared = sum(lengths[1:], lengths[0])
         c = mask.double() if clip is None else shrink(squared, clip, self.rounding.slack) * mask
         if clip is not None and doubtful:
-            # What is no number has no length either: such a record counts as nothing under a clip.
+            # NaN has no length either: such a record counts as 0 under a clip.
             known = {i: _without(~torch.isfinite(squared), value) for i, value in known.items()}
         c = c.to(self.rounding.kind)
         for i, value in known.items():
@@ -133,14 +132,14 @@ def _without(bad: Tensor, value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Rounding:
-    """What clips leave for rounding, as a share, and the precision in which products are summed."""
+    """The share of clips that is left for rounding, and the precision in which products are summed."""
 
     slack: float
     kind: torch.dtype
 
     @classmethod
     def of(cls, kind: torch.dtype, widest: int, tile: int, places: int) -> Rounding:
-        """Of sums over all `places` at most, tile by tile.
+        """Rounding of sums over at most all `places`, tile by tile.
 
         With unit roundoff u, the sum over a tile of R records, none longer than C, is off by at most (R + 2) u R C, and
         adding up T of them by another T u N C: by (R + T + 2) u N C in all, and so is the sum without one record.
@@ -154,8 +153,8 @@ class Rounding:
 
 
 def shrink(squared: Tensor, clip: float, slack: float) -> Tensor:
-    """What records of these squared lengths are multiplied by, so that none is longer than the clip less the slack: a
-    bound has to hold for the numbers as computed."""
+    """The factors for records of these squared lengths, so that none is longer than the clip less the slack: a bound
+    must hold for the numbers as computed."""
     inner = clip * (1.0 - slack)
     factor = inner / squared.sqrt().clamp(min=inner)
     return factor.where(factor > _LEAST_FACTOR, 0.0)  # nor is what has no length, or an infinite one
@@ -181,10 +180,10 @@ class ChainPasses:
         self._tape: _Tape | None = None
 
     def _pieces(self) -> Iterator[tuple[slice, slice]]:
-        """Clients and records that are worked on at once."""
+        """Clients and records that are processed at once."""
         clients, records = self._mask.shape
         alone = any(isinstance(layer, Convolution) for layer in self._layers)
-        # A convolution's gradients, and its patches, which are some nine times its input.
+        # A convolution's gradients, and its patches, about nine times its input.
         each = 1 if not alone else sum(layer.size for layer in self._layers) + 64 * self._x[0, 0].numel()
         step = max(1, min(records, _ROOM[self._x.device.type] // each)) if alone else max(1, records)
         for client in range(clients) if alone else [None]:

@@ -1,4 +1,4 @@
-"""What one client of clustered models does in a round (S2, (4)): exactly, or with its loss replaced by a tangent.
+"""The step of one client of clustered models in a round (S2, (4)): exact, or with its loss replaced by a tangent.
 
 The losses are those of `Linear`, with the half that (49) has: r^2/2 for ridge, the same within delta for Huber, and the
 logistic loss (51) as it is. The ridge weight lam/|C_s| is the method's, so `Linear`'s own is 0.
@@ -27,14 +27,14 @@ from silograph.core.types import Array
 from silograph.privacy.bound import clip_rows
 from silograph.tasks.linear import LOSSES, Integers, Linear, slope_of
 
-_PRECISION = 1e-13  # of a gradient, relative to what it is made of
-_ROUNDING = 1e-15  # a step so short, relative to where it starts, changes nothing any more
+_PRECISION = 1e-13  # of a gradient, relative to its terms
+_ROUNDING = 1e-15  # a step this short, relative to its start, changes nothing any more
 _LEFT = 1e-9  # of one record's largest gradient, in what is left of the gradient
 _STEPS = 100  # of Newton's method, and of a line search; a handful is the rule
 
 
 class Client(Protocol):
-    """What the method asks of a task."""
+    """The task that the method needs."""
 
     @property
     def features(self) -> int: ...
@@ -117,7 +117,7 @@ class Proximal(_Client):
 
 @dataclass(frozen=True)
 class Linearised(_Client):
-    """(4) with f_k replaced by its tangent at what_sq: one gradient step of length 1/rho, at a model that is public.
+    """(4) with f_k replaced by its tangent at what_sq: one gradient step of length 1/rho, at a public model.
 
     With a `clip` each record's gradient is scaled back to that length there, which bounds it for every loss.
     """

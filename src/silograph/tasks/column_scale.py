@@ -1,4 +1,4 @@
-"""Rows whose columns are scaled by what was released of them: first spreads, then centres, then a statistic of rows.
+"""Rows with columns scaled by released numbers: release first spreads, then centres, then a statistic of rows.
 
 The protected unit of the statistic is that of all three. In a column a unit adds nothing, or numbers from 0 up whose
 sum is 1, to the cells of a count: replacing it moves these by at most sqrt(2), in d columns by sqrt(2 d).
@@ -47,7 +47,7 @@ class RawSignals:
         return Within(math.sqrt(2.0 * self.task.nodes), self.task.protected_unit, why)
 
     def longest(self, counts: Sequence[int]) -> float:
-        """No site's counts are longer."""
+        """The greatest length of a site's counts."""
         return max(counts) * math.sqrt(self.task.nodes)
 
     def spreads(self, data: dict[str, Array], order: Array) -> Bounded:
@@ -63,7 +63,7 @@ class RawSignals:
         return Bounded(value, np.full(len(value), bound.l2), bound.protected_unit, bound.why)
 
     def statistic(self, data: dict[str, Array], centre: Array, spread: Array) -> dict[str, Array]:
-        """What the task prepares of scaled rows."""
+        """The statistic that the task prepares from scaled rows."""
         each = zip(self._silos(data), centre, spread, data[_GONE], strict=True)
         made = [
             self.task.prepare(self._scaled(*own, middle, by), np.flatnonzero(gone).tolist())
@@ -76,7 +76,7 @@ class RawSignals:
         return scaled if self.task.person is None else People(scaled, unit)
 
     def _silos(self, data: dict[str, Array]) -> list[tuple[Array, NDArray[np.intp], int]]:
-        """Of every silo its rows, whose they are, and how many units there are; what was padded is left out."""
+        """The rows of every silo, their units, and the number of units; padding is left out."""
         lengths, units = data[_LENGTH].astype(int), data[_COUNT].astype(int)
         each = zip(data[_ROWS], data[_UNIT], lengths, units, strict=True)
         return [(rows[:n], unit[:n].astype(np.intp), int(many)) for rows, unit, n, many in each]
@@ -93,7 +93,7 @@ def padded(silos: Sequence[dict[str, Array]]) -> list[dict[str, Array]]:
 
 
 def _whose(signals: Array | People) -> tuple[Array, NDArray[np.intp]]:
-    """Rows, and the unit that each is of."""
+    """Rows, and the unit of each."""
     if isinstance(signals, People):
         return signals.rows, signals.person
     return signals, np.arange(len(signals))

@@ -1,6 +1,6 @@
-"""Neural networks (S4, section V.A): the paper's three, a check of anybody's, and their parameters as one vector.
+"""Neural networks (S4, section V.A): the paper's three, a check for any network, and parameters as one vector.
 
-Privacy asks one thing of a network: what it makes of a record depends on this record and on the parameters alone. Then
+Privacy needs one thing of a network: its output for a record depends on this record and on the parameters alone. Then
 the gradient of a record's loss is that record's, and clipping it bounds what the record can change. Batch norm breaks
 this, so the ResNet has group norm. The softmax at a network's end belongs to the loss.
 """
@@ -45,7 +45,7 @@ _ALONE = "an output for each record that depends on this record alone"
 _NO_MEMORY = "a network that does not remember the records it saw"
 _NO_DICE = "a network that gives the same outputs for the same records"
 _LESS_DICE = "Remove it, or set its probability to 0: the noise of privacy regularises already."
-_HEAD, _PARAMETER = "model", "parameter/"  # what the arrays in a file are called
+_HEAD, _PARAMETER = "model", "parameter/"  # names of the arrays in a file
 
 
 # ---- the paper's networks --------------------------------------------------------------------------------------------
@@ -169,9 +169,9 @@ def _write(parameter: Tensor, values: Array) -> None:
 
 
 def check_module(module: nn.Module, shape: tuple[int, ...], outputs: int) -> None:
-    """Refuse a network whose records' gradients cannot be told apart, with the reason and what to use instead.
+    """Refuse a network without separate gradients for records, with the reason and what to use instead.
 
-    Layers known for it are refused by name; what is home-made is found by running a copy on random records of `shape`.
+    Known layers are refused by name; others are found by running a copy on random records of `shape`.
     """
     if not isinstance(module, nn.Module):
         raise InputError("network", "a torch.nn.Module", f"found a {type(module).__name__}", "Give the module itself.")
@@ -190,7 +190,7 @@ def _check_layers(module: nn.Module) -> None:
     fixed = {part for layer in module.modules() if isinstance(layer, FixedFeatures) for part in layer.modules()}
     for name, layer in module.named_modules():
         if layer in fixed and not (isinstance(layer, _BatchNorm) and layer.running_mean is None):
-            continue  # with means that it brought along batch norm treats records one by one, and so does dropout
+            continue  # with stored means batch norm treats records one by one, and so does dropout
         where = f"network, {_called(name, layer)}"
         if isinstance(layer, _BatchNorm):
             found = (
@@ -238,7 +238,7 @@ def _check_behaviour(module: nn.Module, shape: tuple[int, ...], outputs: int) ->
     draws = stream(0, "", 0, "records to try a network on")
     trial = copy.deepcopy(module).to("cpu", torch.float64).train()
     for parameter in trial.parameters():
-        # What is multiplied by zero, as a start may have it, would be hidden from every test below.
+        # Factors of zero, possible at a start, would hide terms from every test below.
         noise = draws.standard_normal(parameter.shape) / math.sqrt(math.prod(parameter.shape[1:]))
         _write(parameter, np.where(parameter.detach().numpy() == 0.0, noise, parameter.detach().numpy()))
     x = torch.from_numpy(draws.standard_normal((_RECORDS, *shape))).requires_grad_()
@@ -270,7 +270,7 @@ def _check_behaviour(module: nn.Module, shape: tuple[int, ...], outputs: int) ->
 
 
 def _check_gradients(trial: nn.Module, x: Tensor, direction: Tensor) -> None:
-    """That each record's own gradient can be had."""
+    """Check that each record's own gradient can be computed."""
 
     def along(parameters: dict[str, Tensor], record: Tensor) -> Tensor:
         y: Tensor = functional_call(trial, parameters, (record[None],))
@@ -288,7 +288,7 @@ def _outputs(trial: nn.Module, x: Tensor, outputs: int) -> Tensor:
     batch, expected = tuple(x.shape), (len(x), outputs)
     try:
         y = trial(x)
-    except Exception as problem:  # a forward may raise anything
+    except Exception as problem:  # a forward pass may raise any error
         found = f"a batch of shape {batch} in float64 fails ({_first_line(problem)})"
         todo = "Give the shape of one record, without the batch; make constants buffers, which follow the type."
         raise InputError("network", f"one that takes records of shape {batch[1:]}", found, todo) from None
@@ -346,7 +346,7 @@ def save_model(path: str | Path, module_spec: Json, layout: Layout, vector: Arra
 
 
 def load_model(path: str | Path) -> tuple[Json, Layout, Array]:
-    """What `save_model` was given, to the last bit."""
+    """Return the input of `save_model`, to the last bit."""
     where, expected = shown(Path(path)), "a model that silograph wrote"
     try:
         content = Path(path).read_bytes()
@@ -359,7 +359,7 @@ def load_model(path: str | Path) -> tuple[Json, Layout, Array]:
         layout = [(name, array.shape) for name, array in zip(head["parameters"], values, strict=True)]
         vector = np.concatenate([array.ravel() for array in values], dtype=np.float64, casting="no")
         network, written = head["network"], head["format"]
-    except Exception:  # a damaged file may raise anything
+    except Exception:  # a damaged file may raise any error
         raise DamageError(where, expected, "it is damaged, or something else", "Restore the file.") from None
     if written != 1:
         raise InputError(where, "format 1", f"it says format {written}", "Use the silograph that wrote it.")

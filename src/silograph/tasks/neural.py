@@ -1,11 +1,11 @@
-"""Any neural network as a task: what one silo minimises, and sums over its records that no record can move far.
+"""Any neural network as a task: the loss of one silo, and sums over its records that no record can move far.
 
-A chain of dense and convolution layers takes the fast way (`tasks.chain`), every other module torch's own vectorised
-gradients, record by record; the second is also what the first is tested against.
+A chain of dense and convolution layers uses fast sums (`tasks.chain`), every other module torch's own vectorised
+gradients, record by record; tests compare the first with the second.
 
-A clip bounds what a record adds, but a bound on the sum also needs that nobody else's part changes when a record is
-left out, not by rounding either: a matrix product of another shape rounds other rows differently, and a record made for
-the purpose turns that into a whole clip. So records are worked on in tiles of one shape, each always in the same slot.
+A clip bounds a record's part, but a bound on the sum also needs that no other part changes when a record is left out,
+not even by rounding: a matrix product of another shape rounds other rows differently, and a malicious record turns that
+into a whole clip. So records are processed in tiles of one shape, each always in the same slot.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _LEAST_TILE, _LARGEST_TILE = 16, {"cpu": 160, "cuda": 512}  # records: for the c
 _TABLES = 4  # that stay where sums are taken: two sets of records, and two of others
 
 
-#: Records, answers, and how much they count: nothing in slots that are not taken.
+#: Records, answers, and their weights: 0 in empty slots.
 Tile = tuple[Tensor, Tensor, Tensor]
 
 #: Whether, or how much up to 1, each record counts.
@@ -55,11 +55,11 @@ class Passes(Protocol):
     """
 
     def gradient(self, clip: float | None, out: Tensor, doubtful: bool) -> None:
-        """Of the loss; each record's no longer than `clip`."""
+        """Add gradients of the loss, each record's no longer than `clip`."""
         ...
 
     def curvature(self, direction: Tensor, clip: float | None, out: Tensor, doubtful: bool) -> None:
-        """The Hessian times a direction; each record's no longer than `clip`."""
+        """Add the Hessian times a direction, each record's part no longer than `clip`."""
         ...
 
 
@@ -106,7 +106,7 @@ class RecordwisePasses:
 
 
 def record_loss(out: Tensor, y: Tensor, loss: Loss) -> Tensor:
-    """Of one record: cross-entropy, or half the squared error."""
+    """The loss of one record: cross-entropy, or half the squared error."""
     return F.cross_entropy(out, y) if loss == "cross-entropy" else 0.5 * (out - y).square().sum()
 
 
@@ -114,7 +114,7 @@ def record_loss(out: Tensor, y: Tensor, loss: Loss) -> Tensor:
 class Neural:
     """A network for records of `shape`. Models are vectors of all its parameters; its own are the start.
 
-    Sums over records are taken on `device`; what comes in and goes out is numpy.
+    Sums over records are taken on `device`; inputs and outputs are numpy arrays.
     """
 
     module: nn.Module
@@ -241,7 +241,7 @@ class Neural:
         return loss, float((self.predict(model, x).argmax(1) == y).mean())
 
     def losses(self, model: Array, x: NDArray[Any], y: NDArray[Any]) -> Array:
-        """Of every record."""
+        """The losses of every record."""
         out = torch.from_numpy(self.predict(model, x)).double()
         if self.loss == "squared":
             return np.asarray(0.5 * (out[:, 0].numpy() - np.asarray(y, dtype=np.float64)) ** 2)
@@ -300,7 +300,7 @@ class Sums:
     def _total(self, clip: float | None, add: Callable[[Passes, Tensor, bool], None]) -> Array:
         with torch.no_grad():
             total = self._added(add, doubtful=False)
-            if clip is not None and not math.isfinite(total.sum()):  # nor is a sum with what is no number in it
+            if clip is not None and not math.isfinite(total.sum()):  # nor is a sum with NaN
                 total = self._added(add, doubtful=True)
             if total.is_cuda:
                 return np.asarray(locked(self.shape, np.float64).copy_(total).numpy())
@@ -326,8 +326,8 @@ def tiles(
 ) -> Iterator[tuple[NDArray[Any], NDArray[Any], Weights]]:
     """The chosen records, a tile of every client's at a time: (K, R, ...), (K, R), and how much each slot counts.
 
-    Record k is always in slot k mod R, in whichever tile, and empty slots are zeros: what becomes of a record has
-    nothing to do with who else was chosen. R follows from public numbers.
+    Record k is always in slot k mod R of some tile, and empty slots are zeros: the numbers of a record do not depend on
+    the other chosen ones. R follows from public numbers.
     """
     clients, places = chosen.shape
     if places % size == 0 and chosen.all():

@@ -1,11 +1,11 @@
-"""What one silo makes of its persons: how many of them vote for each edge. The record is one person, all of its rows.
+"""The votes of one silo's persons for each edge. The record is one person, with all rows.
 
 A person's votes are a function of that person's rows and of public numbers alone: 0 or 1 for every pair of nodes, at
-most k ones. Another person in its place changes at most 2k of them, by 1 each, and 2k where the two sets are disjoint:
-the sum moves by at most sqrt(2k), whatever the rows are.
+most k ones. Another person in its place changes at most 2k of them, by 1 each, and 2k if the two sets are disjoint: the
+sum moves by at most sqrt(2k), for any rows.
 
-Where two groups are compared each has votes of its own, and a count, in which a person is a mark of w = sqrt(k)/2. Then
-another person in its place, perhaps of the other group, moves the sum by at most sqrt(2k + 2 w^2).
+If two groups are compared, each has its own votes and a count, to which a person adds w = sqrt(k)/2. Then another
+person in its place, perhaps of the other group, moves the sum by at most sqrt(2k + 2 w^2).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from silograph.tasks.smooth_graph import PERSON
 
 @dataclass(frozen=True)
 class PersonVotes:
-    """`edges`: the k edges a person may vote for, a public number. `person`: the column that says whose a row is.
+    """`edges`: the k edges a person may vote for, a public number. `person`: the column that names a row's person.
 
     `groups`: the two that are compared, or none.
     """
@@ -47,7 +47,7 @@ class PersonVotes:
 
     @property
     def mark(self) -> float:
-        """What a person adds to the count of its group."""
+        """The amount that a person adds to the count of its group."""
         return 0.5 * math.sqrt(self.edges) if self.groups else 0.0
 
     @property

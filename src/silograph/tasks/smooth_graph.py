@@ -1,6 +1,7 @@
-"""What one silo minimises: how rough its signals are on a graph (S3 (7)). The record is one signal, a row of the table.
+"""The objective of one silo: how rough its signals are on a graph (S3 (7)). The record is one signal, a row of the
+table.
 
-All the model needs from the data is zbar, the mean squared difference of every pair of nodes. Under privacy the silo
+The model only needs zbar from the data, the mean squared difference of every pair of nodes. Under privacy the silo
 releases a clipped statistic from which zbar follows, and nothing else. The joint likelihood needs second moments.
 """
 
@@ -49,7 +50,7 @@ class SmoothGraph:
     clip: float | None = None
     candidates: EdgeList | None = None  # the only edges there can be; under privacy a public list
     person: str | None = (
-        None  # the column that says whose a signal is; then a person is the protected unit, not a signal
+        None  # the column that names a signal's person; then a person is the protected unit, not a signal
     )
     resamples: int = 0  # how often signals are drawn again, to see which edges stay
     folds: int = 1  # consecutive parts of the rows
@@ -74,7 +75,7 @@ class SmoothGraph:
 
     @property
     def basis(self) -> Array:
-        """The coordinates of a second moment: of what is left of a signal without its level."""
+        """The basis for coordinates of a second moment, of signals without their level."""
         return centred_basis(self.nodes) if self.common is None else levelled_basis(self.nodes, self.common)
 
     def coordinates_of(self, lacks: Collection[int]) -> BoolArray:
@@ -111,7 +112,7 @@ class SmoothGraph:
         return {"zbar": _clipped_distances(signals, self.clip), "count": count}
 
     def _in_basis(self, rows: Array) -> Array:
-        """y of every row. What comes of a row depends on no other row, whatever it lacks."""
+        """y of every row. A row's y depends on no other row, whatever it lacks."""
         if self.common is None:
             return np.asarray(at_their_level(rows) @ self.basis)
         return np.asarray(without_level(rows, self.common) @ self.basis)
@@ -183,7 +184,7 @@ class SmoothGraph:
         return np.asarray(y.T @ y / len(people))
 
     def wall(self, zbar: Array) -> Array:
-        """An edge that may not be used costs infinitely much."""
+        """Give forbidden edges an infinite cost."""
         if self.candidates is None:
             return zbar
         return np.where(self.candidates.allowed(), zbar, np.inf)
@@ -199,16 +200,17 @@ class SmoothGraph:
 
     @property
     def kept(self) -> float:
-        """Of a signal's squared length, what is left to its nodes."""
+        """The part of a signal's squared length that is left to its nodes."""
         return 1.0 - _OF_MEAN if self.with_mean else 1.0
 
     @property
     def longest_term(self) -> float:
-        """The most that one protected unit adds to a sum of moments, and replacing one moves it: sqrt(2) R^2, both."""
+        """The most that one protected unit adds to a sum of moments, and that replacing one moves it: sqrt(2) R^2,
+        both."""
         return math.sqrt(2.0) * self.radius**2
 
     def summand(self, data: dict[str, Array]) -> Bounded:
-        """N times the moment: one protected unit moves it as far whatever N is."""
+        """N times the moment: one protected unit moves it equally far for any N."""
         within = self.summand_bound
         bounds = np.full(len(data["count"]), within.l2)
         return Bounded(data["moment"] * data["count"][:, None], bounds, within.protected_unit, within.why)
@@ -247,7 +249,8 @@ def _centred(signals: Array) -> Array:
 
 
 def second_moments(signals: Array, folds: int = 1) -> Array:
-    """Of rows around their common mean: the upper triangles, diagonal included, one fold after the other."""
+    """Second moments of rows around their common mean: the upper triangles, diagonal included, one fold after the
+    other."""
     x = _centred(signals)
     upper = np.triu_indices(signals.shape[1])
     return np.concatenate([(part.T @ part / len(part))[upper] for part in np.array_split(x, folds)])
@@ -264,7 +267,7 @@ def correlations(signals: Array) -> Array:
 def at_their_level(rows: Array) -> Array:
     """Rows with gaps, each gap at the mean of what its own row has: y = B'x then has nothing from it.
 
-    What comes of a row depends on no other row, so that a clip bounds a row with gaps as it bounds any other.
+    A row's result depends on no other row, so that a clip bounds a row with gaps as it bounds any other.
     """
     gone = np.isnan(rows)
     if not gone.any():
