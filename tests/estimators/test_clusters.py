@@ -103,7 +103,7 @@ def test_it_is_an_estimator():
 @pytest.mark.parametrize(
     ("settings", "told", "words"),
     [
-        ({}, {}, "found neither"),
+        ({}, {}, "found neither. If clients have no groups, say find=1"),
         ({"find": 2}, {"clusters": ["a"] * 36}, "found both"),
         ({}, {"clusters": ["a"]}, "one for each of the 36 clients"),
         ({}, {"clusters": ["a"] * 36, "servers": ["s"]}, "one for each of the 36 clients"),

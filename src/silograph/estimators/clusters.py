@@ -197,7 +197,8 @@ class ClusteredModels(LinearModels):
     def _plan(self, told: bool) -> ClusteredPlan:
         if told == (self.find is not None):
             found = "found both" if told else "found neither"
-            raise InputError("ClusteredModels", "clusters in fit, or how many to find", found)
+            todo = "Give one of them." if told else "If clients have no groups, say find=1: all are one cluster."
+            raise InputError("ClusteredModels", "clusters in fit, or how many to find", found, todo)
         privacy = self._budget(ClusterBudget, "clip")
         data = self._section(
             ClusterData, agent="client", target="answer", cluster="cluster" if told else None, bounds=None, classes=None

@@ -127,7 +127,7 @@ def learn_graphs(
         number, path, reason = _choose(criterion, found, rank, drawn, rows, held, nonnegative, tolerance, every)
     fitted = _fit(drawn, _first_ones(rank, of_each(number, every)), nonnegative, tolerance)
     if every is not None and len({*(every > 0.0).sum(1).tolist()}) > 1:
-        reason += ", of one that sees all pairs; others get as large a share of those that they see"
+        reason += ", at a site that sees all pairs; a site that misses some gets the same share of those that it sees"
     consensus_number = consensus_edges or not_noise(best_number(shared[None]), found)
     possible = len(shared) if every is None else int((every > 0.0).any(0).sum())
     in_consensus = _first_ones(rank_shared, min(consensus_number, possible))

@@ -123,6 +123,14 @@ def test_a_guarantee_names_observers_unit_and_relation(tmp_path: Path) -> None:
     assert ("div", "class", "verdict full") in page.attributes
 
 
+def test_a_private_page_says_how_to_check_it(tmp_path: Path) -> None:
+    """A page of a run without privacy promises nothing that could be checked."""
+    private, bare = (build(make_run(tmp_path / mode, mode=mode)) for mode in ("dp", "exact"))
+    for command in ("silograph privacy .", "silograph audit plan.toml"):
+        assert f'<pre tabindex="0">{command}</pre>' in private
+        assert command not in bare
+
+
 def test_partial_protection_is_not_oversold(tmp_path: Path) -> None:
     folder = make_run(tmp_path, mode="dp", sites=["a", "b", "c"])
     privacy = json.loads((folder / "result.json").read_text())["privacy"]

@@ -154,7 +154,8 @@ class ClusteredPlan(Plan):
         check_classes(self.data.classes, chosen.loss)
         if self.data.cluster is None and chosen.find is None:
             expected = "a cluster column in [data], or how many to find in [method]"
-            raise InputError("plan, clusters", expected, "found neither")
+            todo = "If clients have no groups, say find = 1: all are one cluster."
+            raise InputError("plan, clusters", expected, "found neither", todo)
         if learner_of(self) == "calibrated":
             self._check_calibrated()
             return
