@@ -159,7 +159,7 @@ def test_a_line_that_spoils_what_it_carries_is_not_a_server_that_refuses(world, 
     monkeypatch.setattr(transport, "_ADMISSION", 0.1)
     line.disconnected([ssl.SSLError("tlsv13 alert certificate required")])
     time.sleep(0.2)
-    line.disconnected([ConnectionResetError()])
+    line.disconnected([ConnectionRefusedError()])
     assert line._look(False, 60.0, lambda text: None) is False  # and is not an error
 
 

@@ -133,7 +133,7 @@ def test_who_meets_another_server_or_is_not_known_is_told_so(world, tmp_path, mo
     north = Organisation(world.answerer("north", ca=other.server / "ca.crt", route=route), bytes)
     name = f"stranger by {websocket}"
     world.add(name)
-    stranger = Organisation(world.answerer(name, route=route), bytes)
+    stranger = Organisation(world.answerer(name, route=route), bytes, patience=180.0)
     for each, said in ((north, "from the authority in"), (stranger, "did not let us in for")):
         each.thread.join(180.0)  # by WebSocket on a busy machine a reset mostly overtakes the server's no
         assert said in str(each.error)

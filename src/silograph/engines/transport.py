@@ -254,11 +254,13 @@ class Answerer(Line):
         for error in problems:
             if isinstance(error, ssl.SSLCertVerificationError):
                 self._fatal = not_ours(self.address, self._ca, error)
-        if any(map(_turns_away, problems)):
+        reset = any(isinstance(error, ConnectionResetError | BrokenPipeError) for error in problems)
+        # By WebSocket a client speaks first: then a reset mostly overtakes the server's no. Alone it shows nothing.
+        if any(map(_turns_away, problems)) or (reset and self._turned_away):
             self._heard_at = time.monotonic()
             self._turned_away = (self._turned_away or (self._heard_at,))[0], self._heard_at
-        elif not any(isinstance(error, ConnectionResetError | BrokenPipeError) for error in problems):
-            self._turned_away = None  # a server that is gone may return and know us; a reset shows nothing either way
+        elif not reset:
+            self._turned_away = None  # a server that is gone may return and know us
 
     def heard(self, where: str, kind: bytes, number: bytes, start: int, total: int, part: bytes) -> None:
         with self._bell:
