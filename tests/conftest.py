@@ -7,6 +7,7 @@ those which must write the same bytes do.
 
 import os
 import sys
+from functools import wraps
 
 for _count in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
     os.environ.setdefault(_count, "1")  # read when the libraries are imported
@@ -25,6 +26,7 @@ def ledgers(monkeypatch):
     written: dict[int, Ledger] = {}
     append = Ledger.append
 
+    @wraps(append)  # its docstring is looked at, too
     def noted(ledger, rows):
         written[id(ledger)] = ledger
         append(ledger, rows)

@@ -128,3 +128,10 @@ def table(html: str, name: str) -> list[list[str]]:
     body = html.split(f'aria-label="{name}" tabindex="0"><table', 1)[1].split("</table>", 1)[0]
     rows = re.findall(r"<tr>(.*?)</tr>", body, flags=re.DOTALL)
     return [[Page(cell).text for cell in re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.DOTALL)] for row in rows]
+
+
+def promise(html: str) -> dict[str, str]:
+    """What the box on privacy at the top of a page promises, by the word that stands before it."""
+    header = html[: html.index("<main>")]
+    parts = re.findall(r"<div><dt>(.*?)</dt><dd>(.*?)</dd></div>", header, flags=re.DOTALL)
+    return {Page(word).text: Page(said).text for word, said in parts}

@@ -12,7 +12,7 @@ from scipy.special import expit
 from silograph.core.errors import InputError
 from silograph.core.toml import parse_toml
 from silograph.core.types import Array, Json
-from silograph.data.features import FeatureOptions, as_learned
+from silograph.data.features import FeatureOptions, as_learned, numbers
 from silograph.data.tables import listed
 from silograph.families.servers import INTERCEPT
 from silograph.report.build import read
@@ -36,6 +36,28 @@ class FinishedRun:
     edges : If graphs were learned: the edges of the consensus, by the name "consensus", and of every site.
     signs : If relations have signs: for every graph, 1 or -1 for every pair of nodes that is joined.
     models : If linear models were learned: the weights of each, by its region, client ("server/client") or cluster.
+
+    Examples
+    --------
+    >>> import silograph
+    >>> x = np.random.default_rng(0).normal(size=(40, 20, 3))
+    >>> agents = [(each, np.where(each[:, 0] > each[:, 1], 1, 0)) for each in x]
+    >>> silograph.RegionModels("logistic").fit(agents, regions=["north", "south"] * 20).save("models")
+    >>> run = silograph.open_run("models")
+    >>> list(run.models)
+    ['north', 'south', 'centroid']
+    >>> run.predict([[2.0, -2.0, 0.0]], "north"), run.predict_proba([[2.0, -2.0, 0.0]], "north").round(2)
+    (array([1]), array([[0., 1.]]))
+    >>> run.score(*agents[0], "north") > 0.9
+    True
+    >>> silograph.ConsensusGraph(edges=1).fit(x[0] + x[0, :, :1]).save("graphs")
+    >>> run = silograph.open_run("graphs")
+    >>> list(run.graphs), run.graph("site_0").number_of_edges()
+    (['consensus', 'site_0'], 1)
+    >>> run.to_pandas()[["source", "target", "sign"]]
+       source  target  sign
+    0  node_0  node_1     1
+    >>> axes = run.plot()
     """
 
     folder: Path
@@ -79,12 +101,12 @@ class FinishedRun:
         return frame
 
     def plot(self, name: str = "consensus", ax: Any = None) -> Any:
-        """Draw the graph `name` with matplotlib; return the axes."""
+        """Draw the graph `name` with matplotlib on the axes `ax`, or new ones; return them."""
         nodes = list(self.graph(name).nodes)
         return plot_graph(nodes, self.edges[name], self.signs.get(name, {}), name, ax)
 
     def predict(self, X: Any, who: str) -> Any:
-        """Predict with one linear model: numbers, or with the logistic loss the class 1 or 0.
+        """Predict the answers of the records `X` with one linear model: numbers, or the logistic loss's class 1 or 0.
 
         `who` is a name in `models`. Columns of a DataFrame are matched by name; other columns are ignored.
         """
@@ -92,14 +114,20 @@ class FinishedRun:
         return (margins >= 0.0).astype(int) if self.result["task"]["loss"] == "logistic" else margins
 
     def predict_proba(self, X: Any, who: str) -> Any:
-        """Predict the probabilities of the classes 0 (or -1) and 1 with the model `who`: (records, 2)."""
+        """Predict the probabilities of the classes 0 (or -1) and 1 for the records `X` with the model `who`.
+
+        The result has the shape (records, 2). It needs a run with the logistic loss.
+        """
         if (loss := self.result.get("task", {}).get("loss")) != "logistic":
             raise InputError("predict_proba", "a run with the logistic loss", f"its loss is {loss}", "Use predict.")
         chance = expit(self._margins(X, who))
         return np.column_stack([1.0 - chance, chance])
 
     def score(self, X: Any, y: Any, who: str) -> float:
-        """Score the model `who`: accuracy with the logistic loss (answers are 1 and 0, or -1), else R^2."""
+        """Score the model `who` on records `X` and answers `y`.
+
+        The score is the accuracy with the logistic loss (answers are 1 and 0, or -1), else R^2.
+        """
         guess, answers = self.predict(X, who), np.asarray(y, dtype=np.float64)
         if self.result["task"]["loss"] == "logistic":
             return float((guess == (signs(answers, "answers") > 0.0)).mean())
@@ -117,7 +145,7 @@ class FinishedRun:
             if missing := [name for name in features if name not in X.columns]:
                 found = f"it lacks {listed(missing)}"
                 raise InputError("records", "the columns it was learned from", found, "Name them alike.")
-            X = X[features]
+            X = numbers(X, features)
         x = np.asarray(X, dtype=np.float64)
         if x.ndim != 2 or x.shape[1] != len(features):
             raise InputError("records", f"records of {len(features)} features", f"found shape {x.shape}")
@@ -157,7 +185,7 @@ class FinishedRun:
 
 
 def open_run(folder: str | Path) -> FinishedRun:
-    """Read and check the folder of a finished run that the command line, a deployment or `save` wrote.
+    """Read and check `folder`, of a finished run that the command line, a deployment or `save` wrote.
 
     Examples
     --------

@@ -31,6 +31,18 @@ class Topology:
     Silo k belongs to server `home[k]`; server p gives what server m sends the weight `mixing[p, m]`, a_pm of S1 (5). A
     star needs neither. Without any silos it is a bare graph of servers, which `regions` fills. `at` cuts one server
     out of a `whole` graph; its weights are for the servers `named`.
+
+    >>> pair = Topology(("a", "b", "c"), ("east", "west"), [0, 0, 1], [[0.75, 0.25], [0.25, 0.75]])
+    >>> pair.sizes, pair.members(0), pair.index(["c", "a"])
+    (array([2, 1]), array([0, 1]), [2, 0])
+    >>> west = pair.at("west")
+    >>> west.silos, west.heard, west.place, west.own, west.graph is pair
+    (('c',), ('east', 'west'), array([1]), array([1]), True)
+    >>> west.weight, west.links, west.others  # a_pp, and the weights of others
+    (array([0.75]), array([[0.25, 0.  ]]), array([0.25]))
+    >>> pair.neighbours, pair.neighbourhood, pair.diameter
+    (array([2., 2.]), array([[0.5, 0.5],
+           [0.5, 0.5]]), 1)
     """
 
     silos: tuple[str, ...]
@@ -58,6 +70,7 @@ class Topology:
         object.__setattr__(self, "mixing", _frozen(mixing))
 
     def index(self, silos: Sequence[str]) -> list[int]:
+        """Return the places of these silos."""
         if silos is self.silos:
             return list(range(len(silos)))
         return [self._position[name] for name in silos]
@@ -137,7 +150,7 @@ class Topology:
 
     @cached_property
     def diameter(self) -> int:
-        """The most links that lie between two servers."""
+        """The largest number of links on a shortest way between two servers."""
         reached, steps = np.eye(len(self.servers)) > 0.0, 0
         while not reached.all():
             reached, steps = reached @ (self.mixing > 0.0), steps + 1
@@ -149,7 +162,14 @@ class Topology:
 
 
 def star(silos: Sequence[str]) -> Topology:
-    """Make one server with every silo attached to it."""
+    """Make one server with every silo attached to it.
+
+    `silos` are their names, in any order.
+
+    >>> topo = star(["south", "north"])
+    >>> topo.silos, topo.servers
+    (('north', 'south'), ('server',))
+    """
     if not silos:
         raise InputError("topology", "at least one silo", "found none")
     if len(set(silos)) != len(silos):
@@ -164,6 +184,10 @@ def regions(
 
     `graph` may also be just the servers' names; then all of them talk to all. Agents are called unit-03/agent-017
     unless `names` are given, region by region. Silos are sorted by name, as everywhere.
+
+    >>> topo = regions(["east", "west"], [2, 1])
+    >>> topo.silos
+    ('east/agent-000', 'east/agent-001', 'west/agent-000')
     """
     if not isinstance(graph, Topology):
         graph = graph_from(1.0 - np.eye(len(graph)), graph)
@@ -204,6 +228,16 @@ def server_graph(
     grid           nearly square; the last row may be short
     random         a random tree, and uniform edges until the mean degree is `degree`
     erdos-renyi    every pair with `probability` (2 ln P / P unless given), redrawn until it is connected
+
+    `kind` is one of the above, and `seed` draws the last two. `weights` are those with which servers mix: "lazy" (half
+    of a server's own model, and half of what Metropolis weights give), "metropolis", or a combination matrix.
+
+    >>> server_graph("ring", 3).mixing  # lazy Metropolis weights
+    array([[0.66666667, 0.16666667, 0.16666667],
+           [0.16666667, 0.66666667, 0.16666667],
+           [0.16666667, 0.16666667, 0.66666667]])
+    >>> server_graph("erdos-renyi", 20, seed=1, probability=0.3).diameter
+    4
     """
     if servers < 1:
         raise InputError("servers", "one or more", f"found {servers}")
@@ -231,6 +265,15 @@ def graph_from(
 
     A matrix of 0 and 1 with a zero diagonal says who talks to whom; one with a positive diagonal is the combination
     matrix itself. The weights on the edges of a graph are not used: give `weights` (default: lazy Metropolis).
+
+    `names` are the servers' names; by default those in the graph, else unit-00, unit-01, ...
+
+    >>> import networkx as nx
+    >>> path = graph_from(nx.path_graph(["a", "b", "c"]), weights="metropolis")
+    >>> path.servers, path.mixing.round(2)
+    (('a', 'b', 'c'), array([[0.67, 0.33, 0.  ],
+           [0.33, 0.33, 0.33],
+           [0.  , 0.33, 0.67]]))
     """
     import networkx as nx
 
@@ -256,7 +299,15 @@ def graph_from(
 
 
 def metropolis(adjacency: ArrayLike) -> Array:
-    """a_pm = 1 / (1 + the larger degree of the two) on the edges, and the rest on the diagonal."""
+    """Make Metropolis weights: a_pm = 1 / (1 + the larger degree of p and m) on edges, and the rest on the diagonal.
+
+    `adjacency` is a symmetric matrix, with a number other than 0 for every edge.
+
+    >>> metropolis([[0, 1, 0], [1, 0, 1], [0, 1, 0]]).round(2)  # a path of three servers
+    array([[0.67, 0.33, 0.  ],
+           [0.33, 0.33, 0.33],
+           [0.  , 0.33, 0.67]])
+    """
     linked = _matrix(adjacency, "server graph") != 0.0
     np.fill_diagonal(linked, False)
     if (linked != linked.T).any():
@@ -268,13 +319,26 @@ def metropolis(adjacency: ArrayLike) -> Array:
 
 
 def lazy(mixing: ArrayLike) -> Array:
-    """(I + A)/2: no eigenvalue is negative, and negative ones would amplify homomorphic noise."""
+    """Return (I + A)/2. It has no negative eigenvalue; negative ones would amplify homomorphic noise.
+
+    `mixing` is a combination matrix A.
+
+    >>> lazy([[0.0, 1.0], [1.0, 0.0]])
+    array([[0.5, 0.5],
+           [0.5, 0.5]])
+    """
     a = _matrix(mixing, "combination matrix")
     return np.asarray(0.5 * (np.eye(len(a)) + a))
 
 
 def spectral_gap(mixing: ArrayLike) -> float:
-    """1 - iota_2: what is left of a disagreement after one combination is at most iota_2 of it."""
+    """Return 1 - iota_2 (11): what is left of a disagreement after one combination is at most iota_2 of it.
+
+    `mixing` is a combination matrix; iota_2 is its second largest eigenvalue by absolute value.
+
+    >>> spectral_gap([[0.75, 0.25], [0.25, 0.75]])  # one combination halves a disagreement
+    0.5
+    """
     a = _matrix(mixing, "combination matrix")
     return float(1.0 - np.abs(np.linalg.eigvalsh(a - 1.0 / len(a))).max())  # (11)
 

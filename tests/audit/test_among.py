@@ -95,7 +95,7 @@ def test_what_is_told_is_the_noise_that_is_in_the_sum():
     noise = DistributedGaussian(0.1)
     made = MaskedSum(("a", "b", "c", "d"), 0, "u", "x", 2.0, 5, masking.Masks("skipped"), noise)
     vectors = {name: np.full(5, 0.25 * k) for k, name in enumerate(made.members)}
-    total = masking.masked_sum(vectors, made, ROOT).values
+    total = masking.Summands(vectors, made).task(ROOT)().values
     told = sum(made.noise_of(ROOT, name) for name in made.members)
     assert np.abs(told).min() > 0.0
     assert total - told == pytest.approx(sum(vectors.values()), abs=1e-9)

@@ -11,7 +11,9 @@ import pytest
 from silograph.audit.audit import against_coalition, audit_job
 from silograph.data.federation import write_sample_clinics
 from silograph.families.federation.canary import coalition_stages
-from silograph.privacy import masking
+from silograph.families.federation.coalitions import Reached, coalitions
+from silograph.privacy import accounting, masking
+from silograph.privacy.mechanisms import SharedLaplace
 from silograph.run.jobs import open_job
 from silograph.run.plan import parse
 
@@ -25,9 +27,10 @@ def clinics(tmp_path_factory):
     return folder
 
 
-def opened(clinics, reach):
+def opened(clinics, reach, **given):
     files = sorted(f"regions/{path.name}" for path in (clinics / "regions").iterdir())
-    method = {"name": "graph_federation", "rounds": 1, "step": 4.0, "clip": 0.5, "masks": "skipped", "reach": reach}
+    settings = given or {"name": "graph_federation", "rounds": 1, "step": 4.0, "clip": 0.5}
+    method = {**settings, "masks": "skipped", "reach": reach}
     plan = {
         "format": 1,
         "seed": 1,
@@ -55,6 +58,19 @@ def test_a_sum_over_all_costs_who_is_alone_among_corrupt_regions_more_than_was_p
         assert kept <= EPSILON * (1 + 1e-9)
 
 
+def test_shares_of_laplace_noise_keep_what_is_stated(clinics):
+    """Calibrated models of so few agents are a constant, one number with Laplace noise. Attacks without a law for the
+    noise find less of it."""
+    job = opened(clinics, "all", name="graph_federation")
+    assert job.mechanism == SharedLaplace(accounting.laplace_multiplier(EPSILON, 1))
+    stated = [each for _, each, _ in coalition_stages(job)]
+    assert stated[0] == EPSILON < stated[1] < stated[2]
+    for words, each, stage in coalition_stages(job):
+        assert against_coalition(stage, DELTA, 2000, ROOT) <= each, words
+    *_, (_, _, alone) = coalition_stages(job)
+    assert against_coalition(alone, DELTA, 2000, ROOT) > EPSILON
+
+
 def test_shares_of_noise_for_more_than_are_counted_on_are_caught(clinics, monkeypatch):
     """The broken twin: agents who count on everybody's noise."""
     real = masking.planned
@@ -77,3 +93,39 @@ def test_the_forecast_prints_what_is_played(clinics):
     assert [(words, epsilon) for words, epsilon, _ in coalition_stages(job)] == [
         (each["who"], each["epsilon"]) for each in chosen["coalitions"]
     ]
+
+
+def test_seventy_five_people_with_a_constant_alone_are_audited_as_promised(tmp_path, silograph, monkeypatch):
+    """Most of their shares of Laplace noise are zero or next to it, which is no leak; there is no delta, in the finding
+    that is kept with the run either."""
+    for region in "abc":
+        lines = [f"{region}{k},{k % 7 / 10},{k % 5}" for k in range(25)]
+        (tmp_path / f"{region}.csv").write_text("\n".join(["person,age,days", *lines]) + "\n")
+    (tmp_path / "plan.toml").write_text(
+        'format = 1\nseed = 1\n[data]\nfiles = ["a.csv", "b.csv", "c.csv"]\nagent = "person"\ntarget = "days"\n'
+        'answers = [0, 6]\n[method]\nname = "graph_federation"\nloss = "ridge"\nmasks = "skipped"\ncompare = false\n'
+        "[privacy]\nepsilon = 1.0\n"
+    )
+    monkeypatch.setattr("silograph.audit.audit.secret_root", lambda: ROOT)
+    assert silograph("run", tmp_path / "plan.toml", "-o", tmp_path / "out")[0] == 0
+    code, out, err = silograph("audit", tmp_path / "out", "--runs", 200)
+    assert code == 0, err
+    assert "Not refuted" in out
+    (kept,) = json.loads((tmp_path / "out" / "audit.json").read_text())["audits"]
+    assert kept["delta"] == 0.0
+
+
+def test_a_region_of_one_agent_has_no_sum_of_its_own_and_nobody_hides_it_from_all_others(clinics):
+    """With three others, or with everybody else, on the other side: what the one agent's own noise leaves."""
+    told = [each.words for each in coalitions([1, 20, 20])]
+    assert told == ["all servers and fewer than a third of the agents", "all servers and all other agents"]
+    for pure in (False, True):
+        reached = Reached(EPSILON, DELTA, (1, 20, 20), "all", 0.0, pure)
+        first, last = (reached.epsilon_against(one) for one in coalitions([1, 20, 20]))
+        assert first == pytest.approx(EPSILON, rel=1e-9)
+        assert first < last
+
+
+def test_laplace_noise_that_nobody_adds_is_caught(clinics, monkeypatch):
+    monkeypatch.setattr("silograph.privacy.discrete.laplace_share", lambda *rest: 0)
+    assert audit_job(opened(clinics, "all", name="graph_federation"), runs=RUNS, root=ROOT).refuted

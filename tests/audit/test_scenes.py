@@ -75,7 +75,7 @@ def by_largest(x, radius):
 
 def gradients(task, w, data):
     """(n, records, features): every record's gradient of S2's loss."""
-    slopes = task._factor * task._terms(np.einsum("nrm,nm->nr", data["x"], w), data["y"])[1]
+    slopes = task._factor * task.terms(np.einsum("nrm,nm->nr", data["x"], w), data["y"])[1]
     there = np.arange(data["x"].shape[1]) < data["count"][:, None]
     return np.where(there[..., None], slopes[..., None] * data["x"], 0.0)
 

@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 import pytest
 
 from graph_runs import make_run, recount, write_edges
+from silograph.core.spreadsheet import csv_of
 from silograph.report.build import build
 
 Visit = Callable[..., Any]
@@ -158,6 +159,22 @@ def test_pointer_and_keys_tell_weight_and_confidence(visit: Visit, tmp_path: Pat
     assert page.locator("#said").inner_text() == "c: 1 neighbour in the consensus"
     page.keyboard.press("Escape")
     assert not page.locator("#about").is_visible()
+
+
+def test_a_saved_table_is_the_file_of_the_run_and_no_name_in_it_a_formula(visit: Visit, tmp_path: Path) -> None:
+    nodes = ["=1+1", "b;@SUM(1)", 'c "c", c', "-d", "e"]
+    graph = [("=1+1", "b;@SUM(1)", 1.5), ('c "c", c', "-d", 0.25), ("-d", "e", 0.125)]
+    folder = make_run(tmp_path / "run", nodes=nodes, sites=["s"], edges=1)
+    (folder / "consensus.csv").write_bytes(csv_of(("source", "target", "weight"), graph))
+    recount(folder)
+    path = tmp_path / "formulas.html"
+    path.write_text(build(folder))
+    page = visit(path).page
+    with page.expect_download() as download:
+        page.locator("#save-csv").click()
+    rows = list(csv.DictReader(download.value.path().open(newline="", encoding="utf-8")))
+    assert [(row["source"], row["target"], float(row["weight"])) for row in rows] == edges_of(folder / "consensus.csv")
+    assert rows[0]["source"] == "'=1+1"
 
 
 def test_places_in_space_follow_the_slider(visit: Visit, tmp_path: Path) -> None:

@@ -118,3 +118,15 @@ def test_a_clients_own_network_predicts_and_scores_numbers_it_knew_as_texts(tmp_
     code, text, _ = silograph("predict", start, tmp_path / "c0.csv", "-o", tmp_path / "out.csv", "--json")
     assert (code, json.loads(text)["score"]) == (0, model.score(x, y))
     assert [int(row["prediction"]) for row in rows_of(tmp_path / "out.csv")] == model.predict(x).tolist()
+
+
+def test_a_word_among_numbers_is_refused_with_its_place(tmp_path, silograph):
+    run = run_of(tmp_path, silograph, 'name = "graph_federation"\nstep = 2.0\nrounds = 5\n')
+    frame, _, _ = records(9)
+    frame.astype({"age": object}).assign(age=["old" if k == 3 else age for k, age in enumerate(frame["age"])]).to_csv(
+        tmp_path / "asked.csv", index=False
+    )
+    code, _, err = silograph("predict", run, tmp_path / "asked.csv", "-o", tmp_path / "out.csv")
+    assert code == 2
+    assert "record 4, age: expected a number, but found 'old'" in err
+    assert not (tmp_path / "out.csv").exists()

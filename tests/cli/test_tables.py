@@ -198,7 +198,7 @@ def test_a_shared_start_reads_a_new_clients_table_as_the_plan_says(silograph, tm
     assert code == 0, error
     code, text, error = silograph("personalise", tmp_path / "out", tmp_path / "new.csv", "-o", tmp_path / "mine.npz")
     assert code == 0, error
-    assert float(text.split(", ")[-1].split()[0]) > 0.8
+    assert float(text.split(" before, ")[1].split()[0]) > 0.8
 
 
 def test_raw_features_of_a_model_get_a_word(silograph, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -88,6 +89,13 @@ class Organisations:
 
     def log(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text(errors="replace")
+
+    def wait_for(self, name: str, text: str) -> None:
+        """Until it is in that log."""
+        end = time.monotonic() + LIMIT
+        while not re.search(text, self.log(name)):
+            assert time.monotonic() < end, self.log(name)[-3000:]
+            time.sleep(0.05)
 
     def run(self, disturb: Callable[[float], None] = lambda seconds: None) -> None:
         """From the start to the end."""

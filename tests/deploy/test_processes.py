@@ -172,6 +172,19 @@ def test_a_run_across_processes_with_kills_is_the_run_in_one_process(organisatio
     assert "This run was already over." in done.stdout
 
 
+def test_a_server_says_who_is_connected_and_for_whom_it_waits_how_long(organisations):
+    there = organisations(OPEN)
+    there.start("server")
+    there.wait_for(
+        "server", r"0 of 3 are connected. Waiting for ada \(\d+ s\), bob \(\d+ s\) and cyd \(\d+ s\) to connect"
+    )
+    there.start("bob")
+    there.wait_for("server", r"1 of 3 are connected. Waiting for ada \(\d+ s\) and cyd \(\d+ s\) to connect")
+    for name in ("ada", "cyd"):
+        there.start(name)
+    there.run_on()
+
+
 def fetched(port, page):
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/{page}", timeout=5) as answer:
         return answer.read().decode()

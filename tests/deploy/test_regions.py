@@ -104,6 +104,20 @@ def test_a_ring_of_regions_without_a_centre_is_the_run_in_one_process(regions):
         check_subjects(there, region)
 
 
+def test_a_region_says_which_silos_and_neighbours_it_waits_for(regions):
+    """South comes to north's nats-server, north goes to east's; west is no neighbour."""
+    there = regions(plan(S1), apart=False)
+    there.start("north")
+    there.wait_for("north", r"0 of 3 are connected. Waiting for north \(\d+ s\), region east \(.* and region south \(")
+    there.start("south")
+    there.wait_for("north", r"1 of 3 are connected. Waiting for north \(\d+ s\) and region east \(\d+ s\) to connect")
+    there.start("east")
+    there.wait_for("north", r"2 of 3 are connected. Waiting for north \(\d+ s\) to connect")
+    for name in ("west", *(f"silo {name}" for name in there.organisations)):
+        there.start(name)
+    there.run_on()
+
+
 def test_one_sum_over_all_regions_is_flooded_by_processes_that_are_killed(regions):
     """Budget and masks: a region and a silo of another one are killed in the middle of sums."""
     text = plan(f'{S1}clip = 0.5\nreach = "all"\n{BUDGET}'.replace("rounds = 8", "rounds = 3"))

@@ -224,6 +224,45 @@ def test_a_table_of_other_columns_is_refused_in_words():
         model.score([tables[0], tables[1][:, :5]])
 
 
+def test_the_score_matches_columns_and_sites_by_name():
+    frames = framed()
+    model = ConsensusGraph(degree=2).fit(frames)
+    arrays = [frame.to_numpy() for frame in frames.values()]
+    aligned, together = model.score(arrays), model.score(arrays[0])
+    turned = {site: frame[list("fbdace")] for site, frame in reversed(frames.items())}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert model.score(turned) == aligned
+        assert model.score([turned[site] for site in frames]) == aligned
+        assert model.score(turned["east"]) == together
+    with pytest.raises(InputError, match=r"table 0: expected the columns of `fit`, .*lacks 'b' .*also has 'B'"):
+        model.score([frame.rename(columns={"b": "B"}) for frame in frames.values()])
+    with pytest.raises(InputError, match=r"table of each site of `fit`, .*lacks 'south'"):
+        model.score({site: frame for site, frame in frames.items() if site != "south"})
+    gaps = frames["east"].copy()
+    gaps.loc[7, "c"] = np.nan
+    for table in (gaps, gaps.to_numpy()):
+        with pytest.raises(InputError, match="Leave out those rows"):
+            model.score(table)
+    with pytest.raises(InputError, match="column c, data row 1: expected a number") as told:
+        model.score(frames["east"].assign(c="Mrs Miller"))
+    assert "Miller" not in str(told.value)
+
+
+def test_the_score_reads_tables_as_fit_does():
+    frames = tables_with_words()
+    for site, frame in frames.items():
+        frames[site] = frame.assign(patient_id=range(len(frame)))
+    model = ConsensusGraph(categories={"ward": ("x", "y", "z")}, drop=("patient_id",)).fit(frames)
+    numbers = [
+        np.column_stack([frame[list("abcd")], frame.ward == "y", frame.ward == "z"]) for frame in frames.values()
+    ]
+    expected = model.score(numbers)
+    assert model.score(frames) == expected
+    long = pd.concat(frame.assign(place=site) for site, frame in frames.items())
+    assert model.set_params(site_column="place").fit(long).score(long) == pytest.approx(expected)
+
+
 def test_tables_with_gaps_and_different_columns():
     rng = np.random.default_rng(5)
     frames = [pd.DataFrame(x, columns=list("stuvwxyz")) for x in federation().values()]
@@ -235,8 +274,10 @@ def test_tables_with_gaps_and_different_columns():
     assert np.isfinite(np.delete(model.location_[0], gone)).all()
     assert not model.graphs_[0][gone].any()
     assert (model.consensus_ != 0.0).any()
-    with pytest.raises(InputError, match="complete rows"):
+    with pytest.raises(InputError, match="some lacked nodes"):
         model.score(frames)
+    with pytest.raises(InputError, match="complete rows"):
+        model.score(frames[1])
     alone = ConsensusGraph(learner="papers", resamples=0).fit(frames[1])
     assert alone.gap_ <= 1e-6
     papers = ConsensusGraph(learner="papers", resamples=0).fit(dict(zip("abc", frames, strict=True)))
@@ -280,8 +321,9 @@ def test_a_run_folder_can_be_saved_and_loaded_and_is_what_the_command_writes(tmp
     for name in ("graphs_", "consensus_", "signs_", "weights_"):
         np.testing.assert_array_equal(getattr(again, name), getattr(model, name))
     assert again.privacy_ == json.loads((tmp_path / "typed/result.json").read_text())["privacy"]
-    with pytest.raises(InputError, match="the learner 'likelihood'"):
+    with pytest.raises(InputError, match="it has graphs only"):
         again.score(frames["north"])
+    assert again.fit(frames).score(frames) == model.score(frames)
 
 
 def test_a_pickle_carries_no_tables():

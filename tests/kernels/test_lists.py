@@ -283,7 +283,7 @@ def test_a_node_without_candidates_is_fine_where_zeta_allows_degree_zero():
 def test_what_does_not_fit_is_refused_before_work_starts(monkeypatch):
     x = signals(50)
     monkeypatch.setattr(memory, "_SMALL", 0)
-    monkeypatch.setattr(memory, "_available", lambda: 1000.0)
+    monkeypatch.setattr(memory, "available", lambda: 1000.0)
     z, one = np.ones((1, 300)), np.ones(2)
     for call in (
         lambda: nearest(x, 5),

@@ -98,7 +98,7 @@ def test_a_round_repeated_with_others_present_gets_other_noise():
 
 def test_the_budget_is_asked_before_a_masked_sum_is_made(monkeypatch):
     made = []
-    monkeypatch.setattr("silograph.privacy.sums.masked_sum", lambda *arguments: made.append(1))
+    monkeypatch.setattr("silograph.privacy.sums.masked_sums", lambda *arguments: made.append(1))
     case = replace(named("private, masks"), budget=Budget(0.1, DELTA))
     with pytest.raises(BudgetError):
         run(case)

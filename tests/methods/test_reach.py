@@ -128,7 +128,7 @@ def test_what_servers_hide_from_each_other_needs_sums_by_region():
 
 def test_the_noise_is_that_of_a_curator_and_the_exact_curve_saves_a_tenth_of_its_power():
     """Per coordinate of the mean: all agents together against each region for itself."""
-    one, each = (planned(n, 0.3, FEATURES, OWN).deviation for n in (AGENTS, 5))
+    one, each = (planned(n, 0.3, FEATURES, OWN).charged for n in (AGENTS, 5))
     assert one == pytest.approx(each, rel=1e-6)  # of the sums; they are divided by 16 and by 5
     assert one == pytest.approx(0.6 * OWN.multiplier, rel=1e-5)
     for epsilon in (1.0, 4.0):
@@ -136,7 +136,7 @@ def test_the_noise_is_that_of_a_curator_and_the_exact_curve_saves_a_tenth_of_its
         assert 0.11 < 1.0 - 1.0 / saved < 0.132
         exact = SharedGaussian(gaussian_multiplier(epsilon, 1e-6, 20))
         concentrated = DistributedGaussian(zcdp_rho(epsilon, 1e-6) / 20)
-        powers = [planned(300, 0.5, 9, noise).deviation ** 2 for noise in (concentrated, exact)]
+        powers = [planned(300, 0.5, 9, noise).charged ** 2 for noise in (concentrated, exact)]
         assert powers[0] / powers[1] == pytest.approx(saved, rel=1e-4)
 
 

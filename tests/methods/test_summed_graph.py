@@ -112,7 +112,7 @@ def test_every_site_pays_its_budget_once_against_everybody():
 def test_a_second_sum_is_refused_before_it_is_made(monkeypatch):
     door = door_of()
     run(ONE, door=door)
-    monkeypatch.setattr("silograph.privacy.sums.masked_sum", lambda *_: pytest.fail("it was made"))
+    monkeypatch.setattr("silograph.privacy.sums.masked_sums", lambda *_: pytest.fail("it was made"))
     topo, place = place_of(ONE, door)
     with pytest.raises(BudgetError, match="It was not made"):
         list(rounds(ONE, topo, place, door, present=lambda t: list(COUNTS) if t == 1 else []))
@@ -242,7 +242,7 @@ def test_shares_are_dealt_for_those_who_stay_and_tell_nothing(sites):
     assert left == math.floor(2 * sites / 3)
     assert cohort.share >= LEAST_FINE
     ratio = within.l2 * 2.0**cohort.bits / (cohort.share * math.sqrt(left))
-    assert ratio <= cohort.l2 / cohort.deviation <= 1.0 / NOISE.multiplier
+    assert ratio <= cohort.l2 / cohort.charged <= 1.0 / NOISE.multiplier
     assert ratio == pytest.approx(1.0 / NOISE.multiplier, rel=1e-4)
 
 
@@ -345,7 +345,7 @@ def test_a_run_leaves_a_consensus_and_says_that_sites_have_no_graphs(folder, tmp
     notes = " ".join(result["privacy"]["notes"])
     assert "There is a consensus, but no graph of any site" in notes
     assert "3 of 5 shares are enough" in notes
-    assert "or tell others what noise they drew, are no more than 1" in notes
+    assert "The guarantee holds if at most 1 of 5 sites fails: by dropping out" in notes
     page = (finished.folder / "report.html").read_text()
     assert "Sites have no graphs of their own: their statistics were added up under masks" in page
     assert "the server saw only their sum" in page
@@ -393,7 +393,9 @@ def test_shared_noise_gives_graphs_of_sites_and_says_what_it_rests_on(folder, tm
     epsilons = [guarantee["epsilon"] for guarantee in result["privacy"]["guarantees"]]
     assert epsilons == pytest.approx([8.0] * 4 * len(COUNTS), rel=1e-6)
     assert max(epsilons) <= 8.0
-    assert "what noise they share or drew are no more than 1" in " ".join(result["privacy"]["notes"])
+    assert "The guarantee holds if at most 1 of 5 sites fails: by telling others" in " ".join(
+        result["privacy"]["notes"]
+    )
     told = open_job(plan(SHARED), folder).forecast()
     assert told["notes"][0].startswith("All 1460 signals together are at most")
     assert told["sites"][0]["epsilon"] == pytest.approx(8.0)

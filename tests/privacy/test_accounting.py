@@ -191,3 +191,12 @@ def test_a_plan_that_does_not_fit_its_budget_certifies_nothing():
     for t in range(3):
         tally.add(sampled(2.0, batch="query", part="query", round=t))
     assert not tally.fits(sampled(2.0, batch="query", part="query", round=3))
+
+
+def test_gaussian_noise_has_no_epsilon_without_a_delta():
+    """Its curve is above 0 everywhere; in floating point it is 0 from some epsilon on."""
+    assert accounting.gaussian_delta(0.5, 40.0) == 0.0
+    assert accounting.gaussian_epsilon(0.5, 0.0) == math.inf
+    assert accounting.gaussian_epsilon(0.0, 0.0) == 0.0
+    with pytest.raises(InputError, match="a delta above 0"):
+        accounting.gaussian_multiplier(1.0, 0.0, 1)

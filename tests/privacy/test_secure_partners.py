@@ -14,7 +14,7 @@ from scipy import stats
 from silograph.core.keys import stream
 from silograph.privacy.discrete import encode
 from silograph.privacy.secure_agent import Agent
-from silograph.privacy.secure_keys import remembering
+from silograph.privacy.secure_keys import remembering, to_mask
 from silograph.privacy.secure_messages import STEPS, Delivery, Request, Roster, Session
 from silograph.privacy.secure_partners import ALL_PAIRS, cut_off, fewest_partners, partners, sparse, threshold_of
 from silograph.privacy.secure_sum import ProtocolError, Server, secure_sum
@@ -177,8 +177,10 @@ def test_a_careless_agent_would_be_stripped():
         spare = ChaCha20Poly1305(round.agents[name]._second).decrypt(bytes(12), round.shares[name].spare, about)
         at = 32 * others.index(round.victim)
         words += keys.mask_of_pair(name, round.victim, spare[at : at + 32])
+    victim = _advertisement(round, round.victim)
     for name in corrupt:  # a corrupt agent knows its own keys
-        words -= keys.pair_mask(round.victim, round.agents[round.victim]._masking, _advertisement(round, name))
+        own = round.agents[name]._sealing
+        words -= keys.mask_of_pair(round.victim, name, to_mask(keys.of_pair(name, own, own, victim)))
     np.testing.assert_array_equal(words.view("<i4"), encode(round.inputs[round.victim], CLIP, BITS))
 
 

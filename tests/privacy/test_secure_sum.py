@@ -20,7 +20,7 @@ from silograph.core.errors import InputError, SilographError
 from silograph.core.keys import stream
 from silograph.privacy.discrete import encode
 from silograph.privacy.secure_agent import Agent
-from silograph.privacy.secure_keys import PLAIN, Keys, keys_text
+from silograph.privacy.secure_keys import PLAIN, Keys, agree, keys_text
 from silograph.privacy.secure_messages import STEPS, Advertisement, Delivery, Proof, Request, Roster
 from silograph.privacy.secure_sum import ProtocolError, Server, Session, secure_sum
 
@@ -218,7 +218,8 @@ def test_what_the_server_sees_without_the_seeds_is_uniform_whatever_the_input(ex
     constant = np.full(length, extreme / math.sqrt(length) * (1 - 1e-9))
     views = [np.frombuffer(a.mask(deliveries[n], constant).words, "<u4") for n, a in round.agents.items()]
     late, keys = round.agents[C], Keys(round.session, PLAIN)
-    pairs = [keys.pair_mask(C, late._masking, peer) for peer in late._peers.values()]
+    peers = [round.server._advertised[name] for name in (A, B)]
+    pairs = [keys.mask_of_pair(C, peer.sender, keys.mask_key(C, late._masking, peer)) for peer in peers]
     views += [views[0] + views[1] + views[2], views[2] - pairs[0] - pairs[1]]
     for view in views:
         for shift in (0, 8, 16, 24):
@@ -264,6 +265,20 @@ def test_every_sealing_key_seals_one_message(monkeypatch):
     round = cohort()
     round.shared()
     assert len(used) == len(set(used)) == 5 * 4
+
+
+def test_an_agent_agrees_with_each_partner_once(monkeypatch):
+    """On the keys to seal with and on the key of the mask; the server tries both keys of an agent."""
+    agreed = []
+
+    def counted(own, peer):
+        agreed.append((own.public, peer))
+        return agree(own, peer)
+
+    monkeypatch.setattr("silograph.privacy.secure_keys.agree", counted)
+    cohort().masked()
+    assert len(agreed) == 2 * 5 + 2 * 5 * 4
+    assert len(set(agreed)) == len(agreed)
 
 
 def test_too_few_answers_reveal_nothing_and_may_still_be_waited_for():
@@ -341,21 +356,14 @@ def test_an_advertisement_of_another_round_is_refused_even_if_relabelled():
 @pytest.mark.parametrize("point", [bytes(32), b"\x01" + bytes(31)])
 @pytest.mark.parametrize("pair", ["_sealing", "_masking"])
 def test_a_key_that_makes_the_shared_secret_zero_is_refused(pair, point):
-    """By the server at once; by the agents, should the server pass it on, when they would use it."""
+    """By the server at once; by the agents, should the server pass it on."""
     round = cohort()
     getattr(round.agents[E], pair).public = point
     messages = [agent.advertise() for agent in round.agents.values()]
     with pytest.raises(ProtocolError, match="weak key"):
         round.server.receive(messages[-1])
-    roster = Roster(round.session.tag, tuple(messages))
-    if pair == "_sealing":
-        with pytest.raises(ProtocolError, match="weak key"):
-            round.agents[A].share(roster)
-    else:
-        shares = [agent.share(roster) for agent in round.agents.values()]
-        delivery = Delivery(round.session.tag, A, {s.sender: s.sealed[A] for s in shares if s.sender != A})
-        with pytest.raises(ProtocolError, match="weak key"):
-            round.agents[A].mask(delivery, round.inputs[A])
+    with pytest.raises(ProtocolError, match="weak key"):
+        round.agents[A].share(Roster(round.session.tag, tuple(messages)))
 
 
 def test_a_roster_that_is_not_as_it_should_be_is_refused():
@@ -632,7 +640,8 @@ def test_everything_agreed_beforehand_is_part_of_the_session():
     }
     changed = [replace(session, **{field: value}) for field, value in others.items()]
     changed.append(replace(session, identities={**session.identities, A: bytes(32)}))
-    assert others.keys() | {"identities"} == {field.name for field in dataclasses.fields(Session)}
+    changed += [replace(session, length=1), replace(session, length=1, laplace_shares=2)]
+    assert others.keys() | {"identities", "laplace_shares"} == {field.name for field in dataclasses.fields(Session)}
     assert len({s.tag for s in (session, *changed)}) == len(changed) + 1
     assert replace(session, clip=np.float64(CLIP), length=np.int64(3)).tag == session.tag
 

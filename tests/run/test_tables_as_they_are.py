@@ -221,7 +221,7 @@ def test_the_papers_model_takes_different_columns_on_all_pairs_and_on_lists(data
         assert int(row["could_see"]) == 6 - len(gone[a] | gone[b])
     assert set(nx.read_graphml(run.folder / "sites" / "hospital_2.graphml")) == set(NAMES) - set(LACKED[2])
     page = (run.folder / "report.html").read_text()
-    assert "of those that could see it" in page
+    assert "in how many graphs of sites that could see it" in page
 
 
 def test_common_nodes_and_the_same_nodes_can_be_asked_for(folder, tmp_path):

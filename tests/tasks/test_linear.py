@@ -286,6 +286,20 @@ def test_an_optimum_that_does_not_exist_is_said():
             task.optimum(task.prepare_all([(x, x[:, 1])]), [-1.0])
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_separable_classes_have_an_optimum_with_any_weight(seed):
+    """With few records, features of any size and weights down to 1e-8 the curvature all but vanishes on the way."""
+    rng = np.random.default_rng(seed)
+    for rho in (1e-8, 1e-4, 1.0):
+        x = rng.normal(size=(6, 4)) * 10.0 ** rng.uniform(-2.0, 3.0, 4)
+        task = Linear(4, 6, "logistic", rho)
+        data = task.prepare_all([(x, np.where(rng.random(6) < 0.5, 1.0, -1.0))])
+        w = task.optimum(data)
+        nearby = w * (1.0 + 1e-3 * rng.normal(size=(50, 4)))
+        values = [float(task.value(v, data)[0]) for v in nearby]
+        assert float(task.value(w, data)[0]) <= min(values) * (1.0 + 1e-12)
+
+
 @pytest.mark.parametrize("loss", LOSSES)
 def test_gradient_steps_reach_the_optimum(loss):
     task, _, data = setting(loss, silos=5)

@@ -61,6 +61,9 @@ NETS = {
     "layers on an extractor": (on_an_extractor, (2, 5, 4), 5, "cross-entropy"),
 }
 
+#: Those that begin with features which nothing moves.
+FIXED = ("random features", "layers on an extractor")
+
 every_net = pytest.mark.parametrize("name", NETS)
 
 
@@ -188,6 +191,35 @@ def test_float32_agrees_to_its_rounding(name):
     slack = chain.Rounding.of(torch.float32, widest, size, problem.records).slack
     assert 0.0 < slack < 1e-3
     assert distance(problem.sums(clip, single), problem.sums(clip * (1.0 - slack), exact)) < 1e-6
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_gradients_of_dense_networks_in_single_precision_are_the_chains(name, monkeypatch):
+    """They have a pass of their own; all other networks, and all that is no number, take the chain's."""
+    calls, one = [], chain.add_gradients
+    monkeypatch.setattr(chain, "add_gradients", lambda *given: (calls.append(given), one(*given)))
+    problem = Problem(name, records=40)
+    weights = np.where(problem.chosen, np.float32(0.7), np.float32(0.0))
+    task, clips = problem.task(), (None, 1e-3, problem.typical(), 1e3)
+    for scale in (1.0, 1e3):  # of scores, so that some odds are beyond single precision
+        problem.models *= scale
+        for chosen in (problem.chosen, weights):
+            quick = [problem.sums(clip, task, chosen=chosen)[0] for clip in clips]
+            assert bool(calls) == (name not in ("cnn", "strided cnn", "cnn, regression", *FIXED))
+            with monkeypatch.context() as patch:
+                patch.setattr(chain, "dense_rows", lambda layers: None)
+                slow = [problem.sums(clip, task, chosen=chosen)[0] for clip in clips]
+            for here, there in zip(quick, slow, strict=True):
+                assert np.abs(here - there).max() <= 1e-5 * np.abs(there).max()
+
+
+def test_what_begins_or_ends_with_a_bend_is_right_too(monkeypatch):
+    parts = nn.Tanh(), nn.Linear(6, 4), nn.ReLU(), nn.Tanh(), nn.Linear(4, 5), nn.Tanh()
+    for module in (nn.Sequential(*parts), nn.Sequential(*parts[1:]), nn.Sequential(*parts[:-1])):
+        monkeypatch.setitem(NETS, "bent", (lambda module=module: module, (6,), 5, "cross-entropy"))
+        problem = Problem("bent", records=5)
+        found, expected = problem.sums(None, problem.task()), added(by_autograd(problem), None, 3)
+        assert distance(found, expected) < 1e-6
 
 
 def test_any_module_is_right_by_the_recordwise_way():

@@ -33,7 +33,7 @@ from silograph.audit.trials import Played, play
 from silograph.core.errors import InputError
 from silograph.core.keys import secret_root
 from silograph.core.types import Array, BoolArray
-from silograph.privacy.accounting import GAUSSIANS, Cost, LedgerCurves, cost
+from silograph.privacy.accounting import GAUSSIANS, NOTHING, Cost, LedgerCurves, cost
 from silograph.privacy.attacks.bounds import (
     Bound,
     by_pairs,
@@ -140,8 +140,11 @@ def against_coalition(stage: RegionStage, delta: float, runs: int, root: int) ->
     """Bound the epsilon that so many trials show if only `stage.honest` agents keep their noise to themselves: to
     compare with the statement of `families.federation.coalitions`."""
     pairs, leak = _Trials(stage, root, frozenset(), CONFIDENCE).pairs(runs, lambda done: None)
-    bound = None if leak is not None else by_pairs(pairs.scores, delta, CONFIDENCE)
-    return math.inf if bound is None else bound.epsilon
+    if leak is not None:
+        return math.inf
+    tuning = int(_TUNING * runs)  # for scores that are not normal
+    cut, held = pairs.scores[:, :tuning], pairs.scores[:, tuning:]
+    return (by_pairs(pairs.scores, delta, CONFIDENCE) or by_threshold(cut, held, delta, CONFIDENCE)).epsilon
 
 
 def _worst_scene(stage: Stage, root: int, hidden: frozenset[str], confidence: float) -> _Trials:
@@ -194,6 +197,8 @@ def _promise(job: Job, stage: Stage, rows: Sequence[Row], observer: Observer) ->
         budget = None
     delta = job.plan.total_delta
     spent = cost([row for row in rows if row.observer not in hidden_from(observer)], delta)
+    if math.isfinite(spent.epsilon) and spent.accountant != NOTHING:
+        delta = spent.delta  # none, if the noise needs none
     return Finding(
         observer,
         stage.site,

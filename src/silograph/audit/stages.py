@@ -183,7 +183,11 @@ class RegionStage:
         tellers = _tellers(self.size, self.honest or first.cohort.contributors, self.victim or 0)
         nothing = np.zeros(first.length)
         told = [sum((asked.noise_of(drawn.root, asked.members[k]) for k in tellers), nothing) for asked in drawn.sums]
-        return Noises(np.stack(told), [first.noise_of(drawn.root, name) for name in first.members])
+        each = [first.noise_of(drawn.root, name) for name in first.members]
+        if first.cohort.laplace:  # most shares are zero or next to it, and so alike; all of them never are
+            large = 1e-3 * first.cohort.charged
+            each = [noise for noise in each if abs(noise[0]) > large] or [noise for noise in each if not noise.any()]
+        return Noises(np.stack(told), each)
 
     def _method(self, trials: int) -> Summing:
         if isinstance(self.method, ScaledFirst):

@@ -316,6 +316,7 @@ def serve(
 ) -> None:
     """Run a deployment: wait for the organisations, ask them, write the result. After a crash, type the same command
     to resume."""
+    from silograph.cli.attendance import attended
     from silograph.deploy.connect import among_neighbours, asking
     from silograph.deploy.deployment import Deployment
     from silograph.deploy.organisation import Card
@@ -349,6 +350,7 @@ def serve(
             web = "" if websocket is None or nats is not None else f" and {websocket} (WebSocket)"
             journal.tell(f"at {nats or f'{host or terms.host}:{port or terms.port}'}{web} for {', '.join(cards)}")
             watched.line, watched.deployment, watched.organisations = line, deployment.digest, tuple(cards)
+            open_links.enter_context(attended(watched.seen, journal))
             return line
 
         def progress(number: int, line: Json | None) -> None:
@@ -357,7 +359,9 @@ def serve(
             journal.note("round", text, round=number, **({} if gap is None else {"gap": gap}))
 
         def meet(deployment: Deployment, region: str, line: Asking) -> Neighbours:
-            return open_links.enter_context(among_neighbours(folder, deployment, region, line, journal.tell, proxy))
+            there = among_neighbours(folder, deployment, region, line, journal.tell, proxy)
+            watched.neighbours = open_links.enter_context(there)
+            return watched.neighbours
 
         try:
             finished = run_server(folder, out, connect, progress, build_report, meet, pause, after)

@@ -37,7 +37,7 @@ class Journal:
     def tell(self, text: str) -> None:
         self.note("note", text if not self.as_json or not isinstance(text, OwnEyes) else text.public)
 
-    def note(self, event: str, text: str, /, **fields: str | float | int | list[str]) -> None:
+    def note(self, event: str, text: str, /, **fields: str | float | int | list[str] | dict[str, int]) -> None:
         """`text` for people; for machines the event and its fields, or the text if it has none."""
         if self.as_json:
             at = datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from silograph.cli.attendance import Seen
 from silograph.core.errors import InputError
+from silograph.core.results import FILE
 from silograph.core.toml import parse_toml
 from silograph.report.local_page import JSON, METRICS, LocalPages
 from silograph.report.pulse import Pulse
 
 if TYPE_CHECKING:
     from silograph.deploy.organisation import Approved
+    from silograph.engines.neighbours import Neighbours
     from silograph.engines.transport import Answerer, Asker
 
 Port = Annotated[int | None, typer.Option("--monitor", help="Port of this machine for /health and /metrics.")]
@@ -55,6 +58,18 @@ class ServerMonitor:
     deployment: str = ""
     line: Asker | None = None
     organisations: tuple[str, ...] = ()
+    neighbours: Neighbours | None = None
+
+    def seen(self) -> Seen:
+        """Organisations and neighbours: who is connected now, and whom the server waits for."""
+        names, present, waiting = set(self.organisations), set[str](), set[str]()
+        if self.line is not None:
+            present, waiting = self.line.present(), set(self.line.waiting())
+        if self.neighbours is not None:
+            names |= set(self.neighbours.names)
+            present, waiting = present | self.neighbours.present(), waiting | self.neighbours.waiting()
+        folders = (self.out, self.out.parent / f".{self.out.name}.unfinished")
+        return Seen(names, present, waiting, any((folder / FILE).is_file() for folder in folders))
 
     def pulse(self) -> Pulse:
         from silograph.report.watch import state_of

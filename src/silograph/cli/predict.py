@@ -36,11 +36,12 @@ def predict(
 ) -> None:
     """Predict the answers of a table's records; with the answers in it, say how well."""
     from silograph.core.files import write_atomically
+    from silograph.core.spreadsheet import csv_of
 
     if out.exists():
         raise InputError(str(out), "a new file", "it already exists", "Choose another with -o.")
     answers, payload = _of_network(what, table) if _is_network(what) else _of_run(what, table, who)
-    write_atomically(out, answers.to_csv(index=False, lineterminator="\n").encode())
+    write_atomically(out, csv_of(list(map(str, answers.columns)), answers.itertuples(index=False, name=None)))
     payload = {"predictions": str(out), "records": len(answers), **payload}
 
     def words() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from silograph.core.errors import InputError
+from silograph.core.spreadsheet import csv_of
 from silograph.core.types import Array
 from silograph.data.delimited import csv_rows
 from silograph.data.tables import check_same_names, shortened, shown
@@ -29,12 +28,8 @@ class Coordinates:
         return ("x", "y", "z")[: self.places.shape[1]]
 
     def to_csv(self) -> bytes:
-        buffer = io.StringIO(newline="")
-        writer = csv.writer(buffer, lineterminator="\n")
-        writer.writerow(("node", *self.axes))
-        for node, place in zip(self.nodes, self.places.tolist(), strict=True):
-            writer.writerow((node, *map(repr, place)))
-        return buffer.getvalue().encode()
+        rows = [(node, *place) for node, place in zip(self.nodes, self.places.tolist(), strict=True)]
+        return csv_of(("node", *self.axes), rows)
 
     def attributes(self) -> dict[str, dict[str, float]]:
         """The attributes of every node, as networkx has them."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from silograph.core.errors import InputError
+from silograph.core.spreadsheet import as_named
 from silograph.data.tables import MISSING, MONTH, Grid, NodesIn, frame_grid, is_missing, named, reads_as_number, shown
 
 _SEPARATORS = ",;\t|"
@@ -90,7 +91,7 @@ def read_delimited(
 
 def csv_rows(path: Path, what: str) -> tuple[list[str], list[dict[str, str]]]:
     """The names in the first line of a small file with `what` in it, and its rows by these names: cells are separated
-    by what the first line has most of, and numbers have decimal points, whatever the file has."""
+    by what the first line has most of, numbers have decimal points, and names no apostrophe that silograph wrote."""
     where = shown(path)
     if path.exists() and not path.is_file():
         raise InputError(where, what, "it is no ordinary file")
@@ -104,13 +105,13 @@ def csv_rows(path: Path, what: str) -> tuple[list[str], list[dict[str, str]]]:
         raise InputError(where, what, "there is no such file") from None
     except (OSError, csv.Error) as error:
         raise InputError(where, what, f"it cannot be read ({error})") from None
-    if commas:
-        rows = [{name: _with_point(cell) for name, cell in row.items()} for row in rows]
-    return names, rows
+    return names, [{name: _as_meant(cell, commas) for name, cell in row.items()} for row in rows]
 
 
-def _with_point(cell: Any) -> Any:
-    return cell.replace(",", ".") if isinstance(cell, str) and _has_decimal_comma(cell) else cell
+def _as_meant(cell: Any, commas: bool) -> Any:
+    if not isinstance(cell, str):  # the cells beyond the last name, in a list
+        return cell
+    return cell.replace(",", ".") if commas and _has_decimal_comma(cell) else as_named(cell)
 
 
 def _version(text: str) -> tuple[int, ...]:

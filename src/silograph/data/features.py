@@ -193,8 +193,28 @@ def as_learned(frame: Any, told: FeatureOptions) -> Any:
     columns = dict(zip(map(named, grid.column_names or ()), grid.columns, strict=True))
     made = type(frame)(told.with_fills(columns, "records"))
     for name in (named(name) for name in told.bounds or () if named(name) in made):
-        made[name] = scaled(made[[name]].to_numpy(dtype=np.float64, copy=True), [name], told.bounds)[:, 0]
+        made[name] = scaled(numbers(made, [name]), [name], told.bounds)[:, 0]
     return made
+
+
+def numbers(frame: Any, names: Sequence[str]) -> NDArray[np.float64]:
+    """The columns of a DataFrame of records as numbers; a word is refused with its place."""
+    for name in names:
+        try:
+            frame[name].to_numpy(dtype=np.float64)
+        except (TypeError, ValueError):
+            for row, value in enumerate(frame[name]):
+                _check_number(value, f"record {row + 1}, {name}")
+            raise
+    return np.array(frame[list(names)].to_numpy(dtype=np.float64))
+
+
+def _check_number(value: Any, where: str) -> None:
+    try:
+        np.float64(value)
+    except (TypeError, ValueError):
+        todo = "Write a number. Columns of words that models learn from are declared as categories in the plan."
+        raise InputError(where, "a number", f"found {shortened(str(value))}", todo) from None
 
 
 def odd_features(tables: Iterable[Any], private: bool) -> list[str]:

@@ -36,7 +36,9 @@ if TYPE_CHECKING:
 
 RENAME = "Rename it: no slash, no dot at the start, no control characters."
 
-_NOT_IN_FILE_NAMES = re.compile(r"[\x00-\x1f\x7f/\\\ud800-\udfff]")
+#: Nor are marks that a terminal obeys, or that nobody sees.
+_NOT_IN_FILE_NAMES = re.compile(r"[\x00-\x1f\x7f-\x9f/\\\u200b-\u200f\u2028-\u202e\u2060-\u2069\ud800-\udfff]")
+_LONGEST_NAME = 200
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +77,7 @@ class Silos:
 
 
 class Elsewhere(np.ndarray[Any, Any]):
-    """Replaces records that another organisation holds: has their public shape, and uses no memory."""
+    """Stands for records that another organisation holds: it has their public shape, and uses no memory."""
 
     @classmethod
     def of(cls, shape: tuple[int, ...], dtype: DTypeLike = np.float64) -> Elsewhere:
@@ -325,7 +327,7 @@ def _array_table(
     unit_column: str | None,
 ) -> Table:
     where = f"site {shortened(name)}"
-    grid = _given_grid(array, where, nodes)
+    grid = given_grid(array, where, nodes)
     if grid.column_names is not None or unit_column is not None:
         return site_table(name, Path(name), grid, "columns", private, unit_column, drop, keep, categories, where)
     if not private and (odd := unnamed_findings(grid, keep)):
@@ -333,7 +335,7 @@ def _array_table(
     return checked_table(grid, name, Path(name), where, private=private)
 
 
-def _given_grid(array: Any, where: str, nodes: Sequence[str] | None) -> Grid:
+def given_grid(array: Any, where: str, nodes: Sequence[str] | None) -> Grid:
     if (frame := as_frame(array)) is not None:
         return frame_grid(frame, [str(name) for name in frame.columns], "columns")
     if np.ma.is_masked(array):
@@ -347,7 +349,8 @@ def _given_grid(array: Any, where: str, nodes: Sequence[str] | None) -> Grid:
 
 
 def can_name_file(name: str) -> bool:
-    return bool(name) and not name.startswith(".") and not _NOT_IN_FILE_NAMES.search(name)
+    sized = 0 < len(name) <= _LONGEST_NAME
+    return sized and not name.startswith(".") and not _NOT_IN_FILE_NAMES.search(name)
 
 
 def check_file_names(named: Iterable[tuple[str, Path]], kind: str = "site") -> None:

@@ -40,7 +40,7 @@ class After:
 
 @dataclass(frozen=True)
 class _Moved:
-    """In both folders: which deployment it is now, and a mark that no other folder of it has."""
+    """A note in both folders: the deployment that continues, and a mark that only these two folders have."""
 
     deployment: str
     mark: str
@@ -63,7 +63,7 @@ def follow(before: Job, digest: str, organisations: Iterable[str], job: Job, rou
 
 
 def refuse_moved(folder: Path) -> None:
-    """What went on elsewhere is over here."""
+    """Refuse a folder whose run was continued in another folder."""
     if (folder / MOVED).exists():
         told = read(_Moved, read_json(folder / MOVED, LONGEST_CARD, str(folder / MOVED)), str(folder / MOVED))
         found = f"it goes on in deployment {told.deployment[:16]}"
@@ -118,7 +118,7 @@ def _check_rows(rows: Iterable[Row], where: Path, after: After) -> None:
 
 
 def _move(old: Path, new: Path, digest: str) -> None:
-    """From here on the old folder is over, and the new one is its only continuation."""
+    """Note in both folders that the new one continues the old one, and that no other folder may."""
     if not (new / _HERE).exists():
         write_atomically(new / _HERE, json.dumps(write(_Moved(digest, secrets.token_hex(16)))).encode(), 0o600)
     own: Any = read_json(new / _HERE, LONGEST_CARD, str(new / _HERE))

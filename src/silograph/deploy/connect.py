@@ -109,7 +109,7 @@ def asking(
 
 
 def _known(folder: Path, deployment: Deployment, region: str) -> dict[str, RegionCard]:
-    """The cards of all regions that this one talks to, or whose words others pass on to it."""
+    """Read the cards of all regions that this one talks to, or gets messages from through others."""
     known = [name for name in known_to(part_of_job(deployment, region, folder)) if name != region]
     return {name: read_region_card(folder / NODES / f"{name}{CARD}", name, deployment) for name in known}
 

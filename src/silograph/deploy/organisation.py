@@ -72,7 +72,7 @@ class Card:
 
 @dataclass(frozen=True)
 class _Agreed:
-    """What an organisation approved: a deployment's digest, and its own table."""
+    """What an organisation approved: the digest of a deployment, and its own table."""
 
     deployment: str
     table: str
@@ -91,7 +91,7 @@ class Enrolled:
 
 
 def organisation_of(folder: Path, deployment: Deployment) -> str:
-    """An organisation's folder has its name; so it cannot take another's part by mistake."""
+    """Return the organisation of a folder, by the folder's name: so it cannot take another's part by mistake."""
     name = folder.resolve().name
     if name not in deployment.facts.organisations:
         known = ", ".join(deployment.facts.organisations)
@@ -101,7 +101,7 @@ def organisation_of(folder: Path, deployment: Deployment) -> str:
 
 
 def check(folder: Path, table: Path) -> Job:
-    """Whether the organisation's table is what the plan needs. Nothing leaves this machine, and nothing is written."""
+    """Refuse a table that is not what the plan needs. Nothing leaves this machine, and nothing is written."""
     deployment = Deployment.read(folder)
     deployment.lay_out(folder)
     return open_organisation(deployment.plan, deployment.facts, organisation_of(folder, deployment), table, folder)
@@ -133,7 +133,7 @@ def enrol(folder: Path, table: Path, before: Path | None = None) -> Enrolled:
 
 
 def _taken_over(folder: Path, deployment: Deployment, organisation: str, before: Path | None) -> str:
-    """What was spent before is spent: its ledger goes on here, and its old folder is over."""
+    """Continue the ledger of the organisation's old folder here: what was spent stays spent. The old folder is over."""
     after = deployment.after
     if (was := after is not None and organisation in after.organisations) != (before is not None):
         todo = "Add --after with that folder: its ledger continues here." if was else "Leave --after out."
@@ -290,7 +290,7 @@ class Approved:
         )
 
     def _write_roster(self) -> None:
-        """Who the others in a secure sum are: from the enrolments in `nodes`, which came from them."""
+        """Write who the others in a secure sum are, from the enrolments that they put into `nodes`."""
         found: dict[str, str] = {}
         for path in sorted((self.folder / NODES).glob(f"*{ENROLMENT}")):
             card = read(Card, read_json(path, LONGEST_CARD, str(path)), str(path))
@@ -300,11 +300,11 @@ class Approved:
             write_atomically(self.folder / ROSTER, (json.dumps(found, indent=1) + "\n").encode())
 
     def forget(self) -> None:
-        """After the run: without its root nobody can ever remove the noise."""
+        """Delete the root after the run: without it nobody can ever remove the noise."""
         (self.folder / ROOT).unlink(missing_ok=True)
 
     def conclude(self, page: Callable[[Json, Json, Json], str]) -> None:
-        """After the run: this organisation's own account of it, from its own ledger and its own.npz."""
+        """Write this organisation's own account after the run, from its own ledger and own.npz."""
         deployment, job, ledger = self.deployment, self.job(), Ledger(self.folder / LEDGER)
         seed, silos = deployment.plan.seed, deployment.facts.organisations[self.organisation]
         door = door_of(job, seed or 0, ledger, seed)
@@ -360,6 +360,6 @@ def _read(table: Path) -> bytes:
 
 
 def _rows(job: Job, silos: tuple[str, ...]) -> Private:
-    """The organisation's prepared records; axis 0 is its silos."""
+    """Prepare the organisation's records; axis 0 is its silos."""
     data = job.data(silos)
     return data if isinstance(data, dict) else {name: np.stack([part[name] for part in data]) for name in data[0]}

@@ -61,7 +61,7 @@ class Holding:
 
     @property
     def home(self) -> str:
-        """The region that its agents are of."""
+        """The region of its agents."""
         return self.region or self.organisation
 
 
@@ -85,7 +85,7 @@ class Facts:
 
     @property
     def regions(self) -> dict[str, tuple[str, ...]]:
-        """The organisations that hold each region's agents; where nobody says otherwise, one of the same name."""
+        """The organisations that hold each region's agents; by default one with the region's name."""
         homes = sorted({holding.home for holding in self.holdings})
         return {home: tuple(each.organisation for each in self.holdings if each.home == home) for home in homes}
 
@@ -94,7 +94,7 @@ class Facts:
 
     @classmethod
     def from_json(cls, content: object, where: str) -> Facts:
-        """What `to_json` wrote; `content` is somebody else's and may be anything."""
+        """Read what `to_json` wrote. `content` is from a stranger and may be anything."""
         facts = read(cls, of_format(content, FORMAT, where), where)
         families.check_name(facts.method, f"{where}, method")
         columns = checked_names(f"{where}, columns", facts.columns, len(facts.columns), "column")
@@ -105,7 +105,7 @@ class Facts:
         return facts
 
     def _check(self, where: str) -> None:
-        """Whether the parts fit together, as they do where readers made them."""
+        """Refuse parts that do not fit together."""
         if not self.holdings:
             raise InputError(f"{where}, organisations", "at least one", "found none")
         check_file_names(
@@ -160,20 +160,20 @@ class DeployedPart(Protocol):
     FIRST_ORDERS: bool
 
     def check_facts(self, facts: Facts, where: str) -> None:
-        """Whether columns, shape and classes fit together, as they do where readers made them."""
+        """Refuse columns, shape and classes that do not fit together."""
         ...
 
     def classes_of(self, plan: Any, told: Mapping[str, tuple[str, ...]], fewest: int) -> tuple[str, ...]:
-        """All classes, from what each organisation reported of its own."""
+        """Return all classes, given the classes that each organisation reported."""
         ...
 
     def read_own(self, plan: Any, path: Path, facts: Facts | None = None) -> tuple[Facts, tuple[Any, ...]]:
-        """An organisation's own facts, and the records of its silos; where the facts of all are known, in their
-        order."""
+        """Read an organisation's own facts and the records of its silos, in the order of all facts if these are
+        given."""
         ...
 
     def open_part(self, plan: Any, facts: Facts, records: Records, base: Path) -> Job:
-        """The job without the others' records."""
+        """Open the job without the others' records."""
         ...
 
 
@@ -187,7 +187,7 @@ def check_columns(facts: Facts, least: int, where: str) -> None:
 
 
 def check_plain(facts: Facts, where: str) -> None:
-    """For families whose records are rows of numbers."""
+    """Refuse facts of other records than rows of numbers."""
     if facts.shape or facts.classes:
         raise InputError(where, f"neither shape nor classes for {facts.method}", "found some")
 
@@ -207,12 +207,12 @@ def gather_facts(plan: Plan, base: Path) -> Facts:
 
 
 def organisation_facts(plan: Plan, path: Path) -> Json:
-    """An organisation's own facts, from its table: what it tells the others, and nothing else of its records."""
+    """Make an organisation's facts from its table: all that it tells the others about its records."""
     return part_of(plan.method.name).read_own(plan, path)[0].to_json()
 
 
 def _found(plan: Plan, path: Path) -> list[tuple[Facts, Path]]:
-    """The facts of whoever holds what the plan calls `path`."""
+    """Read the facts of the organisations that hold what the plan calls `path`."""
     region = _organisation(path)
     folder = path.with_name(region)
     if os.path.exists(path) or not folder.is_dir() or not part_of(plan.method.name).SEVERAL:
@@ -250,19 +250,19 @@ def _at(plan: Plan, path: Path) -> Facts:
 
 
 def read_facts(path: Path) -> Facts:
-    """The facts in a file."""
+    """Read facts from a file."""
     where = shown(path)
     return Facts.from_json(old_names.facts(read_json(path, LONGEST_FACTS, where)), where)
 
 
 def _organisation(path: Path) -> str:
-    """What readers call a table."""
+    """Return the name that readers give to the table in this file."""
     suffix = next((suffix for suffix in SUFFIXES if path.name.lower().endswith(suffix)), path.suffix)
     return path.name[: len(path.name) - len(suffix)]
 
 
 def _together(plan: Plan, told: Sequence[Facts]) -> Facts:
-    """Public facts of every organisation, as each one reported them."""
+    """Join the public facts of all organisations, as each one reported them."""
     first, columns = told[0], _columns(plan, told)
     owner = f"organisation {shortened(first.holdings[0].organisation)}"
     for facts in told:
@@ -278,7 +278,7 @@ def _together(plan: Plan, told: Sequence[Facts]) -> Facts:
 
 
 def _columns(plan: Plan, told: Sequence[Facts]) -> tuple[str, ...]:
-    """Those of all: the same everywhere, unless the plan says that nodes may differ, and which of them count."""
+    """Return the columns of all organisations: the same everywhere, unless the plan allows different nodes."""
     first, rule = told[0], getattr(plan.data, "nodes", None)
     by_name = sorted(told, key=lambda facts: facts.holdings[0].organisation)  # as tables in one place are
     every = tuple(dict.fromkeys(name for facts in by_name for name in facts.columns))
@@ -297,12 +297,12 @@ def _columns(plan: Plan, told: Sequence[Facts]) -> tuple[str, ...]:
 
 
 def lacking(columns: Sequence[str], own: Sequence[str]) -> tuple[str, ...] | None:
-    """Of all columns those that an organisation lacks; None where it lacks none."""
+    """Return the columns that an organisation lacks; None if it lacks none."""
     return tuple(name for name in columns if name not in own) or None
 
 
 def _check_planned(plan: Plan, facts: Facts, where: str, fewest_classes: int = 1) -> None:
-    """Whether these are facts for this plan, with all that it needs and nothing that it protects."""
+    """Refuse facts that lack something that the plan needs, or state something that it protects."""
     if facts.method != plan.method.name:
         raise InputError(f"{where}, method", f"{plan.method.name}, as in the plan", f"found {facts.method}")
     for holding in facts.holdings:
@@ -327,13 +327,13 @@ def _check_planned(plan: Plan, facts: Facts, where: str, fewest_classes: int = 1
 
 
 def open_server(plan: Plan, facts: Facts, base: Path) -> Job:
-    """The job without any record; side files that are public are read relative to `base`."""
+    """Open the job without any record. Public side files are read relative to `base`."""
     plan = _checked(plan, facts)
     return _open(plan, facts, {}, base)
 
 
 def open_organisation(plan: Plan, facts: Facts, organisation: str, path: Path, base: Path) -> Job:
-    """The job with the records of one organisation, whose table at `path` must agree with the facts."""
+    """Open the job with the records of one organisation. Its table at `path` must agree with the facts."""
     plan = _checked(plan, facts)
     agreed = next((holding for holding in facts.holdings if holding.organisation == organisation), None)
     if agreed is None:
@@ -348,7 +348,7 @@ def open_organisation(plan: Plan, facts: Facts, organisation: str, path: Path, b
 
 
 def _checked(plan: Plan, facts: Facts) -> Plan:
-    """The plan as it can be deployed, if the facts are of its organisations."""
+    """Return the plan as it can be deployed; refuse facts of other organisations."""
     _check_planned(plan, facts, "facts", fewest_classes=2)
     planned = [_organisation(Path(name)) for name in plan.data.files]
     todo = "An organisation, or a region that several hold, is called by its file in the plan."
@@ -357,7 +357,7 @@ def _checked(plan: Plan, facts: Facts) -> Plan:
 
 
 def _check_agreed(own: Facts, shape: tuple[int, ...], agreed: Holding, where: str) -> None:
-    """Whether a table is the one that was reported. Everything that is compared, and said, is public."""
+    """Refuse a table that is not the one that was reported. All that is compared and printed is public."""
     (holding,) = own.holdings
     todo = "Take the table that the facts were made from, or make new facts: all organisations need the new ones."
     if own.shape != shape:
@@ -384,7 +384,7 @@ def _check_agreed(own: Facts, shape: tuple[int, ...], agreed: Holding, where: st
 
 
 def _open(plan: Plan, facts: Facts, here: Mapping[str, Any], base: Path) -> Job:
-    """The job of records that are here, by silo, with nothing but a shape instead of all others."""
+    """Open the job with the records that are here, by silo. Of all others it gets only the shape."""
 
     def records(absent: Callable[[int], Any]) -> tuple[Any, ...]:
         absent = cache(absent)  # one for all silos with that many

@@ -150,7 +150,7 @@ def dropped(folder: Path, deployment: Deployment) -> tuple[str, ...]:
 
 
 def drop(folder: Path, neighbour: str) -> tuple[str, ...]:
-    """Give a link up for good, from the round that is under way; returns who is left to talk to."""
+    """Give up a link for good, from the current round on. Return the neighbours that are left."""
     deployment = Deployment.read(folder)
     if (region := region_of(folder, deployment)) is None:
         raise InputError(str(folder), "the folder of a region's server", "it is another")
@@ -168,7 +168,7 @@ def drop(folder: Path, neighbour: str) -> tuple[str, ...]:
 
 
 class Linked(Kept):
-    """What goes across is on disk first, and then goes to the neighbours."""
+    """Sends rows to the neighbours after they were written to disk."""
 
     def __init__(self, folder: RunFolder, door: Door, neighbours: Neighbours) -> None:
         super().__init__(folder, door)
@@ -182,7 +182,7 @@ class Linked(Kept):
         return self._neighbours.exchange(round, half.sent, lambda: self.sent(round - 1))
 
     def part(self, round: int) -> dict[str, bytes]:
-        """After the last round; by neighbour that did not say goodbye, what it may still need."""
+        """Say goodbye after the last round. Return what neighbours that said no goodbye may still need."""
 
         def before() -> Rows | None:
             return self.sent(round - 1)
@@ -191,6 +191,6 @@ class Linked(Kept):
         return self._neighbours.farewell(round, before)
 
     def sent(self, round: int) -> Rows | None:
-        """What was sent in a round before this process began."""
+        """Return what was sent in a round before this process started."""
         found = self.folder.held(round) if round >= 0 else None
         return None if found is None else found[0].sent

@@ -56,8 +56,8 @@ class Ended(Finished):
 
 
 def read_cards(folder: Path, deployment: Deployment, region: str | None = None) -> dict[str, Card]:
-    """What the organisations of this server sent when they enrolled, by organisation; all of them, and all for this
-    deployment."""
+    """Read what the organisations of this server sent when they enrolled. A missing one, or one of another deployment,
+    is refused."""
     cards, expected = {}, deployment.held_at(region)
     for organisation in expected:
         path = folder / NODES / f"{organisation}{ENROLMENT}"
@@ -186,7 +186,7 @@ def serve(
 
 
 def _begin(run: RunFolder, job: Job, deployment: Deployment, before: Path | None) -> None:
-    """Where this deployment goes on after another one, with what that one's run left here."""
+    """If this deployment continues another one, take over what that run left here."""
     if (run.path / RESULT).exists() or run.load() is not None:
         return
     if (deployment.after is None) != (before is None):
@@ -232,7 +232,7 @@ def _as_bytes(told: Json) -> dict[str, bytes]:
 
 
 def _waiting_for_the_end(goal: Path, digest: str) -> _Waiting | None:
-    """Who is still to hear of the finished run at `goal`; None where there is no such run."""
+    """Return who has not yet heard that the run at `goal` is over; None if there is no such run."""
     if not (goal / RESULT).is_file() or not (goal / ENDING).is_file():
         return None
     told = read_json(goal / ENDING, LONGEST_FACTS, str(goal / ENDING))
@@ -247,6 +247,6 @@ def _ended(goal: Path, waiting: _Waiting | None, before: bool = False) -> Ended:
 
 
 def _note(folder: Path, line: Json) -> None:
-    """For those who watch; nothing depends on it."""
+    """Write a line for `silograph watch`; nothing else depends on it."""
     with open(folder / ROUNDS, "a", encoding="utf-8") as file:
         file.write(json.dumps({"at": time.time(), **line}) + "\n")

@@ -59,6 +59,8 @@ class Answering(Protocol):
         self, answer: Callable[[bytes], bytes], until: Callable[[], bool], patience: float, say: Callable[[str], None]
     ) -> None: ...
 
+    def present(self) -> bool: ...
+
 
 class Neighbours:
     """`topo` is one server of a graph; `keys` are the neighbours' public keys, or all servers' if something is for all.
@@ -91,6 +93,7 @@ class Neighbours:
         self._leaving, self._parted = _FAR, set[str]()  # the turn of the farewell, and the neighbours that said goodbye
         self._notes: Notes | None = None
         self._turn, self._heard = 0, dict[str, str]()
+        self._wanted: int | None = None  # the turn of which we wait for rows
         self._threads = [threading.Thread(target=self._serve, args=(name,), daemon=True) for name in answering]
 
     def __enter__(self) -> Self:
@@ -106,6 +109,23 @@ class Neighbours:
             self._bell.notify_all()
         for thread in self._threads:
             thread.join(_PARTING)
+
+    # ---- for those who watch ----
+
+    @property
+    def names(self) -> list[str]:
+        """All neighbours, as they are called in messages."""
+        return [node_of(name) for name in self._others]
+
+    def present(self) -> set[str]:
+        """Neighbours with links kept there that are connected now. `asking` knows those with links kept here."""
+        return {node_of(name) for name, line in self._answering.items() if line.present()}
+
+    def waiting(self) -> set[str]:
+        """Neighbours with links kept there that we wait for now. `asking` knows those with links kept here."""
+        with self._bell:
+            turn = self._wanted
+            return set() if turn is None else {node_of(n) for n in self._answering if not self._is_there(n, turn)}
 
     # ---- at the call of the round loop ----
 
@@ -277,9 +297,13 @@ class Neighbours:
     def _get(self, turn: int) -> dict[str, Row]:
         """Get, by neighbour, its row of a turn in which it has ours."""
         end = time.monotonic() + self._patience
-        theirs = self._asked(turn)
-        for name in self._answering:
-            theirs[name] = self._told(name, turn, end)
+        self._wanted = turn
+        try:
+            theirs = self._asked(turn)
+            for name in self._answering:
+                theirs[name] = self._told(name, turn, end)
+        finally:
+            self._wanted = None
         for name, row in theirs.items() if turn >= 0 else ():
             for of in self._heard:
                 if row.heard.get(of) != self._heard[of]:
@@ -310,21 +334,21 @@ class Neighbours:
         return found
 
     def _told(self, name: str, turn: int, end: float) -> Row:
-        """Get the row of one who asks us. After a kill it may be further than a muster."""
-
-        def there() -> bool:
-            known = self._theirs[name]
-            if turn == self._leaving:
-                return name in self._broken or name in self._parted
-            return name in self._broken or turn in known or (turn < 0 and max(known, default=turn - 1) >= turn)
-
+        """Get the row of one who asks us."""
         with self._bell:
-            self._bell.wait_for(there, max(0.0, end - time.monotonic()))
+            self._bell.wait_for(lambda: self._is_there(name, turn), max(0.0, end - time.monotonic()))
             if name in self._broken:
                 raise self._broken[name]
-            if not there():
+            if not self._is_there(name, turn):
                 raise self._silent([name], turn)
             return self._theirs[name].get(turn, Row({}))
+
+    def _is_there(self, name: str, turn: int) -> bool:
+        """Whether one who asks us gave its row. After a kill it may be further than a muster."""
+        known = self._theirs[name]
+        if turn == self._leaving:
+            return name in self._broken or name in self._parted
+        return name in self._broken or turn in known or (turn < 0 and max(known, default=turn - 1) >= turn)
 
     def _silent(self, missing: Collection[str], turn: int) -> SilenceError:
         what = "all regions to be there" if turn < 0 else f"the neighbours' rows of round {round_of(turn)}"

@@ -242,6 +242,10 @@ class Answerer(Line):
             raise SilenceError(f"server {self.address}", f"an answer within {patience:g} s", found, todo)
         return here
 
+    def present(self) -> bool:
+        """Whether the server is there now."""
+        return self.online.is_set() and time.monotonic() - self._heard_at < _LOST
+
     def connected(self) -> None:
         self._session, self._turned_away = secrets.token_bytes(16), None
         self.send(self._to, frame(_HERE, self._session))

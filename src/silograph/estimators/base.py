@@ -105,6 +105,13 @@ class PlanEstimator(BaseEstimator):
 
         `silograph report`, `compare` and `privacy` read it, and so does `silograph.open_run`. It holds no table; a plan
         of tables that were in memory names none.
+
+        >>> import os
+        >>> from silograph import ConsensusGraph
+        >>> x = np.random.default_rng(0).normal(size=(50, 3))
+        >>> ConsensusGraph(edges=1).fit(x).save("run")
+        >>> sorted(os.listdir("run"))
+        ['consensus.csv', 'consensus.graphml', 'ledger.jsonl', 'plan.toml', 'report.html', 'result.json', 'sites']
         """
         goal = Path(os.path.abspath(folder))
         refuse_occupied(goal)
@@ -115,7 +122,13 @@ class PlanEstimator(BaseEstimator):
             os.replace(made, goal)
 
     def report(self, path: str | Path | None = None) -> str:
-        """Make the HTML page that a run folder has; write it to a file, too, if one is named."""
+        """Make the HTML page that a run folder has; write it to the file `path`, too, if one is named.
+
+        >>> from silograph import ConsensusGraph
+        >>> x = np.random.default_rng(0).normal(size=(50, 3))
+        >>> "<h1" in ConsensusGraph(edges=1).fit(x).report("report.html")
+        True
+        """
         with TemporaryDirectory() as folder:
             self._write(Path(folder) / "run", Path.cwd() / "run")
             page = (Path(folder) / "run" / "report.html").read_text(encoding="utf-8")

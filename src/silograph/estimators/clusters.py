@@ -57,8 +57,8 @@ class ClusteredModels(LinearModels):
     clusters_ : The cluster of every client.
     classes_ : The two labels, with the logistic loss.
     feature_names_in_ : The names of the columns, if they had names.
-    variances_ : Variances of the clients' deviations b_k and of the clusters' a_q, for the constant and for the slopes,
-        relative to the noise in a record; None with S2.
+    variances_ : (2, features, plus 1 with an intercept), variances of the clients' deviations b_k and of the clusters'
+        a_q, relative to the noise in a record; None with S2.
     own_constants_ : With epsilon: the variance of clients' own constants relative to the noise in a record (for
         classes, of their logits), estimated with privacy; None if it was not estimated.
     exchange_ : S2's learned weights: how much each cluster takes from each other; None without them.
@@ -79,6 +79,12 @@ class ClusteredModels(LinearModels):
     >>> found = ClusteredModels(find=2).fit(clients)
     >>> len(set(found.clusters_[::2])), len(set(found.clusters_))
     (1, 2)
+    >>> model.score(*clients[0], client=0) > 0.95
+    True
+    >>> labels = [(each, np.where(each[:, 0] > each[:, 1], "yes", "no")) for each in x]
+    >>> model = ClusteredModels(find=1, loss="logistic").fit(labels)
+    >>> model.predict_proba([[2.0, -2.0]], client=0).round(2)  # of "no" and of "yes"
+    array([[0., 1.]])
     """
 
     _sections = (ClusteredMethod, Servers, ClusterBudget)
@@ -119,7 +125,7 @@ class ClusteredModels(LinearModels):
         servers: Sequence[str] | None = None,
         clusters: Sequence[Any] | None = None,
     ) -> Self:
-        """Learn from a list of (records, answers), one for each client.
+        """Learn from `X`, a list of (records, answers), one for each client; `y` is ignored.
 
         `servers` names each client's server (default: one for all). `clusters` names each client's cluster; leave it
         out with `find`. Columns of DataFrames are matched by their names.
@@ -153,6 +159,17 @@ class ClusteredModels(LinearModels):
 
         This needs a fit with epsilon and no clip, which estimates how far clients' constants are apart. It costs
         nothing as long as the copy stays with the client: the copy reveals these records, and no noise hides them.
+        `client` is the client's place, as in `predict`.
+
+        >>> rng = np.random.default_rng(0)
+        >>> x = rng.uniform(-1.0, 1.0, size=(200, 20, 1))
+        >>> own = rng.normal(size=200)
+        >>> clients = [(each, each[:, 0] + constant) for each, constant in zip(x, own)]
+        >>> public = {"bounds": [(-1, 1)], "answers": (-5, 5)}
+        >>> model = ClusteredModels(find=1, epsilon=8, **public, masks="skipped", random_state=0).fit(clients)
+        >>> mine = model.personalise(*clients[0], client=0)
+        >>> [(each.predict([[0.0]], client=0) - own[0]).round(1) for each in (model, mine)]  # errors
+        [array([1.4]), array([0.])]
         """
         model, (x, answers) = self._model(client), self._read_own(X, y)
         if self.own_constants_ is None:
@@ -174,15 +191,24 @@ class ClusteredModels(LinearModels):
         return np.asarray(self.models_[client])
 
     def predict(self, X: Any, client: int) -> Any:
-        """Predict with one client's model; `client` is its place, from 0, in the list that `fit` was given."""
+        """Predict the answers of the records `X` with one client's model.
+
+        `client` is the client's place, from 0, in the list that `fit` was given.
+        """
         return self._predicted(X, self._model(client))
 
     def predict_proba(self, X: Any, client: int) -> Array:
-        """Predict the probability of each class with one client's model: (records, 2), in the order of `classes_`."""
+        """Predict the probability of each class for the records `X` with the model of `client`, as in `predict`.
+
+        The result has the shape (records, 2), in the order of `classes_`. It needs the logistic loss.
+        """
         return self._chances(X, self._model(client))
 
     def score(self, X: Any, y: Any = None, client: int | None = None) -> float:
-        """Score one client's model: accuracy with the logistic loss, else R^2."""
+        """Score the model of `client` on records `X` and answers `y`: accuracy with the logistic loss, else R^2.
+
+        All three are needed.
+        """
         if y is None or client is None:
             todo = "GridSearchCV would leave out whole clients, who then have no model: hold back records instead."
             raise InputError("score", "records, their answers and whose they are", "something is missing", todo)

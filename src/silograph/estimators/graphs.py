@@ -17,9 +17,18 @@ from silograph.core.keys import seed_of
 from silograph.core.results import Link
 from silograph.core.toml import parse_toml
 from silograph.core.types import Array
-from silograph.data.categories import Categories
-from silograph.data.silos import Silos, from_arrays
-from silograph.data.tables import as_frame, listed
+from silograph.data.categories import Categories, level_nodes, with_levels
+from silograph.data.columns import without
+from silograph.data.silos import Silos, from_arrays, given_grid
+from silograph.data.tables import (
+    Grid,
+    as_frame,
+    check_same_names,
+    checked_values,
+    listed,
+    named,
+    without_index,
+)
 from silograph.estimators.base import InTheOpen, PlanEstimator, RandomState
 from silograph.families.graphs.files import CONFIDENCE, COULD_SEE, PROBABILITY, SIGN, Edge, edges, to_networkx
 from silograph.families.graphs.job import GraphJob, read_sites
@@ -36,6 +45,8 @@ from silograph.report.build import read
 from silograph.report.notebook_card import COST, card, protected, small_graph, worst
 from silograph.report.plots import plot_graph
 from silograph.run.plan import parse
+
+_SAME_COLUMNS = "Give every table the columns of `fit`, by the same names; their order does not matter."
 
 
 @dataclass(eq=False, repr=False)
@@ -94,6 +105,17 @@ class ConsensusGraph(PlanEstimator):
     [('node_0', 'node_1'), ('node_2', 'node_3')]
     >>> model.signs_[0][2]
     array([ 0.,  0.,  0., -1.])
+    >>> model.to_pandas("south")[["source", "target", "sign"]]
+       source  target  sign
+    0  node_0  node_1     1
+    1  node_2  node_3    -1
+    >>> fresh = [site(1000), site(1000)]
+    >>> model.score(fresh) > ConsensusGraph(edges=1).fit(sites).score(fresh)
+    True
+    >>> axes = model.plot("north")
+    >>> model.save("run")
+    >>> ConsensusGraph.load("run").nodes_
+    ['node_0', 'node_1', 'node_2', 'node_3']
     >>> private = ConsensusGraph(edges=2, epsilon=4, scale="none").fit(sites)
     >>> sorted({(cost["site"], round(cost["epsilon"], 3)) for cost in private.privacy_["guarantees"]})
     [('north', 4.0), ('south', 4.0)]
@@ -145,7 +167,7 @@ class ConsensusGraph(PlanEstimator):
     random_state: RandomState = None
 
     def fit(self, X: Any, y: None = None, *, names: Sequence[str] | None = None) -> Self:
-        """Learn from one table (signals, nodes) per site.
+        """Learn from one table (signals, nodes) per site; `y` is ignored.
 
         `X` is a list of arrays or DataFrames (pandas, polars, pyarrow), a dict of them by site, or paths of files and
         folders; a single table is one site. `names` are the sites' names if `X` has none.
@@ -194,6 +216,7 @@ class ConsensusGraph(PlanEstimator):
         params = inspect.signature(cls).parameters
         given = {name: getattr(section, name) for section in sections for name in params if hasattr(section, name)}
         made, result, pairs = cls(**given, random_state=plan.seed), run.result, AllPairs(len(run.result.nodes))
+        made._loaded = True
         made._space, made.nodes_, made.names_ = pairs, list(result.nodes), [site.name for site in result.sites]
         made.n_features_in_, made._own_nodes = len(result.nodes), [made.nodes_] * len(result.sites)
         (made._consensus, made._more_of_consensus), *sites = (
@@ -243,36 +266,75 @@ class ConsensusGraph(PlanEstimator):
 
     @InTheOpen
     def score(self, X: Any, y: None = None) -> float:
-        """Mean log-likelihood of a row x under a Gaussian with mean m and precision T:
+        """Return the mean log-likelihood of a row x of `X`, under a Gaussian with mean m and precision T:
 
             (logdet T - (x - m)' T (x - m) - d log(2 pi)) / 2
 
-        A list of tables, one per site in the order of `fit`, is scored with each site's own graph; a single table is
-        scored with the consensus, or with the only site's graph.
+        Tables of the sites of `fit`, in their order or by name, are scored with each site's own graph; a single table
+        is scored with the consensus, or with the only site's graph. Columns of DataFrames are matched by their names,
+        but if `fit` had one table alone, they must have its order. `y` is ignored. It is refused with epsilon.
         """
         check_is_fitted(self)
+        if self._loaded:
+            todo = "Score with the estimator that was fitted; pickle keeps it."
+            raise InputError("score", "an estimator that was fitted", "this run was loaded: it has graphs only", todo)
         precision, location, together = self.precision_, self.location_, self.consensus_precision_
         if precision is None or location is None or together is None:
             todo = "Fit with it, and without reveal='sum'."
             raise InputError("score", "the learner 'likelihood', with every site's moments", "found another", todo)
-        several = isinstance(X, list | tuple) and bool(X) and np.ndim(X[0]) == 2
-        tables = [np.asarray(table) for table in X] if several else [validate_data(self, X, reset=False)]
-        if any(_with_gaps(table) for table in tables):
-            raise InputError("score", "complete rows", "some values are missing", "Leave out those rows.")
-        for place, table in enumerate(tables):
-            if table.ndim != 2 or table.shape[1] != len(self.nodes_):
-                raise InputError(
-                    f"score, table {place}", f"{len(self.nodes_)} columns, as in `fit`", f"its shape is {table.shape}"
-                )
-        if len(tables) != len(self.names_):
-            if len(tables) > 1:
-                raise InputError("score", f"{len(self.names_)} tables, or one", f"found {len(tables)}")
-            precision, location = together[None], _common_location(location, self.weights_)[None]
-        elif np.isnan(location).any():
+        given = self._given(X)
+        alone = len(given) != len(self.names_)
+        if alone and len(given) > 1:
+            raise InputError("score", f"{len(self.names_)} tables, or one", f"found {len(given)}")
+        if not alone and np.isnan(location).any():
             todo = "Score one table at a time: it is held against the consensus."
             raise InputError("score", "sites that had all nodes in `fit`", "some lacked nodes", todo)
+        tables = [self._rows(table, f"score, table {place}") for place, table in enumerate(given)]
+        if alone:
+            precision, location = together[None], _common_location(location, self.weights_)[None]
         scored = [_log_likelihood(*each) for each in zip(tables, location, precision, strict=True)]
         return float(np.concatenate(scored).mean())
+
+    def _given(self, X: Any) -> list[Any]:
+        """Tables to score, in the order of the sites."""
+        if self.site_column is not None and self.site_column in getattr(X, "columns", ()):
+            X = _by_site(X, self.site_column)
+        if _are_named(X):
+            names = [str(name) for name in X]
+            todo = "Or score a list of tables, or one table."
+            check_same_names(names, self.names_, "score", "a table of each site of `fit`", todo)
+            tables = dict(zip(names, X.values(), strict=True))
+            return [tables[name] for name in self.names_]
+        if _are_tables(X):
+            return list(X)
+        if as_frame(X) is None:
+            validate_data(self, X, reset=False, dtype=None, ensure_all_finite=False)
+        elif hasattr(self, "feature_names_in_"):  # scikit-learn wants the order of columns, too
+            validate_data(self, X, reset=False, skip_check_array=True)
+        return [X]
+
+    def _rows(self, given: Any, where: str) -> Array:
+        """A table's numbers, in the order of the nodes. Values are named in no error."""
+        nodes = list(self.nodes_)
+        grid = without_index(given_grid(given, where, None))
+        if grid.column_names is not None and self._named:
+            left_out = [*self.drop, *([] if self.unit_column is None else [self.unit_column])]
+            grid = without(with_levels(without(grid, left_out), self.categories, where, private=True), left_out)
+            names = [named(name) for name in grid.column_names or ()]
+            unasked = set(names) if self.nodes == "common" else set(level_nodes(self.categories or {}))
+            known = [name for name in names if name in nodes or name not in unasked]
+            check_same_names(known, nodes, where, "the columns of `fit`", _SAME_COLUMNS)
+            grid = Grid([grid.columns[names.index(node)] for node in nodes], nodes)
+        if len(grid.columns) != len(nodes):
+            raise InputError(where, f"{len(nodes)} columns, as in `fit`", f"it has {len(grid.columns)}")
+
+        def place(column: int, row: int) -> str:
+            return f"{where}, column {nodes[column]}, {grid.at(row)}"
+
+        rows = checked_values(grid.columns, place, private=True, gaps=True)
+        if np.isnan(rows).any():
+            raise InputError(where, "complete rows", "some values are missing", "Leave out those rows.")
+        return rows
 
     def to_networkx(self, site: str | None = None, threshold: float = 0.0) -> Any:
         """Return the consensus graph, or the graph of `site`, as a networkx.Graph.
@@ -298,7 +360,10 @@ class ConsensusGraph(PlanEstimator):
         return frame.astype({name: int for name in (SIGN, COULD_SEE) if name in more})
 
     def plot(self, site: str | None = None, ax: Any = None) -> Any:
-        """Draw the consensus graph, or the graph of `site`, with matplotlib; return the axes."""
+        """Draw the consensus graph, or the graph of `site`, with matplotlib: on the axes `ax`, or on new ones.
+
+        The axes are returned.
+        """
         nodes, found = self._graph("plot", site, 0.0)
         signs = {frozenset((edge.source, edge.target)): int(edge.more.get(SIGN, 1)) for edge in found}
         drawn = [(edge.source, edge.target, edge.weight) for edge in found]
@@ -350,6 +415,8 @@ class ConsensusGraph(PlanEstimator):
 
     def _silos(self, plan: GraphPlan, X: Any, names: Sequence[str] | None) -> Silos:
         private, data = plan.privacy is not None, plan.data
+        self.__dict__.pop("feature_names_in_", None)
+        self._loaded, self._named = False, bool(data.files) or hasattr(X, "columns")
         if data.files:
             if names is not None:
                 raise InputError("names", "no names with files: files name the sites", f"found {list(names)}")
@@ -360,9 +427,10 @@ class ConsensusGraph(PlanEstimator):
         columns |= {"rule": data.nodes or ("same" if private else "all"), "unit_column": data.unit_column}
         if data.site_column is not None:
             X = _by_site(X, data.site_column)
-        if isinstance(X, Mapping) and not hasattr(X, "shape"):  # some sparse matrices are mappings
+        if _are_named(X):
             X, names = list(X.values()), list(X) if names is None else names
-        if isinstance(X, list | tuple) and X and (as_frame(X[0]) is not None or np.ndim(X[0]) == 2):
+        if _are_tables(X):
+            self._named = any(hasattr(table, "columns") for table in X)
             silos = from_arrays(X, names, None, private, **columns)
             self.n_features_in_ = len(silos.nodes)
             return silos
@@ -423,8 +491,13 @@ def _sure(w: Array, more: Mapping[str, Array], least: float | None) -> Array:
     return w if least is None or known is None else np.where(known >= least, w, 0.0)
 
 
-def _with_gaps(table: Array) -> bool:
-    return table.dtype.kind == "f" and bool(np.isnan(table).any())
+def _are_named(X: Any) -> bool:
+    """Whether these are tables by their sites; some sparse matrices are mappings, too."""
+    return isinstance(X, Mapping) and not hasattr(X, "shape")
+
+
+def _are_tables(X: Any) -> bool:
+    return isinstance(X, list | tuple) and bool(X) and (as_frame(X[0]) is not None or np.ndim(X[0]) == 2)
 
 
 def _location(rows: Array) -> Array:

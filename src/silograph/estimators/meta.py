@@ -81,8 +81,9 @@ class _PrivateMeta(PlanEstimator):
         names: Sequence[str] | None = None,
         persons: Sequence[Any] | None = None,
     ) -> Self:
-        """Learn the shared start from a list of (records, answers), one for each client; `names` are the clients'.
+        """Learn the shared start from `X`, a list of (records, answers), one for each client; `y` is ignored.
 
+        `names` are the clients' names. If they are not given, clients are numbered.
         `persons` says for each client, record by record, whose it is: then epsilon protects a person instead of one
         record. A person with records at several clients is protected at each of them separately.
         """
@@ -117,10 +118,14 @@ class _PrivateMeta(PlanEstimator):
         return self
 
     def personalise(self, X: Any, y: Any, *, steps: int | None = None, step: float | None = None) -> Self:
-        """Return a copy with a client's own model: the start after steps on its records (4). Nothing leaves the client.
+        """Return a copy with a client's own model, from its records `X` and answers `y`. Nothing leaves the client.
 
-        One step is w - step times the gradient of the records' loss at w. If neither the number nor the size of steps
-        is given, here or in the constructor, both are chosen on these records, and so is whether to use the start.
+        The model is the start w after `steps` steps of size `step` on the client's mean loss:
+
+            w <- w - step grad loss(w)                                                 (4)
+
+        If neither is given, here or in the constructor, both are chosen on these records, and so is whether to use the
+        start.
         """
         check_is_fitted(self)
         mine = self._read(X, y)
@@ -138,7 +143,7 @@ class _PrivateMeta(PlanEstimator):
         return personal
 
     def save(self, path: str | Path) -> None:
-        """Write the model, personal or shared, as an NPZ file without pickle."""
+        """Write the model, personal or shared, into the file `path`: NPZ, without pickle."""
         from silograph.tasks.networks import save_model
 
         check_is_fitted(self)
@@ -147,7 +152,11 @@ class _PrivateMeta(PlanEstimator):
 
     @classmethod
     def load(cls, path: str | Path, module: Any = None, device: str = "cpu") -> Self:
-        """Read a model that `save` or a run wrote; give your own network again as `module`."""
+        """Read a model from the file `path` that `save` or a run wrote.
+
+        If you learned your own network, give it again as `module`. `device` is where the model computes: "cpu" or
+        "cuda".
+        """
         spec, layout, vector = load_networks().load_model(path)
         if spec.get("answers") != cls._answers:
             raise InputError(str(path), f"a model for {cls._answers}", f"found one for {spec.get('answers')}")
@@ -274,6 +283,13 @@ class PrivateMetaClassifier(ClassifierMixin, _PrivateMeta):
     >>> mine = start.personalise(*clients[39])  # nothing leaves this client
     >>> mine.predict([[3.0, 0.0], [-3.0, 0.0]])
     array(['yes', 'no'], dtype='<U3')
+    >>> mine.predict_proba([[3.0, 0.0]]).round(1)  # of "no" and of "yes"
+    array([[0., 1.]])
+    >>> mine.score(*clients[39])
+    1.0
+    >>> start.save("start.npz")
+    >>> bool((PrivateMetaClassifier.load("start.npz").start_ == start.start_).all())
+    True
     """
 
     _answers = "classes"
@@ -285,18 +301,21 @@ class PrivateMetaClassifier(ClassifierMixin, _PrivateMeta):
         self.classes_ = np.array(self.spec_.get("labels", [int(text) for text in texts] if numbers else texts))
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """Predict the probability of each class: (records, classes), in the order of `classes_`."""
+        """Predict the probability of each class for the records `X`: (records, classes), as in `classes_`."""
         scores = self._outputs(X).astype(np.float64)
         odds = np.exp(scores - scores.max(1, keepdims=True)) if len(scores) else scores
         return np.asarray(odds / odds.sum(1, keepdims=True)) if len(odds) else odds
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Predict the likeliest label of every record."""
+        """Predict the likeliest label of every record in `X`."""
         scores = self._outputs(X)
         return np.asarray(self.classes_[scores.argmax(1)])
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the accuracy. Labels are read as `fit` reads them: 3, 3.0 and "3" are one label."""
+        """Return the accuracy on records `X` and labels `y`, with the weights `sample_weight` of the records, if given.
+
+        Labels are read as `fit` reads them: 3, 3.0 and "3" are one label.
+        """
         check_is_fitted(self)
         right = self._outputs(X).argmax(1) == self._read(X, y).records[0][1]
         return float(np.average(right, weights=sample_weight))
@@ -326,10 +345,15 @@ class PrivateMetaRegressor(RegressorMixin, _PrivateMeta):
     >>> mine = start.personalise(*clients[39])
     >>> mine.score(*clients[39]) > 0.9
     True
+    >>> mine.predict([[1.0, 0.0]]).round(1)
+    array([1.])
+    >>> start.save("start.npz")
+    >>> bool((PrivateMetaRegressor.load("start.npz").start_ == start.start_).all())
+    True
     """
 
     _answers = "numbers"
 
     def predict(self, X: Any) -> NDArray[np.float64]:
-        """Predict the number of every record."""
+        """Predict the number of every record in `X`."""
         return np.asarray(self._outputs(X)[:, 0], dtype=np.float64)

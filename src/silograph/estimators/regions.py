@@ -58,6 +58,12 @@ class RegionModels(LinearModels):
     (['north', 'south'], (2, 3))
     >>> model.predict([[1.0, 0.0]], region="north").round(1)
     array([1.])
+    >>> labels = [(each, np.where(each[:, 0] > each[:, 1], "yes", "no")) for each in x]
+    >>> model = RegionModels("logistic").fit(labels)
+    >>> model.predict_proba([[2.0, -2.0]]).round(2)  # of "no" and of "yes"
+    array([[0., 1.]])
+    >>> model.score(labels) > 0.95
+    True
     """
 
     _sections = (FederationMethod, Servers, AgentBudget)
@@ -94,7 +100,7 @@ class RegionModels(LinearModels):
     random_state: RandomState = None
 
     def fit(self, X: Sequence[tuple[Any, Any]], y: None = None, *, regions: Sequence[Any] | None = None) -> Self:
-        """Learn from a list of (records, answers), one for each agent.
+        """Learn from `X`, a list of (records, answers), one for each agent; `y` is ignored.
 
         `regions` names each agent's region (default: one for all). Columns of DataFrames are matched by their names.
         """
@@ -128,15 +134,20 @@ class RegionModels(LinearModels):
         return np.asarray(self.models_[self.regions_.index(str(region))])
 
     def predict(self, X: Any, region: Any = None) -> Any:
-        """Predict with the model of `region`, or by default with the mean of all regions' models."""
+        """Predict the answers of the records `X` with the model of `region`, by default with the mean of all models."""
         return self._predicted(X, self._model(region))
 
     def predict_proba(self, X: Any, region: Any = None) -> Array:
-        """Predict the probability of each class with the same model: (records, 2), in the order of `classes_`."""
+        """Predict the probability of each class for the records `X`, with the model of `region` as in `predict`.
+
+        The result has the shape (records, 2), in the order of `classes_`. It needs the logistic loss.
+        """
         return self._chances(X, self._model(region))
 
     def score(self, X: Any, y: Any = None, region: Any = None) -> float:
-        """Score a region's model, or the mean of all: accuracy with the logistic loss, else R^2.
+        """Score the model of `region`, or the mean of all, on records `X` and answers `y`.
+
+        The score is the accuracy with the logistic loss, else R^2.
 
         Without `y`, as in GridSearchCV, `X` is a list of (records, answers) of agents.
         """

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -13,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from silograph.core.errors import InputError
+from silograph.core.processes import time_of, workers_for
 from silograph.core.results import Guarantee, LinearTask, ServerGraph, ServerRound, Test
 from silograph.core.types import Array, Json
 from silograph.data.features import raw_values
@@ -21,10 +20,13 @@ from silograph.data.silos import Elsewhere, records_of
 from silograph.methods.base import Private
 from silograph.methods.calibrated import Calibrated
 from silograph.methods.calibration import Choice
+from silograph.privacy import accounting
 from silograph.privacy.accounting import Cost
 from silograph.privacy.door import Budget
 from silograph.privacy.masking import Masks
+from silograph.privacy.mechanisms import SharedGaussian, SharedLaplace
 from silograph.privacy.observers import OWN_SERVER
+from silograph.privacy.secure_partners import loads
 from silograph.run.results import UNPROTECTED, guarantee
 from silograph.run.sections import naming_files, option
 from silograph.tasks.linear import Linear, signs
@@ -126,6 +128,10 @@ class ServersJob:
     topo: Topology
     method: Any
 
+    @property
+    def most_rounds(self) -> int:
+        raise NotImplementedError
+
     def at(self, region: str, without: Collection[str] = ()) -> Any:
         """The job as one region's server does it, with its neighbours and nobody in the middle."""
         if without and self.hears_all:
@@ -136,21 +142,26 @@ class ServersJob:
 
     @property
     def hears_all(self) -> bool:
-        """Whether servers know of all others what these pass on, and not of their neighbours alone."""
+        """Whether messages of a server reach all servers, and not only its neighbours."""
         return bool(self.plan.reach == "all")
 
     @property
     def trusting(self) -> bool:
-        """Whether an agent's own server sees what its budget protects."""
-        raise NotImplementedError
-
-    def _sums_take(self) -> float | None:
-        """About how many seconds of one core all secure sums take in this process."""
+        """Whether agents trust their own server: it sees what the budget protects against others."""
         raise NotImplementedError
 
     @property
-    def takes(self) -> float | None:
-        return self._sums_take()
+    def added_up(self) -> Sequence[int]:
+        """How many agents are added up in each sum of a round."""
+        raise NotImplementedError
+
+    @property
+    def takes(self) -> Json | None:
+        """About how many seconds all secure sums take here, and on how many cores."""
+        if self.plan.masks != "protocol":
+            return None
+        load = loads(self.added_up)
+        return {"seconds": self.most_rounds * time_of(*load), "cores": workers_for(*load)}
 
     @property
     def masks(self) -> Masks | None:
@@ -177,7 +188,7 @@ class ServersJob:
         return task.prepare_all([(with_intercept(x, self.plan.method.intercept), y) for x, y in of.values()], list(of))
 
     def planned(self, sites: Sequence[str], cost: Cost) -> list[Guarantee]:
-        """That cost against every observer but those that the budget trusts."""
+        """Guarantees with this cost against every observer that the budget does not trust."""
         trusted = frozenset() if self.budget is None else self.budget.trusted
         return [
             guarantee(site, observer, UNPROTECTED if observer in trusted else cost, None, self.plan.rehearsal)
@@ -215,13 +226,20 @@ class ServersJob:
         return Test(len(answers), "error rate", min(positive, 1.0 - positive))
 
     def errors(self, task: Linear, models: Array, x: Array, y: Array) -> Array:
-        """Of a model, or each of several, on test records."""
+        """Errors of one model, or of each of several, on test records."""
         measure = task.error_rate if task.loss == "logistic" else task.squared_error
         return measure(models, with_intercept(x, self.plan.method.intercept), y)
 
 
+def noise_of_choice(choice: Choice, epsilon: float, delta: float) -> SharedGaussian | SharedLaplace:
+    """The noise of a run that has all of the budget; rounds have shares of it."""
+    if choice.pure:
+        return SharedLaplace(accounting.laplace_multiplier(epsilon, 1))
+    return SharedGaussian(accounting.gaussian_multiplier(epsilon, delta, 1))
+
+
 def of_choice(choice: Choice) -> Json:
-    """What public numbers decided, before anything is spent."""
+    """The settings chosen from public numbers, before anything is spent."""
     shares: dict[str, float] = {}
     for stage, share in choice.schedule:
         shares[stage] = shares.get(stage, 0.0) + share
@@ -236,17 +254,20 @@ def of_choice(choice: Choice) -> Json:
 
 
 def calibration_notes(method: Calibrated, data: Any) -> list[str]:
-    """What follows from the choice, in words."""
+    """Notes on the chosen settings."""
     choice, classes = method.choice, method.task.loss == "logistic"
     what = "of the classes' logits" if classes else "of answers"
     cost = f"Expect noise to cost {choice.expected:.2g} of the variance {what}"
     if choice.slopes:
         notes = [
-            f"{cost}: the model helps if features explain more than that. A last sum measures it and removes what is "
-            "noise; if all is noise, the model is a constant."
+            f"{cost} if columns fill their bounds, and much more if bounds are much wider than the data: the model "
+            "helps if features explain more than that. A last sum measures it and removes what is noise; if all is "
+            "noise, the model is a constant."
         ]
     else:
-        answers = "mean answers, of all and of each cluster" if choice.offsets else "the mean answer"
+        answers = "the mean answer" if choice.together else "the mean answers of the clusters"
+        if choice.offsets:
+            answers = "mean answers, of all and of each cluster"
         if classes:  # near a half, a share is off by half of what its logit is, or less
             blur = 0.5 * math.sqrt(choice.expected)
             cost = f"Expect noise of {blur:.2g} in a class's share: nearer to a half the commoner class may be mistaken"
@@ -256,7 +277,8 @@ def calibration_notes(method: Calibrated, data: Any) -> list[str]:
                 cost += "; a constant that everybody knows beforehand is better, where there is one"
         notes = [
             "A constant would do as well: noise leaves nothing of the features' effects, so all of the budget goes to "
-            f"{answers}. {cost}. A larger epsilon or more protected units would help."
+            f"{answers}{', with Laplace noise, which needs no delta' if choice.pure else ''}. {cost}. A larger epsilon "
+            "or more protected units would help."
         ]
     if data.files and data.bounds is None:  # what was in memory was scaled before
         notes.append(
@@ -270,9 +292,3 @@ def compared_note(each: str) -> str:
         f"For comparison, {each} alone and one model for all were learned without privacy: simulation only. "
         "Their errors are not protected: set compare = false to leave them out of what others see."
     )
-
-
-def csv_of(header: Sequence[str], rows: Iterable[Sequence[str]]) -> bytes:
-    buffer = io.StringIO(newline="")
-    csv.writer(buffer, lineterminator="\n").writerows([header, *rows])
-    return buffer.getvalue().encode()

@@ -34,7 +34,7 @@ from silograph.privacy.mechanisms import Gaussian
 from silograph.report.deployment import BARE, NOISY, Leaving, Spoken
 from silograph.report.page import render_run, summarise
 from silograph.report.printed import privacy_lines, table
-from silograph.report.privacy_words import PrivacyWords
+from silograph.report.privacy_words import PrivacyWords, row_of
 from silograph.report.read import Measured, RunFolder
 from silograph.report.words import counted
 from silograph.run.plan import DEFAULT_DELTA, Plan
@@ -175,7 +175,8 @@ class StarFamily:
             noun="site",
             names=[site.name for site in run.result.sites],
             unprotected="No privacy protection: whoever saw the messages saw what sites computed from their tables.",
-            stated="The names of sites and columns and the number of records of each site are stated here as they are.",
+            protects=row_of("site"),
+            stated="the names of sites and columns, and how many records each site has",
         )
 
     def page(self, run: StarRun) -> str:

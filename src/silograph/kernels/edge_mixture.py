@@ -39,8 +39,21 @@ SHARED, PRESENT, ALONE, SPREAD, UNSEEN, UNSEEN_SHARED = range(6)
 
 @dataclass(frozen=True)
 class Posterior:
-    """Probabilities that a site has an edge (K, p), that it has a positive one, that an edge is shared (p,), that it is
-    shared and positive; and the learned prior."""
+    """Probabilities of edges, and the prior that was learned.
+
+    Parameters
+    ----------
+    site : That a site has an edge (K, p).
+    site_positive : That a site has it, with a positive strength (K, p).
+    shared : That an edge is shared by the sites (p,).
+    shared_positive : That it is shared and positive (p,).
+    prior : By name: pi ("shared"), q ("kept"), own ("own"), tau ("spread"), the inflation of the noise
+        ("noise_inflation") and the share of positive strengths ("positive").
+
+    >>> found = posterior(np.repeat([[0.5, 0.0, 0.0, 0.0]], 3, axis=0), counts=np.full(3, 400.0))
+    >>> found.shared.round(2), found.site.shape
+    (array([1., 0., 0., 0.]), (3, 4))
+    """
 
     site: Array
     site_positive: Array
@@ -50,8 +63,21 @@ class Posterior:
 
 
 def posterior(r: Array, counts: Array, nonnegative: bool = False) -> Posterior:
-    """Compute the posterior from `r` (K, p), with noise of variance near 1 / counts; `counts` are (K,), or (K, p) with
-    0 for a pair that a site never saw. With `nonnegative` no strength is below 0."""
+    """Compute how probably each edge is there, at each site and shared, with a prior learned from all edges: (a).
+
+    Parameters
+    ----------
+    r : Estimated strengths of the edges (K, p), such as partial correlations.
+    counts : The rows behind them, (K,): the noise of r has a variance near 1 / counts. Or (K, p), with 0 for a pair
+        that a site never saw.
+    nonnegative : Whether no strength is below 0.
+
+    >>> rng = np.random.default_rng(0)
+    >>> truth = np.where(np.arange(300) < 30, 0.4, 0.0)  # 30 edges of 300, the same at three sites
+    >>> found = posterior(truth + rng.normal(size=(3, 300)) / np.sqrt(400.0), counts=np.full(3, 400.0))
+    >>> bool((found.shared[:30] > 0.99).all()), round(found.prior["shared"], 2)
+    (True, 0.1)
+    """
     sites, edges = r.shape
     half = np.geomspace(_WEAKEST, _STRONGEST, _GRID)
     grid = half if nonnegative else np.concatenate([-half[::-1], half])

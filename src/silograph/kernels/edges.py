@@ -32,7 +32,15 @@ def node_count(edges: int) -> int:
 
 @lru_cache(maxsize=8)
 def pairs(nodes: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """The two ends (a, b), a < b, of every edge."""
+    """Return the two ends (a, b), a < b, of every edge of a graph on all pairs.
+
+    Parameters
+    ----------
+    nodes : How many nodes d there are; there are d(d-1)/2 pairs.
+
+    >>> pairs(4)
+    (array([0, 0, 0, 1, 1, 2]), array([1, 2, 3, 2, 3, 3]))
+    """
     a, b = np.triu_indices(nodes, 1)
     a.flags.writeable = b.flags.writeable = False  # shared by all callers
     return a, b
@@ -56,7 +64,15 @@ def _degree_rows(w: Array, out: Array) -> None:
 
 
 def degrees(w: Array) -> Array:
-    """S w: the sum of the weights at each node."""
+    """Sum the weights at each node: deg = S w, deg_a = sum over b of w_ab.
+
+    Parameters
+    ----------
+    w : Edge vectors (..., p), in the order of `pairs`; the degrees are (..., d).
+
+    >>> degrees(np.array([1.0, 0.5, 0.0]))  # three nodes: pairs (0, 1), (0, 2), (1, 2)
+    array([1.5, 1. , 0.5])
+    """
     nodes = node_count(w.shape[-1])
     out = np.zeros((math.prod(w.shape[:-1]), nodes))
     _degree_rows(np.ascontiguousarray(w, dtype=np.float64).reshape(len(out), -1), out)
@@ -70,7 +86,17 @@ def spread(q: Array) -> Array:
 
 
 def squared_distances(signals: Array) -> Array:
-    """zbar: the mean over the signals (rows) of (x[a] - x[b])^2, for every pair of nodes."""
+    """Compute the papers' zbar, the mean squared difference of every two nodes:
+
+        zbar_ab = (1/n) sum_i (x_i[a] - x_i[b])^2
+
+    Parameters
+    ----------
+    signals : n signals on d nodes, (n, d), without gaps.
+
+    >>> squared_distances(np.array([[0.0, 1.0, 3.0], [0.0, 1.0, -1.0]]))
+    array([1., 5., 4.])
+    """
     # The part common to all nodes, then each node's own level, is removed before squaring, which keeps the digits: in
     # x_a - x_b = (level_a - level_b) + (y_a - y_b) the second part has mean 0 over the signals.
     check_memory("distances", 8 * edge_count(signals.shape[1]), "Candidate edges need less: silograph.kernels.lists.")
@@ -102,14 +128,33 @@ def _fill_distances(inner: Array, square: Array, level: Array, first: int, signa
 
 
 def moment_distances(moment: Array) -> Array:
-    """z_ab = M_aa + M_bb - 2 M_ab from a second moment M (..., d, d)."""
+    """Compute the mean squared difference of every two nodes from a second moment: z_ab = M_aa + M_bb - 2 M_ab.
+
+    Parameters
+    ----------
+    moment : Second moments M (..., d, d), which may be released ones; the distances are (..., p).
+
+    >>> x = np.array([[0.0, 1.0, 3.0], [0.0, 1.0, -1.0]])
+    >>> moment_distances(x.T @ x / len(x))  # as squared_distances(x)
+    array([1., 5., 4.])
+    """
     a, b = pairs(moment.shape[-1])
     diagonal = np.einsum("...aa->...a", moment)
     return np.asarray(diagonal[..., a] + diagonal[..., b] - 2.0 * moment[..., a, b])
 
 
 def adjacency(w: Array) -> Array:
-    """The symmetric weight matrix of one edge vector."""
+    """Make the symmetric weight matrix (d, d) of one edge vector.
+
+    Parameters
+    ----------
+    w : Weights (p,), in the order of `pairs`.
+
+    >>> adjacency(np.array([1.0, 0.5, 0.0]))
+    array([[0. , 1. , 0.5],
+           [1. , 0. , 0. ],
+           [0.5, 0. , 0. ]])
+    """
     nodes = node_count(w.shape[-1])
     out = np.zeros((nodes, nodes))
     out[pairs(nodes)] = w

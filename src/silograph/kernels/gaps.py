@@ -37,8 +37,21 @@ def pair_rows(signals: Array) -> Array:
 
 
 def moments_with_gaps(signals: Array, folds: int = 1) -> Array:
-    """Second moments of consecutive parts of the rows around the common mean, (folds, d, d). A node without a value has
-    variance 1 and no correlation."""
+    """Compute second moments of rows with gaps, around the common mean: those of the most likely Gaussian, by EM (a).
+
+    A node without a value has variance 1 and no correlation.
+
+    Parameters
+    ----------
+    signals : n signals on d nodes, (n, d); NaN is a gap.
+    folds : In how many consecutive parts of the rows moments are computed; they are (folds, d, d).
+
+    >>> x = np.random.default_rng(0).normal(size=(2000, 1)) + np.array([0.0, 5.0])  # two nodes that move together
+    >>> x[1000:, 1] = np.nan
+    >>> moments_with_gaps(x)[0].round(2)  # the rows that saw node 0 alone count for both
+    array([[1., 1.],
+           [1., 1.]])
+    """
     seen = ~np.isnan(signals)
     own = np.flatnonzero(seen.any(0))
     found = np.tile(np.eye(signals.shape[1]), (folds, 1, 1))

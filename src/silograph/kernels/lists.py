@@ -43,9 +43,18 @@ _LESS = "Fewer neighbours, fewer signals or single precision need less."
 
 @dataclass(frozen=True)
 class Candidates:
-    """Edges a < b, ordered by their lower end, those of node a at start[a] .. start[a + 1], with their costs.
+    """Edges a < b that a graph may have, ordered by their lower end, with their costs.
 
-    `reach`: no pair outside the list costs a node less than this; None if nothing is known about them.
+    Parameters
+    ----------
+    start : Where each node's edges begin (d + 1,): those with the lower end a are start[a] .. start[a + 1] - 1.
+    col : The higher end of each edge (m,).
+    cost : The cost of each edge (m,).
+    reach : No pair outside the list costs node a less than reach[a], (d,). None: nothing is known about such pairs.
+
+    >>> candidates = listed(4, a=np.array([3, 0]), b=np.array([2, 1]), cost=np.array([0.5, 1.0]))
+    >>> candidates.ends(), candidates.cost
+    ((array([0, 2], dtype=int32), array([1, 3], dtype=int32)), array([1. , 0.5]))
     """
 
     start: Starts
@@ -64,9 +73,21 @@ class Candidates:
 
 @dataclass(frozen=True)
 class ListSolution:
-    """w in the order of the list, the potentials that prove it, g(w), the certified absolute gap, Newton steps.
+    """The answer of `solve_list`: weights, what proves them, and whether they are the optimum on all pairs.
 
-    `proven`: nodes without any active edge outside the list, certainly; if all are, this is the optimum on all pairs.
+    Parameters
+    ----------
+    w : Weights (m,), in the order of the list.
+    q : Potentials of the nodes (d,).
+    objective : g(w).
+    gap : The certificate: g(w) is above the minimum on the list by at most this.
+    steps : Newton steps.
+    proven : Nodes (d,) that certainly have no active edge outside the list; if all are, w is the optimum on all pairs.
+
+    >>> x = np.random.default_rng(0).normal(size=(50, 30))
+    >>> few, many = (solve_list(nearest(x, k), alpha=1.0, beta=0.05) for k in (2, 28))
+    >>> bool(few.proven.all()), bool(many.proven.all())
+    (False, True)
     """
 
     w: Array
@@ -81,7 +102,18 @@ class ListSolution:
 
 
 def listed(nodes: int, a: NDArray[np.integer], b: NDArray[np.integer], cost: Array) -> Candidates:
-    """Candidates from the user's pairs (a, b) of nodes, in any order, each once, with their costs."""
+    """List the user's pairs as candidates, with the user's costs.
+
+    Parameters
+    ----------
+    nodes : How many nodes d there are.
+    a : One end of each pair (m,).
+    b : The other end (m,), in any order; each pair comes once.
+    cost : The cost of each pair (m,), finite; single precision stays single.
+
+    >>> listed(3, np.array([1, 1]), np.array([0, 2]), np.array([4.0, 1.0])).cost
+    array([4., 1.])
+    """
     a, b, cost = np.asarray(a), np.asarray(b), np.asarray(cost)
     _check_pairs(nodes, a, b)
     if cost.shape != a.shape or not np.isfinite(cost).all():
@@ -92,8 +124,17 @@ def listed(nodes: int, a: NDArray[np.integer], b: NDArray[np.integer], cost: Arr
 
 
 def masked(mask: BoolArray, signals: Array) -> Candidates:
-    """Candidates that a mask (d, d), symmetric or upper triangular, allows; their cost is the mean squared difference
-    of the signals (n, d)."""
+    """List the pairs that a mask allows; their cost is the mean squared difference of the signals.
+
+    Parameters
+    ----------
+    mask : Which pairs are allowed (d, d): symmetric or upper triangular, without the diagonal.
+    signals : n signals on d nodes, (n, d).
+
+    >>> road = np.array([[0, 1, 0], [0, 0, 1], [0, 0, 0]], dtype=bool)
+    >>> masked(road, np.array([[0.0, 1.0, 3.0]])).cost
+    array([1., 4.])
+    """
     nodes = signals.shape[1]
     if mask.dtype != np.bool_ or mask.shape != (nodes, nodes):
         raise InputError("mask", f"truth values ({nodes}, {nodes})", f"found {mask.dtype} {mask.shape}")
@@ -109,7 +150,17 @@ def masked(mask: BoolArray, signals: Array) -> Candidates:
 
 
 def with_costs(signals: Array, a: NDArray[np.integer], b: NDArray[np.integer]) -> Candidates:
-    """Candidates from the user's pairs; their cost is the mean squared difference of the signals (n, d)."""
+    """List the user's pairs as candidates; their cost is the mean squared difference of the signals.
+
+    Parameters
+    ----------
+    signals : n signals on d nodes, (n, d).
+    a : One end of each pair (m,).
+    b : The other end (m,), in any order; each pair comes once.
+
+    >>> with_costs(np.array([[0.0, 1.0, 3.0]]), np.array([0, 2]), np.array([1, 0])).cost
+    array([1., 9.])
+    """
     a, b = np.asarray(a), np.asarray(b)
     _check_pairs(signals.shape[1], a, b)
     start, col, _ = _arrange(signals.shape[1], a, b)
@@ -117,11 +168,19 @@ def with_costs(signals: Array, a: NDArray[np.integer], b: NDArray[np.integer]) -
 
 
 def nearest(signals: Array, neighbours: int, search: Search | None = None) -> Candidates:
-    """Every node's nearest neighbours by the mean squared difference of the signals (n, d).
+    """List every node's nearest neighbours by the mean squared difference of the signals.
 
     The exact search works in the precision of the signals; the distances it keeps are computed again in double
-    precision, and its reach allows for rounding. The approximate one needs the extra `knn`, and gives no bound for
-    other pairs.
+    precision, and its reach allows for rounding. The approximate one gives no bound for other pairs.
+
+    Parameters
+    ----------
+    signals : n signals on d nodes, (n, d).
+    neighbours : How many nearest neighbours each node names, from 1 to d - 1; a pair is listed if one end names it.
+    search : "exact", or "approximate" (needs the extra `knn`). None: exact, refused beyond 30 000 nodes.
+
+    >>> nearest(np.array([[0.0, 1.0, 3.0, 7.0]]), neighbours=1).ends()
+    (array([0, 1, 2], dtype=int32), array([1, 2, 3], dtype=int32))
     """
     nodes = signals.shape[1]
     if not 1 <= neighbours < nodes:
@@ -288,7 +347,21 @@ def solve_list(
     q: Array | None = None,
     tolerance: float = 1e-6,
 ) -> ListSolution:
-    """Minimise g over the weights w >= 0 of the candidates; `q` (d,) warm-starts, `tolerance` as in `solve`."""
+    """Minimise g of `dual_newton.solve` over the weights w >= 0 of the candidates; all others are 0.
+
+    Parameters
+    ----------
+    candidates : The edges and their costs.
+    alpha : Weight of the barrier, above 0.
+    beta : Weight of the squares, above 0.
+    zeta : What is added to each degree, at least 0; with 0, every node needs a candidate.
+    q : Potentials (d,) to start from. None: guessed from each node's nearest candidates.
+    tolerance : The gap to reach, as a part of max(|g(w)|, alpha).
+
+    >>> chain = listed(3, np.array([0, 1]), np.array([1, 2]), np.array([1.0, 1.0]))
+    >>> solve_list(chain, alpha=1.0, beta=0.25, tolerance=1e-12).w.round(6)  # w^2 + w = 3/2 by symmetry
+    array([0.822876, 0.822876])
+    """
     nodes, edges = candidates.nodes, len(candidates.col)
     if zeta == 0.0:
         used = np.diff(candidates.start) > 0
@@ -331,10 +404,28 @@ def learn_graph(
     tolerance: float = 1e-6,
     search: Search | None = None,
 ) -> tuple[Candidates, ListSolution]:
-    """Learn the graph of signals (n, d) on each node's nearest neighbours.
+    """Learn the graph of signals on each node's nearest neighbours; return the candidates and the solution.
 
     After an exact search, nodes that might have an active edge outside the list get twice as many neighbours, until
     there is no such node: the answer is then the optimum on all pairs.
+
+    Parameters
+    ----------
+    signals : n signals on d nodes, (n, d).
+    neighbours : How many nearest neighbours each node gets at first.
+    beta : Weight of the squares, above 0; as a rule a larger one gives more edges.
+    alpha : Weight of the barrier, above 0.
+    zeta : What is added to each degree, at least 0.
+    tolerance : The gap to reach, as a part of max(|g(w)|, alpha).
+    search : "exact" or "approximate", as in `nearest`.
+
+    >>> from silograph.kernels.dual_newton import solve
+    >>> from silograph.kernels.edges import squared_distances
+    >>> x = np.random.default_rng(0).normal(size=(50, 30))
+    >>> candidates, found = learn_graph(x, neighbours=2, beta=0.05)
+    >>> whole = solve(squared_distances(x)[None], alpha=1.0, beta=0.05)  # all 435 pairs
+    >>> len(candidates.cost), bool(found.proven.all()), bool(np.isclose(found.objective, whole.objective[0], rtol=1e-5))
+    (210, True, True)
     """
     candidates = nearest(signals, neighbours, search)
     solution = solve_list(candidates, alpha, beta, zeta, tolerance=tolerance)

@@ -32,7 +32,19 @@ _COARSE = 24  # numbers of edges that are tried first
 
 @dataclass(frozen=True)
 class Likely:
-    """The minimum of (a) for each row: weights, log-likelihood logdet+ L - z.w, value of (a), and gap (b) over m."""
+    """The minimum of (a) for each row.
+
+    Parameters
+    ----------
+    w : Edge weights (I, p) of the Laplacian.
+    likelihood : The log-likelihood logdet+ L(w) - z.w, (I,).
+    objective : The value of (a), (I,).
+    gap : The certificate (b) over m, (I,): the value is above the minimum by at most m times this.
+
+    >>> found = solve(np.array([[1.0]]), ridge=np.array([0.5]))
+    >>> found.w.round(6), found.likelihood.round(6)  # one edge: logdet+ L = log 2w
+    (array([[0.5]]), array([-0.5]))
+    """
 
     w: Array
     likelihood: Array
@@ -41,10 +53,17 @@ class Likely:
 
 
 def solve(z: Array, ridge: Array, tolerance: float = 1e-6) -> Likely:
-    """Minimise (a) for each row of z (I, p), infinite where an edge is forbidden.
+    """Find the most likely Laplacian: minimise (a) for each row of z.
 
-    `tolerance` bounds the gap over m: multiplying all weights by s changes (a) by m log s, so this is an error in the
-    weights.
+    Parameters
+    ----------
+    z : Mean squared differences of pairs of nodes (I, p), as of `edges.squared_distances`; infinite forbids an edge.
+    ridge : beta in (a), (I,), above 0.
+    tolerance : The gap over m to reach. Multiplying all weights by s changes (a) by m log s, so it is an error in the
+        weights.
+
+    >>> solve(np.array([[1.0]]), ridge=np.array([0.5])).w.round(6)  # one edge: w + w^2 - log 2w, least at w = 1/2
+    array([[0.5]])
     """
     nodes = node_count(z.shape[-1])
     a, b = pairs(nodes)
@@ -72,6 +91,18 @@ def most_likely(z: Array, ridge: float, w: Array, records: float) -> Likely:
         (N/2) (logdet+ L - z.w) - (k/2) log N,  the largest over k                                            (c)
 
     Only graphs that connect all nodes that can be connected are compared: others would rule out some differences.
+
+    Parameters
+    ----------
+    z : Mean squared differences of pairs of nodes (p,); infinite forbids an edge.
+    ridge : beta in (a), above 0.
+    w : Weights (p,) that `solve` found for this row.
+    records : The number of records N, or as many as the noise leaves (`pooling.effective_rows`).
+
+    >>> z = np.array([1.0, 1.9, 1.0])  # of a path with weights 1 they would be 1, 2 and 1
+    >>> w = solve(z[None], ridge=np.array([1e-3])).w[0]
+    >>> w.round(2), most_likely(z, 1e-3, w, records=50.0).w.round(2)
+    (array([0.95, 0.05, 0.95]), array([[1., 0., 1.]]))
     """
     order, (a, b) = _by_weight(w), pairs(node_count(len(z)))
     least = _spanning(np.isfinite(z), order, a, b)

@@ -13,8 +13,18 @@ from silograph.core.types import Array
 
 
 def combine(a: Array, psi: Array) -> Array:
-    """w_p = sum over m of a_pm psi_m. `a` may have the rows of some servers only; servers without weight are
-    ignored."""
+    """Combine what servers send: w_p = sum over m of a_pm psi_m, (5) of S1.
+
+    Parameters
+    ----------
+    a : Combination matrix (P, P), or the rows of some servers only; servers without weight are ignored.
+    psi : The servers' models (P, M).
+
+    >>> a = np.array([[0.75, 0.25], [0.25, 0.75]])
+    >>> combine(a, np.array([[0.0], [4.0]]))
+    array([[1.],
+           [3.]])
+    """
     out = np.zeros((len(a), psi.shape[1]))
     _combine_rows(_rows(a), _rows(psi), out)
     return out  # (5)
@@ -28,12 +38,28 @@ def combine_links(a: Array, received: Array) -> Array:
 
 
 def centroid(w: Array) -> Array:
-    """The mean model, (..., P, M) to (..., M)."""
+    """Compute the mean model of the servers, (15) of S1.
+
+    Parameters
+    ----------
+    w : The servers' models (..., P, M); the mean is (..., M).
+
+    >>> centroid(np.array([[0.0], [4.0]]))
+    array([2.])
+    """
     return np.asarray(w.mean(-2))  # (15)
 
 
 def disagreement(w: Array) -> Array:
-    """The servers' mean squared distance to the centroid."""
+    """Compute the servers' mean squared distance to the centroid, (30) of S1: (1/P) sum_p |w_p - centroid|^2.
+
+    Parameters
+    ----------
+    w : The servers' models (..., P, M).
+
+    >>> disagreement(np.array([[0.0], [4.0]]))
+    array(4.)
+    """
     return msd_regions(w, centroid(w)[..., None, :])  # (30)
 
 

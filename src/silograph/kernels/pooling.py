@@ -10,7 +10,17 @@ from silograph.core.types import Array
 
 
 def project_psd(moments: Array) -> Array:
-    """The nearest positive semidefinite matrices with the same trace (or 0 where the trace is not positive)."""
+    """Find the nearest positive semidefinite matrices with the same trace (or 0 where the trace is not positive).
+
+    Parameters
+    ----------
+    moments : Symmetric matrices (..., m, m), such as noisy second moments.
+
+    >>> project_psd(np.diag([3.0, 1.0, -1.0]))  # the spectrum, projected on {l >= 0, sum l = 3}
+    array([[2.5, 0. , 0. ],
+           [0. , 0.5, 0. ],
+           [0. , 0. , 0. ]])
+    """
     values, vectors = np.linalg.eigh(moments)
     descending = values[..., ::-1]
     total = np.maximum(values.sum(-1, keepdims=True), 0.0)
@@ -23,21 +33,50 @@ def project_psd(moments: Array) -> Array:
 
 @dataclass(frozen=True)
 class Pooled:
-    """Released moments of all silos, shrunk towards their mean."""
+    """Released moments of all silos, shrunk towards their mean.
 
-    moments: Array  # (I, m, m), each silo's own, shrunk towards the mean as far as its noise asks
-    mean: Array  # (m, m)
-    shrinkage: Array  # (I,), 0 keeps a silo's own release, 1 replaces it by the mean
-    share: Array  # (I,), of each silo in the mean
-    variance: Array  # (I,), of each silo's moment around its truth, per coordinate
-    mean_variance: float  # of the mean around what the silos' truths are drawn around
+    Parameters
+    ----------
+    moments : Each silo's own moment, shrunk as far as its noise asks, (I, m, m).
+    mean : Their weighted mean (m, m).
+    shrinkage : How far each silo's is shrunk (I,): 0 keeps its own release, 1 replaces it by the mean.
+    share : The share of each silo in the mean (I,).
+    variance : The variance of each silo's moment around its truth (I,), per coordinate.
+    mean_variance : The variance of the mean around what the silos' truths are drawn around, per coordinate.
+
+    >>> released = np.array([1.0, 4.0])[:, None, None] * np.eye(2)
+    >>> pooled = empirical_bayes(released, noise=np.array([0.01, 0.01]), counts=np.array([1e6, 1e6]))
+    >>> pooled.shrinkage.round(2), pooled.mean.round(2)  # sites that really differ keep their own
+    (array([0., 0.]), array([[2.5, 0. ],
+           [0. , 2.5]]))
+    """
+
+    moments: Array
+    mean: Array
+    shrinkage: Array
+    share: Array
+    variance: Array
+    mean_variance: float
 
 
 def empirical_bayes(released: Array, noise: Array, counts: Array) -> Pooled:
-    """Shrink each silo's released moment (I, m, m) towards the precision-weighted mean.
+    """Shrink each silo's released moment towards the precision-weighted mean, as far as its noise asks:
 
-    `noise` is the known standard deviation of the privacy noise per coordinate, `counts` the number of records.
+        S_i <- (1 - c_i) S_i + c_i mean,    c_i = v_i / (v_i + tau^2),    v_i = noise_i^2 + sampling variance
+
     The spread tau^2 of the silos' truths around their mean is estimated by moments.
+
+    Parameters
+    ----------
+    released : Moments as they were released (I, m, m).
+    noise : The known standard deviation of the privacy noise per coordinate (I,).
+    counts : The number of records of each silo (I,).
+
+    >>> released = np.array([0.9, 1.1])[:, None, None] * np.eye(2)
+    >>> pooled = empirical_bayes(released, noise=np.array([0.5, 0.5]), counts=np.array([100.0, 100.0]))
+    >>> pooled.shrinkage, pooled.moments[0].round(2)  # they differ by less than the noise: both become the mean
+    (array([1., 1.]), array([[1., 0.],
+           [0., 1.]]))
     """
     silos, m = len(released), released.shape[-1]
     size = m * (m + 1) / 2.0

@@ -112,13 +112,30 @@ def huber_solve(
     pull: Array,
     listed: tuple[Starts, Columns] | None = None,
 ) -> tuple[Array, Array, Array]:
-    """For every row, minimise over w >= 0 and v
+    """Bring every silo's graph near an anchor: for every row, minimise over w >= 0 and v
 
         g(w) + rho |w - v|_2 + (penalty/2) |v - t|^2
 
-    With v eliminated the last two terms are a Huber function of |w - t|, so w solves g(w) + (pull/2)|w - t|^2 with
-    pull = min(penalty, rho / |w - t|): the contribution weight of S3 (11), found exactly.
-    `q` and `pull` warm-start. `listed`: the columns are these edges, not all pairs. Returns (w, q, pull).
+    With v eliminated the last two terms are a Huber function of |w - t|, so w solves g(w) + (pull/2)|w - t|^2 with pull
+    = min(penalty, rho / |w - t|): the contribution weight of S3 (11), found exactly. Returns (w, q, pull).
+
+    Parameters
+    ----------
+    z : Costs of the edges (n, p), c in g of `dual_newton.solve`.
+    t : Anchors (n, p).
+    rho : Weight of the distance of w from v, above 0: how strongly silos are coupled.
+    penalty : Weight of the squared distance of v from the anchor, above 0.
+    alpha : Weight of the barrier in g, above 0.
+    beta : Weight of the squares in g, above 0.
+    zeta : What is added to each degree in g, at least 0.
+    q : Potentials (n, d) to start from; zeros where none are known.
+    pull : Pulls (n,) to start from; zeros where none are known.
+    listed : The edges that the columns are, as (start, col) of `lists.Candidates`. None: all pairs.
+
+    >>> start = {"q": np.zeros((1, 2)), "pull": np.zeros(1)}
+    >>> w, q, pull = huber_solve(np.array([[1.0]]), np.array([[0.0]]), 0.7, 10.0, 1.0, 0.25, 0.0, **start)
+    >>> w.round(6), pull.round(6)  # without the coupling w is 1; here 1 - 2 / w + w + 0.7 = 0, and pull = 0.7 / 0.8
+    (array([[0.8]]), array([0.875]))
     """
     rows, edges = z.shape
     w = np.empty((rows, edges))

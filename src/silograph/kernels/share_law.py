@@ -1,11 +1,13 @@
-"""Which edges have a large share, from shares with known noise: the law of all shares, and what it says of each.
+"""Find the edges that many persons have, if every edge's share of persons is known only with noise of known size.
 
-The law g on a grid of [0, 1] is the one under which the noisy shares are the most likely (EM, Kiefer and Wolfowitz):
+First the distribution g of all true shares is estimated, on a grid of [0, 1]. It is the distribution that makes the
+noisy shares x_e most likely (EM, Kiefer and Wolfowitz):
 
     g(s) <- mean over edges e of  g(s) N(x_e; s, sigma^2) / sum_t g(t) N(x_e; t, sigma^2)                            (a)
 
-An edge is "there" if its share is above the level that k edges are expected to pass. With groups of edges, such as
-bins of distance, each group has a law of its own, drawn to the law of all by some pseudo-counts.
+Then Bayes' rule with g gives, for each edge, the distribution of its true share. An edge is "there" if its share is
+above a level; the level is chosen such that k edges are expected to be above it. If edges are in groups, such as bins
+of distance, each group has its own g, which is drawn towards the g of all edges by some pseudo-counts.
 """
 
 from __future__ import annotations
@@ -22,9 +24,10 @@ _GRID, _STEPS, _PSEUDO_COUNTS = 61, 200, 20.0
 
 @dataclass(frozen=True)
 class Shares:
-    """Of every edge: the probability that it is there, and its expected share. `level`: what "there" has to pass.
+    """What is known of p edges: the `probability` that each is there (its share is above `level`), and its expected
+    `share`.
 
-    `posterior` (p, grid): what is known of the share of each edge.
+    `posterior` (p, grid) is the distribution of each edge's true share.
     """
 
     probability: Array
@@ -33,7 +36,8 @@ class Shares:
     posterior: Array
 
     def drawn_again(self, count: int, rng: np.random.Generator) -> Array:
-        """(count, p) shares that the noise leaves possible, each edge by itself; never two alike."""
+        """Draw the true shares of all edges `count` times from their distributions, each edge independently: (count,
+        p)."""
         passed = self.posterior.cumsum(1)
         made = [(passed < rng.random((len(passed), 1))).sum(1) for _ in range(count)]
         step = 1.0 / (self.posterior.shape[1] - 1)
@@ -41,7 +45,8 @@ class Shares:
 
 
 def learn_shares(noisy: Array, noise: float, edges: int, group: NDArray[np.intp] | None = None) -> Shares:
-    """From noisy shares (p,) with this standard deviation; `edges` is how many are expected to be there."""
+    """Estimate the true shares from noisy ones (p,). `noise` is the standard deviation, `edges` how many edges are
+    there."""
     grid = np.linspace(0.0, 1.0, _GRID)
     group = np.zeros(len(noisy), dtype=np.intp) if group is None else group
     deviation = max(noise, 0.5 / _GRID)  # noise narrower than the grid counts as half a step
@@ -71,7 +76,7 @@ def learn_differences(noisy: Array, noise: Array, margin: float) -> tuple[Array,
 
 
 def _law(likely: Array, start: Array, pseudo: float) -> Array:
-    """(a), towards `start` with so many pseudo-counts."""
+    """Iterate (a), drawn towards `start` by so many pseudo-counts; return g."""
     law = start
     for _ in range(_STEPS):
         joint = likely * law

@@ -26,7 +26,19 @@ SWEEPS = 2000
 
 @dataclass(frozen=True)
 class Fitted:
-    """T (K, d, d), the log-likelihood logdet T - tr(S T) of every row, and the gap (b) per node: an error in nats."""
+    """The most likely Gaussian of every row.
+
+    Parameters
+    ----------
+    precision : T, (K, d, d), 0 off the diagonal and the edges.
+    likelihood : The log-likelihood logdet T - tr(S T), (K,).
+    gap : The certificate (b) per node, (K,): an error in nats.
+
+    >>> found = fit(np.array([np.eye(2)]), np.zeros((1, 2, 2), dtype=bool))
+    >>> found.precision[0], found.likelihood
+    (array([[1., 0.],
+           [0., 1.]]), array([-2.]))
+    """
 
     precision: Array
     likelihood: Array
@@ -34,7 +46,21 @@ class Fitted:
 
 
 def fit(moments: Array, edges: BoolArray, tolerance: float = 1e-6) -> Fitted:
-    """`moments` (K, d, d) positive definite, `edges` (K, d, d) symmetric."""
+    """Fit the most likely Gaussian with given edges to every row: the minimum of (a).
+
+    Parameters
+    ----------
+    moments : Second moments S (K, d, d), positive definite.
+    edges : Which pairs have an edge (K, d, d), symmetric; the diagonal does not matter.
+    tolerance : The gap per node to reach.
+
+    >>> moments = np.array([[1.0, 0.5, 0.4], [0.5, 1.0, 0.5], [0.4, 0.5, 1.0]])
+    >>> path = np.array([[0, 1, 0], [1, 0, 1], [0, 1, 0]], dtype=bool)
+    >>> np.linalg.inv(fit(moments[None], path[None]).precision[0]).round(3)  # nodes 0 and 2 are related through 1 alone
+    array([[1.  , 0.5 , 0.25],
+           [0.5 , 1.  , 0.5 ],
+           [0.25, 0.5 , 1.  ]])
+    """
     sites, nodes = moments.shape[0], moments.shape[1]
     precision, facts = np.empty(moments.shape), np.empty((sites, 2))
     for k in range(sites):

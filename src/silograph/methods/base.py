@@ -25,7 +25,16 @@ Private = dict[str, Array]
 
 
 class Outlet(Protocol):
-    """What a method may do at a silo's border; implemented by `privacy.gate.Gate`."""
+    """What a method may do at a silo's border; implemented by `privacy.gate.Gate`.
+
+    >>> from silograph.privacy.bound import Bounded
+    >>> from silograph.privacy.door import Door
+    >>> from silograph.privacy.ledger import Ledger
+    >>> from silograph.privacy.mechanisms import Gaussian
+    >>> gate: Outlet = Door(0, Ledger(), Gaussian(0.1)).gate(["north"], 0, "own server")
+    >>> gate.release(Bounded(np.array([[1.0]]), np.array([0.5]), "one record", "an example"), "mean").value.shape
+    (1, 1)
+    """
 
     def rows(self, index: Sequence[int] | Rows) -> Outlet: ...
 
@@ -50,7 +59,13 @@ class Outlet(Protocol):
 
 
 class ServerOutlet(Outlet, Protocol):
-    """What it may also do at a server's border, where there are no records."""
+    """What it may also do at a server's border, where there are no records.
+
+    >>> from silograph.privacy.relay import OpenGate
+    >>> gate: ServerOutlet = OpenGate()
+    >>> gate.relay(np.array([1.0, 2.0])).value
+    array([1., 2.])
+    """
 
     def rows(self, index: Sequence[int] | Rows) -> ServerOutlet: ...
 
@@ -75,6 +90,10 @@ class Up:
     """Messages of the silos that answered: row k of every value is from silo `rows[k]` of the topology.
 
     `sealed` are contributions to sums, which only the gate can open.
+
+    >>> up = Up(np.array([0, 2]), {"update": np.array([[1.0], [3.0]])})  # silo 1 did not answer
+    >>> up.values["update"].mean(0)
+    array([2.])
     """
 
     rows: Rows
@@ -84,7 +103,12 @@ class Up:
 
 @dataclass(frozen=True)
 class Start:
-    """Silo carry, server carry, and the first message down. `public` is silo carry too, as released values."""
+    """Silo carry, server carry, and the first message down. `public` is silo carry too, as released values.
+
+    >>> start = Start({"own": np.zeros((2, 1))}, {"round": np.zeros(1)}, {"model": np.zeros((2, 3))})  # of two silos
+    >>> start.carry["own"].shape, start.down["model"].shape
+    ((2, 1), (2, 3))
+    """
 
     carry: Carry
     servers: Carry
@@ -94,7 +118,12 @@ class Start:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a finished run: arrays by name (axis 0: silos, if it applies) and plain facts."""
+    """The result of a finished run: arrays by name (axis 0: silos, if it applies) and plain facts.
+
+    >>> outcome = Outcome({"model": np.array([2.0])}, {"rounds": 5})
+    >>> outcome.arrays["model"], outcome.facts["rounds"]
+    (array([2.]), 5)
+    """
 
     arrays: dict[str, Array]
     facts: Json
@@ -123,10 +152,30 @@ ANYTHING, SWITCH = Limits(-LARGEST, LARGEST), Limits(0.0, 1.0, whole=True)
 
 
 class Method(Protocol):
-    """One paper: a frozen dataclass of its parameters and these hooks. The loop is not here; nothing here sends."""
+    """One paper: a frozen dataclass of its parameters and these hooks. The loop is not here; nothing here sends.
+
+    >>> class Mean:
+    ...     def start(self, topo): return Start({}, {}, {})
+    ...     def limits(self): return {}
+    ...     def asked(self, servers, topo): return None
+    ...     def local(self, carry, down, data, gate):
+    ...         return carry, {"number": gate.reveal(data["number"], "number", "an example without privacy")}
+    ...     def gather(self, servers, up, topo, gate): return {"mean": up.values["number"].mean()}, {}
+    ...     def settle(self, servers, across, topo): return servers, {}
+    ...     def done(self, servers): return "mean" in servers
+    ...     def trace(self, servers): return None
+    ...     def deliver(self, carry, data, gate): return {}
+    ...     def outcome(self, servers, delivered, topo): return Outcome({"mean": servers["mean"]}, {})
+    >>> from silograph.run.loop import simulate
+    >>> class Number:
+    ...     def prepare(self, signals): return {"number": np.asarray(signals)}
+    >>> outcome, door = simulate(Mean(), Number(), {"north": 1.0, "south": 3.0})
+    >>> float(outcome.arrays["mean"]), [(row.silo, row.release_point) for row in door.ledger.rows]
+    (2.0, [('north', 'number'), ('south', 'number')])
+    """
 
     def start(self, topo: Topology) -> Start:
-        """The state before the first round."""
+        """Make the state before the first round, for the silos and servers of `topo`."""
         ...
 
     def limits(self) -> dict[str, Limits]:
@@ -134,33 +183,48 @@ class Method(Protocol):
         ...
 
     def local(self, carry: Carry, down: Message, data: Private, gate: Outlet) -> tuple[Carry, Sent]:
-        """Run in the silo. Axis 0 is the silos in this call: all of them, or one."""
+        """Run in the silo: from what it kept (`carry`) and the message `down`, with its `data`, make the next of both.
+
+        What it sends passes `gate`. Axis 0 is the silos in this call: all of them, or one.
+        """
         ...
 
     def asked(self, servers: Carry, topo: Topology) -> Rows | None:
-        """Choose the silos of this round; None means all."""
+        """Choose the silos of this round from what the `servers` keep, by their places in `topo`; None means all."""
         ...
 
     def gather(self, servers: Carry, up: Up, topo: Topology, gate: ServerOutlet) -> tuple[Carry, Message]:
-        """Run at each server: take in what the silos sent; return what goes to the neighbouring servers."""
+        """Run at each server: take `up`, what the silos sent, into what the `servers` keep.
+
+        It returns that and what goes to the neighbouring servers of `topo`, through `gate`.
+        """
         ...
 
     def settle(self, servers: Carry, across: dict[str, Array], topo: Topology) -> tuple[Carry, dict[str, Array]]:
-        """Run at each server: combine with the neighbours, a row for each of `topo.heard`; return the answer to the
-        silos."""
+        """Run at each server: combine what the `servers` keep with what came `across` from the neighbours.
+
+        `across` has a row for each of `topo.heard`. It returns what the servers keep, and the answer to the silos.
+        """
         ...
 
-    def done(self, servers: Carry) -> bool: ...
+    def done(self, servers: Carry) -> bool:
+        """Return whether the run is over, from what the `servers` keep."""
+        ...
 
     def trace(self, servers: Carry) -> Json | None:
-        """Return the line that this round adds to the trace, from what the server knows; None if there is none yet."""
+        """Return the line that this round adds to the trace, from what the `servers` keep, or None."""
         ...
 
     def deliver(self, carry: Carry, data: Private, gate: Outlet) -> Message:
-        """Run in the silo, once, at the end: return what it hands over as its result."""
+        """Run in the silo, once, at the end: return what it hands over as its result.
+
+        It comes from what the silo kept (`carry`) and its `data`, and passes `gate`.
+        """
         ...
 
-    def outcome(self, servers: Carry, delivered: dict[str, Array], topo: Topology) -> Outcome: ...
+    def outcome(self, servers: Carry, delivered: dict[str, Array], topo: Topology) -> Outcome:
+        """Return the result, from what the `servers` keep and what the silos of `topo` `delivered`."""
+        ...
 
 
 @runtime_checkable
@@ -242,7 +306,12 @@ class Plain:
 
 @dataclass(frozen=True)
 class State:
-    """Everything that a run needs to continue from here."""
+    """Everything that a run needs to continue from here.
+
+    >>> state = State(round=3, carry={}, servers={"model": np.array([2.0])}, down={})
+    >>> state.round, state.servers["model"]
+    (3, array([2.]))
+    """
 
     round: int
     carry: Carry
@@ -251,7 +320,19 @@ class State:
 
 
 def begin(method: Method, topo: Topology) -> State:
-    """The state before the first round."""
+    """Return the state before the first round.
+
+    `topo` says which silos and servers `method` will run over.
+
+    >>> from silograph.methods.graph_federation import GraphFederation
+    >>> from silograph.tasks.linear import Linear
+    >>> from silograph.topology import star
+    >>> method, topo = GraphFederation(Linear(2, most=50), step=0.5, rounds=10), star(["north", "south"])
+    >>> state = begin(method, topo)
+    >>> state.round, state.down["model"].value  # a row for each silo
+    (0, array([[0., 0.],
+           [0., 0.]]))
+    """
     start = method.start(topo)
     return State(0, {**relayed(start.public), **start.carry}, start.servers, relayed(start.down))
 
@@ -269,6 +350,19 @@ def advance(
     `run_local` is the engine: it returns only after the ledger rows of its messages are on disk. The round is the same
     for a star, for all servers of a graph in one process, and for one of them (`topo.at`), which reaches the others by
     `across`.
+
+    `state` is what `method` left after the round before.
+
+    >>> from silograph.methods.graph_federation import GraphFederation
+    >>> from silograph.privacy.relay import OpenGate
+    >>> from silograph.tasks.linear import Linear
+    >>> from silograph.topology import star
+    >>> method, topo = GraphFederation(Linear(1, most=50), step=0.5, rounds=10), star(["north", "south"])
+    >>> state = begin(method, topo)
+    >>> nobody = lambda state: ({}, {}, np.array([], dtype=int))  # no silo answers
+    >>> after = advance(method, state, topo, OpenGate(), nobody)
+    >>> after.round, after.servers is state.servers
+    (1, True)
     """
     across = across or Here()
     half = across.held(state.round)
@@ -313,12 +407,25 @@ def relayed(down: dict[str, Array]) -> Message:
 
 
 def take(carry: Carry, rows: Rows | slice) -> Carry:
-    """The rows of some silos."""
+    """Return the rows of some silos.
+
+    `carry` has a row for each silo; `rows` are the places of those to take.
+
+    >>> take({"model": np.array([[1.0], [2.0], [3.0]])}, np.array([0, 2]))
+    {'model': array([[1.],
+           [3.]])}
+    """
     return {name: value.rows(rows) if isinstance(value, Released) else value[rows] for name, value in carry.items()}
 
 
 def put(carry: Carry, rows: Rows | slice, fresh: Carry) -> Carry:
-    """The carry with the rows of some silos replaced: absent silos keep theirs, and so do fields left out."""
+    """Return the carry with the rows of some silos replaced: absent silos keep theirs, and so do fields left out.
+
+    `fresh` has new rows of some fields of `carry`, for the silos at the places `rows`.
+
+    >>> put({"model": np.zeros((3, 1))}, np.array([0, 2]), {"model": np.ones((2, 1))})["model"].ravel()
+    array([1., 0., 1.])
+    """
 
     def replaced(name: str) -> Any:
         old, new = carry[name], fresh[name]
@@ -334,5 +441,13 @@ def put(carry: Carry, rows: Rows | slice, fresh: Carry) -> Carry:
 
 
 def everywhere(value: Array, topo: Topology) -> Array:
-    """The same message to every silo."""
+    """Return the same message to every silo.
+
+    `value` is sent to each silo of `topo`.
+
+    >>> from silograph.topology import star
+    >>> everywhere(np.array([0.5, 1.0]), star(["north", "south"]))
+    array([[0.5, 1. ],
+           [0.5, 1. ]])
+    """
     return np.broadcast_to(value, (len(topo.silos), *np.shape(value)))

@@ -40,9 +40,8 @@ _ROWS_A_NODE, _DENSE = 15.0, 0.2  # (a)
 _MANY_PAIRS = 1.0 / 3.0
 _LOUD = 30.0  # times the median variance; around their mean all other nodes have a part of a loud one's
 _MANY_ROWS_A_NODE, _CAUTION = 75.0, 1.0 / 3.0  # rows per node needed to look for signs; part of Schwarz' penalty
-SIGNED_NOTE = (
-    "Graphs have signs, because what was released fits better with signs. --nonnegative draws only positive relations."
-)
+SIGNED_NOTE = "Graphs have signs, {}. --nonnegative draws only positive relations."
+WHY_SIGNS = "because what was released fits better with signs"
 DENSE_NOTE = (
     "The consensus joins {:.0f} % of all pairs. Without negative relations, weak edges may only express what all nodes "
     "have in common: treat single edges with caution, try signs (--signed), or set the number of edges (--degree)."
@@ -76,7 +75,7 @@ class BehindNoise:
     def _learn(self, known: Statistics, drawn: BoolArray) -> Graphs:
         nodes = node_count(known.zbar.shape[-1])
         if self._signed(nodes, known, drawn):
-            return SignedGraphs(self.degree).learn(known, drawn)
+            return SignedGraphs(self.degree, self.nonnegative is False).learn(known, drawn)
         if nodes <= FEW_NODES:
             return self._noted(LikelyGraphs(self.degree).learn(known, drawn))
         many = known.effective_rows >= _ROWS_A_NODE * (nodes - 1)
@@ -115,10 +114,11 @@ class BehindNoise:
 class SignedGraphs:
     """Precision graphs with signs, each from its own statistic at its effective rows. Weights are partial correlations.
 
-    They give no probabilities: behind noise those are not calibrated.
+    They give no probabilities: behind noise those are not calibrated. `asked`: signs were requested, not found.
     """
 
     degree: float | None = None
+    asked: bool = False
 
     def learn(self, known: Statistics, drawn: BoolArray) -> Graphs:
         w, signs, gaps = np.zeros_like(known.zbar), np.zeros_like(known.zbar), [0.0]
@@ -134,7 +134,7 @@ class SignedGraphs:
             "certified_gap": max(gaps),
             "rounds": 1,
             "learner": "signed",
-            "notes": [SIGNED_NOTE],
+            "notes": [SIGNED_NOTE.format("as you asked" if self.asked else WHY_SIGNS)],
         }
         unknown = np.full(len(drawn), np.nan)
         return Graphs(w, known.share, unknown[:-1], unknown, facts, [], signs)

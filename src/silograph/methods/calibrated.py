@@ -65,7 +65,6 @@ from silograph.tasks.linear import PROTECTED_UNIT, Linear
 from silograph.topology import Topology
 
 _BINS = 16
-_DOUBT = 1.5  # of the noise's part in how far groups are apart, which few groups show badly
 _LARGEST = 1e6
 
 
@@ -129,6 +128,7 @@ class Calibrated(Plain):
             "level_noise": np.zeros(count),
             "model": np.zeros((count, slopes + 1)),
             "tail": np.zeros((count, slopes + 1)),
+            "tail_noise": np.zeros(count),
             "scatter": np.zeros((count, 4)),  # of residuals: products of pairs, squares, how many have pairs; and noise
         }
         return Start({}, servers, self.answer(servers))
@@ -283,7 +283,10 @@ class Calibrated(Plain):
     def _levelled(self, servers: Carry, seen: _Seen) -> Carry:
         mean = (seen.mean if self.separate else _towards_each_other(seen.mean, seen.noise**2, seen.heard))[:, 0]
         noise = seen.noise
-        if self._classes:
+        if not self._classes:  # no answer is beyond the public bounds, and so is no mean of them
+            centre, scale = servers["where"][: len(mean)].T
+            mean = np.clip(mean, (-1.0 - centre) / scale, (1.0 - centre) / scale)
+        else:
             share = np.clip(0.5 * (mean + 1.0), 0.02, 0.98)
             mean, noise = np.log(share / (1.0 - share)), 0.5 * noise / (share * (1.0 - share))
         model = servers["model"].copy()
@@ -301,11 +304,12 @@ class Calibrated(Plain):
         tail = servers["tail"] + model / half
         if done < self.choice.rounds:
             return {"model": model, "tail": tail}
-        if self.separate or not self._apart("step"):
-            return {"model": tail, "tail": tail}
         # A mean of the last half of the steps has the noise of that half, divided by the loss's curvature.
         noise = seen.noise / math.sqrt(half) * size * (4.0 if self._classes else 1.0)
-        return {"model": _towards_each_other(tail, noise**2, seen.heard), "tail": tail}
+        found = {"model": tail, "tail": tail, "tail_noise": noise + np.zeros(self._count)}
+        if not self.separate and self._apart("step"):
+            found["model"] = _towards_each_other(tail, noise**2, seen.heard)
+        return found
 
     def _checked(self, servers: Carry, seen: _Seen) -> Carry:
         """Move along the line from the constant to the model, as far as it pays."""
@@ -318,11 +322,17 @@ class Calibrated(Plain):
         chance = seen.noise**2 + 0.5 * self._slopes * servers["length"][: len(e)] ** 2 / seen.units
         sure = np.clip((np.maximum(ef, 0.0) ** 2 / chance - 1.0) / 5.0, 0.0, 1.0)
         w, length = servers["model"][:, :-1], _length(servers["model"][:, :-1])[:, 0]
-        s = np.minimum(np.maximum(sure * ef, 0.0) * size / (spread * curve), length)
+        s = np.maximum(ef, 0.0) * size / (spread * curve)
+        if not self._classes:  # of classes the line's slope at the constant is not that farther out
+            s = _of_two(s, seen.noise / spread, length, servers["tail_noise"], self._slopes)
+        s = np.minimum(sure * s, length)
         first, second = servers["level_noise"] ** 2, (seen.noise * size / curve) ** 2
-        level = level + first / (first + second) * e * size / curve
-        model = np.column_stack([w * (s / length)[:, None], level - s * f])
-        return {"model": np.array(np.broadcast_to(model, servers["model"].shape))}
+        level = level + _part(first, second) * e * size / curve
+        checked = np.column_stack([w * (s / length)[:, None], level - s * f])
+        model, heard = np.broadcast_to(checked, servers["model"].shape).copy(), np.broadcast_to(seen.heard, len(w))
+        if heard.any():
+            model[~heard] = model[heard].mean(0)
+        return {"model": model}
 
     def _own_levels(self, servers: Carry, seen: _Seen) -> Carry:
         """Levels of groups that share slopes: their mean residuals, shrunk to the mean of all."""
@@ -335,8 +345,9 @@ class Calibrated(Plain):
         weight = np.where(seen.heard, seen.units, 0.0)
         off = np.where(seen.heard, off - weight @ off / max(float(weight.sum()), 1.0), 0.0)
         squares, by_noise = (float(weight @ each**2 / max(weight.sum(), 1.0)) for each in (off, noise))
-        between = max(squares - _DOUBT * by_noise, 0.0)
-        model[:, -1] += off * between / (between + noise**2)
+        free = int(seen.heard.sum()) - 1
+        between = max(squares - _most_by_noise(free) * by_noise * free / (free + 1.0), 0.0) if free > 0 else 0.0
+        model[:, -1] += off * _part(np.full(len(off), between), noise**2)
         return {"model": model}
 
     def _scale_of_level(self, level: Array) -> tuple[float, Array]:
@@ -465,17 +476,40 @@ def _spread_of(shares: Array, noise: float) -> Array:
     return np.array([centre, min(scale, 1.0)])
 
 
+def _most_by_noise(free: int) -> float:
+    """How large the mean of so many squares of standard normal numbers is at most, but for one case in twenty (Wilson
+    and Hilferty 1931): groups that are apart by less may be alike. With groups of very different size, or Laplace
+    noise, alike ones pass for different in up to one case in five; then they are still drawn to each other."""
+    part = 2.0 / (9.0 * free)
+    return (1.0 - part + 1.645 * math.sqrt(part)) ** 3
+
+
 def _towards_each_other(value: Array, noise: Array, heard: BoolArray) -> Array:
-    """Rows (groups, K) shrunk to their mean by the part of their spread that is noise of this variance (empirical
+    """Rows (groups, K) shrunk to their mean by the part of their spread that noise of this variance may make (empirical
     Bayes); groups that were not heard get the mean."""
     if len(value) == 1:
         return value
     weight = np.divide(1.0, noise, out=np.zeros(len(noise)), where=heard)[:, None]
     mean = (weight * value).sum(0) / max(float(weight.sum()), 1e-300)
     off = np.where(heard[:, None], value - mean, 0.0)
-    between = max(float((off**2).mean(1).sum()) / max(int(heard.sum()) - 1, 1) - float(noise[heard].mean()), 0.0)
+    free, between = int(heard.sum()) - 1, 0.0
+    if free > 0:
+        most = _most_by_noise(free * value.shape[1]) * float(noise[heard].mean())
+        between = max(float((off**2).mean(1).sum()) / free - most, 0.0)
     kept = np.divide(between, between + noise, out=np.zeros(len(noise)), where=heard)
     return np.asarray(mean + off * kept[:, None])
+
+
+def _of_two(s: Array, off: Array, length: Array, noise: Array, slopes: int) -> Array:
+    """How far to go along a model's line, by two opinions weighed by their noise: the check's `s`, and the model's own
+    length, less what noise in so many slopes adds to it."""
+    own = np.maximum(length - slopes * noise**2 / length, 0.0)
+    return np.asarray(s + (own - s) * _part(off**2, noise**2))
+
+
+def _part(one: Array, other: Array) -> Array:
+    """The share of `one` in both; none where both are 0, as in groups that were not heard."""
+    return np.divide(one, one + other, out=np.zeros(np.broadcast(one, other).shape), where=one + other > 0.0)
 
 
 def _length(w: Array) -> Array:

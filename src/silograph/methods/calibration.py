@@ -30,6 +30,7 @@ SURE = 3.0  # deviations of noise that a bin of the histogram of answers must ri
 #: For answers with bounds four deviations from their middle: the share of the fullest bin, and the factor on the
 #: squared error if no bin is seen.
 _FULLEST, _UNSEEN = 0.2, 16.0 / 3.0
+_WIDE = 4.0  # such bounds, in deviations
 _LEVEL_CLIPS = (1.0, 1.25, 1.5, 2.0, 3.0, 4.0)
 _FEWEST, _MOST = 20, 80  # steps
 
@@ -40,7 +41,8 @@ class Choice:
     one group; `schedule` has a stage and a share of the budget for every round. `expected` is the excess squared error
     to expect, in units of the variance of answers (for classes: of their logits), beyond what the features leave
     unexplained, if agents have one record each (more records reduce it) and answers' bounds are no more than four
-    deviations from their middle. `slopes`: whether there are any; `together`: whether groups share them."""
+    deviations from their middle. `slopes`: whether there are any; `together`: whether groups share them. `pure`:
+    whether all of the budget goes to one mean answer with Laplace noise, and no delta."""
 
     schedule: tuple[tuple[Stage, float], ...]
     step: float
@@ -50,6 +52,7 @@ class Choice:
     moments: bool
     together: bool
     expected: float
+    pure: bool = False
 
     @property
     def rounds(self) -> int:
@@ -81,9 +84,15 @@ def noise_in_mean(multiplier: float, members: int, units: int | None = None) -> 
     return 2.0 * multiplier * math.sqrt(members / max(counted_on(members), 1)) / (members if units is None else units)
 
 
-def noise_in_groups(multiplier: float, members: Sequence[int], units: Sequence[int]) -> float:
-    """The same, in the mean over all units, if groups are added up one by one."""
-    squares = [noise_in_mean(multiplier, m, n) ** 2 * n for m, n in zip(members, units, strict=True)]
+def pure_noise_in_mean(epsilon: float, members: int, units: int | None = None) -> float:
+    """The same of one number with Laplace noise: the deviation of shares for a scale of 2 / epsilon."""
+    noise = 2.0 * math.sqrt(2.0 * members / max(counted_on(members), 1)) / epsilon
+    return noise / (members if units is None else units)
+
+
+def noise_in_groups(noises: Sequence[float], units: Sequence[int]) -> float:
+    """The noise in the mean of a typical group, from that of each, if groups are added up one by one."""
+    squares = [noise**2 * n for noise, n in zip(noises, units, strict=True)]
     return math.sqrt(sum(squares) / sum(units))
 
 
@@ -96,10 +105,13 @@ def choose(
     rounds: int | None = None,
     step: float | None = None,
     agents: bool = True,
+    pure: float = math.inf,
+    pure_apart: float = math.inf,
 ) -> Choice:
     """Choose from public numbers: the noise in a mean of vectors of length 1, in a group and over all groups, and the
     number of features besides the constant. Given `rounds` and `step` are kept. With one group both noises are the
-    same. `agents`: whether agents are the protected units, not their records."""
+    same. `agents`: whether agents are the protected units, not their records. `pure`: the noise in the mean over all of
+    one number, if it is Laplace's and all of the budget; `pure_apart`: in a group, if these are added up one by one."""
     several = noise != noise_together
     for together in dict.fromkeys((not several, True)):
         for moments in (True, False):
@@ -114,6 +126,9 @@ def choose(
     expected, clip = _of_level(noise_together, level, classes)
     if not classes and SURE * noise_together / math.sqrt(look) > _FULLEST:
         expected *= _UNSEEN
+    alone, apart = _of_pure_level(pure, pure_apart, classes, several)
+    if alone < expected and not spread and (apart or not offset or expected > _COARSE):
+        return Choice((("level", 1.0),), 0.0, 1.0, noise, False, False, not apart, alone, pure=True)
     schedule = _scheduled(look, 0.0, level, 0.0, 0, 0.0, offset, spread)
     return Choice(schedule, 0.0, clip, noise, False, False, True, expected)
 
@@ -124,6 +139,16 @@ def _of_level(noise: float, share: float, classes: bool) -> tuple[float, float]:
     if classes:
         return noise**2 / share, 1.0
     return min(((noise * clip) ** 2 / share + 0.5 * math.exp(-2.0 * (1.0 + clip)), clip) for clip in _LEVEL_CLIPS)
+
+
+def _of_pure_level(pure: float, pure_apart: float, classes: bool, several: bool) -> tuple[float, bool]:
+    """The expected squared error of a level with Laplace noise and no clip, and whether each group has its own: if its
+    noise is not too large, and that in their mean, pure_apart / sqrt(groups) with pure_apart = groups * pure."""
+    unit = 1.0 if classes else _WIDE**2
+    together, overall = unit * pure**2, unit * pure * pure_apart
+    if several and unit * pure_apart**2 <= _COARSE_OFFSET and overall <= _COARSE:
+        return overall, True
+    return together, False
 
 
 def offset_clip(classes: bool) -> float:

@@ -33,7 +33,9 @@ FOLDS = 5  # parts of a site's rows: they show the noise of rows that depend on 
 LEAST_ROWS = 3  # of a site: with two rows all correlations are perfect
 _MOST_SENT = 9_000_000  # bytes a site sends; large graphs get fewer parts
 WHY = "no privacy was asked for: second moments of the site's rows, exact"
-NO_LEVEL = "rows have no level common to all nodes, so graphs are learned up to that level"
+NO_LEVEL = (
+    "rows have no common level (they are centred, or sum to a constant), so only differences between nodes are learned"
+)
 _MOST_NODES_LAPLACIAN = 50  # beyond, it was not tested against known truths
 _ROUNDING = 1e-8  # how far below 0 rounding takes an eigenvalue of correlations
 _SCORES = {"expected_F": "expected F-score", "ebic": "extended BIC", "held-out": "held-out log-likelihood"}

@@ -3,9 +3,9 @@
     y = u.w_k + noise of variance sigma^2,    w_k = beta_q + b_k,    beta_q = beta + a_q
 
 u are the features, centred and scaled, and a constant. Deviations of clients b_k and of clusters a_q are independent,
-with variances sigma^2 lambda: one for the constant, one for all slopes; beta's slopes have one too. Only sums over
-clients are needed. With weights W and residuals e = y - u.beta_q (for classes those of the tangent at the client's own
-model), a client has
+with variances sigma^2 lambda: one for the constant, one for all slopes or one for each; beta's slopes have one too.
+Only sums over clients are needed. With weights W and residuals e = y - u.beta_q (for classes those of the tangent at
+the client's own model), a client has
 
     G = sum of W u u',   r = sum of W u e,   A = (I + G L)^-1 G,   c = (I + G L)^-1 r,   b_k = L c,   L = diag lambda
 
@@ -19,9 +19,10 @@ sums:
 So only sums leave a server, for any number of records. lambda = 0 gives one model for all, infinite lambda a model for
 each. Round 0 finds centres and scales. Partial sums travel over the servers' graph until all servers have them.
 
-By likelihood alone, one extreme record could give everybody their own slopes, and one variance for all slopes can be
-far too small for one of them. So clients' slopes first have no variance, then some, then each client is nearly alone;
-the stage is kept that best predicts records left out one at a time (by the leverage h of each, beta fixed). Tangents
+By likelihood alone, one extreme record could give everybody their own slopes. So clients' slopes first have no
+variance, then one for all of them, then one each (if only some differ, one for all is far too small for these), then
+each client is nearly alone; the stage is kept that best predicts records left out one at a time (by the leverage h of
+each, beta fixed). Tangents
 for classes make variances far too small if clients have few records (also found by Breslow and Clayton 1993): so
 clients' variances are doubled as long as left-out records are predicted better.
 """
@@ -46,9 +47,10 @@ _FIRST = 0.1  # the first variance, relative to the noise's
 _LARGEST = 1e6  # largest variance, relative to the noise's
 _PRECISION = 1e-4  # of the largest move, in scaled units
 _LEAST_CURVATURE = 1e-5  # of a record's chance: p (1 - p)
-#: Clients have their own constants; then their own slopes too; then (except for classes) entirely their own models;
-#: then the best of these. For classes, variances are then doubled as long as that pays; then the best is kept.
-_CONSTANTS, _SLOPES, _ALONE, _CHOSEN, _WIDER, _WIDEST, _DONE = range(7)
+#: Clients have their own constants; then their own slopes too; then each slope has a variance of its own; then (except
+#: for classes) clients have entirely their own models; then the best of these. For classes, variances are then doubled
+#: as long as that pays; then the best is kept.
+_CONSTANTS, _SLOPES, _EACH, _ALONE, _CHOSEN, _WIDER, _WIDEST, _DONE = range(8)
 _DOUBLINGS = 5
 
 
@@ -72,14 +74,12 @@ class RandomEffects(Plain):
 
     @property
     def most_rounds(self) -> int:
-        return (4 + _DOUBLINGS if self.task.loss == "logistic" else 4) * self.rounds
+        return (5 + _DOUBLINGS if self.task.loss == "logistic" else 5) * self.rounds
 
     @cached_property
-    def _groups(self) -> Array:
-        """(2, M): which coordinates share a variance: the constant, which is last, and the slopes."""
-        constant = np.zeros(self.task.features)
-        constant[-1] = float(self.intercept)
-        return np.stack([constant, 1.0 - constant])
+    def _slopes(self) -> NDArray[np.bool_]:
+        """(M,): which coordinates are slopes; the constant is last."""
+        return np.arange(self.task.features) < self.task.features - self.intercept
 
     @cached_property
     def _triangle(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -98,8 +98,9 @@ class RandomEffects(Plain):
             "centre": np.zeros(features),
             "model": np.zeros((self._count, features)),
             "inverse": np.zeros((self._count, features, features)),
-            "variance": np.array([first, first * (not self.intercept)]),  # of clients' deviations, relative to noise
-            "cluster_variance": np.full(2, first * (self._count > 1)),
+            # Of clients' deviations, relative to the noise's.
+            "variance": np.where(self._slopes & self.intercept, 0.0, first),
+            "cluster_variance": np.full(features, first * (self._count > 1)),
             "noise": np.float64(1.0),
             "ridge": np.float64(1.0),  # the noise's variance, relative to that of beta's slopes
             "stage": np.int64(_CONSTANTS),
@@ -111,9 +112,9 @@ class RandomEffects(Plain):
 
     def _kept_before(self, features: int) -> Carry:
         """The initial value of what is kept from the best stage."""
-        shapes = {"centre": features, "model": (self._count, features), "variance": 2, "cluster_variance": 2}
-        numbers = {"noise": np.float64(1.0), "ridge": np.float64(1.0)}
-        return {name: np.zeros(shape) for name, shape in shapes.items()} | numbers
+        zero, numbers = np.zeros(features), {"noise": np.float64(1.0), "ridge": np.float64(1.0)}
+        models = {"centre": zero, "model": np.zeros((self._count, features))}
+        return {**models, "variance": zero, "cluster_variance": zero, **numbers}
 
     def answer(self, servers: Carry) -> dict[str, Array]:
         cluster = servers["cell"] % self._count
@@ -162,14 +163,15 @@ class RandomEffects(Plain):
         e, weight = e + np.einsum("nrm,nm->nr", u, own - beta), weight * real
         G = np.einsum("nr,nri,nrj->nij", weight, u, u)
         r = np.einsum("nr,nri,nr->ni", weight, u, e)
-        spread = np.einsum("ng,gm->nm", told["variance"], self._groups)
+        spread = told["variance"]
         A, c = integrated(G, r, spread)
         b = spread * c
         rest = np.einsum("nr,nr,nr->n", weight, e, e) - np.einsum("nm,nm->n", r, b)
-        posterior = np.linalg.solve(_system(G, spread).swapaxes(1, 2), np.eye(spread.shape[1]) * spread[:, None])
+        prior = np.einsum("ij,nj->nij", np.eye(self.task.features), spread)
+        posterior = np.linalg.solve(_system(G, spread).swapaxes(1, 2), prior)
         left_out = self._left_out(u, y, weight, e, beta, b, posterior)
         B = A - np.einsum("nij,njk,nkl->nil", A, told["inverse"], A)
-        parts = [A[:, *self._triangle], c, *self._by_group(c, B), rest[:, None], data["count"][:, None], left_out]
+        parts = [A[:, *self._triangle], c, c**2, _diagonals(B), rest[:, None], data["count"][:, None], left_out]
         return beta + b, np.concatenate(parts, 1)
 
     def _working(self, margin: Array, y: Array, scale: Array) -> tuple[Array, Array]:
@@ -193,10 +195,6 @@ class RandomEffects(Plain):
         losses = np.logaddexp(0.0, -np.sign(y) * without) if classes else (y - without) ** 2
         return np.asarray((losses * (weight > 0.0)).sum(1, keepdims=True))
 
-    def _by_group(self, c: Array, B: Array) -> list[Array]:
-        """Sums of c_j^2 and of B_jj, for the constant's variance and for that of the slopes."""
-        return [np.einsum("nm,gm->ng", part, self._groups) for part in (c**2, np.einsum("nmm->nm", B))]
-
     def deliver(self, carry: Carry, data: Private, gate: Outlet) -> Message:
         return {"model": gate.reveal(carry["model"], "model", OPEN)}
 
@@ -217,18 +215,22 @@ class RandomEffects(Plain):
         return servers, self.answer(servers)
 
     def _next_stage(self, servers: Carry, left_out: float) -> Carry:
-        """Go on from own constants to own slopes, then to each client alone, then to the best of these."""
+        """Go on from own constants to own slopes, of one variance and of one each, to each alone, to the best."""
         again = {**servers, "movement": np.float64(np.inf)}
         stage, better, classes = int(servers["stage"]), left_out <= servers["left_out"], self.task.loss == "logistic"
         now = {f"best_{name}": servers[name] for name in self._kept_before(1)} | {"left_out": np.float64(left_out)}
         before = {name: servers[f"best_{name}"] for name in self._kept_before(1)}
         kept = now if better else {}
         if stage == _CONSTANTS and self.intercept and self.deviations and self.task.features > 1:
-            variance = np.array([servers["variance"][0], _FIRST])
-            return {**again, **kept, "variance": variance, "stage": np.int64(_SLOPES)}
-        if stage in (_CONSTANTS, _SLOPES) and self.deviations and not classes:
-            return {**again, **kept, "variance": np.full(2, _LARGEST), "stage": np.int64(_ALONE)}
-        if stage in (_SLOPES, _ALONE) and not better:
+            wide = np.where(self._slopes, _FIRST, servers["variance"])
+            return {**again, **kept, "variance": wide, "stage": np.int64(_SLOPES)}
+        if stage in (_CONSTANTS, _SLOPES) and self.deviations and self._slopes.sum() > 1:
+            wide = np.where(self._slopes, _FIRST, servers["variance"])
+            return {**again, **kept, "variance": wide, "stage": np.int64(_EACH)}
+        if stage in (_CONSTANTS, _SLOPES, _EACH) and self.deviations and not classes:
+            alone = np.full(self.task.features, _LARGEST)
+            return {**again, **kept, "variance": alone, "stage": np.int64(_ALONE)}
+        if stage in (_SLOPES, _EACH, _ALONE) and not better:
             return {**again, **before, "stage": np.int64(_CHOSEN)}
         if stage == _WIDEST or not classes or not self.deviations:
             return {**servers, "stage": np.int64(_DONE)}
@@ -260,9 +262,10 @@ class RandomEffects(Plain):
         A = np.zeros((self._count, features, features))
         A[:, *self._triangle] = sums[:, :size]
         A = A + np.triu(A, 1).swapaxes(1, 2)
-        c, rest = sums[:, size : size + features], sums[:, size + features :]
-        ridge, beta, noise = servers["ridge"] * self._groups[1], servers["centre"], servers["noise"]
-        spread = servers["cluster_variance"] @ self._groups
+        c, squares, traces = sums[:, size:-3].reshape(self._count, 3, features).swapaxes(0, 1)
+        rest, count = sums[:, -3:-1].sum(0)
+        slopes, spread = self._slopes, servers["cluster_variance"]
+        ridge, beta, noise = servers["ridge"] * slopes, servers["centre"], servers["noise"]
         r = c + np.einsum("qij,qj->qi", A, servers["model"] - beta)
         above, pull = integrated(A, r, np.broadcast_to(spread, c.shape))
         inverse = np.linalg.pinv(above.sum(0) + np.diag(ridge), hermitian=True)
@@ -276,19 +279,18 @@ class RandomEffects(Plain):
             "movement": np.abs(model - servers["model"]).max(),
         }
         if self.task.loss != "logistic":
-            noise = np.maximum(rest[:, 4].sum() / max(rest[:, 5].sum() - features, 1.0), 1e-12)
-        variance = servers["variance"]
-        if servers["stage"] in (_CONSTANTS, _SLOPES, _CHOSEN):
-            variance = _updated(variance, noise, rest[:, :2], rest[:, 2:4])
+            noise = np.maximum(rest / max(count - features, 1.0), 1e-12)
+        variance, stage = servers["variance"], servers["stage"]
+        if stage in (_CONSTANTS, _SLOPES, _EACH):
+            variance = _updated(variance, noise, squares, traces, slopes & (stage != _EACH))
         moved = pull - np.einsum("qij,j->qi", above, beta - servers["centre"])
         B = above - np.einsum("qij,jk,qkl->qil", above, inverse, above)
-        slopes = self._groups[1]
         size_of_slopes = (slopes @ beta**2 + noise * (slopes @ inverse.diagonal())) / max(slopes.sum(), 1.0)
         return fresh | {
             "noise": noise,
             "ridge": noise / np.maximum(size_of_slopes, 1e-12),  # EM
             "variance": variance,
-            "cluster_variance": _updated(servers["cluster_variance"], noise, *self._by_group(moved, B)),
+            "cluster_variance": _updated(spread, noise, moved**2, _diagonals(B), slopes),
         }
 
     def done(self, servers: Carry) -> bool:
@@ -338,8 +340,13 @@ def _system(G: Array, spread: Array) -> Array:
     return np.asarray(np.eye(G.shape[-1]) + G * spread[:, None, :])
 
 
-def _updated(variance: Array, noise: Array, squares: Array, traces: Array) -> Array:
-    """The variances after one more step; one of 0 stays there."""
-    expected = noise * traces.sum(0)
-    ratio = np.where(expected > 0.0, squares.sum(0) / np.where(expected > 0.0, expected, 1.0), 1.0)
+def _diagonals(B: Array) -> Array:
+    return np.asarray(np.einsum("nmm->nm", B))
+
+
+def _updated(variance: Array, noise: Array, squares: Array, traces: Array, shared: NDArray[np.bool_]) -> Array:
+    """The variances after one more step; one of 0 stays there. Coordinates that are `shared` have one in common."""
+    found, expected = squares.sum(0), noise * traces.sum(0)
+    found, expected = (np.where(shared, part[shared].sum(), part) for part in (found, expected))
+    ratio = np.where(expected > 0.0, found / np.where(expected > 0.0, expected, 1.0), 1.0)
     return np.asarray(np.minimum(variance * np.maximum(ratio, 0.0), _LARGEST))

@@ -44,7 +44,17 @@ _LEAST_EPSILON, _MOST_EPSILON = 1e-6, 1e6  # outside, nothing is protected, or n
 
 @dataclass(frozen=True)
 class Cost:
-    """A cost (epsilon, delta), and how it was computed."""
+    """A cost (epsilon, delta), and how it was computed.
+
+    Parameters
+    ----------
+    epsilon : The cost; infinite if something left without protection.
+    delta : The delta that it is for.
+    accountant : The name of the curve or bound that epsilon was read from.
+
+    >>> cost([], delta=1e-6)
+    Cost(epsilon=0.0, delta=0.0, accountant='nothing was released')
+    """
 
     epsilon: float
     delta: float
@@ -55,7 +65,18 @@ class Cost:
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
-    """delta(eps) = Phi(-eps/mu + mu/2) - e^eps Phi(-eps/mu - mu/2), computed in logarithms."""
+    """Compute delta of a Gaussian release at epsilon, exactly:
+
+        delta(eps) = Phi(-eps/mu + mu/2) - e^eps Phi(-eps/mu - mu/2)
+
+    Parameters
+    ----------
+    mu : The sensitivity over the standard deviation, l2 / sd, at least 0.
+    epsilon : The epsilon to be paid, at least 0.
+
+    >>> round(gaussian_delta(mu=1.0, epsilon=1.0), 6)
+    0.126937
+    """
     if mu == 0.0:
         return 0.0
     first = float(log_ndtr(-epsilon / mu + mu / 2.0))
@@ -64,9 +85,21 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """The smallest eps >= 0 with gaussian_delta(mu, eps) <= delta, rounded up to the next float the search found."""
+    """Compute what Gaussian releases cost: the least eps >= 0 with `gaussian_delta(mu, eps)` <= delta, rounded up.
+
+    Parameters
+    ----------
+    mu : The sensitivity over the standard deviation; of several releases the root of the sum of their squares.
+    delta : The delta that the cost is for, below 1. With 0 the cost is infinite.
+
+    >>> textbook = math.sqrt(2.0 * math.log(1.25 / 1e-5))  # sd for epsilon 1
+    >>> round(gaussian_epsilon(math.sqrt(50.0) / textbook, delta=1e-5), 2)  # fifty such releases are not 50
+    6.82
+    """
     if gaussian_delta(mu, 0.0) <= delta:
         return 0.0
+    if delta <= 0.0:  # the curve underflows to 0 at a finite epsilon, but never is 0
+        return math.inf
     high = 1.0
     while gaussian_delta(mu, high) > delta:
         high *= 2.0
@@ -75,7 +108,18 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
 @cache
 def gaussian_mu(epsilon: float, delta: float) -> float:
-    """The largest mu with gaussian_delta(mu, epsilon) <= delta."""
+    """Compute the most that Gaussian releases may show: the largest mu with `gaussian_delta(mu, epsilon)` <= delta.
+
+    Parameters
+    ----------
+    epsilon : The budget, at least 0.
+    delta : The delta that the budget is for, above 0 and below 1.
+
+    >>> round(gaussian_epsilon(gaussian_mu(2.0, 1e-6), 1e-6), 9)
+    2.0
+    """
+    if not delta > 0.0:
+        raise InputError("Gaussian noise", "a delta above 0", f"found {delta:g}", "Try delta 1e-6.")
     high = 1.0
     while gaussian_delta(high, epsilon) <= delta:
         high *= 2.0
@@ -99,9 +143,17 @@ def _least(holds: Callable[[float], bool], low: float, high: float) -> float:
 
 
 def zcdp_epsilon(rho: float, delta: float) -> float:
-    """The tight conversion of rho-zCDP (Canonne, Kamath, Steinke 2020, Proposition 12): the least over orders a > 1 of
+    """Convert rho-zCDP to epsilon (Canonne, Kamath, Steinke 2020, Proposition 12): the least over orders a > 1 of
 
-    rho a + log(1 - 1/a) - (log delta + log a) / (a - 1)
+        rho a + log(1 - 1/a) - (log delta + log a) / (a - 1)
+
+    Parameters
+    ----------
+    rho : The cost in zCDP, at least 0; that of Gaussian releases is mu^2 / 2.
+    delta : The delta that epsilon is for, above 0 and below 1.
+
+    >>> round(zcdp_epsilon(0.5, 1e-5), 2), round(gaussian_epsilon(1.0, 1e-5), 2)  # a bound, and the exact curve
+    (4.73, 4.38)
     """
     if rho == 0.0:
         return 0.0
@@ -119,7 +171,16 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
 
 @cache
 def zcdp_rho(epsilon: float, delta: float) -> float:
-    """The largest rho with zcdp_epsilon(rho, delta) <= epsilon."""
+    """Compute the largest rho with `zcdp_epsilon(rho, delta)` <= epsilon.
+
+    Parameters
+    ----------
+    epsilon : The budget, at least 0.
+    delta : The delta that the budget is for, above 0 and below 1.
+
+    >>> round(zcdp_epsilon(zcdp_rho(2.0, 1e-6), 1e-6), 9)
+    2.0
+    """
     high = 1.0
     while zcdp_epsilon(high, delta) <= epsilon:
         high *= 2.0
@@ -127,10 +188,21 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
 
 
 def caught(guarantee: Cost, false_alarms: float) -> float:
-    """Return the largest share that any attack can find of what it looks for, at this rate of false alarms.
+    """Compute the largest share that any attack can find of what it looks for, at this rate of false alarms.
 
-    Exact for Gaussian noise. Otherwise epsilon with its delta bounds it from both ends of the trade-off; for a whole
-    curve of them (zCDP) it is the best of the points.
+    Exact for Gaussian noise: Phi(Phi^-1(false alarms) + mu). Otherwise epsilon with its delta bounds it from both ends
+    of the trade-off; for a whole curve of them (zCDP) it is the best of the points.
+
+    Parameters
+    ----------
+    guarantee : What was spent.
+    false_alarms : The rate of false alarms that the attacker accepts, between 0 and 1.
+
+    >>> exact = Cost(gaussian_epsilon(1.0, 1e-6), 1e-6, EXACT_GAUSSIAN)  # mu is 1
+    >>> round(caught(exact, false_alarms=0.01), 3)
+    0.092
+    >>> round(caught(Cost(math.log(3.0), 0.0, "exact Laplace"), false_alarms=0.01), 3)  # e^epsilon times as many
+    0.03
     """
     epsilon, delta = guarantee.epsilon, guarantee.delta
     if not (0.0 <= epsilon <= _NOTHING_LEFT and 0.0 <= delta < 1.0):
@@ -160,7 +232,26 @@ def _ratio(row: Row) -> float:
 
 
 def cost(rows: Sequence[Row], delta: float) -> Cost:
-    """Compute what one silo's rows cost at `delta`: the largest cost of any record. A record is in one part only."""
+    """Compute what one silo's rows cost: the largest cost of any record. A record is in one part only.
+
+    Gaussian rows are one release with mu^2 = sum (l2 / noise)^2, which is exact. Noise that agents make themselves adds
+    up as zCDP; Laplace noise and samples, as a rule, as privacy loss distributions. These are upper bounds.
+
+    Parameters
+    ----------
+    rows : Rows of one silo's ledger, those that the observer sees.
+    delta : The delta that the cost is for, at least 0; 0 suits Laplace noise alone.
+
+    >>> from silograph.privacy.bound import Bounded
+    >>> from silograph.privacy.door import Door
+    >>> from silograph.privacy.ledger import Ledger
+    >>> from silograph.privacy.mechanisms import Gaussian
+    >>> door = Door(0, Ledger(), Gaussian(gaussian_multiplier(2.0, 1e-6, 1)))
+    >>> _ = door.gate(["north"], round=0).release(Bounded(np.zeros((1, 2)), np.ones(1), "a row", "clip"), "mean")
+    >>> door.sync()
+    >>> round(cost(door.ledger.of("north"), delta=1e-6).epsilon, 3)
+    2.0
+    """
     parts = sorted({row.part for row in rows if row.part})
     shares = [_cost([row for row in rows if row.part in ("", part)], delta) for part in parts or [""]]
     return max(shares, key=lambda share: share.epsilon)
@@ -184,7 +275,18 @@ def _cost(rows: Sequence[Row], delta: float) -> Cost:
 
 @dataclass(frozen=True)
 class Planned:
-    """So many samples of the records at `rate`, what is released from each having noise `multiplier` in all."""
+    """A plan of samples: those who keep it need no accountant for each release, since the whole was computed before.
+
+    Parameters
+    ----------
+    multiplier : The noise of all that is released from one sample together, sd / l2.
+    rate : The chance of a record to be in a sample.
+    count : How many samples are taken.
+
+    >>> plan = Planned(multiplier=2.0, rate=0.1, count=100)
+    >>> round(sampled_epsilon(plan.multiplier, plan.rate, plan.count, delta=1e-5), 2)
+    2.34
+    """
 
     multiplier: float
     rate: float
@@ -364,7 +466,19 @@ Accountant = Literal["pld", "rdp"]
 def sampled_epsilon(
     multiplier: float, rate: float, releases: int, delta: float, accountant: Accountant = "pld"
 ) -> float:
-    """Of so many Gaussian releases with sd = multiplier * l2, each about a Poisson sample of the records at `rate`."""
+    """Compute what Gaussian releases cost if each is about a Poisson sample of the records, which nobody knows.
+
+    Parameters
+    ----------
+    multiplier : The noise of a release, sd / l2, above 0.
+    rate : The chance of a record to be in a sample, above 0 and at most 1.
+    releases : How many releases there are, each from a sample of its own.
+    delta : The delta that the cost is for, above 0 and below 1.
+    accountant : "pld": privacy loss distributions, rounded up; "rdp": Renyi divergences, a looser bound.
+
+    >>> [round(sampled_epsilon(1.0, 0.01, 1000, 1e-5, accountant), 2) for accountant in ("pld", "rdp")]
+    [1.83, 2.1]
+    """
     if rate == 1.0 and accountant == "pld":
         return gaussian_epsilon(math.sqrt(releases) / multiplier, delta)
     kinds = ((("gaussian", _rounded_up(1.0 / multiplier), rate), releases),)
@@ -436,7 +550,21 @@ _LEAST_LOG, _MOST_LOG = -1.5, 25.0  # of a multiplier; less noise than that woul
 def sampled_multiplier(
     epsilon: float, delta: float, rate: float, releases: int, accountant: Accountant = "pld", rough: bool = False
 ) -> float:
-    """sd / l2 so that `releases` of them cost epsilon, or less by at most 1e-4 of it; about that much if `rough`."""
+    """Compute the noise of such releases, sd / l2, with which they cost epsilon, or less by at most 1e-4 of it.
+
+    Parameters
+    ----------
+    epsilon : The budget of all releases together, above 0.
+    delta : The delta that the budget is for, above 0 and below 1.
+    rate : The chance of a record to be in a sample, above 0 and at most 1.
+    releases : How many releases there are, each from a sample of its own.
+    accountant : "pld" or "rdp", as in `sampled_epsilon`.
+    rough : Whether about that much will do, which takes less time.
+
+    >>> noise = sampled_multiplier(epsilon=2.0, delta=1e-5, rate=0.01, releases=1000)
+    >>> 1.9998 <= sampled_epsilon(noise, 0.01, 1000, 1e-5) <= 2.0, noise < 1.0
+    (True, True)
+    """
     if rate == 1.0 and accountant == "pld":
         return gaussian_multiplier(epsilon, delta, releases)
     grid = min(_COARSE, 0.01 * epsilon)
@@ -483,17 +611,49 @@ _ROUND_UP = 1.0 + 1e-12  # so that adding up many rows cannot round past the bud
 
 
 def gaussian_multiplier(epsilon: float, delta: float, releases: int) -> float:
-    """sd / l2 so that `releases` Gaussian releases cost exactly (epsilon, delta) in total."""
+    """Compute the noise of Gaussian releases, sd / l2, with which they cost (epsilon, delta) in total.
+
+    Parameters
+    ----------
+    epsilon : The budget of all releases together, above 0.
+    delta : The delta that the budget is for, above 0 and below 1.
+    releases : How many releases there are about the same records.
+
+    >>> [round(gaussian_multiplier(2.0, 1e-6, releases), 3) for releases in (1, 4)]  # grows with the root
+    [2.23, 4.461]
+    """
     return math.sqrt(releases) / gaussian_mu(epsilon, delta) * _ROUND_UP
 
 
 def laplace_multiplier(epsilon: float, releases: int) -> float:
-    """b / l1 so that `releases` Laplace releases cost exactly epsilon in total by basic composition."""
+    """Compute the noise of Laplace releases, b / l1, with which they cost epsilon in total, by basic composition.
+
+    Parameters
+    ----------
+    epsilon : The budget of all releases together, above 0.
+    releases : How many releases there are about the same records.
+
+    >>> round(laplace_multiplier(epsilon=2.0, releases=4), 9)
+    2.0
+    """
     return releases / epsilon * _ROUND_UP
 
 
 def planned_cost(mechanism: Mechanism, dim: int, releases: int, delta: float) -> Cost:
-    """What so many releases of a mechanism will cost: a reading of the rows they will leave."""
+    """Compute what releases of a mechanism will cost, from the rows that they will leave.
+
+    Parameters
+    ----------
+    mechanism : The noise.
+    dim : How many numbers a release has; it matters for Laplace noise.
+    releases : How many releases there are about the same records.
+    delta : The delta that the cost is for.
+
+    >>> from silograph.privacy.mechanisms import Gaussian
+    >>> spent = planned_cost(Gaussian(gaussian_multiplier(2.0, 1e-6, 10)), dim=100, releases=10, delta=1e-6)
+    >>> round(spent.epsilon, 6), spent.accountant
+    (2.0, 'exact Gaussian curve')
+    """
     row = Row(
         silo="",
         round=0,

@@ -25,6 +25,19 @@ class Bounded:
     """A value with one row per silo; changing one `protected_unit` of silo i moves row i by at most `l2[i]`.
 
     `l2` never comes from a user: it comes from a clip that was performed or from a theorem, named in `why`.
+
+    Parameters
+    ----------
+    value : What is to be released, finite, (silos, ...).
+    l2 : How far one protected unit moves each silo's row, in Euclidean length, (silos,), above 0 and finite.
+    protected_unit : What neighbouring tables differ by, in words for the ledger.
+    why : Where l2 is from, in words for the ledger.
+    relation : What a neighbour is: `REPLACE_ONE`, or `ADD_OR_REMOVE_ONE` for what is computed from a sample.
+
+    >>> rows = clip_rows(np.array([[[3.0, 4.0], [0.0, 1.0]]]), radius=2.0)  # one silo with two records
+    >>> mean = Bounded(rows.mean(1), np.array([2.0 * 2.0 / 2]), RECORD, "rows clipped to 2: 2 C / N")
+    >>> mean.value.round(2), mean.l2
+    (array([[0.6, 1.3]]), array([2.]))
     """
 
     value: Array
@@ -54,7 +67,17 @@ class Within:
 
 
 def clip_rows(x: Array, radius: float) -> Array:
-    """Scale every row (last axis) longer than `radius` back to it."""
+    """Scale every row longer than `radius` back to it: x min(1, radius / |x|).
+
+    Parameters
+    ----------
+    x : Rows along the last axis, (..., d).
+    radius : The Euclidean length, above 0. Longer rows become shorter than it by 1e-9 of it: room for rounding.
+
+    >>> clip_rows(np.array([[3.0, 4.0], [0.3, 0.4]]), radius=1.0).round(6)
+    array([[0.6, 0.8],
+           [0.3, 0.4]])
+    """
     # The tiny shrink leaves room for rounding here and in a mean taken later, so that the bound really holds.
     inner = radius * (1.0 - 1e-9)
     with np.errstate(over="ignore"):  # a length that is not a number scales its row to zero

@@ -47,9 +47,22 @@ LEAST_HONEST, _MOST_HONEST = 3, 1_000_000
 
 @dataclass(frozen=True)
 class CorrelatedGaussian(Gaussian):
-    """Noise that protects an honest site's release, with `honest` such sites in its cohort, as Gaussian noise of
-    deviation multiplier * l2 would, though the release has more noise. Usually there is one cohort; trials have
-    many."""
+    """Noise of which every two sites share a part that cancels in their sum.
+
+    It protects an honest site's release, with `honest` such sites in its cohort, as Gaussian noise of deviation
+    multiplier * l2 would, though the release has more noise.
+
+    Parameters
+    ----------
+    multiplier : That deviation in units of the site's sensitivity.
+    cohorts : The names of the sites that share noise. Usually there is one cohort; trials have many.
+    honest : How many sites of a cohort are counted on to keep their noise secret, 3 or more.
+
+    >>> noise = CorrelatedGaussian(1.0, (("a", "b", "c", "d"),), honest=3)
+    >>> covariance = noise.covariance(np.ones(4), dim=1)  # of a coordinate of the four releases
+    >>> covariance[0].round(2), round(float(covariance.sum()), 2)  # half the variance of four independent releases
+    (array([ 1.33, -0.22, -0.22, -0.22]), 2.67)
+    """
 
     cohorts: tuple[tuple[str, ...], ...]
     honest: int
@@ -91,7 +104,13 @@ class CorrelatedGaussian(Gaussian):
         return grid_move(1.0, _BITS, dim) / scale + 7.0 * dim * eta
 
     def covariance(self, l2: Array, dim: int) -> Array:
-        """Covariance of one coordinate of the releases of some sites of a cohort, with these sensitivities."""
+        """Compute the covariance of one coordinate of the releases of some sites of a cohort.
+
+        Parameters
+        ----------
+        l2 : The sensitivities of these sites (sites,).
+        dim : How many numbers each releases.
+        """
         if not self.multiplier:
             return np.zeros((len(l2), len(l2)))
         (cohort,) = self.cohorts

@@ -46,6 +46,7 @@ from numpy.typing import NDArray
 from silograph.core.errors import InputError
 from silograph.core.types import Array
 from silograph.privacy.bound import row_lengths
+from silograph.privacy.laplace_shares import laplace_share
 from silograph.privacy.shamir import Source
 
 Integers = NDArray[np.int64]
@@ -161,7 +162,7 @@ def check_share(share: float) -> None:
 
 
 def discrete_gaussian(source: Callable[[int], bytes | memoryview], sigma: float, size: int) -> Integers:
-    """Integers with P(x) proportional to exp(-x^2 / (2 sigma^2)), from random bytes.
+    """Draw integers with P(x) proportional to exp(-x^2 / (2 sigma^2)), from random bytes.
 
     Rejection: from layers of equal area under the curve (a ziggurat, after Marsaglia and Tsang 2000, on the integers),
     most of which are inside it, and beyond them from a discrete Laplace tail (after Canonne, Kamath, Steinke 2020);
@@ -169,6 +170,17 @@ def discrete_gaussian(source: Callable[[int], bytes | memoryview], sigma: float,
     factors exp(-1) and one of at least exp(-1), so that small chances keep their relative accuracy: every P(x) is right
     to a factor within 1 +- 2^-40 out to 30 sigma (beyond lies a mass of e^-450). It does not run in constant time, and
     its time depends on the numbers drawn: an observer who can watch the machine that closely is not kept out.
+
+    Parameters
+    ----------
+    source : Returns so many random bytes, such as `os.urandom`.
+    sigma : The parameter, above 0 and at most 2^40; from about 1 on it is the standard deviation.
+    size : How many integers are drawn.
+
+    >>> from silograph.privacy.samplers import Keystream
+    >>> drawn = discrete_gaussian(Keystream(0, "north", 0, "mean").take, sigma=1000.0, size=100_000)
+    >>> drawn.dtype, bool(abs(drawn.std() / 1000.0 - 1.0) < 0.01)
+    (dtype('int64'), True)
     """
     if not 0.0 < sigma <= MOST_SHARE:
         todo = "Under a budget: raise epsilon or cut rounds."
@@ -235,9 +247,16 @@ def _tail_mass(begin: float, sigma: float) -> float:
     return whole + here * (0.5 + begin / (12.0 * sigma))
 
 
-def noisy(vector: Array, clip: float, fraction_bits: int, share: float, source: Source) -> Integers:
-    """Return what one agent adds to a sum: its vector on the grid, plus its share of the noise if there is any."""
+def noisy(
+    vector: Array, clip: float, fraction_bits: int, share: float, source: Source, laplace_shares: int = 0
+) -> Integers:
+    """Return what one agent adds to a sum: its vector on the grid, plus its share of the noise if there is any.
+
+    With `laplace_shares`, the share is one of so many of a Laplace number, whose scale is then `share`.
+    """
     whole = encode(vector, clip, fraction_bits)
+    if laplace_shares:
+        return whole + laplace_share(source, share, laplace_shares)
     return whole + discrete_gaussian(source, share, vector.size) if share else whole
 
 
@@ -259,13 +278,13 @@ def _proposals(
     while filled < len(out) and at < end:
         word = words[at]
         at += 1
-        negative = np.int64(word >> np.uint64(63))
+        sign = np.int64(word) >> 63  # 0, or -1: all bits
         if layered:
             layer = np.int64(word >> np.uint64(_PLACE_BITS)) & (_LAYERS - 1)
             place = np.int64(word & np.uint64((1 << _PLACE_BITS) - 1))
             across = width[layer]
             # place * across / 2^55 rounded down, and the remainder: a product of two words is not available.
-            magnitude = int(np.float64(place) * (np.float64(across) * per_place))
+            magnitude = np.int64(np.float64(place) * (np.float64(across) * per_place))
             left = place * across - (magnitude << _PLACE_BITS)
             if left < 0:
                 magnitude -= 1
@@ -281,17 +300,20 @@ def _proposals(
                     kept = at < end and _coin(words[at], (math.exp(-0.5 * far * far) - low[layer]) / height)
                     at += 1
                 elif at < end and not _coin(words[at], base):
-                    magnitude, kept, at = _tail(words, at + 1, across, sigma)
+                    beyond, kept, at = _tail(words, at + 1, across, sigma)
+                    magnitude = np.int64(beyond)
                 else:
                     at += 1
         else:
-            magnitude, kept, at = _tail(words, at, 0, sigma)
+            beyond, kept, at = _tail(words, at, 0, sigma)
+            magnitude = np.int64(beyond)
         if at > end:
             break
         used = at
-        # Zero is kept with one sign only, else it would occur twice as often as it should.
-        if kept and not (negative and magnitude == 0):
-            out[filled] = -magnitude if negative else magnitude
+        # Zero is kept with one sign only, else it would occur twice as often as it should. No branch depends on the
+        # sign alone: half of its predictions would be wrong, and that would take as long as all the rest.
+        if kept and (magnitude | ~sign) != 0:
+            out[filled] = (magnitude ^ sign) - sign
             filled += 1
     return filled, used
 

@@ -19,7 +19,21 @@ from silograph.privacy.observers import SERVER, hidden_from
 class Budget:
     """The most a silo may spend in total, against all observers but those it trusts.
 
-    `planned` samples of records are known to fit, so that their costs need not be computed one by one.
+    Parameters
+    ----------
+    epsilon : The most that a silo's rows may cost.
+    delta : The delta that the budget is for.
+    trusted : Observers whose rows do not count, such as "own server".
+    planned : Samples of records that are known to fit, so that their costs need not be computed one by one.
+
+    >>> from silograph.privacy.bound import Bounded
+    >>> from silograph.privacy.ledger import Ledger
+    >>> from silograph.privacy.mechanisms import Gaussian
+    >>> door = Door(0, Ledger(), Gaussian(1.0), Budget(epsilon=2.0, delta=1e-6))
+    >>> door.gate(["north"], round=0).release(Bounded(np.zeros((1, 2)), np.ones(1), "a row", "clip"), "mean")
+    Traceback (most recent call last):
+        ...
+    silograph.core.errors.BudgetError: silo north, round 0, mean: expected a total of at most epsilon 2 ...
     """
 
     epsilon: float
@@ -30,7 +44,30 @@ class Budget:
 
 @dataclass
 class Door:
-    """One run's border: randomness, mechanism, budget and ledger. Gates are cut from it, one per call."""
+    """One run's border: randomness, mechanism, budget and ledger. Gates are cut from it, one per call.
+
+    Parameters
+    ----------
+    root : The seed of all noise and samples. Whoever knows it can remove the noise, so a real run takes secret entropy.
+    ledger : Where a row of each release is kept.
+    mechanism : The noise of releases. None: `Gate.release` is refused.
+    budget : What a silo may spend; a release beyond it is refused. None: no limit.
+    randomness : Where root is from, in words for the ledger.
+    masks : How sums of several silos' vectors are masked. None: their server sees each vector.
+
+    >>> from silograph.privacy.accounting import gaussian_multiplier
+    >>> from silograph.privacy.bound import Bounded
+    >>> from silograph.privacy.ledger import Ledger
+    >>> from silograph.privacy.mechanisms import Gaussian
+    >>> door = Door(0, Ledger(), Gaussian(gaussian_multiplier(2.0, 1e-6, 1)), Budget(2.0, 1e-6))
+    >>> gate = door.gate(["north", "south"], round=0)
+    >>> released = gate.release(Bounded(np.zeros((2, 3)), np.array([0.1, 0.2]), "a row", "clip"), "mean")
+    >>> len(door.waiting), len(door.ledger.rows)
+    (2, 0)
+    >>> door.sync()  # rows are on disk before a message leaves
+    >>> round(door.spent("south", delta=1e-6).epsilon, 6), door.spent("south", 1e-6).accountant
+    (2.0, 'exact Gaussian curve')
+    """
 
     root: int
     ledger: Ledger
@@ -42,6 +79,14 @@ class Door:
     _tallies: dict[str, Tally] = field(default_factory=dict)
 
     def gate(self, silos: Sequence[str], round: int, observer: str = SERVER) -> Gate:
+        """Cut the gate of some silos in one round.
+
+        Parameters
+        ----------
+        silos : Their names; axis 0 of all values is in this order.
+        round : The round, from 0.
+        observer : Who sees what leaves, a word of `privacy.observers`; by default the server.
+        """
         return Gate(self, silos, round, observer)
 
     def admit(self, row: Row) -> None:
@@ -110,6 +155,13 @@ class Door:
         self._tallies.clear()
 
     def spent(self, silo: str, delta: float, observer: str = SERVER) -> Cost:
-        """What a silo's rows cost at `delta` against an observer."""
+        """Compute what a silo's rows cost at `delta` against an observer.
+
+        Parameters
+        ----------
+        silo : The silo's name.
+        delta : The delta that the cost is for.
+        observer : Who looks: "server", "own server", "neighbour", "another agent", "other sites", "wire" or "public".
+        """
         hidden = hidden_from(observer)
         return cost([row for row in self.ledger.of(silo) if row.observer not in hidden], delta)

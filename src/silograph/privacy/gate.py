@@ -27,17 +27,52 @@ if TYPE_CHECKING:
 
 
 class Gate:
-    """The border of the silos in one call, in one round."""
+    """The border of the silos in one call, in one round. `Door.gate` makes it; a method gets it as an argument.
+
+    Parameters
+    ----------
+    door : The run's border, which has noise, budget and ledger.
+    silos : The names of the silos; axis 0 of all values is in this order.
+    round : The round, from 0.
+    observer : Who sees what leaves.
+
+    >>> from silograph.privacy.bound import Bounded
+    >>> from silograph.privacy.door import Door
+    >>> from silograph.privacy.ledger import Ledger
+    >>> from silograph.privacy.mechanisms import Gaussian
+    >>> door = Door(0, Ledger(), Gaussian(2.0))
+    >>> gate = door.gate(["north", "south"], round=0)
+    >>> gate.rows([1]).silos, gate.over(["north, cluster 1", "north, cluster 2"]).silos
+    (['south'], ['north, cluster 1', 'north, cluster 2'])
+    >>> gate.relay(np.zeros((2, 3))).value.shape, gate.uniforms(4, "swap").shape
+    ((2, 3), (2, 4))
+    >>> moved = Bounded(np.zeros((2, 3)), np.array([0.1, 0.2]), "a row", "rows clipped to 1: 2 C / N")
+    >>> gate.release(moved, "mean").value.shape
+    (2, 3)
+    >>> gate.sync()  # now it may be sent
+    >>> [(row.silo, round(row.noise, 5)) for row in door.ledger.rows]  # noise of 2 l2
+    [('north', 0.2), ('south', 0.4)]
+    """
 
     def __init__(self, door: Door, silos: Sequence[str], round: int, observer: str) -> None:
         self.door, self.silos, self.round, self.observer = door, silos, round, observer
 
     def rows(self, index: Sequence[int] | NDArray[np.intp]) -> Gate:
-        """The same border for some of the silos in this call."""
+        """Return the same border for some of the silos in this call.
+
+        Parameters
+        ----------
+        index : Their places.
+        """
         return self.over([self.silos[k] for k in index])
 
     def over(self, names: Sequence[str]) -> Gate:
-        """The same border for named parts of its silos, such as a server's clusters, each with rows of its own."""
+        """Return the same border for named parts of its silos, such as a server's clusters, each with rows of its own.
+
+        Parameters
+        ----------
+        names : The names of the parts.
+        """
         return Gate(self.door, names, self.round, self.observer)
 
     @property
@@ -53,7 +88,21 @@ class Gate:
     # ---- in the silo ----
 
     def poisson(self, counts: Array, rate: float, release_point: str, part: str) -> Batch:
-        """Sample from the first `counts[i]` records of silo i's `part`, each with probability `rate`."""
+        """Sample from the first `counts[i]` records of silo i's `part`, each with probability `rate`.
+
+        Parameters
+        ----------
+        counts : How many records each silo has, (silos,).
+        rate : The chance of a record to be in the sample, above 0 and at most 1.
+        release_point : Where in the round the sample is taken; it names the random numbers.
+        part : The part of a silo's records that this is; a record is in one part for good.
+
+        >>> from silograph.privacy.door import Door
+        >>> from silograph.privacy.ledger import Ledger
+        >>> gate = Door(0, Ledger()).gate(["north", "south"], round=0)
+        >>> gate.poisson(np.array([1000, 2000]), 0.1, "batch", part="train").chosen.sum(1)
+        array([102, 188])
+        """
         chosen = np.zeros((len(self.silos), int(counts.max(initial=0))), dtype=np.bool_)
         for i, (silo, count) in enumerate(zip(self.silos, counts, strict=True)):
             if rate == 1.0:
@@ -67,9 +116,27 @@ class Gate:
     def release(self, bounded: Bounded, release_point: str, batch: Batch | None = None, share: float = 1.0) -> Released:
         """Add the door's noise to each silo's row; one ledger row each.
 
-        A value computed from the records of a `batch` is charged as a release from that sample. Several releases from
-        one batch, or of one budget, take a `share` each of the precision that a single one would have: the noise of
-        each is larger by 1 / sqrt(share).
+        A value computed from the records of a `batch` is charged as a release from that sample.
+
+        Parameters
+        ----------
+        bounded : The value, with how far a protected unit can move it.
+        release_point : Where in the round it leaves; each may be used once for a silo and round.
+        batch : The sample that the value was computed from, if it was.
+        share : The share of the precision that a single release would have, for several from one batch or of one
+            budget: noise is larger by 1 / sqrt(share).
+
+        >>> from silograph.privacy.bound import Bounded
+        >>> from silograph.privacy.door import Door
+        >>> from silograph.privacy.ledger import Ledger
+        >>> from silograph.privacy.mechanisms import Gaussian
+        >>> door = Door(0, Ledger(), Gaussian(3.0))
+        >>> bounded = Bounded(np.zeros((1, 10_000)), np.array([0.5]), "a row", "rows clipped to 1/4")
+        >>> round(float(door.gate(["north"], round=0).release(bounded, "sum").value.std()), 1)  # 3 l2
+        1.5
+        >>> row = door.waiting[0]  # written by door.sync()
+        >>> row.mechanism, round(row.l2, 4), round(row.noise, 4), row.why
+        ('gaussian', 0.5, 1.5, 'rows clipped to 1/4')
         """
         if len(bounded.value) != len(self.silos):
             raise LeakError(
@@ -124,7 +191,23 @@ class Gate:
         return sampled, {"sampling": batch.rate, "batch": batch.name, "part": batch.part}
 
     def reveal(self, value: Array, release_point: str, why: str) -> Released:
-        """Send without protection, on purpose: from here on epsilon is infinite."""
+        """Send without protection, on purpose: from here on epsilon is infinite.
+
+        Parameters
+        ----------
+        value : What is sent, (silos, ...).
+        release_point : Where in the round it leaves.
+        why : Why that is right, in words for the ledger.
+
+        >>> from silograph.privacy.door import Door
+        >>> from silograph.privacy.ledger import Ledger
+        >>> door = Door(0, Ledger())
+        >>> door.gate(["north"], round=0).reveal(np.zeros((1, 3)), "sizes", "sizes are public").value.shape
+        (1, 3)
+        >>> door.sync()
+        >>> door.spent("north", delta=1e-6).epsilon
+        inf
+        """
         for silo, part in zip(self.silos, value, strict=True):
             self.admit_open(silo, release_point, part, self.observer, why)
         return Released(value, _SEAL)
@@ -137,13 +220,25 @@ class Gate:
         share: float = 1.0,
         joined: bool = False,
     ) -> Sealed:
-        """Hand a vector to the silo's own server, for a sum over its silos, or over those of all servers if these are
-        `joined`. With a `clip`, longer vectors are scaled back to it first. The silos' noise is for that `share` of the
-        run's precision.
+        """Hand a vector to the silo's own server, for a sum that `total` opens. No method can read it.
 
-        A vector with a NaN or infinity counts as zero under a clip, because the bound must hold for any data. If the
-        value is bounded, the sum protects the protected unit that it names, else a whole vector. Scaling back moves no
-        two vectors further apart.
+        A vector with a NaN or infinity counts as zero under a clip, because the bound must hold for any data. Scaling
+        back moves no two vectors further apart.
+
+        Parameters
+        ----------
+        value : A vector for each silo, (silos, d). If it is bounded, the sum protects the protected unit that it names,
+            else a whole vector.
+        release_point : Where in the round it leaves.
+        clip : The longest that a vector may be; longer ones are scaled back to it. Masks and bounded values need one.
+        share : The share of the run's precision that the silos' noise is for.
+        joined : Whether the sum is over the silos of all servers, not of the own one alone.
+
+        >>> from silograph.privacy.door import Door
+        >>> from silograph.privacy.ledger import Ledger
+        >>> sealed = Door(0, Ledger()).gate(["north", "south"], round=0).contribute(np.eye(2), "update", clip=1.0)
+        >>> len(sealed), hasattr(sealed, "value")
+        (2, False)
         """
         within = None
         if isinstance(value, Bounded):
@@ -156,7 +251,13 @@ class Gate:
         return Sealed(value, release_point, clip, within, share, joined)
 
     def uniforms(self, count: int, release_point: str) -> Array:
-        """Draw (silos, count) numbers in (0, 1) that only this place knows, for perturbations without a guarantee."""
+        """Draw numbers in (0, 1) that only this place knows, for perturbations without a guarantee.
+
+        Parameters
+        ----------
+        count : How many for each silo; they are (silos, count).
+        release_point : What they are for; the same words give the same numbers.
+        """
         words = [Keystream(self.door.root, silo, self.round, release_point).words(count) for silo in self.silos]
         return np.asarray(((np.stack(words) >> np.uint64(12)) + 0.5) * 2.0**-52)
 
@@ -170,10 +271,26 @@ class Gate:
         names: Sequence[str],
         joined: Joined | None = None,
     ) -> Total:
-        """Add up what the silos `rows` handed to their servers; `home[k]` is the server of silo k.
+        """Add up what silos handed to their servers, at a server's gate.
 
         Without masks a server sees every vector; with masks it sees only the sum: of its own silos, or of the silos of
         all servers if these are `joined`.
+
+        Parameters
+        ----------
+        sealed : What the silos handed over, a row for each of `rows`.
+        rows : The places of these silos among all.
+        home : The server of every silo, by its place in this gate.
+        names : The names of all silos.
+        joined : Which servers' sums are one sum, if the vectors were handed over for that.
+
+        >>> from silograph.privacy.door import Door
+        >>> from silograph.privacy.ledger import Ledger
+        >>> from silograph.privacy.masking import Masks
+        >>> door, names = Door(0, Ledger(), masks=Masks()), ["a", "b", "c", "d"]
+        >>> sealed = door.gate(names, round=0).contribute(np.eye(4), "update", clip=1.0)
+        >>> door.gate(["server"], round=0).total(sealed, np.arange(4), np.zeros(4, dtype=int), names).sums.round(6)
+        array([[1., 1., 1., 1.]])
         """
         if (joined is not None) != sealed.joined:
             ways = ("for their own server", "for all servers")
@@ -187,7 +304,12 @@ class Gate:
         return plain_total(self, sealed, home[rows])
 
     def relay(self, value: Array) -> Released:
-        """Mark a value that a server computed from released values alone."""
+        """Mark a value that a server computed from released values alone. It costs nothing.
+
+        Parameters
+        ----------
+        value : The value; axis 0 is which server or silo.
+        """
         return relay(value)
 
     # ---- the ledger ----

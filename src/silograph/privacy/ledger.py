@@ -29,10 +29,33 @@ _Whole = Annotated[int, Such("a whole number of 64 bits", lambda count: abs(coun
 
 @dataclass(frozen=True)
 class Row:
-    """One release. `digest` is that of the value that left, so that a repeated message can be told from a new one.
+    """One release, as the ledger keeps it; the keys of its line are described on the page of the ledger.
 
-    Releases from one sample of the records have the same `batch`: they are charged together. A silo may divide its
-    records for good into disjoint parts; `part` says which one a release is about.
+    Parameters
+    ----------
+    silo : Who released it.
+    round : When, from 0.
+    release_point : Where in the round.
+    observer : Who sees it.
+    mechanism : "gaussian", "laplace", "distributed-gaussian", or "reveal": no protection.
+    l2 : How far one protected unit can move it, in Euclidean length; None if revealed.
+    noise : The scale of the noise in every coordinate: standard deviation, or b of a Laplace; None if revealed.
+    dim : How many numbers left.
+    sampling : The chance of a record to be in it; 1 if nothing is sampled.
+    protected_unit : What is protected.
+    relation : What a neighbour is.
+    randomness : Where the noise is from.
+    why : Where l2 is from, or why there is no protection.
+    digest : That of the value that left, so that a repeated message can be told from a new one.
+    batch : The sample that it is from: rows of one batch are charged together.
+    part : The part of the silo's records that it is about; a record is in one part.
+
+    >>> from silograph.privacy.door import Door
+    >>> door = Door(0, Ledger())
+    >>> _ = door.gate(["north"], round=2).reveal(np.zeros((1, 3)), "sizes", "sizes are public")
+    >>> row = door.waiting[0]
+    >>> row.place, row.mechanism, row.dim, row.why
+    (('north', 2, 'sizes'), 'reveal', 3, 'sizes are public')
     """
 
     silo: str
@@ -69,10 +92,34 @@ def _link(previous: str, body: str) -> str:
 
 
 class Ledger:
-    """Rows in memory and, with a path, on disk."""
+    """Rows in memory and, with a path, on disk.
+
+    Parameters
+    ----------
+    path : The file, read if it exists. None: in memory alone.
+    mend : Whether a torn last line is dropped from the file; without it the file is only read.
+
+    >>> from pathlib import Path
+    >>> from silograph.privacy.door import Door
+    >>> door = Door(0, Ledger(Path("ledger.jsonl")))
+    >>> for round in (0, 1):
+    ...     _ = door.gate(["north"], round).reveal(np.zeros((1, 3)), "sizes", "sizes are public")
+    ...     door.sync()
+    >>> ledger = Ledger(Path("ledger.jsonl"), mend=False)
+    >>> ledger.of("north") == door.ledger.rows, ledger.find(("north", 1, "sizes")).dim, ledger.tip[:2]
+    (True, 3, '2:')
+    >>> copy = Ledger()
+    >>> copy.append(ledger.rows)
+    >>> copy.tip == ledger.tip  # kept elsewhere, it shows whether a ledger lost its end
+    True
+    >>> _ = Path("ledger.jsonl").write_text(Path("ledger.jsonl").read_text().replace('"dim": 3', '"dim": 9'))
+    >>> Ledger(Path("ledger.jsonl"))
+    Traceback (most recent call last):
+        ...
+    silograph.core.errors.DamageError: ledger.jsonl, line 1: expected a ledger row that continues the row before it, ...
+    """
 
     def __init__(self, path: Path | None = None, mend: bool = True) -> None:
-        """`mend` drops a torn last line from the file; without it the file is only read."""
         self.path = path
         self.rows: list[Row] = []
         self._chain = _CHAIN_START
@@ -115,7 +162,17 @@ class Ledger:
         return f"{len(self.rows)}:{self._chain}"
 
     def check_tip(self, tip: str) -> None:
-        """Refuse a ledger that has lost rows since `tip` was noted."""
+        """Refuse a ledger that has lost rows since `tip` was noted.
+
+        Parameters
+        ----------
+        tip : The tip as it was.
+
+        >>> Ledger().check_tip("2:0123456789abcdef")
+        Traceback (most recent call last):
+            ...
+        silograph.core.errors.DamageError: None: expected a ledger with the 2 rows that were written to it, ...
+        """
         count, _, chain = tip.partition(":")
         links = [_CHAIN_START, *self._links]
         if not count.isdecimal() or int(count) >= len(links) or links[int(count)] != chain:
@@ -127,10 +184,21 @@ class Ledger:
             )
 
     def find(self, place: tuple[str, int, str]) -> Row | None:
+        """Return the row of a place, or None.
+
+        Parameters
+        ----------
+        place : Silo, round and release point.
+        """
         return self._known.get(place)
 
     def append(self, rows: Iterable[Row]) -> None:
-        """Write and sync rows; only when this returns may their messages leave."""
+        """Write and sync rows; only when this returns may their messages leave.
+
+        Parameters
+        ----------
+        rows : The rows, in the order in which they are to stand.
+        """
         lines, added, chain = [], [], self._chain
         for row in rows:
             line, chain = _line(row, chain)
@@ -157,4 +225,10 @@ class Ledger:
                 raise
 
     def of(self, silo: str) -> Sequence[Row]:
+        """Return the rows of one silo.
+
+        Parameters
+        ----------
+        silo : Its name.
+        """
         return self._of.get(silo, [])

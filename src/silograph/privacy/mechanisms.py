@@ -109,7 +109,16 @@ class _Additive:
 
 @dataclass(frozen=True)
 class Gaussian(_Additive):
-    """Standard deviation = multiplier * l2."""
+    """Gaussian noise with standard deviation multiplier * l2 in every coordinate.
+
+    Parameters
+    ----------
+    multiplier : The standard deviation in units of the sensitivity; 0 is no noise.
+
+    >>> from silograph.privacy.accounting import gaussian_multiplier
+    >>> round(Gaussian(gaussian_multiplier(1.0, 1e-6, 1)).deviation(l2=0.5, dim=3), 3)
+    2.112
+    """
 
     multiplier: float
     name: ClassVar[str] = "gaussian"
@@ -139,13 +148,31 @@ class Scheduled:
 
 
 def variance_decay(multiplier: float, decay: float) -> Scheduled:
-    """sigma(n)^2 = sigma_0^2 decay^n: the noise shrinks, so every round leaks more than the one before."""
+    """Make Gaussian noise that shrinks, sigma(n)^2 = sigma_0^2 decay^n: every round leaks more than the one before.
+
+    Parameters
+    ----------
+    multiplier : The standard deviation in round 0, in units of the sensitivity, above 0.
+    decay : The factor of the variance from round to round, above 0 and at most 1.
+
+    >>> variance_decay(2.0, decay=0.25).at(1)
+    Gaussian(multiplier=1.0)
+    """
     _check_schedule(multiplier, decay)
     return Scheduled(Gaussian(multiplier), decay)
 
 
 def leakage_decay(rho: float, decay: float) -> Scheduled:
-    """zCDP rho decay^n in round n: every round leaks less than the one before, so the noise grows."""
+    """Make Gaussian noise that grows, rho(n) = rho decay^n in zCDP: every round leaks less than the one before.
+
+    Parameters
+    ----------
+    rho : The cost of round 0 in zCDP, above 0: the noise there is 1 / sqrt(2 rho) times the sensitivity.
+    decay : The factor of the cost from round to round, above 0 and at most 1.
+
+    >>> leakage_decay(0.5, decay=0.25).at(1)
+    Gaussian(multiplier=2.0)
+    """
     _check_schedule(rho, decay)
     return Scheduled(Gaussian(1.0 / math.sqrt(2.0 * rho)), 1.0 / decay)  # (47)
 
@@ -158,7 +185,15 @@ def _check_schedule(first: float, decay: float) -> None:
 
 @dataclass(frozen=True)
 class Laplace(_Additive):
-    """Scale b = multiplier * l1, with l1 = sqrt(dim) * l2 (Cauchy-Schwarz)."""
+    """Laplace noise of scale b = multiplier * l1 in every coordinate, with l1 = sqrt(dim) * l2 (Cauchy-Schwarz).
+
+    Parameters
+    ----------
+    multiplier : The scale in units of the sensitivity in l1.
+
+    >>> Laplace(2.0).scale(l2=0.5, dim=4)
+    2.0
+    """
 
     multiplier: float
     name: ClassVar[str] = "laplace"
@@ -176,6 +211,8 @@ class Laplace(_Additive):
 class _Own:
     """Noise that the members of a sum add themselves. No single place has all of it."""
 
+    laplace: ClassVar[bool] = False
+
     @property
     def own_noise(self) -> Any:
         return self
@@ -186,7 +223,16 @@ class _Own:
 
 @dataclass(frozen=True)
 class SharedGaussian(_Own, Gaussian):
-    """Gaussian noise of the sites of a secure sum, on a grid so fine that the exact curve holds."""
+    """Gaussian noise of the sites of a secure sum, on a grid so fine that the exact curve holds.
+
+    Parameters
+    ----------
+    multiplier : The standard deviation of the noise of those who are counted on (`counted_on`), in units of the sum's
+        sensitivity.
+
+    >>> SharedGaussian(2.0).own_noise  # the gate adds none: sites put it in themselves
+    SharedGaussian(multiplier=2.0)
+    """
 
     least_share: ClassVar[float] = LEAST_FINE
 
@@ -203,6 +249,10 @@ class SharedGaussian(_Own, Gaussian):
         """For a sum with that share of the precision."""
         return SharedGaussian(self.multiplier / math.sqrt(share))
 
+    def first_share(self, l2: float, contributors: int) -> float:
+        """About the share, in grid steps, with which so many reach the goal."""
+        return _even_share(self, l2, contributors)
+
     def ratio(self, l2: float, share: float, contributors: int, length: int) -> float:
         """What it is charged as, where so many add a share of so many grid steps each."""
         return distributed_mu(l2, share, contributors, length)
@@ -210,7 +260,15 @@ class SharedGaussian(_Own, Gaussian):
 
 @dataclass(frozen=True)
 class DistributedGaussian(_Own, _Additive):
-    """Noise of the agents of a secure sum, for zCDP `rho` a sum (`masking`)."""
+    """Discrete Gaussian noise of the agents of a secure sum, charged as zCDP.
+
+    Parameters
+    ----------
+    rho : The cost of a sum in zCDP, above 0.
+
+    >>> DistributedGaussian(rho=0.5).multiplier  # 1 / sqrt(2 rho)
+    1.0
+    """
 
     rho: float
     name: ClassVar[str] = DISTRIBUTED
@@ -227,6 +285,9 @@ class DistributedGaussian(_Own, _Additive):
     def with_share(self, share: float) -> DistributedGaussian:
         return DistributedGaussian(self.rho * share)
 
+    def first_share(self, l2: float, contributors: int) -> float:
+        return _even_share(self, l2, contributors)
+
     def ratio(self, l2: float, share: float, contributors: int, length: int) -> float:
         return math.sqrt(2.0 * distributed_rho(l2, share, contributors, length))
 
@@ -237,20 +298,79 @@ class DistributedGaussian(_Own, _Additive):
         return self.scale(l2, dim)
 
 
+@dataclass(frozen=True)
+class SharedLaplace(_Own, _Additive):
+    """Laplace noise of the members of a sum of one number (`laplace_shares`): scale = multiplier * sensitivity.
+
+    One number at a small epsilon needs far less of it than of Gaussian noise, and no delta.
+    """
+
+    multiplier: float
+    name: ClassVar[str] = Laplace.name
+    laplace: ClassVar[bool] = True
+    least_share: ClassVar[float] = LEAST_FINE
+
+    @property
+    def goal(self) -> float:
+        return 1.0 / self.multiplier
+
+    def with_share(self, share: float) -> SharedLaplace:
+        """For a sum with that share of epsilon."""
+        return SharedLaplace(self.multiplier / share)
+
+    def first_share(self, l2: float, contributors: int) -> float:
+        """The scale of all shares together: how many they are changes nothing."""
+        return l2 / self.goal
+
+    def ratio(self, l2: float, share: float, contributors: int, length: int) -> float:
+        if length != 1:
+            raise InputError("distributed Laplace noise", "a sum of one number", f"found {length}")
+        return l2 / share
+
+    def scale(self, l2: float, dim: int) -> float:
+        return self.multiplier * math.sqrt(dim) * l2
+
+    def deviation(self, l2: float, dim: int) -> float:
+        return math.sqrt(2.0) * self.scale(l2, dim)
+
+
 #: Noise that those whose vectors are added up put in themselves.
-OwnNoise = DistributedGaussian | SharedGaussian
+OwnNoise = DistributedGaussian | SharedGaussian | SharedLaplace
+
+
+def _even_share(noise: DistributedGaussian | SharedGaussian, l2: float, contributors: int) -> float:
+    return l2 / (noise.goal * math.sqrt(contributors))
+
 
 #: What a ledger's rows can be by, if they are protected.
 NAMES = (Gaussian.name, Laplace.name, DISTRIBUTED)
 
 
 def grid_step(l2: float, dim: int) -> float:
-    """The power of two at most 2^-22 l2 / sqrt(dim)."""
+    """Compute the step of the grid that a release is rounded to: the power of two at most 2^-22 l2 / sqrt(dim).
+
+    Parameters
+    ----------
+    l2 : The sensitivity, above 0.
+    dim : How many numbers are released.
+
+    >>> grid_step(1.0, dim=100) == 2.0**-26
+    True
+    """
     return 2.0 ** math.floor(math.log2(l2 / math.sqrt(dim)) - _GRID_BITS)
 
 
 def on_grid(l2: float, dim: int) -> float:
-    """The sensitivity after rounding `dim` coordinates to the grid: each of two neighbours moves half a step."""
+    """Compute the sensitivity after rounding to the grid, which is charged: l2 + step sqrt(dim).
+
+    Parameters
+    ----------
+    l2 : The sensitivity before, above 0.
+    dim : How many numbers are released.
+
+    >>> print(f"{on_grid(1.0, dim=100) - 1.0:.1e}")
+    1.5e-07
+    """
     return l2 + grid_step(l2, dim) * math.sqrt(dim)
 
 

@@ -33,7 +33,20 @@ def inside(part: str) -> Iterator[str]:
 def relay(value: Array, owned: bool = False) -> Released:
     """Mark a value as computed from released values alone, such as all that a server sends on: post-processing.
 
-    `owned`: the caller gives the value away and does not write to it again, so it need not be copied.
+    silograph refuses it while the part of a method runs that sees records.
+
+    Parameters
+    ----------
+    value : The value; axis 0 is which silo.
+    owned : Whether the caller gives the array away and does not write to it again, so that it need not be copied.
+
+    >>> relay(np.zeros((2, 3))).value.shape
+    (2, 3)
+    >>> with inside("local"):
+    ...     relay(np.zeros((2, 3)))
+    Traceback (most recent call last):
+        ...
+    silograph.core.errors.LeakError: local: expected relay to be called at a server, but it was called in a silo. ...
     """
     if part := _INSIDE.get():
         todo = "Use Released.map for what is computed from released values; all else passes the gate."

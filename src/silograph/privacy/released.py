@@ -27,13 +27,26 @@ Sent = Mapping[str, "Released | Sealed"]
 
 
 class Released:
-    """A value that passed the gate. You can read, slice and post-process it, but not make one."""
+    """A value that passed the gate. You can read, slice and post-process it, but not make one.
+
+    Parameters
+    ----------
+    value : The array; it cannot be written to.
+    seal : What only the gate has.
+    owned : Whether nobody else can write to the value, so that it need not be copied.
+
+    >>> from silograph.privacy.relay import relay
+    >>> noisy = relay(np.array([[-1.0], [4.0]]))  # as a gate would give it
+    >>> noisy.map(np.maximum, 0.0).value.ravel(), noisy.rows([1]).value
+    (array([0., 4.]), array([[4.]]))
+    >>> noisy.with_rows([0], relay(np.array([[7.0]]))).value.ravel()
+    array([7., 4.])
+    """
 
     __slots__ = ("value",)
     value: Array
 
     def __init__(self, value: Array, seal: object, owned: bool = False) -> None:
-        """`owned`: nobody else can write to the value, so that it need not be copied."""
         if seal is not _SEAL:
             raise LeakError("Released", "to be made by a gate", "it was constructed directly", "Use gate.release.")
         if np.ndim(value) and not owned and value.strides[0] == 0 and len(value):
@@ -48,10 +61,21 @@ class Released:
         raise AttributeError("a released value does not change")
 
     def map(self, function: Callable[..., Array], *constants: Released | float | int | bool | str) -> Released:
-        """Post-process: `function(self.value, *constants)`.
+        """Post-process: `function(self.value, *constants)`. It costs nothing.
 
-        The function may use nothing private, so constants must be released values or plain numbers, and a function that
-        has captured an array from its surroundings is refused.
+        The function may use nothing private: silograph refuses one that has captured an array from its surroundings.
+
+        Parameters
+        ----------
+        function : Takes the array and the constants, and returns an array.
+        constants : Released values or plain numbers.
+
+        >>> from silograph.privacy.relay import relay
+        >>> records = np.ones((2, 1))
+        >>> relay(np.zeros((2, 1))).map(lambda value: value + records)
+        Traceback (most recent call last):
+            ...
+        silograph.core.errors.LeakError: Released.map(<lambda>): expected a function of its arguments alone, ...
         """
         _refuse_captured(function)
         for constant in constants:
@@ -68,10 +92,22 @@ class Released:
         return Released(made, _SEAL, owned=made.flags.owndata and made.flags.c_contiguous)
 
     def rows(self, index: Sequence[int] | NDArray[np.intp] | slice) -> Released:
+        """Return some rows.
+
+        Parameters
+        ----------
+        index : Their places, or a slice.
+        """
         return Released(self.value[index], _SEAL, owned=True)
 
     def with_rows(self, index: Sequence[int] | NDArray[np.intp] | slice, fresh: Released) -> Released:
-        """Return the same value with some rows replaced by released ones."""
+        """Return the same value with some rows replaced by released ones.
+
+        Parameters
+        ----------
+        index : The places of the rows, or a slice.
+        fresh : What they become.
+        """
         out = np.array(self.value)
         out[index] = fresh.value
         return Released(out, _SEAL, owned=True)
@@ -144,11 +180,25 @@ class Sealed:
 
 @dataclass(frozen=True, eq=False)
 class Total:
-    """Sums by server, and of how many silos: 0 where too few answered.
+    """Sums by server, and of how many silos.
 
-    `released`: noise is in the sums already. Otherwise they are the servers' own knowledge, and may leave them only
-    through the gate again. `summed` are the vectors that are in a sum, among those that were to be. `noise` is its
-    standard deviation in a coordinate of each sum, where masks hide the rest.
+    Parameters
+    ----------
+    sums : The sums (servers, d).
+    counts : How many silos are in each, (servers,): 0 where too few answered.
+    released : Whether noise is in the sums already. If not, they are the servers' own knowledge, and may leave them
+        only through the gate again.
+    summed : Which of the vectors that were to be in a sum are in it.
+    noise : The standard deviation of the noise in a coordinate of each sum, (servers,), where masks hide the rest.
+
+    >>> from silograph.privacy.door import Door
+    >>> from silograph.privacy.ledger import Ledger
+    >>> door, names = Door(0, Ledger()), ["a", "b", "c"]
+    >>> sealed = door.gate(names, round=0).contribute(np.ones((3, 2)), "update")
+    >>> total = door.gate(["east", "west"], round=0).total(sealed, np.arange(3), np.array([0, 0, 1]), names)
+    >>> total.sums, total.counts, total.released
+    (array([[2., 2.],
+           [1., 1.]]), array([2., 1.]), False)
     """
 
     sums: Array
@@ -160,10 +210,24 @@ class Total:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """A Poisson sample of the records of one part of each silo; `chosen[i, k]`: record k of silo i takes part.
+    """A Poisson sample of the records of one part of each silo, by `Gate.poisson`.
 
-    Every record has its own coin, with probability `rate`. The choice stays in the silo: the smaller cost of releases
-    from a sample depends on that.
+    Every record has its own coin. The choice stays in the silo: the smaller cost of releases from a sample depends on
+    it.
+
+    Parameters
+    ----------
+    chosen : Whether record k of silo i takes part, (silos, most records).
+    rate : The chance of each record.
+    name : The release point at which it was drawn; releases with the same batch are charged together.
+    part : The part of the silos' records that it is from.
+    round : The round that it is for.
+
+    >>> from silograph.privacy.door import Door
+    >>> from silograph.privacy.ledger import Ledger
+    >>> batch = Door(0, Ledger()).gate(["north"], round=0).poisson(np.array([3]), 1.0, "batch", part="train")
+    >>> batch.chosen, batch.rate, batch.name
+    (array([[ True,  True,  True]]), 1.0, 'batch')
     """
 
     chosen: BoolArray

@@ -21,8 +21,11 @@ from silograph.privacy.secure_keys import (
     Curve,
     KeyPair,
     Keys,
+    PairKeys,
     keys_text,
     list_text,
+    to_mask,
+    to_seal,
 )
 from silograph.privacy.secure_messages import (
     Advertisement,
@@ -71,7 +74,7 @@ class Agent:
         self._second = source(KEY)  # shared besides the seed: the mask key, or the key to the keys of all pair masks
         self._masking = self._sealing if session.cycles else KeyPair(self._second)
         self._next: Step | None = "advertise"
-        self._peers: dict[str, Advertisement] = {}
+        self._pairs: dict[str, PairKeys] = {}
         self._held: dict[str, bytes] = {}  # by agent: our share of its seed, then of its mask key
         self._request: Request | None = None
 
@@ -108,31 +111,32 @@ class Agent:
         self._begin("share")
         session = self.session
         session.ours(roster)
-        self._peers = {message.sender: message for message in roster.advertisements}
-        if session.cycles and not self._peers.keys() <= session.near(self.name) | {self.name}:
+        peers = {message.sender: message for message in roster.advertisements}
+        if session.cycles and not peers.keys() <= session.near(self.name) | {self.name}:
             raise session.refusal(f"the partners of {self.name!r} on the roster", "found others")
-        session.enough(self._peers, "advertised keys", self._enough)
-        if len(self._peers) < len(roster.advertisements):
+        session.enough(peers, "advertised keys", self._enough)
+        if len(peers) < len(roster.advertisements):
             raise session.refusal("each agent once", "the roster names a duplicate sender")
         for message in roster.advertisements:
             self._keys.check_advertisement(message)
-        keys = {key for peer in self._peers.values() for key in (peer.seal_key, peer.mask_key)}
-        if len(keys) < 2 * len(self._peers):
+        advertised = {key for peer in peers.values() for key in (peer.seal_key, peer.mask_key)}
+        if len(advertised) < 2 * len(peers):
             raise session.refusal("keys used once", "two advertised keys are equal")
-        own = self._peers.pop(self.name, None)
+        own = peers.pop(self.name, None)
         if own is None or (own.seal_key, own.mask_key) != (self._sealing.public, self._second_public):
             raise session.refusal(f"the roster to name {self.name!r} with its own keys", "it does not")
-        points = [session.points[name] for name in (self.name, *self._peers)]
+        points = [session.points[name] for name in (self.name, *peers)]
         shares = split(self._seed + self._second, points, session.sharing(self.name), self._source)
         self._held[self.name] = shares[0]
         sealed = {}
-        for peer, share in zip(self._peers.values(), shares[1:], strict=True):
-            key, about = self._keys.seal_key(self.name, self._sealing, peer, self.name, peer.sender)
-            sealed[peer.sender] = ChaCha20Poly1305(key).encrypt(_ONCE, share, about)
+        for (name, peer), share in zip(peers.items(), shares[1:], strict=True):
+            keys = self._pairs[name] = self._keys.of_pair(self.name, self._sealing, self._masking, peer)
+            about = self._keys.about_seal(self.name, name)
+            sealed[name] = ChaCha20Poly1305(to_seal(keys, self.name, name)).encrypt(_ONCE, share, about)
         spare = b""
         if session.cycles:
-            listed = [self._keys.pair_key(self.name, self._masking, self._peers[name]) for name in sorted(self._peers)]
-            spare = ChaCha20Poly1305(self._second).encrypt(_ONCE, b"".join(listed), session.about("spare", self.name))
+            listed = b"".join(to_mask(self._pairs[name]) for name in sorted(peers))
+            spare = ChaCha20Poly1305(self._second).encrypt(_ONCE, listed, session.about("spare", self.name))
         self._next = "mask"
         return Shares(session.tag, self.name, sealed, self._keys.commitment(self.name, self._seed), spare)
 
@@ -147,18 +151,20 @@ class Agent:
         self._begin("mask")
         session = self.session
         session.ours(delivery)
-        if delivery.receiver != self.name or not delivery.sealed.keys() <= self._peers.keys():
+        if delivery.receiver != self.name or not delivery.sealed.keys() <= self._pairs.keys():
             raise session.refusal(f"shares for {self.name!r} from agents on the roster", "found others")
         session.enough({self.name, *delivery.sealed}, "shared", self._enough)
         if vector.shape != (session.length,):
             raise InputError(session.place, f"a vector of {session.length} numbers", f"found shape {vector.shape}")
         for name, sealed in delivery.sealed.items():
-            self._held[name] = self._opened(self._peers[name], sealed)
+            self._held[name] = self._opened(name, sealed)
         self._pay()
-        whole = noisy(vector, session.clip, session.fraction_bits, session.noise, self._noise_source)
+        noise = session.noise, self._noise_source, session.laplace_shares
+        whole = noisy(vector, session.clip, session.fraction_bits, *noise)
         words = whole.astype(session.word) + self._keys.self_mask(self.name, self._seed)
         for name in delivery.sealed:
-            words += self._keys.pair_mask(self.name, self._masking, self._peers[name])
+            words += self._keys.mask_of_pair(self.name, name, to_mask(self._pairs[name]))
+        self._pairs.clear()
         self._next = "confirm"
         return MaskedInput(session.tag, self.name, words.tobytes())
 
@@ -209,13 +215,13 @@ class Agent:
             raise self.session.refusal("every step once and in order", f"{step} was called out of turn")
         self._next = None
 
-    def _opened(self, peer: Advertisement, sealed: bytes) -> bytes:
-        key, about = self._keys.seal_key(self.name, self._sealing, peer, peer.sender, self.name)
+    def _opened(self, sender: str, sealed: bytes) -> bytes:
+        key, about = to_seal(self._pairs[sender], sender, self.name), self._keys.about_seal(sender, self.name)
         try:
             if len(sealed) != SEALED:
                 raise InvalidTag
             return ChaCha20Poly1305(key).decrypt(_ONCE, sealed, about)
         except InvalidTag:
             raise self.session.refusal(
-                f"a share sealed by {peer.sender!r} for {self.name!r}", "it does not open: tampered with or malformed"
+                f"a share sealed by {sender!r} for {self.name!r}", "it does not open: tampered with or malformed"
             ) from None

@@ -31,6 +31,7 @@ KEY = 32  # bytes of every key, seed and digest
 SHARE = share_size(KEY)
 TAG = 16  # of a seal
 SEALED = 2 * SHARE + TAG  # a share of the seed, one of the mask key, and the seal's tag
+_FROM_ZERO = CTR(bytes(16))
 
 
 class KeyPair:
@@ -63,27 +64,30 @@ class Curve:
     """The public-key operations, separate so that a simulation of all agents need not do each one twice."""
 
     verified: Callable[[bytes, bytes, bytes], bool] = verified
-    agree: Callable[[KeyPair, bytes], bytes | None] = agree
-    #: What was checked already, if all are shown the same objects, and the keys of pairs.
-    checked: dict[tuple[int, int], object] | None = None
+    #: What was checked already, if all are shown the same objects, and the keys of pairs that one end has computed.
+    checked: dict[tuple[int, ...], object] | None = None
     pairs: dict[tuple[str, str], bytes] | None = None
     lists: dict[int, tuple[Request, bytes]] | None = None
 
 
 PLAIN = Curve()
 
+#: A pair's keys, joined: one to seal with for its first agent by name, one for its second, and that of the mask.
+PairKeys = bytes
+
+
+def to_seal(keys: PairKeys, sender: str, receiver: str) -> bytes:
+    at = 0 if sender < receiver else KEY
+    return keys[at : at + KEY]
+
+
+def to_mask(keys: PairKeys) -> bytes:
+    return keys[2 * KEY :]
+
 
 def remembering() -> Curve:
-    """Do once what all agents repeat: check the same signatures, and compute the same secret at both ends of a pair."""
-    secrets: dict[bytes, bytes | None] = {}
-
-    def agree_once(own: KeyPair, peer: bytes) -> bytes | None:
-        pair = own.public + peer if own.public < peer else peer + own.public
-        if pair not in secrets:
-            secrets[pair] = agree(own, peer)
-        return secrets[pair]
-
-    return Curve(cache(verified), agree_once, {}, {}, {})
+    """Do once what all agents repeat: check the same signatures, and compute the same keys at both ends of a pair."""
+    return Curve(cache(verified), {}, {}, {})
 
 
 @dataclass(frozen=True)
@@ -94,16 +98,16 @@ class Keys:
     curve: Curve
 
     def check_advertisement(self, message: Advertisement) -> None:
-        self._once(message, None, lambda: self._check_advertisement(message))
+        self._once(self._check_advertisement, message)
 
-    def _once(self, shown: object, beside: object, check: Callable[[], None]) -> None:
-        """Check an object once and keep it, so that no other object can take its place in memory."""
-        checked, place = self.curve.checked, (id(shown), id(beside))
+    def _once(self, check: Callable[..., None], *shown: object) -> None:
+        """Check objects once and keep them, so that no others can take their places in memory."""
+        checked, places = self.curve.checked, tuple(map(id, shown))
         if checked is None:
-            check()
-        elif place not in checked:
-            check()
-            checked[place] = shown, beside
+            check(*shown)
+        elif places not in checked:
+            check(*shown)
+            checked[places] = shown
 
     def _check_advertisement(self, message: Advertisement) -> None:
         session, name = self.session, message.sender
@@ -116,7 +120,7 @@ class Keys:
             raise session.refusal(f"keys signed by {name!r} for this session", "the signature is wrong")
 
     def check_confirmations(self, messages: Iterable[Confirmation], request: Request) -> None:
-        self._once(messages, request, lambda: self._check_confirmations(messages, request))
+        self._once(self._check_confirmations, messages, request)
 
     def _check_confirmations(self, messages: Iterable[Confirmation], request: Request) -> None:
         session, survivors, listed = self.session, set(request.survivors), self.listed(request)
@@ -130,10 +134,13 @@ class Keys:
 
     def agreed(self, own: KeyPair, peer: str, public: bytes, about: bytes) -> bytes:
         """The key of a pair for one purpose."""
-        secret = self.curve.agree(own, public)
+        return _derive(self._secret(own, peer, public), about)
+
+    def _secret(self, own: KeyPair, peer: str, public: bytes) -> bytes:
+        secret = agree(own, public)
         if secret is None:
             raise self.session.refusal("a shared secret that is not zero", f"{peer!r} advertised a weak key")
-        return _derive(secret, about)
+        return secret
 
     def listed(self, request: Request) -> bytes:
         """The digest of a list, computed once if all are shown the same object."""
@@ -143,39 +150,33 @@ class Keys:
             self.curve.lists[id(request)] = request, list_digest(self.session, request)
         return self.curve.lists[id(request)][1]
 
-    def pair_mask(self, name: str, own: KeyPair, peer: Advertisement) -> Words:
-        """The mask that `name` adds and the peer subtracts, or the other way round: it cancels in the sum."""
-        return self.mask_of_pair(name, peer.sender, self.pair_key(name, own, peer))
-
-    def pair_key(self, name: str, own: KeyPair, peer: Advertisement) -> bytes:
-        """The key of a pair's mask."""
-        if self.session.cycles:
-            return self._of_pair(name, own, peer)[2 * KEY :]
-        return self.agreed(own, peer.sender, peer.mask_key, self.session.about("mask", *sorted((name, peer.sender))))
-
-    def seal_key(self, name: str, own: KeyPair, peer: Advertisement, sender: str, receiver: str) -> tuple[bytes, bytes]:
-        """The key under which one of a pair seals for the other, and the associated data."""
-        if self.session.cycles:
-            at = 0 if sender < receiver else KEY
-            return self._of_pair(name, own, peer)[at : at + KEY], b""
-        about = self.session.about("seal", sender, receiver)
-        return self.agreed(own, peer.sender, peer.seal_key, about), about
-
-    def _of_pair(self, name: str, own: KeyPair, peer: Advertisement) -> bytes:
-        """With sparse partners, one agreement gives all keys of a pair, two to seal and one to mask: no private key is
+    def of_pair(self, name: str, sealing: KeyPair, masking: KeyPair, peer: Advertisement) -> PairKeys:
+        """All keys of a pair, the same at both ends. With sparse partners, one agreement gives all: no private key is
         shared there for drop-outs, but the masks' keys are (`Shares.spare`)."""
         pair = (name, peer.sender) if name < peer.sender else (peer.sender, name)
-        found = None if self.curve.pairs is None else self.curve.pairs.get(pair)
-        if found is None:
-            secret = agree(own, peer.seal_key)
-            if secret is None:
-                raise self.session.refusal("a shared secret that is not zero", f"{peer.sender!r} advertised a weak key")
-            found = HKDF(SHA256(), 3 * KEY, salt=None, info=self.session.about("pair", *pair)).derive(secret)
-            if self.curve.pairs is not None:
-                self.curve.pairs[pair] = found
+        found = self.curve.pairs.pop(pair, None) if self.curve.pairs is not None else None
+        if found is not None:
+            return found
+        secret, about = self._secret(sealing, peer.sender, peer.seal_key), self.session.about
+        if self.session.cycles:
+            found = HKDF(SHA256(), 3 * KEY, salt=None, info=about("pair", *pair)).derive(secret)
+        else:
+            seal = [_derive(secret, about("seal", *way)) for way in (pair, pair[::-1])]
+            found = b"".join(seal) + self.mask_key(name, masking, peer)
+        if self.curve.pairs is not None:
+            self.curve.pairs[pair] = found
         return found
 
+    def mask_key(self, name: str, own: KeyPair, peer: Advertisement) -> bytes:
+        """The key of a pair's mask, if everybody is everybody's partner."""
+        return self.agreed(own, peer.sender, peer.mask_key, self.session.about("mask", *sorted((name, peer.sender))))
+
+    def about_seal(self, sender: str, receiver: str) -> bytes:
+        """The data that a seal is bound to besides its key."""
+        return b"" if self.session.cycles else self.session.about("seal", sender, receiver)
+
     def mask_of_pair(self, name: str, other: str, key: bytes) -> Words:
+        """The mask that `name` adds and the other subtracts, or the other way round: it cancels in the sum."""
         mask = self._expand(key)
         return mask if name < other else -mask
 
@@ -186,8 +187,9 @@ class Keys:
         return _derive(seed, self.session.about("commitment", name))
 
     def _expand(self, key: bytes) -> Words:
-        zeros = bytes(self.session.length * self.session.word.itemsize)
-        return np.frombuffer(Cipher(AES(key), CTR(bytes(16))).encryptor().update(zeros), dtype=self.session.word)
+        word = self.session.word
+        zeros = bytes(self.session.length * word.itemsize)
+        return np.frombuffer(Cipher(AES(key), _FROM_ZERO).encryptor().update(zeros), word)
 
 
 def _derive(secret: bytes, about: bytes) -> bytes:

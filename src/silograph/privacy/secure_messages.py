@@ -19,6 +19,7 @@ from silograph.privacy.discrete import Integers, check_share, decode, word_bits
 from silograph.privacy.secure_partners import partners, sparse, threshold_of
 
 _PROTOCOL = "silograph secure sum 2"
+_HEAVY = 4.0  # the tails of a Laplace law are so much heavier: it leaves the word with a chance below e^-70
 
 Step = Literal["advertise", "share", "mask", "confirm", "unmask"]
 STEPS: tuple[Step, ...] = get_args(Step)
@@ -43,8 +44,9 @@ class Session:
     """One cohort, one round: public, and the same for everybody.
 
     `identities` are the agents' registered Ed25519 keys. `noise` is each agent's share of the noise, in grid steps
-    (`masking.noise_for`), added before masking. `minimum` is the smallest cohort that may be summed. With `cycles` an
-    agent has some partners (`secure_partners`); without, all others are its partners.
+    (`masking.noise_for`), added before masking; with `laplace_shares` it is the scale of a Laplace number of which
+    so many agents make a share each. `minimum` is the smallest cohort that may be summed. With `cycles` an agent has
+    some partners (`secure_partners`); without, all others are its partners.
     """
 
     run: str
@@ -57,6 +59,7 @@ class Session:
     noise: float = 0.0
     minimum: int = 3
     cycles: int = 0
+    laplace_shares: int = 0
 
     def __post_init__(self) -> None:
         if self.minimum < 2 or self.length < 1:
@@ -65,6 +68,8 @@ class Session:
             )
         if self.noise:
             check_share(self.noise)
+        if self.laplace_shares and self.length != 1:
+            raise InputError(self.place, "one number, if noise is Laplace's", f"found {self.length}")
         self.enough(self.identities, "are registered", self.minimum)
         _ = self.word  # a sum that could overflow is refused before anything is sent
 
@@ -106,7 +111,8 @@ class Session:
 
     @cached_property
     def word(self) -> np.dtype[np.unsignedinteger]:
-        bits = word_bits(self.clip, self.fraction_bits, len(self.identities), self.noise)
+        noise = self.noise * (_HEAVY if self.laplace_shares else 1.0)
+        bits = word_bits(self.clip, self.fraction_bits, len(self.identities), noise)
         return np.dtype("<u4") if bits == 32 else np.dtype("<u8")
 
     @cached_property
@@ -114,8 +120,9 @@ class Session:
         """A part of every signature, key derivation and seal, so that none of them is valid in another round."""
         numbers = (int(self.length), float(self.clip), int(self.fraction_bits), float(self.noise), int(self.minimum))
         sparse = (int(self.cycles),) if self.cycles else ()
+        law = ("laplace", int(self.laplace_shares)) if self.laplace_shares else ()
         cohort = [part for name in self.points for part in (name.encode(), self.identities[name])]
-        rest = hashlib.sha256(_pack(repr(numbers + sparse).encode(), *cohort)).digest()
+        rest = hashlib.sha256(_pack(repr(numbers + sparse + law).encode(), *cohort)).digest()
         return _pack(_PROTOCOL.encode(), self.run.encode(), str(self.round).encode(), self.region.encode(), rest)
 
     @cached_property

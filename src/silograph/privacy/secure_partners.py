@@ -38,6 +38,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
@@ -111,14 +112,19 @@ def _choices(n: int, k: NDArray[np.int64]) -> NDArray[np.float64]:
     return np.asarray(gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1))
 
 
-def seconds(agents: int) -> float:
-    """Estimate how long one core takes to simulate all agents of a sum. Pairs take nearly all of it: 90 microseconds
-    each, or 150 if everybody is everybody's partner and a pair agrees on two keys."""
+def loads(sums: Sequence[int]) -> tuple[list[float], float]:
+    """Estimate how many seconds one core takes to simulate all agents of each sum, and how many bytes the largest sum
+    takes in a process of its own. Pairs take nearly all: 75 microseconds each, or 110 if everybody is everybody's
+    partner and a pair agrees on two keys."""
+    pairs = {agents: _pairs(agents) for agents in {*sums}}
+    seconds = {agents: (75e-6 if sparse(agents)[0] else 110e-6) * count for agents, count in pairs.items()}
+    return [seconds[agents] for agents in sums], 2.5e8 + 2e3 * max(pairs.values(), default=0.0)
+
+
+def _pairs(agents: int) -> float:
     cycles, _ = sparse(agents)
-    if not cycles:
-        return 150e-6 * agents * (agents - 1) / 2
-    boxes = agents - 1
-    return 90e-6 * agents * boxes * -math.expm1(-2.0 * cycles / boxes) / 2
+    all_pairs = agents * (agents - 1) / 2
+    return all_pairs * -math.expm1(-2.0 * cycles / (agents - 1)) if cycles else all_pairs
 
 
 def partners(agents: int, cycles: int, seed: bytes) -> list[NDArray[np.intp]]:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from silograph.core.errors import LeakError
-from silograph.core.types import Array
+from silograph.core.types import Array, BoolArray
 from silograph.privacy.bound import CLIPPED_AGENT, REPLACE_ONE, Within
 from silograph.privacy.flooding import Joined
-from silograph.privacy.masking import MaskedSum, Masks, masked_sum
+from silograph.privacy.masking import MaskedSum, Masks, Summands, masked_sums
 from silograph.privacy.observers import EVERYBODY, OWN_SERVER
 from silograph.privacy.released import Sealed, Total, sealed_rows
+from silograph.privacy.secure_messages import Total as SumTotal
 
 if TYPE_CHECKING:
     from silograph.privacy.gate import Gate
@@ -58,41 +60,80 @@ def masked_total(
     There is a sum for every server, or one for all that are `joined`: then each of these servers has the same sum, and
     a row for it if any of its silos took part. Some of them may be elsewhere: they then know as much.
     """
-    door, value, servers = gate.door, sealed_rows(sealed), len(gate.silos)
-    sums, counts, noise = np.zeros((servers, value.shape[1])), np.zeros(servers), np.zeros(servers)
+    door, servers, length = gate.door, len(gate.silos), sealed_rows(sealed).shape[1]
+    sums, counts, noise = np.zeros((servers, length)), np.zeros(servers), np.zeros(servers)
     summed = np.zeros(len(place), dtype=np.bool_)
-    group = np.arange(servers) if joined is None else joined.group
+    with closing(_totals(gate, sealed, _planned(gate, masks, sealed, place, names, joined))) as totals:
+        for plan, total, paid in totals:
+            sums[plan.cells], counts[plan.cells] = total.values, len(total.survivors)
+            noise[plan.cells] = plan.asked.cohort.noise_of(len(total.survivors))
+            summed[plan.members] = [name in total.survivors for name in plan.here]
+            payers = plan.servers if sealed.within is None and paid else [name for name in plan.here if name in paid]
+            for payer in payers:
+                row = gate.row(payer, sealed.release_point, sums[plan.cells[0]], **plan.facts)
+                # Elsewhere a sum is made once: after a kill at this end it does not arrive a second time.
+                if sealed.elsewhere is None or door.ledger.find(row.place) is None:
+                    door.admit(row)
+    return Total(sums, counts, gate.own_noise is not None, summed, noise)
+
+
+class _Planned(NamedTuple):
+    """A sum that its payers can afford: the vectors here, by number and name, the cells that get the sum, their servers
+    and how these are linked, and the facts of its rows."""
+
+    asked: MaskedSum
+    members: NDArray[np.intp]
+    here: tuple[str, ...]
+    cells: NDArray[np.intp]
+    servers: list[str]
+    linked: tuple[Mapping[str, int], BoolArray] | None
+    facts: dict[str, Any]
+
+
+def _planned(
+    gate: Gate,
+    masks: Masks,
+    sealed: Sealed,
+    place: NDArray[np.intp],
+    names: Sequence[str],
+    joined: Joined | None,
+) -> Iterator[_Planned]:
+    nothing = np.zeros(sealed_rows(sealed).shape[1])
+    group = np.arange(len(gate.silos)) if joined is None else joined.group
     for g, region in enumerate(gate.silos if joined is None else joined.names):
         members, cells = np.flatnonzero(group[place] == g), np.flatnonzero(group == g)
         here = there = tuple(names[int(k)] for k in members)
-        payers_there = [gate.silos[int(c)] for c in cells if (place[members] == c).any()]
-        regions = None if joined is None else len(payers_there)
+        servers = [gate.silos[int(c)] for c in cells if (place[members] == c).any()]
+        regions = None if joined is None else len(servers)
         if joined is not None and sealed.elsewhere is not None and (of := sealed.elsewhere.everybody(here)):
             there, regions = tuple(sorted(of)), len(set(of.values()))
         if len(there) < masks.minimum:
             continue
-        asked = sum_of(gate, sealed, there, region)
+        asked, linked = sum_of(gate, sealed, there, region), None
         facts = _facts(gate, asked, regions)
-        for payer in payers_there if sealed.within is None else here:
-            door.afford(gate.row(payer, sealed.release_point, sums[g], **facts))  # before a server can know the sum
-        if sealed.elsewhere is None:
-            vectors, at = dict(zip(there, value[members], strict=True)), None
-            if joined is not None:
-                at = dict(zip(there, joined.server[place[members]].tolist(), strict=True)), joined.linked
-            total = masked_sum(vectors, asked, door.root, at)
-            paid: Collection[str] = there
-        else:
-            total, paid = sealed.elsewhere.total(asked)
-        sums[cells], counts[cells] = total.values, len(total.survivors)
-        noise[cells] = asked.cohort.noise_of(len(total.survivors))
-        summed[members] = [name in total.survivors for name in here]
-        payers = payers_there if sealed.within is None and paid else [name for name in here if name in paid]
-        for payer in payers:
-            row = gate.row(payer, sealed.release_point, sums[cells[0]], **facts)
-            # Elsewhere a sum is made once: after a kill at this end it does not arrive a second time.
-            if sealed.elsewhere is None or door.ledger.find(row.place) is None:
-                door.admit(row)
-    return Total(sums, counts, gate.own_noise is not None, summed, noise)
+        for payer in servers if sealed.within is None else here:
+            gate.door.afford(
+                gate.row(payer, sealed.release_point, nothing, **facts)
+            )  # before a server can know the sum
+        if joined is not None:
+            linked = dict(zip(here, joined.server[place[members]].tolist(), strict=True)), joined.linked
+        yield _Planned(asked, members, here, cells, servers, linked, facts)
+
+
+def _totals(
+    gate: Gate, sealed: Sealed, plans: Iterator[_Planned]
+) -> Generator[tuple[_Planned, SumTotal, Collection[str]]]:
+    """Make the sums in their order: elsewhere one by one, here together. Return with each who may have paid for it."""
+    if sealed.elsewhere is not None:
+        for plan in plans:
+            yield plan, *sealed.elsewhere.total(plan.asked)
+        return
+    afforded, value = list(plans), sealed_rows(sealed)
+    vectors = [dict(zip(plan.here, value[plan.members], strict=True)) for plan in afforded]
+    wanted = [Summands(each, plan.asked, plan.linked) for each, plan in zip(vectors, afforded, strict=True)]
+    with closing(masked_sums(wanted, gate.door.root)) as totals:
+        for plan, total in zip(afforded, totals, strict=True):
+            yield plan, total, plan.here
 
 
 # ---- at both ends ----------------------------------------------------------------------------------------------------
@@ -132,7 +173,7 @@ def _facts(gate: Gate, asked: MaskedSum, regions: int | None = None) -> dict[str
         "observer": EVERYBODY,
         "mechanism": noise.name,
         "l2": cohort.l2,
-        "noise": cohort.deviation,
+        "noise": cohort.charged,
         "protected_unit": within.protected_unit,
         "relation": REPLACE_ONE,
         "randomness": gate.door.randomness,

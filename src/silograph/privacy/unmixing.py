@@ -17,9 +17,23 @@ from silograph.core.types import Array
 
 
 def unmixed_sum(sent: Array, a: Array, region: int, start: Array) -> Array:
-    """Return (T, M): after each round the sum of the region's mean updates so far, with that round's noise alone.
+    """Take homomorphic noise off: after each round the sum of the region's mean updates so far, with that round's noise
+    alone.
 
-    `sent` (T, P, M) is what the servers sent under homomorphic noise, `start` the model everybody began with.
+    Parameters
+    ----------
+    sent : What the servers sent under homomorphic noise (T, P, M): rounds, servers, numbers of a model.
+    a : Combination matrix (P, P).
+    region : The place of the attacked server.
+    start : The model that everybody began with (M,).
+
+    >>> rng, a, sent, w = np.random.default_rng(0), np.array([[0.75, 0.25], [0.25, 0.75]]), [], np.zeros((2, 1))
+    >>> for _ in range(1000):
+    ...     noise = rng.normal(size=(2, 1))
+    ...     sent.append(w + np.array([[0.3], [0.0]]) + noise)  # the first region's update is 0.3 in every round
+    ...     w = a @ sent[-1] - noise  # each server takes its own noise off again
+    >>> unmixed_sum(np.array(sent), a, region=0, start=np.zeros(1))[-1] / 1000
+    array([0.29909057])
     """
     heard = np.einsum("m,tmk->tk", a[region], sent) - sent[:, region]
     mixed_in = np.cumsum(heard, axis=0) - heard  # up to the round before

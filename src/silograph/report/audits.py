@@ -1,4 +1,4 @@
-"""What audits of a run found, as audit.json says it; what contradicts the run or itself is refused."""
+"""Read from audit.json what audits of a run found. A file that contradicts the run or itself is refused."""
 
 from __future__ import annotations
 
@@ -77,12 +77,12 @@ class Audit:
 
     @property
     def promised(self) -> float:
-        """What is attacked: the budget or the ledger's cost, whichever is less."""
+        """The promise that is attacked: the budget or the cost in the ledger, whichever is smaller."""
         return min(self.epsilon_accounted, math.inf if self.epsilon_budget is None else self.epsilon_budget)
 
     @property
     def verdict(self) -> tuple[str, str]:
-        """A class of the style sheet, and what the audit comes to."""
+        """A class of the style sheet, and the audit's result in words."""
         if self.epsilon_lower is None:
             return "partial", "No promise was attacked"
         if self.refuted:
@@ -102,7 +102,7 @@ class Audit:
 
 @dataclass(frozen=True)
 class Audits:
-    """Of one run, as often as somebody asked."""
+    """All audits of one run."""
 
     plan: str
     ledger: str
@@ -110,7 +110,7 @@ class Audits:
 
 
 def strongest(audits: Sequence[Audit]) -> Audit | None:
-    """The audit that found most, a refutation before all: what a weaker one did not find stays found."""
+    """Return the audit that found most; a refutation comes before all others."""
     return max(audits, key=lambda each: (each.refuted, each.epsilon_lower is not None, each.lower), default=None)
 
 
@@ -179,7 +179,7 @@ def _check_itself(audit: Audit, expect: _Expecting) -> None:
 
 
 def _check_against_run(audit: Audit, result: Result, made: Made, budget: float | None, expect: _Expecting) -> None:
-    """Against the folder's own costs and plan."""
+    """Refuse audits that do not fit the costs and the plan of the folder."""
     privacy, accounted = result.privacy, audit.epsilon_accounted
     expect(audit.observer in AUDITED, "observer", ", ".join(AUDITED))
     # A server's guarantees may be of its clusters.

@@ -1,4 +1,4 @@
-"""How the budget was used up, round by round: the accountant's reading of the ledger's rows so far."""
+"""The budget spent so far after each round, computed by the accountant from the ledger."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROW = frozenset(
 
 
 def budget_over_rounds(run: RunFolder[Any]) -> Json | None:
-    """For whoever spent most, a line for each cost; None where a single round, or nothing finite, was paid for."""
+    """A curve for each cost of the silo that spent most; None if there is only one round, or no finite cost."""
     from silograph.privacy.accounting import cost
     from silograph.privacy.ledger import Row
     from silograph.privacy.observers import OBSERVERS

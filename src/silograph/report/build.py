@@ -22,7 +22,7 @@ class PagePart(Protocol):
     RESULT: type[Result]
 
     def read(self, run: Any) -> RunFolder[Any]:
-        """The run folder with what only this family leaves there, all of it checked."""
+        """Read and check also what only this family leaves in a run folder."""
         ...
 
     def page(self, run: Any) -> str:
@@ -30,19 +30,19 @@ class PagePart(Protocol):
         ...
 
     def summary(self, result: Any) -> Iterable[str]:
-        """The lines that the command line prints."""
+        """Yield the lines that a command prints."""
         ...
 
     def forecast(self, told: Json) -> Iterable[str]:
-        """The lines of `silograph privacy` that only this family has, from what a job's forecast tells."""
+        """Yield the lines of `silograph privacy` that only this family has, from a job's forecast."""
         ...
 
     def privacy_of(self, run: Any) -> PrivacyWords:
-        """How to speak of the privacy of a run."""
+        """Return the words for the privacy of a run."""
         ...
 
     def measured(self, run: Any) -> Iterable[Measured]:
-        """How good the result is, number by number."""
+        """Yield the numbers that say how good the result is."""
         ...
 
 
@@ -51,7 +51,7 @@ def page_part(method: str) -> PagePart:
 
 
 def result_of(told: Json, where: str) -> Result:
-    """What a result.json says, as its family has it."""
+    """Read the content of a result.json into its family's type."""
     known = families.names()
     if told.get("method") not in known:
         todo = "Install the package that has this method, or restore the file from a copy."
@@ -61,7 +61,7 @@ def result_of(told: Json, where: str) -> Result:
 
 
 def read(folder: str | Path) -> RunFolder[Any]:
-    """A run folder, checked."""
+    """Read and check a run folder."""
     folder = Path(folder)
     told, where = read_json(folder), str(folder / FILE)
     result, made = result_of(told, where), read_as(Made, told, where)

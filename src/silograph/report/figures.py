@@ -204,7 +204,7 @@ def _looks(
 
 
 def crowding(nodes: int) -> float:
-    """What the lines of a picture are made thinner and lighter by, where there are many nodes."""
+    """The factor by which lines are thinner and lighter in a picture with many nodes."""
     return min(1.0, math.sqrt(40 / max(nodes, 1)))
 
 

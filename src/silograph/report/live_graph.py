@@ -39,8 +39,8 @@ def explorer(
     drawn: bool,
     sure: str = "confidence",
 ) -> Json:
-    """`order` is that of the heat map; `drawn` whether there are pictures to bring to life; `sure` what it is called
-    how sure the run is of an edge."""
+    """Data for the page's script. `order` is the heat map's, `drawn` says whether there are pictures, `sure` is the
+    page's word for how sure the run is of an edge."""
     all_nodes, most = len(nodes), MOST_EDGES if len(nodes) <= MOST_NAMES else MOST_NAMES // 2
     limit = most // max(len(graphs), 1)
     chosen = [sorted(graph.edges, key=_heaviest)[:limit] for graph in graphs]

@@ -71,4 +71,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Who looks is not written down."""
+        """Write nothing: visits are not logged."""

@@ -18,7 +18,7 @@ BESIDE = {"paper": "Paper", "reference": "Reference"}
 
 
 def pictures(rows: Sequence[Row]) -> list[tuple[str, str]]:
-    """A measure and its picture, for each that has something to be held against."""
+    """Each measure that has numbers to compare with, and its picture."""
     known = [row for row in rows if any(getattr(row, key) is not None for key in BESIDE)]
     metrics = first_seen(row.metric for row in known)
     return [(metric, beside_svg([row for row in known if row.metric == metric], metric)) for metric in metrics]

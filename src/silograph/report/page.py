@@ -59,7 +59,9 @@ def render_run(
         mode=MODES.get(run.result.privacy.mode, run.result.privacy.mode),
         protected=privacy.is_protected(),
         protection=privacy.verdict(),
-        private=privacy.summary(),
+        promise=privacy.promise(),
+        warnings=privacy.warnings(),
+        open_parts=privacy.not_protected(),
         audits=run.audits,
         attacked=strongest(run.audits),
         unprotected=privacy.left_open(),
@@ -125,7 +127,19 @@ def _environment() -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters = ("number", "bound", "column", "counted", "decibels", "ends", "found", "listed", "percent", "spread")
+    filters = (
+        "number",
+        "bound",
+        "capital",
+        "column",
+        "counted",
+        "decibels",
+        "ends",
+        "found",
+        "listed",
+        "percent",
+        "spread",
+    )
     environment.filters |= {name: getattr(words, name) for name in filters}
     environment.globals |= {"light": asdict(figures.LIGHT), "dark": asdict(figures.DARK), "infinity": math.inf}
     environment.globals |= {"apart": words.apart, "confidence": CONFIDENCE}

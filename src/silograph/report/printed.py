@@ -8,13 +8,13 @@ from decimal import ROUND_CEILING, Context
 from silograph.core import schema
 from silograph.core.results import Result
 from silograph.core.types import Json
-from silograph.report.words import alike
+from silograph.report.words import alike, counted
 
 _NAMED = 5  # names in a cell of a table
 
 
 def cost_rows(guarantees: Sequence[Json]) -> list[tuple[str, ...]]:
-    """One line for each cost, naming whom it protects and from whom."""
+    """Make one line for each cost: whom it protects, and against whom."""
     everybody = len({each["site"] for each in guarantees})
 
     def named(names: list[str]) -> str:
@@ -34,7 +34,7 @@ def cost(guarantee: Json) -> str:
 
 
 def at_most(value: float) -> str:
-    """Four digits, rounded up: what is printed is never less than what it cost, but for the rounding of its floats."""
+    """Four digits, rounded up: a printed cost is never less than the true one, apart from rounding of floats."""
     return f"{float(Context(prec=4, rounding=ROUND_CEILING).create_decimal(repr(value * (1.0 - 1e-12)))):.4g}"
 
 
@@ -46,13 +46,13 @@ def table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Iterator[
 
 
 def privacy_lines(result: Result, noun: str = "site") -> Iterator[str]:
-    """What a run cost, and what to know of that."""
+    """Yield the table of what a run cost."""
     yield ""
     yield from table((noun, "privacy", "against", "how"), cost_rows(schema.write(result.privacy.guarantees)))
 
 
 def claim_lines(claim: Json | None) -> Iterator[str]:
-    """What the paper would have claimed."""
+    """Yield a line about the cost that the paper would have claimed."""
     if claim is not None:
         claimed = f"epsilon {claim['epsilon']:.4g} at delta {claim['delta']:.3g}"
         yield f"{claim['basis']} would claim {claimed}: {claim['defect']}"
@@ -63,5 +63,5 @@ def error(value: float | None) -> str:
 
 
 def rounds_of_servers(rounds: int, disagreement: float | None) -> str:
-    """How long servers took, and how far they are apart, where it is known."""
-    return f"{rounds} rounds" + ("" if disagreement is None else f", disagreement {disagreement:.2e}")
+    """How many rounds servers needed, and how far apart their models are, if that is known."""
+    return counted(rounds, "round") + ("" if disagreement is None else f", disagreement {disagreement:.2e}")

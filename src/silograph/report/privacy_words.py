@@ -1,4 +1,5 @@
-"""What a run cost in privacy, in words: from the accounted numbers only, with what they leave open said beside them."""
+"""The privacy of a run in words: what is protected, against whom, how strongly, and what is not. All numbers are those
+of the accountant."""
 
 from __future__ import annotations
 
@@ -24,12 +25,59 @@ MOST_GUARANTEES, MOST_NAMES = 20, 4
 
 OBSERVERS = {"server": "the server", "wire": "eavesdroppers", "public": "the public"}
 
+#: A sentence of a note, which is part of the promise.
+HOLDS = re.compile(r"The guarantee holds [^.]*\.")
+
 REFUTED = "An attack on this plan learned more than the promise allows: do not rely on the promise; see “Attacked”."
 
 
 @dataclass(frozen=True)
+class Protected:
+    """What a guarantee is about, in plain words; the technical name of this unit is in the ledger."""
+
+    what: str
+    #: Several of them: what an attacker looks for.
+    things: str
+    #: Who is protected less, because they contributed more than that.
+    less: str
+
+
+def row_of(owner: str, kind: str = "row") -> Protected:
+    return Protected(f"one {kind} of one {owner}’s table", f"{kind}s", f"a person who has several {kind}s")
+
+
+def person_of(owner: str) -> Protected:
+    return Protected(
+        f"one person at one {owner}, with all rows of that person",
+        "persons",
+        f"a person who has rows at several {owner}s",
+    )
+
+
+def whole(owner: str) -> Protected:
+    return Protected(f"one {owner}, with all its records", f"{owner}s", f"a person who has records at several {owner}s")
+
+
+@dataclass(frozen=True)
+class Promise:
+    """A guarantee, first for those who must understand it, then for those who check it (`terms`)."""
+
+    what: str
+    against: str
+    strength: str
+    meaning: str
+    #: On what it depends.
+    conditions: list[str]
+    terms: str
+
+    def __str__(self) -> str:
+        told = f"Protected: {self.what}. Against: {self.against}. Strength: {self.strength}. {self.meaning}"
+        return " ".join([told, *self.conditions])
+
+
+@dataclass(frozen=True)
 class PrivacyWords:
-    """The findings about one run, and the few words in which the kinds of run differ."""
+    """Privacy of one run in words. The fields are the words in which the kinds of run differ."""
 
     run: RunFolder[Any]
     #: Whom a guarantee is for: what one of them is called, and their names.
@@ -37,8 +85,11 @@ class PrivacyWords:
     names: Sequence[str]
     #: What it means here that nothing was protected.
     unprotected: str
-    #: What the page itself gives away.
+    protects: Protected
+    #: What the page itself gives away: "the names of ...".
     stated: str
+    #: What else this kind of run does not protect.
+    also: Sequence[str] = ()
     #: How to write an observer, where its own name does not read well.
     observers: Mapping[str, str] = field(default_factory=lambda: OBSERVERS)
     #: Parts of the names that have a noun of their own.
@@ -64,44 +115,103 @@ class PrivacyWords:
         return ("partial", "Rehearsal of privacy") if self._is_rehearsal() else ("full", "Private")
 
     def summary(self) -> str:
-        """Privacy in a sentence or a few."""
-        if self._is_refuted():
-            return f"{REFUTED} What was promised: {self._promise()}"
-        return self._promise()
+        """Privacy in a few sentences."""
+        promise = self.promise()
+        return " ".join([*self.warnings(), *([] if promise is None else [str(promise)])])
 
-    def _promise(self) -> str:
+    def promise(self) -> Promise | None:
+        """What is protected, against whom and how strongly; None if nothing is."""
         if not self.is_protected():
-            return self._why_not()
+            return None
         privacy = self._privacy
-        finite = [row for row in privacy.guarantees if row.finite]
-        covered: dict[str, set[str]] = {}
-        for row in finite:
-            covered.setdefault(row.observer, set()).add(row.site)
-        everywhere = [observer for observer, names in covered.items() if names.issuperset(self.names)]
-        rows = [row for row in finite if row.observer in everywhere] if everywhere else finite
-        who = f"Each {self.noun} is" if everywhere else f"Some {self.noun}s, not all, are"
-        sentence = (
-            f"{who} differentially private with {_budget(rows)} "
-            f"against {self._people(everywhere or list(covered))}; "
-            f"what is protected is {privacy.protected_unit} (relation: {privacy.relation})."
+        everywhere, covered = self._covered()
+        against = everywhere or list(covered)
+        rows = [row for row in privacy.guarantees if row.finite and row.observer in against]
+        some = "" if everywhere else f", only at {self.everybody(first_seen(row.site for row in rows))}"
+        observers = listed(first_seen(row.observer for row in rows))
+        kind, about = "(ε, δ)", "δ is about the chance that more than ε is lost."
+        if all(row.delta == 0.0 for row in rows):
+            kind, about = "ε", "There is no δ: never is more than ε lost."
+        terms = (
+            f"{kind}-differential privacy over the whole run. Protected unit: {privacy.protected_unit}. Neighbouring "
+            f"relation: {privacy.relation}. Observers: {observers}. {about}"
         )
-        sentence += f" {_meaning(rows)}"
-        observers = first_seen(row.observer for row in privacy.guarantees)
-        open_to = [name for name in observers if name not in everywhere]
-        if open_to:
-            sentence += (
-                f" Not every {self.noun} is protected against {self._people(open_to)}: see the table of guarantees."
+        meaning = _meaning(rows, self.protects.things)
+        conditions = [each for note in privacy.notes for each in HOLDS.findall(note)]
+        return Promise(f"{self.protects.what}{some}", self._people(against), _budget(rows), meaning, conditions, terms)
+
+    def warnings(self) -> list[str]:
+        """What to know before the promise, or instead of one."""
+        if not self.is_protected():
+            return [*([REFUTED] if self._is_refuted() else []), self._why_not()]
+        found = [REFUTED] if self._is_refuted() else []
+        everywhere, _ = self._covered()
+        observers = first_seen(row.observer for row in self._privacy.guarantees)
+        if open_to := [name for name in observers if name not in everywhere]:
+            found.append(
+                f"Not every {self.noun} is protected against {self._people(open_to)}: see the table of guarantees."
             )
         if false := self._false_claims():
             claim = f"ε = {bound(false[0].epsilon)}"
-            sentence += f" {false[0].basis} claims {claim} for this version; that claim is false."
+            found.append(f"{false[0].basis} claims {claim} for this version; that claim is false.")
         if self._is_rehearsal():
-            sentence += " This run was a rehearsal: its noise comes from a stated seed, and only secret noise protects."
-        return sentence
+            found.append(
+                "This run was a rehearsal: its noise comes from a stated seed, and only secret noise protects."
+            )
+        return found
+
+    def not_protected(self) -> list[str]:
+        """What is not protected, in a few words each; `left_open` has it in full."""
+        if not self.is_protected():
+            return []
+        bare = self._bare().items()
+        found = [f"no protection against {self._people([name])} for {self._whom(names)}" for name, names in bare]
+        if silent := self._silent():
+            found.append(f"no guarantee is stated for {listed(silent, MOST_NAMES)}")
+        if revealed := first_seen(what for what, _ in self._revealed()):
+            found.append(f"released on purpose as they are: {listed(revealed, MOST_NAMES)}")
+        found.append(f"{self.protects.less} (protected less)")
+        found += self.also
+        found += [self.stated, "who took part, and how long it took"]
+        found.append("the same data in other runs: the costs of all runs add up")
+        return [capital(each) for each in found]
+
+    def _covered(self) -> tuple[list[str], dict[str, set[str]]]:
+        """The observers against whom everybody is protected; and whom a guarantee protects, by observer."""
+        covered: dict[str, set[str]] = {}
+        for row in self._privacy.guarantees:
+            if row.finite:
+                covered.setdefault(row.observer, set()).add(row.site)
+        return [observer for observer, names in covered.items() if names.issuperset(self.names)], covered
+
+    def _bare(self) -> dict[str, list[str]]:
+        """By observer, the names that nothing protects against it."""
+        bare: dict[str, list[str]] = {}
+        for row in self._privacy.guarantees:
+            if not row.finite:
+                bare.setdefault(row.observer, []).append(row.site)
+        return bare
+
+    def _whom(self, names: Sequence[str]) -> str:
+        return listed(first_seen(names), MOST_NAMES) if set(self.names) - set(names) else f"any {self.noun}"
+
+    def _silent(self) -> list[str]:
+        stated = {row.site for row in self._privacy.guarantees}
+        return [name for name in self.names if name not in stated]
+
+    def _revealed(self) -> dict[tuple[str, str], list[str]]:
+        """What was released unprotected and why; for each, who released it, once for every release."""
+        revealed: dict[tuple[str, str], list[str]] = {}
+        for left in self.run.ledger:
+            if left["mechanism"] == "reveal":
+                # How many agents a sum has differs from server to server; that they trust it does not.
+                why = re.sub(r"^\d+ (?=agents)", "", str(left.get("why") or "no reason given"))
+                revealed.setdefault((left["release_point"], why), []).append(left["silo"])
+        return revealed
 
     def guarantees(self) -> Json:
-        """What observers can learn, and what a paper claims: one line for all names and observers with the same printed
-        numbers; if lines are too many, those that protect least."""
+        """A table of what observers can learn, and of a paper's claims. Names and observers with the same printed
+        numbers share a line. If there are too many lines, those that protect least are kept."""
         stated = [(each.site, each.observer, each) for each in self._privacy.guarantees]
         found = alike(stated, key=_as_printed)
         if len(found) > MOST_GUARANTEES:
@@ -115,33 +225,18 @@ class PrivacyWords:
 
     def left_open(self) -> list[str]:
         """What the guarantees do not cover, each in one sentence."""
-        privacy, seed = self._privacy, self.run.made.seed
-        found: list[str] = []
+        seed, found = self.run.made.seed, []
         if self.is_protected():
-            bare: dict[str, list[str]] = {}
-            for row in privacy.guarantees:
-                if not row.finite:
-                    bare.setdefault(row.observer, []).append(row.site)
-            for observer, names in bare.items():
-                who = listed(first_seen(names)) if set(self.names) - set(names) else f"any {self.noun}"
-                found.append(f"Against {self._people([observer])} there is no protection (ε = ∞) for {who}.")
-            found.append(
-                f"The guarantee covers {privacy.protected_unit}. A person who contributed more than that is protected "
-                "less."
-            )
+            for observer, names in self._bare().items():
+                found.append(
+                    f"Against {self._people([observer])} there is no protection (ε = ∞) for {self._whom(names)}."
+                )
+            found.append(f"The guarantee is for {self.protects.what}. {capital(self.protects.less)} is protected less.")
         else:
             found.append(self._why_not())
-        stated = {row.site for row in privacy.guarantees}
-        silent = [name for name in self.names if name not in stated]
-        if silent:
+        if silent := self._silent():
             found.append(f"No guarantee is stated for {listed(silent)}: assume none.")
-        revealed: dict[tuple[str, str], list[str]] = {}
-        for left in self.run.ledger:
-            if left["mechanism"] == "reveal":
-                # How many agents a sum has differs from server to server; that they trust it does not.
-                why = re.sub(r"^\d+ (?=agents)", "", str(left.get("why") or "no reason given"))
-                revealed.setdefault((left["release_point"], why), []).append(left["silo"])
-        for (what, why), silos in revealed.items():
+        for (what, why), silos in self._revealed().items():
             found.append(
                 f"Released on purpose without protection: {what}, {counted(len(silos), 'time')}, "
                 f"by {listed(first_seen(silos), MOST_NAMES)} ({why.rstrip('.')})."
@@ -152,7 +247,7 @@ class PrivacyWords:
                 f"The noise of this run was drawn from {source}: whoever knows the seed can remove the noise."
                 + (" The guarantees hold for the same run with secret noise." if self.is_protected() else "")
             )
-        return [*found, self.stated]
+        return [*found, f"This page states {self.stated} as they are."]
 
     @property
     def _privacy(self) -> Privacy:
@@ -167,7 +262,7 @@ class PrivacyWords:
         return wanted <= stated and all(row.finite for row in rows)
 
     def _false_claims(self) -> list[Claim]:
-        """Of a paper's own version: claims that are better than what was accounted."""
+        """Claims of a paper about its own version that are better than the accounted cost."""
         if self._privacy.mode != "paper:":
             return []
         rows = self._privacy.guarantees
@@ -177,7 +272,7 @@ class PrivacyWords:
         return any(audit.refuted for audit in self.run.audits)
 
     def _is_rehearsal(self) -> bool:
-        """Whether noise came from a seed: the run says so, or its folder states the seed."""
+        """Whether the noise was drawn from a seed: the run says so, or its folder states the seed."""
         if any(row.rehearsal and row.finite for row in self._privacy.guarantees):
             return True
         return self.run.made.seed is not None and any(
@@ -201,17 +296,18 @@ def _as_printed(row: Guarantee) -> str:
     return repr((bound(row.epsilon), bound(row.delta), row.accountant, row.claim))
 
 
-def _meaning(rows: Sequence[Guarantee]) -> str:
-    """What the largest epsilon means to whoever looks for somebody."""
+def _meaning(rows: Sequence[Guarantee], things: str) -> str:
+    """What the largest epsilon means for an attacker who looks for somebody."""
     from silograph.privacy.accounting import Cost, caught  # its quantiles take a while to import
 
     worst = max(rows, key=lambda row: row.epsilon)
     share = caught(Cost(worst.epsilon, worst.delta or 0.0, worst.accountant), FALSE_ALARMS)
-    alarms = f"{100.0 * FALSE_ALARMS:g}\N{NO-BREAK SPACE}%"
-    most = f"at most {math.ceil(100.0 * share)}\N{NO-BREAK SPACE}%" if share < MOST_SHARE else "nearly all"
+    alarms = f"{100.0 * FALSE_ALARMS:g}"
+    most = f"at most {math.ceil(100.0 * share)} of 100" if share < MOST_SHARE else "nearly all"
     return (
-        f"In other words: an attacker who knows all other data and accepts {alarms} false alarms recognises "
-        f"{most} of those it looks for (by guessing: {alarms})."
+        f"This means: an attacker knows all other data and looks for {things}. It recognises {most} {things} that are "
+        f"there, if it accepts {alarms} false alarms for 100 {things} that are not there. By guessing it would "
+        f"recognise {alarms}."
     )
 
 

@@ -1,4 +1,4 @@
-"""What every run folder holds, read and checked; a folder that is not what silograph wrote is refused."""
+"""Read and check what every run folder has. A folder that silograph did not write is refused."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from silograph.core import old_names, schema
 from silograph.core.errors import DamageError
 from silograph.core.results import ADVICE, FILE, Guarantee, Link, Made, Result, read_text
 from silograph.core.schema import shortened
+from silograph.core.spreadsheet import as_named
 from silograph.core.types import Json
 from silograph.report.audits import Audit
 
@@ -64,7 +65,7 @@ class RunFolder(Generic[R]):
         return None
 
     def in_ledger(self, site: str) -> str:
-        """How the ledger calls whom a guarantee is for."""
+        """The ledger's name of the one whom a guarantee is for."""
         return site
 
 
@@ -89,14 +90,14 @@ def read_table(path: Path, columns: Sequence[str], *further: str) -> Iterator[tu
     stands."""
     rows = csv.reader(io.StringIO(read_text(path), newline=""))
     try:
-        header = next(rows, [])
+        header = list(map(as_named, next(rows, [])))
         if header not in (list(columns), *([*columns, name] for name in further)):
             raise DamageError(str(path), f"the columns {','.join(columns)}", f"found {shortened(header)}", ADVICE)
         for row in rows:
             where = f"{path}: line {rows.line_num}"
             if len(row) != len(header):
                 raise DamageError(where, f"{len(header)} values", f"found {len(row)}", ADVICE)
-            yield where, row
+            yield where, list(map(as_named, row))
     except csv.Error as error:
         raise DamageError(
             f"{path}: line {rows.line_num}", "a CSV row", f"it does not parse ({error})", ADVICE
@@ -146,7 +147,7 @@ def check_named(name: str, noun: str, names: Collection[str], where: str) -> Non
 
 
 def check_guarantees(guarantees: Sequence[Guarantee], noun: str, names: Collection[str], where: str) -> None:
-    """One for each name and observer: a second would leave open which of the two holds."""
+    """Refuse guarantees unless there is exactly one for each name and observer."""
     for each in guarantees:
         check_named(each.site, noun, names, where)
     check_unique([(each.site, each.observer) for each in guarantees], where)
@@ -171,7 +172,7 @@ def check_length(model: Sequence[float], features: Sequence[str], where: str) ->
 
 
 def as_number(text: str) -> float:
-    """NaN where it is none."""
+    """The text as a number; NaN if it is none."""
     try:
         return float(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""How well models did beside other ways of learning and beside the majority baseline, which needs no model."""
+"""Compare models with other ways of learning, and with the majority baseline, which needs no model."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Score:
 
 
 def gain(test: Test, ours: float, other: float) -> float:
-    """How much better ours is."""
+    """How much better our score is than the other."""
     return ours - other if test.measure == ACCURACY else other - ours
 
 
 def beside(test: Test | None, pairs: Iterable[tuple[float | None, float | None]]) -> list[tuple[str, str]]:
-    """For ours and another of each row of a table: a class of the style sheet, and how much better or worse ours is."""
+    """For each pair (our score, another): a class of the style sheet, and how much better or worse ours is."""
     pairs = list(pairs)
     gains = [
         gain(test, ours, other) if test is not None and words.is_number(ours) and words.is_number(other) else None
@@ -51,25 +51,38 @@ def _better(better: float | None, size: str) -> tuple[str, str]:
 
 
 def with_baseline(scores: Sequence[Score], test: Test | None, name: str) -> list[Score]:
-    """This run, other ways of learning, and the majority baseline; none where there was no test."""
+    """The given scores and the majority baseline; nothing if there was no test."""
     if test is None:
         return []
     return [*scores, *([Score(name, test.baseline, BASELINE)] if words.is_number(test.baseline) else [])]
 
 
-def sentence(scores: Sequence[Score], test: Test | None, beginning: str, each: str, untested: str) -> tuple[str, str]:
-    """A class of the style sheet, and how the first score compares with the others, each of which is written so."""
+UNTESTED = "they were not tested. Name a table of test records in the plan (test under [data]) to know it."
+
+
+def sentence(scores: Sequence[Score], test: Test | None, beginning: str, untested: str) -> tuple[str, str]:
+    """A class of the style sheet, and words: what the first score beats and what it does not, then the numbers."""
     if test is None or not scores or not words.is_number(ours := scores[0].value):
         return "", untested
-    others = [(score.name, score.value) for score in scores[1:] if words.is_number(score.value)]
-    told = beginning.format(words.number(ours))
+    others = [(_in_words(score.name), score.value) for score in scores[1:] if words.is_number(score.value)]
+    beaten = [name for name, value in others if gain(test, ours, value) > 0]
+    unbeaten = [name for name, _ in others if name not in beaten]
+    told = [f"Better than {words.listed(beaten)}."] if beaten else []
+    told += [f"No better than {words.listed(unbeaten)}."] if unbeaten else []
+    numbers = beginning.format(words.number(ours))
     if others:
-        told += ", beside " + words.listed(
-            [each.format(name=name, value=words.number(value)) for name, value in others]
-        )
-    if unbeaten := [name for name, value in others if gain(test, ours, value) <= 0]:
-        told += f". The run did no better than {words.listed(unbeaten)}"
-    return "partial" if unbeaten else "", f"{told}."
+        numbers += ", beside " + words.listed([f"{words.number(value)} for {name}" for name, value in others])
+    look = "partial" if any(not _is_of_all_records(name) for name in unbeaten) else ""
+    return look, " ".join([*told, f"{numbers}."])
+
+
+def _in_words(name: str) -> str:
+    return name.replace(", without privacy", " (without privacy)")
+
+
+def _is_of_all_records(name: str) -> bool:
+    """Whether a model is of records that privacy keeps apart: it shows what privacy costs, and need not be beaten."""
+    return name.startswith("one model") and "without privacy" in name
 
 
 def table(scores: Sequence[Score], test: Test | None, numbers_are: Mapping[str, str]) -> list[Json]:
@@ -94,7 +107,7 @@ def table(scores: Sequence[Score], test: Test | None, numbers_are: Mapping[str, 
 
 
 def _level(error: float | None, baseline: float | None) -> str:
-    """A squared error beside that of the baseline, in dB."""
+    """A squared error relative to that of the baseline, in dB."""
     if not words.is_number(error) or not words.is_number(baseline) or not baseline > 0:
         return words.number(None)
     return words.decibels(error / baseline)

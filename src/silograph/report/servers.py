@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from silograph.core.errors import DamageError
-from silograph.core.results import ADVICE, Guarantee, LinearTask, Privacy, ServerGraph, ServerRound, Test
+from silograph.core.results import ADVICE, Compared, Guarantee, LinearTask, Privacy, ServerGraph, ServerRound, Test
 from silograph.core.schema import shortened
 from silograph.core.types import Json
 from silograph.report import charts, figures, row_charts, words
@@ -23,7 +23,7 @@ MOST_FEATURES, MOST_MODELS = 40, 12
 LOSSES = {"logistic": "logistic model", "ridge": "least-squares model", "huber": "robust (Huber) linear model"}
 BASELINE_WORDS = {
     "error rate": "the majority baseline (always the commoner class)",
-    "mean squared error": "the mean baseline (always the mean)",
+    "mean squared error": "the mean baseline (always the test answers’ own mean)",
 }
 WEIGHTS = {
     "lazy": "lazy Metropolis weights: each server keeps at least half of its own model",
@@ -56,7 +56,6 @@ def render(template: str, run: RunFolder[Any], privacy: PrivacyWords, **values: 
         answered=words.spread(row.answered for row in trace),
         skipped=sum(row.skipped for row in trace),
         chosen={"loss": result.task.loss, "ridge": result.task.ridge} | run.json["parameters"],
-        model=model_of(result.task),
         baseline=baseline(result.test),
         guarantees=_guarantees(result.privacy, privacy),
         claims=_claims(result.privacy, privacy),
@@ -64,8 +63,16 @@ def render(template: str, run: RunFolder[Any], privacy: PrivacyWords, **values: 
     )
 
 
+def unprotected(test: Test | None, comparison: Sequence[Compared]) -> list[str]:
+    """What the budget of such a run does not protect, for the list at the top of its page."""
+    return [
+        *(["the test table: errors on it are exact"] if test is not None else []),
+        *(["errors of models learned for comparison (simulation only)"] if len(comparison) > 1 else []),
+    ]
+
+
 def choice_lines(chosen: Json) -> list[str]:
-    """What public numbers decided, as a command prints it."""
+    """The settings that were chosen from public numbers, as lines that a command prints."""
     what = "a constant alone"
     if chosen["slopes"]:
         whose = " over all groups together" if chosen["together"] else ""
@@ -78,23 +85,40 @@ def choice_lines(chosen: Json) -> list[str]:
     ]
 
 
-def sums_lines(seconds: float | None) -> list[str]:
-    """How long secure sums take in this process, if anybody would notice."""
-    if seconds is None or seconds < _WORTH_SAYING:
+def constants_first(constants: bool, accuracy: tuple[str, str]) -> tuple[str, str]:
+    """How accurate models are, after the words that they are constants, if they are."""
+    if not constants:
+        return accuracy
+    told = "The models are constants, the mean answer: nothing of the features’ effects was clearly more than noise."
+    return "partial", f"{told} {accuracy[1]}"
+
+
+def sums_lines(takes: Json | None) -> list[str]:
+    """A line on how long secure sums take on this machine, if it is long."""
+    if takes is None or takes["seconds"] < _WORTH_SAYING:
         return []
-    minutes = words.counted(math.ceil(seconds / 60.0), "minute")
-    return [f"the secure sums will take about {minutes} of one core here"]
+    minutes = words.counted(math.ceil(takes["seconds"] / 60.0), "minute")
+    cores = "one core" if takes["cores"] == 1 else f"{takes['cores']} cores"
+    return [f"the secure sums will take about {minutes} on {cores} here"]
 
 
 def observers(one: str, several: str) -> dict[str, str]:
-    """How to write who looks, where those who answer servers are called so."""
+    """Names of observers, if those who answer servers are called `one` and `several`."""
     texts = (f"{one}’s own server", "neighbouring servers", f"other {several}", "eavesdroppers", "the public")
     return dict(zip(OBSERVERS, texts, strict=True))
 
 
-def model_of(task: LinearTask) -> str:
-    """What kind of model, of what and from what."""
+def are_constants(task: LinearTask, models: Iterable[Sequence[float]]) -> bool:
+    """Whether no feature weighs anything in any model."""
+    slopes = [place for place, name in enumerate(task.features) if name != "intercept"]
+    return not any(model[place] for model in models for place in slopes)
+
+
+def model_of(task: LinearTask, constants: bool) -> str:
+    """The kind of model, its target and its features."""
     slopes = sum(name != "intercept" for name in task.features)
+    if constants:
+        return f"constant for “{task.target}”, in which {words.counted(slopes, 'feature')} weigh nothing"
     inputs = words.counted(slopes, "feature") + (" and an intercept" if slopes < len(task.features) else "")
     kind = LOSSES.get(task.loss, f"{task.loss} model")
     return f"{kind} of “{task.target}” from {inputs}"
@@ -161,7 +185,7 @@ def spread_of_errors(
 
 
 def _guarantees(said: Privacy, privacy: PrivacyWords) -> Json:
-    """Names by observers; a single line for those that are equal."""
+    """A table of guarantees, a line for each name and a column for each observer. Equal lines are joined."""
     stated = {(each.site, each.observer): each for each in said.guarantees}
     found = words.first_seen(observer for _, observer in stated)
     observers = [name for name in OBSERVERS if name in found] + [name for name in found if name not in OBSERVERS]
@@ -191,7 +215,7 @@ def _guarantees(said: Privacy, privacy: PrivacyWords) -> Json:
 
 
 def _claims(said: Privacy, privacy: PrivacyWords) -> list[Json]:
-    """What a paper claims, beside what was accounted: once for all names and observers to which it applies equally."""
+    """A paper's claims beside the accounted cost, joined for all names and observers with the same numbers."""
     rows = [(each.observer, each.site, each) for each in said.guarantees if each.claim]
     return [
         vars(first) | {"names": privacy.everybody(sites), "observers": words.listed(observers)}

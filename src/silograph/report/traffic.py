@@ -1,4 +1,4 @@
-"""Who took part, and how much left each silo: a reading of the ledger."""
+"""Who took part, and how much each silo sent, read from the ledger."""
 
 from __future__ import annotations
 

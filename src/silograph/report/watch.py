@@ -123,7 +123,7 @@ def _cost_text(epsilon: float) -> str:
 
 
 def state_of(out: Path) -> Seen:
-    """How the run that writes to `out` stands."""
+    """Look at the run that writes to `out`."""
     unfinished = out.parent / f".{out.name}.unfinished"
     for _ in range(_TRIES):
         if unfinished.is_dir():
@@ -209,7 +209,7 @@ def _state(unfinished: Path) -> State:
 
 
 def _written(folder: Path) -> float:
-    """When something in the folder was last written."""
+    """The time when something in the folder was last written."""
     times = []
     for name in ("identity.json", "ledger.jsonl", "rounds.jsonl", "state.npz", "result.json"):
         with contextlib.suppress(OSError):
@@ -261,7 +261,7 @@ def _rounds(folder: Path) -> list[Json]:
 
 
 def _trace(folder: Path) -> Json | None:
-    """What the method last said of its way: from the result, or from the state the run would resume from."""
+    """The last line of the method's trace: from the result, or from the state from which the run would resume."""
     result = _json(_text(folder / "result.json"))
     trace = result.get("trace") if isinstance(result, dict) else None
     if trace is None:
@@ -277,7 +277,7 @@ def _trace(folder: Path) -> Json | None:
 
 
 def spent_in(folder: Path, delta: float) -> list[Spent]:
-    """What the ledger says; the cost of silos with the same rows is computed once."""
+    """Compute from the ledger what each silo has spent; silos with the same rows only once."""
     try:
         ledger = Ledger(folder / "ledger.jsonl", mend=False)
     except (DamageError, OSError):

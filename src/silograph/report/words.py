@@ -57,7 +57,7 @@ def column(values: Iterable[object]) -> list[str]:
 
 
 def bound(value: object) -> str:
-    """A number that promises "at most": rounded up."""
+    """A number for "at most", rounded up."""
     return number(value, rounding=ROUND_CEILING)
 
 
@@ -67,17 +67,17 @@ def decibels(ratio: object) -> str:
 
 
 def found(value: object) -> str:
-    """A number that was found to be "at least": rounded down."""
+    """A number for "at least", rounded down."""
     return number(value, rounding=ROUND_FLOOR)
 
 
 def percent(share: float) -> str:
-    """Rounded down: what is not certain never reads as 100 %."""
+    """A share in percent, rounded down: what is not certain never reads as 100 %."""
     return f"{number(round(100.0 * share, 9), digits=3, rounding=ROUND_FLOOR)} %"
 
 
 def apart(lower: float, upper: float) -> tuple[str, str]:
-    """What was found rounded down, what was promised rounded up, with so many digits that a larger one looks larger."""
+    """Round `lower` (found) down and `upper` (promised) up, with enough digits that a larger number looks larger."""
 
     def larger(digits: int) -> bool:
         low = Context(digits, ROUND_FLOOR).create_decimal(repr(lower))
@@ -97,7 +97,7 @@ def spread(values: Iterable[object]) -> str:
 
 
 def ends(value: object) -> str:
-    """A number, or the ends of a range; once where they are written alike."""
+    """A number, or the two ends of a range; only one number if both look the same."""
     return " to ".join(first_seen(map(number, value if isinstance(value, list) else [value])))
 
 
@@ -111,7 +111,7 @@ def visible(text: str) -> str:
 
 
 def capital(text: str) -> str:
-    """The text as a sentence begins, its other letters as they are."""
+    """The text with a capital first letter; its other letters stay as they are."""
     return text[:1].upper() + text[1:]
 
 
@@ -120,7 +120,7 @@ def counted(amount: int, thing: str) -> str:
 
 
 def listed(items: Sequence[str], most: int = 12) -> str:
-    """a, b and c; a long list ends in how many more there are."""
+    """Write "a, b and c". A long list ends with how many more there are."""
     if len(items) > most:
         items = [*items[: most - 1], f"{number(len(items) - most + 1)} more"]
     return items[0] if len(items) == 1 else ", ".join(items[:-1]) + f" and {items[-1]}" if items else ""
@@ -132,7 +132,7 @@ def first_seen(items: Iterable[str]) -> list[str]:
 
 
 def alike(rows: Iterable[tuple[str, str, T]], key: Callable[[T], str] = repr) -> list[tuple[T, list[str], list[str]]]:
-    """Of rows for a site and an observer: what is equal once, with all sites and observers that it is said of."""
+    """Join rows (site, observer, content) with equal content: the content once, with all its sites and observers."""
     observers: dict[tuple[str, str], list[tuple[str, T]]] = {}
     for site, observer, said in rows:
         observers.setdefault((site, key(said)), []).append((observer, said))

@@ -69,8 +69,8 @@ class Slow(Protocol):
     """A job that knows before it runs that it will take long."""
 
     @property
-    def takes(self) -> float | None:
-        """About how many seconds of one core; None where that is not known."""
+    def takes(self) -> Json | None:
+        """About how many `seconds`, on how many `cores`; None where that is not known."""
         ...
 
 

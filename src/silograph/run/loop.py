@@ -44,6 +44,21 @@ def rounds(
 
     `state` goes on from an earlier state; `present` says which silos answer in a round (all, if None); `across` leads
     to servers that are not here.
+
+    `method` runs over `topo`; `engine` holds the silos, and `door` keeps their ledger.
+
+    >>> from silograph.methods.graph_federation import GraphFederation
+    >>> from silograph.privacy.door import Door
+    >>> from silograph.privacy.ledger import Ledger
+    >>> from silograph.tasks.linear import Linear
+    >>> from silograph.topology import star
+    >>> x = np.random.default_rng(0).normal(size=(2, 50, 1))
+    >>> task, topo, door = Linear(1, most=50), star(["north", "south"]), Door(0, Ledger())
+    >>> data = [task.prepare((each, 3.0 * each[:, 0])) for each in x]
+    >>> method = GraphFederation(task, step=0.5, rounds=10)
+    >>> engine = ENGINES["vector"](data, topo, door)
+    >>> [state.servers["model"].round(2).item() for state in rounds(method, topo, engine, door)]
+    [2.8, 2.99, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0]
     """
     state = begin(method, topo) if state is None else state
 
@@ -93,12 +108,36 @@ def play(
     watch: Watch = lambda state: None,
     engine: EngineName = "vector",
 ) -> tuple[State, Outcome]:
-    """A whole run in this process, of what each silo's task made of its records."""
+    """Play a whole run in this process, of what each silo's task made of its records; return its last state and result.
+
+    `method` runs over `topo`; `data` are in the order of `topo.silos`, `door` keeps the ledger, `watch` is called with
+    the state after every round, and `engine` is "vector", "silowise" or "ray".
+
+    >>> from silograph.methods.graph_federation import GraphFederation
+    >>> from silograph.privacy.door import Door
+    >>> from silograph.privacy.ledger import Ledger
+    >>> from silograph.tasks.linear import Linear
+    >>> from silograph.topology import star
+    >>> x = np.random.default_rng(0).normal(size=(2, 50, 1))
+    >>> task, topo, door = Linear(1, most=50), star(["north", "south"]), Door(0, Ledger())
+    >>> data = [task.prepare((each, 3.0 * each[:, 0])) for each in x]
+    >>> method = GraphFederation(task, step=0.5, rounds=10)
+    >>> state, outcome = play(method, topo, data, door)
+    >>> state.round, outcome.arrays["model"].round(2)
+    (10, array([[3.]]))
+    """
     return go_on(method, topo, ENGINES[engine](data, topo, door), door, begin(method, topo), watch)
 
 
 class Task(Protocol):
-    """What one silo makes of its records before anything else happens."""
+    """What one silo makes of its records before anything else happens.
+
+    >>> class Centred:
+    ...     def prepare(self, signals):
+    ...         return {"x": signals - signals.mean(0)}
+    >>> Centred().prepare(np.array([[1.0], [3.0]]))["x"].ravel()
+    array([-1.,  1.])
+    """
 
     def prepare(self, signals: Any) -> Private: ...
 
@@ -118,6 +157,17 @@ def simulate(
 
     `task` prepares the records that `signals` has for every silo's name. With a `mechanism` releases have noise; with a
     `budget` a release beyond it is refused. `seed` makes the run repeatable, and `engine` says how silos are simulated.
+
+    `method` runs over a star. `randomness` is what the ledger says of where the noise is from. `masks` are for methods
+    that take secure sums.
+
+    >>> from silograph.methods.graph_federation import GraphFederation
+    >>> from silograph.tasks.linear import Linear
+    >>> x, task = np.random.default_rng(0).normal(size=(2, 50, 1)), Linear(1, most=50)
+    >>> silos = {"north": (x[0], 3.0 * x[0, :, 0]), "south": (x[1], 3.0 * x[1, :, 0])}
+    >>> outcome, door = simulate(GraphFederation(task, step=0.5, rounds=10), task, silos)
+    >>> outcome.arrays["model"].round(2), len(door.ledger.rows)  # a row for every silo and round
+    (array([[3.]]), 20)
     """
     topo = star(list(signals))
     door = Door(seed, Ledger(), mechanism, budget, randomness, masks)

@@ -37,7 +37,19 @@ class Files(Protocol):
 
 
 class Plan:
-    """What every plan says and can be asked; a family's own plan is a frozen dataclass of sections."""
+    """What every plan says and can be asked; a family's own plan is a frozen dataclass of sections.
+
+    >>> from silograph.families.graphs.plan import Data, GraphPlan, Privacy
+    >>> plan = GraphPlan(Data(files=("north.csv",)), privacy=Privacy(epsilon=2.0), seed=1)
+    >>> plan.rehearsal, plan.without_seed().rehearsal, plan.total_delta
+    (True, False, 1e-06)
+    >>> plan.tells_counts, plan.tells_clusters, plan.samples_records
+    (True, False, False)
+    >>> plan.deployable() == plan, plan.left_out(), plan.without_device() == plan
+    (True, [], True)
+    >>> plan.spelled_out(columns=30, organisations=3).privacy.epsilon
+    2.0
+    """
 
     if TYPE_CHECKING:  # a property here would become the default of the dataclass's field
 
@@ -94,8 +106,10 @@ class Plan:
         return self
 
     def spelled_out(self, columns: int, organisations: int) -> Self:
-        """The same with what these public numbers choose by default under its name, so that organisations agree on
-        it."""
+        """The same with every default written out that follows from the public numbers of columns and organisations.
+
+        So organisations agree on it.
+        """
         return self
 
     def deployable(self) -> Self:
@@ -114,7 +128,17 @@ class PlanPart(Protocol):
 
 
 def load(path: str | Path) -> Plan:
-    """Read a plan file; paths in it stay relative to it."""
+    """Read a plan file; paths in it stay relative to it.
+
+    `path` is the plan file.
+
+    >>> from pathlib import Path
+    >>> lines = ["format = 1", "data.files = ['one.csv']", "method.degree = 2.0"]
+    >>> size = Path("plan.toml").write_text(chr(10).join(lines))
+    >>> plan = load("plan.toml")
+    >>> plan.method.name, plan.method.degree, plan.data.files, plan.seed
+    ('consensus_graph', 2.0, ('one.csv',), None)
+    """
     return parse(read_toml(Path(path)), str(path))
 
 
@@ -131,7 +155,14 @@ def parse(content: Mapping[str, Any], where: str, to_run: bool = True) -> Plan:
 
 
 def dumps(plan: Plan) -> str:
-    """The plan as a file; what is None is left out."""
+    """Write `plan` as a plan file; values that are None are left out.
+
+    >>> from silograph.families.federation.plan import FederationMethod, FederationPlan, RegionData
+    >>> data = RegionData(files=("north.csv",), agent="ward", target="y")
+    >>> plan = FederationPlan(data, method=FederationMethod(), seed=1)
+    >>> [line for line in dumps(plan).splitlines() if line.startswith(("format", "seed", "agent", "target"))]
+    ['format = 1', 'seed = 1', 'agent = "ward"', 'target = "y"', 'seed = 0']
+    """
     import tomli_w
 
     # Sections come after plain values in TOML.

@@ -34,7 +34,13 @@ Progress = Callable[[int, Json | None], None]
 
 @dataclass(frozen=True)
 class Finished:
-    """A finished run: its folder, and what its result.json says."""
+    """A finished run: its folder, and what its result.json says.
+
+    >>> from pathlib import Path
+    >>> run = Finished(Path("out"), {"method": "consensus_graph", "rounds": 1})
+    >>> run.folder.name, run.result["rounds"]
+    ('out', 1)
+    """
 
     folder: Path
     result: Json
@@ -61,6 +67,18 @@ def execute(
     """Read the plan's tables (relative to `base`), run it, and leave a finished folder at `goal`.
 
     `report` makes the page of a folder; it is passed in because it belongs to a layer above.
+
+    `progress` is called after every round with its number and what the method's trace says of it.
+
+    >>> from pathlib import Path
+    >>> from silograph.families.graphs.plan import ConsensusGraph, Data, GraphPlan
+    >>> from silograph.report.build import build
+    >>> x = np.random.default_rng(0).normal(size=(100, 3)) @ [[1, 1, 0], [0, 1, 0], [0, 0, 1]]
+    >>> np.savetxt("north.csv", x, delimiter=",", header="a,b,c", comments="")
+    >>> plan = GraphPlan(Data(files=("north.csv",)), ConsensusGraph(edges=1))
+    >>> run = execute(plan, Path(), Path("out"), lambda round, line: None, build)
+    >>> run.folder.name, [(site["name"], site["edges"]) for site in run.result["sites"]]
+    ('out', [('north', 1)])
     """
     job = open_job(plan, base)
     goal = Path(os.path.abspath(goal))

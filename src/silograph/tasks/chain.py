@@ -12,20 +12,23 @@ width, never with all three.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from silograph.tasks.layers import Convolution, Dense, Input, Layer, squares
+from silograph.kernels.dense_gradients import LEAST_FACTOR, RELU, STRAIGHT, TANH, add_gradients
+from silograph.tasks.layers import Convolution, Dense, Input, Layer, ReLU, Tanh, squares
 
 #: The most numbers in memory at once for records being processed.
 _ROOM = {"cpu": 1 << 27, "cuda": 1 << 30}
 _LEAST_SLACK, _MOST_SLACK = 1e-9, 1e-2
-_LEAST_FACTOR = 2.0**-100  # below, single precision is not enough
 
 
 @dataclass
@@ -40,11 +43,13 @@ class _Tape:
     deltas: list[Tensor] = field(default_factory=list)  # at the outputs
     chance: Tensor | None = None  # of every class
 
-    def record(self, x: Tensor, y: Tensor, loss: str) -> None:
-        a = x
+    def record(self, x: Input, y: Tensor, loss: str) -> None:
+        a = x.value
         for layer, part in zip(self.layers, self.parts, strict=True):
             a, kept = layer.forward(a, self.models[:, part])
             self.kept.append(kept)
+        if isinstance(self.layers[0], Dense):
+            self.kept[0] = x  # whose lengths are known from the round before
         if loss == "cross-entropy":
             # The softmax; torch's own takes five times as long for so few classes.
             odds = (a - a.amax(-1, keepdim=True)).exp_()
@@ -155,9 +160,27 @@ class Rounding:
 def shrink(squared: Tensor, clip: float, slack: float) -> Tensor:
     """The factors for records of these squared lengths, so that none is longer than the clip less the slack: a bound
     must hold for the numbers as computed."""
-    inner = clip * (1.0 - slack)
+    inner = inner_clip(clip, slack)
     factor = inner / squared.sqrt().clamp(min=inner)
-    return factor.where(factor > _LEAST_FACTOR, 0.0)  # nor is what has no length, or an infinite one
+    return factor.where(factor > LEAST_FACTOR, 0.0)  # nor is what has no length, or an infinite one
+
+
+def inner_clip(clip: float, slack: float) -> float:
+    """The clip less what is left for rounding."""
+    return clip * (1.0 - slack)
+
+
+def dense_rows(layers: Sequence[Layer]) -> NDArray[np.int64] | None:
+    """The layers as `add_gradients` takes them; None if it does not know them."""
+    rows: list[list[int]] = []
+    for layer in layers:
+        if isinstance(layer, Dense):
+            rows.append([layer.inputs, layer.outputs, layer.bias, STRAIGHT])
+        elif rows and rows[-1][3] == STRAIGHT and isinstance(layer, ReLU | Tanh):
+            rows[-1][3] = RELU if isinstance(layer, ReLU) else TANH
+        else:
+            return None
+    return np.array(rows) if rows[-1][3] == STRAIGHT else None
 
 
 class ChainPasses:
@@ -168,13 +191,15 @@ class ChainPasses:
         layers: Sequence[Layer],
         loss: str,
         models: Tensor,
-        x: Tensor,
+        x: Input,
         y: Tensor,
         mask: Tensor,
         rounding: Rounding,
     ) -> None:
         self._layers, self._loss, self._models, self._x, self._y, self._mask = layers, loss, models, x, y, mask
         self._rounding = rounding
+        single = mask.device.type == "cpu" and models.dtype == rounding.kind == torch.float32
+        self._dense = dense_rows(layers) if single else None
         ends = accumulate((layer.size for layer in layers), initial=0)
         self._parts = [slice(begin, end) for begin, end in pairwise(ends)]
         self._tape: _Tape | None = None
@@ -184,8 +209,8 @@ class ChainPasses:
         clients, records = self._mask.shape
         alone = any(isinstance(layer, Convolution) for layer in self._layers)
         # A convolution's gradients, and its patches, about nine times its input.
-        each = 1 if not alone else sum(layer.size for layer in self._layers) + 64 * self._x[0, 0].numel()
-        step = max(1, min(records, _ROOM[self._x.device.type] // each)) if alone else max(1, records)
+        each = 1 if not alone else sum(layer.size for layer in self._layers) + 64 * self._x.value[0, 0].numel()
+        step = max(1, min(records, _ROOM[self._mask.device.type] // each)) if alone else max(1, records)
         for client in range(clients) if alone else [None]:
             rows = slice(None) if client is None else slice(client, client + 1)
             for begin in range(0, records, step):
@@ -199,12 +224,20 @@ class ChainPasses:
                 yield self._tape, rows, span
                 continue
             tape = _Tape(self._layers, self._parts, self._models[rows], self._rounding)
-            tape.record(self._x[rows, span], self._y[rows, span], self._loss)
+            x = self._x if len(pieces) == 1 else Input(self._x.value[rows, span])
+            tape.record(x, self._y[rows, span], self._loss)
             if len(pieces) == 1:
                 self._tape = tape
             yield tape, rows, span
 
     def gradient(self, clip: float | None, out: Tensor, doubtful: bool) -> None:
+        if self._dense is not None and not doubtful:
+            longest = math.inf if clip is None else inner_clip(clip, self._rounding.slack)
+            x, squares = self._x.value.numpy(), self._x.squares.numpy()
+            y, classes = self._y.reshape(self._mask.shape).numpy(), self._loss == "cross-entropy"
+            models, mask = self._models.numpy(), self._mask.numpy()
+            add_gradients(models, self._dense, x, squares, y, classes, mask, longest, out.numpy())
+            return
         for tape, rows, span in self._tapes():
             tape.clipped(self._mask[rows, span], clip, out[rows], doubtful)
 

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from silograph.kernels.products import add_products
 from silograph.tasks.fixed import FixedFeatures
 
 _CANCELLED = 1e-9
@@ -146,27 +147,27 @@ class Dense(Layer):
         return self.outputs * (self.inputs + self.bias)
 
     def weight(self, w: Tensor) -> Tensor:
-        return w[:, : self.outputs * self.inputs].reshape(-1, self.outputs, self.inputs)
+        return w[:, : self.outputs * self.inputs].view(-1, self.outputs, self.inputs)
 
     def shift(self, w: Tensor) -> Tensor:
         return w[:, None, self.outputs * self.inputs :]
 
     def _apply(self, a: Tensor, w: Tensor) -> Tensor:
-        weight = self.weight(w).mT
-        return torch.baddbmm(self.shift(w), a, weight) if self.bias else torch.bmm(a, weight)
+        shift = self.shift(w) if self.bias else w.new_zeros(len(w), 1, self.outputs)
+        return add_product(shift.repeat(1, a.shape[1], 1), a, self.weight(w).mT)
 
     def forward(self, a: Tensor, w: Tensor) -> tuple[Tensor, Any]:
         return self._apply(a, w), Input(a)
 
     def along(self, ra: Tensor | None, kept: Any, w: Tensor, v: Tensor) -> Tensor | None:
         moved = self._apply(kept.value, v)
-        return moved if ra is None else torch.baddbmm(moved, ra, self.weight(w).mT)
+        return moved if ra is None else add_product(moved, ra, self.weight(w).mT)
 
     def back(self, delta: Tensor, kept: Any, w: Tensor) -> Tensor:
-        return torch.bmm(delta, self.weight(w))
+        return add_product(delta.new_zeros(*delta.shape[:2], self.inputs), delta, self.weight(w))
 
     def back_along(self, rdelta: Tensor, delta: Tensor, rz: Tensor | None, kept: Any, w: Tensor, v: Tensor) -> Tensor:
-        return torch.baddbmm(torch.bmm(rdelta, self.weight(w)), delta, self.weight(v))
+        return add_product(self.back(rdelta, kept, w), delta, self.weight(v))
 
     def lengths(self, a: Input, delta: Tensor, ra: Tensor | None, rdelta: Tensor | None) -> Tensor:
         """(K, B): squared lengths of the records' gradients, or of their curvatures."""
@@ -194,10 +195,12 @@ class Dense(Layer):
             # The two parts may be far longer than what is left of them: no single precision here.
             kind, c = torch.float64, c.double()
         scaled = (delta if rdelta is None else rdelta).to(kind) * c[..., None]
-        weight = torch.bmm(scaled.mT, a.value.to(kind))
+        weight = self.weight(out)
         if rdelta is not None and ra is not None:
-            weight.baddbmm_((delta.to(kind) * c[..., None]).mT, ra.to(kind))
-        out[:, : self.outputs * self.inputs] += weight.flatten(1)
+            bent = torch.bmm((delta.to(kind) * c[..., None]).mT, ra.to(kind))
+            weight += bent.baddbmm_(scaled.mT, a.value.to(kind))
+        else:
+            add_product(weight, scaled.mT, a.value)
         if self.bias:
             out[:, self.outputs * self.inputs :] += scaled.sum(1)
 
@@ -275,6 +278,14 @@ def squares(x: Tensor, kind: torch.dtype | None = None) -> Tensor:
     return lengths.double().square_().add_(lost)
 
 
+def add_product(onto: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """`onto` plus the products a @ b of every client, written there."""
+    if onto.is_cuda or onto.dtype == torch.float64:
+        return onto.baddbmm_(a.to(onto.dtype), b.to(onto.dtype))
+    add_products(a.numpy(), b.numpy(), onto.numpy())
+    return onto
+
+
 def _dots(x: Tensor, y: Tensor) -> Tensor:
     return (x * y).sum(-1)
 
@@ -284,8 +295,10 @@ def _dots(x: Tensor, y: Tensor) -> Tensor:
 
 def layers_of(module: nn.Module, axes: int) -> tuple[Layer, ...] | None:
     """The chain that a module is for records of so many axes, with its parameters in their order; None if it is none
-    that is known here."""
+    that is known here. A dense layer that is the first takes records flat."""
     layers = _layers(module)
+    if layers is not None and len(layers) > 1 and isinstance(layers[0], Flat) and isinstance(layers[1], Dense):
+        layers, axes = layers[1:], 1
     for place, layer in enumerate(layers or ()):
         if isinstance(layer, Fixed) and place:
             return None

@@ -120,13 +120,13 @@ class Linear:
         x, y = data["x"], data["y"]
         if batch is not None:
             x, y = np.take_along_axis(x, batch[:, :, None], 1), np.take_along_axis(y, batch, 1)
-        slopes = self._terms(np.einsum("nrm,nm->nr", x, w), y)[1]
+        slopes = self.terms(np.einsum("nrm,nm->nr", x, w), y)[1]
         return np.asarray(np.abs(slopes) * row_lengths(x)[..., 0])
 
     def value(self, w: Array, data: dict[str, Array]) -> Array:
         """(n,): what each silo minimises, at one model (M,) or at each silo's own (n, M)."""
         w = np.broadcast_to(w, (len(data["x"]), self.features))
-        losses = self._terms(np.einsum("nrm,nm->nr", data["x"], w), data["y"])[0]
+        losses = self.terms(np.einsum("nrm,nm->nr", data["x"], w), data["y"])[0]
         real = np.arange(self.most) < data["count"][:, None]
         return np.asarray((losses * real).sum(-1) / data["count"] + self.rho * (w * w).sum(-1))  # (2), (54)
 
@@ -157,7 +157,7 @@ class Linear:
         """The mean of r^2 over the records (N, M), for a model (M,) or each of several (n, M)."""
         return np.asarray(((np.einsum("nm,...m->...n", x, w) - np.asarray(y)) ** 2).mean(-1))
 
-    def _terms(self, margin: Array, y: Array) -> tuple[Array, Array, Array, Array]:
+    def terms(self, margin: Array, y: Array) -> tuple[Array, Array, Array, Array]:
         """Loss, slope and curvature in x.w, and a curvature whose parabola lies above the loss, of every record."""
         if self.loss == "logistic":
             z = -y * margin
@@ -171,23 +171,25 @@ class Linear:
         return inner * (2.0 * r - inner), -2.0 * inner, 2.0 * (ratio == 1.0), 2.0 * ratio
 
     def _newton(self, x: Array, y: Array, each: Array) -> Array:
-        """Newton's method with halved steps, damped by the parabola above the loss as long as the gradient is large."""
-        w = np.zeros(self.features)
+        """Newton's method with halved steps. Huber's loss has no curvature far out: the parabola above helps there."""
+        w, logistic = np.zeros(self.features), self.loss == "logistic"
 
         def goal(w: Array) -> float:
-            return float(each @ self._terms(x @ w, y)[0] + self.rho * (w @ w))
+            return float(each @ self.terms(x @ w, y)[0] + self.rho * (w @ w))
 
         for _ in range(_STEPS):
-            _, slope, curve, above = self._terms(x @ w, y)
+            _, slope, curve, above = self.terms(x @ w, y)
             gradient = x.T @ (each * slope) + 2.0 * self.rho * w
             scale = np.linalg.norm(np.abs(x.T) @ (each * np.abs(slope)) + 2.0 * self.rho * np.abs(w))
             if np.linalg.norm(gradient) <= _PRECISION * scale:
                 return w
-            damping = np.linalg.norm(gradient) / scale
+            if logistic and self.rho == 0.0 and (y * (x @ w) > 0.0).all():  # longer models are always better
+                break
+            damping = np.linalg.norm(gradient) / scale if self.loss == "huber" else 0.0
             hessian = (x.T * (each * (curve + damping * above))) @ x + 2.0 * self.rho * np.eye(self.features)
             step = self._solve(hessian, gradient)
             now, descent, length = goal(w), float(gradient @ step), 1.0
-            if descent <= 1e-14 * now:  # no digit of the goal is left to fall: the last step is a full one
+            if descent <= 1e-13 * now:  # no digit of the goal is left to fall: the last step is a full one
                 return w - step
             while length > 1e-15 and goal(w - length * step) > now - 0.25 * length * descent:
                 length *= 0.5

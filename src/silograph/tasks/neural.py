@@ -28,7 +28,7 @@ from silograph.core.errors import InputError
 from silograph.core.threads import in_parts
 from silograph.core.types import Array, BoolArray
 from silograph.tasks.chain import ChainPasses, Rounding, shrink
-from silograph.tasks.layers import layers_of
+from silograph.tasks.layers import Dense, Flat, Input, layers_of
 from silograph.tasks.networks import Layout, check_module, flatten, unflatten
 
 Loss = Literal["cross-entropy", "squared"]
@@ -42,7 +42,7 @@ _TABLES = 4  # that stay where sums are taken: two sets of records, and two of o
 
 
 #: Records, answers, and their weights: 0 in empty slots.
-Tile = tuple[Tensor, Tensor, Tensor]
+Tile = tuple[Input, Tensor, Tensor]
 
 #: Whether, or how much up to 1, each record counts.
 Weights = BoolArray | NDArray[np.float32]
@@ -167,6 +167,12 @@ class Neural:
         is_chain = layers is not None and sum(layer.size for layer in layers) == self.size
         return layers if is_chain and not self.recordwise else None
 
+    @property
+    def is_linear(self) -> bool:
+        """Whether it is one dense layer with a constant, on the numbers of a record as they are."""
+        layers = [layer for layer in self._layers or () if not isinstance(layer, Flat)]
+        return len(layers) == 1 and isinstance(layers[0], Dense) and layers[0].bias
+
     @cached_property
     def _skeleton(self) -> nn.Module:
         """The module where the models are, as it was checked; what parameters it holds itself is never used."""
@@ -190,7 +196,8 @@ class Neural:
             if self._layers is not None:
                 passes.append(ChainPasses(self._layers, self.loss, weights, *part, rounding))
             else:
-                passes.append(RecordwisePasses(self._skeleton, self.layout, self.loss, weights, *part, rounding))
+                given = weights, part[0].value, *part[1:], rounding
+                passes.append(RecordwisePasses(self._skeleton, self.layout, self.loss, *given))
         return Sums(passes, self, models.shape, rounding.kind)
 
     def _tiles(self, x: NDArray[Any], y: NDArray[Any], chosen: Weights, size: int) -> Iterable[Tile]:
@@ -211,7 +218,10 @@ class Neural:
 
     def _tile(self, part: tuple[NDArray[Any], NDArray[Any], Weights]) -> Tile:
         x, y, taken = part
-        return self._tensor(x), self._answers(y), self._tensor(taken)
+        records = self._tensor(x)
+        if self._layers is not None and isinstance(self._layers[0], Dense):
+            records = records.flatten(2)
+        return Input(records), self._answers(y), self._tensor(taken)
 
     def _tensor(self, x: NDArray[Any]) -> Tensor:
         return self._moved(x, np.float64 if self.precise else np.float32)

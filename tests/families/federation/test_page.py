@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pages import NASTY, Page, change, guarantee, harmless, table
+from pages import NASTY, Page, change, guarantee, harmless, promise, table
 from silograph.core.errors import DamageError
 from silograph.report.build import build
 from silograph.report.read import site_file
@@ -126,10 +126,30 @@ def test_one_model_of_all_regions_is_shown_once(tmp_path: Path) -> None:
     ]
     assert table(html, "Weights of the models")[0] == ["Feature", "Every region"]
     text = Page(html).text
-    assert "the error rate of the one model of all regions is 0.1975; the majority baseline" in text
+    assert "the error rate of the one model of all regions is 0.1975, beside 0.2255 for the majority baseline" in text
     # What bounds an agent follows from public numbers there, and is no setting of the plan.
     assert "was shortened to a length that follows from public numbers" in text
     assert "nothing bounds" not in text
+
+
+def test_a_model_of_a_constant_alone_says_so_first_and_has_no_delta(tmp_path: Path) -> None:
+    folder = make_run(tmp_path)
+    result = json.loads((folder / "result.json").read_text())
+    plain = Page(build(folder)).text
+    assert "The models are constants" not in plain
+    assert "(ε, δ)-differential privacy" in plain
+    pure = [row | {"delta": 0.0} for row in result["privacy"]["guarantees"]]
+    privacy = result["privacy"] | {"guarantees": pure}
+    none = [[0.0] * (len(region["model"]) - 1) + [8.8] for region in result["regions"]]
+    regions = [region | {"model": model} for region, model in zip(result["regions"], none, strict=True)]
+    for region in regions:
+        write_model(folder / "models" / site_file(region["name"]), result["task"]["features"], region["model"])
+    change(folder, regions=regions, privacy=privacy)
+    text = Page(build(folder)).text
+    assert "Every region has its own constant for “readmitted”, in which 5 features weigh nothing" in text
+    assert text.index("The models are constants, the mean answer") < text.index("On ")
+    assert "ε-differential privacy over the whole run" in text
+    assert "There is no δ" in text
 
 
 def test_the_headline_counts_agents_regions_features_and_rounds(tmp_path: Path) -> None:
@@ -148,10 +168,29 @@ def test_test_errors_stand_beside_the_baseline(tmp_path: Path) -> None:
     assert rows[5] == ["Centroid", "–", "–", "0.1975", "0.0280 better"]
     assert rows[6] == ["Baseline", "–", "–", "0.2255", "–"]
     assert (
-        "On 2,000 test records the error rate of the centroid is 0.1975, that of the regions’ own models 0.2 to 0.23; "
-        "the majority baseline (always the commoner class) gives 0.2255. 1 of 4 regions did no better than that."
-        in Page(html).text
+        "Better than the majority baseline (always the commoner class). On 2,000 test records the error rate of the "
+        "centroid is 0.1975, beside 0.2255 for the majority baseline (always the commoner class). The regions’ own "
+        "models have 0.2 to 0.23; 1 of 4 regions did no better than the majority baseline" in Page(html).text
     )
+
+
+@pytest.mark.parametrize(
+    "alone, look, said", [(0.21, "", "Better than each region alone"), (0.19, "partial", "No bett")]
+)
+def test_the_top_says_whether_sharing_was_worth_it(tmp_path: Path, alone: float, look: str, said: str) -> None:
+    """A model of all records in one place, which privacy keeps apart, need not be beaten."""
+    rows = [("this run", 0.1975), ("one model without privacy", 0.15), ("each region alone, without privacy", alone)]
+    comparison = [{"method": name, "test_error": error} for name, error in rows]
+    folder = make_run(tmp_path, comparison=comparison)
+    result = json.loads((folder / "result.json").read_text())
+    change(folder, regions=[region | {"test_error": 0.2} for region in result["regions"]])
+    header = build(folder).split("<main>")[0]
+    assert f'<div class="verdict {look}"><strong>Accuracy</strong>' in header
+    told = Page(
+        header[header.index("<strong>Accuracy") : header.index("</p>", header.index("<strong>Accuracy"))] + "</p>"
+    )
+    assert said in told.text
+    assert "one model without privacy" in told.text.split("On 2,000")[0]
 
 
 def test_models_that_were_not_tested_say_so(tmp_path: Path) -> None:
@@ -221,7 +260,8 @@ def test_regions_with_different_guarantees_do_not(tmp_path: Path) -> None:
         ["c", "not stated", "not stated", "–"],
     ]
     text = Page(html).text
-    assert "Some regions, not all, are differentially private with ε from 0.5001 to 2" in text
+    assert promise(html)["Protected"] == "One agent, with all its records, only at a and b"
+    assert promise(html)["Strength"].startswith("ε from 0.5001 to 2 and")
     assert "No guarantee is stated for c: assume none." in text
 
 
@@ -237,7 +277,10 @@ def test_a_mode_has_its_honest_name_in_the_header(tmp_path: Path, mode: str, loo
     html = build(make_run(tmp_path, mode=mode))
     header = html[: html.index("<main>")]
     assert f'<div class="verdict {look}"><strong>{label}</strong>' in header
-    assert ("Each region is differentially private with ε = 2.001 and δ = 10⁻⁵ against" in header) == (mode == "dp")
+    box = promise(html)
+    assert box.get("Strength", "").startswith("ε = 2.001 and δ = 10⁻⁵") == (mode == "dp") == bool(box)
+    assert label in header
+    assert ("No protection against an agent’s own server" in box.get("Not protected", "")) == (mode == "dp")
 
 
 def test_private_needs_every_observer(tmp_path: Path) -> None:
@@ -247,7 +290,7 @@ def test_private_needs_every_observer(tmp_path: Path) -> None:
     change(folder, privacy=privacy)
     html = build(folder)
     assert '<div class="verdict full"><strong>Private</strong>' in html
-    assert "against neighbouring servers, eavesdroppers and the public" in html
+    assert promise(html)["Against"] == "Neighbouring servers, eavesdroppers and the public"
 
 
 def test_an_epsilon_under_obfuscation_is_no_guarantee(tmp_path: Path) -> None:
@@ -256,7 +299,7 @@ def test_an_epsilon_under_obfuscation_is_no_guarantee(tmp_path: Path) -> None:
     privacy["guarantees"][1]["epsilon"] = 0.1
     change(folder, privacy=privacy)
     html = build(folder)
-    assert "is differentially private" not in html
+    assert promise(html) == {}
     assert "Obfuscation only" in html
     assert "Protected unit" not in html
 

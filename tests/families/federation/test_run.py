@@ -18,7 +18,9 @@ from silograph.estimators.regions import RegionModels
 from silograph.families.federation.job import FederationJob
 from silograph.privacy.accounting import cost, rdp_epsilon
 from silograph.privacy.ledger import Ledger
+from silograph.run import jobs
 from silograph.run.plan import load, parse
+from silograph.tasks.linear import Linear
 
 COMMAND = [sys.executable, "-c", "from silograph.cli import main; main()"]
 REGIONS = 3
@@ -149,6 +151,8 @@ DATA = {"files": ["a.csv"], "agent": "clinic", "target": "y"}
         ({"data": {"files": ["a.csv"], "agent": "clinic"}}, "target"),
         ({"data": {"files": [], "agent": "clinic", "target": "y"}}, "at least one table"),
         ({"method": {"step": 0}}, "step.*above 0"),
+        ({"method": {"step": 1e9}}, "step: expected at most 100 with ridge = 0.01"),
+        ({"method": {"step": 201.0, "epochs": [1, 2]}}, "step: expected at most 200"),
         ({"method": {"rounds": 0}}, "rounds.*from 1"),
         ({"method": {"minimum": 1}}, "minimum.*from 2"),
         ({"method": {"epochs": [3, 2]}}, "range"),
@@ -186,6 +190,23 @@ def test_nonsense_is_refused_with_words(change, words):
         parse(content, "plan.toml")
 
 
+def test_a_step_refused_diverges_on_any_records_and_the_longest_accepted_need_not():
+    """Zeros have the least curvature that there is: that of the ridge term, 2 rho."""
+    task = Linear(1, 3, "logistic", 0.01)
+    data, everything = task.prepare_all([(np.zeros((3, 1)), np.ones(3))]), np.arange(3)[None, None]
+    one = np.ones(1, dtype=np.int64)
+
+    def after(step, rounds=200):
+        w = np.ones((1, 1))
+        for _ in range(rounds):
+            w = task.descend(w, data, everything, one, 3 * one, step)
+        return abs(float(w[0, 0]))
+
+    assert after(101.0) > 5.0
+    assert after(100.0) <= 1.0 + 1e-9
+    assert parse({"format": 1, "data": DATA, "method": {"name": "graph_federation", "step": 100.0}}, "plan.toml")
+
+
 @pytest.mark.parametrize(
     ("rest", "topology", "words"),
     [
@@ -198,7 +219,11 @@ def test_nonsense_is_refused_with_words(change, words):
         (METHOD + 'reach = "all"\n' + PRIVACY, '[topology]\nlinks = [["borders", "coast"]]\n', "connected"),
         (METHOD + 'reach = "all"\n' + PRIVACY + "delta = 0.1\n", "", "one of the 15 agents"),
         (METHOD + PRIVACY + "delta = 0.5\n", "", "one of the 5 agents"),
-        (METHOD.replace("step = 4.0", "step = 1e9").replace("clip = 0.5", 'loss = "ridge"'), "", "grow without bound"),
+        (
+            METHOD.replace("step = 4.0", "step = 150.0").replace("clip = 0.5", 'loss = "ridge"'),
+            "",
+            "grow without bound",
+        ),
     ],
 )
 def test_what_does_not_fit_the_tables_is_refused_and_leaves_nothing(
@@ -256,14 +281,31 @@ def test_the_starter_has_a_curators_noise_and_says_what_that_costs(tmp_path, sil
 
 
 def test_a_run_whose_sums_take_minutes_says_so_before_it_begins(clinics, tmp_path, silograph, monkeypatch):
-    monkeypatch.setattr(FederationJob, "_sums_take", lambda self: 3000.0)
+    monkeypatch.setattr(FederationJob, "takes", {"seconds": 3000.0, "cores": 1})
     plan = write_plan(clinics, "long", f'{METHOD}masks = "protocol"\n{PRIVACY}')
     code, _, said = silograph("run", plan, "-o", tmp_path / "out")
     assert code == 0
-    assert "about 50 minutes of one core" in said
+    assert "about 50 minutes on one core" in said
+    monkeypatch.setattr(FederationJob, "takes", {"seconds": 3000.0, "cores": 8})
+    assert "about 50 minutes on 8 cores" in silograph("privacy", plan)[1]
     records = [(np.ones((2, 1)), np.ones(2))] * 6
     with pytest.warns(UserWarning, match="about 50 minutes"):
         RegionModels("ridge", rounds=2, clip=1.0, epsilon=4.0, masks="protocol").fit(records)
+
+
+def test_the_time_of_secure_sums_counts_rounds_and_cores(clinics, monkeypatch):
+    """Ten seconds an agent: two cores take two of three regions' sums at once, and one core a sum over all."""
+    monkeypatch.setattr("silograph.families.servers.loads", lambda sizes: ([10.0 * size for size in sizes], 1.0))
+    for cores, reach, expected in (
+        (2, "region", {"seconds": 6 * 100.0, "cores": 2}),
+        (8, "region", {"seconds": 6 * 50.0, "cores": 3}),
+        (8, "all", {"seconds": 6 * 150.0, "cores": 1}),
+    ):
+        monkeypatch.setattr("os.sched_getaffinity", lambda pid, cores=cores: set(range(cores)))
+        plan = load(write_plan(clinics, "timed", f'{METHOD}masks = "protocol"\nreach = "{reach}"\n{PRIVACY}'))
+        assert jobs.open_job(plan, clinics).takes == expected
+    skipped = load(write_plan(clinics, "timed", f'{METHOD}masks = "skipped"\n{PRIVACY}'))
+    assert jobs.open_job(skipped, clinics).takes is None
 
 
 def test_a_deployment_has_a_sum_over_all_regions_with_all_of_them(clinics):

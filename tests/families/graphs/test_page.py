@@ -6,6 +6,7 @@ import csv
 import hashlib
 import json
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 
 from graph_runs import make_run, some_edges, write_edges
-from pages import NASTY, Page, change, guarantee, harmless, table
+from pages import NASTY, Page, change, guarantee, harmless, promise, table
 from silograph.core.errors import DamageError
 from silograph.report import figures, words
 from silograph.report.build import build
@@ -113,14 +114,58 @@ def test_no_protection_is_the_headline(tmp_path: Path) -> None:
 
 
 def test_a_guarantee_names_observers_unit_and_relation(tmp_path: Path) -> None:
-    page = Page(build(make_run(tmp_path, mode="dp")))
+    html = build(make_run(tmp_path, mode="dp"))
+    page, box = Page(html), promise(html)
+    assert box["Protected"] == "One row of one site’s table"
+    assert box["Against"] == "Own server, other sites and the public"
+    assert box["Strength"].startswith("ε = 1 and δ = 10⁻⁵ . This means: an attacker")
     assert (
-        "Each site is differentially private with ε = 1 and δ = 10⁻⁵ against own server, other sites and the public; "
-        "what is protected is one signal of one site (relation: replace-one)." in page.text
+        "In exact terms: (ε, δ)-differential privacy over the whole run. Protected unit: one signal of one site. "
+        "Neighbouring relation: replace-one. Observers: own server, other sites and public." in page.text
     )
     assert "No privacy protection" not in page.text
     assert "remove the noise" not in page.text
     assert ("div", "class", "verdict full") in page.attributes
+
+
+def test_the_box_of_a_private_run_names_what_is_not_protected_before_any_graph(tmp_path: Path) -> None:
+    folder = make_run(tmp_path, mode="dp")
+    row = {"silo": "site 0", "round": 1, "release_point": "counts", "observer": "server", "mechanism": "reveal"}
+    with (folder / "ledger.jsonl").open("a") as file:
+        file.write(json.dumps(row | {"why": "public"}) + "\n")
+    html = build(folder)
+    box = promise(html)["Not protected"]
+    for part in ("as they are: counts", "several rows", "names of nodes", "Who took part", "costs of all runs"):
+        assert part in box
+    assert html.index("Not protected") < html.index("<svg")
+    link = re.search(r'<a href="#(\w+)">Details</a>', html)
+    assert link is not None
+    assert f'<h3 id="{link[1]}">What was not protected</h3>' in html
+    assert promise(build(make_run(tmp_path / "bare", mode="exact"))) == {}
+
+
+@pytest.mark.parametrize(
+    "protected, plan, said",
+    [
+        ("one person of one site: all signals with the same 'who'", "", "One person at one site, with all rows"),
+        ("one signal of one site: its value at every node", '[data]\nnodes_in = "rows"\n', "One column of one site’s"),
+    ],
+)
+def test_what_is_protected_is_what_the_tables_have(tmp_path: Path, protected: str, plan: str, said: str) -> None:
+    folder = make_run(tmp_path, mode="dp")
+    privacy = json.loads((folder / "result.json").read_text())["privacy"]
+    change(folder, privacy=privacy | {"protected_unit": protected})
+    with (folder / "plan.toml").open("a") as file:
+        file.write(plan)
+    assert promise(build(folder))["Protected"].startswith(said)
+
+
+def test_on_what_a_promise_depends_is_in_the_box(tmp_path: Path) -> None:
+    folder = make_run(tmp_path, mode="dp")
+    privacy = json.loads((folder / "result.json").read_text())["privacy"]
+    note = "Sites share the noise. The guarantee holds only if no site fails: by telling others. Read on."
+    change(folder, privacy=privacy | {"notes": [note, "Another note."]})
+    assert promise(build(folder))["Condition"] == "The guarantee holds only if no site fails: by telling others."
 
 
 def test_a_private_page_says_how_to_check_it(tmp_path: Path) -> None:
@@ -141,8 +186,12 @@ def test_partial_protection_is_not_oversold(tmp_path: Path) -> None:
         guarantee("b", "own server", 2.0),
     ]
     change(folder, privacy=privacy | {"guarantees": rows, "notes": ["Read <this> first"]})
-    page = Page(build(folder))
-    assert "Some sites, not all, are differentially private with ε from 0.5001 to 2" in page.text
+    html = build(folder)
+    page, box = Page(html), promise(html)
+    assert box["Protected"] == "One row of one site’s table, only at a and b"
+    assert box["Strength"].startswith("ε from 0.5001 to 2 and")
+    assert "No protection against own server for a " in box["Not protected"]
+    assert "No guarantee is stated for c" in box["Not protected"]
     assert "Not every site is protected against the public and own server" in page.text
     assert ("div", "class", "verdict full") not in page.attributes
     assert "Against own server there is no protection (ε = ∞) for a." in page.text
@@ -336,8 +385,13 @@ def test_the_top_says_what_to_believe_before_how_exact_it_is(silograph, tmp_path
     assert f"Of {len(chances)} edges of the consensus, {told} wrong" in page
     private = build(tmp_path / "private")
     rows = [site["effective_rows"] for site in json.loads((tmp_path / "private/result.json").read_text())["sites"]]
-    assert f"as good as one from {min(rows):.0f} to {max(rows):.0f} rows without noise" in private
-    assert "accepts 5 % false alarms recognises at most 12 %" in private.replace("\N{NO-BREAK SPACE}", " ")
+    assert f"as much as having only {min(rows):.0f} to {max(rows):.0f} rows for the graph of a site" in private
+    assert "about 500 are needed for nine edges in ten to be right (measured with 20 nodes" in private
+    assert "Only positive relations were learned; negative ones are missing." in private
+    assert "single edges can be wrong or have the wrong sign" in private
+    assert "Only positive relations" not in page
+    assert "wrong sign" not in page
+    assert "at most 12 of 100 rows that are there, if it accepts 5 false alarms for 100 rows that are not" in private
 
 
 def test_a_private_graph_in_the_columns_own_units_is_not_to_be_believed_without_more(silograph, tmp_path: Path) -> None:
@@ -349,7 +403,49 @@ def test_a_private_graph_in_the_columns_own_units_is_not_to_be_believed_without_
         np.savetxt(tmp_path / f"{name}.csv", rows, delimiter=",", header=columns, comments="", fmt="%.6f")
     silograph("learn", tmp_path, "-o", tmp_path / "run", "--epsilon", 40, "--mechanism", "laplace", "--seed", 1)
     page = build(tmp_path / "run")
-    assert page.index("do not believe this graph unless all columns have one unit") < page.index("rows without noise")
+    assert page.index("do not believe this graph unless all columns have one unit") < page.index(
+        "The noise costs as much"
+    )
+
+
+def of_a_chain(folder: Path, rows: int, turned: Collection[str] = ()) -> list[Path]:
+    """Tables of eight columns, each with a part of the one before it; it is taken away at the sites in `turned`."""
+    draw = np.random.default_rng(3)
+    for name in "abcdef":
+        x = draw.standard_normal((rows, 8))
+        for k in range(1, 8):
+            x[:, k] += (-0.8 if name in turned and k == 4 else 0.8) * x[:, k - 1]
+        header = ",".join(f"column {k}" for k in range(8))
+        np.savetxt(folder / f"{name}.csv", x, delimiter=",", header=header, comments="", fmt="%.6f")
+    return sorted(folder.glob("*.csv"))
+
+
+def test_signs_that_were_asked_for_and_few_columns_are_said(silograph, tmp_path: Path) -> None:
+    sites = of_a_chain(tmp_path, 800)
+    options = ("--epsilon", 8, "--scale", "none", "--seed", 1)
+    for name, more in (("signed", ["--signed"]), ("positive", ["--nonnegative"])):
+        status, out, _ = silograph("learn", *sites, "-o", tmp_path / name, *options, *more)
+        assert status == 0
+        assert "20 nodes" not in out
+        page = build(tmp_path / name)
+        assert "about 500" not in page
+        assert "with few columns (below about 20)" in page
+        assert ("Only positive relations were learned" in page) == (name == "positive")
+        assert ("Graphs have signs, as you asked" in page) == (name == "signed")
+        assert "fits better with signs" not in page
+
+
+def test_a_site_with_the_other_sign_does_not_count_among_those_that_share_an_edge(silograph, tmp_path: Path) -> None:
+    silograph("learn", *of_a_chain(tmp_path, 400, turned="c"), "-o", tmp_path / "run", "--edges", 7)
+    signs = {}
+    for name in "abcdef":
+        with (tmp_path / f"run/sites/{name}.csv").open() as lines:
+            signs[name] = {(row["source"], row["target"]): row["sign"] for row in csv.DictReader(lines)}
+    assert [signs[name]["column 3", "column 4"] for name in "abcdef"] == ["1", "1", "-1", "1", "1", "1"]
+    page = build(tmp_path / "run")
+    assert page.count("5 of 6; other sign at c<") == 1
+    assert page.count(">6 of 6<") == 6
+    assert "<b><bdi>c</bdi></b><br>7 edges, 6 in the consensus" in page
 
 
 def test_a_run_beside_the_tables_is_not_one_of_them(silograph, tmp_path: Path) -> None:

@@ -34,11 +34,14 @@ def told(plan, here, folder):
     return " ".join(plan.write(folder, outcome, [], door).privacy.notes), door
 
 
-@pytest.mark.parametrize(("here", "enough", "spared"), [(6, "4 of 6", "no more than 1"), (3, "2 of 3", "none")])
+@pytest.mark.parametrize(
+    ("here", "enough", "spared"),
+    [(6, "4 of 6", "if at most 1 of 6 sites fails"), (3, "2 of 3", "only if no site fails")],
+)
 def test_how_many_may_fail_is_said_of_the_sites_in_the_sum(here, enough, spared, tmp_path):
     notes, door = told(job("secure-sum"), here, tmp_path)
     assert f"{enough} shares are enough" in notes
-    assert f"are {spared}." in notes
+    assert f"The guarantee holds {spared}: by dropping out" in notes
     assert f"sum of {here} sites" in door.ledger.rows[0].why
 
 
@@ -52,7 +55,8 @@ def test_who_drops_out_in_the_middle_counts_among_those_who_may_fail(tmp_path):
     outcome = plan.method.outcome(stayed, {}, plan.topo)
     notes = " ".join(plan.write(tmp_path, outcome, [], door).privacy.notes)
     assert "4 of 6 shares are enough" in notes
-    assert "are no more than 1. In this run 1 dropped out." in notes
+    assert "holds if at most 1 of 6 sites fails: by dropping out during the sum, or by" in notes
+    assert "In this run 1 dropped out." in notes
 
 
 def test_a_forecast_says_that_fewer_may_fail_where_fewer_come():

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from dataclasses import replace
 
 import networkx as nx
@@ -271,6 +272,13 @@ def test_the_command_says_beforehand_what_to_expect(folder, tmp_path, capsys):
     assert f"Expected: of {NODES} edges" in told
     assert "For 90 % you need" in told
     assert not (tmp_path / "out").exists()
+
+
+def test_the_report_begins_with_how_many_edges_are_true(folder, tmp_path):
+    header = report(run(PLAN, folder, tmp_path / "out").folder).split("<main>")[0]
+    believe = header[header.index("What to believe") :].split("</div>")[0]
+    assert f"expected to be among the {NODES} that most persons have" in believe
+    assert re.search(rf"Expected: of {NODES} edges, \d+ to \d+ % are true", believe)
 
 
 def test_plans_name_votes(folder):

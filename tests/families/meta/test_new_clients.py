@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from silograph.families.meta.new_clients import best_models, better, own_models
+from silograph.families.meta.new_clients import best_models, better, models_alone, own_models
 from silograph.tasks.networks import initialise, mlp
 from silograph.tasks.neural import Neural
 
@@ -73,3 +73,34 @@ def test_a_start_whose_steps_diverge_is_left():
     lost = [type(own)(wild, own.step, own.steps, np.full(len(y), np.inf)) for own in shared]
     assert better(lost, shared)[0].alone
     assert not better(shared, lost)[0].alone
+
+
+def test_alone_a_linear_model_learns_through_a_level_that_all_features_share():
+    """As pictures have: one direction is far larger than all that tells classes apart. Scores as scikit-learn's."""
+    from sklearn.linear_model import LogisticRegression
+
+    rng = np.random.default_rng(8)
+
+    def pictures(count):
+        x, _ = records(count, int(rng.integers(1000)))
+        y = (x @ TRUTH.T + rng.gumbel(size=(count, CLASSES))).argmax(1)
+        return (5.0 + x + rng.normal(size=(count, 1))).astype(np.float32), y
+
+    mine, test = [pictures(150) for _ in range(4)], pictures(4000)
+    alone, plain = models_alone(TASK, STEP, mine), best_models(TASK, TASK.start, STEP, mine)
+    known = np.mean([LogisticRegression(C=1e4, max_iter=5000).fit(*one).score(*test) for one in mine])
+    assert right(alone, test) > right(plain, test) + 0.1
+    assert right(alone, test) > known - 0.05
+    for own, (x, y) in zip(alone, mine, strict=True):  # it is a model of the features as they are
+        assert TASK.measure(own.model, x, y)[1] > 0.7
+
+
+@pytest.mark.parametrize("shape", [(INPUTS,), (1, 3, 4)])
+def test_a_linear_network_is_told_from_others(shape):
+    flat = [] if len(shape) == 1 else [nn.Flatten()]
+    for layers, linear in (
+        ([nn.Linear(INPUTS, CLASSES)], True),
+        ([nn.Linear(INPUTS, CLASSES, bias=False)], False),
+        ([nn.Linear(INPUTS, 4), nn.ReLU(), nn.Linear(4, CLASSES)], False),
+    ):
+        assert Neural(initialise(nn.Sequential(*flat, *layers), 0), shape, CLASSES).is_linear is linear

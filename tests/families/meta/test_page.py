@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pages import NASTY, Page, change, guarantee, harmless, table
+from pages import NASTY, Page, change, guarantee, harmless, promise, table
 from silograph.core.errors import DamageError
 from silograph.privacy.ledger import Ledger, Row
 from silograph.report.build import build
@@ -277,13 +277,13 @@ def test_of_an_error_less_is_better(tmp_path: Path) -> None:
     assert rows[1][3:7] == ["2.000", "1.500", "0.5000", "0.500 better"]
     assert "Lower is better" in html
     header = html.split("<main>")[0]
-    assert "the mean squared error after one step of their own is 1.35 on average, beside 2.075 (the" in header
-    assert "did no better" not in header
+    assert "the mean squared error after one step of their own is 1.35 on average, beside 2.075 for the" in header
+    assert "No better" not in header
     assert table(html, "Comparison")[1:] == [
         ["This run simulation only", "1.350", "0.550 better", ""],
         ["The start without a step simulation only", "2.075", "0.175 worse", ""],
         ["Each client alone simulation only", "1.600", "0.300 better", ""],
-        ["The mean baseline: always the mean a client saw", "1.900", "–", ""],
+        ["The mean baseline (always the mean a client saw)", "1.900", "–", ""],
     ]
 
 
@@ -317,7 +317,7 @@ def test_a_comparison_is_marked_as_simulation_only(tmp_path: Path) -> None:
         ["The start without a step simulation only", "0.1750", "0.1250 worse", ""],
         ["Each client alone simulation only", "0.3500", "0.0500 better", ""],
         ["Reptile, then the same steps simulation only", "0.6000", "0.3000 better", ""],
-        ["The majority baseline: always the class a client saw most", "0.3000", "–", ""],
+        ["The majority baseline (always the class a client saw most)", "0.3000", "–", ""],
     ]
     assert re.findall(r'<td class="bar ([\w ]*)"><span style="width: ([\d.]+)%">', html) == [
         ("simulation only", "100.0"),
@@ -328,8 +328,8 @@ def test_a_comparison_is_marked_as_simulation_only(tmp_path: Path) -> None:
     ]
     assert (
         "On 800 records that 4 new clients held back, the accuracy after one step of their own is 0.75 on average, "
-        "beside 0.175 (the start without a step), 0.35 (each client alone), 0.6 (Reptile, then "
-        "the same steps) and 0.3 (the majority baseline: always the class a client saw most)." in Page(html).text
+        "beside 0.175 for the start without a step, 0.35 for each client alone, 0.6 for Reptile, then "
+        "the same steps and 0.3 for the majority baseline (always the class a client saw most)." in Page(html).text
     )
 
 
@@ -337,7 +337,7 @@ def test_a_run_that_is_not_worth_it_says_so(tmp_path: Path) -> None:
     folder = changed(make_run(tmp_path), ["comparison", 0, "score"], 0.35)
     header = build(folder).split("<main>")[0]
     assert '<div class="verdict partial"><strong>New clients</strong>' in header
-    assert "The run did no better than each client alone." in header
+    assert "No better than each client alone." in header
 
 
 def test_a_run_without_new_clients_says_so(tmp_path: Path) -> None:
@@ -396,8 +396,11 @@ def test_equal_guarantees_share_a_line_and_the_claim_stands_beside(tmp_path: Pat
         ["Every source client", "4", "6.579", "10⁻⁵", "too careful", f"S4 Theorem 1. Defect: {SOUND}"]
     ]
     text = Page(html).text
-    assert "Each source client is differentially private with ε = 4 and δ = 10⁻⁵ against the server, other" in text
-    assert "what is protected is one record (relation: add-or-remove-one: a record's place is left empty)" in text
+    box = promise(html)
+    assert box["Protected"] == "One row of one source client’s table"
+    assert box["Against"] == everybody
+    assert box["Strength"].startswith("ε = 4 and δ = 10⁻⁵ ")
+    assert "Protected unit: one record. Neighbouring relation: add-or-remove-one: a record's place is left" in text
     assert '<dt>Neighbouring relation</dt><dd class="words">add-or-remove-one</dd>' in html
     assert "Not protected: which clients there are." in text
 
@@ -453,7 +456,7 @@ def test_new_clients_that_publish_have_guarantees_of_their_own(tmp_path: Path) -
         ["Every new client", "2"],
     ]
     assert [row[0] for row in table(html, "What the paper claims")[1:]] == ["Every source client"]
-    assert "Each client is differentially private with ε from 2 to 4" in html
+    assert promise(html)["Strength"].startswith("ε from 2 to 4 and")
     assert "Their models are in the folder models/new." in html
     assert "for a budget of their own" in html
     kept = build(make_run(tmp_path / "kept"))
@@ -465,7 +468,7 @@ def test_nothing_protected_is_said_everywhere(tmp_path: Path) -> None:
     html = build(make_run(tmp_path, version=None))
     text = Page(html).text
     assert '<div class="verdict none"><strong>Not private</strong>' in html
-    assert "No privacy protection: whoever hears a client learns its model after every round exactly" in text
+    assert "No privacy protection: whoever hears a client learns its model exactly after every round" in text
     assert "Nothing was shortened and no noise was added" in text
     assert "Released on purpose without protection: model, 30 times, by device-00" in text
     assert "The models of new clients are in the folder models/new as they are." in text

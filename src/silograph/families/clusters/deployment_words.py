@@ -24,7 +24,7 @@ class SpokenOfClusters(OfServers):
 
     @property
     def rounds(self) -> str:
-        stages = 9 if self.method.get("loss") == "logistic" else 4  # of random effects
+        stages = 10 if self.method.get("loss") == "logistic" else 5  # of random effects
         most = stages * self.method.get("rounds", 100)
         return f"until solved, at most {number(most + ('find' in self.method))}" if self.effects else super().rounds
 
@@ -40,7 +40,7 @@ class SpokenOfClusters(OfServers):
 
         yield Leaving("sums of each client’s columns and of their squares", size(2 * d + 3), "once, first", *how)
         what = "each client’s part of the sums that models and variances are learned from"
-        yield Leaving(what, size(d * (d + 1) // 2 + d + 7), "in every other round", *how)
+        yield Leaving(what, size(d * (d + 1) // 2 + 3 * d + 3), "in every other round", *how)
         yield Leaving("each client’s model as the result", size(d), "once, at the end", BARE, True)
 
     def sent(self) -> Iterator[Leaving]:

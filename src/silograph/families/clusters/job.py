@@ -14,6 +14,7 @@ from silograph.core import schema
 from silograph.core.errors import InputError
 from silograph.core.files import write_atomically
 from silograph.core.results import Compared, Privacy, Test, filled
+from silograph.core.spreadsheet import csv_of
 from silograph.core.types import Array, Json
 from silograph.data.regions import Records, RegionTables, check_one_home, read_regions, read_tests
 from silograph.families.clusters.learners import Learner, Task, clusters_sought, learner, task_of
@@ -25,31 +26,32 @@ from silograph.families.servers import (
     calibration_notes,
     check_intercept,
     compared_note,
-    csv_of,
     graph_of,
+    noise_of_choice,
     of_choice,
     with_intercept,
 )
-from silograph.methods.base import Method, Outcome, Private
+from silograph.methods.base import Outcome, Private
 from silograph.methods.calibrated import Calibrated, own_constant
 from silograph.methods.clustered_admm import ClusteredADMM
 from silograph.methods.find_clusters import FoundClusters
-from silograph.methods.model_baselines import Alone
 from silograph.methods.random_effects import RandomEffects
 from silograph.privacy import accounting
 from silograph.privacy.bound import CLIPPED_AGENT
 from silograph.privacy.door import Door
 from silograph.privacy.ledger import Ledger
 from silograph.privacy.mechanisms import Gaussian, Noise, Scheduled, SharedGaussian
-from silograph.privacy.secure_partners import seconds
 from silograph.run.loop import play
 from silograph.run.results import UNPROTECTED, costs, rehearsal_note, stated
-from silograph.tasks.clustered import Proximal
+from silograph.tasks.alone import alone
 from silograph.tasks.linear import PROTECTED_UNIT, Linear, signs
 from silograph.topology import Topology, regions
 
 PACKAGES = ()
-
+_HOLDS = (
+    "The guarantee holds as long as fewer than a third of the clients that are added up together drop out or tell "
+    "others what noise they drew, not counting the observer."
+)
 
 #: By what a plan protects: the protected unit, and how neighbours differ.
 PROTECTED = {
@@ -124,7 +126,7 @@ class ClusteredJob(ServersJob):
 
     @property
     def _cohorts(self) -> Array:
-        """By client, with whom it is added up: its cell, or its cluster."""
+        """For each client the number of the group with which it is added up: its cell, or its cluster."""
         if self.plan.reach == "region":
             return self._cells
         if isinstance(self.inner, Calibrated):  # levels and steps are of all
@@ -179,7 +181,7 @@ class ClusteredJob(ServersJob):
         if privacy is None:
             return None
         if isinstance(self.inner, Calibrated):
-            return SharedGaussian(accounting.gaussian_multiplier(privacy.epsilon, privacy.delta, 1))
+            return noise_of_choice(self.inner.choice, privacy.epsilon, privacy.delta)
         if privacy.protect == "clients" and self.masks is not None:
             return SharedGaussian(accounting.gaussian_multiplier(privacy.epsilon, privacy.delta, count))
         if privacy.protect == "clients":
@@ -220,19 +222,21 @@ class ClusteredJob(ServersJob):
         if privacy is not None:
             # Calibrated to the budget; a client that takes part less often than the most pays less.
             cost = accounting.Cost(privacy.epsilon, privacy.delta, accounting.EXACT_GAUSSIAN)
+            if isinstance(self.inner, Calibrated):
+                noise = noise_of_choice(self.inner.choice, privacy.epsilon, privacy.delta)
+                cost = accounting.planned_cost(noise, 1, 1, privacy.delta)
             # A cell may release in every round, whoever of it is sampled.
             calibrated = isinstance(self.inner, Calibrated)
             releases = self.releases if calibrated or privacy.protect == "records" else self.plan.method.rounds
-        further: Json = {"noise_multiplier": None, "sums_take": self._sums_take(), "chosen": None}
+        further: Json = {"noise_multiplier": None, "sums_take": self.takes, "chosen": None}
         if isinstance(self.inner, Calibrated):
             further["chosen"] = of_choice(self.inner.choice)
         return costs(releases, self.planned(self._sites, cost), None, self._notes(), **further)
 
-    def _sums_take(self) -> float | None:
-        """About how many seconds of one core all secure sums take in this process."""
-        if self.plan.masks != "protocol" or self.plan.reach != "all":
-            return None
-        return self.most_rounds * sum(seconds(int(size)) for size in np.bincount(self._cohorts))
+    @property
+    def added_up(self) -> Sequence[int]:
+        sizes: list[int] = np.bincount(self._cohorts).tolist()
+        return sizes
 
     def privacy_section(self, door: Door) -> Json:
         """For estimators, which show it as it would be written."""
@@ -274,8 +278,10 @@ class ClusteredJob(ServersJob):
             whose = "all clients, or all of a cluster" if isinstance(self.inner, Calibrated) else "a cluster"
             notes.append(
                 f"There is one sum for {whose} over all servers: the noise is sized for all its clients together. "
-                "The guarantee holds if fewer than a third of them drop out or tell others what noise they drew."
+                f"{_HOLDS}"
             )
+        elif plan.protect == "clients" and self.masks is not None:
+            notes.append(f"The clients add the noise themselves. {_HOLDS}")
         if plan.masks == "skipped":
             notes.append("Masks were skipped in this simulation: the sums are those that the secure sum gives.")
         if plan.privacy is not None:
@@ -337,7 +343,7 @@ class ClusteredJob(ServersJob):
                 chosen,
                 **dict.fromkeys(() if papers else ("penalty", "tau", "tau_decay", "form", "weights", "step")),
                 learner=learner_of(self.plan),
-                variances=_variances(arrays) if effects else None,
+                variances=_variances(arrays, chosen.intercept) if effects else None,
                 **_told_choice(self.inner, arrays),
                 protect=self.plan.protect,
                 masks=self.plan.masks,
@@ -372,7 +378,7 @@ class ClusteredJob(ServersJob):
         )
 
     def _mean(self, clients: Sequence[int], models: Array) -> float | None:
-        """The error over all test records of some clients."""
+        """The mean error over all test records of these clients."""
         wrong, count = 0.0, 0
         for k in clients:
             records = self.tests.get(self.topo.silos[k].split("/", 1)[1])
@@ -383,24 +389,25 @@ class ClusteredJob(ServersJob):
 
     def _comparison(self, models: Array, spread: float | None) -> list[Compared]:
         everybody = list(range(len(models)))
-        rows = [Compared("this run", self._mean(everybody, models))]
-        if self.plan.compares and isinstance(self.inner, Calibrated) and spread is not None and spread > 0.0:
+        chosen, rows = self.plan.method, [Compared("this run", self._mean(everybody, models))]
+        if not self.plan.compares:
+            return rows
+        if isinstance(self.inner, Calibrated) and spread is not None and spread > 0.0:
             own = self._with_own_constants(models, spread)
             rows.append(Compared("with each client's own constant, which stays with it", self._mean(everybody, own)))
-        if self.plan.compares:
-            chosen, silos, intercept = self.plan.method, len(models), self.plan.method.intercept
-            bare = "" if self.plan.privacy is None else ", without privacy"
-            alone = Proximal(self.task.features, self.task.most, chosen.loss, chosen.huber)
-            plain = Linear(self.task.features, self.task.most, chosen.loss, 0.0, chosen.huber)
-            for name, method, task in (
-                (f"each client alone{bare}", Alone(alone, max(chosen.ridge, 1e-6)), alone),
-                (f"one model for all{bare}", RandomEffects(plain, (0,) * silos, intercept, deviations=False), plain),
-            ):
-                rows.append(Compared(name, self._mean(everybody, self._learned(method, task))))
+        bare = "" if self.plan.privacy is None else ", without privacy"
+        plain = Linear(self.task.features, self.task.most, chosen.loss, 0.0, chosen.huber)
+        data = self.prepared(plain, None)
+        own_records = ((x[: int(n)], y[: int(n)]) for x, y, n in zip(data["x"], data["y"], data["count"], strict=True))
+        each = np.array([alone(plain, x, y, chosen.intercept) for x, y in own_records])
+        together = RandomEffects(plain, (0,) * len(models), chosen.intercept, deviations=False)
+        one = play(together, self.topo, data, Door(0, Ledger()))[1].arrays["model"]
+        for name, others in ((f"each client alone{bare}", each), (f"one model for all{bare}", one)):
+            rows.append(Compared(name, self._mean(everybody, others)))
         return rows
 
     def _with_own_constants(self, models: Array, spread: float) -> Array:
-        """What every client has in the end, for itself."""
+        """The models that clients have in the end, each with its own constant."""
         of = dict(zip(self.tables.agents, self.tables.records, strict=True))
         classes, own = self.task.loss == "logistic", []
         for name, model in zip(self.topo.silos, models, strict=True):
@@ -408,10 +415,6 @@ class ClusteredJob(ServersJob):
             y = signs(y, f"column {self.plan.data.target}") if classes else y
             own.append(own_constant(model, with_intercept(np.clip(x, -1.0, 1.0), True), y, spread, classes))
         return np.array(own)
-
-    def _learned(self, method: Method, task: Linear) -> Array:
-        """Another method's models of the same data, in memory."""
-        return play(method, self.topo, self.prepared(task, None), Door(0, Ledger()))[1].arrays["model"]
 
     def _test(self) -> Test | None:
         return self.told_test(np.concatenate([y for _, y in self.tests.values()])) if self.tests else None
@@ -443,13 +446,15 @@ def _told_choice(inner: Learner, arrays: dict[str, Array]) -> Json:
     return told | {"own_constants": float(arrays["variance"][0]) if choice.personal else None}
 
 
-def _variances(arrays: dict[str, Array]) -> Variances:
+def _variances(arrays: dict[str, Array], intercept: bool) -> Variances:
     """How far clients are from their cluster, and clusters from each other: relative to the variance of a record."""
-    return Variances(*arrays["variance"].tolist(), *arrays["cluster_variance"].tolist())
+    clients, clusters = (arrays[name].tolist() for name in ("variance", "cluster_variance"))
+    own, shared = (part.pop() if intercept else 0.0 for part in (clients, clusters))
+    return Variances(own, tuple(clients), shared, max(clusters, default=0.0))
 
 
 def _uniform(count: int, tau: float, form: str) -> Array:
-    """(10) as a matrix."""
+    """The weights of (10) as a matrix."""
     if count == 1:
         return np.eye(1)
     others = np.full((count, count), 1.0 / count) if form == "all" else (1.0 - np.eye(count)) / (count - 1)

@@ -10,7 +10,7 @@ from silograph.core.results import filled
 from silograph.data.regions import RegionTables
 from silograph.families.clusters.plan import ClusteredMethod, ClusteredPlan, learner_of
 from silograph.methods.calibrated import Calibrated
-from silograph.methods.calibration import STEP_CLIP, choose, noise_in_groups, noise_in_mean
+from silograph.methods.calibration import STEP_CLIP, choose, noise_in_groups, noise_in_mean, pure_noise_in_mean
 from silograph.methods.clustered_admm import ClusteredADMM
 from silograph.methods.find_clusters import FindClusters, FoundClusters
 from silograph.methods.random_effects import RandomEffects
@@ -88,11 +88,18 @@ def _calibrated(
     multiplier = accounting.gaussian_multiplier(plan.privacy.epsilon, plan.privacy.delta, 1) / math.sqrt(share)
     members = np.bincount(clusters)
     units = np.bincount(clusters, counts).astype(int) if records else members
-    noise = noise_in_groups(multiplier, members.tolist(), units.tolist())
+    groups = list(zip(members.tolist(), units.tolist(), strict=True))
+    noise = noise_in_groups([noise_in_mean(multiplier, *each) for each in groups], units.tolist())
     together = noise_in_mean(multiplier, len(topo.silos), int(units.sum()))
     rounds = None if plan.method.rounds == ClusteredMethod.rounds else plan.method.rounds
+    pure = apart = math.inf  # finding clusters takes Gaussian noise
+    if share == 1.0:
+        pure = pure_noise_in_mean(plan.privacy.epsilon, len(topo.silos), int(units.sum()))
+        apart = noise_in_groups([pure_noise_in_mean(plan.privacy.epsilon, *each) for each in groups], units.tolist())
     personal = max(counts) > 1 or not records  # of one record nobody can say what is the client's
-    choice = choose(noise, together, task.features - 1, task.loss == "logistic", personal, rounds, agents=not records)
+    classes, slopes = task.loss == "logistic", task.features - 1
+    mean = {"pure": pure, "pure_apart": apart}
+    choice = choose(noise, together, slopes, classes, personal, rounds, agents=not records, **mean)
     answers = plan.data.answers or (-1.0, 1.0)
     return Calibrated(task, clusters, choice, answers, counts if records else None, named=True, share=share)
 

@@ -9,7 +9,7 @@ from silograph.core.types import Json
 from silograph.families.clusters.read import ClusteredRun, read
 from silograph.families.clusters.result import Client, Cluster, ClusteredResult
 from silograph.report import printed, scores, servers, words
-from silograph.report.privacy_words import PrivacyWords
+from silograph.report.privacy_words import PrivacyWords, row_of, whole
 from silograph.report.read import BASELINE_MEASURE, Measured
 
 __all__ = ["RESULT", "forecast", "measured", "page", "privacy_of", "read", "summary"]
@@ -28,10 +28,11 @@ def privacy_of(run: ClusteredRun) -> PrivacyWords:
         run,
         noun=noun,
         names=names,
-        unprotected="No privacy protection: whoever hears what clients and servers send learns their models after "
-        "every round exactly.",
-        stated="The names of clients, servers, clusters and features, who is in which cluster and the graph of servers "
-        "are stated here as they are.",
+        unprotected="No privacy protection: whoever hears what clients and servers send learns their models "
+        "exactly after every round.",
+        protects=whole("client") if run.result.parameters.protect == "clients" else row_of("client"),
+        stated="the names of clients, servers, clusters and features, the cluster of each client, the graph of servers",
+        also=servers.unprotected(run.result.test, run.result.comparison),
         observers=servers.observers("a client", "clients"),
     )
 
@@ -44,13 +45,16 @@ def page(run: ClusteredRun) -> str:
     ]
     compared = scores.with_baseline(ways, test, servers.baseline(test))
     beginning = "" if test is None else f"On {words.counted(test.records, 'test record')} the {test.measure} is {{}}"
-    untested = "Nothing is known of how well the models predict: they were not tested."
+    untested = f"Nothing is known of how well the models predict: {scores.UNTESTED}"
+    constants = servers.are_constants(result.task, [cluster.model for cluster in result.clusters])
+    accuracy = scores.sentence(compared if ways else [], test, beginning, untested)
     return servers.render(
         "clusters.html.j2",
         run,
         privacy_of(run),
         people="clients",
-        accuracy=scores.sentence(compared if ways else [], test, beginning, "{value} for {name}", untested),
+        model=servers.model_of(result.task, constants),
+        accuracy=servers.constants_first(constants, accuracy),
         comparison=scores.table(compared, test, result.numbers_are),
         clusters=_clusters(result),
         exchange=_exchange(result),
@@ -91,7 +95,8 @@ def _clusters(result: ClusteredResult) -> list[Json]:
 
 
 def _exchange(result: ClusteredResult) -> Json:
-    """The first clusters by each other, each share with how dark it is drawn; and who borrowed anything at all."""
+    """A table of what clusters take from each other, with the darkness of each cell; and the clusters that took
+    anything."""
     names, shares = [cluster.name for cluster in result.clusters], result.exchange
     kept = names[: servers.MOST_MODELS]
     texts = words.column(share for row in shares[: len(kept)] for share in row[: len(kept)])
@@ -114,7 +119,7 @@ def _weights(result: ClusteredResult) -> Json:
 
 
 def _clients(result: ClusteredResult) -> Json:
-    """The clients that fare worst, and all of them in a sentence."""
+    """The clients with the largest errors, and a sentence about all of them."""
     clients, test = result.clients, result.test
     errors = sorted(client.test_error for client in clients if words.is_number(client.test_error))
     if test is None or not errors:

@@ -12,7 +12,7 @@ class Variances:
     """Of deviations, relative to the noise in a record; features have variance 1, and 0 is their mean."""
 
     clients_constant: float
-    clients_slopes: float
+    clients_slopes: tuple[float, ...]  # of each feature
     clusters_constant: float
     clusters_slopes: float
 

@@ -58,7 +58,7 @@ def exposed(job: FederationJob, own: bool, root: int) -> list[Json]:
 
 
 def _unmixed(job: Job, method: GraphFederation, root: int) -> Json:
-    """Who hears a server and its neighbours follows its region's updates through all rounds."""
+    """An observer who hears a server and its neighbours estimates its region's updates through all rounds."""
     listener, sent, truth, topo = Listener(job, root), [], [], job.topo
     start = np.array(listener.state.servers["model"])
     for _ in range(min(method.rounds, _MOST_ROUNDS)):

@@ -13,6 +13,7 @@ from silograph.core import schema
 from silograph.core.errors import InputError
 from silograph.core.files import write_atomically
 from silograph.core.results import Claim, Compared, Privacy, filled
+from silograph.core.spreadsheet import csv_of
 from silograph.core.types import Array, BoolArray, Json
 from silograph.data.regions import Records, RegionTables, check_one_home, read_regions, read_test
 from silograph.families.federation.coalitions import Reached, coalitions
@@ -24,20 +25,19 @@ from silograph.families.servers import (
     calibration_notes,
     check_intercept,
     compared_note,
-    csv_of,
     graph_of,
+    noise_of_choice,
     of_choice,
 )
 from silograph.methods.base import Outcome, Private, take
 from silograph.methods.calibrated import Calibrated
-from silograph.methods.calibration import choose, noise_in_mean
+from silograph.methods.calibration import choose, noise_in_mean, pure_noise_in_mean
 from silograph.methods.graph_federation import GraphFederation
 from silograph.privacy import accounting
 from silograph.privacy.bound import CLIPPED_AGENT
 from silograph.privacy.door import Door
 from silograph.privacy.masking import planned
 from silograph.privacy.mechanisms import Gaussian, Mechanism, SharedGaussian
-from silograph.privacy.secure_partners import seconds
 from silograph.run.results import UNPROTECTED, costs, rehearsal_note, stated
 from silograph.tasks.linear import Linear, signs
 from silograph.theory.graph_federation import claimed_epsilon
@@ -115,8 +115,8 @@ class FederationJob(ServersJob):
         privacy, rounds, personal = self.plan.privacy, self.plan.method.rounds, self.plan.method.personal
         if privacy is None:
             return None
-        if isinstance(self.method, Calibrated):  # rounds have shares of it
-            return SharedGaussian(accounting.gaussian_multiplier(privacy.epsilon, privacy.delta, 1))
+        if isinstance(self.method, Calibrated):
+            return noise_of_choice(self.method.choice, privacy.epsilon, privacy.delta)
         each = accounting.gaussian_multiplier(privacy.epsilon, privacy.delta, rounds)
         if self.masks is None:
             return Gaussian(each)
@@ -125,6 +125,10 @@ class FederationJob(ServersJob):
     @property
     def most_rounds(self) -> int:
         return self.method.most_rounds
+
+    @property
+    def _pure(self) -> bool:
+        return isinstance(self.method, Calibrated) and self.method.choice.pure
 
     def data(self, silos: Sequence[str] | None = None) -> Private:
         return self.prepared(self.method.task, silos)
@@ -136,11 +140,12 @@ class FederationJob(ServersJob):
         privacy, mechanism = self.plan.privacy, self.mechanism
         if privacy is None or mechanism is None:
             cost, noise, releases = UNPROTECTED, None, 0
+        elif isinstance(self.method, Calibrated):  # rounds have shares of one release
+            noise, releases = mechanism.multiplier, self.most_rounds
+            cost = accounting.planned_cost(mechanism, 1, 1, privacy.delta)
         else:
             noise, releases = mechanism.multiplier, self.most_rounds
-            mu = 1.0 / noise
-            if isinstance(self.method, GraphFederation):
-                mu *= math.sqrt(self.plan.method.rounds / (1.0 - self.plan.method.personal))
+            mu = math.sqrt(self.plan.method.rounds / (1.0 - self.plan.method.personal)) / noise
             epsilon = accounting.gaussian_epsilon(mu, privacy.delta)
             cost = accounting.Cost(epsilon, privacy.delta, accounting.EXACT_GAUSSIAN)
         guarantees = self.planned(self.topo.servers, cost)
@@ -148,21 +153,22 @@ class FederationJob(ServersJob):
             "noise_multiplier": noise,
             "noise": self._noises(),
             "reach": self.reaches(),
-            "sums_take": self._sums_take(),
+            "sums_take": self.takes,
             "chosen": of_choice(self.method.choice) if isinstance(self.method, Calibrated) else None,
         }
         return costs(releases, guarantees, self._claim(), self._notes(), **further)
 
     def reaches(self) -> list[Json]:
-        """What either reach gives with this budget: noise in a coordinate, and epsilon against who may join up."""
+        """For both values of `reach`: the noise in a coordinate with this budget, and epsilon against coalitions."""
         privacy, method = self.plan.privacy, self.plan.method
         if privacy is None or self.masks is None:
             return []
         told = []
         sampled = self.asked_sizes
-        for reach in ("region", "all"):
+        small = min(sampled) < self.masks.minimum  # then a region has no sum of its own
+        for reach in ("all",) if small else ("region", "all"):
             personal = method.personal if reach == self.plan.reach else 0.0
-            reached = Reached(privacy.epsilon, privacy.delta, sampled, reach, personal)
+            reached = Reached(privacy.epsilon, privacy.delta, sampled, reach, personal, self._pure)
             against = [{"who": one.words, "epsilon": reached.epsilon_against(one)} for one in coalitions(sampled)]
             cohort = min(sampled) if reach == "region" else sum(sampled)
             noise = self._noise_of(cohort) / (1.0 if reach == "all" else math.sqrt(len(sampled)))
@@ -172,12 +178,9 @@ class FederationJob(ServersJob):
             told.append({"reach": reach, "chosen": chosen, "centroid_noise": noise, "coalitions": against})
         return told
 
-    def _sums_take(self) -> float | None:
-        """About how many seconds of one core all secure sums take in this process."""
-        if self.plan.masks != "protocol":
-            return None
-        cohorts = self.asked_sizes if self.plan.reach == "region" else (sum(self.asked_sizes),)
-        return self.most_rounds * sum(seconds(size) for size in cohorts)
+    @property
+    def added_up(self) -> Sequence[int]:
+        return self.asked_sizes if self.plan.reach == "region" else (sum(self.asked_sizes),)
 
     @property
     def asked_sizes(self) -> tuple[int, ...]:
@@ -200,7 +203,8 @@ class FederationJob(ServersJob):
             return math.sqrt(self.plan.method.variance)
         # Noise of the agents themselves is dealt so that the threshold of them has enough; usually all are there.
         if mechanism.own_noise is not None:
-            return planned(cohort, clip, len(self.features), mechanism.own_noise).noise_of(cohort) / cohort
+            length = 1 if self._pure else len(self.features)
+            return planned(cohort, clip, length, mechanism.own_noise).noise_of(cohort) / cohort
         return mechanism.multiplier * 2.0 * clip / cohort
 
     def _claim(self) -> Claim | None:
@@ -262,12 +266,12 @@ class FederationJob(ServersJob):
         if isinstance(self.method, Calibrated):
             notes += calibration_notes(self.method, self.plan.data)
         if self.plan.reach == "all" and self.plan.privacy is not None:
-            region, everybody = (each["coalitions"][-1] for each in self.reaches())
+            *others, everybody = (each["coalitions"][-1] for each in self.reaches())
+            instead = "".join(f", where sums for each region would keep {one['epsilon']:.4g}" for one in others)
             notes.append(
                 f"There is one sum over all {sum(self.asked_sizes)} agents, and its noise is sized for all of them. If "
                 "others collude against an agent, less of that noise is left: epsilon "
-                f"{everybody['epsilon']:.4g} against {everybody['who']}, where sums for each region would keep "
-                f"{region['epsilon']:.4g}."
+                f"{everybody['epsilon']:.4g} against {everybody['who']}{instead}."
             )
         if self.masks is not None and self.plan.privacy is not None:
             notes.append(
@@ -367,15 +371,16 @@ class FederationJob(ServersJob):
 
 
 def _calibrated(plan: FederationPlan, task: Linear, topo: Topology) -> Calibrated:
-    """Settings follow from public numbers, but for those that were given."""
+    """Make calibrated models: settings that were not given are chosen from public numbers."""
     assert plan.privacy is not None
     plain, chosen = FederationMethod(), plan.method
     multiplier = accounting.gaussian_multiplier(plan.privacy.epsilon, plan.privacy.delta, 1)
     noise = noise_in_mean(multiplier, len(topo.silos))
+    pure = pure_noise_in_mean(plan.privacy.epsilon, len(topo.silos))
     rounds, step = (
         None if getattr(chosen, name) == getattr(plain, name) else getattr(chosen, name) for name in ("rounds", "step")
     )
-    choice = choose(noise, noise, task.features - 1, chosen.loss == "logistic", rounds=rounds, step=step)
+    choice = choose(noise, noise, task.features - 1, chosen.loss == "logistic", rounds=rounds, step=step, pure=pure)
     return Calibrated(task, (0,) * len(topo.silos), choice, plan.data.answers or (-1.0, 1.0))
 
 

@@ -11,7 +11,7 @@ from silograph.families.federation.read import FederationRun, read
 from silograph.families.federation.result import FederationResult, Region
 from silograph.report import printed, row_charts, scores, servers, words
 from silograph.report.page import markup
-from silograph.report.privacy_words import PrivacyWords
+from silograph.report.privacy_words import PrivacyWords, whole
 from silograph.report.read import BASELINE_MEASURE, Measured
 
 __all__ = ["RESULT", "forecast", "measured", "page", "privacy_of", "read", "summary"]
@@ -25,12 +25,11 @@ def privacy_of(run: FederationRun) -> PrivacyWords:
         run,
         noun="region",
         names=[region.name for region in run.result.regions],
-        unprotected="No privacy protection: whoever hears a server learns its region’s model after every "
-        "round exactly, "
-        "and with it what the region’s agents answered on average.",
-        stated="The names of regions and features, the graph of servers and the number of agents in each region "
-        "are stated "
-        "here as they are.",
+        unprotected="No privacy protection: whoever hears a server learns its region’s model exactly after every "
+        "round, and with it what the region’s agents answered on average.",
+        protects=whole("agent"),
+        stated="the names of regions and features, the graph of servers, and how many agents each region has",
+        also=servers.unprotected(run.result.test, run.result.comparison),
         observers=servers.observers("an agent", "agents"),
     )
 
@@ -42,8 +41,10 @@ def page(run: FederationRun) -> str:
         for k, row in enumerate(result.comparison)
     ]
     compared = scores.with_baseline(ways, result.test, servers.baseline(result.test)) if ways else []
+    constants = servers.are_constants(result.task, [region.model for region in result.regions])
     values = {
-        "accuracy": how_accurate(result),
+        "model": servers.model_of(result.task, constants),
+        "accuracy": servers.constants_first(constants, how_accurate(result)),
         "comparison": scores.table(compared, result.test, result.numbers_are),
         "regions": _regions(result),
         "weights": _weights(result),
@@ -52,28 +53,28 @@ def page(run: FederationRun) -> str:
 
 
 def how_accurate(result: FederationResult) -> tuple[str, str]:
-    """A class of the style sheet, and how the models did on the test records beside a baseline that needs no model."""
-    test, errors = result.test, [region.test_error for region in result.regions]
+    """A class of the style sheet, and how the models did on the test records beside other ways and the baseline."""
+    test, known = result.test, [region.test_error for region in result.regions if words.is_number(region.test_error)]
     one = len(_groups(result)) < len(result.regions)
-    known = [error for error in errors if words.is_number(error)]
     centroid = None if result.centroid is None else result.centroid.test_error
+    untested = f"Nothing is known of how well the models predict: {scores.UNTESTED}"
     if test is None or not (known or words.is_number(centroid)):
-        return "", "Nothing is known of how well the models predict: they were not tested."
-    sentence = f"On {words.counted(test.records, 'test record')} the {test.measure} of "
-    if one:
-        sentence += f"the one model of all regions is {words.number(centroid)}"
-    else:
-        sentence += f"the centroid is {words.number(centroid)}, that of the regions’ own models {words.spread(known)}"
-    if not words.is_number(baseline := test.baseline):
-        return "", f"{sentence}."
-    sentence += f"; {servers.baseline(test)} gives {words.number(baseline)}."
-    useless = sum(error >= baseline for error in known)
-    if useless and one:
-        sentence += " It did no better than that."
-    elif useless:
-        sentence += f" {useless} of {words.counted(len(known), 'region')} did no better than that."
-    lost = useless or (words.is_number(centroid) and centroid >= baseline)
-    return "partial" if lost else "", sentence
+        return "", untested
+    whose = (
+        "the one model of all regions" if one else "the centroid" if words.is_number(centroid) else "the worst region"
+    )
+    ours = centroid if words.is_number(centroid) else max(known)
+    others = [scores.Score(row.method, row.test_error, "comparison") for row in result.comparison[1:]]
+    ways = scores.with_baseline([scores.Score(whose, ours, "test_error"), *others], test, servers.baseline(test))
+    beginning = f"On {words.counted(test.records, 'test record')} the {test.measure} of {whose} is {{}}"
+    look, told = scores.sentence(ways, test, beginning, untested)
+    if one or not known:
+        return look, told
+    told += f" The regions’ own models have {words.spread(known)}"
+    useless = 0 if test.baseline is None else sum(error >= test.baseline for error in known)
+    if useless:
+        told += f"; {useless} of {words.counted(len(known), 'region')} did no better than {servers.baseline(test)}"
+    return "partial" if useless else look, f"{told}."
 
 
 def _groups(result: FederationResult) -> list[list[Region]]:

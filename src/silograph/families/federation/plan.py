@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -122,6 +123,7 @@ class FederationPlan(Plan):
         if learner_of(self) == "calibrated":
             self._check_calibrated()
             return
+        self._check_step()
         self._check_reach()
         check_masks(self.masks, method.clip, method.sample, method.minimum)
 
@@ -131,6 +133,18 @@ class FederationPlan(Plan):
         if given := papers_only(self):
             raise InputError(f"plan, {given}", 'learner = "papers"', "calibrated models have no such setting")
         check_answers(self.data.answers, self.method.loss)
+
+    def _check_step(self) -> None:
+        """Refuse steps that diverge on any records: the ridge term alone makes each longer than twice the way down."""
+        method = self.method
+        longest = method.epochs[1] / method.ridge if method.ridge > 0.0 else math.inf  # s 2 rho <= 2, s = mu / E
+        if method.clip is None and method.step > longest:
+            raise InputError(
+                "plan, step",
+                f"at most {longest:g} with ridge = {method.ridge:g}: longer ones diverge on any records",
+                f"found {method.step:g}",
+                f"Try step = {FederationMethod().step:g}.",
+            )
 
     def _check_reach(self) -> None:
         method = self.method

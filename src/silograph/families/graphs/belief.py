@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from silograph.families.graphs.printed import ENOUGH, true_edges, was_measured
 from silograph.families.graphs.read import GraphRun
-from silograph.families.graphs.result import LOUDEST, OWN_UNITS
+from silograph.families.graphs.result import EXPECTED, LOUDEST, OWN_UNITS
 from silograph.report.words import counted, listed
 
-#: Effective rows at which nine edges in ten of 20 nodes with six neighbours are right (docs/private-graphs.md).
-ENOUGH = 500.0
 SURE = 0.9
 MANY_PAIRS = 1.0 / 3.0
+_NEED = (
+    f"about {ENOUGH:.0f} are needed for nine edges in ten to be right (measured with 20 nodes and positive relations)"
+)
+_OF_DIFFERENCES = (
+    "Each row is taken relative to its own mean over the columns, so the method learns from differences between "
+    "columns: with few columns (below about 20), or relations of both signs, single edges can be wrong or have the "
+    "wrong sign, however many rows there are."
+)
+_NODES = 20  # of the graphs on which `ENOUGH` was measured
+_ONLY_POSITIVE = "Only positive relations were learned; negative ones are missing."
 _MOST_NAMED = 3
 _IN_OWN_UNITS = (
     "Columns were taken in their own units: do not believe this graph unless all columns have one unit and vary around "
@@ -20,10 +29,10 @@ _IN_OWN_UNITS = (
 
 
 def belief(run: GraphRun) -> list[str]:
-    """Sentences for the top of the page; none where the run says nothing about how sure its edges are, and of votes,
-    which say it instead of exactness."""
+    """Sentences for the top of the page; none if the run does not say how sure its edges are."""
     if run.voted:
-        return []
+        expected = [note for note in run.result.privacy.notes if note.startswith(EXPECTED)]
+        return [f"{true_edges(run.result)}.", *expected[:1]]
     if run.result.consensus.effective_rows is not None:
         notes = run.result.privacy.notes
         loudest = [note for note in notes if note.startswith(LOUDEST)]
@@ -33,7 +42,7 @@ def belief(run: GraphRun) -> list[str]:
 
 
 def _by_probability(run: GraphRun) -> Iterator[str]:
-    """Probabilities and confidences of edges are chances of being right, so that they add up to a number of edges."""
+    """Probabilities of edges add up to the number of edges that are expected to be right."""
     chances = list(run.confidence[None].values())
     if not chances:
         return
@@ -47,34 +56,37 @@ def _by_probability(run: GraphRun) -> Iterator[str]:
         often = f"{100 * SURE:g} % of the resampled tables"
         yield f"{sure} of {counted(len(chances), 'edge')} appear again in {often} or more."
     if len(run.sites) > 1:
-        yield "Sites were learned together: an edge at all sites is not an independent finding at each."
+        yield "Sites were learned together: an edge in the graphs of all sites was not found independently at each."
 
 
 def _behind_noise(run: GraphRun) -> Iterator[str]:
     rows = {site.name: site.effective_rows for site in run.result.sites if site.effective_rows is not None}
     consensus = run.result.consensus.effective_rows or 0.0
-    need = f"about {ENOUGH:.0f} are needed for nine edges in ten to be right (measured with 20 nodes of six neighbours)"
+    nodes = len(run.result.nodes)
+    share = 2.0 * len(run.consensus) / (nodes * max(nodes - 1, 1))
+    dense = share > MANY_PAIRS and run.result.degree is None
+    enough = ENOUGH * max(1.0, (nodes - 1) / (_NODES - 1))  # it grows with the number of nodes
+    need = f"; {_NEED}" if was_measured(run.result) and not dense else ""
     if run.sites and rows:
         low, high = min(rows.values()), max(rows.values())
         span = f"{low:.0f}" if round(low) == round(high) else f"{low:.0f} to {high:.0f}"
         yield (
-            f"After the noise the graph of each site is as good as one from {span} rows without noise (including what "
-            f"it takes from the other sites); {need}."
+            f"The noise costs as much as having only {span} rows for the graph of a site, and {consensus:.0f} for the "
+            f"consensus{need}. Sites learn together: this number can be larger than a site’s own number of rows."
         )
-        weak = [name for name, left in rows.items() if left < ENOUGH]
+        weak = [name for name, left in rows.items() if left < enough]
         if weak:
             where = "every site" if len(weak) == len(rows) else listed(weak, _MOST_NAMED)
             yield f"Treat single edges at {where} with caution."
     else:
-        yield f"After the noise the graph is as good as one from {consensus:.0f} rows without noise; {need}."
-    if consensus < ENOUGH:
+        yield f"The noise costs as much as having only {consensus:.0f} rows{need}."
+    if consensus < enough:
         yield "Treat single edges of the consensus with caution: believe what many edges say together."
-    elif run.sites:
-        yield f"The consensus is as good as one from {consensus:.0f} rows."
-    nodes = len(run.result.nodes)
-    share = 2.0 * len(run.consensus) / (nodes * max(nodes - 1, 1))
-    if share > MANY_PAIRS and run.result.degree is None:
+    if dense:
         yield f"The consensus joins {100 * share:.0f} % of all pairs: too many for single edges to mean much."
+    yield _OF_DIFFERENCES
+    if not run.signed:
+        yield _ONLY_POSITIVE
 
 
 def _rounded(wrong: float) -> str:

@@ -96,7 +96,7 @@ def default_degree(nodes: int) -> float:
 
 
 def _resamples(chosen: ConsensusGraph, edges: int) -> int:
-    """How often signals are drawn again; where nobody said, as often as memory hardly notices."""
+    """How often signals are resampled; by default the usual number if that needs little memory, else never."""
     if chosen.solver != "exact":
         return 0
     return (
@@ -181,7 +181,7 @@ def _open(chosen: ConsensusGraph, nodes: int, topo: Topology, counts: tuple[int,
 
 
 def _why_papers(plan: GraphPlan, nodes: int) -> str | None:
-    """Why nobody who named no learner got the likelihood."""
+    """Why the likelihood was not used although no other learner was named."""
     if plan.method.learner is not None:
         return None
     if given := papers_only(plan):
@@ -190,7 +190,7 @@ def _why_papers(plan: GraphPlan, nodes: int) -> str | None:
 
 
 def _questions(nodes: Sequence[str]) -> Iterator[str]:
-    """Rows of one person protect nobody one by one."""
+    """Ask about columns that look like names of persons: protecting single rows of a person protects nobody."""
     for name in nodes:
         if looks_like_identifier(name):
             yield (
@@ -236,7 +236,7 @@ def _private(
 
 
 def _scaled_first(plan: GraphPlan, setup: Setup) -> Setup:
-    """With a share of the budget for private means and spreads, where these are wanted and can be told."""
+    """Spend a share of the budget on private means and spreads, if these are wanted; too few rows are an error."""
     method, asked = setup.method, plan.data.scale == "private"
     if not (asked or private_scale_fits(plan)):
         return setup
@@ -249,7 +249,7 @@ def _scaled_first(plan: GraphPlan, setup: Setup) -> Setup:
 
 
 def _too_few_to_scale(plan: GraphPlan, setup: Setup, share: float, most: float) -> InputError:
-    """Raw columns would make a graph of units, so nobody gets them who did not say that they are fine."""
+    """The error of raw columns with too few rows to scale them: units would decide the graph. It says what helps."""
     assert plan.privacy is not None
     method, todo = setup.method, ["Nothing was spent."]
     multiplier = accounting.gaussian_multiplier(plan.privacy.epsilon, plan.privacy.total_delta, 1)

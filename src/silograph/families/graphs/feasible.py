@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from silograph.core.types import Array
+from silograph.families.graphs.result import EXPECTED
 from silograph.methods.person_votes import ReleasedVotes, SummedVotes
 from silograph.privacy.masking import Masks
 from silograph.privacy.mechanisms import SharedGaussian
@@ -76,7 +77,7 @@ def feasibility(method: SummedVotes | ReleasedVotes) -> Iterator[str]:
     drawn = f"{method.task.edges} edges" + ("" if confidence is None else ", if all were drawn")
     fewest, most = known.persons
     yield (
-        f"Expected: of {drawn}, {100 * known.least:.0f} to {100 * known.most:.0f} % are true, depending on the kind of "
+        f"{EXPECTED} {drawn}, {100 * known.least:.0f} to {100 * known.most:.0f} % are true, depending on the kind of "
         f"graph (noise of {known.noise:.2g} in the share of persons who have an edge; measured on synthetic persons). "
         f"For 90 % you need {fewest} to {most} persons at this budget; there are {sum(method.counts)}."
     )

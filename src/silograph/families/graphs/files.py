@@ -6,8 +6,6 @@ weights alone reads how strong an edge is.
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from silograph.core.files import write_atomically
+from silograph.core.spreadsheet import csv_of
 from silograph.core.types import Array
 from silograph.data.coordinates import Coordinates
 from silograph.kernels.spaces import Space
@@ -78,12 +77,9 @@ def to_networkx(graph: Sequence[Edge], nodes: Sequence[str]) -> Any:
 
 
 def _csv(graph: Sequence[Edge], columns: Sequence[str]) -> bytes:
-    buffer = io.StringIO(newline="")
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(("source", "target", "weight", *columns))
-    for edge in graph:
-        writer.writerow((edge.source, edge.target, repr(edge.weight), *(f"{edge.more[name]:g}" for name in columns)))
-    return buffer.getvalue().encode()
+    more = ([f"{edge.more[name]:g}" for name in columns] for edge in graph)
+    rows = [(edge.source, edge.target, edge.weight, *told) for edge, told in zip(graph, more, strict=True)]
+    return csv_of(("source", "target", "weight", *columns), rows)
 
 
 def _graphml(graph: Sequence[Edge], nodes: Sequence[str], coordinates: Coordinates | None) -> bytes:

@@ -7,20 +7,22 @@ from collections.abc import Iterable, Iterator
 
 from silograph.core.types import Json
 from silograph.families.graphs.belief import belief
-from silograph.families.graphs.printed import SOLVED, beside_distance, of_groups, summary, true_edges, unmet
+from silograph.families.graphs.printed import SOLVED, beside_distance, of_groups, summary, unmet, was_measured
 from silograph.families.graphs.read import GraphRun, read
 from silograph.families.graphs.result import GraphResult, Tried
 from silograph.report import charts, figures, projections, words
 from silograph.report.heat_map import BLOCKS, MOST_CELLS, Communities, communities, heat_svg
 from silograph.report.live_graph import Drawn, Kind, explorer, pairs
 from silograph.report.page import GRAPH, TABLES, embedded, markup, render_run, summarise
-from silograph.report.privacy_words import PrivacyWords
+from silograph.report.privacy_words import PrivacyWords, Protected, person_of, row_of
 from silograph.report.read import Edge, Measured
 
 __all__ = ["RESULT", "forecast", "measured", "page", "privacy_of", "read", "summary"]
 
 RESULT = GraphResult
 
+#: Of a plan whose tables have a row for each node, so that a signal is a column.
+ROWS_ARE_NODES = 'nodes_in = "rows"'
 MOST_PICTURES = 40
 #: Edges in a small still picture.
 MOST_SMALL = 400
@@ -29,6 +31,7 @@ MOST_EDGES_IN_ALL = 12_000
 STRONGEST, STRONGEST_WITHOUT_PICTURE = 30, 200
 MOST_COMMUNITIES, MOST_MEMBERS = 20, 6
 MOST_BARS = 12
+MOST_NAMED = 3
 
 KINDS = (Kind("shared", "of the consensus"), Kind("own", "not in the consensus"))
 
@@ -60,14 +63,22 @@ MEANING = {
 
 def privacy_of(run: GraphRun) -> PrivacyWords:
     known = "the sites’ second moments" if run.sites else "the sum of all sites’ correlations, but no site’s own,"
+    protects = _protects(run)
     return PrivacyWords(
         run,
         noun="site",
         names=[site.name for site in run.result.sites],
         unprotected="No privacy protection: whoever receives these files or saw the messages "
         f"can learn {known} exactly.",
-        stated="This page states the names of nodes and sites and the number of signals of each site as they are.",
+        protects=protects,
+        stated=f"the names of nodes and sites, and how many {protects.things} each site has",
     )
+
+
+def _protects(run: GraphRun) -> Protected:
+    if run.result.privacy.protected_unit.startswith("one person"):
+        return person_of("site")
+    return row_of("site", "column" if ROWS_ARE_NODES in run.plan else "row")
 
 
 def page(run: GraphRun) -> str:
@@ -104,6 +115,7 @@ def page(run: GraphRun) -> str:
         unmet=unmet(run.result) if run.likely else [],
         counted="Persons" if run.result.counted == "persons" else "Signals",
         effective=_behind_noise(run.result, "effective_rows", 0),
+        measured=was_measured(run.result),
         agreement=_behind_noise(run.result, "agreement", 2),
         meaning=MEANING,
     )
@@ -120,8 +132,6 @@ LEARNERS = {
 
 def _exact(result: GraphResult) -> str:
     gap = result.certified_gap
-    if result.learner == "votes":
-        return f"{true_edges(result)}."
     if result.learner not in ("likelihood", "signed") or gap is None:
         return words.how_exact(gap)
     proven = f"the likelihood is proven to be within {words.bound(gap)} nats per row and node of the best possible one"
@@ -144,11 +154,10 @@ def _pictures(run: GraphRun) -> Json:
         "inline": True,
         "sure": _sure(run),
     }
-    in_consensus = pairs(run.consensus)
 
     def of_site(name: str) -> Json:
         edges = run.sites[name]
-        own = pairs(edges) - in_consensus
+        own = pairs(edges) - _agreeing(run, name)
         label = f"Graph of {name}: {words.counted(len(edges), 'edge')}, {len(own)} of them not in the consensus"
         look = shared | {"label": label, "size": (380, 300), "names": len(nodes) <= 12}
         look |= {"confidence": run.confidence[name], "signs": run.sign_of[name]}
@@ -176,11 +185,11 @@ def _is_drawable(run: GraphRun) -> bool:
 
 
 def _explorer(run: GraphRun, found: Communities) -> Json:
-    shared = pairs(run.consensus)
+    shared = {name: _agreeing(run, name) for name in (None, *run.sites)}
 
     def kind(name: str | None, edge: Edge) -> int:
         pair = frozenset(edge[:2])
-        apart = pair not in shared
+        apart = pair not in shared[name]
         return 2 * apart + (run.sign_of[name].get(pair, 1) < 0) if run.signed else int(apart)
 
     named = [("the consensus", None, run.consensus), *((name, name, edges) for name, edges in run.sites.items())]
@@ -252,19 +261,30 @@ def _space(run: GraphRun) -> Json | None:
 
 
 def _strongest(run: GraphRun) -> list[Json]:
-    """The heaviest consensus edges, and in how many sites each is found."""
+    """The heaviest consensus edges, in how many sites each is found, and which sites have it with the other sign."""
     found: dict[frozenset[str], int] = {}
-    for edges in run.sites.values():
-        for pair in pairs(edges):
+    opposed: dict[frozenset[str], list[str]] = {}
+    for name, edges in run.sites.items():
+        agreeing, drawn = _agreeing(run, name), pairs(edges)
+        for pair in drawn & agreeing:
             found[pair] = found.get(pair, 0) + 1
+        for pair in (drawn & pairs(run.consensus)) - agreeing:
+            opposed.setdefault(pair, []).append(name)
     sure, signs = run.confidence[None], run.sign_of[None]
     heaviest = figures.strongest(run.consensus, STRONGEST if _is_drawable(run) else STRONGEST_WITHOUT_PICTURE)
     named = [(a, b, weight, frozenset((a, b))) for a, b, weight in heaviest]
     return [
         {"source": a, "target": b, "weight": weight * signs.get(pair, 1), "sites": found.get(pair, 0)}
         | {"confidence": sure.get(pair), "could_see": run.could_see.get(pair)}
+        | {"opposed": words.listed(opposed.get(pair, []), MOST_NAMED)}
         for a, b, weight, pair in named
     ]
+
+
+def _agreeing(run: GraphRun, name: str | None) -> set[frozenset[str]]:
+    """The edges of the consensus that a site would have with the same sign."""
+    signs, here = run.sign_of[None], run.sign_of[name]
+    return {pair for pair in pairs(run.consensus) if here.get(pair, 1) == signs.get(pair, 1) or pair not in here}
 
 
 def _tried(path: Tried | None) -> Json | None:
@@ -325,7 +345,10 @@ def forecast(told: Json) -> Iterator[str]:
     for site in told["sites"]:
         if "effective_rows" in site:
             effective = f"{site['effective_rows']:.0f}"
-            yield f"{site['site']}: {site['signals']} signals are about {effective} effective rows after the noise"
+            yield (
+                f"{site['site']}: {site['signals']} signals alone are at most about {effective} effective rows after "
+                "the noise"
+            )
 
 
 def measured(run: GraphRun) -> Iterator[Measured]:

@@ -8,6 +8,9 @@ from silograph.core import schema
 from silograph.families.graphs.result import Consensus, GraphResult, Site
 from silograph.report.printed import cost, table
 
+#: Effective rows at which nine edges in ten of 20 nodes with six neighbours are right (docs/private-graphs.md).
+ENOUGH = 500.0
+_LIKE_MEASURED = range(20, 41)  # nodes
 SOLVED = 1e-3  # nats a row and node, the tolerance of the likelihood of all sites together
 
 
@@ -34,8 +37,8 @@ def summary(result: GraphResult) -> Iterator[str]:
     yield from table(tuple(header[k] for k in shown), [tuple(row[k] for k in shown) for row in rows])
     if noisy:
         yield (
-            "effective rows: so many rows without noise would give as good a graph; a site's include what it takes "
-            "from others; 20 nodes need about 500"
+            "effective rows: the noise costs as much as having only so many rows; sites learn together, so a site can "
+            "have more than its own rows" + (f"; 20 nodes need about {ENOUGH:.0f}" if was_measured(result) else "")
         )
     yield f"{_times(result.rounds, 'round')}, {_sent(result)}{_exactness(result)}"
     if (line := beside_distance(result)) is not None:
@@ -58,6 +61,11 @@ def summary(result: GraphResult) -> Iterator[str]:
         yield f"scale: {result.scale}"
     yield from (f"note: {words}" for words in result.findings or ())
     yield from (f"note: {words}" for words in unmet(result))
+
+
+def was_measured(result: GraphResult) -> bool:
+    """Whether `ENOUGH` was measured on graphs like these: about as many nodes, and positive relations."""
+    return len(result.nodes) in _LIKE_MEASURED and result.learner != "signed"
 
 
 def unmet(result: GraphResult) -> list[str]:

@@ -12,6 +12,7 @@ UNSAID = {"left_out": True}
 
 
 OWN_UNITS = "Columns are taken as they are"  # how the note on columns begins that nothing scaled
+EXPECTED = "Expected: of"  # how the note on votes begins that says how many edges are true
 LOUDEST = "Nearly all that varies is in"  # how the note on a node begins whose units decide a private graph
 
 

@@ -42,6 +42,8 @@ from silograph.run.results import STAR_OBSERVERS, stated
 from silograph.tasks.smooth_graph import SmoothGraph
 
 LEAST_SITES = Masks().minimum  # whose sum may be known
+# How a site fails, with noise that others count on.
+_DROPS, _TELLS = "by dropping out during the sum, or ", "by telling others what noise is drawn there"
 
 
 def _finite(value: float | None) -> float | None:
@@ -174,8 +176,7 @@ def _of_a_sum(sites: int, facts: Json | None, what: str) -> list[str]:
     asked = sites if facts is None else facts["cohort"]
     held = (
         f"Every site adds a share of the noise, and {counted_on(asked)} of {asked} shares are enough; a site that "
-        "observes also knows its own share. The guarantee holds as long as the sites that drop out during the sum, or "
-        f"tell others what noise they drew, are {_spared(asked)}."
+        f"observes also knows its own share. The guarantee holds {_spared(asked, _DROPS + _TELLS)}."
     )
     if facts is None:
         held += (
@@ -194,15 +195,18 @@ def _of_a_sum(sites: int, facts: Json | None, what: str) -> list[str]:
 def _of_shared_noise(sites: int) -> str:
     return (
         "Every two sites share noise that cancels between them, so the consensus has less noise. The guarantee holds "
-        f"as long as the sites that tell others what noise they share or drew are {_spared(sites)}, not counting the "
-        "observer. Every two sites need a secret key, which runs across organisations do not make yet."
+        f"{_spared(sites, _TELLS)}, not counting the observer. Every two sites need a secret key, which runs across "
+        "organisations do not make yet."
     )
 
 
-def _spared(sites: int) -> str:
+def _spared(sites: int, how: str) -> str:
     """How many sites may fail, besides one that looks."""
     spared = sites - counted_on(sites) - 1
-    return f"no more than {spared}" if spared else "none"
+    allowed = (
+        f"if at most {spared} of {sites} sites fail{'s' if spared == 1 else ''}" if spared else "only if no site fails"
+    )
+    return f"{allowed}: {how}"
 
 
 def write_graphs(
@@ -370,7 +374,7 @@ def of_consensus(arrays: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def _behind_noise(effective: Array | None, agreement: Array | None, k: int) -> Json:
-    """Effective rows of a private graph: a graph of so many rows without noise is as good."""
+    """Effective rows of a private graph: the noise costs as much as having only so many rows."""
     if effective is None or agreement is None:
         return {}
     return {"effective_rows": _finite(float(effective[k])), "agreement": _finite(float(agreement[k]))}

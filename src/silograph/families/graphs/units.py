@@ -3,8 +3,6 @@ and spreads, or public constants, so that no graph follows the size of units."""
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -14,6 +12,7 @@ import numpy as np
 
 from silograph.core.errors import InputError
 from silograph.core.files import write_atomically
+from silograph.core.spreadsheet import csv_of
 from silograph.core.types import Array
 from silograph.data.delimited import csv_rows
 from silograph.data.silos import Elsewhere, People, Silos, standardise
@@ -80,13 +79,8 @@ def said_of_untold(nodes: Sequence[str], untold: Collection[int]) -> str:
 
 def write_scale(path: Path, nodes: Sequence[str], centre: Array, spread: Array, untold: Collection[int]) -> None:
     """Released means and spreads: anybody may know them, and name the file as the scale of another run."""
-    buffer = io.StringIO(newline="")
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(_COLUMNS)
-    for k, (name, *told) in enumerate(zip(nodes, centre.tolist(), spread.tolist(), strict=True)):
-        if k not in untold:
-            writer.writerow([name, *map(repr, told)])
-    write_atomically(path, buffer.getvalue().encode())
+    rows = enumerate(zip(nodes, centre.tolist(), spread.tolist(), strict=True))
+    write_atomically(path, csv_of(_COLUMNS, [row for k, row in rows if k not in untold]))
 
 
 def read_scale(path: Path, nodes: tuple[str, ...]) -> tuple[Array, Array]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from silograph.core.files import write_atomically
+from silograph.core.spreadsheet import csv_of
 from silograph.core.types import Array, Json
 from silograph.data.coordinates import Coordinates
 from silograph.families.graphs.communities import groups_of, reliable
@@ -51,10 +50,7 @@ def _groups(folder: Path, nodes: Sequence[str], arrays: Mapping[str, Array], fac
     a, b = pairs(len(nodes))
     size, probability = arrays["difference"], arrays["differs"]
     sure = np.flatnonzero(probability > SURE)
-    buffer = io.StringIO(newline="")
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(("source", "target", "difference", "probability"))
-    for k in sure[np.lexsort((-np.abs(size[sure]), -probability[sure]))]:
-        writer.writerow((nodes[a[k]], nodes[b[k]], f"{size[k]:.6g}", f"{probability[k]:g}"))
-    write_atomically(folder / "differences.csv", buffer.getvalue().encode())
+    surest = sure[np.lexsort((-np.abs(size[sure]), -probability[sure]))]
+    rows = [(nodes[a[k]], nodes[b[k]], f"{size[k]:.6g}", f"{probability[k]:g}") for k in surest]
+    write_atomically(folder / "differences.csv", csv_of(("source", "target", "difference", "probability"), rows))
     return {**facts["groups"], "margin": MARGIN, "confidence": SURE, "edges": len(sure)}

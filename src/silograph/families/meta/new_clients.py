@@ -93,7 +93,35 @@ class Own:
 
 def own_models(task: Neural, start: Array, step: float, records: Sequence[tuple[Any, Any]]) -> list[Own]:
     """The model that each client's own records ask for, with the start or without it: nothing leaves a client."""
-    return better(best_models(task, start, step, records), best_models(task, task.start, step, records))
+    return better(best_models(task, start, step, records), models_alone(task, step, records))
+
+
+def models_alone(task: Neural, step: float, records: Sequence[tuple[Any, Any]]) -> list[Own]:
+    """Of every client, without the start. A linear model may take its steps in features scaled by the client's own
+    means and deviations, if that predicts left-out records better: of raw pixels, plain steps learn the brightness."""
+    plain = best_models(task, task.start, step, records)
+    if not task.is_linear:
+        return plain
+    scales = [_own_scale(np.asarray(x, dtype=np.float64)) for x, _ in records]
+    scaled = [((x - mean) / scale, y) for (x, y), (mean, scale) in zip(records, scales, strict=True)]
+    found = best_models(task, task.start, step, scaled)
+    return [
+        replace(own, model=_unscaled(own.model, *of)) if own.losses.mean() < other.losses.mean() else other
+        for own, of, other in zip(found, scales, plain, strict=True)
+    ]
+
+
+def _own_scale(x: Array) -> tuple[Array, Array]:
+    """Means, and deviations times the root of how many features there are: records are then about 1 long."""
+    deviation = x.std(0)
+    return x.mean(0), np.where(deviation > 0.0, deviation, 1.0) * math.sqrt(deviation.size)
+
+
+def _unscaled(model: Array, mean: Array, scale: Array) -> Array:
+    """A linear model of features (x - mean) / scale, for the features x."""
+    outputs = len(model) // (mean.size + 1)
+    weight = model[:-outputs].reshape(outputs, mean.size) / scale.ravel()
+    return np.concatenate([weight.ravel(), model[-outputs:] - weight @ mean.ravel()])
 
 
 def better(shared: Sequence[Own], alone: Sequence[Own]) -> list[Own]:
@@ -206,7 +234,7 @@ class NewClients:
     @cached_property
     def alone(self) -> list[Own]:
         """What each gets without the others."""
-        return best_models(self.task, self.task.start, self.plan.personal_step, self._learn)
+        return models_alone(self.task, self.plan.personal_step, self._learn)
 
     def _models(self, start: Array, door: Door | None = None, clip: float | None = None) -> list[tuple[Array, bool]]:
         """Each one's model, and whether it left the start."""

@@ -14,7 +14,7 @@ from silograph.families.meta.result import MetaResult
 from silograph.families.meta.spending import releases, spending
 from silograph.report import charts, printed, row_charts, scores, words
 from silograph.report.page import markup, render_run
-from silograph.report.privacy_words import OBSERVERS, PrivacyWords
+from silograph.report.privacy_words import OBSERVERS, PrivacyWords, person_of, row_of
 from silograph.report.read import BASELINE_MEASURE, Measured
 from silograph.report.scores import ACCURACY, Score
 
@@ -24,8 +24,8 @@ RESULT = MetaResult
 MOST_CLIENTS = 40
 
 BASELINE_WORDS = {
-    ACCURACY: "the majority baseline: always the class a client saw most",
-    "mean squared error": "the mean baseline: always the mean a client saw",
+    ACCURACY: "the majority baseline (always the class a client saw most)",
+    "mean squared error": "the mean baseline (always the mean a client saw)",
 }
 
 
@@ -35,10 +35,11 @@ def privacy_of(run: MetaRun) -> PrivacyWords:
         run,
         noun=noun,
         names=protected,
-        unprotected="No privacy protection: whoever hears a client learns its model after every round exactly, and "
+        unprotected="No privacy protection: whoever hears a client learns its model exactly after every round, and "
         "with it what its records did to the start.",
-        stated="The names of clients, features and classes and the number of records of each client are stated here as "
-        "they are.",
+        protects=(person_of if "person" in run.result.privacy.protected_unit else row_of)(noun),
+        stated="the names of clients, features and classes, and how many records each client has",
+        also=["the scores of new clients: they are exact"] if run.result.new else (),
         observers=OBSERVERS | {"other sites": "other clients"},
         groups={"source client": run.result.sources, "new client": run.result.newcomers},
     )
@@ -62,7 +63,7 @@ def page(run: MetaRun) -> str:
         replace(run, result=replace(result, privacy=privacy)),
         privacy_of(run),
         releases=releases(run.ledger),
-        accuracy=scores.sentence(compared, test, beginning, "{value} ({name})", untried),
+        accuracy=scores.sentence(compared, test, beginning, untried),
         comparison=scores.table(compared, test, result.numbers_are),
         steps=steps,
         newcomers=_newcomers(result),

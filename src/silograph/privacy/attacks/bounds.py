@@ -47,10 +47,21 @@ _OF_SHIFT = 0.1  # of the allowed chance to err; pairs make the shift nearly exa
 
 @dataclass(frozen=True)
 class Bound:
-    """With `confidence` epsilon is at least this, at `delta`.
+    """A lower bound on epsilon: with `confidence` epsilon is at least this, at `delta`.
 
-    `trials` is the number judged: pairs of runs, one in each world, or the canaries of one run. `largest` is the most
-    that so many trials could have shown: they cannot refute a promise above it.
+    Parameters
+    ----------
+    epsilon : The bound, at least 0.
+    delta : The delta that it is for.
+    confidence : The chance with which such a bound is true.
+    how : How it was computed, and what that assumes.
+    trials : How many were judged: pairs of runs, one in each world, or the canaries of one run.
+    largest : The most that so many trials could have shown: they cannot refute a promise above it.
+
+    >>> right = np.array([np.zeros(1000), np.ones(1000)])  # scores that always tell the two worlds apart
+    >>> found = by_threshold(right, right, delta=0.0, confidence=0.99)
+    >>> round(found.epsilon, 2), found.trials, found.epsilon == found.largest  # no attack can show more
+    (5.24, 1000, True)
     """
 
     epsilon: float
@@ -65,20 +76,59 @@ class Bound:
 
 
 def rate_bounds(hits: int, trials: int, confidence: float) -> tuple[float, float]:
-    """Clopper and Pearson: a lower and an upper bound on a rate, each of which holds with `confidence`."""
+    """Bound a rate from below and from above, each with `confidence` (Clopper and Pearson).
+
+    Parameters
+    ----------
+    hits : In how many trials it happened.
+    trials : How many trials there were.
+    confidence : The chance with which each of the two bounds is true, such as 0.95.
+
+    >>> low, high = rate_bounds(hits=0, trials=100, confidence=0.95)
+    >>> low, round(high, 6), round(1.0 - 0.05 ** (1 / 100), 6)  # (1 - high)^100 = 0.05
+    (0.0, 0.029513, 0.029513)
+    """
     low = float(betaincinv(hits, trials - hits + 1, 1.0 - confidence)) if hits else 0.0
     high = float(betaincinv(hits + 1, trials - hits, confidence)) if hits < trials else 1.0
     return low, high
 
 
 def epsilon_of_rates(power: float, false: float, delta: float) -> float:
-    """The smallest epsilon that allows such a test: power <= e^epsilon false + delta, and the same for its converse."""
+    """Compute the smallest epsilon that allows a test with these rates:
+
+        power <= e^epsilon false + delta,    1 - false <= e^epsilon (1 - power) + delta
+
+    Parameters
+    ----------
+    power : How often the test says "with the canary" where it is there.
+    false : How often it says so where it is not.
+    delta : The delta that epsilon is for.
+
+    >>> round(epsilon_of_rates(power=0.12, false=0.05, delta=0.0), 3), round(math.log(0.12 / 0.05), 3)
+    (0.875, 0.875)
+    """
     ratios = ((power - delta, false), (1.0 - false - delta, 1.0 - power))
     return max((math.log(up / down) if down > 0.0 else math.inf for up, down in ratios if up > 0.0), default=0.0)
 
 
 def by_threshold(tuning: Array, judged: Array, delta: float, confidence: float, how: str = CLOPPER_PEARSON) -> Bound:
-    """Bound epsilon from scores (2, n) without and with the canary, at the threshold that does best on `tuning`."""
+    """Bound epsilon from scores by the error rates of a threshold; it assumes nothing about the scores.
+
+    Parameters
+    ----------
+    tuning : Scores (2, n) of trials that choose the threshold, without and with the canary; high ones say "with".
+    judged : Scores (2, m) of other trials, which are judged.
+    delta : The delta that epsilon is for.
+    confidence : The chance with which the bound is true, such as 0.99.
+    how : What the answer says of how it was computed.
+
+    >>> from silograph.privacy.accounting import gaussian_epsilon
+    >>> rng = np.random.default_rng(0)
+    >>> scores = rng.normal(size=(2, 2000)) + np.array([[0.0], [1.0]])  # a Gaussian release with mu 1
+    >>> found = by_threshold(scores[:, :1000], scores[:, 1000:], delta=1e-5, confidence=0.99)
+    >>> 0.0 < found.epsilon < gaussian_epsilon(1.0, 1e-5), round(found.largest, 2)
+    (True, 5.24)
+    """
     best = max(_thresholds(tuning), key=lambda threshold: _at(tuning, threshold, delta, confidence))
     n = judged.shape[1]
     epsilon = max(0.0, _at(judged, best, delta, confidence))
@@ -129,9 +179,21 @@ def _at(scores: Array, threshold: float, delta: float, confidence: float) -> flo
 
 
 def by_pairs(judged: Array, delta: float, confidence: float) -> Bound | None:
-    """Bound epsilon from normal scores (2, n) without and with the canary; column i is a pair.
+    """Bound epsilon from normal scores, by the exact Gaussian curve at the least mu that fits them.
 
     None if the scores do not look normal: then the fit would claim more than it knows.
+
+    Parameters
+    ----------
+    judged : Scores (2, n) without and with the canary; column i is a pair of runs, best with the same noise.
+    delta : The delta that epsilon is for, above 0.
+    confidence : The chance with which the bound is true, such as 0.99.
+
+    >>> from silograph.privacy.accounting import gaussian_epsilon
+    >>> noise = np.random.default_rng(0).normal(size=(1, 4000))
+    >>> found = by_pairs(noise + np.array([[0.0], [1.0]]), delta=1e-5, confidence=0.99)  # a Gaussian release with mu 1
+    >>> 0.9 < found.epsilon / gaussian_epsilon(1.0, 1e-5) < 1.0
+    True
     """
     if not all(looks_normal(row) for row in judged):
         return None

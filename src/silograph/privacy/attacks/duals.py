@@ -17,9 +17,19 @@ from silograph.core.types import Array
 
 
 def gradients_of_steps(sent: Array, asked: Array, answers: Array, rho: float) -> tuple[Array, Array]:
-    """Return (T, M) models and gradients of one client, from what it sent in T rounds without noise.
+    """Recover models and gradients (T, M) of one client, from what it sent in T rounds without noise.
 
-    `asked` (T, M) are the models it was asked with, `answers` (T, M) what it received at the end of the round before.
+    Parameters
+    ----------
+    sent : What the client sent (T, M): s = w - phi/rho.
+    asked : The models that it was asked with (T, M).
+    answers : What it received at the end of the round before (T, M).
+    rho : The penalty of the method, above 0.
+
+    >>> sent, asked = np.array([[1 / 3], [8 / 9]]), np.array([[0.0], [1.0]])  # of a loss with gradient 2 w - 1
+    >>> models, gradients = gradients_of_steps(sent, asked, np.zeros((2, 1)), rho=1.0)
+    >>> models.ravel().round(3), (2.0 * models - 1.0).ravel().round(3), gradients.ravel().round(3)
+    (array([0.333, 0.556]), array([-0.333,  0.111]), array([-0.333,  0.111]))
     """
     before = np.concatenate([np.zeros((1, sent.shape[1])), sent[:-1]])
     phi = rho * (answers - before)  # (5)
@@ -28,7 +38,18 @@ def gradients_of_steps(sent: Array, asked: Array, answers: Array, rho: float) ->
 
 
 def parabola(models: Array, gradients: Array, ridge: float = 0.0) -> tuple[Array, Array]:
-    """Fit A and c of a mean squared loss with gradient (A + ridge) w - c, by least squares over symmetric matrices."""
+    """Fit A and c of a mean squared loss with gradient (A + ridge) w - c, by least squares over symmetric matrices.
+
+    Parameters
+    ----------
+    models : Models w (T, M), M + 1 or more of them.
+    gradients : The gradients there (T, M).
+    ridge : The weight of a ridge term in the loss.
+
+    >>> matrix, c = parabola(np.array([[0.0], [1.0]]), np.array([[-1.0], [1.0]]))
+    >>> matrix.round(9), c.round(9)  # the gradient is 2 w - 1
+    (array([[2.]]), array([1.]))
+    """
     rounds, size = models.shape
     a, b = np.triu_indices(size)
     design = np.zeros((rounds, size, len(a) + size))
@@ -45,7 +66,17 @@ def parabola(models: Array, gradients: Array, ridge: float = 0.0) -> tuple[Array
 
 
 def only_record(matrix: Array, c: Array) -> tuple[Array, float]:
-    """Return the record of a client that has only one: x up to its sign, and y with it. A = x x', c = y x."""
+    """Recover the record of a client that has only one: x up to its sign, and y with it. A = x x', c = y x.
+
+    Parameters
+    ----------
+    matrix : A, (M, M).
+    c : c, (M,).
+
+    >>> x, y = only_record(np.array([[1.0, -2.0], [-2.0, 4.0]]), np.array([3.0, -6.0]))  # x is 1, -2 and y is 3
+    >>> x.round(6), round(y, 6)
+    (array([-1.,  2.]), -3.0)
+    """
     values, axes = np.linalg.eigh(matrix)
     x = np.sqrt(max(float(values[-1]), 0.0)) * axes[:, -1]
     y = float(c @ x / max(float(x @ x), np.finfo(float).tiny))

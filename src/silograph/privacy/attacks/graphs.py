@@ -30,29 +30,87 @@ def barrier(w: Array, alpha: float, zeta: float = 0.0) -> Array:
 
 
 def distances_of_graph(w: Array, alpha: float, beta: float, zeta: float = 0.0) -> tuple[Array, BoolArray]:
-    """Recover zbar from a graph uploaded without noise, and on which pairs it is exact; elsewhere it is a lower
-    bound."""
+    """Recover the statistics of a silo from a graph that it uploaded without noise.
+
+    Returns zbar (p,), and on which pairs it is exact: those with an edge. Elsewhere it is a lower bound.
+
+    Parameters
+    ----------
+    w : The graph's weights (p,), in the order of `kernels.edges.pairs`.
+    alpha : Weight of the barrier that it was learned with.
+    beta : Weight of the squares that it was learned with.
+    zeta : What was added to each degree.
+
+    >>> from silograph.kernels.dual_newton import solve
+    >>> uploaded = solve(np.array([[1.0, 4.0, 1.5]]), alpha=1.0, beta=0.1).w[0]
+    >>> zbar, exact = distances_of_graph(uploaded, alpha=1.0, beta=0.1)
+    >>> zbar[exact].round(9), exact
+    (array([1. , 1.5]), array([ True, False,  True]))
+    """
     return barrier(w, alpha, zeta) - 4.0 * beta * w, w > 0.0
 
 
 def distances_of_step(
     ahead: Array, after: Array, anchor: Array, pull: float, step: float, alpha: float, beta: float, zeta: float
 ) -> tuple[Array, BoolArray]:
-    """Recover zbar from one step of Algorithm 1 with the implicit coupling; `ahead` is where its gradient was taken.
+    """Recover zbar from one step of the papers' Algorithm 1 with the implicit coupling:
 
-    after = max(0, (ahead - step slope + step pull anchor) / (1 + step pull)), and the slope holds zbar as it is.
+        after = max(0, (ahead - step slope + step pull anchor) / (1 + step pull)),    the slope holds zbar as it is
+
+    Returns zbar (p,), and on which pairs it is exact: those with a weight after the step.
+
+    Parameters
+    ----------
+    ahead : The weights (p,) at which the gradient was taken.
+    after : The weights (p,) after the step, which were uploaded.
+    anchor : What the step is pulled to (p,).
+    pull : The weight of that pull.
+    step : The size of the step.
+    alpha : Weight of the barrier.
+    beta : Weight of the squares.
+    zeta : What is added to each degree.
+
+    >>> from silograph.kernels.descent import gradient, pulled_step
+    >>> ahead, anchor = np.ones((1, 3)), np.zeros((1, 3))
+    >>> slope = gradient(np.array([[1.0, 4.0, 1.5]]), ahead, alpha=1.0, beta=0.1, zeta=0.0)
+    >>> after = np.maximum(pulled_step(ahead, slope, anchor, np.array([0.5]), 0.01, implicit=True), 0.0)
+    >>> distances_of_step(ahead[0], after[0], anchor[0], 0.5, 0.01, alpha=1.0, beta=0.1, zeta=0.0)[0].round(9)
+    array([1. , 4. , 1.5])
     """
     slope = (ahead + step * pull * anchor - (1.0 + step * pull) * after) / step
     return slope + barrier(ahead, alpha, zeta) - 4.0 * beta * ahead, after > 0.0
 
 
 def added_record(before: Array, after: Array, count: int) -> Array:
-    """Recover the squared differences z of a record that was added to `count` others, from zbar before and after."""
+    """Recover the squared differences z of a record that was added to `count` others:
+
+        z = (count + 1) after - count before
+
+    Parameters
+    ----------
+    before : zbar (p,) of the records before.
+    after : zbar (p,) with the new one.
+    count : How many there were before.
+
+    >>> from silograph.kernels.edges import squared_distances
+    >>> x = np.array([[0.0, 1.0, 3.0], [1.0, 1.0, 0.0], [2.0, 5.0, 4.0]])
+    >>> added_record(squared_distances(x[:2]), squared_distances(x), count=2)  # (2 - 5)^2, (2 - 4)^2, (5 - 4)^2
+    array([9., 4., 1.])
+    """
     return np.asarray((count + 1) * after - count * before)
 
 
 def signal_of(z: Array) -> Array:
-    """Recover a signal from its squared differences, up to sign and mean: the leading axis of the centred moment."""
+    """Recover a signal from its squared differences, up to sign and mean: the leading axis of the centred moment.
+
+    Parameters
+    ----------
+    z : Squared differences (p,) of one signal on d nodes.
+
+    >>> found = signal_of(np.array([9.0, 4.0, 1.0]))  # of the signal 2, 5, 4
+    >>> np.abs(found - found[0]).round(6)
+    array([0., 3., 2.])
+    """
     a, b = _ends(len(z))
     nodes = int(b[-1]) + 1
     squared = np.zeros((nodes, nodes))
@@ -63,13 +121,31 @@ def signal_of(z: Array) -> Array:
 
 
 def support_differs(one: Array, other: Array) -> int:
-    """Count the pairs on which the edges alone, without any weight, tell two graphs apart."""
+    """Count the pairs on which the edges alone, without any weight, tell two graphs apart.
+
+    Parameters
+    ----------
+    one : Weights (p,) of a graph.
+    other : Weights (p,) of the other.
+
+    >>> support_differs(np.array([0.1, 0.0, 3.0]), np.array([9.9, 0.2, 0.0]))
+    2
+    """
     return int(((one > 0.0) != (other > 0.0)).sum())
 
 
 def support_agreement(published: Array, graphs: Array) -> Array:
-    """Count (k,) pairs of the published graph that agree with each candidate's edges. The largest count is the guess.
+    """Count the pairs of the published graph that agree with each candidate's edges. The largest count is the guess.
 
     Noise on the weights of existing edges does not weaken this attack: the edges themselves are the leak.
+
+    Parameters
+    ----------
+    published : Weights (p,) of the published graph.
+    graphs : Weights (k, p) of the candidates.
+
+    >>> worlds = np.array([[1.0, 0.0, 2.0], [1.0, 0.5, 0.0]])
+    >>> support_agreement(np.array([7.3, 0.0, 0.2]), worlds)  # it is the first
+    array([3, 1])
     """
     return np.asarray(((published > 0.0) == (graphs > 0.0)).sum(-1))

@@ -24,9 +24,22 @@ from silograph.privacy.accounting import GAUSSIANS
 
 @dataclass(frozen=True, eq=False)
 class Release:
-    """One place of the pipeline in n trials: the releases (n, ...), what each world would have released without noise,
-    and the noise that the ledger states, (n,). Releases with the same `batch` are from one sample of the records, at
-    rate `sampling`."""
+    """One place of the pipeline in n trials, as an attacker knows it who knows all but the noise.
+
+    Parameters
+    ----------
+    observed : What was released (n, ...).
+    without : What the world without the canary would have released without noise (n, ...).
+    with_it : What the world with it would have released without noise (n, ...).
+    noise : The noise that the ledger states (n,): standard deviation, or b of a Laplace.
+    mechanism : What the noise is: "gaussian", "distributed-gaussian" or "laplace".
+    sampling : The chance of a record to be in the sample; 1 if nothing is sampled.
+    batch : The sample that it is from; releases with the same one share their coin.
+
+    >>> release = Release(np.array([[0.2], [0.9]]), np.zeros((2, 1)), np.ones((2, 1)), noise=np.ones(2))
+    >>> release.log_ratio(), release.place()[1]  # y - 1/2; and how far the worlds are apart
+    (array([-0.3,  0.4]), array([1., 1.]))
+    """
 
     observed: Array
     without: Array
@@ -56,7 +69,16 @@ class Release:
 
 
 def log_ratios(releases: Sequence[Release]) -> Array:
-    """Return the log likelihood ratio (n,) of all releases of one round together."""
+    """Compute the best score of each trial: the log likelihood ratio (n,) of all releases of one round together.
+
+    Parameters
+    ----------
+    releases : The releases, each in the same n trials.
+
+    >>> release = Release(np.array([[0.2], [0.9]]), np.zeros((2, 1)), np.ones((2, 1)), noise=np.ones(2))
+    >>> log_ratios([release, release]).round(6)  # scores add up
+    array([-0.6,  0.8])
+    """
     total = np.zeros(len(releases[0].observed))
     samples: dict[tuple[str, float], Array] = {}
     for release in releases:

@@ -42,10 +42,30 @@ def worst_swap(
     seeds: Sequence[tuple[Any, Any]] = (),
     kept: Callable[[Record], Record] = lambda record: record,
 ) -> Swap:
-    """Find the largest move of `released(record)`, relative to its bound, over pairs of records of so many numbers.
+    """Find the largest move of a release, relative to its bound, over pairs of records: random swaps, then local
+    search.
 
-    With several bounded values the worst of them counts, since each has its own bound. `seeds` are tried first; `kept`
-    makes a legal record of any numbers (a label stays a label, an empty place stays empty).
+    The answer has the two records (`one`, `other`), how far the release `moved`, and that over its bound (`ratio`):
+    above 1 the bound is refuted.
+
+    Parameters
+    ----------
+    released : From a record to what would be released; of several bounded values the worst counts.
+    length : How many numbers a record has.
+    rng : Where swaps are drawn from.
+    draws : How many random swaps are tried.
+    steps : How many steps the local search makes.
+    seeds : Pairs of records that are tried first.
+    kept : Makes a legal record of any numbers: a label stays a label, an empty place stays empty.
+
+    >>> from silograph.privacy.bound import Bounded, clip_rows
+    >>> def mean(record, bound=2.0 * 1.0 / 10):
+    ...     rows = clip_rows(np.vstack([record, np.zeros((9, 3))]), radius=1.0)
+    ...     return Bounded(rows.mean(0, keepdims=True), np.array([bound]), "a row", "rows clipped to 1: 2 C / N")
+    >>> round(worst_swap(mean, 3, np.random.default_rng(0)).ratio, 3)
+    1.0
+    >>> worst_swap(lambda record: mean(record, bound=0.1), 3, np.random.default_rng(0)).ratio > 1.0  # a wrong bound
+    True
     """
     tried = 0
 

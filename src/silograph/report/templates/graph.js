@@ -193,7 +193,10 @@
   function table() {
     const signed = data.kinds.some(([look]) => look.startsWith("negative"));
     const known = graph.edges.some((edge) => edge.length > 4);
-    const cell = (value) => (/[",\r\n]/.test(value) ? `"${String(value).replaceAll('"', '""')}"` : value);
+    // As in core/spreadsheet.py: a name that a spreadsheet would compute as a formula gets an apostrophe in front.
+    const plain = (text) => text.replace(/(^|[;\t\r\n])(?='*[=+\-@＝＋－＠\t\r].)/gs, "$1'");
+    const quoted = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
+    const cell = (value) => (typeof value === "string" ? quoted(plain(value)) : value);
     const rows = [["source", "target", "weight", ...(signed ? ["sign"] : []), ...(known ? [data.sure] : []), "kind"]];
     for (const edge of graph.edges.slice(0, slider ? shown : graph.edges.length)) {
       const [a, b, weight, kind, sure = ""] = edge;
