@@ -6,6 +6,8 @@ a table 30 % of the values are taken away at random; of a world, 40 % of the nod
 F-score of sites by probability and of the consensus, at the true number of edges, on the pairs that all sites have;
 beside them complete tables of as many rows as see a pair, and F-score of what is drawn where nothing is asked for.
 
+Private: the same worlds with 1000 rows, all nodes and unshared nodes, at the true mean degree.
+
 The bound: with the true edges known and nothing else, how much of the information on one more edge is left of a table
 with gaps (Fisher's, the worst case of everything that could be done), and what complete tables of as many rows find.
 
@@ -39,7 +41,12 @@ FIRST_SEED, SEEDS, SITES, MISSING, UNSHARED = 8400, 4, 5, 0.3, 0.4
 ROWS, KEPT = (200, 1000), {"papers, half": 0.5, "papers, nine tenths": 0.9}
 PATTERNS = 150  # of gaps, over which information is a mean
 NOISE_ROWS, NODES = (30, 100, 300), 15
-NAMES = [f"node {k}" for k in range(NODES)]
+#: Worlds, how they are learned, and the settings for that.
+PRIVATE = [
+    *((name, "one release, epsilon 10", {"epsilon": 10.0}) for name in quality.SIGNALS),
+    *((name, "the same, papers' model", {"epsilon": 10.0, "learner": "papers"}) for name in quality.SIGNALS[:2]),
+    *((name, "secure sum, epsilon 4", {"epsilon": 4.0, "mode": "secure-sum"}) for name in quality.SIGNALS),
+]
 
 Truth = tuple[np.ndarray, np.ndarray]  # a site's edges (K, p), those of the consensus (p,)
 
@@ -82,14 +89,27 @@ def scores(found: Any, truth: Truth, here: np.ndarray) -> dict[str, float]:
     return {"sites": sites, "drawn": drawn, "consensus": quality.at_true_number(found.shared[here], shared)}
 
 
-def papers_model(tables: list[np.ndarray], degree: float) -> np.ndarray:
-    """Of (8), the weights of sites."""
+def drawn_scores(sites: np.ndarray, consensus: np.ndarray, truth: Truth, here: np.ndarray) -> dict[str, float]:
+    """F-scores of weights above 0, of sites if there are any."""
+    each = [quality.f_score(w[here] != 0.0, t[here]) for w, t in zip(sites, truth[0], strict=False)]
+    found = {"drawn": float(np.mean(each))} if each else {}
+    return found | {"consensus drawn": quality.f_score(consensus[here] != 0.0, truth[1][here])}
+
+
+def frames(tables: list[np.ndarray]) -> list[pd.DataFrame]:
+    names = [f"node {k:02d}" for k in range(tables[0].shape[1])]
+    return [pd.DataFrame(x, columns=names).dropna(axis=1, how="all") for x in tables]
+
+
+def papers_model(tables: list[np.ndarray], degree: float) -> tuple[np.ndarray, np.ndarray]:
+    """Of (8), the weights of sites and of the consensus."""
     own = np.array([~np.isnan(table).all(0) for table in tables])
     spread = [np.where(here, table.std(0), 1.0) for here, table in zip(own, tables, strict=True)]
     data = {f"site {k}": table / one for k, (table, one) in enumerate(zip(tables, spread, strict=True))}
     lacks = tuple(tuple(np.flatnonzero(~here).tolist()) for here in own)
     method = ExactConsensus(own.shape[1], degree=degree, lacks=lacks if any(lacks) else ())
-    return simulate(method, SmoothGraph(own.shape[1], "distances"), data)[0].arrays["graph"]
+    arrays = simulate(method, SmoothGraph(own.shape[1], "distances"), data)[0].arrays
+    return arrays["graph"], arrays["consensus"]
 
 
 def cells(seeds: int) -> Iterator[dict[str, Any]]:
@@ -114,19 +134,39 @@ def cells(seeds: int) -> Iterator[dict[str, Any]]:
                         told["complete, the same pairs"].append(scores(learned(tables), truth, here[a] & here[b]))
                         if rows == ROWS[0] and name in quality.SIGNALS[:2]:
                             for model, of in (("(8), complete, the same pairs", tables), ("(8), unshared nodes", some)):
-                                drawn = papers_model(of, quality.DEGREE)[:, here[a] & here[b]] > 0.0
-                                each = zip(drawn, truth[0][:, here[a] & here[b]], strict=True)
-                                told[model].append({"drawn": float(np.mean([quality.f_score(*two) for two in each]))})
-            for case, found in told.items():
-                for measure in found[0]:
-                    value = float(np.mean([one[measure] for one in found]))
-                    yield {"case": f"{name}, {rows} rows, {case}: {measure}", "ours": value, "unit": "F-score"}
+                                found = papers_model(of, quality.DEGREE)
+                                told[model].append(drawn_scores(*found, truth, here[a] & here[b]))
+            for case, every in told.items():
+                yield from means(f"{name}, {rows} rows, {case}", every)
+
+
+def means(case: str, every: list[dict[str, float]]) -> Iterator[dict[str, Any]]:
+    for measure in every[0]:
+        value = float(np.mean([one[measure] for one in every]))
+        yield {"case": f"{case}: {measure}", "ours": value, "unit": "F-score"}
+
+
+def private(seeds: int) -> Iterator[dict[str, Any]]:
+    for name, how, settings in PRIVATE if seeds else ():
+        told: dict[str, list[dict[str, float]]] = defaultdict(list)
+        for number, (weights, consensus, tables) in enumerate(worlds(name, ROWS[1], seeds)):
+            some = thinned(np.random.default_rng([FIRST_SEED, number, ROWS[1]]), tables, False, True)
+            here, (a, b) = ~np.isnan(some).all(1).any(0), pairs(tables[0].shape[1])
+            for case, of in (("complete, the same pairs", tables), ("unshared nodes", some)):
+                model = ConsensusGraph(quality.DEGREE, scale="none", nodes="all", random_state=number, **settings)
+                model.fit(frames(of))
+                own = np.argsort(model.nodes_)
+                sites = np.zeros((0, len(a))) if model.graphs_ is None else model.graphs_[:, own[a], own[b]]
+                truth = (weights != 0.0, consensus != 0.0)
+                told[case].append(drawn_scores(sites, model.consensus_[own[a], own[b]], truth, here[a] & here[b]))
+        for case, every in told.items():
+            yield from means(f"{name}, {ROWS[1]} rows, private, {how}, {case}", every)
 
 
 def information(weights: np.ndarray, name: str, rng: np.random.Generator) -> float:
     """The part of the information on a pair's weight that gaps leave, a mean over pairs: the other edges' weights and
     all variances have to be learned too."""
-    nodes = int((1 + np.sqrt(1 + 8 * len(weights))) / 2)
+    nodes = quality.nodes_of(weights)
     a, b = pairs(nodes)
     if name in ("gmrf", "signed"):
         matrix = np.zeros((nodes, nodes))
@@ -172,9 +212,7 @@ def bounds(seeds: int) -> Iterator[dict[str, Any]]:
                 scores(learned([x[: int(left * rows)] for x in tables]), (w != 0.0, c != 0.0), np.ones(len(c), bool))
                 for w, c, tables in worlds(name, rows, seeds)
             ]
-            for measure in ("sites", "consensus"):
-                value = float(np.mean([one[measure] for one in found]))
-                yield {"case": f"{name}, {rows} rows, at the bound: {measure}", "ours": value, "unit": "F-score"}
+            yield from means(f"{name}, {rows} rows, at the bound", found)
 
 
 def noise(number: int) -> Iterator[dict[str, Any]]:
@@ -188,11 +226,7 @@ def noise(number: int) -> Iterator[dict[str, Any]]:
                 root = np.linalg.cholesky(np.linalg.inv(laplacian(weights) + 0.3 * np.eye(NODES)))
                 tables = [rng.standard_normal((rows, NODES)) @ root.T for _ in range(SITES)]
                 for kind, some in (("with a graph", tables), ("shuffled", [rng.permuted(x, axis=0) for x in tables])):
-                    frames = [
-                        pd.DataFrame(x, columns=NAMES).dropna(axis=1, how="all")
-                        for x in thinned(rng, some, gaps, lacks)
-                    ]
-                    page = ConsensusGraph().fit(frames).report()
+                    page = ConsensusGraph().fit(frames(thinned(rng, some, gaps, lacks))).report()
                     called[kind] += "no better than one of shuffled columns" in page
             what = {(False, False): "complete", (True, False): "gaps", (False, True): "unshared nodes"}
             for kind, count in called.items():
@@ -207,7 +241,7 @@ def main() -> None:
     parser.add_argument("--noise", type=int, default=0)
     given = parser.parse_args()
     rows = []
-    for row in chain(cells(given.seeds), bounds(given.seeds), noise(given.noise)):
+    for row in chain(cells(given.seeds), private(given.seeds), bounds(given.seeds), noise(given.noise)):
         rows.append(row)
         if not given.json:
             print(f"{row['case']:>70}  {row['ours']:.3f} {row['unit']}", flush=True)

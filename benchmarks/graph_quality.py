@@ -88,15 +88,22 @@ def world(kind: str, signal: str, rows: int, seed: int) -> World:
 
 
 def rows_of(rng: np.random.Generator, weights: np.ndarray, signal: str, rows: int) -> np.ndarray:
-    matrix = np.zeros((NODES, NODES))
-    matrix[A, B] = matrix[B, A] = -weights
+    nodes = nodes_of(weights)
+    a, b = np.triu_indices(nodes, 1)
+    matrix = np.zeros((nodes, nodes))
+    matrix[a, b] = matrix[b, a] = -weights
     degree = np.abs(matrix).sum(0)
     matrix += np.diag(degree)
     if signal == "pinv":
-        covariance = np.linalg.pinv(matrix) + 0.01 * np.eye(NODES)
+        covariance = np.linalg.pinv(matrix) + 0.01 * np.eye(nodes)
     else:
-        covariance = np.linalg.inv(matrix + 0.1 * degree.mean() * np.eye(NODES))
-    return rng.multivariate_normal(np.zeros(NODES), covariance, rows, method="eigh")
+        covariance = np.linalg.inv(matrix + 0.1 * degree.mean() * np.eye(nodes))
+    return rng.multivariate_normal(np.zeros(nodes), covariance, rows, method="eigh")
+
+
+def nodes_of(weights: np.ndarray) -> int:
+    """Of a graph with a weight for each pair."""
+    return int((1 + np.sqrt(1 + 8 * weights.shape[-1])) / 2)
 
 
 def at_true_number(score: np.ndarray, truth: np.ndarray) -> float:

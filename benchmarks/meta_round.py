@@ -10,11 +10,14 @@ every record, Opacus with ghost clipping, torch.func; and, without any privacy, 
 torch's noise and no ledger. Their sums without noise are compared with ours. Then the growth with the clients and the
 peak of memory, each size in a process of its own.
 
-Where a first-order round of 196-32-10 goes (20.5 ms on a core that others used too): gradients 11.5, of which matrix
-products take 7 with records that come from memory (5 from the cache, as fast as this processor multiplies); noise 3.3,
-of which the sampler takes 2.7; rows of the ledger 3.0, half of it digests; keys, models and the rest 2.6. Opacus' ghost
-clipping, without a ledger, took 57.1 there: 2.8 times as much. Five times would be 11.4 ms, less than products, noise
-and digests take by themselves; with a gradient for every record it took 256, 12.5 times as much.
+Where a first-order round of 196-32-10 goes (13.4 ms, on a core that others used too): gradients 5.3, rows of the ledger
+3.2, noise 2.3, keys, models and the rest 2.6. Opacus' ghost clipping, without a ledger and round by round in turns with
+ours, took 67.5 ms: 5.05 times as much (5.1 and 4.9 at other times; this benchmark, which measures one after the other,
+found 4.1 to 4.9). A gradient for every record took 25 times as much by Opacus and 11 to 14 by torch.func.
+
+What is left: matrix products take 3 ms if records are in the cache, at 200 of the 260 GFLOP/s that one core can do here
+with AVX-512 (MKL does not know this processor and does 100), and up to 2 more if records come from memory. Digests are
+half of the ledger's time, at 2 GB/s, and noise takes 4.5 ns a number, 1.2 of them the cipher's.
 
 With --device cuda, and with --net cnn (for pictures of 3 x 32 x 32), wall time counts: on all cores and, in the same
 process, on the device.

@@ -155,13 +155,13 @@ def scores(world: Persons, seed: int) -> Iterator[tuple[float, dict[str, float]]
         )
 
 
-def measure(seeds: int, data: Path | None) -> Iterator[tuple[str, dict[str, float]]]:
-    """Means over the seeds, case by case."""
+def measure(seeds: int, data: Path | None, only: str) -> Iterator[tuple[str, dict[str, float]]]:
+    """Means over the seeds, case by case whose name has these words."""
     cases = {f"{kind}, {SITES} x {PERSONS} persons, d={NODES}": partial(synthetic, kind) for kind in KINDS}
     if data is not None and (data / ABIDE).is_file():
         for nodes in (90, 116):
             cases[f"ABIDE, {ABIDE_SITES} x {ABIDE_PERSONS} persons, d={nodes}"] = partial(brains, data / ABIDE, nodes)
-    for name, make in cases.items():
+    for name, make in ((name, make) for name, make in cases.items() if only in name):
         found: dict[float, list[dict[str, float]]] = {}
         for seed in range(FIRST_SEED, FIRST_SEED + seeds):
             for epsilon, each in scores(make(seed=seed), seed):

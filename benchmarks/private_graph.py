@@ -1,9 +1,10 @@
 """How much of the truth private graphs show: python -m benchmarks.private_graph [--json] [--data FOLDER]
 
 F-scores by total epsilon and records a silo, on the papers' graphs (20 nodes, 5 silos, replace one record, delta 1e-5),
-means over all silos and `SEEDS`. Ours is one release and the default pipeline. The peers are S0's noise in every one of
-50 rounds at the same true total epsilon, with the paper's settings and with clip, step and momentum tuned on the truth,
-which flatters it, and chance: the complete graph. Peers take the true number of edges; so does ours, unless BIC does.
+means over all silos and `SEEDS`. Ours is one release and the default pipeline; beside it are its smallest silo alone,
+the same with a public clip, and its effective rows. The peers are S0's noise in every one of 50 rounds at the same true
+total epsilon, with the paper's settings and with clip, step and momentum tuned on the truth, which flatters it, and
+chance: the complete graph. Peers take the true number of edges; so does ours, unless BIC does.
 
 Of the consensus alone: ours is noise once on a secure sum, of which three of five silos' shares are counted on; the
 peers are the consensus of one release a silo at the same cost, and a trusted server that adds all noise itself. Of
@@ -42,7 +43,8 @@ from silograph.run.loop import simulate
 from silograph.tasks.smooth_graph import SmoothGraph
 
 NODES, DELTA, ROUNDS = 20, 1e-5, 50
-SEEDS = range(12)
+SEEDS = range(16)
+WORLDS = 12  # of 100 nodes
 PUBLIC_SEED = 1_000_000  # other graphs and signals, of which a scale may be known
 UNEQUAL = (50, 158, 500, 1581, 5000)
 PAPER = {"beta": 0.05, "nu": 5.0, "lam": 0.1, "form": "S0", "local_steps": 1, "rounds": ROUNDS}
@@ -179,16 +181,21 @@ def measure(case: Case, seeds: Sequence[int]) -> dict[str, float | None]:
     """Mean F-scores; ours is None where some run was refused, as too little is left after the noise."""
     truths = [world(case.keep, case.counts, seed)[0].local for seed in seeds]
 
-    def mean(learned: list[np.ndarray]) -> float:
-        return float(np.mean([scores(w, truth) for w, truth in zip(learned, truths, strict=True)]))
+    def mean(learned: list[np.ndarray], real: list[np.ndarray] = truths) -> float:
+        return float(np.mean([scores(w, truth) for w, truth in zip(learned, real, strict=True)]))
 
     settings = {each: mean([every_round(case, seed, *each) for seed in seeds]) for each in TUNED}
+    own: dict[str, float | None] = {"ours": None}
     try:
-        best = mean([ours(case, seed)[0] for seed in seeds])
+        found = [ours(case, seed) for seed in seeds]
+        own["ours"] = mean([w for w, _ in found])
+        own["effective rows"] = float(np.mean([rows for _, rows in found]))
+        own["its smallest silo"] = mean([w[:1] for w, _ in found], [truth[:1] for truth in truths])
+        clip = public_clip(case.keep)
+        own["ours with a public clip"] = mean([ours(case, seed, clip)[0] for seed in seeds])
     except InputError:
-        best = None
-    return {
-        "ours": best,
+        pass
+    return own | {
         "noise in every round": settings[S0],
         "noise in every round, tuned on the truth": max(settings.values()),
         "the complete graph": mean([np.ones_like(truth) for truth in truths]),
@@ -199,10 +206,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="How much of the truth private graphs show.")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--data", type=Path, help="a folder with abide/")
+    parser.add_argument("--only", default="", help="cases whose name has these words")
     options = parser.parse_args()
     rows = []
-    for name, found in results(options.data):
-        best = found.pop("ours")
+    for name, found in results(options.only, options.data):
+        best, effective = found.pop("ours"), found.pop("effective rows", None)
+        name += "" if effective is None else f", {effective:.0f} effective rows"
         for peer, theirs in found.items():
             ratio = None if best is None or theirs is None else best / theirs
             rows.append({"case": name, "ours": best, "peer": peer, "theirs": theirs, "ratio": ratio, "unit": "F-score"})
@@ -213,17 +222,19 @@ def main() -> None:
         print(json.dumps({"rows": rows}))
 
 
-def results(data: Path | None) -> Iterator[tuple[str, dict[str, float | None]]]:
+def results(only: str, data: Path | None) -> Iterator[tuple[str, dict[str, float | None]]]:
     """F-scores by name, case after case."""
     measures: list[tuple[str, Measure, Case]] = [(case.name, measure, case) for case in CASES]
     measures += [(f"consensus, secure sum, {case.name}", measure_consensus, case) for case in SUMS]
-    measures += [(f"shared noise, {case.name}", partial(measure_shared, alone=True), case) for case in SUMS]
-    measures += [(f"consensus, shared noise, {case.name}", partial(measure_shared, alone=False), case) for case in SUMS]
+    for case in (*SUMS, equal(0.5, 1000, 1.0)):
+        measures.append((f"shared noise, {case.name}", partial(measure_shared, alone=True), case))
+        measures.append((f"consensus, shared noise, {case.name}", partial(measure_shared, alone=False), case))
     for name, how, case in measures:
-        yield name, how(case, SEEDS)
-    for name, rows in row_graphs.measure(len(SEEDS)):
+        if only in name:
+            yield name, how(case, SEEDS)
+    for name, rows in row_graphs.measure(WORLDS, only):
         yield f"consensus, {name}", {"ours": rows["ours"], "the former pipeline": rows["former"]}
-    for name, found in person_graphs.measure(len(SEEDS), data):
+    for name, found in person_graphs.measure(WORLDS, data, only):
         yield f"persons, {name}", {"ours": found["votes"], "a sum of moments, as before": found.get("former")}
         for truth in (key for key in found if key.startswith("votes, ridge")):
             against = {"ours": found[truth], "against a ridge of 0.1": found["votes"]}

@@ -4,6 +4,8 @@ Six sites, 12 nodes, Gaussian rows, a third of the edges negative; units over fi
 100 spreads from 0. F-score of the consensus' edges, means over seeds, of one release a site, with public scale (the
 true centres and spreads), private scale, and columns as they are; the number of edges is the true one.
 
+The same where all columns have one unit and vary around 0: private scale beside `--scale none`.
+
 Then sites with 400 to 1200 rows and levels apart by a share of each column's spread, at epsilon 4, the number of edges
 being chosen; a secure sum with public scale beside them. Nothing was chosen on these seeds.
 """
@@ -26,12 +28,13 @@ from silograph.core.errors import InputError
 
 FIRST_SEED, SEEDS, SITES, NODES = 8600, 5, 6, 12
 ROWS, EPSILONS, APART, LEVEL_EPSILON = (300, 1000, 3000), (1.0, 2.0, 4.0), (0.0, 0.15, 0.3, 0.6), 4.0
+ONE_UNIT_ROWS = 1000
 NAMES = [f"node {k}" for k in range(NODES)]
 
 World = tuple[np.ndarray, list[pd.DataFrame], pd.DataFrame]  # true edges, tables, centres and spreads
 
 
-def world(seed: int, rows: list[int], apart: float = 0.0) -> World:
+def world(seed: int, rows: list[int], apart: float = 0.0, one_unit: bool = False) -> World:
     rng = np.random.default_rng(seed)
     joined = np.triu(rng.random((NODES, NODES)) < 1.5 * 2.0 / NODES, 1)
     matrix = np.where(joined, rng.uniform(0.5, 1.5, joined.shape) * rng.choice([1.0, 1.0, -1.0], joined.shape), 0.0)
@@ -40,6 +43,8 @@ def world(seed: int, rows: list[int], apart: float = 0.0) -> World:
     covariance = np.linalg.inv(matrix + np.diag(degree + 0.3 * degree.mean()))
     deviation = np.sqrt(np.diag(covariance))
     unit, centre = 10.0 ** rng.uniform(-2.5, 2.5, NODES), rng.uniform(-100.0, 100.0, NODES)
+    if one_unit:
+        unit, centre = np.ones(NODES), np.zeros(NODES)
     tables = []
     for count in rows:
         signals = rng.multivariate_normal(np.zeros(NODES), covariance, count) / deviation
@@ -78,6 +83,14 @@ def units(seeds: int) -> Iterator[dict[str, Any]]:
                 yield row(f"{rows} rows, epsilon {epsilon:g}, {scale} scale", found)
 
 
+def one_unit(seeds: int) -> Iterator[dict[str, Any]]:
+    worlds = [world(seed, [ONE_UNIT_ROWS] * SITES, one_unit=True) for seed in range(FIRST_SEED, FIRST_SEED + seeds)]
+    for epsilon in EPSILONS:
+        for scale in ("private", "none"):
+            found = [scored(of, scale=scale, epsilon=epsilon, edges=int(of[0].sum())) for of in worlds]
+            yield row(f"one unit, {ONE_UNIT_ROWS} rows, epsilon {epsilon:g}, {scale} scale", found)
+
+
 def levels(seeds: int) -> Iterator[dict[str, Any]]:
     counts = np.linspace(400, 1200, SITES).astype(int).tolist()
     for apart in APART:
@@ -93,7 +106,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=SEEDS)
     given = parser.parse_args()
     rows = []
-    for each in chain(units(given.seeds), levels(given.seeds)):
+    for each in chain(units(given.seeds), one_unit(given.seeds), levels(given.seeds)):
         rows.append(each)
         if not given.json:
             value = "refused" if each["ours"] is None else f"{each['ours']:.3f} {each['unit']}"
