@@ -29,7 +29,7 @@ SCRIPTS = ("consensus_graph", "private_graph", "graph_federation", "clustered_mo
 EXAMPLES = ("brain", "weather", "traffic", "views", "hospitals", "regions")
 #: Figures that pages quote from a benchmark: the page, and how its table begins.
 QUOTED = {
-    "dense_graph": [("solver", "| nodes | ms | before |")],
+    "dense_graph": [("solver", "| nodes | ms | graph-structure-learning")],
     "gaps": [("gaps", "| worlds | 200 rows, complete |")],
     "graph_quality": [("choosing", "| rows a site | joint likelihood |")],
     "model_gaps": [("tables", "| gaps | epsilon |")],

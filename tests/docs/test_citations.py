@@ -1,6 +1,7 @@
 """What the documentation cites is there: tests, files and names."""
 
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -57,3 +58,23 @@ def test_every_example_has_its_line_and_command():
     examples = [path for path in scripts if path.stem != "worked"]  # which is what some of them share
     assert len(examples) > 5
     assert not [path for path in examples if f" {path.relative_to(ROOT)}" not in text.replace("`", " ")]
+
+
+COMMAND = re.compile(r"python -m\s+benchmarks\.(\w+)((?:\s+(?!-m\b)--?[\w-]+(?:\s+[\w/.]+)?)*)")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_benchmarks_that_a_page_names_are_there_with_their_options(page):
+    for name, words in COMMAND.findall(page.read_text(encoding="utf-8")):
+        source = (ROOT / "benchmarks" / f"{name}.py").read_text(encoding="utf-8")
+        given = words.split()
+        values = [value for option, value in pairwise(given) if option == "--only" and not value.isupper()]
+        missing = [word for word in [*values, *(word for word in given if word[0] == "-")] if f'"{word}"' not in source]
+        assert not missing, f"benchmarks/{name}.py does not know {missing}"
+
+
+def test_the_page_of_benchmarks_lists_every_benchmark_that_a_page_names():
+    listed = set(re.findall(r"`benchmarks\.(\w+)`", (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")))
+    named = {name for page in PAGES for name, _ in COMMAND.findall(page.read_text(encoding="utf-8"))}
+    assert len(named) > 10
+    assert not named - listed

@@ -3,6 +3,7 @@
 import importlib
 import json
 import re
+import runpy
 import sys
 from pathlib import Path
 
@@ -67,6 +68,27 @@ def test_what_an_attacker_recognises_is_what_the_accountant_says(page, said):
     for words, epsilon in said.items():
         share = norm.sf(norm.isf(0.05) - gaussian_mu(float(epsilon), 1e-6))
         assert words.format(f"{100 * share:.0f}") in text(page)
+
+
+def test_attacks_find_what_their_page_says(tmp_path, monkeypatch, capsys):
+    """All but times, which depend on the machine."""
+    monkeypatch.setattr(sys, "argv", ["attacks.py", str(tmp_path)])
+    runpy.run_path(str(ROOT / "examples" / "attacks.py"), run_name="__main__")
+    printed, page = capsys.readouterr().out, text("docs/attacks.md")
+
+    def found(after):
+        (value,) = re.findall(rf"{after}([\d.e-]+)", printed)
+        return float(value)
+
+    assert f"In the example that is {found('inversion: '):.0f} % of the numbers" in page
+    at_two, at_less = found("with epsilon 2: off by "), found("with epsilon 0.2: off by ")
+    assert f"still known to {at_two:.0f} %, at 0.2 to {at_less:.0f} %" in page
+    assert found("un-mixing, homomorphic: off by ") < 0.1
+    assert f"(epsilon 2 for every agent) to {found('un-mixing, private: off by '):.0f} %" in page
+    assert f"errors of {100 * found('duals, noise 0.1: off by '):.0f} % at a deviation of 0.1" in page
+    areas = re.findall(r"membership, .*: area (\d\.\d\d)", printed)
+    assert f"of {areas[0]}. Noise in the model lowers it to {areas[1]} and {areas[2]}" in page
+    assert len(list(tmp_path.glob("attack-*.svg"))) == 7
 
 
 # ---- the examples on real data: numbers.json is what run.py printed, and tests/examples runs it again ----------------
