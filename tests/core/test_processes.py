@@ -112,7 +112,13 @@ def test_workers_end_with_their_parent(how, tmp_path):
     script.write_text(PARENT)
     pids.mkdir()
     command = [sys.executable, script, pids]
-    parent = subprocess.Popen(command, stdout=-1, stderr=-1, text=True, start_new_session=True)
+
+    def as_at_a_terminal() -> None:  # a job in the background ignores Ctrl-C, and so do its children
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    parent = subprocess.Popen(
+        command, stdout=-1, stderr=-1, text=True, start_new_session=True, preexec_fn=as_at_a_terminal
+    )
     try:
         assert _until(lambda: len(list(pids.iterdir())) == 2, 60.0)
         workers = [int(path.name) for path in pids.iterdir()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from threading import Barrier
 
 import numpy as np
 import pytest
@@ -144,16 +145,16 @@ ROUNDS = 3
 NOBODY = {name: {} for name in RING.servers}  # is waited for
 
 
-def to_the_last_word(wires, folder, name):
-    """All rounds: it has its neighbours' rows, they have its own."""
-    with wires.at(name) as there:
+def to_the_last_word(wires, folder, name, all_have):
+    """All rounds: it has its neighbours' rows, they have its own. Nobody leaves before `all_have` them."""
+    with wires.at(name, patience=60.0) as there:
         for number in range(ROUNDS):
             there.begin(number, Notes(folder / name), lambda: None)
             there.exchange(number, {"sent": row(name, number)[None]}, lambda: None)
-        return there
+        all_have.wait(60.0)
 
 
-def farewell(wires, folder, name, patience=5.0):
+def farewell(wires, folder, name, patience=30.0):
     """Of a process that has just begun: what is noted in the folder is all it knows."""
 
     def sent():
@@ -171,7 +172,8 @@ def at_the_end(tmp_path, monkeypatch):
     wires = Wires()
     for name in RING.servers:
         (tmp_path / name).mkdir()
-    each(lambda name: to_the_last_word(wires, tmp_path, name))
+    all_have = Barrier(len(RING.servers))
+    each(lambda name: to_the_last_word(wires, tmp_path, name, all_have))
     return wires, tmp_path
 
 
