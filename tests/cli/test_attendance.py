@@ -47,6 +47,17 @@ def test_short_absences_and_quick_answers_are_no_line() -> None:
         assert attendance.look(Seen(NAMES, there, there if k % 3 else set(), False), k / 2) is None
 
 
+def test_one_who_comes_and_goes_does_not_hide_whom_the_server_waits_for() -> None:
+    attendance, lines = Attendance(), []
+    for k in range(60):
+        there = {"bob"} | ({"ada"} if k % 2 else set())
+        lines.append(attendance.look(Seen(NAMES, there, set(NAMES), False), k / 2))
+    told = [line.text for line in lines if line is not None]
+    assert told[0] == "2 of 3 are connected. Waiting for region east (0 s) to connect."
+    assert all("ada" not in text for text in told)
+    assert len(told) == 3  # then bob is slow; then the line again
+
+
 def test_after_the_end_only_those_who_have_not_heard_of_it_count() -> None:
     attendance = Attendance()
     assert said(attendance, 0.0, 5.0, Seen(NAMES, {"ada"}, set(), True)) == []

@@ -40,8 +40,9 @@ class Attendance:
 
     _away: dict[str, float] = field(default_factory=dict)  # who is not connected, since when
     _asked: dict[str, float] = field(default_factory=dict)  # who is connected and has not answered, since when
-    _before: Json = field(default_factory=dict)
-    _said: Json = field(default_factory=lambda: {"missing": [], "slow": []})
+    _before: dict[str, set[str]] = field(default_factory=lambda: {"missing": set(), "slow": set()})
+    _state: dict[str, list[str]] = field(default_factory=lambda: {"missing": [], "slow": []})
+    _said: dict[str, list[str]] = field(default_factory=lambda: {"missing": [], "slow": []})
     _due: float = 0.0
     _pause: float = _AGAIN
 
@@ -50,12 +51,10 @@ class Attendance:
         expected = [name for name in seen.names if not seen.over or name in seen.waiting]
         self._away = {name: self._away.get(name, now) for name in expected if name not in seen.present}
         self._asked = {name: self._asked.get(name, now) for name in seen.waiting if name in seen.present}
-        slow = sorted(name for name, since in self._asked.items() if now - since >= _SLOW)
-        state = {"missing": sorted(self._away), "slow": slow}
-        before, self._before = self._before, state
-        if state != before:
-            return None  # the next look shows whether it stays so
-        awaited = [*state["missing"], *slow]
+        looks = {"missing": set(self._away), "slow": {n for n, since in self._asked.items() if now - since >= _SLOW}}
+        self._state = state = {kind: self._steady(kind, seen_now) for kind, seen_now in looks.items()}
+        self._before = looks
+        awaited = [*state["missing"], *state["slow"]]
         if state == self._said and (not awaited or now < self._due):
             return None
         self._pause = min(2.0 * self._pause, _LONGEST) if state == self._said else _AGAIN
@@ -63,9 +62,14 @@ class Attendance:
         if seen.over and not awaited:
             return None
         since = self._asked | self._away
-        seconds = {name: round(now - since[name]) for name in awaited}
-        fields = state | {"seconds": seconds, "connected": len(seen.names) - len(self._away)}
+        seconds = {name: round(now - since.get(name, now)) for name in awaited}
+        fields = {**state, "seconds": seconds, "connected": len(seen.names) - len(state["missing"])}
         return Line(self._text(seen, seconds), fields)
+
+    def _steady(self, kind: str, now: set[str]) -> list[str]:
+        """Who is in two looks, and who was in before and is in one of two: who comes and goes changes nothing."""
+        before = self._before[kind]
+        return sorted((now & before) | (set(self._state[kind]) & (now | before)))
 
     def _text(self, seen: Seen, seconds: dict[str, int]) -> str:
         count = len(seen.names)
@@ -75,10 +79,10 @@ class Attendance:
         def named(some: Iterable[str]) -> str:
             return listed([f"{name.replace('/', ' ')} ({seconds[name]} s)" for name in some], _LISTED)
 
-        missing, slow = ([name for name in seconds if (name in self._away) is away] for away in (True, False))
+        missing, slow = self._state["missing"], self._state["slow"]
         told = [f"{named(missing)} to connect"] if missing else []
         told += [f"an answer of {named(slow)}"] if slow else []
-        there = "The run is over" if seen.over else f"{count - len(self._away)} of {count} are connected"
+        there = "The run is over" if seen.over else f"{count - len(missing)} of {count} are connected"
         return f"{there}. Waiting for {', and for '.join(told)}."
 
 
