@@ -8,6 +8,8 @@ The same where all columns have one unit and vary around 0: private scale beside
 
 Then sites with 400 to 1200 rows and levels apart by a share of each column's spread, at epsilon 4, the number of edges
 being chosen; a secure sum with public scale beside them. Nothing was chosen on these seeds.
+
+Last, which share of a consensus' edges is right by its effective rows: 20 nodes, the number of edges being chosen.
 """
 
 from __future__ import annotations
@@ -29,41 +31,48 @@ from silograph.core.errors import InputError
 FIRST_SEED, SEEDS, SITES, NODES = 8600, 5, 6, 12
 ROWS, EPSILONS, APART, LEVEL_EPSILON = (300, 1000, 3000), (1.0, 2.0, 4.0), (0.0, 0.15, 0.3, 0.6), 4.0
 ONE_UNIT_ROWS = 1000
-NAMES = [f"node {k}" for k in range(NODES)]
+MORE_NODES, RIGHT = 20, ((400, 1.0), (400, 2.0), (1000, 1.0), (400, 4.0), (1000, 2.0), (1000, 4.0), (3000, 4.0))
 
 World = tuple[np.ndarray, list[pd.DataFrame], pd.DataFrame]  # true edges, tables, centres and spreads
 
 
-def world(seed: int, rows: list[int], apart: float = 0.0, one_unit: bool = False) -> World:
-    rng = np.random.default_rng(seed)
-    joined = np.triu(rng.random((NODES, NODES)) < 1.5 * 2.0 / NODES, 1)
+def world(seed: int, rows: list[int], apart: float = 0.0, one_unit: bool = False, nodes: int = NODES) -> World:
+    rng, names = np.random.default_rng(seed), [f"node {k}" for k in range(nodes)]
+    joined = np.triu(rng.random((nodes, nodes)) < 1.5 * 2.0 / nodes, 1)
     matrix = np.where(joined, rng.uniform(0.5, 1.5, joined.shape) * rng.choice([1.0, 1.0, -1.0], joined.shape), 0.0)
     matrix = -(matrix + matrix.T)
     degree = np.abs(matrix).sum(0)
     covariance = np.linalg.inv(matrix + np.diag(degree + 0.3 * degree.mean()))
     deviation = np.sqrt(np.diag(covariance))
-    unit, centre = 10.0 ** rng.uniform(-2.5, 2.5, NODES), rng.uniform(-100.0, 100.0, NODES)
+    unit, centre = 10.0 ** rng.uniform(-2.5, 2.5, nodes), rng.uniform(-100.0, 100.0, nodes)
     if one_unit:
-        unit, centre = np.ones(NODES), np.zeros(NODES)
+        unit, centre = np.ones(nodes), np.zeros(nodes)
     tables = []
     for count in rows:
-        signals = rng.multivariate_normal(np.zeros(NODES), covariance, count) / deviation
-        level = apart * rng.standard_normal(NODES)
-        tables.append(pd.DataFrame(unit * (centre + level + signals), columns=NAMES))
-    return joined, tables, pd.DataFrame({"column": NAMES, "centre": unit * centre, "spread": unit})
+        signals = rng.multivariate_normal(np.zeros(nodes), covariance, count) / deviation
+        level = apart * rng.standard_normal(nodes)
+        tables.append(pd.DataFrame(unit * (centre + level + signals), columns=names))
+    return joined, tables, pd.DataFrame({"column": names, "centre": unit * centre, "spread": unit})
 
 
-def scored(of: World, **settings: Any) -> float | None:
-    """F-score of the consensus' edges; None if silograph refuses the run."""
-    joined, tables, scale = of
+def learned(of: World, **settings: Any) -> ConsensusGraph | None:
+    """None if silograph refuses the run."""
+    _, tables, scale = of
     with tempfile.TemporaryDirectory() as folder:
         if settings["scale"] == "public":
             settings["scale"] = str(Path(folder, "scale.csv"))
             scale.to_csv(settings["scale"], index=False)
         try:
-            model = ConsensusGraph(random_state=1, **settings).fit(tables)
+            return ConsensusGraph(random_state=1, **settings).fit(tables)
         except InputError:
             return None
+
+
+def scored(of: World, **settings: Any) -> float | None:
+    """F-score of the consensus' edges."""
+    model, joined = learned(of, **settings), of[0]
+    if model is None:
+        return None
     found = np.triu(model.consensus_ != 0.0, 1)
     return float(2.0 * (found & joined).sum() / max(found.sum() + joined.sum(), 1))
 
@@ -100,13 +109,24 @@ def levels(seeds: int) -> Iterator[dict[str, Any]]:
             yield row(f"levels {apart:g} spreads apart, {scale} scale, {mode}", found)
 
 
+def right(seeds: int) -> Iterator[dict[str, Any]]:
+    for rows, epsilon in RIGHT:
+        worlds = [world(seed, [rows] * SITES, nodes=MORE_NODES) for seed in range(FIRST_SEED, FIRST_SEED + seeds)]
+        models = [(of[0], learned(of, scale="public", epsilon=epsilon)) for of in worlds]
+        each = [(joined, model.consensus_ != 0.0, model) for joined, model in models if model is not None]
+        effective = np.mean([model.consensus_effective_rows_ for *_, model in each])
+        share = np.mean([(joined & found).sum() / max(np.triu(found, 1).sum(), 1) for joined, found, _ in each])
+        case = f"{MORE_NODES} nodes, {rows} rows, epsilon {epsilon:g}, public scale: {effective:.0f} effective rows"
+        yield {"case": case, "ours": float(share), "unit": "of its edges right"}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="one line of JSON")
     parser.add_argument("--seeds", type=int, default=SEEDS)
     given = parser.parse_args()
     rows = []
-    for each in chain(units(given.seeds), one_unit(given.seeds), levels(given.seeds)):
+    for each in chain(units(given.seeds), one_unit(given.seeds), levels(given.seeds), right(given.seeds)):
         rows.append(each)
         if not given.json:
             value = "refused" if each["ours"] is None else f"{each['ours']:.3f} {each['unit']}"

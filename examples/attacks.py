@@ -60,7 +60,7 @@ def inversion():
         mechanism = Gaussian(gaussian_multiplier(epsilon, 1e-6, 1))
         data = {name: value[None] for name, value in task.prepare(x).items()}
         released = Door(3, Ledger(), mechanism).gate(["site"], 0).release(task.bounded(data), "moment").value
-        seen = distances_of(from_coordinates(released, NODES), NODES)[0]
+        seen = distances_of(from_coordinates(released), NODES)[0]
         print(f"  with epsilon {epsilon:g}: off by {off_by(seen, truth):.0%}")
         lines.append((f"with epsilon {epsilon:g}", list(enumerate(seen[order]))))
     return lines_svg(

@@ -479,7 +479,7 @@ def test_a_missing_clip_is_caught(name, folder, monkeypatch):
 def test_a_clipped_mean_in_place_of_clipped_records_is_caught(folder, monkeypatch):
     def prepare(task, signals):
         centred = signals - signals.mean(1, keepdims=True)
-        mean = to_coordinates((centred.T @ centred / len(signals))[1:, 1:], task.nodes)
+        mean = to_coordinates((centred.T @ centred / len(signals))[1:, 1:])
         return {"moment": clip_rows(mean, task.radius**2), "count": np.array(float(len(signals)))}
 
     monkeypatch.setattr(SmoothGraph, "prepare", prepare)

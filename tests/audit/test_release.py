@@ -68,7 +68,7 @@ class Unclipped(SmoothGraph):
     def prepare(self, signals):
         centred = signals - signals.mean(1, keepdims=True)
         moment = centred.T @ centred / len(signals)
-        return {"moment": to_coordinates(moment[1:, 1:], self.nodes), "count": np.array(float(len(signals)))}
+        return {"moment": to_coordinates(moment[1:, 1:]), "count": np.array(float(len(signals)))}
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class MeanClipped(SmoothGraph):
 
     def prepare(self, signals):
         centred = signals - signals.mean(1, keepdims=True)
-        vector = to_coordinates((centred.T @ centred / len(signals))[1:, 1:], self.nodes)
+        vector = to_coordinates((centred.T @ centred / len(signals))[1:, 1:])
         return {"moment": clip_rows(vector, 1.0), "count": np.array(float(len(signals)))}
 
 

@@ -324,6 +324,23 @@ def test_a_run_folder_can_be_saved_and_loaded_and_is_what_the_command_writes(tmp
     with pytest.raises(InputError, match="it has graphs only"):
         again.score(frames["north"])
     assert again.fit(frames).score(frames) == model.score(frames)
+    assert model.effective_rows_ is model.consensus_effective_rows_ is None
+
+
+@pytest.mark.parametrize("mode", ["one-release", "secure-sum"])
+def test_effective_rows_are_those_of_the_run_folder(tmp_path, mode):
+    model = ConsensusGraph(degree=2, epsilon=40.0, mode=mode, scale="none", random_state=1).fit(framed())
+    model.save(tmp_path / "out")
+    result = json.loads((tmp_path / "out/result.json").read_text())
+    assert model.consensus_effective_rows_ == result["consensus"]["effective_rows"]
+    again = ConsensusGraph.load(tmp_path / "out")
+    assert again.consensus_effective_rows_ == model.consensus_effective_rows_
+    if mode == "secure-sum":
+        assert model.effective_rows_ is again.effective_rows_ is None
+    else:
+        expected = [site["effective_rows"] for site in result["sites"]]
+        np.testing.assert_array_equal(model.effective_rows_, expected)
+        np.testing.assert_array_equal(again.effective_rows_, expected)
 
 
 def test_a_pickle_carries_no_tables():

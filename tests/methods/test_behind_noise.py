@@ -47,8 +47,9 @@ def tables(seed, signs):
     return {f"site {k}": chain(rng, NODES, signs) for k in range(SITES)}
 
 
-def released(inner, rows, multiplier=3.0, seed=5):
-    task, noise = SmoothGraph(NODES, "moment"), Gaussian(multiplier)
+def released(inner, rows, multiplier=3.0, seed=5, scaled=False):
+    nodes = next(iter(rows.values())).shape[1]
+    task, noise = SmoothGraph(nodes, "moment", with_mean=scaled), Gaussian(multiplier)
     method = ReleasedConsensus(task, inner, noise, tuple(len(table) for table in rows.values()))
     return simulate(method, task, rows, noise, seed=seed)[0]
 
@@ -166,6 +167,62 @@ def test_walls_between_nodes_and_a_mean_that_is_noise_say_nothing_of_signs():
     walls[0, 3] = np.inf
     assert learner(zbar=walls) == "log-det"
     assert SignedGraphs(2.0).learn(known, drawn).agreement.shape == (1,)
+
+
+# ---- columns that were scaled one by one -----------------------------------------------------------------------------
+
+
+def few_columns(seed, nodes=8, edges=16):
+    """Six sites' rows of columns with spread 1, and which pairs are joined: of 28, by relations of both signs."""
+    rng, (a, b) = np.random.default_rng([seed, nodes]), pairs(nodes)
+    joined = np.isin(np.arange(len(a)), rng.permutation(len(a))[:edges])
+    weights = np.zeros((nodes, nodes))
+    weights[a, b] = joined * rng.uniform(0.5, 1.5, len(a)) * rng.choice([1.0, 1.0, -1.0], len(a))
+    weights += weights.T
+    degree = np.abs(weights).sum(0)
+    factor = np.linalg.cholesky(np.linalg.inv(np.diag(degree + 0.3 * degree.mean()) - weights))
+    x = rng.standard_normal((6 * 600, nodes)) @ factor.T
+    x /= x.std(0)
+    return {f"site {k}": part for k, part in enumerate(np.split(x, 6))}, joined
+
+
+def score_of(found, joined):
+    return 2.0 * (found & joined).sum() / (found.sum() + joined.sum())
+
+
+@pytest.mark.parametrize("nonnegative", [None, False])
+def test_few_scaled_columns_with_relations_of_both_signs_get_their_graph(nonnegative):
+    """The same rows, with the same noise, get many wrong edges if they are taken around their mean over nodes."""
+    scores = []
+    for seed in range(6):
+        rows, joined = few_columns(seed)
+        found = [released(BehindNoise(nonnegative=nonnegative), rows, 2.0, seed, way) for way in (True, False)]
+        scores.append([score_of(each.arrays["consensus"] > 0.0, joined) for each in found])
+        assert found[0].facts["learner"] == "signed"
+    kept, lost = np.mean(scores, axis=0)
+    assert kept > 0.95
+    assert lost < 0.8
+
+
+def test_of_scaled_columns_nonnegative_draws_the_positive_relations():
+    rows, _ = few_columns(1)
+    both, one = (released(BehindNoise(nonnegative=way), rows, 2.0, 1, True).arrays for way in (None, True))
+    assert (both["consensus_signs"] < 0.0).any()
+    assert (one["consensus"] > 0.0).any()
+    assert not (one["consensus_signs"] < 0.0).any()
+
+
+def test_scaled_signals_that_sum_to_little_are_learned_as_those_in_one_unit():
+    """They have no level to keep: as they are, every two nodes would look negatively related."""
+    scores = []
+    for seed in range(3):
+        graphs, rng = paper_graphs(30 + seed, SITES, 20, 0.9), np.random.default_rng(seed)
+        rows = {f"site {k}": smooth_signals(rng, w, ROWS) for k, w in enumerate(graphs.local)}
+        rows = {name: x / x.std(0) for name, x in rows.items()}
+        found = released(BehindNoise(7.0), rows, 3.0, seed, scaled=True)
+        assert found.facts["learner"] == "log-det"
+        scores.append(score_of(found.arrays["consensus"] > 0.0, graphs.consensus > 0.0))
+    assert np.mean(scores) > 0.85
 
 
 # ---- as a run --------------------------------------------------------------------------------------------------------

@@ -109,7 +109,7 @@ def test_what_a_graph_is_worth_follows_records_and_budget():
 
 def released(method, moments):
     """The method's server after it heard these second moments, without any noise."""
-    coordinates = np.stack([to_coordinates(moment, method.task.nodes) for moment in moments])
+    coordinates = np.stack([to_coordinates(moment) for moment in moments])
     known = method.statistics(coordinates, np.asarray(method.counts, dtype=float))
     return coordinates, known
 

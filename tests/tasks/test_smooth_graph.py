@@ -43,10 +43,10 @@ def symmetric(rng, m):
 def test_coordinates_and_back(nodes):
     rng = np.random.default_rng(nodes)
     moments = np.stack([symmetric(rng, nodes - 1) for _ in range(4)])
-    coordinates = np.stack([to_coordinates(moment, nodes) for moment in moments])
+    coordinates = np.stack([to_coordinates(moment) for moment in moments])
     assert coordinates.shape == (4, nodes * (nodes - 1) // 2)
-    np.testing.assert_allclose(from_coordinates(coordinates, nodes), moments, rtol=1e-12, atol=1e-12)
-    np.testing.assert_allclose(from_coordinates(coordinates[1], nodes), moments[1], rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(from_coordinates(coordinates), moments, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(from_coordinates(coordinates[1]), moments[1], rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("nodes", [3, 6, 20])
@@ -54,9 +54,9 @@ def test_coordinates_are_an_isometry_but_for_the_trace(nodes):
     m, rng = nodes - 1, np.random.default_rng(nodes)
     first, second = symmetric(rng, m), symmetric(rng, m)
     traceless = [x - np.trace(x) / m * np.eye(m) for x in (first, second)]
-    one, two = (to_coordinates(x, nodes) for x in traceless)
+    one, two = (to_coordinates(x) for x in traceless)
     np.testing.assert_allclose(one @ two, (traceless[0] * traceless[1]).sum(), rtol=1e-12)
-    whole = to_coordinates(first, nodes)
+    whole = to_coordinates(first)
     expected = (traceless[0] ** 2).sum() + nodes * np.trace(first) ** 2 / m  # the trace, sqrt(d) times as long
     np.testing.assert_allclose(whole @ whole, expected, rtol=1e-12)
 
@@ -69,13 +69,13 @@ def test_noise_on_the_coordinates_is_the_noise_the_pipeline_counts_on():
     expected[np.triu_indices(m, 1)] = e[m:] / math.sqrt(2.0)
     expected = np.triu(expected) + np.triu(expected, 1).T
     expected -= np.trace(expected) / m * (1.0 - 1.0 / math.sqrt(nodes)) * np.eye(m)
-    np.testing.assert_allclose(from_coordinates(e, nodes), expected, rtol=1e-13)
+    np.testing.assert_allclose(from_coordinates(e), expected, rtol=1e-13)
 
 
 def test_distances_follow_from_the_moment():
     signals = np.random.default_rng(1).standard_normal((40, 7)) + 3.0
     data = SmoothGraph(7, "moment", clip=1e6).prepare(signals)
-    z = distances_of(from_coordinates(data["moment"][None], 7), 7)[0]
+    z = distances_of(from_coordinates(data["moment"][None]), 7)[0]
     np.testing.assert_allclose(z, squared_distances(signals), rtol=1e-10)
 
 
@@ -120,7 +120,7 @@ def test_without_a_clip_signals_count_by_direction_only():
     signals = np.random.default_rng(5).standard_normal((10, 5))
     louder = signals * np.geomspace(1e-6, 1e6, 10)[:, None]
     np.testing.assert_allclose(task.prepare(louder)["moment"], task.prepare(signals)["moment"], rtol=1e-7)
-    moment = from_coordinates(task.prepare(signals)["moment"], 5)
+    moment = from_coordinates(task.prepare(signals)["moment"])
     np.testing.assert_allclose(np.trace(moment), 1.0, rtol=1e-8)
 
 
@@ -235,7 +235,7 @@ class NotClipped(SmoothGraph):
 
     def prepare(self, signals):
         y = signals @ centred_basis(self.nodes)
-        return {"moment": to_coordinates(y.T @ y / len(y), self.nodes), "count": np.array(float(len(y)))}
+        return {"moment": to_coordinates(y.T @ y / len(y)), "count": np.array(float(len(y)))}
 
 
 class MeanClipped(SmoothGraph):
@@ -334,7 +334,7 @@ class SignalsClipped(SmoothGraph):
 
     def prepare(self, signals):
         y = clip_rows(signals.rows @ centred_basis(self.nodes), self.radius)
-        return {"moment": to_coordinates(y.T @ y / len(signals), self.nodes), "count": np.array(float(len(signals)))}
+        return {"moment": to_coordinates(y.T @ y / len(signals)), "count": np.array(float(len(signals)))}
 
 
 def test_a_person_with_many_signals_catches_the_twin_that_counts_signals():
@@ -354,7 +354,7 @@ def test_a_person_counts_once_however_many_signals_it_has():
     rng = np.random.default_rng(10)
     few, many = rng.standard_normal((2, 5)), rng.standard_normal((3, 5))
     task = SmoothGraph(5, "moment", 100.0, person="who")
-    found = from_coordinates(task.prepare(people(few, np.repeat(many, 4, 0)))["moment"], 5)
+    found = from_coordinates(task.prepare(people(few, np.repeat(many, 4, 0)))["moment"])
     mean = 0.5 * (few.T @ few / 2 + many.T @ many / 3)
     basis = centred_basis(5)
     np.testing.assert_allclose(found, basis.T @ mean @ basis, rtol=1e-7, atol=1e-9)
@@ -397,23 +397,21 @@ def test_a_row_with_any_gaps_never_moves_the_release_further_than_the_bound_whic
 
 @pytest.mark.parametrize("person", [None, "who"])
 @pytest.mark.parametrize("clip", [None, 100.0])
-def test_with_the_mean_beside_it_a_moment_is_one_around_the_mean(clip, person):
+def test_with_the_mean_beside_it_a_moment_is_the_covariance_of_rows(clip, person):
     """Wherever the columns lie; of rows scaled to length 1, or of persons' rows, of what is left of them then."""
     rng = np.random.default_rng(13)
     rows = rng.standard_normal((300, 5)) + np.array([0.0, 3.0, -1.0, 0.5, 8.0])
-    told = rows if person is None else People(rows, np.arange(300) // 3)
-    plain, beside = (SmoothGraph(5, "moment", clip, person=person, with_mean=way) for way in (False, True))
-    released = beside.prepare(told)["moment"]
+    beside = SmoothGraph(5, "moment", clip, person=person, with_mean=True)
+    released = beside.prepare(rows if person is None else People(rows, np.arange(300) // 3))["moment"]
     assert len(released) == beside.moment_size
-    found = beside.around_mean(from_coordinates(released, 6))
-    y = rows @ centred_basis(5)
-    if clip is None and person is None:
-        y = y / np.linalg.norm(y, axis=1, keepdims=True)
-    moment, mean = from_coordinates(plain.prepare(told)["moment"], 5), y.mean(0)
-    if clip is None and person is not None:  # a person's rows are scaled by one number
-        number = np.sqrt(np.array([(y[3 * k : 3 * k + 3] ** 2).sum() / 3 for k in range(100)]))
-        mean = (y / np.repeat(number, 3)[:, None]).mean(0)
-    np.testing.assert_allclose(found, moment - np.outer(mean, mean), atol=1e-8 * (clip or 1.0) ** 2)
+    found = beside.back @ beside.around_mean(from_coordinates(released)) @ beside.back.T
+    left = np.ones((300, 1))
+    if clip is None:
+        squares = ((rows - 0.5 * rows.mean(1, keepdims=True)) ** 2).sum(1)
+        if person is not None:  # a person's rows are scaled by one number
+            squares = np.repeat(squares.reshape(-1, 3).mean(1), 3)
+        left = 1.0 / np.sqrt(squares)[:, None]
+    np.testing.assert_allclose(found, np.cov((left * rows).T, bias=True), atol=1e-8 * (clip or 1.0) ** 2)
 
 
 @pytest.mark.parametrize("task", PERSONS, ids=_KINDS)

@@ -80,6 +80,9 @@ class ConsensusGraph(PlanEstimator):
     could_see_ : (nodes, nodes), how many sites have both nodes of a pair; None if all sites have all nodes.
     confidence_ : Like `graphs_`, how often an edge appears when signals are resampled; None with other learners than
         the papers' model, and with privacy.
+    effective_rows_ : (sites,), with privacy: the noise costs as much as having only so many rows. None without, with
+        votes, and if only a sum was revealed.
+    consensus_effective_rows_ : The same of the consensus.
     weights_ : (sites,), how much every site counts in the consensus.
     gap_ : The certified bound on how far the graphs are from the optimum: for the likelihood in nats per row and node,
         for (8) relative to its value. None with the papers' solver and with votes.
@@ -194,6 +197,9 @@ class ConsensusGraph(PlanEstimator):
         self._set_graphs()
         self.confidence_ = self._matrices(arrays["confidence"][order]) if "confidence" in arrays else None
         self._set_likelihood(silos, arrays, order)
+        effective = arrays.get("effective_rows")
+        self.effective_rows_ = effective[order] if effective is not None and self._more else None
+        self.consensus_effective_rows_ = None if effective is None else float(effective[-1])
         self.weights_ = arrays["gamma"][order]
         self.gap_, self.objective_ = outcome.facts["certified_gap"], outcome.facts["objective"]
         self.parameters_, self.n_iter_ = outcome.facts["parameters"], outcome.facts["rounds"]
@@ -231,6 +237,9 @@ class ConsensusGraph(PlanEstimator):
         made.consensus_probabilities_ = None if of_all is None else made._matrices(of_all[None])[0]
         made.could_see_ = made.precision_ = made.consensus_precision_ = made.covariance_ = made.location_ = None
         made.weights_ = np.array([site.weight for site in result.sites])
+        effective = [site.effective_rows for site in result.sites]
+        made.effective_rows_ = None if None in effective else np.array(effective, dtype=float)
+        made.consensus_effective_rows_ = result.consensus.effective_rows
         made.gap_, made.objective_, made.parameters_ = result.certified_gap, result.objective, result.parameters
         made.n_iter_, made.path_, made.reason_ = result.rounds, run.json.get("path"), result.reason
         made.privacy_, made.ledger_ = run.json["privacy"], list(Ledger(Path(folder) / "ledger.jsonl", mend=False).rows)

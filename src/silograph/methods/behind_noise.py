@@ -2,10 +2,14 @@
 
 Everything here is post-processing, so looking at the data before choosing is free.
 
-1. Are there negative relations? If the mean of all sites has them (`relation_signs`), or if a graph with signs fits as
-   well with fewer edges (`sparser_with_signs`), graphs are signed: each statistic gets the joint likelihood
-   (`joint_graphs`) at its effective rows. `nonnegative` False requests that, too.
-2. If not, relations are positive, and a Laplacian has fewer ways to follow the noise. Up to 50 nodes it is the most
+1. Do signals have a level, so that all nodes can move together? Those of scaled columns kept it, and then each
+   statistic gets the joint likelihood (`joint_graphs`) at its effective rows: a Laplacian would need edges between most
+   pairs in place of the level. The papers' own signals sum to little, scaled or not; these are taken around their mean
+   over nodes, as signals in one unit are.
+2. If not, are there negative relations? If the mean of all sites has them (`relation_signs`), or if a graph with signs
+   fits as well with fewer edges (`sparser_with_signs`), it is the joint likelihood, too. `nonnegative` False requests
+   that.
+3. If not, relations are positive, and a Laplacian has fewer ways to follow the noise. Up to 50 nodes it is the most
    likely one with a ridge (`LikelyGraphs`). Beyond, that one is better only with many effective rows and sparse graphs;
    otherwise the papers' model (7) of the same statistic is better:
 
@@ -26,7 +30,7 @@ import numpy as np
 from silograph.core.types import Array, BoolArray, Json
 from silograph.kernels import log_det
 from silograph.kernels.edges import adjacency, moment_distances, node_count, pairs
-from silograph.kernels.levels import with_sparsest_level
+from silograph.kernels.levels import sums_to_little, with_sparsest_level
 from silograph.methods.joint_graphs import JointGraphs, learn_graphs, strengths_of
 from silograph.methods.private_graph import Graphs, LikelyGraphs, Statistics
 from silograph.methods.relation_signs import has_negative
@@ -42,9 +46,11 @@ _LOUD = 30.0  # times the median variance; around their mean all other nodes hav
 _MANY_ROWS_A_NODE, _CAUTION = 75.0, 1.0 / 3.0  # rows per node needed to look for signs; part of Schwarz' penalty
 SIGNED_NOTE = "Graphs have signs, {}. --nonnegative draws only positive relations."
 WHY_SIGNS = "because what was released fits better with signs"
+WHY_LEVELS = "because columns were scaled one by one"
 DENSE_NOTE = (
     "The consensus joins {:.0f} % of all pairs. Without negative relations, weak edges may only express what all nodes "
-    "have in common: treat single edges with caution, try signs (--signed), or set the number of edges (--degree)."
+    "have in common: treat single edges with caution. Signs (--signed) or a number of edges (--degree) may help, but "
+    "another run spends its own budget."
 )
 SMOOTH_NOTE = (
     "Graphs are those of the papers' model (7): beyond 50 nodes the likelihood finds truer graphs only from about "
@@ -55,7 +61,7 @@ SMOOTH_NOTE = (
 @dataclass(frozen=True)
 class BehindNoise:
     """The learner. `degree`: as requested, or None: then the likelihoods choose, and beyond 50 nodes it is `usual`.
-    `nonnegative`: as requested, or None: chosen by 1."""
+    `nonnegative`: as requested, or None: chosen by 2."""
 
     degree: float | None = None
     usual: float = 6.0
@@ -74,8 +80,10 @@ class BehindNoise:
 
     def _learn(self, known: Statistics, drawn: BoolArray) -> Graphs:
         nodes = node_count(known.zbar.shape[-1])
+        if known.levels and sums_to_little(known.moments[-1]):
+            known = around_their_mean(known)
         if self._signed(nodes, known, drawn):
-            return SignedGraphs(self.degree, self.nonnegative is False).learn(known, drawn)
+            return SignedGraphs(self.degree, self.nonnegative).learn(known, drawn)
         if nodes <= FEW_NODES:
             return self._noted(LikelyGraphs(self.degree).learn(known, drawn))
         many = known.effective_rows >= _ROWS_A_NODE * (nodes - 1)
@@ -97,10 +105,12 @@ class BehindNoise:
         return replace(found, facts={**found.facts, "notes": [DENSE_NOTE.format(100.0 * share)]})
 
     def _signed(self, nodes: int, known: Statistics, drawn: BoolArray) -> bool:
-        if self.nonnegative is not None:
-            return not self.nonnegative
         z, seen = known.zbar[-1], _seen(known)
         walled = not np.isfinite(z if seen is None else z[seen]).all()  # nothing is known of forbidden pairs
+        if known.levels and not walled and nodes <= MOST_NODES_SIGNED:
+            return True
+        if self.nonnegative is not None:
+            return not self.nonnegative
         if walled or not drawn[-1] or nodes > MOST_NODES_SIGNED:
             return False
         moment, rows = known.moments[-1], float(known.effective_rows[-1])
@@ -114,17 +124,18 @@ class BehindNoise:
 class SignedGraphs:
     """Precision graphs with signs, each from its own statistic at its effective rows. Weights are partial correlations.
 
-    They give no probabilities: behind noise those are not calibrated. `asked`: signs were requested, not found.
+    They give no probabilities: behind noise those are not calibrated. `nonnegative`: as requested, or None. True draws
+    positive relations only.
     """
 
     degree: float | None = None
-    asked: bool = False
+    nonnegative: bool | None = None
 
     def learn(self, known: Statistics, drawn: BoolArray) -> Graphs:
         w, signs, gaps = np.zeros_like(known.zbar), np.zeros_like(known.zbar), [0.0]
         parameters: Json = {}
         for row in np.flatnonzero(drawn):
-            found = _signed(known, int(row), self.degree)
+            found = _signed(known, int(row), self.degree, bool(self.nonnegative))
             signs[row], parameters = found.signs[0], found.prior
             w[row] = strengths_of(found.precision)[0] * (signs[row] != 0.0)
             gaps += [found.first_gap, found.gap]
@@ -134,17 +145,31 @@ class SignedGraphs:
             "certified_gap": max(gaps),
             "rounds": 1,
             "learner": "signed",
-            "notes": [SIGNED_NOTE.format("as you asked" if self.asked else WHY_SIGNS)],
+            "notes": self._notes(known.levels),
         }
         unknown = np.full(len(drawn), np.nan)
         return Graphs(w, known.share, unknown[:-1], unknown, facts, [], signs)
 
+    def _notes(self, levels: bool) -> list[str]:
+        if self.nonnegative:
+            return []
+        why = WHY_LEVELS if levels else WHY_SIGNS
+        return [SIGNED_NOTE.format("as you asked" if self.nonnegative is False else why)]
 
-def _signed(known: Statistics, row: int, degree: float | None) -> JointGraphs:
-    """Signals were taken around their mean over nodes, so they have no level."""
-    levelled = with_sparsest_level(known.moments[row : row + 1])
+
+def _signed(known: Statistics, row: int, degree: float | None, nonnegative: bool) -> JointGraphs:
+    """Signals around their mean over nodes have no level."""
+    moment = known.moments[row : row + 1]
+    levelled = moment if known.levels else with_sparsest_level(moment)
     of_pairs = None if known.pair_rows is None or row < len(known.zbar) - 1 else known.pair_rows[None]
-    return learn_graphs(levelled, known.effective_rows[row : row + 1], degree=degree, pair_rows=of_pairs)
+    rows = known.effective_rows[row : row + 1]
+    return learn_graphs(levelled, rows, degree=degree, nonnegative=nonnegative, pair_rows=of_pairs)
+
+
+def around_their_mean(known: Statistics) -> Statistics:
+    """Statistics of the same signals, each around its mean over nodes: squared differences do not change."""
+    rows = known.moments - known.moments.mean(1, keepdims=True)
+    return replace(known, moments=rows - rows.mean(2, keepdims=True), levels=False)
 
 
 def _seen(known: Statistics) -> BoolArray | None:

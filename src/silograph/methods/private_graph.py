@@ -16,7 +16,7 @@ from silograph.core.errors import InputError
 from silograph.core.types import Array, BoolArray, Carry, Json
 from silograph.kernels import log_det
 from silograph.kernels.descent import roughness
-from silograph.kernels.edges import node_count
+from silograph.kernels.edges import moment_distances, node_count
 from silograph.kernels.pooling import Pooled, correlated_bayes, denoise, effective_rows, empirical_bayes, undo_clip
 from silograph.kernels.spaces import AllPairs
 from silograph.methods.base import (
@@ -37,7 +37,7 @@ from silograph.methods.choosing import learn_alone
 from silograph.privacy.correlated import CorrelatedGaussian
 from silograph.privacy.mechanisms import Mechanism
 from silograph.privacy.released import Message
-from silograph.tasks.smooth_graph import SmoothGraph, centred_basis, distances_of, from_coordinates
+from silograph.tasks.smooth_graph import SmoothGraph, from_coordinates
 from silograph.topology import Topology
 
 # With fewer, graphs of 20 nodes are chance if silos differ; if they are alike, some would still be useful.
@@ -51,15 +51,16 @@ class Statistics:
     their mean."""
 
     zbar: Array  # (I + 1, p)
-    moments: Array  # (I + 1, d, d), around the mean over nodes
+    moments: Array  # (I + 1, d, d), around the mean over nodes unless `levels`
     effective_rows: Array  # (I + 1,), so many rows without noise would be as good
     share: Array  # (I,), of each silo in the mean
     pair_rows: Array | None = None  # (d, d), effective rows of every pair in the mean, if silos lack nodes
+    levels: bool = False  # whether signals kept their mean over nodes
 
 
 def moments_of(released: Array, task: SmoothGraph) -> Array:
     """Second moments from their coordinates, (n, size) to (n, m, m), around each silo's mean if that is known."""
-    moments = from_coordinates(released, task.nodes + task.with_mean)
+    moments = from_coordinates(released)
     moments = task.around_mean(moments) if task.with_mean else moments
     if task.clip is not None:
         return moments
@@ -74,12 +75,16 @@ def cleaned(noisy: Array, variance: Array, share: Array, task: SmoothGraph, shri
     clean = denoise(noisy, variance, shrink)
     if task.person is None:  # a person's signals are scaled by one number, which hardly distorts their moment
         clean = undo_clip(clean, task.clip)
-    basis = centred_basis(task.nodes)
-    moments = np.einsum("ak,ikl,bl->iab", basis, clean, basis, optimize=True)
-    zbar = task.wall(distances_of(clean, task.nodes))
+    moments = of_signals(clean, task)
     # Noise can be larger than the trace itself, which is then meaningless.
     positive = np.einsum("iaa->i", noisy) > 0.0
-    return Statistics(zbar, moments, np.where(positive, effective_rows(noisy, variance), 0.0), share)
+    effective = np.where(positive, effective_rows(noisy, variance), 0.0)
+    return Statistics(task.wall(moment_distances(moments)), moments, effective, share, levels=task.with_mean)
+
+
+def of_signals(moments: Array, task: SmoothGraph) -> Array:
+    """Second moments of signals, (n, d, d), from those of their coordinates."""
+    return np.asarray(np.einsum("ak,ikl,bl->iab", task.back, moments, task.back, optimize=True))
 
 
 def refuse(released: Array, effective: float, task: SmoothGraph) -> NoReturn:

@@ -28,7 +28,7 @@ from silograph.kernels.own_nodes import own_of, pairs_of
 from silograph.kernels.pooling import denoise, effective_rows, project_psd, undo_clip
 from silograph.kernels.spaces import AllPairs
 from silograph.methods.base import Rows
-from silograph.methods.private_graph import Graphs, ReleasedConsensus, Statistics
+from silograph.methods.private_graph import Graphs, ReleasedConsensus, Statistics, of_signals
 from silograph.methods.summed_graph import SummedConsensus
 from silograph.tasks.smooth_graph import SmoothGraph, from_coordinates
 
@@ -45,7 +45,7 @@ class UnlikeReleases(ReleasedConsensus):
         counts, lacks = np.asarray(self.counts, dtype=float)[heard], [self.lacks[k] for k in heard]
         own = np.array([self.task.coordinates_of(each) for each in lacks])
         part = np.array([self.task.part(each) for each in lacks])
-        moments = from_coordinates(servers["moments"][heard], self.task.nodes + self.task.with_mean)
+        moments = from_coordinates(servers["moments"][heard])
         if self.task.with_mean:
             moments = self.task.around_mean(moments, np.broadcast_to(part[:, None, None], moments.shape))
         released = _masked(moments, own)
@@ -68,6 +68,7 @@ class UnlikeReleases(ReleasedConsensus):
             np.array([row.effective_rows for row in rows]),
             pooled.share,
             union.pair_rows,
+            self.task.with_mean,
         )
 
     def learned(self, known: Statistics, drawn: BoolArray, heard: Rows) -> Graphs:
@@ -103,7 +104,8 @@ class UnlikeSum(SummedConsensus):
         variance = np.where(seen, (noise / np.maximum(records, 1.0)) ** 2 + sampled / np.maximum(records, 1.0), np.inf)
         union = _union(mean, variance, self.task, self.shrink)
         effective = np.array([union.effective_rows])
-        return Statistics(union.zbar[None], union.moments[None], effective, np.zeros(0), union.pair_rows)
+        made = union.zbar[None], union.moments[None], effective, np.zeros(0), union.pair_rows
+        return Statistics(*made, self.task.with_mean)
 
     def _mean(self, total: Array, counts: Array, own: BoolArray) -> tuple[Array, Array]:
         """The mean from the sum of all silos, by the records behind each coordinate, and the number of these: both (m,
@@ -113,7 +115,7 @@ class UnlikeSum(SummedConsensus):
         part = np.array([task.part(each) for each in self.lacks])
         records = np.einsum("i,ik,il->kl", counts, there, there)
         some = np.where(records > 0.0, records, 1.0)
-        mean = from_coordinates(total, task.nodes + task.with_mean)[0] / some
+        mean = from_coordinates(total)[0] / some
         if not task.with_mean:
             return mean, records
         of = np.where(records > 0.0, np.einsum("i,ik,il->kl", counts * part, there, there) / some, 1.0)
@@ -200,13 +202,16 @@ def _union(mean: Array, variance: Array, task: SmoothGraph, shrink: bool) -> _Ro
 
 
 def _row(inner: Array, task: SmoothGraph, effective: float, pair_rows: Array) -> _Row:
-    moments = _centred(task.basis @ inner @ task.basis.T)
+    moments = of_signals(inner[None], task)[0]
+    moments = moments if task.with_mean else _centred(moments)
     zbar = np.where(pair_rows[pairs(task.nodes)] > 0.0, moment_distances(moments), np.inf)
     return _Row(inner, task.wall(zbar), moments, effective, pair_rows)
 
 
 def _coordinate(task: SmoothGraph) -> Rows:
     """One coordinate for every node: all coordinates of common nodes are seen by the same sites."""
+    if task.with_mean:
+        return np.arange(task.nodes)
     assert task.common is not None, "all sites have all nodes"
     place, common = np.zeros(task.nodes, dtype=np.intp), len(task.common)
     others = [node for node in range(task.nodes) if node not in task.common]

@@ -18,13 +18,16 @@ import numpy as np
 from silograph.core.keys import stream
 from silograph.core.types import Array, BoolArray
 from silograph.data.silos import People
-from silograph.kernels.edges import edge_count, moment_distances, pairs
+from silograph.kernels.edges import edge_count, moment_distances, node_count, pairs
 from silograph.kernels.gaps import distances_with_gaps, moments_with_gaps, pair_rows
 from silograph.kernels.spaces import AllPairs, EdgeList, Space
 from silograph.privacy.bound import Bounded, Within, clip_rows, row_lengths
 
 _HUGE = 1e70  # no square of anything up to here overflows: one absurd record may not decide whether a silo fails
 _OF_MEAN = 0.04  # q, of a signal's squared length: noise in products of means is far below that in moments
+_LEVEL_OFF = (
+    0.5  # of a row's mean over nodes, where all of it may not go: a level that all share takes most of a length
+)
 _INSIDE = 1.0 - 1e-9  # of a clip, so that bounds hold after rounding
 PROTECTED_UNIT = "one signal of one site: its value at every node"
 PERSON = "one person of one site: all signals with the same {!r}"
@@ -39,8 +42,9 @@ class SmoothGraph:
     distances            zbar as it is (no privacy)
     listed-distances     zbar of the candidates alone (no privacy), and of resampled signals
     clipped-distances    mean of z clipped to length `clip` (the papers' way)
-    moment               second moment of node-centred signals clipped to length `clip`, or scaled to length 1 if None;
-                         `with_mean` has one coordinate more, a constant, so that the server can take the mean off
+    moment               second moment of signals clipped to length `clip`, or scaled to length 1 if None, each around
+                         its mean over nodes. If columns were scaled one by one (`with_mean`), half of that mean stays,
+                         so nothing is lost; a constant is one coordinate more, so that the server can take means off
     second-moments       of signals around the silo's mean, as they are (no privacy); of `folds` parts of its rows
     correlations         of every pair of nodes, as they are (no privacy)
     """
@@ -55,7 +59,7 @@ class SmoothGraph:
     resamples: int = 0  # how often signals are drawn again, to see which edges stay
     folds: int = 1  # consecutive parts of the rows
     common: tuple[int, ...] | None = None  # of a moment: the nodes that every site has, where some lack others
-    with_mean: bool = False  # of a moment: a site's columns need not vary around 0
+    with_mean: bool = False  # of a moment: columns were scaled one by one, and need not vary around 0 at a site
     gaps: bool = False  # whether a site says how many rows saw each pair of nodes, because some rows have gaps
 
     @property
@@ -74,12 +78,25 @@ class SmoothGraph:
         return PROTECTED_UNIT if self.person is None else PERSON.format(self.person)
 
     @property
-    def basis(self) -> Array:
-        """The basis for coordinates of a second moment, of signals without their level."""
+    def back(self) -> Array:
+        """A (d, m): the signal A y has the coordinates y of a second moment. Without `with_mean` A is orthonormal."""
+        if self.with_mean:
+            return kept_level(self.nodes, self._common)
         return centred_basis(self.nodes) if self.common is None else levelled_basis(self.nodes, self.common)
+
+    @property
+    def dimensions(self) -> int:
+        """m, one less than nodes where a signal loses its level."""
+        return self.nodes if self.with_mean else self.nodes - 1
+
+    @property
+    def _common(self) -> tuple[int, ...]:
+        return tuple(range(self.nodes)) if self.common is None else self.common
 
     def coordinates_of(self, lacks: Collection[int]) -> BoolArray:
         """(m,): the coordinates that a site has, by the nodes that it lacks."""
+        if self.with_mean:
+            return ~np.isin(np.arange(self.nodes), list(lacks))
         assert self.common is not None, "all sites have all nodes"
         others = [node not in lacks for node in range(self.nodes) if node not in self.common]
         return np.array([True] * (len(self.common) - 1) + others)
@@ -87,7 +104,7 @@ class SmoothGraph:
     def part(self, lacks: Collection[int]) -> float:
         """Of the squared length that a signal of all nodes may have, that of one without some nodes. Where lengths are
         scaled it is their share of the coordinates, so that values are as large at every site."""
-        return 1.0 if self.clip is not None else 1.0 - len(lacks) / (self.nodes - 1)
+        return 1.0 if self.clip is not None else 1.0 - len(lacks) / self.dimensions
 
     def prepare(self, signals: Array | People, lacks: Collection[int] = ()) -> dict[str, Array]:
         """The silo's private data as `local` will see it. `lacks`: the nodes that it lacks, by its columns' names."""
@@ -97,7 +114,7 @@ class SmoothGraph:
             part = self.part(lacks)
             told = {} if self.common is None else {"part": np.array(part)}
             made = made if part == 1.0 else part * made
-            return {"moment": to_coordinates(made, self.nodes + self.with_mean), "count": count, **told}
+            return {"moment": to_coordinates(made), "count": count, **told}
         assert not isinstance(signals, People), "nothing else has a bound for persons"
         if self.statistic == "distances":
             return {"zbar": self.wall(self._distances(signals)), "count": count, **self._again(signals)}
@@ -113,9 +130,11 @@ class SmoothGraph:
 
     def _in_basis(self, rows: Array) -> Array:
         """y of every row. A row's y depends on no other row, whatever it lacks."""
+        if self.with_mean:
+            return without_level(rows, self._common, _LEVEL_OFF)
         if self.common is None:
-            return np.asarray(at_their_level(rows) @ self.basis)
-        return np.asarray(without_level(rows, self.common) @ self.basis)
+            return np.asarray(at_their_level(rows) @ self.back)
+        return np.asarray(without_level(rows, self.common) @ self.back)
 
     def _moment(self, signals: Array) -> Array:
         y = self._in_basis(signals)
@@ -196,7 +215,7 @@ class SmoothGraph:
     @property
     def moment_size(self) -> int:
         """Coordinates of a second moment."""
-        return edge_count(self.nodes + self.with_mean)
+        return edge_count(self.dimensions + self.with_mean + 1)
 
     @property
     def kept(self) -> float:
@@ -217,18 +236,18 @@ class SmoothGraph:
 
     @property
     def summand_bound(self) -> Within:
-        why = "sum of y y' with |y| <= R and its trace scaled by sqrt(d): sqrt(2) R^2"
+        why = "sum of y y' with |y| <= R and its trace scaled by sqrt(m + 1): sqrt(2) R^2"
         if self.person is not None:
-            why = "sum over persons of moments with trace <= R^2, the trace scaled by sqrt(d): sqrt(2) R^2"
+            why = "sum over persons of moments with trace <= R^2, the trace scaled by sqrt(m + 1): sqrt(2) R^2"
         return Within(self.longest_term, self.protected_unit, why)
 
     def bounded(self, data: dict[str, Array]) -> Bounded:
         """The statistic with how far one signal can move it."""
         count = data["count"]
         if self.statistic == "moment":
-            why = "mean of y y' with |y| <= R and its trace scaled by sqrt(d): sqrt(2) R^2 / N"
+            why = "mean of y y' with |y| <= R and its trace scaled by sqrt(m + 1): sqrt(2) R^2 / N"
             if self.person is not None:
-                why = "mean over N persons of moments with trace <= R^2, the trace scaled by sqrt(d): sqrt(2) R^2 / N"
+                why = "mean over N persons of moments of trace <= R^2, scaled by sqrt(m + 1): sqrt(2) R^2 / N"
             bound = math.sqrt(2.0) * self.radius**2 / count
             if "part" in data:
                 bound, why = bound * data["part"], f"{why}, times the part of R^2 of the site's nodes"
@@ -276,14 +295,14 @@ def at_their_level(rows: Array) -> Array:
     return np.where(gone, level[:, None], rows)
 
 
-def without_level(rows: Array, common: tuple[int, ...]) -> Array:
-    """Each row less its mean over the nodes that every site has, and 0 where it has no value."""
+def without_level(rows: Array, common: tuple[int, ...], off: float = 1.0) -> Array:
+    """Each row less `off` of its mean over the nodes that every site has, and 0 where it has no value."""
     here = ~np.isnan(rows)
     counted = here & np.isin(np.arange(rows.shape[1]), common)
     counted = np.where(counted.any(1, keepdims=True), counted, here)
     values = np.clip(np.where(here, rows, 0.0), -_HUGE, _HUGE)
     level = np.where(counted, values, 0.0).sum(1) / np.maximum(counted.sum(1), 1)
-    return np.where(here, values - level[:, None], 0.0)
+    return np.where(here, values - off * level[:, None], 0.0)
 
 
 def _clipped_distances(signals: Array, clip: float) -> Array:
@@ -324,30 +343,36 @@ def levelled_basis(nodes: int, common: tuple[int, ...]) -> Array:
     return basis
 
 
-def to_coordinates(moment: Array, nodes: int) -> Array:
-    """A symmetric (m, m) matrix in an orthonormal basis, its trace direction stretched by sqrt(d).
+def kept_level(nodes: int, common: tuple[int, ...]) -> Array:
+    """A (d, d): undoes what takes a part of each row's mean over common nodes off all its nodes."""
+    mean = np.isin(np.arange(nodes), common) / len(common)
+    return np.asarray(np.eye(nodes) + _LEVEL_OFF / (1.0 - _LEVEL_OFF) * mean)
+
+
+def to_coordinates(moment: Array) -> Array:
+    """A symmetric (m, m) matrix in an orthonormal basis, its trace direction stretched by sqrt(m + 1).
 
     With a, b the squared lengths (<= R^2 = 1) of two signals the squared distance of their outer products becomes
-    a^2 + b^2 - 2 (x.y)^2 + (d - 1)(a - b)^2 / m, convex in (a, b), with maximum 2 where both are 1 or one is 0:
-    the stretch costs nothing, and makes the released trace d times more precise in variance. The same holds for means
-    of such outer products: A, B >= 0 have |A| <= tr A and A.B >= 0.
+    a^2 + b^2 - 2 (x.y)^2 + m (a - b)^2 / m, convex in (a, b), with maximum 2 where both are 1 or one is 0: the stretch
+    costs nothing, and makes the released trace m + 1 times more precise in variance. The same holds for means of such
+    outer products: A, B >= 0 have |A| <= tr A and A.B >= 0.
     """
-    m = nodes - 1
-    stretched = moment + (math.sqrt(nodes) - 1.0) * (np.trace(moment) / m) * np.eye(m)
+    m = len(moment)
+    stretched = moment + (math.sqrt(m + 1) - 1.0) * (np.trace(moment) / m) * np.eye(m)
     a, b = pairs(m)
     return np.concatenate([np.diag(stretched), math.sqrt(2.0) * stretched[a, b]])
 
 
-def from_coordinates(coordinates: Array, nodes: int) -> Array:
+def from_coordinates(coordinates: Array) -> Array:
     """The inverse of `to_coordinates` for every row: (n, m(m+1)/2) to (n, m, m)."""
-    m = nodes - 1
+    m = node_count(coordinates.shape[-1]) - 1
     a, b = pairs(m)
     stretched = np.zeros((*coordinates.shape[:-1], m, m))
     stretched[..., a, b] = stretched[..., b, a] = coordinates[..., m:] / math.sqrt(2.0)
     k = np.arange(m)
     stretched[..., k, k] = coordinates[..., :m]
     trace = np.einsum("...aa->...", stretched)[..., None, None]
-    return np.asarray(stretched - (1.0 - 1.0 / math.sqrt(nodes)) * (trace / m) * np.eye(m))
+    return np.asarray(stretched - (1.0 - 1.0 / math.sqrt(m + 1)) * (trace / m) * np.eye(m))
 
 
 def distances_of(moments: Array, nodes: int) -> Array:

@@ -6,14 +6,12 @@ from collections.abc import Iterator
 
 from silograph.families.graphs.printed import ENOUGH, true_edges, was_measured
 from silograph.families.graphs.read import GraphRun
-from silograph.families.graphs.result import EXPECTED, LOUDEST, OWN_UNITS
+from silograph.families.graphs.result import AS_IN_TABLES, EXPECTED, LOUDEST, OWN_UNITS
 from silograph.report.words import counted, listed
 
 SURE = 0.9
 MANY_PAIRS = 1.0 / 3.0
-_NEED = (
-    f"about {ENOUGH:.0f} are needed for nine edges in ten to be right (measured with 20 nodes and positive relations)"
-)
+_NEED = f"about {ENOUGH:.0f} are needed for nine edges in ten to be right (measured with 20 nodes)"
 _OF_DIFFERENCES = (
     "Each row is taken relative to its own mean over the columns, so the method learns from differences between "
     "columns: with few columns (below about 20), or relations of both signs, single edges can be wrong or have the "
@@ -84,7 +82,8 @@ def _behind_noise(run: GraphRun) -> Iterator[str]:
         yield "Treat single edges of the consensus with caution: believe what many edges say together."
     if dense:
         yield f"The consensus joins {100 * share:.0f} % of all pairs: too many for single edges to mean much."
-    yield _OF_DIFFERENCES
+    if run.result.scale == AS_IN_TABLES:
+        yield _OF_DIFFERENCES
     if not run.signed:
         yield _ONLY_POSITIVE
 

@@ -216,8 +216,8 @@ def _private(
         return _summed(plan, privacy, nodes, degree, candidates, topo, counts, lacks)
     if privacy.mode != "per-round":
         mechanism = _once(privacy, topo)
-        _enough_records(privacy, nodes, counts, effective_rows_together(nodes, counts, mechanism))
         task = _moment(plan, privacy, nodes, candidates, lacks)
+        _enough_records(privacy, nodes, counts, effective_rows_together(task, counts, mechanism))
         inner, shrink = _likely(plan, nodes)
         made = task, inner or _solver(chosen, nodes, degree), mechanism, counts, shrink
         method = UnlikeReleases(*made, lacks=lacks) if lacks else ReleasedConsensus(*made)
@@ -307,13 +307,13 @@ def _too_few(topo: Topology, expected: str) -> InputError:
     return InputError("plan, privacy", expected, f"found {len(topo.silos)}", "Use the mode 'one-release'.")
 
 
-def effective_rows_together(nodes: int, counts: tuple[int, ...], mechanism: Mechanism) -> float:
+def effective_rows_together(task: SmoothGraph, counts: tuple[int, ...], mechanism: Mechanism) -> float:
     """Effective rows of all silos' releases at the most, from public numbers alone."""
     if not isinstance(mechanism, CorrelatedGaussian):
-        return sum(effective_rows(nodes, count, mechanism) for count in counts)
+        return sum(effective_rows(task, count, mechanism) for count in counts)
     # In the sum over silos, in units of their sensitivities, only the own noise is left.
-    total = math.sqrt(mechanism.covariance(np.ones(len(counts)), nodes * (nodes - 1) // 2).sum())
-    return _effective(nodes, sum(counts), math.sqrt(2.0) / sum(counts) * total)
+    total = math.sqrt(mechanism.covariance(np.ones(len(counts)), task.moment_size).sum())
+    return _effective(task, sum(counts), math.sqrt(2.0) / sum(counts) * total)
 
 
 def _summed(
@@ -424,20 +424,21 @@ def _local_steps(chosen: ConsensusGraph, form: str) -> int:
     return PAPER_SETTINGS[chosen.form or form][0] if chosen.local_steps is None else chosen.local_steps
 
 
-def effective_rows(nodes: int, count: int, mechanism: Mechanism) -> float:
+def effective_rows(task: SmoothGraph, count: int, mechanism: Mechanism) -> float:
     """An upper estimate, from public numbers alone, of the effective rows of a release of N records."""
-    return _effective(nodes, count, mechanism.deviation(math.sqrt(2.0) / count, nodes * (nodes - 1) // 2))
+    return _effective(task, count, mechanism.deviation(math.sqrt(2.0) / count, task.moment_size))
 
 
 def effective_rows_of_sum(method: SummedConsensus) -> float:
     """The same of a sum, if everybody is in it."""
     silos, records = len(method.counts), sum(method.counts)
-    return _effective(method.task.nodes, records, method.noise(silos, silos) / (records * method.task.radius**2))
+    return _effective(method.task, records, method.noise(silos, silos) / (records * method.task.radius**2))
 
 
-def _effective(nodes: int, count: int, noise: float) -> float:
+def _effective(task: SmoothGraph, count: int, noise: float) -> float:
     """N_eff = (t^2 + |P|^2) / (D V) with trace t = 1, |P|^2 about 1/m and V >= s^2, the noise per coordinate."""
-    return min(float(count), 1.0 / (nodes * (nodes - 1) // 2 * noise**2))
+    coordinates = edge_count(task.dimensions + 1)
+    return min(float(count), task.kept**2 / (coordinates * noise**2))
 
 
 def _enough_records(privacy: Privacy, nodes: int, counts: tuple[int, ...], total: float) -> None:

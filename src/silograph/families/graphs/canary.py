@@ -76,8 +76,8 @@ def worlds(job: GraphJob, facts: Facts) -> Worlds:
     if isinstance(task, PersonVotes):
         return canary_votes.worlds(job, task, facts)
     gone = _lacked(holding, facts)
-    large, basis = 1e3 * task.radius, task.basis if not gone else task.basis[:, task.coordinates_of(gone)]
-    pair = (large * basis[:, 0], large * basis[:, 1])
+    large, back = 1e3 * task.radius, task.back if not gone else task.back[:, task.coordinates_of(gone)]
+    pair = (large * back[:, 0], large * back[:, 1])
     words = "two signals at right angles, longer than the clip; all other signals are zero"
     if isinstance(job.method, PaperConsensus) or task.statistic == "clipped-distances":
         pair = (large * np.eye(nodes)[0], large * np.eye(nodes)[1])
@@ -126,12 +126,12 @@ def _of_graphs(job: GraphJob, task: SmoothGraph, many: bool) -> Stage:
     victim = nearest(job.setup.counts, many)[0]
     count = job.setup.counts[victim]
     rounds = range(method.rounds) if isinstance(method, PaperConsensus) else range(3 if scaled else 1)
-    large, across = 1e3 * task.radius, task.basis @ flat_basis(nodes - 1)
+    large, across = 1e3 * task.radius, task.back @ flat_basis(task.dimensions)
     if task.statistic == "moment" or job.mechanism is None:
         # Of orthonormal a and b, a + b and a - b: their outer products are as far apart as the clip allows, and differ
         # by 2(ab' + ba'), which is at right angles to that of any other two.
         different = min(count, max(1, _NUMBERS // task.moment_size))
-        two = islice(((i, j) for j in range(nodes - 1) for i in range(j)), different)
+        two = islice(((i, j) for j in range(task.dimensions) for i in range(j)), different)
         pairs = [(large * (across[:, i] + across[:, j]), large * (across[:, i] - across[:, j])) for i, j in two]
         words = "two signals longer than the clip at right angles, all other signals zero"
     elif task.statistic == "clipped-distances":
@@ -237,7 +237,7 @@ def _of_graphs(job: GraphJob, task: SmoothGraph, many: bool) -> Stage:
 def _reach(task: SmoothGraph) -> float:
     """The length of a signal across all nodes whose squared differences are as long as the clip."""
     a, b = np.triu_indices(task.nodes, 1)
-    way = (task.basis @ flat_basis(task.nodes - 1))[:, 0]
+    way = (task.back @ flat_basis(task.dimensions))[:, 0]
     return math.sqrt(task.radius / float(np.linalg.norm((way[a] - way[b]) ** 2)))
 
 

@@ -87,7 +87,7 @@ class SpokenOfGraphs(Spoken):
             moment = "how many persons vote for each pair of nodes, by the strongest relations in their own rows"
         elif self._with_mean:
             moment = "how strongly nodes vary together, and their means (the clipped second moment with a constant)"
-            sent = f"{number(nodes * (nodes + 1) // 2)} numbers"
+            sent = f"{number((nodes + 1) * (nodes + 2) // 2)} numbers"
         if self.masked and not self.private:
             what = "how strongly nodes vary together (correlations, times the number of rows)"
             told = (

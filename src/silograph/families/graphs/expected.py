@@ -41,7 +41,7 @@ def sum_instead(plan: GraphPlan, setup: Setup) -> str | None:
         return None
     assert isinstance(setup.task, SmoothGraph)
     summed = SummedConsensus(setup.task, LikelyGraphs(), SharedGaussian(mechanism.multiplier), setup.counts)
-    now, then = effective_rows_together(setup.task.nodes, setup.counts, mechanism), effective_rows_of_sum(summed)
+    now, then = effective_rows_together(setup.task, setup.counts, mechanism), effective_rows_of_sum(summed)
     scores = [expected_score(rows, setup.task.nodes) for rows in (now, then)]
     if then < LEAST_EFFECTIVE_ROWS or scores[1][0] < scores[0][0] + _GAIN:
         return None

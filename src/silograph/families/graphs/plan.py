@@ -104,7 +104,7 @@ class ConsensusGraph:
     )
     nonnegative: bool | None = option(
         None,
-        "Only positive relations, or both signs (likelihood; default with privacy: chosen automatically).",
+        "Only positive relations, or both signs (likelihood; with privacy and --scale none chosen automatically).",
         option="nonnegative/--signed",
     )
     device: Literal["cpu", "cuda"] | None = option(

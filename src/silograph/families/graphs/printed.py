@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from silograph.core import schema
-from silograph.families.graphs.result import Consensus, GraphResult, Site
+from silograph.families.graphs.result import AS_IN_TABLES, Consensus, GraphResult, Site
 from silograph.report.printed import cost, table
 
-#: Effective rows at which nine edges in ten of 20 nodes with six neighbours are right (docs/private-graphs.md).
+#: Effective rows at which nine edges in ten of 20 nodes are right: with six neighbours and positive relations, or three
+#: neighbours and scaled columns (docs/private-graphs.md).
 ENOUGH = 500.0
 _LIKE_MEASURED = range(20, 41)  # nodes
 SOLVED = 1e-3  # nats a row and node, the tolerance of the likelihood of all sites together
@@ -64,8 +65,8 @@ def summary(result: GraphResult) -> Iterator[str]:
 
 
 def was_measured(result: GraphResult) -> bool:
-    """Whether `ENOUGH` was measured on graphs like these: about as many nodes, and positive relations."""
-    return len(result.nodes) in _LIKE_MEASURED and result.learner != "signed"
+    """Whether `ENOUGH` was measured on graphs like these: about as many nodes, and signs only of scaled columns."""
+    return len(result.nodes) in _LIKE_MEASURED and (result.learner != "signed" or result.scale != AS_IN_TABLES)
 
 
 def unmet(result: GraphResult) -> list[str]:
@@ -155,7 +156,7 @@ def _exactness(result: GraphResult) -> str:
         drawn = true_edges(result)
         return drawn[0].lower() + drawn[1:]
     if result.learner in ("likelihood", "signed") and gap is not None:
-        return f"certified gap {gap:.1e} nats per row and node" + ("" if gap <= SOLVED else ": not quite solved")
+        return f"certified gap {gap:.1e}" + ("" if gap <= SOLVED else ": not quite solved")
     if result.solver == "paper":
         return "no certificate (solver paper)"
     if gap is None:

@@ -11,6 +11,7 @@ from silograph.core.results import Result
 UNSAID = {"left_out": True}
 
 
+AS_IN_TABLES = "as in the tables (--scale none)"  # how columns were scaled: not at all
 OWN_UNITS = "Columns are taken as they are"  # how the note on columns begins that nothing scaled
 EXPECTED = "Expected: of"  # how the note on votes begins that says how many edges are true
 LOUDEST = "Nearly all that varies is in"  # how the note on a node begins whose units decide a private graph

@@ -26,6 +26,7 @@ from silograph.families.graphs.plan import GraphPlan, learner_of
 from silograph.families.graphs.result import OWN_UNITS
 from silograph.families.graphs.units import said_of_loudest, said_of_units, said_of_untold
 from silograph.families.graphs.vote_results import write_votes
+from silograph.kernels.edges import edge_count
 from silograph.kernels.own_nodes import own_of, pairs_of
 from silograph.methods.algorithm_one import PaperConsensus
 from silograph.methods.base import Outcome
@@ -397,7 +398,8 @@ def _summary(graph: Sequence[Edge]) -> Json:
 
 def _whole(setup: Setup, mechanism: Mechanism) -> tuple[Mechanism, int, int]:
     """What all releases together are like: a mechanism, the size of a release, and how many there are."""
-    size = setup.task.nodes * (setup.task.nodes - 1) // 2
+    task = setup.task
+    size = task.moment_size if isinstance(task, SmoothGraph) else edge_count(task.nodes)
     if setup.scale_share is None:
         return mechanism, size, setup.releases
     return Gaussian(mechanism.multiplier * math.sqrt(1.0 - setup.scale_share)), size, 1  # Gaussians compose to one
@@ -406,7 +408,7 @@ def _whole(setup: Setup, mechanism: Mechanism) -> tuple[Mechanism, int, int]:
 def forecast(plan: GraphPlan, setup: Setup) -> Json:
     """What a plan will cost, before it runs and from public numbers alone."""
     delta = plan.privacy.total_delta if plan.privacy is not None else 0.0
-    nodes, mechanism = setup.task.nodes, setup.mechanism
+    mechanism = setup.mechanism
     sites: list[Json] = []
     for name, count in zip(setup.topo.silos, setup.counts, strict=True):
         site: Json = {"site": name, "signals": count, "epsilon": "infinity", "delta": None, "accountant": NO_PROTECTION}
@@ -415,14 +417,15 @@ def forecast(plan: GraphPlan, setup: Setup) -> Json:
             site["rehearsal"] = plan.seed is not None
             site |= {"epsilon": planned.epsilon, "delta": planned.delta, "accountant": planned.accountant}
             if isinstance(setup.learning, ReleasedConsensus) and not isinstance(mechanism, CorrelatedGaussian):
-                site["effective_rows"] = effective_rows(nodes, count, mechanism)
+                site["effective_rows"] = effective_rows(setup.learning.task, count, mechanism)
         sites.append(site)
     notes = _notes(plan, setup)
     effective = None
     if isinstance(setup.learning, SummedConsensus):
         effective = effective_rows_of_sum(setup.learning)
     if isinstance(mechanism, CorrelatedGaussian):
-        effective = effective_rows_together(nodes, setup.counts, mechanism)
+        assert isinstance(setup.task, SmoothGraph), "nothing else has noise that cancels"
+        effective = effective_rows_together(setup.task, setup.counts, mechanism)
     if effective is not None:
         notes.insert(
             0,

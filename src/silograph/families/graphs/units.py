@@ -18,7 +18,7 @@ from silograph.data.delimited import csv_rows
 from silograph.data.silos import Elsewhere, People, Silos, standardise
 from silograph.data.tables import listed, shortened, shown
 from silograph.families.graphs.plan import GraphPlan, learner_of, private_scale_fits
-from silograph.families.graphs.result import LOUDEST
+from silograph.families.graphs.result import AS_IN_TABLES, LOUDEST
 
 _COLUMNS = ("column", "centre", "spread")
 
@@ -56,7 +56,7 @@ def said_of_units(plan: GraphPlan, nodes: int, share: float | None) -> str:
         return f"by public constants for every column ({Path(units).name})"
     if learner_of(plan, nodes) == "votes" or (plan.privacy is None and learner_of(plan, nodes) == "likelihood"):
         return "correlations, so units do not matter"
-    return "as in the tables (--scale none)"
+    return AS_IN_TABLES
 
 
 def said_of_loudest(node: str) -> str:
