@@ -11,7 +11,7 @@ from silograph.kernels.column_scale import OCTAVES, PLACES, place_cells, spread_
 from silograph.methods.private_graph import LikelyGraphs, ReleasedConsensus
 from silograph.methods.private_scale import count_noise, share_needed, with_share
 from silograph.methods.summed_graph import SummedConsensus
-from silograph.methods.unlike_sites import UnlikeReleases
+from silograph.methods.unlike_sites import UnlikeReleases, UnlikeSum
 from silograph.privacy.accounting import cost, gaussian_multiplier
 from silograph.privacy.door import Budget
 from silograph.privacy.masking import Masks
@@ -36,7 +36,7 @@ def test_without_noise_columns_are_told_in_any_unit_however_sorted(unit):
     rng = np.random.default_rng(1)
     x = unit * (np.sort(rng.normal(size=(20_000, 3)), axis=0) + np.array([0.0, -7.0, 200.0]))
     who = np.arange(len(x))
-    spread, sure = told_spreads(spread_cells(x, who, rng.random(len(x))), 1e-9)
+    spread, sure = told_spreads(spread_cells(x, who, rng.random(len(x))), 1e-9, np.full(3, len(x) // 2))
     centre, found = told_centres(place_cells(x, who, len(x), spread), spread, 1e-9)
     assert sure.all()
     assert found.all()
@@ -56,9 +56,10 @@ def test_columns_of_counts_and_of_0_and_1_get_their_mean_and_so_no_relation():
         rng.poisson(0.5, n),
     ]
     x, who = np.stack(kinds, 1).astype(float), np.arange(n)
-    spread, _ = told_spreads(spread_cells(x, who, rng.random(n)), 1e-9)
+    spread, _ = told_spreads(spread_cells(x, who, rng.random(n)), 1e-9, np.full(len(kinds), n // 2))
     centre, _ = told_centres(place_cells(x, who, n, spread), spread, 1e-9)
     assert np.abs((centre - x.mean(0)) / spread).max() < 0.05
+    assert spread[:2] == pytest.approx([0.3, 0.5], rel=0.05)
     y = (x - centre) / spread
     assert np.abs(y.T @ y / n - np.cov(y.T)).max() < 0.01
 
@@ -67,7 +68,8 @@ def test_a_column_that_never_changes_and_one_too_far_from_zero_are_not_told():
     rng = np.random.default_rng(2)
     x = np.stack([np.full(5000, 3.0), rng.normal(size=5000), 5e4 + rng.normal(size=5000)], 1)
     who = np.arange(len(x))
-    spread, sure = told_spreads(spread_cells(x, who, rng.random(len(x))) + rng.normal(size=(3, OCTAVES)), 1.0)
+    cells = spread_cells(x, who, rng.random(len(x))) + rng.normal(size=(3, OCTAVES))
+    spread, sure = told_spreads(cells, 1.0, np.full(3, len(x) // 2))
     _, found = told_centres(place_cells(x, who, len(x), spread) + rng.normal(size=(3, PLACES)), spread, 1.0)
     assert sure.tolist() == [False, True, True]
     assert (sure & found).tolist() == [False, True, False]
@@ -122,7 +124,9 @@ def scaled_and_bounded(task, table, centre, spread, lacks):
 def test_the_share_is_for_the_column_that_fewest_rows_have():
     for which, rows in enumerate((600, 150)):
         method = methods(2.0, rows)[which]
-        assert 0.1 < share_needed(method) < share_needed(method, ((2,), (2,), (), ()))
+        made = method.task, method.inner, method.mechanism, method.counts
+        unlike = (UnlikeReleases, UnlikeSum)[which](*made, lacks=((2,), (2,), (), ()))
+        assert 0.1 < share_needed(method) < share_needed(unlike)
 
 
 @dataclass(frozen=True)
@@ -141,7 +145,7 @@ def test_sites_that_lack_columns_are_told_the_scale_of_all():
         own[:, list(gone)] = np.nan
     task, counts = SmoothGraph(len(UNITS), "moment", common=(0, 1, 3, 5)), (2000,) * 4
     whole = UnlikeReleases(task, LikelyGraphs(), Gaussian(gaussian_multiplier(4.0, 1e-6, 1)), counts, lacks=lacks)
-    method = with_share(whole, share_needed(whole, lacks))
+    method = with_share(whole, share_needed(whole))
     named = {name: (own, gone) for (name, own), gone in zip(given.items(), lacks, strict=True)}
     found = simulate(method, Unlike(method.raw), named, method.inner.mechanism)[0]
     assert np.abs(np.log2(found.arrays["spread"] / UNITS)).max() < 0.6
@@ -199,8 +203,9 @@ def test_a_column_without_a_scale_has_no_edges_and_drowns_none():
     assert found.arrays["consensus"][(a != 2) & (b != 2)].any()
 
 
+@pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize("which", [0, 1])
-def test_columns_that_are_known_to_hold_0_and_1_get_their_true_spread(which):
+def test_columns_of_0_and_1_get_their_true_spread_also_if_nobody_knows_what_they_hold(which, known):
     """Differences of 0 and 1 are all in one octave, whatever the share of ones; a spread of a normal law with such
     differences would be twice too large, and two such columns would seem to be alike."""
     rng, ones = np.random.default_rng(4), np.array([0.5, 0.3, 0.15])
@@ -208,7 +213,7 @@ def test_columns_that_are_known_to_hold_0_and_1_get_their_true_spread(which):
     for own in given.values():
         own[:, 3:] = rng.random((len(own), 3)) < ones
     whole = methods(4.0)[which]
-    method = replace(with_share(whole, share_needed(whole)), binary=(3, 4, 5))
+    method = replace(with_share(whole, share_needed(whole)), binary=(3, 4, 5) if known else ())
     found = simulate(method, method.raw, given, method.inner.mechanism, masks=Masks() if which else None)[0]
     spread = found.arrays["spread"]
     assert spread[3:] == pytest.approx(np.sqrt(ones * (1.0 - ones)), rel=0.15)

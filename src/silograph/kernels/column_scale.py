@@ -4,7 +4,7 @@ A column's spread is estimated from differences of disjoint pairs of rows, which
 from how many of them are in every octave, from 2^-64 up to 2^64. With the spread known, its centre is estimated from
 how many rows are next to every point of a grid with about two spreads between points. A row is shared between the two
 points around it, so that the mean of the shares is the mean of the rows, for columns of 0 and 1 and of small counts
-too. Both work in any units, since one octave is found as easily as another.
+too. Columns with two values are seen by their differences, all of one size. Both work in any units, since one octave is found as easily as another.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from silograph.core.types import Array, BoolArray
 OCTAVES = 128  # of differences: from 2^-64 up to 2^64
 PLACES = 512  # points of the grid, half of them below 0: a mean may be about 500 spreads from it
 SURE = 4.5  # deviations of noise from which a peak counts: of 1000 columns of noise alone, one or two pass
+_RAREST = 0.01  # of pairs differ in a column with two values, or noise could make its spread 0
 _PHASES = 16  # a spread is estimated to a sixteenth of an octave
 _HUGE = 1e70  # no number computed from a row overflows up to here
 _ROUNDING = 1.0 - 1e-9  # room for rounding, so that what one unit adds to a column is at most 1
@@ -76,17 +77,20 @@ def widths(spread: Array) -> Array:
     return np.asarray(2.0 ** np.rint(np.log2(2.0 * spread)))
 
 
-def told_spreads(cells: Array, noise: float) -> tuple[Array, BoolArray]:
+def told_spreads(cells: Array, noise: float, number: Array) -> tuple[Array, BoolArray]:
     """Estimate the spread of every column, and whether it stands out from noise of this deviation: (d, OCTAVES) to
-    (d,).
+    (d,). `number` of pairs were compared, (d,).
 
     The spread is that of the normal law with differences that fit the cells best: |x - x'| < a with chance erf(a / (2
-    s)).
+    s)). Of a column with two values, a share p of its rows having one, all differences other than 0 are in one cell:
+    where that fits better, g from the edge of the cell and the share 2 p (1 - p) of pairs in it give g sqrt(p (1 - p)).
     """
     scores = np.stack([_score(cells, phase / _PHASES) for phase in range(_PHASES)], -1).reshape(len(cells), -1)
-    best = scores.argmax(1)
-    told = scores.max(1) >= SURE * noise
-    return np.where(told, 2.0 ** (best / _PHASES - OCTAVES // 2), 1.0), told
+    normal = 2.0 ** (scores.argmax(1) / _PHASES - OCTAVES // 2)
+    count, gap = cells.max(1), 2.0 ** (cells.argmax(1) - OCTAVES // 2)
+    two = gap * np.sqrt(0.5 * np.clip(count / number, _RAREST, 0.5))
+    told = np.maximum(scores.max(1), count) >= SURE * noise
+    return np.where(told, np.where(count > scores.max(1), two, normal), 1.0), told
 
 
 def _score(cells: Array, phase: float) -> Array:

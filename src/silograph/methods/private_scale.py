@@ -10,7 +10,6 @@ clipped after any scaling.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,9 +19,10 @@ from silograph.core.types import Array, Carry
 from silograph.kernels.column_scale import SURE, expected_score, told_centres, told_spreads
 from silograph.kernels.edges import pairs
 from silograph.kernels.own_nodes import own_of
-from silograph.methods.base import Limits, Outcome, Outlet, Plain, Private, ServerOutlet, Start, Up, put, take
+from silograph.methods.base import Limits, Outcome, Outlet, Plain, Private, Rows, ServerOutlet, Start, Up, put, take
 from silograph.methods.private_graph import PATIENCE, ReleasedConsensus
 from silograph.methods.summed_graph import SummedConsensus
+from silograph.methods.unlike_sites import UnlikeReleases, UnlikeSum
 from silograph.privacy.bound import Bounded
 from silograph.privacy.masking import planned
 from silograph.privacy.released import Message, Sent
@@ -122,24 +122,24 @@ class ScaledFirst(Plain):
         if len(up.rows) < len(topo.silos) and waited < PATIENCE:
             return servers, {}
         if not self.summed:
-            return self._read(servers, point, up.values[point].sum(0)[None], [self.noise(len(up.rows))]), {}
+            return self._read(servers, point, up.values[point].sum(0)[None], [self.noise(len(up.rows))], up.rows), {}
         total = gate.total(up.sealed[point], up.rows, topo.home, topo.silos)
         if total.counts.all() and total.noise is not None:
-            return self._read(servers, point, total.sums, total.noise), {}
+            return self._read(servers, point, total.sums, total.noise, up.rows[total.summed]), {}
         if waited >= PATIENCE:
             todo = "Ask them, and run again: no sum was made. What a ledger says was spent is spent."
             raise SilenceError("secure sum", "enough sites to the end", f"{len(up.rows)} answered", todo)
         return servers, {}
 
-    def _read(self, servers: Carry, point: str, cells: Array, noise: Array | list[float]) -> Carry:
-        """Read the scale from the counts of all sites, server by server."""
+    def _read(self, servers: Carry, point: str, cells: Array, noise: Array | list[float], heard: Rows) -> Carry:
+        """Read the scale from the counts of the sites that were heard, server by server."""
         spread, centre = servers["scale spread"].copy(), servers["scale centre"].copy()
         told, binary = servers["scale told"].copy(), list(self.binary)
         for k, deviation in enumerate(noise):
             counts = cells[k].reshape(self.inner.task.nodes, -1)
             if point == SPREADS:
-                spread[k], sure = told_spreads(counts, float(deviation))
-                # Differences of 0 and 1 are all in one octave: they say nothing of the share p.
+                spread[k], sure = told_spreads(counts, float(deviation), pairs_compared(self.inner, heard))
+                # That of 0 and 1 follows from their mean.
                 spread[k, binary], sure[binary] = _MOST_BINARY, True
             else:
                 centre[k], sure = told_centres(counts, spread[k], float(deviation))
@@ -189,11 +189,19 @@ def count_noise(inner: ReleasedConsensus | SummedConsensus, share: float, sites:
     return made.noise_of(sites)
 
 
-def share_needed(inner: ReleasedConsensus | SummedConsensus, lacks: Sequence[Collection[int]] = ()) -> float:
+def pairs_compared(inner: ReleasedConsensus | SummedConsensus, heard: Rows) -> Array:
+    """How many pairs of rows, or of persons, these sites compare in every column, (d,)."""
+    own = np.ones((len(inner.counts), inner.task.nodes), dtype=np.bool_)
+    if isinstance(inner, UnlikeReleases | UnlikeSum):
+        own = own_of(inner.lacks, inner.task.nodes)
+    return np.asarray((np.array(inner.counts) // 2)[heard] @ own[heard], dtype=float)
+
+
+def share_needed(inner: ReleasedConsensus | SummedConsensus) -> float:
     """The share of the budget with which the spreads of normal columns stand out, from public numbers alone: more than
-    1 if no share is enough. `inner` has the mechanism of the whole budget; `lacks` are the nodes that sites lack."""
-    told = own_of(lacks or ((),) * len(inner.counts), inner.task.nodes)
-    expected = expected_score(int((np.array(inner.counts) // 2 @ told).min()))  # for the column with the fewest rows
+    1 if no share is enough. `inner` has the mechanism of the whole budget."""
+    fewest = pairs_compared(inner, np.arange(len(inner.counts))).min()  # in the column that the fewest rows have
+    expected = expected_score(float(fewest))
     noise = count_noise(inner, 1.0, len(inner.counts))
     needed = 2.0 * ((SURE + _MARGIN) * noise / expected) ** 2 if expected else math.inf  # noise: 1 / sqrt(share)
     return max(LEAST_SHARE, needed)
