@@ -4,7 +4,8 @@ A column's spread is estimated from differences of disjoint pairs of rows, which
 from how many of them are in every octave, from 2^-64 up to 2^64. With the spread known, its centre is estimated from
 how many rows are next to every point of a grid with about two spreads between points. A row is shared between the two
 points around it, so that the mean of the shares is the mean of the rows, for columns of 0 and 1 and of small counts
-too. Columns with two values are seen by their differences, all of one size. Both work in any units, since one octave is found as easily as another.
+too. Columns with two values are seen by their differences, all of one size. Both work in any units, since one octave
+is found as easily as another.
 """
 
 from __future__ import annotations
