@@ -328,7 +328,10 @@ def folder(tmp_path_factory):
 
 
 def plan(privacy=BUDGET, sites=tuple(COUNTS), **method):
-    return GraphPlan(Data(tuple(f"{name}.csv" for name in sites)), ConsensusGraph(**method), privacy, seed=3)
+    scale = "none" if privacy.mode == "correlated" else None
+    return GraphPlan(
+        Data(tuple(f"{name}.csv" for name in sites), scale=scale), ConsensusGraph(**method), privacy, seed=3
+    )
 
 
 def test_a_run_leaves_a_consensus_and_says_that_sites_have_no_graphs(folder, tmp_path):

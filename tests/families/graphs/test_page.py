@@ -395,17 +395,28 @@ def test_the_top_says_what_to_believe_before_how_exact_it_is(silograph, tmp_path
 
 
 def test_a_private_graph_in_the_columns_own_units_is_not_to_be_believed_without_more(silograph, tmp_path: Path) -> None:
-    """Noise that private means and spreads cannot have, of columns with a level each."""
+    """A clip says how long rows are as they stand; these columns have a level each."""
     draw = np.random.default_rng(5)
     for name in "abc":
         rows = draw.standard_normal((400, 6)) * [1, 30, 9, 4, 25, 2] + [6, 200, 130, 27, 110, 140]
         columns = ",".join(f"column {k}" for k in range(6))
         np.savetxt(tmp_path / f"{name}.csv", rows, delimiter=",", header=columns, comments="", fmt="%.6f")
-    silograph("learn", tmp_path, "-o", tmp_path / "run", "--epsilon", 40, "--mechanism", "laplace", "--seed", 1)
+    silograph("learn", tmp_path, "-o", tmp_path / "run", "--epsilon", 40, "--clip", 300, "--seed", 1)
     page = build(tmp_path / "run")
     assert page.index("do not believe this graph unless all columns have one unit") < page.index(
         "The noise costs as much"
     )
+
+
+@pytest.mark.parametrize("noise", [["--mechanism", "laplace"], ["--privacy", "correlated"]])
+def test_noise_that_no_private_scale_can_have_is_refused_for_raw_columns(silograph, tmp_path: Path, noise) -> None:
+    """Before anything is spent: edges would follow the size of units."""
+    silograph("sample", tmp_path / "sites")
+    code, _, error = silograph("learn", tmp_path / "sites", "-o", tmp_path / "run", "--epsilon", 8, *noise)
+    assert code == 2
+    assert "Nothing was spent" in error
+    assert "--scale none" in error
+    assert not (tmp_path / "run").exists()
 
 
 def of_a_chain(folder: Path, rows: int, turned: Collection[str] = ()) -> list[Path]:

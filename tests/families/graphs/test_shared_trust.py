@@ -23,7 +23,8 @@ def job(mode, unit=None):
     if unit is not None:
         people = tuple(People(np.asarray(x), np.arange(600) // 2) for x in silos.signals)
         silos = Silos(silos.names, silos.nodes, people)
-    return GraphJob.of(GraphPlan(Data(unit_column=unit), privacy=Privacy(4.0, 1e-6, mode), seed=1), silos, Path())
+    data = Data(unit_column=unit, scale="none" if mode == "correlated" else None)
+    return GraphJob.of(GraphPlan(data, privacy=Privacy(4.0, 1e-6, mode), seed=1), silos, Path())
 
 
 def told(plan, here, folder):

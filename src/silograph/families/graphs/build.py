@@ -21,6 +21,7 @@ from silograph.families.graphs.plan import (
     GraphPlan,
     Privacy,
     learner_of,
+    no_private_scale,
     papers_only,
     private_scale_fits,
 )
@@ -210,6 +211,7 @@ def _private(
     lacks: Lacks,
 ) -> Setup:
     chosen, delta = plan.method, privacy.total_delta
+    _check_units_are_known(plan, privacy)
     for name, count in zip(topo.silos, counts, strict=True):
         accounting.check_budget(privacy.epsilon, delta, count, f"site {name}")
     if privacy.mode == "secure-sum":
@@ -233,6 +235,20 @@ def _private(
         task = paper.release
         mechanism = Gaussian(accounting.gaussian_multiplier(privacy.epsilon, delta, releases))
     return Setup(topo, counts, task, paper, mechanism, Budget(privacy.epsilon, delta), releases)
+
+
+def _check_units_are_known(plan: GraphPlan, privacy: Privacy) -> None:
+    """Refuse raw columns that nothing can scale: edges would follow the size of units. A clip says that they are
+    known."""
+    missing = no_private_scale(plan)
+    if plan.data.scale is None and privacy.clip is None and missing is not None:
+        expected, found, _ = missing
+        todo = (
+            "Nothing was spent. Take --privacy one-release or secure-sum with Gaussian noise, or give public "
+            "column,centre,spread (--scale FILE). Or say that all columns have one unit and vary around 0 "
+            "(--scale none)."
+        )
+        raise InputError("plan, scale", expected, found, todo)
 
 
 def _scaled_first(plan: GraphPlan, setup: Setup) -> Setup:

@@ -63,7 +63,7 @@ def cases(folder: Path, seed: int) -> dict[str, Json]:
             {}, {**_BUDGET, "epsilon": 6.0}, files=[f"{site}_gaps.csv" for site in SITES[:3]], scale="private"
         ),
         "persons, private scale": _plan({}, {**_BUDGET, "epsilon": 8.0}, **people, scale="private"),
-        "one release, Laplace": _plan({}, {"epsilon": 30.0, "mechanism": "laplace"}),
+        "one release, Laplace": _plan({}, {"epsilon": 30.0, "mechanism": "laplace"}, scale="none"),
         "persons": _plan({}, {**_BUDGET, "clip": 2.0}, **people),
         "votes, secure sum": _plan(votes, _BUDGET, **series),
         "votes, one release": _plan({**votes, "confidence": 0.5}, {**_BUDGET, "mode": "one-release"}, **series),
@@ -76,7 +76,9 @@ def cases(folder: Path, seed: int) -> dict[str, Json]:
             group_column="dx",
             groups=["ill", "well"],
         ),
-        "correlated": _plan({}, {**_BUDGET, "mode": "correlated"}, files=[f"{site}.csv" for site in SITES]),
+        "correlated": _plan(
+            {}, {**_BUDGET, "mode": "correlated"}, files=[f"{site}.csv" for site in SITES], scale="none"
+        ),
         "secure sum": _plan({}, {**_BUDGET, "mode": "secure-sum"}, scale="none"),
         "secure sum, private scale": _plan({}, {**_BUDGET, "mode": "secure-sum"}),
         "secure sum, clip, papers' model": _plan(
