@@ -66,6 +66,10 @@ class PlanEstimator(BaseEstimator):
             parameters = "\n".join(["Parameters", "----------", *lines])
             cls.__doc__ = f"{head}{parameters}\n\n{rule}{rest}"
 
+    def __dir__(self) -> list[str]:
+        """All names, with those that a budget refuses: scikit-learn would look each of them up."""
+        return list(object.__dir__(self))
+
     def _section(self, kind: type[Any], **settled: Any) -> Any:
         """Read parameters as a section of a plan, like those of a file: one of another type is refused by its name."""
         given = self.get_params(deep=False) | settled

@@ -280,8 +280,10 @@ class ConsensusGraph(PlanEstimator):
             (logdet T - (x - m)' T (x - m) - d log(2 pi)) / 2
 
         Tables of the sites of `fit`, in their order or by name, are scored with each site's own graph; a single table
-        is scored with the consensus, or with the only site's graph. Columns of DataFrames are matched by their names,
-        but if `fit` had one table alone, they must have its order. `y` is ignored. It is refused with epsilon.
+        is scored with the consensus, or with the only site's graph, and so are tables of another number than the sites
+        of `fit`, as in cross-validation over sites. Columns of DataFrames are matched by their names, but if `fit` had
+        one table alone, they must have its order. A row with gaps has the likelihood of the values that it has. `y` is
+        ignored. It is refused with epsilon.
         """
         check_is_fitted(self)
         if self._loaded:
@@ -293,14 +295,13 @@ class ConsensusGraph(PlanEstimator):
             raise InputError("score", "the learner 'likelihood', with every site's moments", "found another", todo)
         given = self._given(X)
         alone = len(given) != len(self.names_)
-        if alone and len(given) > 1:
-            raise InputError("score", f"{len(self.names_)} tables, or one", f"found {len(given)}")
         if not alone and np.isnan(location).any():
             todo = "Score one table at a time: it is held against the consensus."
             raise InputError("score", "sites that had all nodes in `fit`", "some lacked nodes", todo)
         tables = [self._rows(table, f"score, table {place}") for place, table in enumerate(given)]
         if alone:
-            precision, location = together[None], _common_location(location, self.weights_)[None]
+            precision = np.repeat(together[None], len(tables), 0)
+            location = np.repeat(_common_location(location, self.weights_)[None], len(tables), 0)
         scored = [_log_likelihood(*each) for each in zip(tables, location, precision, strict=True)]
         return float(np.concatenate(scored).mean())
 
@@ -340,10 +341,7 @@ class ConsensusGraph(PlanEstimator):
         def place(column: int, row: int) -> str:
             return f"{where}, column {nodes[column]}, {grid.at(row)}"
 
-        rows = checked_values(grid.columns, place, private=True, gaps=True)
-        if np.isnan(rows).any():
-            raise InputError(where, "complete rows", "some values are missing", "Leave out those rows.")
-        return rows
+        return checked_values(grid.columns, place, private=True, gaps=True)
 
     def to_networkx(self, site: str | None = None, threshold: float = 0.0) -> Any:
         """Return the consensus graph, or the graph of `site`, as a networkx.Graph.
@@ -524,9 +522,15 @@ def _common_location(location: Array, weights: Array) -> Array:
     )
 
 
-def _log_likelihood(rows: Any, location: Array, precision: Array) -> Array:
-    """Of every row, under a Gaussian."""
-    apart = np.asarray(rows, dtype=float) - location
-    distance = np.einsum("na,ab,nb->n", apart, precision, apart, optimize=True)
-    normal = np.linalg.slogdet(precision)[1] - len(location) * math.log(2.0 * math.pi)
-    return np.asarray(0.5 * (normal - distance))
+def _log_likelihood(rows: Array, location: Array, precision: Array) -> Array:
+    """Of every row, under a Gaussian: of the values that it has."""
+    apart, found = rows - location, np.zeros(len(rows))
+    patterns, which = np.unique(np.isnan(rows), axis=0, return_inverse=True)
+    for pattern, gone in enumerate(patterns):
+        here, there = np.ix_(~gone, ~gone), np.ix_(~gone, gone)
+        own = precision[here] - precision[there] @ np.linalg.solve(precision[np.ix_(gone, gone)], precision[there].T)
+        those = which.ravel() == pattern
+        distance = np.einsum("na,ab,nb->n", apart[those][:, ~gone], own, apart[those][:, ~gone], optimize=True)
+        normal = np.linalg.slogdet(own)[1] - len(own) * math.log(2.0 * math.pi)
+        found[those] = 0.5 * (normal - distance)
+    return found

@@ -56,8 +56,8 @@ _DOUBLINGS = 5
 
 @dataclass(frozen=True)
 class RandomEffects(Plain):
-    """The method. `clusters` gives the cluster of every client, in the topology's order. Without `deviations` all
-    variances are 0: one model for all. `rounds` is the maximum per stage."""
+    """The method. `clusters` gives the cluster of every client, in the topology's order. Without `deviations` clients
+    have the models of their clusters. `rounds` is the maximum per stage."""
 
     task: Linear
     clusters: tuple[int, ...]
@@ -88,7 +88,6 @@ class RandomEffects(Plain):
 
     def start(self, topo: Topology) -> Start:
         silos, features = len(topo.silos), self.task.features
-        first = _FIRST * float(self.deviations)
         servers: Carry = {
             "cell": topo.home * self._count + np.asarray(self.clusters, dtype=np.intp),
             "round": np.int64(0),
@@ -99,8 +98,8 @@ class RandomEffects(Plain):
             "model": np.zeros((self._count, features)),
             "inverse": np.zeros((self._count, features, features)),
             # Of clients' deviations, relative to the noise's.
-            "variance": np.where(self._slopes & self.intercept, 0.0, first),
-            "cluster_variance": np.full(features, first * (self._count > 1)),
+            "variance": np.where(self._slopes & self.intercept, 0.0, _FIRST * float(self.deviations)),
+            "cluster_variance": np.full(features, _FIRST * (self._count > 1)),
             "noise": np.float64(1.0),
             "ridge": np.float64(1.0),  # the noise's variance, relative to that of beta's slopes
             "stage": np.int64(_CONSTANTS),

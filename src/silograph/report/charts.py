@@ -103,9 +103,11 @@ def lines_svg(
     y_name: str,
     log_x: bool = False,
     log_y: bool = False,
+    marked: float | None = None,
     palette: Palette = LIGHT,
 ) -> str:
-    """Several quantities, each named where it ends, a single one above; `log_x`, `log_y`: over powers of ten.
+    """Several quantities, each named where it ends, a single one above; `log_x`, `log_y`: over powers of ten. Of a line
+    with many points the last gets a dot, or the one whose x is `marked`.
 
     A value that is not finite leaves a hole in its line. Without any value there is no picture.
     """
@@ -143,13 +145,14 @@ def lines_svg(
         drawn = [spot for spot in spots if spot is not None]
         if not drawn:
             continue
+        at = [spot for spot, (x, _) in zip(spots, points, strict=True) if spot is not None and x == marked]
         kind, dash = COLOURS[index % len(COLOURS)], DASHES[index % len(DASHES)]
         colour = getattr(palette, kind)
         look = f'class="curve {kind}" stroke="{colour}" stroke-width="1.8" stroke-dasharray="{dash}" fill="none"'
         curves.append(f'<path {look} stroke-linejoin="round" d="{_route(spots)}"><title>{text(name)}</title></path>')
         curves += [
             f'<circle class="end {kind}" fill="{colour}" cx="{x:.1f}" cy="{y:.1f}" r="3.5"/>'
-            for x, y in (drawn if len(drawn) <= 12 else drawn[-1:])
+            for x, y in (at or (drawn if len(drawn) <= 12 else drawn[-1:]))
         ]
         ends.append((drawn[-1], name, look))
     ends.sort(key=lambda end: (end[0][1], end[1]))

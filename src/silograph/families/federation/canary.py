@@ -16,6 +16,7 @@ from silograph.families.federation.coalitions import coalitions
 from silograph.families.federation.job import FederationJob
 from silograph.methods.calibrated import Calibrated
 from silograph.methods.graph_federation import GraphFederation
+from silograph.methods.region_effects import RegionEffects
 from silograph.privacy.unmixing import followed_sum, unmixed_sum
 from silograph.run.jobs import Job
 
@@ -28,6 +29,7 @@ def stages(job: FederationJob, many: bool) -> tuple[Stage, ...]:
 
 def _stage(job: FederationJob) -> RegionStage:
     """All agents who are added up together are one server's, as far as their sum can tell."""
+    assert not isinstance(job.method, RegionEffects)  # they promise nothing to attack
     sizes = job.topo.sizes if job.plan.reach == "region" else job.topo.sizes.sum(keepdims=True)
     return stage_of_agents(job, job.method, sizes)
 
@@ -54,6 +56,8 @@ def worlds(job: FederationJob, facts: Facts) -> Worlds:
 def exposed(job: FederationJob, own: bool, root: int) -> list[Json]:
     if isinstance(job.method, Calibrated):
         return []
+    if isinstance(job.method, RegionEffects):
+        return [OWN_UPDATES] if own else []
     return [OWN_UPDATES] if own and job.masks is None else [_unmixed(job, job.method, root)]
 
 

@@ -21,6 +21,8 @@ def cases(folder: Path, seed: int) -> dict[str, Json]:
     write_wards(folder, seed, clusters=False)
     nx.write_graphml(nx.path_graph(WARDED[::-1]), folder / "servers.graphml")
     return {
+        "effects": _plan(_CHOSEN),
+        "effects, ridge": _plan({**_CHOSEN, "loss": "ridge"}),
         "open": _plan(_OPEN),
         "open, graph in a file": _plan(_OPEN) | {"topology": {"file": "servers.graphml"}},
         "some agents, some records": _plan({**_OPEN, "sample": 2, "epochs": [1, 3], "batch": [2, 4]}),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -33,6 +33,7 @@ from silograph.methods.base import Outcome, Private, take
 from silograph.methods.calibrated import Calibrated
 from silograph.methods.calibration import choose, noise_in_mean, pure_noise_in_mean
 from silograph.methods.graph_federation import GraphFederation
+from silograph.methods.region_effects import RegionEffects
 from silograph.privacy import accounting
 from silograph.privacy.bound import CLIPPED_AGENT
 from silograph.privacy.door import Door
@@ -52,7 +53,7 @@ _BLURRED = 2.0  # of x.w: beyond, classes cannot be told apart
 @dataclass(frozen=True, eq=False)
 class FederationJob(ServersJob):
     plan: FederationPlan
-    method: GraphFederation | Calibrated
+    method: GraphFederation | Calibrated | RegionEffects
     test: Records | None
 
     @classmethod
@@ -64,15 +65,13 @@ class FederationJob(ServersJob):
         if CENTROID in [name.casefold() for name in tables.regions]:
             raise InputError(f"region {CENTROID}", "another name", "the mean of all regions' models is called that")
         topo = regions(graph, np.bincount(tables.home).tolist(), tables.agents)
-        task = Linear(
-            len(tables.features) + chosen.intercept,
-            max(len(y) for _, y in tables.records),
-            chosen.loss,
-            chosen.ridge,
-            chosen.huber,
-        )
-        method: GraphFederation | Calibrated
-        if learner_of(plan) == "calibrated":
+        features, most = len(tables.features) + chosen.intercept, max(len(y) for _, y in tables.records)
+        task = Linear(features, most, chosen.loss, chosen.ridge, chosen.huber)
+        method: GraphFederation | Calibrated | RegionEffects
+        if learner_of(plan) == "effects":
+            rounds = RegionEffects.rounds if chosen.rounds == FederationMethod.rounds else chosen.rounds
+            method = RegionEffects(task, tuple(topo.home.tolist()), chosen.intercept, rounds)
+        elif learner_of(plan) == "calibrated":
             method = _calibrated(plan, task, topo)
         else:
             known = {"perturbation": plan.perturbation, "reach": plan.reach, "seed": plan.seed or 0}
@@ -83,6 +82,14 @@ class FederationJob(ServersJob):
         if test is not None:
             job.told_test(test[1])  # whatever is wrong with it, now rather than when the budget is spent
         return job
+
+    def at(self, region: str, without: Collection[str] = ()) -> FederationJob:
+        if isinstance(self.method, RegionEffects):
+            found = "found random effects: it needs all regions' sums at one server"
+            todo = "Leave --regions out: it runs as a star."
+            raise InputError("deployment, regions", 'learner = "papers", or a budget', found, todo)
+        part: FederationJob = super().at(region, without)
+        return part
 
     @property
     def _cohorts(self) -> list[tuple[str, int]]:
@@ -239,7 +246,11 @@ class FederationJob(ServersJob):
                 if self.masks is None
                 else "masks hide an agent's update from a server that follows the plan, but not the sum over its region"
             )
-            notes.append(f"No privacy was asked for: {seen}, and others see its region's model.")
+            to_others = "others see its region's model"
+            if isinstance(self.method, RegionEffects):
+                seen = "a server sees sums over each agent's records, such as their second moments"
+                to_others = "others see such sums over a region"
+            notes.append(f"No privacy was asked for: {seen}, and {to_others}.")
         noises, clip = self._noises(), self.plan.method.clip
         if self.plan.privacy is not None and noises is not None and clip is not None:
             loud = max(noises) * math.sqrt(len(self.features)) / clip
@@ -384,7 +395,9 @@ def _calibrated(plan: FederationPlan, task: Linear, topo: Topology) -> Calibrate
     return Calibrated(task, (0,) * len(topo.silos), choice, plan.data.answers or (-1.0, 1.0))
 
 
-def _told_choice(method: GraphFederation | Calibrated) -> Json:
+def _told_choice(method: GraphFederation | Calibrated | RegionEffects) -> Json:
+    if isinstance(method, RegionEffects):
+        return {"step": None}
     if isinstance(method, GraphFederation):
         return {}
     choice = method.choice

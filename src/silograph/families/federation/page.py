@@ -18,6 +18,12 @@ __all__ = ["RESULT", "forecast", "measured", "page", "privacy_of", "read", "summ
 
 RESULT = FederationResult
 MOST_REGIONS_DRAWN = 100
+_UNPROTECTED = {
+    "papers": "No privacy protection: whoever hears a server learns its region’s model exactly after every round, and "
+    "with it what the region’s agents answered on average.",
+    "effects": "No privacy protection: whoever hears a server learns sums over its region’s records, such as their second "
+    "moments, exactly.",
+}
 
 
 def privacy_of(run: FederationRun) -> PrivacyWords:
@@ -25,8 +31,7 @@ def privacy_of(run: FederationRun) -> PrivacyWords:
         run,
         noun="region",
         names=[region.name for region in run.result.regions],
-        unprotected="No privacy protection: whoever hears a server learns its region’s model exactly after every "
-        "round, and with it what the region’s agents answered on average.",
+        unprotected=_UNPROTECTED.get(run.result.parameters.learner, _UNPROTECTED["papers"]),
         protects=whole("agent"),
         stated="the names of regions and features, the graph of servers, and how many agents each region has",
         also=servers.unprotected(run.result.test, run.result.comparison),

@@ -35,7 +35,8 @@ class RegionData(FeatureOptions):
 
 @dataclass(frozen=True)
 class FederationMethod:
-    """Calibrated models, or S1 (3)-(8): `learner_of` says which. Calibrated ones choose all settings but those given.
+    """Random effects of regions, calibrated models with a budget, or S1 (3)-(8): `learner_of` says which. The first two
+    choose all settings but those given.
 
     `perturbation` is `private` with a budget and `none` without, by default.
 
@@ -63,7 +64,7 @@ class FederationMethod:
     minimum: Cohort = 3
     reach: Literal["region", "all"] | None = None
     personal: Portion = 0.0
-    learner: Literal["calibrated", "papers"] | None = None
+    learner: Literal["calibrated", "effects", "papers"] | None = None
     compare: bool | None = None
 
 
@@ -120,19 +121,24 @@ class FederationPlan(Plan):
             expected = f"epochs times batch of at most {_MOST_DRAWS:,}"
             raise InputError("plan, epochs and batch", expected, f"found {method.epochs[1]} times {method.batch}")
         self._check_privacy()
-        if learner_of(self) == "calibrated":
-            self._check_calibrated()
+        if learner_of(self) != "papers":
+            self._check_chosen()
             return
         self._check_step()
         self._check_reach()
         check_masks(self.masks, method.clip, method.sample, method.minimum)
 
-    def _check_calibrated(self) -> None:
-        if self.privacy is None:
-            raise InputError("plan, learner", "a budget with calibrated models", "found none", "Leave learner out.")
+    def _check_chosen(self) -> None:
+        calibrated = learner_of(self) == "calibrated"
+        if calibrated == (self.privacy is None):
+            expected, found = ("a budget with", "none") if calibrated else ("no budget with", "one")
+            models = "calibrated models" if calibrated else "random effects"
+            raise InputError("plan, learner", f"{expected} {models}", f"found {found}", "Leave learner out.")
         if given := papers_only(self):
-            raise InputError(f"plan, {given}", 'learner = "papers"', "calibrated models have no such setting")
-        check_answers(self.data.answers, self.method.loss)
+            models = "calibrated models have" if calibrated else "random effects have"
+            raise InputError(f"plan, {given}", 'learner = "papers"', f"{models} no such setting")
+        if calibrated:
+            check_answers(self.data.answers, self.method.loss)
 
     def _check_step(self) -> None:
         """Refuse steps that diverge on any records: the ridge term alone makes each longer than twice the way down."""
@@ -185,17 +191,25 @@ class FederationPlan(Plan):
 
 def papers_only(plan: FederationPlan) -> str | None:
     """The first thing asked for that only S1 has."""
-    plain, chosen = FederationMethod(), plan.method
-    names = ("ridge", "huber", "intercept", "sample", "epochs", "batch", "variance", "law", "clip", "personal")
-    given = next((name for name in names if getattr(chosen, name) != getattr(plain, name)), None)
-    settled = {"loss": chosen.loss == "huber", "masks": plan.masks == "none", "reach": chosen.reach == "region"}
+    plain, chosen, private = FederationMethod(), plan.method, plan.privacy is not None
+    names = ("ridge", "sample", "epochs", "batch", "variance", "law", "clip", "personal")
+    more = ("huber", "intercept") if private else ("step", "minimum")
+    given = next((name for name in names + more if getattr(chosen, name) != getattr(plain, name)), None)
+    settled = {
+        "loss": private and chosen.loss == "huber",
+        "masks": (plan.masks == "none") == private,
+        "reach": chosen.reach == ("region" if private else "all"),
+        "perturbation": plan.perturbation != ("private" if private else "none"),
+    }
     return given or next((name for name, found in settled.items() if found), None)
 
 
-def learner_of(plan: FederationPlan) -> Literal["calibrated", "papers"]:
-    """What was asked for; else calibrated models under a budget, if nothing was that only S1 has."""
-    private = plan.privacy is not None and plan.perturbation == "private"
-    return plan.method.learner or ("calibrated" if private and papers_only(plan) is None else "papers")
+def learner_of(plan: FederationPlan) -> Literal["calibrated", "effects", "papers"]:
+    """What was asked for; else calibrated models with a budget, and random effects without, if nothing was asked for
+    that only S1 has."""
+    if plan.method.learner is not None or papers_only(plan) is not None:
+        return plan.method.learner or "papers"
+    return "effects" if plan.privacy is None else "calibrated"
 
 
 PLAN = FederationPlan

@@ -9,7 +9,7 @@ from silograph.core.results import Compared, LinearTask, Result, ServerGraph, Se
 
 @dataclass(frozen=True)
 class Parameters:
-    step: float
+    step: float | None
     rounds: int
     sample: int | None
     epochs: list[int]

@@ -82,7 +82,7 @@ def _behind_noise(run: GraphRun) -> Iterator[str]:
         yield "Treat single edges of the consensus with caution: believe what many edges say together."
     if dense:
         yield f"The consensus joins {100 * share:.0f} % of all pairs: too many for single edges to mean much."
-    if run.result.scale == AS_IN_TABLES:
+    if run.result.learner != "signed" or run.result.scale == AS_IN_TABLES:
         yield _OF_DIFFERENCES
     if not run.signed:
         yield _ONLY_POSITIVE

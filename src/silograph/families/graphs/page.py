@@ -301,7 +301,8 @@ def _tried(path: Tried | None) -> Json | None:
     positive = [value for value in path.values if value > 0]
     wide = len(positive) == len(rows) and bool(positive) and max(positive) > 20 * min(positive)
     label = f"{path.score} over {path.parameter}, for {words.counted(len(rows), 'value')}"
-    picture = charts.lines_svg(lines, label, x_name=path.parameter, y_name=path.score, log_x=wide)
+    marked = path.chosen if len(lines) == 1 else None
+    picture = charts.lines_svg(lines, label, x_name=path.parameter, y_name=path.score, log_x=wide, marked=marked)
     return vars(path) | {"picture": markup(picture)}
 
 
