@@ -35,6 +35,7 @@ class FinishedRun:
     plan : The text of the plan file.
     edges : If graphs were learned: the edges of the consensus, by the name "consensus", and of every site.
     signs : If relations have signs: for every graph, 1 or -1 for every pair of nodes that is joined.
+    known : What else is known of the edges of a graph, by column, in their order.
     models : If linear models were learned: the weights of each, by its region, client ("server/client") or cluster.
 
     Examples
@@ -66,6 +67,7 @@ class FinishedRun:
     plan: str = field(repr=False)
     edges: dict[str, list[Edge]] = field(repr=False)
     signs: dict[str, dict[frozenset[str], int]] = field(default_factory=dict, repr=False)
+    known: dict[str, dict[str, list[float]]] = field(default_factory=dict, repr=False)
     models: dict[str, list[float]] = field(default_factory=dict, repr=False)
 
     @property
@@ -80,9 +82,7 @@ class FinishedRun:
         """Return the consensus graph, or the graph of the site `name`, as a networkx.Graph like those of `graphs`."""
         import networkx as nx
 
-        if name not in self.edges:
-            known = ", ".join(self.edges) or "no graph: this run learned models"
-            raise InputError("graph", f"one of {known}", f"found {name!r}")
+        self._check(name)
         made = nx.Graph()
         made.add_nodes_from(self.result["nodes"])
         made.add_weighted_edges_from(self.edges[name])
@@ -90,15 +90,21 @@ class FinishedRun:
         nx.set_edge_attributes(made, signs)
         return made
 
+    def _check(self, name: str) -> None:
+        if name not in self.edges:
+            known = ", ".join(self.edges) or "no graph: this run learned models"
+            raise InputError("graph", f"one of {known}", f"found {name!r}")
+
     def to_pandas(self, name: str = "consensus") -> Any:
-        """Return the edges of the graph `name` as a DataFrame: source, target, weight and, if known, sign."""
+        """Return the edges of the graph `name` as a DataFrame with the columns of its CSV file.
+
+        These are source, target, weight, and what else is known about an edge.
+        """
         import pandas as pd
 
-        made = self.graph(name)
+        self._check(name)
         frame = pd.DataFrame(self.edges[name], columns=["source", "target", "weight"])
-        if self.signs.get(name):
-            frame["sign"] = [made[a][b].get("sign", 1) for a, b, _ in self.edges[name]]
-        return frame
+        return frame.assign(**self.known.get(name, {}))
 
     def plot(self, name: str = "consensus", ax: Any = None) -> Any:
         """Draw the graph `name` with matplotlib on the axes `ax`, or new ones; return them."""
@@ -202,4 +208,4 @@ def open_run(folder: str | Path) -> FinishedRun:
     """
     run = read(folder)
     result = run.json | {"privacy": asdict(run.result.privacy)}
-    return FinishedRun(Path(folder), result, run.ledger, run.plan, run.graphs, run.signs, run.models)
+    return FinishedRun(Path(folder), result, run.ledger, run.plan, run.graphs, run.signs, run.known, run.models)

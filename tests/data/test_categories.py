@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -9,11 +10,19 @@ import pandas as pd
 import pytest
 
 from silograph.core.errors import InputError
+from silograph.core.wording import speaking
 from silograph.data.categories import parse_categories
 from silograph.data.silos import from_arrays, read_silos
 
 RNG = np.random.default_rng(5)
 LEVELS = {"sex": ("f", "m"), "ward": ("a", "b", "c")}
+
+
+@pytest.fixture(autouse=True)
+def _voice() -> Iterator[None]:
+    """Errors name settings as options of a command."""
+    with speaking("options"):
+        yield
 
 
 def _frame(rows: int = 40) -> pd.DataFrame:

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
 from silograph.core.errors import InputError
+from silograph.core.wording import speaking
 from silograph.data.columns import check_named, findings
 from silograph.data.tables import Grid
 
 RNG = np.random.default_rng(0)
 ROWS = 60
+
+
+@pytest.fixture(autouse=True)
+def _voice() -> Iterator[None]:
+    """Errors name settings as options of a command."""
+    with speaking("options"):
+        yield
 
 
 def _kinds(private: bool = False, keep: tuple[str, ...] = (), **columns: object) -> dict[str, str]:
@@ -175,3 +184,18 @@ def test_names_say_what_is_no_measurement_under_privacy_too(private: bool) -> No
 def test_names_of_measurements_are_none() -> None:
     for name in (*MEASUREMENTS.split(", "), "Boise Air Terminal, ID"):  # in Idaho
         assert _kinds(True, **{name: RNG.standard_normal(ROWS)}) == {}
+
+
+def test_decimal_commas_are_one_finding_for_all_columns() -> None:
+    def cells(digits: int) -> np.ndarray:
+        return np.array([f"{RNG.normal(70, 3):.{digits}f}".replace(".", ",") for _ in range(ROWS)], dtype=object)
+
+    names = [f"c{k}" for k in range(7)]
+    (found,) = findings(Grid([cells(1) for _ in names], names))
+    assert found.columns == tuple(names)
+    assert "columns 'c0', 'c1', 'c2', 'c3', 'c4' and 2 more have decimal commas ('" in str(found)
+    assert "semicolons between cells" in found.remedy
+    (alone,) = findings(Grid([RNG.standard_normal(ROWS), cells(2)], ["a", "b"]))
+    assert str(alone).startswith("column 'b' has decimal commas")
+    thousands = np.array([f"{RNG.integers(1, 9)},{RNG.integers(100, 999)}" for _ in range(ROWS)], dtype=object)
+    assert [each.kind for each in findings(Grid([thousands], ["pay"]))] == ["marked"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pandas as pd
 import pytest
 
 from silograph.core.errors import InputError
+from silograph.core.wording import speaking
 from silograph.data.clients import read_clients
 from silograph.data.features import FeatureOptions, as_learned, raw_values
 from silograph.data.regions import read_regions, read_test
@@ -21,6 +23,13 @@ TOLD = FeatureOptions(
     fill={"age": 50.0},
     bounds={"age": (0.0, 100.0), "dose": (0.0, 16.0)},
 )
+
+
+@pytest.fixture(autouse=True)
+def _voice() -> Iterator[None]:
+    """Errors name settings as a plan does."""
+    with speaking("plan"):
+        yield
 
 
 def _frame(rows: int = 40) -> pd.DataFrame:
@@ -73,8 +82,8 @@ def test_values_beyond_the_bounds_count_as_the_bound(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "change, words",
     [
-        ({"drop": None}, ["'patient_id'", "--drop patient_id"]),
-        ({"categories": None}, ["'sex' holds words", "--categories sex=f,m"]),
+        ({"drop": None}, ["'patient_id'", 'drop = ["patient_id"]']),
+        ({"categories": None}, ["'sex' holds words", 'categories = {sex = ["f", "m"]}']),
         ({"fill": None}, ["column 'age', data row 4", "missing"]),
     ],
 )

@@ -47,7 +47,7 @@ def test_a_sub_folder_is_a_site_with_a_file_for_every_person(tmp_path: Path) -> 
     whole = pd.concat([_frame(k, 4 + k) for k in range(3)])
     np.testing.assert_array_equal(silos.signals[0], whole.to_numpy())
     # Under privacy somebody has to say that a file is a person; then it is one.
-    with pytest.raises(InputError, match="--unit-column file"):
+    with pytest.raises(InputError, match='unit_column="file"'):
         read_silos([tmp_path / "all"], private=True)
     for given in ([tmp_path / "all"], [tmp_path / "all" / "north", tmp_path / "all" / "south"]):
         people = read_silos(given, private=True, unit_column="file").signals[0]

@@ -359,8 +359,8 @@ def test_a_run_leaves_a_consensus_and_says_that_sites_have_no_graphs(folder, tmp
     ("privacy", "method", "sites", "words"),
     [
         (BUDGET, {}, ("ada", "bob"), "at least 3 sites"),
-        (BUDGET, {"nu": 2.0}, tuple(COUNTS), "plan, nu: expected one release"),
-        (BUDGET, {"solver": "paper"}, tuple(COUNTS), "plan, solver: expected one release"),
+        (BUDGET, {"nu": 2.0}, tuple(COUNTS), "nu: expected one release"),
+        (BUDGET, {"solver": "paper"}, tuple(COUNTS), "solver: expected one release"),
         (Privacy(1.0, mode="secure-sum", mechanism="laplace"), {}, tuple(COUNTS), "gaussian in the mode secure-sum"),
         (Privacy(1e-3, 1e-5, "secure-sum"), {}, tuple(COUNTS), "Nothing was spent"),
     ],

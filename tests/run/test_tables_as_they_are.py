@@ -152,7 +152,7 @@ def test_a_scale_that_is_no_scale_is_refused(text, words, folder, tmp_path):
     ("data", "privacy", "method", "words"),
     [
         ({"scale": "own"}, {}, {}, "public constants, with privacy"),
-        ({}, {}, {}, "--nodes common"),
+        ({}, {}, {}, 'nodes="common"'),
         ({"nodes": "all"}, {"mode": "correlated"}, {}, "the mode correlated"),
     ],
 )
@@ -221,16 +221,16 @@ def test_the_papers_model_takes_different_columns_on_all_pairs_and_on_lists(data
         assert int(row["could_see"]) == 6 - len(gone[a] | gone[b])
     assert set(nx.read_graphml(run.folder / "sites" / "hospital_2.graphml")) == set(NAMES) - set(LACKED[2])
     page = (run.folder / "report.html").read_text()
-    assert "in how many graphs of sites that could see it" in page
+    assert "in how many sites’ graphs, of those that could see it, each appears" in page
 
 
 def test_common_nodes_and_the_same_nodes_can_be_asked_for(folder, tmp_path):
     run = learn(folder, "other", tmp_path / "out", data={"nodes": "common"})
     assert run.result["nodes"] == ["pulse", "glucose", "crp", "weight", "height"]
     assert "'sodium'" in run.result["findings"][0]
-    with pytest.raises(InputError, match="--nodes common"):
+    with pytest.raises(InputError, match='nodes="common"'):
         learn(folder, "other", tmp_path / "no", data={"nodes": "same"})
-    with pytest.raises(InputError, match="--nodes common"):
+    with pytest.raises(InputError, match='nodes="common"'):
         learn(folder, "other", tmp_path / "no", Privacy(8.0))
     assert learn(folder, "other", tmp_path / "private", Privacy(20.0), {"nodes": "common", "scale": "scale.csv"})
 
@@ -238,9 +238,9 @@ def test_common_nodes_and_the_same_nodes_can_be_asked_for(folder, tmp_path):
 @pytest.mark.parametrize(
     ("kind", "data", "method", "words"),
     [
-        ("other", {}, {"solver": "paper"}, "--nodes common"),
-        ("other", {}, {"coupling_by": "held-out"}, "--nodes common"),
-        ("other", {}, {"reveal": "sum"}, "--nodes common"),
+        ("other", {}, {"solver": "paper"}, 'nodes="common"'),
+        ("other", {}, {"coupling_by": "held-out"}, 'nodes="common"'),
+        ("other", {}, {"reveal": "sum"}, 'nodes="common"'),
         ("gaps", {}, {"reveal": "sum"}, "complete rows for reveal sum"),
         ("gaps", {}, {"choose_by": "held-out"}, "complete rows for choose_by"),
         ("gaps", {}, {"coupling_by": "held-out"}, "complete rows for coupling_by"),

@@ -13,6 +13,7 @@ import typer
 
 from silograph.cli import audit, compare, deploy, learn, look, people, predict, research
 from silograph.cli.console import HELP
+from silograph.core import wording
 from silograph.core.errors import SilographError
 
 app = typer.Typer(
@@ -47,7 +48,8 @@ def _about(
 def main() -> None:
     """Entry point: every error on purpose becomes one line and an exit code, never a traceback."""
     try:
-        code = app(standalone_mode=False)
+        with wording.speaking("plan"):
+            code = app(standalone_mode=False)
         if code == 130:  # typer's word for Ctrl-C
             raise KeyboardInterrupt
         sys.exit(code or 0)

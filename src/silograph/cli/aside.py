@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from silograph.core import wording
 from silograph.core.errors import SilographError
 from silograph.deploy.organisation import Approved, Prepared
 
@@ -54,5 +55,6 @@ def _main(what: str, folder: Path, table: Path) -> object:
 
 
 if __name__ == "__main__":
-    told = _main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]))
+    with wording.speaking("plan"):
+        told = _main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]))
     sys.stdout.buffer.write(pickle.dumps(told))

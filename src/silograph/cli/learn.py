@@ -13,6 +13,7 @@ import typer
 from silograph.cli.console import OUT, START, AsJson, Out, bar, register_in, say, show
 from silograph.cli.deploy import organisation_check
 from silograph.cli.options import called, chosen, option, options_of, with_options
+from silograph.core import wording
 from silograph.core.errors import InputError
 from silograph.core.types import Json
 from silograph.data.categories import parse_categories
@@ -83,6 +84,7 @@ def check(
     if data is not None:
         organisation_check(Path(files[0]), data, as_json)
         return
+    wording.speak("options")
     paths = [Path(name) for name in files]
     levels = parse_categories(categories)
     asked: dict[str, Any] = {
@@ -127,6 +129,7 @@ def learn(
     **asked: Any,
 ) -> None:
     """Learn a graph per site and the consensus graph from their tables."""
+    wording.speak("options")
     privacy = chosen(Privacy, asked)
     spent = privacy.pop("epsilon")
     budget = None if spent is None else Privacy(spent, **privacy)
@@ -218,11 +221,9 @@ def personalise(
         what = f"{records} it learned from" if personal.seen else f"{records} of {test}"
         print(f"{personal.measure} on {what}: {personal.before:.4f} before, {personal.after:.4f} after")
         if personal.chosen:
-            begin = (
-                "an untrained start, because the shared one does not help this client"
-                if personal.alone
-                else "the start"
-            )
+            own = f"this client's {personal.records} record{'s' * (personal.records != 1)}"
+            alone = f"an untrained start, from which {own} are predicted better than from the shared one"
+            begin = alone if personal.alone else "the start"
             print(f"chosen: {personal.steps} step{'s' * (personal.steps != 1)} of size {personal.step:g} from {begin}")
         if personal.seen:
             print("note: the model will do worse on other records; --test measures how much")

@@ -60,7 +60,7 @@ class Such:
     words: str
     good: Callable[[Any], bool] = lambda value: True
     before: Callable[[Any], Any] = lambda value: value
-    todo: str = ""
+    todo: Callable[[], str] = str  # made when it is needed: it names settings as whoever reads it has set them
 
 
 Finite = Annotated[float, Such("a finite number", math.isfinite)]
@@ -256,9 +256,9 @@ def _such(rule: Such, take: Reader, value: Any) -> Any:
     try:
         taken = take(rule.before(value))
     except _Wrong as wrong:
-        raise wrong if wrong.path else _Wrong(rule.words, value, wrong.todo or rule.todo) from None
+        raise wrong if wrong.path else _Wrong(rule.words, value, wrong.todo or rule.todo()) from None
     if not rule.good(taken):
-        raise _Wrong(rule.words, value, rule.todo)
+        raise _Wrong(rule.words, value, rule.todo())
     return taken
 
 

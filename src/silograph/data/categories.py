@@ -16,13 +16,12 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from silograph.core import wording
 from silograph.core.errors import InputError
 from silograph.core.schema import Such
 from silograph.data.tables import Grid, is_missing, listed, named, shortened
 
 _POINT_ZERO = re.compile(r"([+-]?[0-9]{1,18})\.0*")  # how pandas writes whole numbers of a column that once had gaps
-_SAID = "--categories"
-_HOW = 'Write it as --categories \'sex=f,m;ward=a,b,c\', or in a plan as categories = {sex = ["f", "m"]}.'
 
 
 def _good(levels: tuple[str, ...]) -> bool:
@@ -30,9 +29,13 @@ def _good(levels: tuple[str, ...]) -> bool:
     return len(set(texts)) == len(texts) >= 2 and "" not in texts
 
 
-_Levels = Annotated[tuple[str, ...], Such("two or more different levels", _good, todo=_HOW)]
+def _how() -> str:
+    return f"Write it as {wording.option('categories', {'sex': ['f', 'm'], 'ward': ['a', 'b', 'c']})}."
+
+
+_Levels = Annotated[tuple[str, ...], Such("two or more different levels", _good, todo=_how)]
 #: By column, all its possible levels.
-Categories = Mapping[str, _Levels]
+Categories = Annotated[Mapping[str, _Levels], Such("every column with its levels", todo=_how)]
 
 
 def parse_categories(given: Iterable[str]) -> dict[str, tuple[str, ...]] | None:
@@ -42,7 +45,8 @@ def parse_categories(given: Iterable[str]) -> dict[str, tuple[str, ...]] | None:
         name, told, levels = part.partition("=")
         name, listed_levels = named(name), tuple(level.strip() for level in levels.split(","))
         if not (told and name and _good(listed_levels)) or name in found:
-            raise InputError(_SAID, "a column once, and two or more levels", f"found {shortened(part.strip())}", _HOW)
+            expected, wrong = "a column once, and two or more levels", f"found {shortened(part.strip())}"
+            raise InputError(wording.setting("categories"), expected, wrong, _how())
         found[name] = listed_levels
     return found or None
 
@@ -111,6 +115,6 @@ def _numbered(column: NDArray[Any], levels: Sequence[str], where: str, grid: Gri
             numbers[row] = -1
         else:
             found = "found another word" if private else f"found {shortened(text)}"
-            todo = f"Correct the cell, or add the level to {_SAID} (`categories` in a plan)."
+            todo = f"Correct the cell, or add the level to {wording.called('categories')}."
             raise InputError(f"{where}, {grid.at(row)}", f"one of the levels {listed(levels)}", found, todo)
     return numbers

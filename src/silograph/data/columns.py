@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import re
-import shlex
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -16,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from silograph.core import wording
 from silograph.core.errors import InputError
 from silograph.core.schema import did_you_mean
 from silograph.core.types import Array
@@ -32,7 +32,7 @@ from silograph.data.tables import (
     shortened,
 )
 
-Kind = Literal["identifier", "counter", "date", "category", "text", "marked", "constant", "copy", "code"]
+Kind = Literal["identifier", "counter", "date", "category", "text", "marked", "decimal", "constant", "copy", "code"]
 
 _ENOUGH = 10  # from so many rows, order and distinctness mean something
 _DENSE = 1.5  # a shuffled counter leaves few numbers out; so many measurements would meet by chance
@@ -53,50 +53,65 @@ _DAY = (
 _DATE = re.compile(rf"\s*(({_DAY})(,?[ T]+\d\d?:\d\d.*)?|\d\d?:\d\d.*)\s*", re.IGNORECASE)
 #: 1,234.5 and 1.234,5 and 1'234, $5, 5 EUR, 5 %.
 _MARKED = re.compile(r"\s*([$€£¥]|[A-Z]{3} )?\s*[+-]?\d+([.,' \u00a0\u202f]\d+)*\s*([$€£¥%]| ?[A-Z]{3})?\s*")
+_DECIMAL_COMMA = re.compile(r"\s*[+-]?\d+,\d+\s*")
+_THOUSANDS = re.compile(r"\s*[+-]?[1-9]\d{0,2},\d{3}\s*")
 _DATE_NAME = re.compile(
     r"((birth|admission|discharge|study|calendar|start|end)[\W_]?)?year|(.*[\W_])?(date|date[\W_]?time|time[\W_]?stamp|dob"
     r"|birth[\W_]?day|(date|year)[\W_]of[\W_].*)",
     re.IGNORECASE,
 )
 
-_DROP = "Leave it out with --drop {name} (`drop` in a plan)"
-_KEEP = ", or say that it is a measurement with --keep {name}"
+_DROP = "Leave it out with {drop}"
 _REMEDY: dict[Kind, str] = {
-    "identifier": f"If it names each row's person: --unit-column {{name}} (with --epsilon). {_DROP}{{keep}}.",
+    "identifier": f"If it names each row's person: {{unit_column}} (with {{epsilon}}). {_DROP}{{keep}}.",
     "counter": f"{_DROP}{{keep}}.",
     "date": f"{_DROP}{{keep}}.",
     "text": f"{_DROP}.",
     "marked": f"Save them without marks of thousands, currencies or per cent. {_DROP} otherwise.",
+    "decimal": "Save the table with decimal points, or with semicolons between cells.",
     "code": f"If that stands for a gap, empty these cells. {_DROP}{{keep}}.",
-    "category": f"{_DROP}, or declare its levels with --categories {{levels}}.",
-    "constant": "A node that never varies has no relation to learn. Leave it out at every site with --drop {name}.",
-    "copy": "Leave one of them out with --drop {name}{keep}.",
+    "category": f"{_DROP}, or declare its levels with {{categories}}.",
+    "constant": "A node that never varies has no relation to learn. Leave it out at every site with {drop}.",
+    "copy": "Leave one of them out with {drop}{keep}.",
 }
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A problem of a column, and the remedy."""
+    """A problem of a column, and the remedy; `others` are columns with the same problem, which has one cause."""
 
     column: str
     kind: Kind
     found: str
     levels: tuple[str, ...] = ("first", "second", "...")  # as an example, if values were not read
     numbers: bool = True  # only these can be a measurement
+    others: tuple[str, ...] = ()
 
     @property
-    def quoted(self) -> str:
-        """The column's name, quoted for a shell."""
-        return shlex.quote(self.column)
+    def columns(self) -> tuple[str, ...]:
+        return (self.column, *self.others)
+
+    @property
+    def words(self) -> str:
+        """What is wrong, without the remedy."""
+        if self.kind == "decimal":
+            named = f"columns {listed(self.columns)} have" if self.others else f"column {shortened(self.column)} has"
+            return f"{named} {self.found}"
+        return f"column {shortened(self.column)} {self.found}"
 
     @property
     def remedy(self) -> str:
-        levels = shlex.quote(f"{self.column}={','.join(self.levels)}")
-        keep = _KEEP.format(name=self.quoted) if self.numbers else ""
-        return _REMEDY[self.kind].format(name=self.quoted, keep=keep, levels=levels)
+        keep = f", or say that it is a measurement with {wording.option('keep', [self.column])}" if self.numbers else ""
+        return _REMEDY[self.kind].format(
+            keep=keep,
+            drop=wording.option("drop", [self.column]),
+            unit_column=wording.option("unit_column", self.column),
+            epsilon=wording.called("epsilon"),
+            categories=wording.option("categories", {self.column: self.levels}),
+        )
 
     def __str__(self) -> str:
-        return f"column {shortened(self.column)} {self.found}. {self.remedy}"
+        return f"{self.words}. {self.remedy}"
 
 
 class ColumnsError(InputError):
@@ -110,9 +125,11 @@ class ColumnsError(InputError):
             for each in every:
                 first.setdefault(each.column, each)
         columns = list(first.values())
-        words = [f"column {shortened(each.column)} {each.found}" for each in columns]
-        drop = " ".join(f"--drop {each.quoted}" for each in columns[:_SHOWN])
-        todo = columns[0].remedy if len(columns) == 1 else f"Leave them out with {drop}; `silograph check` says more."
+        words = [each.words for each in columns]
+        drop = wording.option("drop", [name for each in columns[:_SHOWN] for name in each.columns])
+        further = wording.either("; `silograph check` says more", "")
+        whole = len(columns) == 1 or columns[0].kind == "decimal"
+        todo = columns[0].remedy if whole else f"Leave them out with {drop}{further}."
         where = next(iter(found)) if len(found) == 1 else f"{len(found)} tables"
         more = f"; {len(words) - _SHOWN} more" if len(words) > _SHOWN else ""
         super().__init__(where, "measurements in every column", "; ".join(words[:_SHOWN]) + more, todo)
@@ -122,14 +139,16 @@ def check_named(
     drop: Collection[str], keep: Collection[str], columns: Collection[str], categories: Collection[str] | None = None
 ) -> None:
     """Refuse names that no table has, and a column in both drop and keep."""
-    for option, names in (("--drop", drop), ("--keep", keep), ("--categories", categories or ())):
+    for setting, names in (("drop", drop), ("keep", keep), ("categories", categories or ())):
         for name in names:
             if columns and named(name) not in columns:
                 todo = did_you_mean(name, columns) or f"The columns are {listed(list(dict.fromkeys(columns)))}."
-                raise InputError(f"{option} {shortened(name)}", "a column of one of the tables", "none has it", todo)
+                where = f"{wording.setting(setting)} {shortened(name)}"
+                raise InputError(where, "a column of one of the tables", "none has it", todo)
             if name in drop and (name in keep or name in (categories or ())):
-                other = "--keep" if name in keep else "--categories"
-                raise InputError(f"--drop {shortened(name)}", f"a column that {other} does not name", "both name it")
+                other = wording.called("keep" if name in keep else "categories")
+                where = f"{wording.setting('drop')} {shortened(name)}"
+                raise InputError(where, f"a column that {other} does not name", "both name it")
 
 
 def without(grid: Grid, drop: Collection[str]) -> Grid:
@@ -172,7 +191,14 @@ def findings(grid: Grid, private: bool = False, keep: Collection[str] = ()) -> l
             found.append(Finding(name, kind, words, **levels, numbers=column.dtype.kind in "iuf"))
         elif by_values and column.dtype.kind in "iuf":
             numbers[name] = column.astype(np.float64, copy=False)
-    return found + _copies(numbers)
+    return _together(found) + _copies(numbers)
+
+
+def _together(found: list[Finding]) -> list[Finding]:
+    """Columns with decimal commas in one finding: the whole table was saved so."""
+    commas = [each for each in found if each.kind == "decimal"]
+    others = tuple(each.column for each in commas[1:])
+    return [*(replace(each, others=others) for each in commas[:1]), *(each for each in found if each not in commas)]
 
 
 def unnamed_findings(grid: Grid, keep: Collection[str] = ()) -> list[Finding]:
@@ -246,6 +272,8 @@ def _words(column: NDArray[Any]) -> tuple[Kind | None, str]:
         return None, ""  # a column of numbers with something else in it, which the table's check names by its row
     if all(_DATE.fullmatch(cell) for cell in words):
         return "date", "holds dates or times"
+    if all(map(_DECIMAL_COMMA.fullmatch, words)) and not all(map(_THOUSANDS.fullmatch, words)):
+        return "decimal", f"decimal commas ({shortened(words[0])})"
     if all(_MARKED.fullmatch(cell) for cell in words):
         return "marked", f"holds numbers with marks that are not read, such as {shortened(words[0])}"
     levels = sorted(set(cells))

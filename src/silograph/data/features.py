@@ -20,6 +20,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from silograph.core import wording
 from silograph.core.errors import InputError
 from silograph.core.schema import Finite, Such, did_you_mean, write
 from silograph.data.categories import Categories, with_levels
@@ -77,7 +78,7 @@ class FeatureOptions:
         for name, value in ((named(name), value) for name, value in (self.fill or {}).items()):
             if isinstance(value, str) and name not in ends:
                 expected, todo = f"bounds for {shortened(name)} as well", f"Add bounds = {{{name} = [low, high]}}."
-                raise InputError("plan, fill", expected, f"found {value!r} alone", todo)
+                raise InputError(wording.setting("fill"), expected, f"found {value!r} alone", todo)
             found[name] = 0.5 * sum(ends[name]) if isinstance(value, str) else value
         return found
 
@@ -149,7 +150,9 @@ def read_features(
             for name in getattr(told, option) or ():
                 if len(tables) > 1 and named(name) not in known:  # another organisation's table may have it
                     todo = did_you_mean(name, known)
-                    raise InputError(f"plan, {option}", "columns of the tables", f"none has {shortened(name)}", todo)
+                    raise InputError(
+                        wording.setting(option), "columns of the tables", f"none has {shortened(name)}", todo
+                    )
     return tables
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from silograph.core import wording
 from silograph.core.errors import InputError
 from silograph.core.types import Array
 from silograph.data.columns import ColumnsError, Finding, check_named, unnamed_findings
@@ -254,7 +256,7 @@ def problems(
             every = [(where, each) for where, found in problem.by_file.items() for each in found]
             for where, each in every:
                 odd.setdefault((each.column, each.kind), (each, []))[1].append(where)
-            look(site, [*left_out, *(each.column for _, each in every)])
+            look(site, [*left_out, *(name for _, each in every for name in each.columns)])
         except CellsError as problem:
             refused.extend([problem, *problem.others])
         except InputError as problem:
@@ -303,6 +305,8 @@ def from_arrays(
     nodes = None if nodes is None else [str(node) for node in nodes]
     if len(names) != len(arrays):
         raise InputError("names", f"one for each of the {len(arrays)} arrays", f"there are {len(names)}")
+    if twice := next((name for name, times in Counter(names).items() if times > 1), None):
+        raise InputError("names", "different ones", f"{twice!r} occurs {names.count(twice)} times")
     tables: list[Table] = []
     odd: dict[str, list[Finding]] = {}
     for array, name in zip(arrays, names, strict=True):
@@ -382,8 +386,9 @@ def _reordered(table: Table, nodes: tuple[str, ...], expected: str) -> Array:
         nodes,
         f"site {shortened(table.name)}",
         expected,
-        "Every site must have the same nodes, by the same names, in any order. Or add --nodes common (`nodes` in a "
-        "plan): nodes that are not at every site are left out; or --nodes all: sites may lack some.",
+        "Every site must have the same nodes, by the same names, in any order. Or add "
+        f"{wording.option('nodes', 'common')}: nodes that are not at every site are left out; or "
+        f"{wording.option('nodes', 'all')}: sites may lack some.",
     )
     if table.nodes == nodes:
         return table.signals

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from silograph.core import wording
 from silograph.core.errors import InputError
 from silograph.data.categories import cell_text
 from silograph.data.columns import without
@@ -162,7 +163,7 @@ def _put_together(source: _Source, read: Read, person: str | None, private: bool
     """One table of all persons' files, whose columns have the same names."""
     where = shown(source.path)
     if private and person is None:
-        todo = f'Say --unit-column {FILE} (unit_column = "{FILE}" in a plan), so that a person is protected.'
+        todo = f"Say {wording.option('unit_column', FILE)}, so that a person is protected."
         raise InputError(where, "a statement that each file is a person, for privacy", "there is none", todo)
     grids = [(file, *read(file)) for file in source.files]
     notes = [note for file, _, grid in grids for note in _index(file, grid, private)]

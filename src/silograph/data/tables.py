@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from silograph.core import wording
 from silograph.core.errors import InputError
 from silograph.core.types import Array
 
@@ -59,10 +60,6 @@ _UNNAMED = "Unnamed: 0"  # as pandas calls an index that it read and writes agai
 _FILL = "Set what a gap counts as (`fill` in a plan), or leave out those rows or columns."
 #: What is often found in the first row, and in the last.
 _AT_ENDS = {1: "If this row tells units, delete it. ", 0: "If this row is a total or a remark, delete it. "}
-_NUMBERS_ONLY = (
-    "Every column must hold real numbers: leave others out with --drop, or declare the levels of words with "
-    "--categories."
-)
 _LIMIT = (
     "A limit of what can be measured is no number: replace it in all rows, for example by half the limit, or leave "
     "those cells empty."
@@ -203,7 +200,8 @@ def _check_variation(signals: Array, nodes: Sequence[str], where: str, kind: str
             f"{where}, {kind} {shortened(nodes[int(few.argmax())])}",
             "a node with two values or more",
             f"it has {int(seen[:, few.argmax()].sum())}: all others are missing",
-            f"Leave the {kind} out of this table, or at every site with --drop.",
+            f"Leave the {kind} out of this table, or at every site: "
+            f"{wording.option('drop', [nodes[int(few.argmax())]])}.",
         )
     largest, least = np.where(seen, signals, -np.inf), np.where(seen, signals, np.inf)
     still = largest.max(axis=0) == least.min(axis=0)
@@ -258,6 +256,7 @@ def _plain(column: pd.Series[Any]) -> NDArray[Any]:
 
 def _check_size(where: str, nodes: int, signals: int, nodes_in: NodesIn) -> None:
     other = "rows" if nodes_in == "columns" else "columns"
+    turn = wording.either(f"set {wording.option('nodes_in', other)}", "pass the transposed table (df.T)")
     if signals < 2:
         unit = "row" if nodes_in == "columns" else "column"
         found = f"there is only one {unit}" if signals else f"there is no {unit} of data"
@@ -269,7 +268,7 @@ def _check_size(where: str, nodes: int, signals: int, nodes_in: NodesIn) -> None
             where,
             "at least 3 nodes",
             f"there {'is 1' if nodes == 1 else f'are {nodes}'}",
-            f"A graph needs at least 3 nodes. Are the nodes in {other}? Then set nodes_in={other!r}.",
+            f"A graph needs at least 3 nodes. Are the nodes in {other}? Then {turn}.",
         )
 
 
@@ -315,6 +314,11 @@ def checked_names(where: str, given: Sequence[str], count: int, kind: str = "nod
     return names
 
 
+def _numbers_only() -> str:
+    drop, levels = wording.option("drop", ["COLUMN"]), wording.option("categories", {"COLUMN": ["A", "B"]})
+    return f"Every column must hold real numbers: leave others out ({drop}), or declare the levels of words ({levels})."
+
+
 def _as_floats(column: NDArray[Any], k: int, place: Place, private: bool) -> Array:
     kind = column.dtype.kind
     if kind == "O":
@@ -326,7 +330,7 @@ def _as_floats(column: NDArray[Any], k: int, place: Place, private: bool) -> Arr
             raise _too_large_integer(place(k, row))
     elif kind != "f":
         what = _NOT_NUMBERS.get(kind, f"values of type {column.dtype}")
-        raise InputError(place(k, 0), "a real number", f"the column holds {what}", _NUMBERS_ONLY)
+        raise InputError(place(k, 0), "a real number", f"the column holds {what}", _numbers_only())
     with np.errstate(over="ignore"):  # overflowing numbers become infinite and are refused as such
         return column.astype(np.float64)
 
@@ -347,7 +351,7 @@ def _objects_as_floats(cells: list[Any], k: int, place: Place, private: bool) ->
         elif isinstance(cell, str) and reads_as_number(cell):
             todo = _ALIKE
         else:
-            todo = _AT_ENDS.get((row + 1) % len(cells), "") + _NUMBERS_ONLY
+            todo = _AT_ENDS.get((row + 1) % len(cells), "") + _numbers_only()
         raise InputError(place(k, row), "a number", found, todo)
     for row, cell in enumerate(cells):
         if isinstance(cell, int) and abs(cell) > LARGEST_INTEGER:

@@ -144,8 +144,8 @@ class PlanEstimator(BaseEstimator):
         """The run folder; files that its plan names are named as they are seen from `goal`."""
         check_is_fitted(self)
         if not hasattr(self, "_run"):
-            todo = "Save before pickling: a pickle, or a copy, does not carry the tables that a report looks at."
-            raise InputError(type(self).__name__, "the estimator that was fitted", "found a copy of it", todo)
+            found, todo = self._no_run()
+            raise InputError(type(self).__name__, "the estimator that was fitted", found, todo)
         job, outcome, trace, door = self._run
         folder.mkdir()
         Ledger(folder / "ledger.jsonl").append(door.ledger.rows)
@@ -153,6 +153,11 @@ class PlanEstimator(BaseEstimator):
         told.privacy.notes.append(IN_ONE_PROCESS)
         write_result(folder, dumps(moved(job.plan, Path(), goal)), job.plan.seed, door, told)
         write_atomically(folder / "report.html", build(folder).encode())
+
+    def _no_run(self) -> tuple[str, str]:
+        """Why there is nothing to report on: what was found, and what to do."""
+        todo = "Save before pickling: a pickle, or a copy, does not carry the tables that a report looks at."
+        return "found a copy of it", todo
 
     def _html_repr(self) -> str:
         """For notebooks: what was learned, once there is something; before that scikit-learn's own diagram."""
@@ -184,7 +189,7 @@ class InTheOpen:
 def refuse_search(epsilon: float | None) -> None:
     """Scores are not protected, and whoever looks for the best parameters by them spends the budget again and again."""
     if epsilon is not None:
-        todo = "Choose parameters before, by what is public: `silograph privacy` says what to expect."
+        todo = "Choose parameters before you fit, by what is public."
         found = "found a budget: a score looks at records in the clear, and a search spends it in every fit"
         raise InputError("score", "no privacy", found, todo)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
@@ -222,7 +223,7 @@ class ConsensusGraph(PlanEstimator):
         params = inspect.signature(cls).parameters
         given = {name: getattr(section, name) for section in sections for name in params if hasattr(section, name)}
         made, result, pairs = cls(**given, random_state=plan.seed), run.result, AllPairs(len(run.result.nodes))
-        made._loaded = True
+        made._loaded = Path(os.path.abspath(folder))
         made._space, made.nodes_, made.names_ = pairs, list(result.nodes), [site.name for site in result.sites]
         made.n_features_in_, made._own_nodes = len(result.nodes), [made.nodes_] * len(result.sites)
         (made._consensus, made._more_of_consensus), *sites = (
@@ -244,6 +245,11 @@ class ConsensusGraph(PlanEstimator):
         made.n_iter_, made.path_, made.reason_ = result.rounds, run.json.get("path"), result.reason
         made.privacy_, made.ledger_ = run.json["privacy"], list(Ledger(Path(folder) / "ledger.jsonl", mend=False).rows)
         return made
+
+    def _no_run(self) -> tuple[str, str]:
+        if self._loaded is None:
+            return super()._no_run()
+        return "found one that was loaded", f"Its page is {self._loaded / 'report.html'}; copy the folder to save it."
 
     def _set_graphs(self) -> None:
         self.signs_: Any = None
@@ -286,7 +292,7 @@ class ConsensusGraph(PlanEstimator):
         ignored. It is refused with epsilon.
         """
         check_is_fitted(self)
-        if self._loaded:
+        if self._loaded is not None:
             todo = "Score with the estimator that was fitted; pickle keeps it."
             raise InputError("score", "an estimator that was fitted", "this run was loaded: it has graphs only", todo)
         precision, location, together = self.precision_, self.location_, self.consensus_precision_
@@ -421,9 +427,12 @@ class ConsensusGraph(PlanEstimator):
         return card(repr(self), facts, header, rows, small_graph(self.nodes_, drawn, "Consensus graph", signs))
 
     def _silos(self, plan: GraphPlan, X: Any, names: Sequence[str] | None) -> Silos:
+        if X is None or ((_are_named(X) or isinstance(X, list | tuple)) and not X):
+            raise InputError("fit", "a table per site", "found none")
         private, data = plan.privacy is not None, plan.data
         self.__dict__.pop("feature_names_in_", None)
-        self._loaded, self._named = False, bool(data.files) or hasattr(X, "columns")
+        self._loaded: Path | None = None
+        self._named = bool(data.files) or hasattr(X, "columns")
         if data.files:
             if names is not None:
                 raise InputError("names", "no names with files: files name the sites", f"found {list(names)}")

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from silograph.core import wording
 from silograph.core.errors import InputError
 from silograph.core.processes import time_of, workers_for
 from silograph.core.results import Guarantee, LinearTask, ServerGraph, ServerRound, Test
@@ -51,7 +52,7 @@ class Servers:
 
     def __post_init__(self) -> None:
         if sum(way is not None for way in (self.graph, self.links, self.file)) > 1:
-            raise InputError("plan, [topology]", "a graph, links or a file", "found more than one")
+            raise InputError(wording.setting("[topology]"), "a graph, links or a file", "found more than one")
 
 
 def graph_of(servers: Servers, names: Sequence[str], base: Path) -> Topology:
@@ -72,7 +73,7 @@ def graph_of(servers: Servers, names: Sequence[str], base: Path) -> Topology:
     for pair in servers.links or []:
         for name in pair:
             if name not in names:
-                raise InputError("plan, links", f"regions: {', '.join(names)}", f"found {name!r}")
+                raise InputError(wording.setting("links"), f"regions: {', '.join(names)}", f"found {name!r}")
         a, b = (names.index(name) for name in pair)
         linked[a, b] = linked[b, a] = float(a != b)
     if servers.links is None:
@@ -85,28 +86,36 @@ def check_masks(masks: str, clip: float | None, sample: int | None, minimum: int
     if masks == "none":
         return
     if clip is None:
-        raise InputError("plan, clip", "a number with masks, so that no sum overflows", "found none", "Try clip = 1.")
+        raise InputError(
+            wording.setting("clip"), "a number with masks, so that no sum overflows", "found none", "Try clip = 1."
+        )
     if sample is not None and sample < minimum:
-        raise InputError("plan, sample", f"at least the minimum cohort of {minimum} with masks", f"found {sample}")
+        raise InputError(
+            wording.setting("sample"), f"at least the minimum cohort of {minimum} with masks", f"found {sample}"
+        )
 
 
 def check_classes(classes: tuple[str, str] | None, loss: str) -> None:
     if classes is not None and loss != "logistic":
-        raise InputError("plan, classes", 'none, or loss = "logistic"', f"found the loss {loss}")
+        raise InputError(wording.setting("classes"), 'none, or loss = "logistic"', f"found the loss {loss}")
 
 
 def check_answers(answers: tuple[float, float] | None, loss: str) -> None:
     """What a private mean of answers needs to know beforehand."""
     if loss == "logistic" and answers is not None:
-        raise InputError("plan, answers", "none with classes", "found some")
+        raise InputError(wording.setting("answers"), "none with classes", "found some")
     if loss != "logistic" and answers is None:
         todo = "From public knowledge, in [data]: answers = [0, 100]. What lies beyond counts as the bound."
-        raise InputError("plan, answers", "the least and the most of the target, with privacy", "found none", todo)
+        raise InputError(
+            wording.setting("answers"), "the least and the most of the target, with privacy", "found none", todo
+        )
 
 
 def check_intercept(intercept: bool, features: Sequence[str]) -> None:
     if intercept and INTERCEPT in features:
-        raise InputError("plan, intercept", f"no feature called {INTERCEPT}", "there is one", "Set intercept = false.")
+        raise InputError(
+            wording.setting("intercept"), f"no feature called {INTERCEPT}", "there is one", "Set intercept = false."
+        )
 
 
 def with_intercept(x: Array, intercept: bool) -> Array:

@@ -20,6 +20,7 @@ from functools import cached_property
 
 import numpy as np
 
+from silograph.core import wording
 from silograph.core.errors import InputError
 from silograph.core.types import Array, BoolArray, Carry, Json
 from silograph.kernels.descent import roughness
@@ -75,7 +76,7 @@ def _check_units(scale: Array) -> None:
             "sites",
             "signals in the same units",
             f"what an edge costs differs by a factor of {scale.max() / scale.min():.1g} between them",
-            "Bring the tables to the same units, or take --scale own.",
+            f"Bring the tables to the same units, or take {wording.option('scale', 'own')}.",
         )
 
 

@@ -87,5 +87,6 @@ def path_of_expected(found: Evidence, number: int | None, pair_rows: Array | Non
 def largest_expected(found: Evidence, pair_rows: Array | None) -> tuple[int, list[Json], str]:
     best = expected_number(found, pair_rows)
     number = not_noise(best, found)
-    words = "have the largest expected F-score" if number == best else "by Schwarz' criterion, as rows are few"
+    have = "has" if number == 1 else "have"
+    words = f"{have} the largest expected F-score" if number == best else "by Schwarz' criterion, as rows are few"
     return number, path_of_expected(found, number, pair_rows), f"{so_many(number, len(found.site))} {words}"

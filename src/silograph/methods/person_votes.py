@@ -22,6 +22,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from silograph.core import wording
 from silograph.core.errors import InputError
 from silograph.core.keys import stream
 from silograph.core.types import Array, BoolArray, Carry, Json
@@ -76,8 +77,8 @@ class Votes:
                 "votes of persons",
                 f"noise of at most {MOST_NOISE:g} in the share of persons who have an edge",
                 f"it would be {noise:.2g}: most of {self.task.edges} edges would be chance",
-                f"Nothing was spent. Draw only the edges that are sure (--confidence {SURE:g}), or take about "
-                f"{persons} persons, or a larger epsilon.",
+                f"Nothing was spent. Draw only the edges that are sure ({wording.option('confidence', SURE)}), or take "
+                f"about {persons} persons, or a larger epsilon.",
             )
 
     def check_groups(self) -> None:

@@ -55,6 +55,11 @@ class RunFolder(Generic[R]):
         return {}
 
     @property
+    def known(self) -> dict[str, dict[str, list[float]]]:
+        """What else is known of the edges of these graphs, by column, in the order of the edges."""
+        return {}
+
+    @property
     def models(self) -> dict[str, list[float]]:
         """The linear models it learned, by whose they are; none where it learned others."""
         return {}

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self, cast
 
 from silograph import families
+from silograph.core import wording
 from silograph.core.errors import InputError
 from silograph.core.schema import check, of_format, read, write
 from silograph.core.types import EngineName
@@ -151,7 +152,8 @@ def parse(content: Mapping[str, Any], where: str, to_run: bool = True) -> Plan:
     data = rest.setdefault("data", {})
     if to_run and isinstance(data, dict) and not data.get("files"):
         raise InputError(f"{where}, data", "files = [...] with at least one table", "found none")
-    return read(families.part(name, "plan", PlanPart).PLAN, rest, where)
+    with wording.speaking("plan"):
+        return read(families.part(name, "plan", PlanPart).PLAN, rest, where)
 
 
 def dumps(plan: Plan) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
@@ -99,8 +100,20 @@ def execute(
     except SilographError:
         folder.discard()
         raise
+    except OSError as error:
+        folder.release()
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise _disk_full(folder) from error
+        raise
     result: Json = json.loads((folder.path / "result.json").read_text(encoding="utf-8"))
     return Finished(folder.finish(), result)
+
+
+def _disk_full(folder: RunFolder) -> SilographError:
+    spent = any(row.mechanism != "reveal" for row in folder.ledger.rows)
+    goes_on = "it resumes, and spends nothing more for what was released" if spent else "it resumes"
+    todo = f"No result was written. Free some space, then type the same command again: {goes_on}."
+    return SilographError(str(folder.path), "space on the disk", "it is full", todo)
 
 
 def finished_before(plan: Plan, base: Path, goal: Path) -> Finished | None:

@@ -14,8 +14,10 @@ from silograph.core.schema import Positive, Such
 from silograph.core.schema import public as public
 from silograph.core.toml import parse_toml
 
-Delta = Annotated[float, Such("a number between 0 and 1", lambda value: 0.0 < value < 1.0, todo="Try 1e-6.")]
-TotalEpsilon = Annotated[Positive, Such("a privacy budget above 0", todo="Leave it out for a run without privacy.")]
+Delta = Annotated[float, Such("a number between 0 and 1", lambda value: 0.0 < value < 1.0, todo=lambda: "Try 1e-6.")]
+TotalEpsilon = Annotated[
+    Positive, Such("a privacy budget above 0", todo=lambda: "Leave it out for a run without privacy.")
+]
 
 
 def naming_files(default: Any, private: bool = True, **more: Any) -> Any:

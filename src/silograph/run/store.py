@@ -15,6 +15,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from silograph.core import wording
 from silograph.core.errors import DamageError, InputError
 from silograph.core.files import content_of, write_atomically
 from silograph.core.keys import secret_root
@@ -88,7 +89,7 @@ class RunFolder:
                     str(self.goal),
                     "a goal that no failed run was on its way to",
                     f"{self._evidence} tells what one has released and spent before it failed",
-                    "Choose another run folder with -o, or put the ledger away: what it tells stays spent.",
+                    f"{_another()} Or put the ledger away: what it tells stays spent.",
                 )
             # Killed before the identity was written, nothing had been released: begin anew.
             write_atomically(path, json.dumps(identity).encode(), 0o600)
@@ -224,15 +225,23 @@ def _identity(plan_text: str, inputs: Sequence[Path]) -> Json:
     return {"plan": plan_text, "inputs": [hashlib.sha256(content_of(path)).hexdigest() for path in inputs]}
 
 
+def _another() -> str:
+    return wording.either("Choose another run folder with -o.", "Choose another run folder.")
+
+
 def refuse_occupied(goal: Path) -> None:
     if Path.cwd().is_relative_to(goal):
         # The finished folder is renamed into place, which would pull the ground from under the caller's feet.
-        raise InputError(
-            str(goal), "a folder inside the current one, or elsewhere", "it is the current one", "Try -o out."
-        )
+        todo = wording.either("Try -o out.", "Name another.")
+        raise InputError(str(goal), "a folder inside the current one, or elsewhere", "it is the current one", todo)
     if goal.is_symlink():
-        raise InputError(str(goal), "a folder", "it is a link", "Name the folder itself with -o.")
+        raise InputError(
+            str(goal),
+            "a folder",
+            "it is a link",
+            wording.either("Name the folder itself with -o.", "Name the folder itself."),
+        )
     if goal.is_dir() and any(goal.iterdir()):
-        raise InputError(str(goal), "an empty or new run folder", "it is not empty", "Choose another with -o.")
+        raise InputError(str(goal), "an empty or new run folder", "it is not empty", _another())
     if goal.exists() and not goal.is_dir():
-        raise InputError(str(goal), "a folder", "a file is there", "Choose another with -o.")
+        raise InputError(str(goal), "a folder", "a file is there", _another())

@@ -248,7 +248,7 @@ def test_numbers_are_marked_released_or_simulation_only(tmp_path: Path) -> None:
     # A mark that no number has is not explained.
     assert "only because this run was a simulation" in html
     known = build(make_run(tmp_path / "known", numbers_are={"signals": "released"}))
-    assert "would be known in a deployment." in Page(known).text
+    assert "are those that leave the sites, or follow from what leaves them." in Page(known).text
     assert "only because this run was a simulation" not in known
 
 

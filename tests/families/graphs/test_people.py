@@ -84,7 +84,7 @@ def test_tables_that_do_not_say_whose_signals_they_hold_are_refused(tmp_path, ro
 
 
 def test_a_column_of_words_named_like_an_identifier_asks_for_the_unit(folder):
-    with pytest.raises(InputError, match=r"'person' has the name of an identifier.*--unit-column person"):
+    with pytest.raises(InputError, match=r"'person' has the name of an identifier.*unit_column=\"person\""):
         read_table(folder / "ada.csv", private=True)
 
 
@@ -166,7 +166,7 @@ def test_a_number_column_named_like_an_identifier_is_refused_or_brings_a_note(tm
     table = pd.DataFrame(rng.standard_normal((2000, 4)), columns=["a", "b", "c", name])
     table.to_csv(tmp_path / "x.csv", index=False)
     if asks:
-        with pytest.raises(InputError, match=r"has the name of an identifier.*--unit-column"):
+        with pytest.raises(InputError, match=r"has the name of an identifier.*unit_column="):
             open_job(GraphPlan(Data(("x.csv",)), ConsensusGraph(), BUDGET), tmp_path)
     job = open_job(GraphPlan(Data(("x.csv",), keep=(name,)), ConsensusGraph(), BUDGET), tmp_path)
     assert any("--unit-column" in note for note in job.forecast()["notes"]) == asks

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from silograph.core import schema
+from silograph.core import schema, wording
 from silograph.core.errors import InputError
 from silograph.core.files import write_atomically
 from silograph.core.results import Compared, Privacy, Test, filled
@@ -142,7 +142,7 @@ class ClusteredJob(ServersJob):
     def _check(self) -> None:
         if self.masks is not None and np.bincount(self._cohorts).max() < self.masks.minimum:
             raise InputError(
-                "plan, minimum",
+                wording.setting("minimum"),
                 "at most the size of the largest cohort: the clients of one cluster, of one server or of all",
                 f"found {self.masks.minimum}, and the largest has {np.bincount(self._cohorts).max()}",
                 "Lower it, or join servers or clusters.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, replace
 from typing import Literal
 
+from silograph.core import wording
 from silograph.core.errors import InputError
 from silograph.core.schema import Amount, Cohort, Count, Portion, Positive, Scale, Seed, Share
 from silograph.core.types import EngineName
@@ -155,69 +156,83 @@ class ClusteredPlan(Plan):
         if self.data.cluster is None and chosen.find is None:
             expected = "a cluster column in [data], or how many to find in [method]"
             todo = "If clients have no groups, say find = 1: all are one cluster."
-            raise InputError("plan, clusters", expected, "found neither", todo)
+            raise InputError(wording.setting("clusters"), expected, "found neither", todo)
         if learner_of(self) == "calibrated":
             self._check_calibrated()
             return
         check_masks(self.masks, chosen.clip, chosen.sample, chosen.minimum)
         if self.reach == "all" and self.masks == "none":
             found = "found none: some server would have to see all clients' differences"
-            raise InputError("plan, masks", 'masks with reach = "all"', found, 'Set masks = "protocol".')
+            raise InputError(wording.setting("masks"), 'masks with reach = "all"', found, 'Set masks = "protocol".')
         if chosen.find is not None and self.masks != "none":
             found = "found clusters to find: every client would show its server a gradient"
-            raise InputError("plan, find", "given clusters with masks", found)
+            raise InputError(wording.setting("find"), "given clusters with masks", found)
         if chosen.step == "linearised" and chosen.radius is not None:
-            raise InputError("plan, radius", "none with the linearised step, whose clip bounds gradients", "found one")
+            raise InputError(
+                wording.setting("radius"), "none with the linearised step, whose clip bounds gradients", "found one"
+            )
         if chosen.learner == "effects" and (given := papers_only(self) or ("privacy" if self.privacy else None)):
             todo = "Leave learner out." if given == "privacy" else ""
-            raise InputError(f"plan, {given}", 'learner = "papers"', "random effects have no such setting", todo)
+            raise InputError(wording.setting(given), 'learner = "papers"', "random effects have no such setting", todo)
         if self.privacy is not None:
             self._check_privacy(self.privacy)
 
     def _check_calibrated(self) -> None:
         if self.privacy is None:
-            raise InputError("plan, learner", "a budget with calibrated models", "found none", "Leave learner out.")
+            raise InputError(
+                wording.setting("learner"), "a budget with calibrated models", "found none", "Leave learner out."
+            )
         if given := papers_only(self):
-            raise InputError(f"plan, {given}", 'learner = "papers"', "calibrated models have no such setting")
+            raise InputError(wording.setting(given), 'learner = "papers"', "calibrated models have no such setting")
         check_answers(self.data.answers, self.method.loss)
         if self.method.find is not None and self.privacy.protect == "clients":
-            raise InputError("plan, find", "given clusters where clients are protected", "found clusters to find")
+            raise InputError(
+                wording.setting("find"), "given clusters where clients are protected", "found clusters to find"
+            )
 
     def _check_privacy(self, privacy: ClusterBudget) -> None:
         chosen = self.method
         if privacy.decay**chosen.rounds <= _LEAST_DECAY:
             expected = f"a number up to 1 that leaves {_LEAST_DECAY:g} or more after all rounds"
-            raise InputError("plan, decay", expected, f"found {privacy.decay}")
+            raise InputError(wording.setting("decay"), expected, f"found {privacy.decay}")
         if privacy.protect == "records":
             self._check_records()
         elif chosen.clip is None:
             raise InputError(
-                "plan, clip", "a bound on a client's difference, with privacy", "found none", "Try clip = 1."
+                wording.setting("clip"), "a bound on a client's difference, with privacy", "found none", "Try clip = 1."
             )
         elif chosen.find is not None:
-            raise InputError("plan, find", "given clusters where clients are protected", "found clusters to find")
+            raise InputError(
+                wording.setting("find"), "given clusters where clients are protected", "found clusters to find"
+            )
         elif privacy.schedule != "even":
-            raise InputError("plan, schedule", "even, where clients are protected", f"found {privacy.schedule}")
+            raise InputError(
+                wording.setting("schedule"), "even, where clients are protected", f"found {privacy.schedule}"
+            )
 
     def _check_records(self) -> None:
         chosen = self.method
         if self.masks != "none":
-            raise InputError("plan, masks", "none where records are protected by S2", f"found {self.masks}")
+            raise InputError(wording.setting("masks"), "none where records are protected by S2", f"found {self.masks}")
         if chosen.step == "exact" and (chosen.loss == "ridge" or chosen.radius is None):
             raise InputError(
-                "plan, step",
+                wording.setting("step"),
                 "a gradient that is really bounded, to protect records",
                 "the exact step of this loss has none",
                 'Set step = "linearised" and a clip, or take huber or logistic with a radius.',
             )
         if chosen.step == "linearised" and chosen.clip is None:
             raise InputError(
-                "plan, clip", "a bound on a record's gradient, with privacy", "found none", "Try clip = 1."
+                wording.setting("clip"), "a bound on a record's gradient, with privacy", "found none", "Try clip = 1."
             )
         if chosen.step == "exact" and chosen.clip is not None:
-            raise InputError("plan, clip", "none with the exact step, whose radius bounds gradients", "found one")
+            raise InputError(
+                wording.setting("clip"), "none with the exact step, whose radius bounds gradients", "found one"
+            )
         if chosen.find is not None and chosen.step == "exact":
-            raise InputError("plan, find", 'step = "linearised" to find clusters under privacy', "found the exact step")
+            raise InputError(
+                wording.setting("find"), 'step = "linearised" to find clusters under privacy', "found the exact step"
+            )
 
 
 _SHARED = ("name", "loss", "huber", "intercept", "rounds", "learner", "find", "masks", "minimum", "reach", "compare")

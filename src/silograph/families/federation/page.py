@@ -21,8 +21,8 @@ MOST_REGIONS_DRAWN = 100
 _UNPROTECTED = {
     "papers": "No privacy protection: whoever hears a server learns its region’s model exactly after every round, and "
     "with it what the region’s agents answered on average.",
-    "effects": "No privacy protection: whoever hears a server learns sums over its region’s records, such as their second "
-    "moments, exactly.",
+    "effects": "No privacy protection: whoever hears a server learns sums over its region’s records exactly, such as "
+    "their second moments.",
 }
 
 

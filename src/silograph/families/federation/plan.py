@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from silograph.core import wording
 from silograph.core.errors import InputError
 from silograph.core.schema import Amount, Cohort, Count, Portion, Scale, Seed, Span
 from silograph.core.types import EngineName
@@ -119,7 +120,9 @@ class FederationPlan(Plan):
         check_classes(self.data.classes, method.loss)
         if method.epochs[1] * (method.batch or (1, 1))[1] > _MOST_DRAWS:
             expected = f"epochs times batch of at most {_MOST_DRAWS:,}"
-            raise InputError("plan, epochs and batch", expected, f"found {method.epochs[1]} times {method.batch}")
+            raise InputError(
+                wording.setting("epochs and batch"), expected, f"found {method.epochs[1]} times {method.batch}"
+            )
         self._check_privacy()
         if learner_of(self) != "papers":
             self._check_chosen()
@@ -133,10 +136,10 @@ class FederationPlan(Plan):
         if calibrated == (self.privacy is None):
             expected, found = ("a budget with", "none") if calibrated else ("no budget with", "one")
             models = "calibrated models" if calibrated else "random effects"
-            raise InputError("plan, learner", f"{expected} {models}", f"found {found}", "Leave learner out.")
+            raise InputError(wording.setting("learner"), f"{expected} {models}", f"found {found}", "Leave learner out.")
         if given := papers_only(self):
             models = "calibrated models have" if calibrated else "random effects have"
-            raise InputError(f"plan, {given}", 'learner = "papers"', f"{models} no such setting")
+            raise InputError(wording.setting(given), 'learner = "papers"', f"{models} no such setting")
         if calibrated:
             check_answers(self.data.answers, self.method.loss)
 
@@ -146,7 +149,7 @@ class FederationPlan(Plan):
         longest = method.epochs[1] / method.ridge if method.ridge > 0.0 else math.inf  # s 2 rho <= 2, s = mu / E
         if method.clip is None and method.step > longest:
             raise InputError(
-                "plan, step",
+                wording.setting("step"),
                 f"at most {longest:g} with ridge = {method.ridge:g}: longer ones diverge on any records",
                 f"found {method.step:g}",
                 f"Try step = {FederationMethod().step:g}.",
@@ -156,24 +159,26 @@ class FederationPlan(Plan):
         method = self.method
         if self.reach == "all" and self.masks == "none":
             found = "found none: some server would have to see all agents' updates"
-            raise InputError("plan, masks", 'masks with reach = "all"', found, 'Set masks = "protocol".')
+            raise InputError(wording.setting("masks"), 'masks with reach = "all"', found, 'Set masks = "protocol".')
         if self.reach == "all" and self.perturbation not in ("none", "private"):
             expected = 'none or private with reach = "all", where servers have nothing to hide from each other'
-            raise InputError("plan, perturbation", expected, f"found {self.perturbation}")
+            raise InputError(wording.setting("perturbation"), expected, f"found {self.perturbation}")
         if method.personal and (self.reach == "region" or self.privacy is None):
             expected = 'a budget and reach = "all" with a personal share'
-            raise InputError("plan, personal", expected, "found it without", "Leave personal out.")
+            raise InputError(wording.setting("personal"), expected, "found it without", "Leave personal out.")
         if method.personal == 1.0:
-            raise InputError("plan, personal", "a share below 1", "found 1: nothing would be left for the common model")
+            raise InputError(
+                wording.setting("personal"), "a share below 1", "found 1: nothing would be left for the common model"
+            )
 
     def _check_privacy(self) -> None:
         if self.privacy is None:
             if self.perturbation == "private":
-                raise InputError("plan, [privacy]", "epsilon with the private perturbation", "found none")
+                raise InputError(wording.setting("[privacy]"), "epsilon with the private perturbation", "found none")
             return
         if self.perturbation != "private":
             raise InputError(
-                "plan, perturbation",
+                wording.setting("perturbation"),
                 "private, or nothing, with a budget",
                 f"found {self.perturbation}, which is not differential privacy",
                 "Leave one of the two out.",
@@ -181,7 +186,7 @@ class FederationPlan(Plan):
         if self.method.clip is None and learner_of(self) == "papers":
             given = papers_only(self) or "learner"
             raise InputError(
-                "plan, clip",
+                wording.setting("clip"),
                 "a bound on an agent's update, with privacy",
                 f"found none beside {given}",
                 "A public number: updates longer than it are scaled back. Try clip = 0.5; or leave out what only S1 "

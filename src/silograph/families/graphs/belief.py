@@ -46,9 +46,11 @@ def _by_probability(run: GraphRun) -> Iterator[str]:
         return
     wrong, sure = sum(1.0 - chance for chance in chances), sum(chance >= SURE for chance in chances)
     if run.result.learner == "likelihood":
+        drawn = f" (`silograph learn ... --confidence {SURE:g}` draws only these)"
+        only = drawn if run.result.confidence is None else ""
         yield (
             f"Of {counted(len(chances), 'edge')} of the consensus, {_rounded(wrong)} wrong; {sure} have a "
-            f"probability of {SURE:g} or more (--confidence {SURE:g} draws only these)."
+            f"probability of {SURE:g} or more{only}."
         )
     else:
         often = f"{100 * SURE:g} % of the resampled tables"

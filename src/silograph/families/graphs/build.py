@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from silograph.core import wording
 from silograph.core.errors import InputError
 from silograph.core.types import Array
 from silograph.data.categories import level_nodes
@@ -120,9 +121,8 @@ def _build(plan: GraphPlan, silos: Silos, candidates: EdgeList | None, coordinat
     degree = default_degree(nodes) if chosen.beta is None and wanted is None else wanted
     most = nodes - 1.0 if candidates is None else 2.0 * candidates.size / nodes
     if degree is not None and degree > most:
-        graph = "complete graph" if candidates is None else "graph of all candidates"
         if wanted is not None:
-            raise InputError("plan, degree", f"at most {most:g}, the degree of the {graph}", f"found {degree:g}")
+            raise _too_many_edges(chosen, nodes, candidates)
         degree = most
     if plan.privacy is None and learner_of(plan, nodes) == "likelihood":
         return _open(chosen, nodes, topo, counts, with_gaps(silos))
@@ -143,6 +143,16 @@ def _build(plan: GraphPlan, silos: Silos, candidates: EdgeList | None, coordinat
         if isinstance(setup.method, ScaledFirst):
             setup = replace(setup, method=replace(setup.method, binary=_binary(plan, silos.nodes)))
     return replace(setup, notes=tuple(_questions(silos.nodes)))
+
+
+def _too_many_edges(chosen: ConsensusGraph, nodes: int, candidates: EdgeList | None) -> InputError:
+    """The error of more edges than there can be, in the words in which they were asked for."""
+    most = edge_count(nodes) if candidates is None else candidates.size
+    limits = {"edges": most, "degree": 2.0 * most / nodes, "density": most / edge_count(nodes)}
+    name = next(name for name in limits if getattr(chosen, name) is not None)
+    pairs = f"pairs of {nodes} nodes" if candidates is None else "candidates"
+    expected = f"at most {limits[name]:g}: then all {pairs} are edges"
+    return InputError(wording.setting(name), expected, f"found {getattr(chosen, name):g}")
 
 
 def _binary(plan: GraphPlan, nodes: Sequence[str]) -> tuple[int, ...]:
@@ -171,7 +181,7 @@ def _open(chosen: ConsensusGraph, nodes: int, topo: Topology, counts: tuple[int,
         masks = Masks()
         if len(counts) < masks.minimum:
             expected = f"at least {masks.minimum} sites, the fewest whose sum may be known"
-            raise InputError("plan, reveal", expected, f"found {len(counts)}", "Reveal moments.")
+            raise InputError(wording.setting("reveal"), expected, f"found {len(counts)}", "Reveal moments.")
         task = SmoothGraph(nodes, "correlations")
         summed = MomentsSummed(nodes, counts, learner)
         return Setup(topo, counts, task, summed, None, None, 0, chosen.wanted_degree(nodes), masks=masks)
@@ -243,12 +253,16 @@ def _check_units_are_known(plan: GraphPlan, privacy: Privacy) -> None:
     missing = no_private_scale(plan)
     if plan.data.scale is None and privacy.clip is None and missing is not None:
         expected, found, _ = missing
-        todo = (
-            "Nothing was spent. Take --privacy one-release or secure-sum with Gaussian noise, or give public "
-            "column,centre,spread (--scale FILE). Or say that all columns have one unit and vary around 0 "
-            "(--scale none)."
-        )
-        raise InputError("plan, scale", expected, found, todo)
+        modes = " or ".join(wording.option("mode", mode) for mode in ("one-release", "secure-sum"))
+        todo = f"Nothing was spent. Take {modes} with Gaussian noise. {_public_units()}"
+        raise InputError(wording.setting("scale"), expected, found, todo)
+
+
+def _public_units() -> str:
+    return (
+        f"Or give public column,centre,spread ({wording.option('scale', 'FILE.csv')}). Or say that all columns have "
+        f"one unit and vary around 0 ({wording.option('scale', 'none')}); otherwise edges would follow the size of units."
+    )
 
 
 def _scaled_first(plan: GraphPlan, setup: Setup) -> Setup:
@@ -270,18 +284,17 @@ def _too_few_to_scale(plan: GraphPlan, setup: Setup, share: float, most: float) 
     method, todo = setup.method, ["Nothing was spent."]
     multiplier = accounting.gaussian_multiplier(plan.privacy.epsilon, plan.privacy.total_delta, 1)
     if isinstance(method, ReleasedConsensus) and len(setup.counts) >= Masks().minimum:
-        summed = SummedConsensus(method.task, LikelyGraphs(), SharedGaussian(multiplier), setup.counts)
-        if share_needed(summed) <= MOST_SHARE:
-            todo.append("With --privacy secure-sum the rows are enough (a consensus, no graphs of sites).")
+        made = method.task, LikelyGraphs(), SharedGaussian(multiplier), setup.counts
+        lacks = method.lacks if isinstance(method, UnlikeReleases) else ()
+        if share_needed(UnlikeSum(*made, lacks=lacks) if lacks else SummedConsensus(*made)) <= MOST_SHARE:
+            summing = wording.option("mode", "secure-sum")
+            todo.append(f"With {summing} the rows are enough (a consensus, no graphs of sites).")
     if math.isfinite(share):  # noise is as 1 / mu, and the share that is needed as its square
         enough = accounting.gaussian_epsilon(math.sqrt(share / MOST_SHARE) / multiplier, plan.privacy.total_delta)
         todo.append(f"An epsilon of about {enough:.2g} is enough.")
-    todo.append(
-        "Or give public column,centre,spread (--scale FILE). Or say that all columns have one unit and vary around 0 "
-        "(--scale none); otherwise edges would follow the size of units."
-    )
+    todo.append(_public_units())
     return InputError(
-        "plan, scale",
+        wording.setting("scale"),
         f"enough rows for private means and spreads of columns with {100 * most:.0f} % of the budget",
         f"found {sum(setup.counts)} of {len(setup.counts)} sites",
         " ".join(todo),
@@ -320,7 +333,7 @@ def _once(privacy: Privacy, topo: Topology) -> Mechanism:
 
 
 def _too_few(topo: Topology, expected: str) -> InputError:
-    return InputError("plan, privacy", expected, f"found {len(topo.silos)}", "Use the mode 'one-release'.")
+    return InputError(wording.setting("mode"), expected, f"found {len(topo.silos)}", "Use the mode 'one-release'.")
 
 
 def effective_rows_together(task: SmoothGraph, counts: tuple[int, ...], mechanism: Mechanism) -> float:
@@ -432,7 +445,7 @@ def _consensus_edges(chosen: ConsensusGraph, nodes: int, candidates: EdgeList | 
     wanted = chosen.consensus_density * nodes * (nodes - 1) / 2
     if candidates is not None and wanted > candidates.size:
         most = f"at most {2 * candidates.size / (nodes * (nodes - 1)):.2g}, the density of all candidates"
-        raise InputError("plan, consensus_density", most, f"found {chosen.consensus_density:g}")
+        raise InputError(wording.setting("consensus_density"), most, f"found {chosen.consensus_density:g}")
     return wanted
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from silograph.core import wording
 from silograph.core.errors import InputError
 from silograph.core.types import Array, Json
 from silograph.data.silos import Elsewhere, Silos
@@ -35,9 +36,13 @@ class Chosen:
 def choose_coupling(plan: GraphPlan, silos: Silos, candidates: EdgeList | None) -> Chosen:
     """The plan with nu and lambda filled in, and the path that says why."""
     if any(isinstance(signals, Elsewhere) for signals in silos.signals):
-        raise InputError("plan, coupling_by", "all tables in one place", "they are at several organisations", "Set nu.")
+        raise InputError(
+            wording.setting("coupling_by"), "all tables in one place", "they are at several organisations", "Set nu."
+        )
     if len(silos.names) < 2:
-        raise InputError("plan, coupling_by", "two sites or more, to be held together", "found one", "Leave it out.")
+        raise InputError(
+            wording.setting("coupling_by"), "two sites or more, to be held together", "found one", "Leave it out."
+        )
     short = next((n for n, x in zip(silos.names, silos.signals, strict=True) if len(x) < 2 * FOLDS), None)
     if short is not None:
         raise InputError(f"site {short}", f"at least {2 * FOLDS} signals to hold some out", "there are fewer")

@@ -16,6 +16,7 @@ from silograph.kernels.chance import LEVEL, chance, rank_correlations
 from silograph.kernels.edges import pairs
 from silograph.kernels.gaps import moments_with_gaps, pair_rows
 from silograph.kernels.masks import pooled
+from silograph.report.words import counted
 from silograph.tasks.smooth_graph import correlations
 
 MOST_NODES = 2000  # beyond, all pairs are more than a note is worth
@@ -111,7 +112,7 @@ def of_gaps(looked: Looked, sites: Sequence[str], nodes: Sequence[str]) -> Itera
     missing = looked.missing
     if (missing > 0.0).any():
         told = [f"{name} {_percent(share)}" for name, share in zip(sites, missing, strict=True) if share > 0.0]
-        more = f" and {len(told) - _SHOWN} more sites" if len(told) > _SHOWN else ""
+        more = f" and {counted(len(told) - _SHOWN, 'more site')}" if len(told) > _SHOWN else ""
         least = np.where(looked.node_rows > 0.0, looked.node_rows / looked.rows[:, None], np.inf)
         k, worst = np.unravel_index(int(least.argmin()), least.shape)
         yield (
@@ -181,7 +182,7 @@ def _negative(looked: Looked, nodes: Sequence[str]) -> Iterator[str]:
     a, b = pairs(len(nodes))
     strongest = against[np.argsort(mean[against], kind="stable")]
     shown = [f"{shortened(nodes[a[e]])} and {shortened(nodes[b[e]])} ({mean[e]:.2f})" for e in strongest[:_SHOWN]]
-    more = f" and {len(strongest) - _SHOWN} more pairs" if len(strongest) > _SHOWN else ""
+    more = f" and {counted(len(strongest) - _SHOWN, 'more pair')}" if len(strongest) > _SHOWN else ""
     yield (
         "This learner cannot show relations in which one falls as the other rises: "
         f"{', '.join(shown)}{more}. --learner likelihood without --nonnegative shows them."

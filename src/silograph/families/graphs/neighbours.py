@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from silograph.core import wording
 from silograph.core.errors import InputError
 from silograph.core.types import Array
 from silograph.data.silos import Elsewhere, People, Silos
@@ -48,7 +49,9 @@ def nearest_neighbours(plan: GraphPlan, silos: Silos) -> Near:
     for name, signals in zip(silos.names, silos.signals, strict=True):
         if isinstance(signals, Elsewhere):
             todo = "Agree on a list of candidate edges, as a file."
-            raise InputError("plan, neighbours", "all tables in one place", "they are at several organisations", todo)
+            raise InputError(
+                wording.setting("neighbours"), "all tables in one place", "they are at several organisations", todo
+            )
         assert not isinstance(signals, People), "persons are for privacy"
         lists[name] = _near(signals, count, plan.data.search)
     ends = [found.ends() for found in lists.values()]

@@ -36,8 +36,8 @@ MOST_NAMED = 3
 KINDS = (Kind("shared", "of the consensus"), Kind("own", "not in the consensus"))
 
 SIGNED = (
-    Kind("shared", "positive, of the consensus"),
-    Kind("negative", "negative, of the consensus"),
+    Kind("shared", "positive, in the consensus"),
+    Kind("negative", "negative, in the consensus"),
     Kind("shared apart", "positive, not in the consensus"),
     Kind("negative apart", "negative, not in the consensus"),
 )

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Literal, Self
 
+from silograph.core import wording
 from silograph.core.errors import InputError
 from silograph.core.types import EngineName
 from silograph.data.categories import Categories
@@ -217,23 +218,26 @@ class GraphPlan(Plan):
         if self.privacy is not None:
             _check_privacy(self.privacy, self.method)
             if self.privacy.mode == "per-round" and self.data.candidates is not None:
-                raise InputError("plan, candidates", "one release with candidate edges", "found noise in every round")
+                raise InputError(
+                    wording.setting("candidates"), "one release with candidate edges", "found noise in every round"
+                )
             if self.data.standardise or self.data.scale == "own":
                 raise InputError(
-                    "plan, standardise" if self.data.standardise else "plan, scale",
+                    wording.setting("standardise" if self.data.standardise else "scale"),
                     "data as they are, or scaled by public constants, with privacy",
                     "standardising was asked for: it reads every signal in the clear, and no ledger counts that",
-                    "Add --scale private: a share of the budget pays for means and spreads. Or name a CSV file with "
-                    "column,centre,spread that do not come from the tables: --scale FILE.",
+                    f"Add {wording.option('scale', 'private')}: a share of the budget pays for means and spreads. Or "
+                    "name a CSV file with column,centre,spread that do not come from the tables: "
+                    f"{wording.option('scale', 'FILE.csv')}.",
                 )
         if self.data.scale == "private" and (missing := no_private_scale(self)):
-            raise InputError("plan, scale", *missing)
+            raise InputError(wording.setting("scale"), *missing)
         _check_learner(self)
         check_unit_column(self)
         check_groups(self.data, self.method.learner)
         check_data(self)
         if self.seed is not None and self.seed < 0:
-            raise InputError("plan, seed", "a whole number from 0 up", f"found {self.seed}")
+            raise InputError(wording.setting("seed"), "a whole number from 0 up", f"found {self.seed}")
 
 
 def private_scale_fits(plan: GraphPlan) -> bool:
@@ -247,10 +251,13 @@ def no_private_scale(plan: GraphPlan) -> tuple[str, str, str] | None:
     """What keeps columns from private means and spreads: expected, found, what to do."""
     private = plan.privacy
     if private is None:
-        return "a privacy budget for private means and spreads", "found none", "Use --scale own, or add an epsilon."
+        todo = f"Use {wording.option('scale', 'own')}, or add an epsilon."
+        return "a privacy budget for private means and spreads", "found none", todo
     if private.mode in ("per-round", "correlated") or private.mechanism != "gaussian":
         found = f"found {private.mode}" if private.mechanism == "gaussian" else f"found {private.mechanism} noise"
-        todo = "Take --privacy one-release or secure-sum with Gaussian noise, or name public constants: --scale FILE."
+        modes = f"{wording.option('mode', 'one-release')} or {wording.option('mode', 'secure-sum')}"
+        scale = wording.option("scale", "FILE.csv")
+        todo = f"Take {modes} with Gaussian noise, or name public constants: {scale}."
         return "Gaussian noise in one release, or on a secure sum, for private means and spreads", found, todo
     if plan.method.learner == "votes":
         return "no scale for votes, which are of correlations", "found private", "Leave it out: units do not matter."
@@ -260,35 +267,45 @@ def no_private_scale(plan: GraphPlan) -> tuple[str, str, str] | None:
 def _check_learner(plan: GraphPlan) -> None:
     method, private = plan.method, plan.privacy
     if private is None and method.learner == "log-det":
-        raise InputError("plan, learner", "one private release for log-det", "found no privacy", "Take 'likelihood'.")
+        raise InputError(
+            wording.setting("learner"), "one private release for log-det", "found no privacy", "Take 'likelihood'."
+        )
     if private is not None and method.learner in ("log-det", "likelihood") and private.mode == "per-round":
-        raise InputError("plan, learner", f"one private release for {method.learner}", "found noise in every round")
+        raise InputError(
+            wording.setting("learner"), f"one private release for {method.learner}", "found noise in every round"
+        )
     if method.learner == "log-det" and (given := papers_only(plan)):
-        raise InputError(f"plan, {given}", "the learner 'papers'", "log-det has no such setting")
+        raise InputError(wording.setting(given), "the learner 'papers'", "log-det has no such setting")
     if method.learner == "likelihood" and (given := papers_only(plan)):
-        raise InputError(f"plan, {given}", "the learner 'papers'", "likelihood has no such setting")
+        raise InputError(wording.setting(given), "the learner 'papers'", "likelihood has no such setting")
     if private is not None and method.nonnegative is False and plan.data.candidates is not None:
-        raise InputError("plan, nonnegative", "no list of candidates with relations of both signs", "found one")
+        raise InputError(
+            wording.setting("nonnegative"), "no list of candidates with relations of both signs", "found one"
+        )
     if private is not None and (given := open_only(method)):
-        todo = "With privacy sites send one noisy release, or a noisy sum: set the mode in [privacy]."
-        raise InputError(f"plan, {given}", "no privacy", "privacy was asked for", todo)
+        todo = f"With privacy sites send one noisy release, or a noisy sum: {wording.option('mode', 'secure-sum')}."
+        raise InputError(wording.setting(given), "no privacy", "privacy was asked for", todo)
     if (given := likelihood_only(method)) and learner_of(plan) != "likelihood":
         why = f"{papers_only(plan) or 'learner'} asks for another"
-        raise InputError(f"plan, {given}", "the learner 'likelihood'", why)
+        raise InputError(wording.setting(given), "the learner 'likelihood'", why)
     if method.choose_by is not None and method.wanted_degree(2) is not None:
         todo = "Leave one out: the number of edges is given, or it is chosen."
-        raise InputError("plan, choose_by", "no degree, density or edges, which it chooses", "found both", todo)
+        raise InputError(
+            wording.setting("choose_by"), "no degree, density or edges, which it chooses", "found both", todo
+        )
     if method.learner == "votes" and (missing := _no_votes(plan)):
-        raise InputError("plan, learner", *missing)
+        raise InputError(wording.setting("learner"), *missing)
     if method.confidence is not None and private is not None and not may_vote(plan):
-        raise InputError("plan, confidence", "none with privacy", "found it: a private graph states none for its edges")
+        raise InputError(
+            wording.setting("confidence"), "none with privacy", "found it: a private graph states none for its edges"
+        )
     if method.confidence is not None and method.resamples == 0:
-        raise InputError("plan, confidence", "resamples, which say how sure an edge is", "found 0")
+        raise InputError(wording.setting("confidence"), "resamples, which say how sure an edge is", "found 0")
     if method.reveal == "sum":
         for name in ("consensus_density", "choose_by"):
             if getattr(method, name) not in (None, "expected-F", "ebic"):
                 todo = "The sum gives one graph and has no parts of rows: use density, or choose by expected-F or ebic."
-                raise InputError(f"plan, {name}", "moments of every site for this setting", "found a sum", todo)
+                raise InputError(wording.setting(name), "moments of every site for this setting", "found a sum", todo)
 
 
 def may_vote(plan: GraphPlan) -> bool:
@@ -345,38 +362,48 @@ def open_only(method: ConsensusGraph) -> str | None:
 def _check_privacy(privacy: Privacy, method: ConsensusGraph) -> None:
     if not (math.isfinite(privacy.epsilon) and privacy.epsilon > 0.0):
         raise InputError(
-            "plan, epsilon",
+            wording.setting("epsilon"),
             "a privacy budget above 0",
             f"found {privacy.epsilon}",
             "Leave it out for a run without privacy.",
         )
     if privacy.delta is not None and not 0.0 < privacy.delta < 1.0:
-        raise InputError("plan, delta", "a number between 0 and 1", f"found {privacy.delta}", "Try 1e-6.")
+        raise InputError(wording.setting("delta"), "a number between 0 and 1", f"found {privacy.delta}", "Try 1e-6.")
     if privacy.mechanism == "laplace" and privacy.delta is not None:
-        raise InputError("plan, delta", "no delta with Laplace noise, whose delta is 0", f"found {privacy.delta}")
+        raise InputError(
+            wording.setting("delta"), "no delta with Laplace noise, whose delta is 0", f"found {privacy.delta}"
+        )
     if privacy.clip is not None and not 1e-70 <= privacy.clip <= 1e70:
-        raise InputError("plan, clip", "a number above 0 whose powers are numbers", f"found {privacy.clip}")
+        raise InputError(wording.setting("clip"), "a number above 0 whose powers are numbers", f"found {privacy.clip}")
     if privacy.mode in ("correlated", "secure-sum") and privacy.mechanism != "gaussian":
-        raise InputError("plan, mechanism", f"gaussian in the mode {privacy.mode}", f"found {privacy.mechanism}")
+        raise InputError(
+            wording.setting("mechanism"), f"gaussian in the mode {privacy.mode}", f"found {privacy.mechanism}"
+        )
     if privacy.mode == "secure-sum" and method.consensus_density is not None:
         todo = "Use density: there is only one graph."
-        raise InputError("plan, consensus_density", "none with a secure sum", "found one", todo)
+        raise InputError(wording.setting("consensus_density"), "none with a secure sum", "found one", todo)
     if privacy.mode == "secure-sum":
         plain = ConsensusGraph()
         for name in ("solver", "nu", "lam", "rounds"):
             if getattr(method, name) != getattr(plain, name):
                 todo = "There are no graphs of sites that it could couple to a consensus."
-                raise InputError(f"plan, {public(name)}", "one release for this setting", "found a secure sum", todo)
+                raise InputError(
+                    wording.setting(public(name)), "one release for this setting", "found a secure sum", todo
+                )
     if privacy.mode == "per-round":
         if method.solver != "paper":
-            raise InputError("plan, privacy", "the solver 'paper' for noise in every round", "found the exact solver")
+            raise InputError(
+                wording.setting("mode"), "the solver 'paper' for noise in every round", "found the exact solver"
+            )
         if privacy.mechanism != "gaussian":
-            raise InputError("plan, mechanism", "gaussian for noise in every round", f"found {privacy.mechanism}")
+            raise InputError(
+                wording.setting("mechanism"), "gaussian for noise in every round", f"found {privacy.mechanism}"
+            )
         missing = [public(name) for name in ("beta", "nu", "lam") if getattr(method, name) is None]
         missing += ["clip"] if privacy.clip is None else []
         if missing:
             raise InputError(
-                "plan",
+                wording.settings(),
                 "numbers for beta, nu, lambda and clip with noise in every round",
                 f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing",
                 "Choosing them on the private data would itself be a release; the mode 'one-release' chooses for free.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from silograph.core import wording
 from silograph.core.errors import InputError
 from silograph.run.sections import public
 
@@ -18,62 +19,70 @@ def check_method(method: ConsensusGraph) -> None:
     for name in ("alpha", "beta", "nu", "lam", "degree", "edges", "step", "tolerance"):
         value = getattr(method, name)
         if value is not None and not (math.isfinite(value) and value > 0.0):
-            raise InputError(f"plan, {public(name)}", "a number above 0", f"found {value}")
+            raise InputError(wording.setting(public(name)), "a number above 0", f"found {value}")
     for name in ("density", "consensus_density"):
         value = getattr(method, name)
         if value is not None and not 0.0 < value <= 1.0:
-            raise InputError(f"plan, {name}", "a share of all pairs, above 0 and at most 1", f"found {value}")
+            raise InputError(wording.setting(name), "a share of all pairs, above 0 and at most 1", f"found {value}")
     if method.confidence is not None and not 0.0 < method.confidence <= 1.0:
-        raise InputError("plan, confidence", "a number above 0 and at most 1", f"found {method.confidence}")
+        raise InputError(wording.setting("confidence"), "a number above 0 and at most 1", f"found {method.confidence}")
     for name in ("zeta", "threshold"):
         value = getattr(method, name)
         if value is not None and not (math.isfinite(value) and value >= 0.0):
-            raise InputError(f"plan, {public(name)}", "a number from 0 up", f"found {value}")
+            raise InputError(wording.setting(public(name)), "a number from 0 up", f"found {value}")
     for name in ("rounds", "local_steps"):
         value = getattr(method, name)
         if value is not None and value < 1:
-            raise InputError(f"plan, {public(name)}", "a whole number from 1 up", f"found {value}")
+            raise InputError(wording.setting(public(name)), "a whole number from 1 up", f"found {value}")
     if method.momentum is not None and not 0.0 <= method.momentum < 1.0:
-        raise InputError("plan, momentum", "a number from 0 up to, but not, 1", f"found {method.momentum}")
+        raise InputError(wording.setting("momentum"), "a number from 0 up to, but not, 1", f"found {method.momentum}")
     said = [name for name in ("degree", "density", "edges", "beta") if getattr(method, name) is not None]
     if len(said) > 1:
         todo = "Degree, density and edges say the same and set beta; leave all but one out."
-        raise InputError("plan", "one of degree, density, edges and beta", f"found {' and '.join(said)}", todo)
+        raise InputError(
+            wording.settings(), "one of degree, density, edges and beta", f"found {' and '.join(said)}", todo
+        )
     for chosen, by in (("lam", "consensus_density"), ("nu", "coupling_by")):
         if getattr(method, chosen) is not None and getattr(method, by) not in (None, "rule"):
-            raise InputError(f"plan, {by}", f"no {public(chosen)}, which it chooses", "found both")
+            raise InputError(wording.setting(by), f"no {public(chosen)}, which it chooses", "found both")
     if method.coupling_by == "held-out" and method.consensus_density is not None:
         todo = "Leave one out: the path is of one lambda, and a wanted density would ask for another at every strength."
-        raise InputError("plan, coupling_by", "no consensus_density beside held-out", "found both", todo)
+        raise InputError(wording.setting("coupling_by"), "no consensus_density beside held-out", "found both", todo)
     if method.resamples is not None and not 0 <= method.resamples <= MOST_RESAMPLES:
-        raise InputError("plan, resamples", f"a whole number from 0 to {MOST_RESAMPLES}", f"found {method.resamples}")
+        raise InputError(
+            wording.setting("resamples"), f"a whole number from 0 to {MOST_RESAMPLES}", f"found {method.resamples}"
+        )
     if method.solver == "paper" and method.zeta == 0.0:
         raise InputError(
-            "plan, zeta", "a number above 0 for the papers' solver", "found 0", "The papers' step needs it."
+            wording.setting("zeta"), "a number above 0 for the papers' solver", "found 0", "The papers' step needs it."
         )
     if method.solver == "paper":
         for name, plain in (("consensus_density", None), ("coupling_by", "rule"), ("resamples", None)):
             if getattr(method, name) != plain:
-                raise InputError(f"plan, {name}", "the exact solver", "the papers' solver has no such setting")
+                raise InputError(wording.setting(name), "the exact solver", "the papers' solver has no such setting")
     if method.solver == "exact":
         for name in ("form", "local_steps", "step", "momentum"):
             if getattr(method, name) is not None:
-                raise InputError(f"plan, {public(name)}", "the solver 'paper'", "the exact solver has no such setting")
+                raise InputError(
+                    wording.setting(public(name)), "the solver 'paper'", "the exact solver has no such setting"
+                )
 
 
 def check_data(plan: GraphPlan) -> None:
     data = plan.data
     if data.standardise and data.scale not in (None, "own"):
-        raise InputError("plan, standardise", "none beside scale", f"found it and {data.scale!r}", "Leave it out.")
+        raise InputError(
+            wording.setting("standardise"), "none beside scale", f"found it and {data.scale!r}", "Leave it out."
+        )
     if data.neighbours is not None and data.neighbours < 1:
-        raise InputError("plan, neighbours", "a whole number from 1 up", f"found {data.neighbours}")
+        raise InputError(wording.setting("neighbours"), "a whole number from 1 up", f"found {data.neighbours}")
     if data.search is not None and data.neighbours is None:
-        raise InputError("plan, search", "how many neighbours to search for", "found none")
+        raise InputError(wording.setting("search"), "how many neighbours to search for", "found none")
     if data.neighbours is not None:
         if data.candidates is not None:
-            raise InputError("plan, neighbours", "neighbours or a list of candidates", "found both")
+            raise InputError(wording.setting("neighbours"), "neighbours or a list of candidates", "found both")
         if plan.method.solver != "exact":
-            raise InputError("plan, neighbours", "the exact solver", "found the papers' solver")
+            raise InputError(wording.setting("neighbours"), "the exact solver", "found the papers' solver")
     if plan.privacy is None:
         return
     leaks = (
@@ -83,13 +92,13 @@ def check_data(plan: GraphPlan) -> None:
     )
     for name, value, plain, why in leaks:
         if value != plain:
-            raise InputError(f"plan, {name}", "none with privacy", f"found {value}: {why}, unaccounted")
+            raise InputError(wording.setting(name), "none with privacy", f"found {value}: {why}, unaccounted")
 
 
 def check_unit_column(plan: GraphPlan) -> None:
     if plan.data.unit_column is None:
         return
-    where = "plan, unit_column"
+    where = wording.setting("unit_column")
     if not plan.data.unit_column.strip():
         raise InputError(where, "the name of a column", "found an empty one")
     if plan.privacy is None:

@@ -24,6 +24,7 @@ _LIKELY = (*_SIGNED, "probability")
 _VOTED = (*_EDGE, "probability")
 _COLUMNS = (_EDGE, (*_EDGE, "confidence"), _VOTED, _SIGNED, _LIKELY, (*_LIKELY, "shared"))
 _COULD_SEE = "could_see"  # the last column, where sites lack nodes
+_WHOLE = ("sign", _COULD_SEE)
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ class GraphRun(RunFolder[GraphResult]):
     sign_of: dict[str | None, Signs]
     #: How many sites could have seen an edge of the consensus; empty where all sites have all nodes.
     could_see: dict[Pair, int]
+    #: What files say of edges besides their weights, by column, in the order of the edges; under None the consensus.
+    more: dict[str | None, dict[str, list[float]]]
     #: Where nodes are: x and y, or x, y and z; empty where nobody said.
     coordinates: dict[str, tuple[float, ...]]
 
@@ -46,6 +49,10 @@ class GraphRun(RunFolder[GraphResult]):
     @property
     def signs(self) -> dict[str, Signs]:
         return {name or "consensus": signs for name, signs in self.sign_of.items()}
+
+    @property
+    def known(self) -> dict[str, dict[str, list[float]]]:
+        return {name or "consensus": columns for name, columns in self.more.items()}
 
     @property
     def likely(self) -> bool:
@@ -83,13 +90,16 @@ def read(run: RunFolder[GraphResult]) -> GraphRun:
         consensus=found[None][0],
         sites={name: found[name][0] for name in names},
         confidence={name: confidence for name, (_, confidence, *_) in found.items()},
-        sign_of={name: signs for name, (*_, signs, _) in found.items()},
+        sign_of={name: signs for name, (_, _, signs, *_) in found.items()},
         could_see=found[None][3],
+        more={name: columns for name, (*_, columns) in found.items()},
         coordinates=_read_coordinates(folder / "nodes.csv", nodes),
     )
 
 
-def _read_edges(path: Path, nodes: Collection[str]) -> tuple[list[Edge], Confidence, Signs, dict[Pair, int]]:
+def _read_edges(
+    path: Path, nodes: Collection[str]
+) -> tuple[list[Edge], Confidence, Signs, dict[Pair, int], dict[str, list[float]]]:
     edges: list[Edge] = []
     confidence: Confidence = {}
     signs: Signs = {}
@@ -98,12 +108,14 @@ def _read_edges(path: Path, nodes: Collection[str]) -> tuple[list[Edge], Confide
     counted = header[-1] == _COULD_SEE
     columns = header[:-1] if counted else header
     signed = "sign" in columns
+    known: dict[str, list[float]] = {name: [] for name in header[len(_EDGE) :]}
     for where, (source, target, text, *more) in read_table(path, header if columns in _COLUMNS else _EDGE):
         check_edge(source, target, nodes, where)
         pair, weight = frozenset((source, target)), as_number(text)
         if not 0 < weight < math.inf:
             raise DamageError(where, "a finite weight above 0", f"found {shortened(text)}", ADVICE)
         edges.append((source, target, weight))
+        cells = dict(zip(known, more, strict=True))
         if counted:
             *more, sites = more
             if not sites.isascii() or not sites.isdigit():
@@ -118,7 +130,9 @@ def _read_edges(path: Path, nodes: Collection[str]) -> tuple[list[Edge], Confide
             share = confidence[pair] = as_number(more[0])
             if not 0 <= share <= 1:
                 raise DamageError(where, "a confidence from 0 to 1", f"found {shortened(more[0])}", ADVICE)
-    return edges, confidence, signs, seen
+        for name, told in cells.items():
+            known[name].append(int(told) if name in _WHOLE else as_number(told))
+    return edges, confidence, signs, seen, known
 
 
 def _read_coordinates(path: Path, nodes: Collection[str]) -> dict[str, tuple[float, ...]]:

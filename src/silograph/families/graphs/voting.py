@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from silograph.core import wording
 from silograph.core.errors import InputError
 from silograph.core.types import Array
 from silograph.data.silos import People, Silos
@@ -47,7 +48,7 @@ def voting(
     if adds_up(privacy, len(counts)):
         if len(counts) < masks.minimum:
             expected = f"at least {masks.minimum} sites, the fewest whose sum may be known"
-            raise InputError("plan, privacy", expected, f"found {len(counts)}", "Use the mode 'one-release'.")
+            raise InputError(wording.setting("mode"), expected, f"found {len(counts)}", "Use the mode 'one-release'.")
         shared = SharedGaussian(multiplier)
         made = Voting(SummedVotes(task, shared, counts, confidence, coordinates), shared, masks)
     else:
@@ -79,7 +80,11 @@ def check_no_votes(plan: GraphPlan) -> None:
     """What only votes can do is refused where another learner was asked for, or is usual at so few nodes."""
     if plan.data.group_column is not None:
         found = "a setting asks for another learner"
-        raise InputError("plan, group_column", "persons who vote", found, "Nothing was spent. Take the learner votes.")
+        raise InputError(
+            wording.setting("group_column"), "persons who vote", found, "Nothing was spent. Take the learner votes."
+        )
     if plan.method.confidence is not None:
         found = f"up to {MOST_NODES_WITHOUT_VOTES} nodes another learner is the default; it gives edges no probability"
-        raise InputError("plan, confidence", "votes, with privacy", found, "Nothing was spent. Take the learner votes.")
+        raise InputError(
+            wording.setting("confidence"), "votes, with privacy", found, "Nothing was spent. Take the learner votes."
+        )

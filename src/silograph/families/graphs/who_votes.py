@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from silograph.core import wording
 from silograph.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ def no_votes(private: Privacy | None, data: Data) -> tuple[str, str, str] | None
     if private is None:
         return "a privacy budget for votes", "found none", "Add an epsilon, or take 'likelihood'."
     if data.unit_column is None:
-        todo = "Name with unit_column (--unit-column) the column that says whose a signal is."
+        todo = f"Name the column that says whose a signal is: {wording.option('unit_column', 'COLUMN')}."
         return "persons, who vote, for votes", "found single signals", todo
     if private.mechanism != "gaussian":
         return "gaussian noise for votes", f"found {private.mechanism}", "Leave the mechanism out."
@@ -30,17 +31,18 @@ def no_votes(private: Privacy | None, data: Data) -> tuple[str, str, str] | None
 
 def check_groups(data: Data, learner: str | None) -> None:
     """Groups of persons are compared by their votes alone."""
-    where = "plan, group_column"
+    where = wording.setting("group_column")
     if data.group_column is None:
         if data.groups:
             raise InputError(where, "the column that says which group a person is in", "found groups and no column")
         return
     if data.unit_column is None or learner not in (None, "votes"):
-        todo = "Name with unit_column (--unit-column) the column that says whose a signal is, and no other learner."
+        column = wording.option("unit_column", "COLUMN")
+        todo = f"Name the column that says whose a signal is, and no other learner: {column}."
         raise InputError(where, "persons who vote", "found none", todo)
     if len(set(data.groups)) != 2 or len(data.groups) != 2:
-        todo = "Name both as they stand in the column: --group A --group B (groups in a plan)."
-        raise InputError("plan, groups", "two groups", f"found {len(set(data.groups))}", todo)
+        todo = f"Name both as they stand in the column: {wording.option('groups', ['A', 'B'])}."
+        raise InputError(wording.setting("groups"), "two groups", f"found {len(set(data.groups))}", todo)
 
 
 def adds_up(private: Privacy, sites: int) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from silograph.core import wording
 from silograph.core.errors import InputError
 from silograph.data.gaps import refuse_gaps, refuse_lacking, with_gaps
 from silograph.data.silos import Elsewhere, Silos
@@ -27,25 +28,27 @@ def check_gaps(plan: GraphPlan, silos: Silos) -> None:
     if not with_gaps(silos):
         return
     if learner_of(plan, len(silos.nodes)) == "likelihood":
+        common = wording.option("nodes", "common")
         for setting, value in (("reveal", "sum"), ("choose_by", "held-out")):
             if getattr(plan.method, setting) == value:
-                refuse_lacking(silos, f"{setting} {value}", f"Leave {setting} out, or add --nodes common.")
+                refuse_lacking(silos, f"{setting} {value}", f"Leave {setting} out, or add {common}.")
                 refuse_gaps(silos, f"complete rows for {setting} {value}", f"Leave {setting} out, or fill the gaps.")
         return
     if plan.method.solver == "paper":
-        todo = "Take the exact solver, or add --nodes common."
+        todo = f"Take the exact solver, or add {wording.option('nodes', 'common')}."
         refuse_lacking(silos, "the papers' Algorithm 1, which couples whole graphs", todo)
     if plan.data.candidates is not None or needs_neighbours(plan, len(silos.nodes)):
         refuse_gaps(silos, "complete rows for candidate edges", "Fill the gaps, or leave out candidates or neighbours.")
     if plan.method.coupling_by == "held-out":
-        refuse_lacking(silos, "coupling_by held-out", "Leave it out, or add --nodes common.")
+        todo = f"Leave it out, or add {wording.option('nodes', 'common')}."
+        refuse_lacking(silos, "coupling_by held-out", todo)
         refuse_gaps(silos, "complete rows for coupling_by held-out", "Fill the gaps, or leave it out.")
     _check_pairs(silos)
 
 
 def _check_unlike(plan: GraphPlan, privacy: Privacy, silos: Silos) -> None:
     """By the names of columns alone, which are public."""
-    todo = "Nothing was spent. Add --nodes common: only the nodes that every site has."
+    todo = f"Nothing was spent. Add {wording.option('nodes', 'common')}: only the nodes that every site has."
     if learner_of(plan, len(silos.nodes)) == "votes":
         refuse_lacking(silos, "votes: a person votes for edges between any two nodes", todo)
     if privacy.mode in ("per-round", "correlated"):
@@ -66,5 +69,6 @@ def _check_pairs(silos: Silos) -> None:
         if silos.lacks:
             alone &= [node not in silos.lacks[k] for node in silos.nodes]
         if alone.any():
-            where = f"site {shortened(name)}, column {shortened(silos.nodes[int(alone.argmax())])}"
-            raise InputError(where, "rows with another value beside it", "there is none", "Leave it out with --drop.")
+            node = silos.nodes[int(alone.argmax())]
+            where, todo = f"site {shortened(name)}, column {shortened(node)}", wording.option("drop", [node])
+            raise InputError(where, "rows with another value beside it", "there is none", f"Leave it out: {todo}.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from silograph.core import wording
 from silograph.core.errors import InputError
 from silograph.core.types import Json
 from silograph.data.clients import ClientTables
@@ -54,7 +55,7 @@ def build_network(spec: Json, shape: tuple[int, ...], outputs: int, answers: str
         module = networks.random_features(math.prod(shape), outputs, spec["width"])
     elif len(shape) != 3:
         raise InputError(
-            "plan, model", f"pictures for a {spec['model']}", f"found records of shape {shape}", "Use mlp."
+            wording.setting("model"), f"pictures for a {spec['model']}", f"found records of shape {shape}", "Use mlp."
         )
     elif spec["model"] == "cnn":
         module = networks.cnn((shape[0], shape[1], shape[2]), outputs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
+from silograph.core import wording
 from silograph.core.errors import InputError
 from silograph.core.schema import Scale, Seed, Share, Such
 from silograph.core.types import EngineName
@@ -165,57 +166,65 @@ class MetaPlan(Plan):
         super().__post_init__()
         chosen = self.method
         if self.data.answers == "numbers" and self.data.classes is not None:
-            raise InputError("plan, classes", "none where answers are numbers", "found some")
+            raise InputError(wording.setting("classes"), "none where answers are numbers", "found some")
         if chosen.version == "paper:" and self.privacy is None:
-            raise InputError("plan, version", "a [privacy] section with S4's own version", "found none")
+            raise InputError(wording.setting("version"), "a [privacy] section with S4's own version", "found none")
         if chosen.version == "paper:" and chosen.order == "first":
-            raise InputError("plan, order", "second, with S4's own version", "found first")
+            raise InputError(wording.setting("order"), "second, with S4's own version", "found first")
         if self.privacy is not None:
             self._check_unit(self.privacy)
             self._check_privacy(self.privacy)
         elif self.data.unit_column is not None:
             expected = "a privacy budget, whose protected unit it names"
-            raise InputError("plan, unit_column", expected, "found none", "Add an epsilon, or drop the column.")
+            raise InputError(
+                wording.setting("unit_column"), expected, "found none", "Add an epsilon, or drop the column."
+            )
 
     def _check_unit(self, privacy: MetaBudget) -> None:
         column, protect = self.data.unit_column, privacy.protect
         if column is not None and not column.strip():
-            raise InputError("plan, unit_column", "the name of a column", "found an empty one")
+            raise InputError(wording.setting("unit_column"), "the name of a column", "found an empty one")
         if protect == "clients":
             expected = "records or persons: a start bounds what one of these can change at a client, and no more"
             todo = 'Personal models can protect whole clients: name = "clustered_admm" with protect = "clients".'
-            raise InputError("plan, protect", expected, "found clients", todo)
+            raise InputError(wording.setting("protect"), expected, "found clients", todo)
         if protect == "persons" and column is None:
             todo = 'Name it in [data]: unit_column = "...".'
-            raise InputError("plan, protect", "the column that says whose a record is", "found none", todo)
+            raise InputError(wording.setting("protect"), "the column that says whose a record is", "found none", todo)
         if protect == "records" and column is not None:
             found = "found records and a unit_column"
-            raise InputError("plan, protect", "persons where a column names them", found, "Leave out one of the two.")
+            raise InputError(
+                wording.setting("protect"), "persons where a column names them", found, "Leave out one of the two."
+            )
         if column is not None and self.method.version == "paper:":
-            raise InputError("plan, unit_column", "no persons with S4's own version, which bounds a mean", "found some")
+            raise InputError(
+                wording.setting("unit_column"), "no persons with S4's own version, which bounds a mean", "found some"
+            )
         if column is not None and privacy.personal_epsilon is not None:
             expected = "new clients that keep their models, where persons are protected"
             found = "a budget for publishing them, which protects one record"
-            raise InputError("plan, personal_epsilon", expected, found)
+            raise InputError(wording.setting("personal_epsilon"), expected, found)
 
     def _check_privacy(self, privacy: MetaBudget) -> None:
         chosen = self.method
         sampled = chosen.version == "paper:" if chosen.rate is None else chosen.rate < 1.0
         if sampled and privacy.delta < LEAST_SAMPLED_DELTA:
             expected = f"a delta from {LEAST_SAMPLED_DELTA:g} up where records are sampled"
-            raise InputError("plan, delta", expected, f"found {privacy.delta:g}", "Or sample none: rate = 1.")
+            raise InputError(
+                wording.setting("delta"), expected, f"found {privacy.delta:g}", "Or sample none: rate = 1."
+            )
         if self.data.answers == "classes" and self.data.classes is None:
             raise InputError(
-                "plan, classes",
+                wording.setting("classes"),
                 "the labels there can be, with privacy",
                 "found none: which labels occur in private tables is private, too",
                 'Set classes = ["...", "..."] in [data].',
             )
         if self.method.compare:
             found = "one was asked for: it would reveal what is learned without protection, and no budget pays for that"
-            raise InputError("plan, compare", "no comparison, with privacy", found)
+            raise InputError(wording.setting("compare"), "no comparison, with privacy", found)
         if privacy.personal_epsilon is not None and not self.data.new:
-            raise InputError("plan, personal_epsilon", "new clients in [data]", "found none")
+            raise InputError(wording.setting("personal_epsilon"), "new clients in [data]", "found none")
 
 
 PLAN = MetaPlan
