@@ -128,7 +128,7 @@ def test_an_opened_run_gives_the_same_table(tmp_path: Path, params: dict[str, An
         (UNLIKE, ["--nodes", "same"], "--nodes common"),
         (PLAIN, ["--edges", "7"], "--edges: expected at most 6"),
         (PLAIN, ["--scale", "own", "--epsilon", "1"], "--scale: expected"),
-        (PLAIN, ["--epsilon", "1", "--privacy", "correlated"], "--privacy: expected"),
+        (PLAIN, ["--epsilon", "1", "--privacy", "correlated", "--scale", "none"], "--privacy: expected"),
     ],
 )
 def test_the_command_line_names_options(

@@ -261,7 +261,7 @@ def _check_units_are_known(plan: GraphPlan, privacy: Privacy) -> None:
 def _public_units() -> str:
     return (
         f"Or give public column,centre,spread ({wording.option('scale', 'FILE.csv')}). Or say that all columns have "
-        f"one unit and vary around 0 ({wording.option('scale', 'none')}); otherwise edges would follow the size of units."
+        f"one unit and vary around 0 ({wording.option('scale', 'none')}); otherwise edges would follow their units."
     )
 
 
