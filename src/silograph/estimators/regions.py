@@ -24,10 +24,12 @@ from silograph.report.notebook_card import card, most_paid
 
 @dataclass(eq=False, repr=False)
 class RegionModels(LinearModels):
-    """Learn a linear model for every region of agents; the regions' servers mix their models over a graph (S1).
+    """Learn a linear model for every region of agents, whose servers talk to each other over a graph.
 
-    Without epsilon, or with a clip, S1 is used. In every round, with mu = `step` and the weights a_pm of the servers'
-    graph, it computes
+    Without epsilon, a region's model is the common one and a deviation, shrunk by variances that are estimated from all
+    records: no setting is needed, and features may have any units. If you give a setting that only S1 has (`step`,
+    `ridge`, `masks`, `clip`), S1 is used. In every round, with mu = `step` and the weights a_pm of the servers' graph,
+    it computes
 
         in an agent        w_k   = w_p - mu times the gradient of its loss at its region's model w_p     (3)
         at its server      psi_p = w_p + the mean of w_k - w_p over the agents of region p               (4)
@@ -69,10 +71,10 @@ class RegionModels(LinearModels):
     _sections = (FederationMethod, Servers, AgentBudget)
     _words: ClassVar[Mapping[str, str]] = {
         "loss": "The loss that is minimised; logistic is for two classes.",
-        "ridge": "The weight of the model's squared length in the loss.",
+        "ridge": "S1: the weight of the model's squared length in the loss.",
         "intercept": "Whether models have a constant.",
-        "step": "The size mu of the step that an agent takes in a round.",
-        "rounds": "How many rounds are taken.",
+        "step": "S1: the size mu of the step that an agent takes in a round.",
+        "rounds": "How many rounds are taken; without epsilon, and without S1, at most.",
         "epsilon": "Budget of every agent over the whole run; None means no privacy.",
         "delta": "Delta of the budget.",
         "clip": "A longer update of an agent is scaled back to this length; None: with epsilon, settings that are not "

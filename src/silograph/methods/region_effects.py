@@ -49,7 +49,9 @@ class RegionEffects(RandomEffects):
         return super().settle(servers, {"sums": across["totals"][None]}, topo)
 
     def outcome(self, servers: Carry, delivered: dict[str, Array], topo: Topology) -> Outcome:
-        """Return the regions' models in the units of the tables, and their mean."""
+        """Return the regions' models in the units of the tables, their mean, the variances of a_p relative to the noise's,
+        and the weight of the common slopes' squares."""
         model = self._unscaled(servers["model"], servers["scales"])
+        found = {"region_variance": servers["cluster_variance"], "ridge": servers["ridge"]}
         facts = {"rounds": int(servers["round"]), "disagreement": float(disagreement(model))}
-        return Outcome({"model": model, "centroid": model.mean(0)}, facts)
+        return Outcome({"model": model, "centroid": model.mean(0), **found}, facts)
