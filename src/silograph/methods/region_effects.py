@@ -49,8 +49,8 @@ class RegionEffects(RandomEffects):
         return super().settle(servers, {"sums": across["totals"][None]}, topo)
 
     def outcome(self, servers: Carry, delivered: dict[str, Array], topo: Topology) -> Outcome:
-        """Return the regions' models in the units of the tables, their mean, the variances of a_p relative to the noise's,
-        and the weight of the common slopes' squares."""
+        """Return the regions' models in the units of the tables, their mean, the variances of a_p relative to the
+        noise's, and the weight of the common slopes' squares."""
         model = self._unscaled(servers["model"], servers["scales"])
         found = {"region_variance": servers["cluster_variance"], "ridge": servers["ridge"]}
         facts = {"rounds": int(servers["round"]), "disagreement": float(disagreement(model))}
