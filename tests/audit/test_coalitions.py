@@ -15,7 +15,7 @@ from silograph.families.federation.coalitions import Reached, coalitions
 from silograph.privacy import accounting, masking
 from silograph.privacy.mechanisms import SharedLaplace
 from silograph.run.jobs import open_job
-from silograph.run.plan import parse
+from silograph.run.plan import dumps, parse
 
 EPSILON, DELTA, ROOT, RUNS = 2.0, 1e-3, 11, 300
 
@@ -84,6 +84,29 @@ def test_shares_of_noise_for_more_than_are_counted_on_are_caught(clinics, monkey
     assert audit_job(job, runs=RUNS, root=ROOT).refuted
     _, stated, stage = coalition_stages(job)[0]
     assert against_coalition(stage, DELTA, RUNS, ROOT) > stated
+
+
+def test_the_command_plays_them_and_says_whether_one_learned_more(clinics, silograph, monkeypatch):
+    plan = clinics / "plan.toml"
+    plan.write_text(dumps(opened(clinics, "all").plan))
+    code, out, _ = silograph("audit", plan, "--coalitions", "--runs", RUNS)
+    assert code == 0
+    assert "Not refuted" in out
+    assert "all servers and three whole regions of others" in out
+    monkeypatch.setattr("silograph.families.federation.coalitions.Reached.epsilon_against", lambda *_: 0.1)
+    code, out, _ = silograph("audit", plan, "--coalitions", "--runs", RUNS, "--json")
+    assert code == 3
+    assert all(each["refuted"] for each in json.loads(out)["coalitions"])
+
+
+def test_who_shares_no_noise_has_no_coalitions_to_play(clinics, silograph, tmp_path):
+    silograph("sample", tmp_path)
+    (tmp_path / "plan.toml").write_text(
+        'format = 1\n[data]\nfiles = ["site_hill.csv", "site_mill.csv"]\nscale = "none"\n[privacy]\nepsilon = 9.0\n'
+    )
+    code, _, error = silograph("audit", tmp_path / "plan.toml", "--coalitions")
+    assert code == 2
+    assert "secure sums" in error
 
 
 def test_the_forecast_prints_what_is_played(clinics):

@@ -38,7 +38,7 @@ def learned(parts, loss="ridge"):
         agents += list(zip(np.split(np.column_stack([x, np.ones(len(x))]), cuts), np.split(y, cuts), strict=True))
     task = Linear(D + 1, max(len(y) for _, y in agents), loss)
     topo = regions(server_graph("ring", len(parts)), AGENTS)
-    method = RegionEffects(task, tuple(topo.home.tolist()))
+    method = RegionEffects(task, (0,) * len(agents))
     *_, outcome = play(method, topo, task.prepare_all(agents), Door(0, Ledger()))
     return outcome
 

@@ -39,6 +39,14 @@ OneRun = Annotated[
     bool, typer.Option("--one-run", help="Put many canaries into a single run: takes seconds, but is less sharp.")
 ]
 Seconds = Annotated[float | None, typer.Option(help="Of a deployment: about how many seconds to try (default: 90).")]
+Coalitions = Annotated[
+    bool,
+    typer.Option(
+        "--coalitions",
+        help="Of regions with secure sums: play agents and servers who join up, and compare what they find with what "
+        "the plan states against them.",
+    ),
+]
 OneStrategy = Annotated[
     str | None, typer.Option(help="Of a deployment: play only this strategy, for example longer one that was refuted.")
 ]
@@ -55,6 +63,7 @@ def audit(
     one_run: OneRun = False,
     seconds: Seconds = None,
     strategy: OneStrategy = None,
+    coalitions: Coalitions = False,
     as_json: AsJson = False,
 ) -> None:
     """Attack a plan with its own code, and compare what the attack finds with what the plan promises.
@@ -70,6 +79,11 @@ def audit(
     from silograph.audit.audit import audit_job
     from silograph.audit.kept import job_of_run
 
+    if coalitions:
+        if observer is not None or one_run or seconds is not None or strategy is not None:
+            raise InputError("audit, coalitions", "no other option than --runs", "found more", "Leave them out.")
+        _audit_coalitions(target, runs, as_json)
+        return
     if not (target / "result.json").exists() and (deployment := _deployment_at(target)) is not None:
         _audit_deployment(deployment, observer, runs, one_run, seconds, strategy, as_json)
         return
@@ -172,6 +186,33 @@ def _verdict(finding: Finding) -> None:
         print(f"Not refuted: the attack proved {share} % of the promised epsilon.")
         print("  The rest may be caution or a weak attack.")
     print("An audit can refute a promise, not prove it; docs/threat-model.md says what it does not cover.")
+
+
+# ---- coalitions ------------------------------------------------------------------------------------------------------
+
+
+def _audit_coalitions(target: Path, runs: int | None, as_json: bool) -> None:
+    from silograph.audit.coalitions import audit_coalitions
+    from silograph.audit.kept import job_of_run
+    from silograph.run.jobs import open_job
+    from silograph.run.plan import load
+
+    job = job_of_run(target) if target.is_dir() else open_job(load(target), target.parent)
+    with bar("attacking") as update:
+        found = audit_coalitions(job, runs, progress=lambda share: update(share, f"{share:.0%}"))
+
+    def words() -> None:
+        rows = [(each.who, at_most(each.stated), f"{each.found:.3g}") for each in found]
+        show(table(("who joins up against an agent", "epsilon stated", "at least, found"), rows))
+        refuted = [each.who for each in found if each.refuted]
+        for who in refuted:
+            print(f"REFUTED: {who} learned more than is stated against them. Do not run this.")
+        if not refuted:
+            print("Not refuted: nobody learned more than is stated (with 99 % confidence each).")
+
+    say(as_json, {"coalitions": [each.to_json() for each in found]}, words)
+    if any(each.refuted for each in found):
+        raise typer.Exit(REFUTED)
 
 
 # ---- deployments -----------------------------------------------------------------------------------------------------

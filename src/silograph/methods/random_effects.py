@@ -55,6 +55,28 @@ _DOUBLINGS = 5
 
 
 @dataclass(frozen=True)
+class Records:
+    u: Array  # (n, most, M), scaled features
+    y: Array  # (n, most), scaled answers
+    weight: Array  # (n, most), 0 where there is no record
+    e: Array  # (n, most), residuals from the common model
+
+    @property
+    def sums(self) -> tuple[Array, Array, Array]:
+        """G, r, and the sum of weighted squares of residuals."""
+        G = np.einsum("nr,nri,nrj->nij", self.weight, self.u, self.u)
+        r = np.einsum("nr,nri,nr->ni", self.weight, self.u, self.e)
+        return G, r, np.einsum("nr,nr,nr->n", self.weight, self.e, self.e)
+
+
+@dataclass(frozen=True)
+class Shrunk:
+    b: Array  # (n, M), deviations
+    posterior: Array  # (n, M, M), their covariance, relative to the noise's variance
+    parts: Array  # (n, ...), what is added up over all
+
+
+@dataclass(frozen=True)
 class RandomEffects(Plain):
     """The method. `clusters` gives the cluster of every client, in the topology's order. Without `deviations` clients
     have the models of their clusters. `rounds` is the maximum per stage."""
@@ -87,8 +109,13 @@ class RandomEffects(Plain):
         return rows.astype(np.intp), columns.astype(np.intp)
 
     def start(self, topo: Topology) -> Start:
-        silos, features = len(topo.silos), self.task.features
-        servers: Carry = {
+        servers = self._first(topo)
+        return Start({"model": np.zeros((len(topo.silos), self.task.features))}, servers, self.answer(servers))
+
+    def _first(self, topo: Topology) -> Carry:
+        """What servers know before the first round."""
+        features = self.task.features
+        return {
             "cell": topo.home * self._count + np.asarray(self.clusters, dtype=np.intp),
             "round": np.int64(0),
             "came": np.int64(0),
@@ -107,7 +134,6 @@ class RandomEffects(Plain):
             "doubled": np.int64(0),
             **{f"best_{name}": value for name, value in self._kept_before(features).items()},
         }
-        return Start({"model": np.zeros((silos, features))}, servers, self.answer(servers))
 
     def _kept_before(self, features: int) -> Carry:
         """The initial value of what is kept from the best stage."""
@@ -154,24 +180,29 @@ class RandomEffects(Plain):
 
     def _fitted(self, own: Array, told: dict[str, Array], data: Private) -> tuple[Array, Array]:
         """Return the client's model for the common values, and what it adds to the sums."""
+        records, beta = self._records(own, told, data), told["model"]
+        shrunk = self._shrunk(*records.sums, told)
+        left_out = self._left_out(records, beta, shrunk.b, shrunk.posterior)
+        return beta + shrunk.b, np.concatenate([shrunk.parts, data["count"][:, None], left_out], 1)
+
+    def _records(self, own: Array, told: dict[str, Array], data: Private) -> Records:
+        """Scaled records with weights and residuals from the common model, by the tangent at `own`."""
         columns, real = self._columns(data)
         columns = (columns - told["scales"][:, None, 0]) / told["scales"][:, None, 1]
         u, y = columns[..., :-1], columns[..., -1]
-        beta = told["model"]
         weight, e = self._working(np.einsum("nrm,nm->nr", u, own), y, told["scales"][:, 1, -1])
-        e, weight = e + np.einsum("nrm,nm->nr", u, own - beta), weight * real
-        G = np.einsum("nr,nri,nrj->nij", weight, u, u)
-        r = np.einsum("nr,nri,nr->ni", weight, u, e)
+        return Records(u, y, weight * real, e + np.einsum("nrm,nm->nr", u, own - told["model"]))
+
+    def _shrunk(self, G: Array, r: Array, squares: Array, told: dict[str, Array]) -> Shrunk:
+        """The deviations b that follow from sums over records, and what they add to sums over all."""
         spread = told["variance"]
         A, c = integrated(G, r, spread)
         b = spread * c
-        rest = np.einsum("nr,nr,nr->n", weight, e, e) - np.einsum("nm,nm->n", r, b)
+        rest = squares - np.einsum("nm,nm->n", r, b)
         prior = np.einsum("ij,nj->nij", np.eye(self.task.features), spread)
         posterior = np.linalg.solve(_system(G, spread).swapaxes(1, 2), prior)
-        left_out = self._left_out(u, y, weight, e, beta, b, posterior)
         B = A - np.einsum("nij,njk,nkl->nil", A, told["inverse"], A)
-        parts = [A[:, *self._triangle], c, c**2, _diagonals(B), rest[:, None], data["count"][:, None], left_out]
-        return beta + b, np.concatenate(parts, 1)
+        return Shrunk(b, posterior, np.concatenate([A[:, *self._triangle], c, c**2, _diagonals(B), rest[:, None]], 1))
 
     def _working(self, margin: Array, y: Array, scale: Array) -> tuple[Array, Array]:
         """Weights, and residuals from the client's own model, of the loss or of its tangent there."""
@@ -185,8 +216,9 @@ class RandomEffects(Plain):
             return bend / np.maximum(np.abs(e), bend), e
         return np.ones_like(e), e
 
-    def _left_out(self, u: Array, y: Array, weight: Array, e: Array, beta: Array, b: Array, posterior: Array) -> Array:
+    def _left_out(self, records: Records, beta: Array, b: Array, posterior: Array) -> Array:
         """(n, 1): the loss of all records, each predicted without it."""
+        u, y, weight, e = records.u, records.y, records.weight, records.e
         moved = np.einsum("nrm,nm->nr", u, b)
         leverage = np.minimum(weight * np.einsum("nri,nij,nrj->nr", u, posterior, u), 1.0 - 1e-9)
         without = np.einsum("nrm,nm->nr", u, beta) + moved - leverage / (1.0 - leverage) * (e - moved)

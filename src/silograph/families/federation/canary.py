@@ -37,7 +37,9 @@ def _stage(job: FederationJob) -> RegionStage:
 def coalition_stages(job: FederationJob) -> list[tuple[str, float, RegionStage]]:
     """Who may join up against an agent, the epsilon that is stated against them, and what to play: the rounds that all
     share, not the regions' own sums in the end."""
-    told = next(each for each in job.reaches() if each["chosen"])
+    told = next((each for each in job.reaches() if each["chosen"]), None)
+    if told is None:
+        return []
     stage = _stage(job)
     if isinstance(job.method, GraphFederation):
         stage = replace(stage, method=replace(job.method, personal=0.0), rounds=stage.rounds[: job.method.rounds])

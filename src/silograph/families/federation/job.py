@@ -70,7 +70,7 @@ class FederationJob(ServersJob):
         method: GraphFederation | Calibrated | RegionEffects
         if learner_of(plan) == "effects":
             rounds = RegionEffects.rounds if chosen.rounds == FederationMethod.rounds else chosen.rounds
-            method = RegionEffects(task, tuple(topo.home.tolist()), chosen.intercept, rounds)
+            method = RegionEffects(task, (0,) * len(topo.silos), chosen.intercept, rounds)
         elif learner_of(plan) == "calibrated":
             method = _calibrated(plan, task, topo)
         else:
