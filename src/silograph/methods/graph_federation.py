@@ -247,7 +247,8 @@ class GraphFederation(Plain):
         first = servers["first"] or np.float64(np.abs(model).max())
         why = f"the step size {self.step:g} is too large for these records"
         todo = f"Try a step of {self.step / 10.0:g}, or scale the features down."
-        check_growth(model, first, f"graph federation, round {int(servers['round'])}", topo, why, todo)
+        moved = model - servers["model"] if self.clip is None else None
+        check_growth(model, first, f"graph federation, round {int(servers['round'])}", topo, why, todo, moved)
         if self.perturbation == "private" and servers["round"] < self.rounds:
             model, servers = self._tail_averaged(model, servers)
         movement = np.sqrt(((model - servers["model"]) ** 2).sum(-1).mean())

@@ -11,6 +11,7 @@ from silograph.methods.base import ANYTHING, Limits, Rows
 from silograph.topology import Topology
 
 DIVERGED = 1e9  # times the first round's largest number
+_SETTLING = 100.0  # times the first round's largest number: steps that settle become shorter, whatever the model's size
 _NOISE = 1e3  # times the protected stride: a first round may be noise to this extent
 
 
@@ -41,10 +42,15 @@ def within_reach(stride: float | None) -> Limits:
     return ANYTHING if stride is None else Limits(-DIVERGED * _NOISE * stride, DIVERGED * _NOISE * stride)
 
 
-def check_growth(model: Array, first: float, where: str, topo: Topology, why: str, todo: str) -> None:
-    """Stop if a server's models grow without bound; `first` is the largest number in them after the first round."""
-    size = np.abs(model).reshape(len(model), -1).max(1)
-    bad = ~(size <= DIVERGED * max(first, np.finfo(float).tiny))
+def check_growth(
+    model: Array, first: float, where: str, topo: Topology, why: str, todo: str, moved: Array | None = None
+) -> None:
+    """Stop if a server's models grow without bound; `first` is the largest number in them after the first round. If
+    `moved` in this round is given, also if that is far longer than in the first."""
+    least = max(first, np.finfo(float).tiny)
+    bad = ~(np.abs(model).reshape(len(model), -1).max(1) <= DIVERGED * least)
+    if moved is not None:
+        bad |= ~(np.abs(moved).reshape(len(moved), -1).max(1) <= _SETTLING * least)
     if bad.any():
         raise SolverError(
             f"{where}, region {topo.servers[int(bad.argmax())]}",
