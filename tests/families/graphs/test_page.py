@@ -383,6 +383,12 @@ def test_the_top_says_what_to_believe_before_how_exact_it_is(silograph, tmp_path
     wrong = sum(1 - chance for chance in chances)
     told = f"about {wrong:.0f} may be" if wrong >= 0.5 else "probably none is"
     assert f"Of {len(chances)} edges of the consensus, {told} wrong" in page
+    doubtful = 0
+    for site in (tmp_path / "open" / "sites").glob("*.csv"):
+        with site.open() as lines:
+            doubtful += sum(float(row["probability"]) < 0.5 for row in csv.DictReader(lines))
+    assert doubtful > 0
+    assert f"In the graphs of the sites, {doubtful} edge" in page
     private = build(tmp_path / "private")
     rows = [site["effective_rows"] for site in json.loads((tmp_path / "private/result.json").read_text())["sites"]]
     assert f"as much as having only {min(rows):.0f} to {max(rows):.0f} rows for the graph of a site" in private

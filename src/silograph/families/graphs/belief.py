@@ -52,6 +52,10 @@ def _by_probability(run: GraphRun) -> Iterator[str]:
             f"Of {counted(len(chances), 'edge')} of the consensus, {_rounded(wrong)} wrong; {sure} have a "
             f"probability of {SURE:g} or more{only}."
         )
+        doubtful = sum(chance < 0.5 for name in run.sites for chance in run.confidence[name].values())
+        if doubtful:
+            have = "has a probability" if doubtful == 1 else "have probabilities"
+            yield f"In the graphs of the sites, {counted(doubtful, 'edge')} {have} below 0.5: do not believe these."
     else:
         often = f"{100 * SURE:g} % of the resampled tables"
         yield f"{sure} of {counted(len(chances), 'edge')} appear again in {often} or more."
